@@ -1,0 +1,1 @@
+"""Puts the pieces together: the tidebus command, the local stack, the demo run."""

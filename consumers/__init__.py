@@ -1,0 +1,1 @@
+"""The control plane: captures, owner election, frontier, changefeeds."""

@@ -1,0 +1,164 @@
+"""A changefeed as ZooKeeper keeps it, and where: ``/tidebus/{cluster}/…`` (DESIGN §6).
+
+``info`` is written by the API or CLI, ``status`` by the changefeed's sorter; both are JSON.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from schemas.errors import CorruptDataError
+from schemas.ids import Ts, UpstreamId
+
+ChangefeedState = Literal["normal", "warning", "pending", "failed", "stopped", "finished", "removed"]
+CLUSTER_DEFAULT = "default"
+NAMESPACE_DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangefeedInfo:
+    """What the user asked for. ``config`` is the changefeed file's content as parsed TOML, checked at creation."""
+
+    changefeed_id: str
+    namespace: str = NAMESPACE_DEFAULT
+    upstream: UpstreamId
+    sink_uri: str
+    config: dict[str, Any] = field(default_factory=dict)
+    start_ts: Ts
+    target_ts: Ts | None = None
+    desired_state: ChangefeedState = "normal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangefeedError:
+    """The last error, as the API shows it."""
+
+    code: str
+    message: str
+    time: str
+    """RFC 3339."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangefeedStatus:
+    """How far it is. ``checkpoint_ts`` never goes back."""
+
+    state: ChangefeedState
+    checkpoint_ts: Ts
+    resolved_ts: Ts
+    error: ChangefeedError | None = None
+    rows_total: int = 0
+    """Row messages written since this sorter process started."""
+    batch_rows: int = 0
+    batch_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ZkPaths:
+    """Paths under one cluster's root."""
+
+    cluster: str = CLUSTER_DEFAULT
+
+    @property
+    def root(self) -> str:
+        return f"/tidebus/{self.cluster}"
+
+    @property
+    def captures(self) -> str:
+        return f"{self.root}/captures"
+
+    @property
+    def election(self) -> str:
+        return f"{self.root}/election"
+
+    @property
+    def owner_rev(self) -> str:
+        return f"{self.root}/owner-rev"
+
+    def upstream(self, upstream: UpstreamId) -> str:
+        return f"{self.root}/upstreams/{upstream}"
+
+    @property
+    def changefeeds(self) -> str:
+        return f"{self.root}/changefeeds"
+
+    def changefeed_info(self, namespace: str, changefeed_id: str) -> str:
+        return f"{self.changefeeds}/{namespace}/{changefeed_id}/info"
+
+    def changefeed_status(self, namespace: str, changefeed_id: str) -> str:
+        return f"{self.changefeeds}/{namespace}/{changefeed_id}/status"
+
+
+def encode_changefeed_info(info: ChangefeedInfo) -> bytes:
+    """Return the node's bytes."""
+    return json.dumps(
+        {
+            "changefeed_id": info.changefeed_id,
+            "namespace": info.namespace,
+            "upstream": info.upstream,
+            "sink_uri": info.sink_uri,
+            "config": info.config,
+            "start_ts": info.start_ts,
+            "target_ts": info.target_ts,
+            "desired_state": info.desired_state,
+        }
+    ).encode()
+
+
+def decode_changefeed_info(node: bytes) -> ChangefeedInfo:
+    """Read an ``info`` node.
+
+    Raises:
+        CorruptDataError: not JSON, or a field is missing.
+    """
+    try:
+        raw = json.loads(node)
+        return ChangefeedInfo(
+            changefeed_id=raw["changefeed_id"],
+            namespace=raw["namespace"],
+            upstream=UpstreamId(raw["upstream"]),
+            sink_uri=raw["sink_uri"],
+            config=raw["config"],
+            start_ts=Ts(int(raw["start_ts"])),
+            target_ts=None if raw["target_ts"] is None else Ts(int(raw["target_ts"])),
+            desired_state=raw["desired_state"],
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptDataError("changefeed info does not decode", node=node[:200], reason=repr(error)) from error
+
+
+def encode_changefeed_status(status: ChangefeedStatus) -> bytes:
+    """Return the node's bytes."""
+    error = status.error
+    return json.dumps(
+        {
+            "state": status.state,
+            "checkpoint_ts": status.checkpoint_ts,
+            "resolved_ts": status.resolved_ts,
+            "error": error and {"code": error.code, "message": error.message, "time": error.time},
+            "rows_total": status.rows_total,
+            "batch_rows": status.batch_rows,
+            "batch_s": status.batch_s,
+        }
+    ).encode()
+
+
+def decode_changefeed_status(node: bytes) -> ChangefeedStatus:
+    """Read a ``status`` node.
+
+    Raises:
+        CorruptDataError: not JSON, or a field is missing.
+    """
+    try:
+        raw = json.loads(node)
+        return ChangefeedStatus(
+            state=raw["state"],
+            checkpoint_ts=Ts(int(raw["checkpoint_ts"])),
+            resolved_ts=Ts(int(raw["resolved_ts"])),
+            error=ChangefeedError(**raw["error"]) if raw["error"] else None,
+            rows_total=int(raw["rows_total"]),
+            batch_rows=int(raw["batch_rows"]),
+            batch_s=float(raw["batch_s"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptDataError("changefeed status does not decode", node=node[:200], reason=repr(error)) from error

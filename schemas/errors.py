@@ -1,0 +1,62 @@
+"""The root of every error of TideBus, and the three things that a supervisor can do about one.
+
+A concrete error lives beside the code that raises it, subclasses :class:`BusError` and sets ``code`` (public, never
+renamed: operators grep for it and the API returns it) and ``action``. Text: lower case, no full stop, what was seen and
+what is allowed; ``fields`` say where (table, key, commit_ts, config key, line). Keys go in as hex.
+"""
+
+from enum import Enum
+from typing import ClassVar
+
+
+class Action(Enum):
+    """What the supervisor does; it reads this and never the text."""
+
+    RETRY = "retry"
+    """The same call may work later; the caller backs off."""
+    STOP_CHANGEFEED = "stop"
+    """Only an operator can help: history is gone, a schema is refused, a config is wrong."""
+    CRASH = "crash"
+    """Our own bug: halt before wrong data gets downstream."""
+
+
+class BusError(Exception):
+    """Base of all errors that we raise on purpose."""
+
+    code: ClassVar[str] = "bus.unknown"
+    action: ClassVar[Action] = Action.CRASH
+
+    def __init__(self, message: str, **fields: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fields = fields
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{name}={value}" for name, value in self.fields.items())
+        return f"[{self.code}] {self.message}" + (f" ({where})" if where else "")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross from Spark's Python workers to the driver by pickle; keyword fields must survive that.
+        return _rebuild, (type(self), self.message, self.fields)
+
+
+def _rebuild(kind: type[BusError], message: str, fields: dict[str, object]) -> BusError:
+    return kind(message, **fields)
+
+
+class InvariantBrokenError(BusError):
+    """A state that cannot happen did: a bug of ours, or data that breaks the protocol's own promise."""
+
+    code, action = "bus.invariant_broken", Action.CRASH
+
+
+class ConfigError(BusError):
+    """A setting is not allowed; ``fields`` name the key (and the line, where it came from a file)."""
+
+    code, action = "bus.config", Action.STOP_CHANGEFEED
+
+
+class CorruptDataError(BusError):
+    """Bytes that do not decode by their own format; ``fields`` name table, key and commit_ts where known."""
+
+    code, action = "bus.corrupt_data", Action.STOP_CHANGEFEED

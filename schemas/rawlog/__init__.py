@@ -1,0 +1,1 @@
+"""The three topics of an upstream's raw log (``region-events``, ``ddl``, ``frontier``): names, records, codecs."""

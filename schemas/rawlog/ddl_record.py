@@ -1,0 +1,68 @@
+"""Records of the ``ddl`` topic: first the schema snapshot, then one record a finished DDL job, in finished_ts order.
+
+JSON, one record a message: ``{"kind": "schema" | "table" | "snapshot_end" | "job", …}``. A job that was landed again (the
+producer restarted) is the same job; readers drop jobs whose ``(finished_ts, job id)`` they have applied. ``snapshot_end``
+carries the snapshot's ts: the schema store is complete at that ts from there on.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from schemas.errors import CorruptDataError
+from schemas.ids import Ts
+
+DdlRecordKind = Literal["schema", "table", "snapshot_end", "job"]
+_KINDS = ("schema", "table", "snapshot_end", "job")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DdlRecord:
+    """One record. ``payload`` is TiDB's own JSON, unchanged.
+
+    ``schema``: DBInfo. ``table``: TableInfo, with ``schema_id`` of its schema. ``snapshot_end``: empty. ``job``: the
+    job's JSON as it stood in ``mysql.tidb_ddl_job`` when its state became done; ``ts`` is the commit_ts of that
+    transaction (BinlogInfo.FinishedTS) and ``start_ts`` its start_ts.
+    """
+
+    kind: DdlRecordKind
+    ts: Ts
+    start_ts: Ts = Ts(0)
+    schema_id: int = 0
+    payload: dict[str, Any]
+
+
+def encode_ddl_record(record: DdlRecord) -> bytes:
+    """Return the Kafka record value."""
+    return json.dumps(
+        {
+            "kind": record.kind,
+            "ts": record.ts,
+            "start_ts": record.start_ts,
+            "schema_id": record.schema_id,
+            "payload": record.payload,
+        },
+        separators=(",", ":"),
+        ensure_ascii=False,
+    ).encode()
+
+
+def decode_ddl_record(value: bytes) -> DdlRecord:
+    """Read a record of the ddl topic.
+
+    Raises:
+        CorruptDataError: not JSON, an unknown kind, or a field is missing.
+    """
+    try:
+        raw = json.loads(value)
+        if raw["kind"] not in _KINDS:
+            raise ValueError(f"kind {raw['kind']!r} is none of {_KINDS}")
+        return DdlRecord(
+            kind=raw["kind"],
+            ts=Ts(int(raw["ts"])),
+            start_ts=Ts(int(raw["start_ts"])),
+            schema_id=int(raw["schema_id"]),
+            payload=dict(raw["payload"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptDataError("ddl record does not decode", value=value[:200], reason=repr(error)) from error

@@ -1,0 +1,119 @@
+"""The frontier: what an agent reports about its landings, and the record that the owner publishes (DESIGN §4).
+
+The frontier law, the invariant of the whole system: for any two published records F1 before F2 the distinct row changes
+with ``F1.resolved_ts < commit_ts <= F2.resolved_ts`` found at offsets ``[F1.low[p], F2.high[p])`` are exactly the
+upstream's row changes in that ts interval.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from schemas.errors import CorruptDataError
+from schemas.ids import CaptureId, TableId, Ts
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A run of records that one agent landed in one raw partition."""
+
+    partition: int
+    start_offset: int
+    max_commit_ts: Ts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandingReport:
+    """What one agent knows at one moment. Vectors have one item a raw partition."""
+
+    capture: CaptureId
+    landed_ts: Mapping[TableId, Ts]
+    """Per table: every row with commit_ts at or below it is acknowledged by the broker."""
+    ends: tuple[int, ...]
+    """The offset after the last acknowledged record (0: none)."""
+    chunks: tuple[Chunk, ...]
+    """Acknowledged runs whose max_commit_ts is above the published resolved_ts; older ones are dropped."""
+    floors: tuple[int, ...]
+    """No row that is in flight, or that will be landed from now on, can get an offset below this."""
+    repeat_ends: tuple[int, ...]
+    """The offset after the last record that may repeat a change landed before (0: none)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DdlReport:
+    """How far the DDL feed has landed."""
+
+    landed_ts: Ts
+    end: int
+    """The offset of the ddl topic after the last acknowledged record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldTables:
+    """Tables that lag by more than the bound: they go at their own ts, and only their changefeeds wait for them."""
+
+    tables: tuple[TableId, ...]
+    ts: Ts
+    low: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierRecord:
+    """One record of the frontier topic: ``(R, high, low)`` and what belongs to them. None of them ever goes back."""
+
+    owner_rev: int
+    resolved_ts: Ts
+    high: tuple[int, ...]
+    low: tuple[int, ...]
+    ddl_high: int
+    repeat_high: tuple[int, ...]
+    """Per partition, the offset after the last record that may repeat an earlier one: at or below low, no repeats."""
+    held: tuple[HeldTables, ...] = ()
+
+
+def encode_frontier(record: FrontierRecord) -> bytes:
+    """Return the Kafka record value: JSON, so that any Kafka tool shows it."""
+    return json.dumps(
+        {
+            "owner_rev": record.owner_rev,
+            "resolved_ts": record.resolved_ts,
+            "high": record.high,
+            "low": record.low,
+            "ddl_high": record.ddl_high,
+            "repeat_high": record.repeat_high,
+            "held": [{"tables": held.tables, "ts": held.ts, "low": held.low} for held in record.held],
+        },
+        separators=(",", ":"),
+    ).encode()
+
+
+def decode_frontier(value: bytes) -> FrontierRecord:
+    """Read a record of the frontier topic.
+
+    Raises:
+        CorruptDataError: not JSON, or a field is missing or of another type.
+    """
+    try:
+        raw = json.loads(value)
+        return FrontierRecord(
+            owner_rev=int(raw["owner_rev"]),
+            resolved_ts=Ts(int(raw["resolved_ts"])),
+            high=_vector(raw["high"]),
+            low=_vector(raw["low"]),
+            ddl_high=int(raw["ddl_high"]),
+            repeat_high=_vector(raw["repeat_high"]),
+            held=tuple(
+                HeldTables(
+                    tables=tuple(TableId(int(table)) for table in held["tables"]),
+                    ts=Ts(int(held["ts"])),
+                    low=_vector(held["low"]),
+                )
+                for held in raw["held"]
+            ),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptDataError("frontier record does not decode", value=value[:200], reason=repr(error)) from error
+
+
+def _vector(items: list[int]) -> tuple[int, ...]:
+    return tuple(int(item) for item in items)

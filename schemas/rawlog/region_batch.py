@@ -1,0 +1,181 @@
+"""One record of ``region-events``: a columnar batch of committed row changes of one table span.
+
+The record is Avro in Confluent's wire format (a zero byte, the registry's schema id, the datum). The small fields come
+first, so that a reader can skip a batch by its min and max commit_ts without touching the columns. A variable-length
+column is ``count`` end offsets (int32 little-endian) and then the joined bytes; fixed ones are little-endian arrays.
+"""
+
+import io
+import json
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+
+from schemas.changes import BinaryArray, RowChanges
+from schemas.errors import CorruptDataError
+from schemas.ids import RegionId, TableId, Ts
+
+REGION_BATCH_SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "name": "RegionBatch",
+    "namespace": "tidebus.rawlog",
+    "fields": [
+        {"name": "table_id", "type": "long"},
+        {"name": "region_id", "type": "long"},
+        {"name": "count", "type": "int"},
+        {"name": "min_commit_ts", "type": "long"},
+        {"name": "max_commit_ts", "type": "long"},
+        {"name": "may_repeat", "type": "boolean"},
+        {"name": "commit_ts", "type": "bytes"},
+        {"name": "start_ts", "type": "bytes"},
+        {"name": "op", "type": "bytes"},
+        {"name": "key", "type": "bytes"},
+        {"name": "value", "type": "bytes"},
+        {"name": "old_value", "type": "bytes"},
+        {"name": "txn_source", "type": "bytes"},
+    ],
+}
+REGION_BATCH_SCHEMA_TEXT = json.dumps(REGION_BATCH_SCHEMA, separators=(",", ":"))
+_PARSED = fastavro.parse_schema(REGION_BATCH_SCHEMA)
+_MAGIC = struct.Struct(">bI")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionBatch:
+    """The rows, and what a reader may need to know before it looks at them."""
+
+    region_id: RegionId
+    may_repeat: bool
+    """Rows of an incremental scan: changes that the log may hold already."""
+    rows: RowChanges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchHead:
+    """The fields before the columns."""
+
+    table_id: TableId
+    region_id: RegionId
+    count: int
+    min_commit_ts: Ts
+    max_commit_ts: Ts
+    may_repeat: bool
+
+
+def encode_region_batch(batch: RegionBatch, schema_id: int) -> bytes:
+    """Return the Kafka record value of ``batch``, which must hold at least one row."""
+    rows = batch.rows
+    txn_source = rows.txn_source.astype("<i8").tobytes() if rows.txn_source.any() else b""
+    datum = {
+        "table_id": int(rows.table_id),
+        "region_id": int(batch.region_id),
+        "count": len(rows),
+        "min_commit_ts": int(rows.commit_ts.min()),
+        "max_commit_ts": int(rows.commit_ts.max()),
+        "may_repeat": batch.may_repeat,
+        "commit_ts": rows.commit_ts.astype("<i8", copy=False).tobytes(),
+        "start_ts": rows.start_ts.astype("<i8", copy=False).tobytes(),
+        "op": rows.op.tobytes(),
+        "key": _pack(rows.key),
+        "value": _pack(rows.value),
+        "old_value": _pack(rows.old_value),
+        "txn_source": txn_source,
+    }
+    out = io.BytesIO()
+    out.write(_MAGIC.pack(0, schema_id))
+    fastavro.schemaless_writer(out, _PARSED, datum)
+    return out.getvalue()
+
+
+def read_batch_head(record: bytes) -> BatchHead:
+    """Read only the head of a record; cheap, and enough to skip it.
+
+    Raises:
+        CorruptDataError: the record does not start as a RegionBatch does.
+    """
+    try:
+        if record[0] != 0:
+            raise ValueError("magic byte is not 0")
+        at, longs = 5, []
+        for _ in range(5):
+            value, at = _zigzag(record, at)
+            longs.append(value)
+        return BatchHead(
+            table_id=TableId(longs[0]),
+            region_id=RegionId(longs[1]),
+            count=longs[2],
+            min_commit_ts=Ts(longs[3]),
+            max_commit_ts=Ts(longs[4]),
+            may_repeat=record[at] == 1,
+        )
+    except (IndexError, ValueError) as error:
+        raise CorruptDataError("record is not a region batch", size=len(record), reason=error) from error
+
+
+def decode_region_batch(record: bytes) -> RegionBatch:
+    """Turn a Kafka record value into columns; the buffers are wrapped, not copied.
+
+    Raises:
+        CorruptDataError: not a RegionBatch, or its columns disagree with its count.
+    """
+    head = read_batch_head(record)
+    try:
+        datum: Any = fastavro.schemaless_reader(io.BytesIO(record[5:]), _PARSED, None)
+        n = head.count
+        rows = RowChanges(
+            table_id=head.table_id,
+            commit_ts=_fixed(datum["commit_ts"], "<i8", n),
+            start_ts=_fixed(datum["start_ts"], "<i8", n),
+            op=_fixed(datum["op"], "i1", n),
+            key=_unpack(datum["key"], n),
+            value=_unpack(datum["value"], n),
+            old_value=_unpack(datum["old_value"], n),
+            txn_source=_fixed(datum["txn_source"], "<i8", n) if datum["txn_source"] else np.zeros(n, np.int64),
+        )
+    except (ValueError, EOFError, IndexError) as error:
+        raise CorruptDataError(
+            "region batch does not decode", table_id=head.table_id, region_id=head.region_id, reason=error
+        ) from error
+    return RegionBatch(region_id=head.region_id, may_repeat=head.may_repeat, rows=rows)
+
+
+def _pack(column: BinaryArray) -> bytes:
+    _, offsets_buffer, data = column.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32, len(column) + 1, column.offset * 4)
+    joined = memoryview(data)[offsets[0] : offsets[-1]] if data is not None else b""
+    return b"".join(((offsets[1:] - offsets[0]).astype("<i4", copy=False).tobytes(), joined))
+
+
+def _unpack(field: bytes, count: int) -> BinaryArray:
+    ends = np.frombuffer(field, "<i4", count)
+    data_start = 4 * count
+    if count and (ends[-1] != len(field) - data_start or ends[0] < 0 or (np.diff(ends) < 0).any()):
+        raise ValueError(f"column ends do not fit its {len(field)} bytes")
+    offsets = np.zeros(count + 1, np.int32)
+    offsets[1:] = ends
+    data = pa.py_buffer(memoryview(field)[data_start:])
+    return pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), data])
+
+
+def _fixed(field: bytes, dtype: str, count: int) -> Any:
+    column = np.frombuffer(field, dtype)
+    if len(column) != count:
+        raise ValueError(f"column has {len(column)} items, the batch {count}")
+    return column
+
+
+def _zigzag(record: bytes, at: int) -> tuple[int, int]:
+    result = shift = 0
+    while True:
+        byte = record[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        if not byte & 0x80:
+            return (result >> 1) ^ -(result & 1), at
+        shift += 7
+        if shift > 63:
+            raise ValueError("varint longer than 10 bytes")

@@ -1,0 +1,35 @@
+"""Names and creation settings of the raw log's topics."""
+
+from dataclasses import dataclass
+
+from schemas.ids import TableId, UpstreamId
+
+RAW_MESSAGE_BYTES_MAX = 16 * 1024 * 1024
+"""``max.message.bytes`` of region-events: TiKV rows reach 6 MiB by default; a larger record is a clear error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawTopics:
+    """Topic names of one upstream."""
+
+    region_events: str
+    ddl: str
+    frontier: str
+
+
+def raw_topics(upstream: UpstreamId, prefix: str = "tidebus") -> RawTopics:
+    """Return the topic names of ``upstream``.
+
+    >>> raw_topics(UpstreamId("u")).region_events
+    'tidebus.u.region-events'
+    """
+    stem = f"{prefix}.{upstream}"
+    return RawTopics(region_events=f"{stem}.region-events", ddl=f"{stem}.ddl", frontier=f"{stem}.frontier")
+
+
+def raw_partition(table_id: TableId, partitions: int) -> int:
+    """Return the region-events partition of a table.
+
+    Fibonacci hashing spreads the consecutive ids that TiDB hands out evenly over any partition count.
+    """
+    return ((table_id * 0x9E3779B97F4A7C15) & 0xFFFF_FFFF_FFFF_FFFF) % 0xFFFF_FFFB % partitions

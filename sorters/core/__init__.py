@@ -1,0 +1,1 @@
+"""Pure logic of the sorters: columns in, columns out; no Spark, socket, clock or client library."""

@@ -26,8 +26,8 @@ class RowChanges:
     """``n`` committed row changes of one physical table, in any order, repeats allowed.
 
     Shapes: every column has length ``n``. ``commit_ts``, ``start_ts`` and ``txn_source`` are int64, ``op`` int8
-    (:class:`Op`); ``key`` is the raw TiKV key (``t…_r…``, not memcomparable-padded), ``value`` the row value (empty for a
-    DELETE), ``old_value`` the previous row value (empty: there was none).
+    (:class:`Op`); ``key`` is the raw TiKV key (``t…_r…``, not memcomparable-padded), ``value`` the row value (empty
+    for a DELETE), ``old_value`` the previous row value (empty: there was none).
     """
 
     table_id: TableId

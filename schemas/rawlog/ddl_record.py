@@ -1,8 +1,8 @@
 """Records of the ``ddl`` topic: first the schema snapshot, then one record a finished DDL job, in finished_ts order.
 
-JSON, one record a message: ``{"kind": "schema" | "table" | "snapshot_end" | "job", …}``. A job that was landed again (the
-producer restarted) is the same job; readers drop jobs whose ``(finished_ts, job id)`` they have applied. ``snapshot_end``
-carries the snapshot's ts: the schema store is complete at that ts from there on.
+JSON, one record a message: ``{"kind": "schema" | "table" | "snapshot_end" | "job", …}``. A job that was landed again
+(the producer restarted) is the same job; readers drop jobs whose ``(finished_ts, job id)`` they have applied.
+``snapshot_end`` carries the snapshot's ts: the schema store is complete at that ts from there on.
 """
 
 import json

@@ -1,0 +1,60 @@
+"""ZooKeeper nodes of a changefeed come back as they went in."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.changefeed import (
+    ChangefeedError,
+    ChangefeedInfo,
+    ChangefeedStatus,
+    ZkPaths,
+    decode_changefeed_info,
+    decode_changefeed_status,
+    encode_changefeed_info,
+    encode_changefeed_status,
+)
+from schemas.errors import CorruptDataError
+from schemas.ids import Ts, UpstreamId
+
+
+@given(st.text(min_size=1), st.integers(0, 2**63 - 1), st.none() | st.integers(1, 2**63 - 1))
+def test_changefeed_info_encoded_then_decoded_is_the_same(name: str, start_ts: int, target_ts: int | None) -> None:
+    info = ChangefeedInfo(
+        changefeed_id=name,
+        upstream=UpstreamId("u"),
+        sink_uri="kafka://127.0.0.1:9092/t?protocol=avro",
+        config={"sink": {"dispatchers": [{"matcher": ["a.*"], "topic": name}]}},
+        start_ts=Ts(start_ts),
+        target_ts=None if target_ts is None else Ts(target_ts),
+    )
+    assert decode_changefeed_info(encode_changefeed_info(info)) == info
+
+
+@given(st.integers(0, 2**63 - 1), st.none() | st.text())
+def test_changefeed_status_encoded_then_decoded_is_the_same(checkpoint_ts: int, message: str | None) -> None:
+    status = ChangefeedStatus(
+        state="warning",
+        checkpoint_ts=Ts(checkpoint_ts),
+        resolved_ts=Ts(checkpoint_ts),
+        error=None if message is None else ChangefeedError(code="c", message=message, time="2026-01-01T00:00:00Z"),
+        rows_total=5,
+        batch_rows=2,
+        batch_s=0.25,
+    )
+    assert decode_changefeed_status(encode_changefeed_status(status)) == status
+
+
+@pytest.mark.parametrize("node", [b"", b"{}", b"[]", b"\xff"])
+def test_changefeed_nodes_when_malformed_are_refused(node: bytes) -> None:
+    with pytest.raises(CorruptDataError):
+        decode_changefeed_info(node)
+    with pytest.raises(CorruptDataError):
+        decode_changefeed_status(node)
+
+
+def test_zookeeper_paths_are_those_of_the_design() -> None:
+    paths = ZkPaths("c")
+    assert paths.captures == "/tidebus/c/captures"
+    assert paths.owner_rev == "/tidebus/c/owner-rev"
+    assert paths.changefeed_status("default", "f") == "/tidebus/c/changefeeds/default/f/status"

@@ -25,7 +25,8 @@ def test_position_at_one_ts_puts_rows_then_ddl_then_watermark() -> None:
     ddl = Position(Ts(5), PositionClass.DDL, Ts(1))
     watermark = Position(Ts(5), PositionClass.WATERMARK)
     in_order = [delete, insert, later_transaction, ddl, watermark]
-    assert sorted(in_order[::-1], key=Position.encode) == in_order
+    arrived = [watermark, insert, ddl, later_transaction, delete]
+    assert sorted(arrived, key=Position.encode) == in_order
 
 
 @pytest.mark.parametrize("header", [b"", bytes(17), bytes(8) + b"\x09" + bytes(9), bytes(17) + b"\x07"])

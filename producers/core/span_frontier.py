@@ -1,0 +1,187 @@
+"""The range lock of one subscription: which part of the span belongs to which region, and how far the span is resolved.
+
+Reference: ordering-and-watermarks.md §3.2. All keys are memcomparable-encoded (the space of regions), ends exclusive.
+
+    unlocked --lock()--> locked (a registration of one region runs) --unlock()--> unlocked
+
+At every moment locked ranges and unlocked pieces together tile the span; an unlocked piece keeps the resolved ts that its
+range had, which is the checkpoint_ts of whoever locks it next. The span's resolved ts is the least over both. So a split, a
+merge or a leader change never loses a ts, and two registrations can never feed the same keys at once.
+"""
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+
+from schemas.errors import InvariantBrokenError
+from schemas.ids import RegionId, Ts
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class KeyRange:
+    """``[start, end)`` of encoded keys."""
+
+    start: bytes
+    end: bytes
+
+    def intersect(self, other: "KeyRange") -> "KeyRange | None":
+        """Return the common part, or None."""
+        start, end = max(self.start, other.start), min(self.end, other.end)
+        return KeyRange(start, end) if start < end else None
+
+
+@dataclass(slots=True, eq=False)
+class LockedRange:
+    """A range that one registration holds. ``resolved_ts`` moves by :meth:`SpanFrontier.advance` only."""
+
+    range: KeyRange
+    region_id: RegionId
+    version: int
+    resolved_ts: Ts
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The caller holds the range now and registers it from ``lock.resolved_ts``."""
+
+    lock: LockedRange
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """A newer region holds a part: the caller's view of the regions is old; it looks up ``retry`` again (may be empty)."""
+
+    retry: tuple[KeyRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Older regions hold parts; the caller asks again after any :meth:`SpanFrontier.unlock`."""
+
+
+class SpanFrontier:
+    """Range lock and resolved ts of one span; see the module's text."""
+
+    def __init__(self, span: KeyRange, start_ts: Ts) -> None:
+        if not span.start < span.end:
+            raise InvariantBrokenError("span is empty", start=span.start.hex(), end=span.end.hex())
+        self.span = span
+        self._starts: list[bytes] = []
+        self._locked: list[LockedRange] = []
+        self._regions: set[RegionId] = set()
+        self._piece_starts: list[bytes] = [span.start]
+        self._pieces: list[tuple[bytes, bytes, Ts]] = [(span.start, span.end, start_ts)]
+
+    def lock(self, wanted: KeyRange, region_id: RegionId, version: int) -> Granted | Stale | Wait:
+        """Take ``wanted`` (clipped to the span by the caller) for one region at one epoch version."""
+        if not self.span.start <= wanted.start < wanted.end <= self.span.end:
+            raise InvariantBrokenError("range is outside the span", region_id=region_id, start=wanted.start.hex())
+        overlapping = self._overlapping(wanted)
+        if not overlapping and region_id not in self._regions:
+            lock = LockedRange(wanted, region_id, version, self._take(wanted))
+            at = bisect_left(self._starts, wanted.start)
+            self._starts.insert(at, wanted.start)
+            self._locked.insert(at, lock)
+            self._regions.add(region_id)
+            return Granted(lock)
+        newer = [lock.range for lock in overlapping if lock.version >= version]
+        if newer:
+            return Stale(tuple(_subtract(wanted, newer)))
+        return Wait()
+
+    def unlock(self, lock: LockedRange) -> None:
+        """Give the range back; its resolved ts stays with it."""
+        at = bisect_left(self._starts, lock.range.start)
+        if at == len(self._locked) or self._locked[at] is not lock:
+            raise InvariantBrokenError("range is not locked", region_id=lock.region_id, start=lock.range.start.hex())
+        del self._starts[at], self._locked[at]
+        self._regions.discard(lock.region_id)
+        self._put(lock.range.start, lock.range.end, lock.resolved_ts)
+
+    def advance(self, lock: LockedRange, ts: Ts) -> None:
+        """Move a locked range's resolved ts forward; lower or equal is ignored."""
+        lock.resolved_ts = max(lock.resolved_ts, ts)
+
+    def resolved_ts(self) -> Ts:
+        """Return the least resolved ts of the span's parts."""
+        locked = min((lock.resolved_ts for lock in self._locked), default=None)
+        unlocked = min((piece[2] for piece in self._pieces), default=None)
+        if locked is None or unlocked is None:
+            least = unlocked if locked is None else locked
+            assert least is not None, "locked and unlocked parts tile a span that is not empty"
+            return least
+        return min(locked, unlocked)
+
+    def slowest(self) -> LockedRange | KeyRange:
+        """Return the part that holds the span back: a lock, or a range that nobody holds."""
+        resolved_ts = self.resolved_ts()
+        for start, end, ts in self._pieces:
+            if ts == resolved_ts:
+                return KeyRange(start, end)
+        return next(lock for lock in self._locked if lock.resolved_ts == resolved_ts)
+
+    def unlocked(self) -> list[KeyRange]:
+        """Return the ranges that nobody holds, ascending."""
+        return [KeyRange(start, end) for start, end, _ in self._pieces]
+
+    def locked(self) -> list[LockedRange]:
+        """Return the locks, ascending."""
+        return list(self._locked)
+
+    def _overlapping(self, wanted: KeyRange) -> list[LockedRange]:
+        at = max(0, bisect_right(self._starts, wanted.start) - 1)
+        found = []
+        while at < len(self._locked) and self._starts[at] < wanted.end:
+            if self._locked[at].range.end > wanted.start:
+                found.append(self._locked[at])
+            at += 1
+        return found
+
+    def _take(self, wanted: KeyRange) -> Ts:
+        """Cut ``wanted`` out of the unlocked pieces; return the least ts over it."""
+        first = max(0, bisect_right(self._piece_starts, wanted.start) - 1)
+        last, least, cursor = first, None, wanted.start
+        kept: list[tuple[bytes, bytes, Ts]] = []
+        while last < len(self._pieces) and self._pieces[last][0] < wanted.end:
+            start, end, ts = self._pieces[last]
+            last += 1
+            if end <= wanted.start:
+                kept.append((start, end, ts))
+                continue
+            if start > cursor:
+                break
+            least = ts if least is None else min(least, ts)
+            cursor = end
+            if start < wanted.start:
+                kept.append((start, wanted.start, ts))
+            if end > wanted.end:
+                kept.append((wanted.end, end, ts))
+        if least is None or cursor < wanted.end:
+            raise InvariantBrokenError("span has a hole that is neither locked nor unlocked", at=cursor.hex())
+        self._pieces[first:last] = kept
+        self._piece_starts[first:last] = [piece[0] for piece in kept]
+        return least
+
+    def _put(self, start: bytes, end: bytes, ts: Ts) -> None:
+        at = bisect_left(self._piece_starts, start)
+        # Join equal neighbours, or a region that flaps between two sizes would leave ever more pieces behind.
+        if at < len(self._pieces) and self._pieces[at][0] == end and self._pieces[at][2] == ts:
+            end = self._pieces[at][1]
+            del self._pieces[at], self._piece_starts[at]
+        if at > 0 and self._pieces[at - 1][1] == start and self._pieces[at - 1][2] == ts:
+            at -= 1
+            start = self._pieces[at][0]
+            del self._pieces[at], self._piece_starts[at]
+        self._pieces.insert(at, (start, end, ts))
+        self._piece_starts.insert(at, start)
+
+
+def _subtract(wanted: KeyRange, taken: list[KeyRange]) -> list[KeyRange]:
+    """Return the parts of ``wanted`` outside ``taken`` (ascending, without overlaps)."""
+    rest, cursor = [], wanted.start
+    for part in taken:
+        if cursor < part.start:
+            rest.append(KeyRange(cursor, part.start))
+        cursor = max(cursor, part.end)
+    if cursor < wanted.end:
+        rest.append(KeyRange(cursor, wanted.end))
+    return rest

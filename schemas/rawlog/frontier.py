@@ -71,6 +71,32 @@ class FrontierRecord:
     held: tuple[HeldTables, ...] = ()
 
 
+def follow_frontier(last: FrontierRecord | None, record: FrontierRecord) -> FrontierRecord:
+    """Return where a reader of the frontier topic stands after ``record``, having stood at ``last``; all readers agree.
+
+    A record of a lower owner revision comes from an owner that was replaced: ignored. The first record of a new owner
+    may stand behind the last one of its predecessor, which it had not read yet: it closes the topic to the predecessor
+    and takes nothing back, and the new owner goes on from what stood before it.
+    """
+    if last is None:
+        return record
+    if record.owner_rev < last.owner_rev:
+        return last
+    return FrontierRecord(
+        owner_rev=record.owner_rev,
+        resolved_ts=max(last.resolved_ts, record.resolved_ts),
+        high=_later(last.high, record.high),
+        low=_later(last.low, record.low),
+        ddl_high=max(last.ddl_high, record.ddl_high),
+        repeat_high=_later(last.repeat_high, record.repeat_high),
+        held=record.held if record.resolved_ts >= last.resolved_ts else last.held,
+    )
+
+
+def _later(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(max(pair) for pair in zip(one, other, strict=True))
+
+
 def encode_frontier(record: FrontierRecord) -> bytes:
     """Return the Kafka record value: JSON, so that any Kafka tool shows it."""
     return json.dumps(

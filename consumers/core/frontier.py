@@ -1,0 +1,133 @@
+"""The owner's arithmetic: from what agents report to the next frontier record (DESIGN §4).
+
+**The law.** For any two published records F1 before F2 the distinct row changes with ``R1 < commit_ts <= R2`` at
+offsets ``[low1[p], high2[p])`` are exactly the upstream's row changes in that ts interval.
+
+Why it holds, given what a :class:`LandingReport` says of one moment of one agent:
+
+* *Nothing is missing above.* R is at most the landed_ts of every table, taken from the report of the capture that the
+  table is assigned to, and a report's ``ends`` are of the same moment: every row up to R is below ``high``.
+* *Nothing is missing below.* A row above R1 is in a chunk whose max_commit_ts is above R1, or in flight, or not yet
+  sent: chunks and floors of the reports bound all three. What a dead capture knew is not needed, because a table
+  (re)starts from a *published* R, and what its next capture lands has offsets above every published ``high``.
+* *An agent that nobody has heard of yet* may have rows in flight that no floor bounds: until every capture that has
+  tables has reported, neither R nor low moves. (Its rows stay above the low that stood when it got its first table.)
+* *Old reports are as true as new ones*: they bound everything that their agent landed later. So reports may be lost,
+  late or out of order. A capture that restarts has a new id, so a report never outlives its agent's memory.
+* *Nothing is invented*, because raw rows are facts: a repeat is the same change.
+
+And none of the three ever goes back, whatever is reported. Owners change as
+:func:`schemas.rawlog.frontier.follow_frontier` says: a new owner first publishes a record of its own revision (:func:`take_over`), reads the topic up to it, goes on
+from the place where that leaves every reader, and only then assigns tables. A record of the old owner after it counts
+for nobody.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from schemas.errors import InvariantBrokenError
+from schemas.ids import CaptureId, TableId, Ts
+from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport
+
+
+def first_record(owner_rev: int, start_ts: Ts, partitions: int) -> FrontierRecord:
+    """Return the record that opens an empty raw log of ``partitions``: everything above ``start_ts`` is to come."""
+    zeros = (0,) * partitions
+    return FrontierRecord(
+        owner_rev=owner_rev, resolved_ts=start_ts, high=zeros, low=zeros, ddl_high=0, repeat_high=zeros
+    )
+
+
+def take_over(last: FrontierRecord, owner_rev: int) -> FrontierRecord:
+    """Return the first record of a new owner: the same place under its own revision.
+
+    Raises:
+        InvariantBrokenError: somebody with this revision or a higher one has published already.
+    """
+    if owner_rev <= last.owner_rev:
+        raise InvariantBrokenError("owner revision did not grow", owner_rev=owner_rev, last_owner_rev=last.owner_rev)
+    return replace(last, owner_rev=owner_rev)
+
+
+def advance(
+    previous: FrontierRecord,
+    reports: Mapping[CaptureId, LandingReport],
+    ddl: DdlReport | None,
+    tables: Mapping[TableId, CaptureId],
+    *,
+    repeats_possible: bool = False,
+) -> FrontierRecord:
+    """Return the frontier after ``previous``; equal to it when nothing has moved.
+
+    ``reports`` holds one report of every live capture that has sent one; ``tables`` is every table that must be pulled,
+    with the capture that it is assigned to *now*: the DDL feed behind it must have been read at least up to
+    ``ddl.landed_ts``, or a table that was created below R could be missing from it. ``ddl`` is None until the DDL feed
+    has reported. With ``repeats_possible`` the whole log up to ``high`` counts as repeating: a capture that was
+    declared dead may be landing still.
+
+    Raises:
+        InvariantBrokenError: vectors do not fit the log's partitions, or a report contradicts itself.
+    """
+    for report in reports.values():
+        _check(report, len(previous.high))
+    high = _highest(previous.high, (report.ends for report in reports.values()))
+    repeat_high = (
+        high
+        if repeats_possible
+        else _highest(previous.repeat_high, (report.repeat_ends for report in reports.values()))
+    )
+    resolved_ts = max(previous.resolved_ts, _landed_by_all(reports, ddl, tables) or Ts(0))
+    return replace(
+        previous,
+        resolved_ts=resolved_ts,
+        high=high,
+        low=_low(previous, reports, tables, resolved_ts, high),
+        ddl_high=max(previous.ddl_high, ddl.end if ddl else 0),
+        repeat_high=repeat_high,
+    )
+
+
+def _landed_by_all(
+    reports: Mapping[CaptureId, LandingReport], ddl: DdlReport | None, tables: Mapping[TableId, CaptureId]
+) -> Ts | None:
+    """Return the ts up to which everything has landed, or None if something has not been heard of."""
+    if ddl is None or any(capture not in reports for capture in tables.values()):
+        return None
+    landed = [reports[capture].landed_ts.get(table) for table, capture in tables.items()]
+    known = [ts for ts in landed if ts is not None]
+    return min([*known, ddl.landed_ts]) if len(known) == len(landed) else None
+
+
+def _low(
+    previous: FrontierRecord,
+    reports: Mapping[CaptureId, LandingReport],
+    tables: Mapping[TableId, CaptureId],
+    resolved_ts: Ts,
+    high: tuple[int, ...],
+) -> tuple[int, ...]:
+    if not reports or any(capture not in reports for capture in tables.values()):
+        return previous.low
+    low = list(high)
+    for report in reports.values():
+        low = [min(pair) for pair in zip(low, report.floors, strict=True)]
+        for chunk in report.chunks:
+            if chunk.max_commit_ts > resolved_ts:
+                low[chunk.partition] = min(low[chunk.partition], chunk.start_offset)
+    return tuple(max(pair) for pair in zip(previous.low, low, strict=True))
+
+
+def _highest(first: tuple[int, ...], others: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(max(offsets) for offsets in zip(first, *others, strict=True))
+
+
+def _check(report: LandingReport, partitions: int) -> None:
+    lengths = {len(report.ends), len(report.floors), len(report.repeat_ends)}
+    if lengths != {partitions}:
+        raise InvariantBrokenError(
+            "landing report does not fit the raw log", capture=report.capture, lengths=lengths, partitions=partitions
+        )
+    for chunk in report.chunks:
+        if not 0 <= chunk.start_offset < report.ends[chunk.partition]:
+            raise InvariantBrokenError(
+                "chunk starts outside what was acknowledged", capture=report.capture, chunk=chunk, ends=report.ends
+            )

@@ -1,0 +1,51 @@
+"""The frontier law (DESIGN §4) over random worlds, and proof that this test is able to see it broken."""
+
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.simulation.frontier_world import World, broken_law, went_back
+
+SCHEDULES = 600
+STEPS = 400
+
+
+def run(random: Random, *, steps: int = STEPS, floors: bool = True) -> World:
+    world = World(random, partitions=random.randint(1, 3), agents=random.randint(1, 3), floors=floors)
+    for _ in range(steps):
+        world.step()
+    world.settle()
+    return world
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_frontier_law_random_schedules_cut_equals_upstream(block: int) -> None:
+    size = SCHEDULES // 6
+    for seed in range(block * size, (block + 1) * size):
+        world = run(Random(seed))
+        assert (broken_law(world), went_back(world), seed) == (None, None, seed)
+
+
+def test_frontier_law_random_schedules_are_worth_the_name() -> None:
+    worlds = [run(Random(seed)) for seed in range(30)]
+    assert all(world.place.resolved_ts == world.now for world in worlds), "settled, yet R did not reach now"
+    moved = [len({place.resolved_ts for place in world.places()}) for world in worlds]
+    landed = sum(len(sent.rows) for world in worlds for partition in world.log for sent in partition)
+    assert sorted(moved)[len(moved) // 2] >= 4, "R hardly ever moves before the end"
+    assert landed > 1.05 * sum(len(world.rows) for world in worlds), "hardly anything is landed twice"
+    assert sum(len(world.zombies) for world in worlds) > 30
+    assert sum(world.revision for world in worlds) > 45
+
+
+def test_frontier_law_without_floors_breaks() -> None:
+    broken = [seed for seed in range(60) if broken_law(run(Random(seed), floors=False))]
+    assert len(broken) > 5, "the test cannot see a loss"
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.randoms(use_true_random=False), st.integers(20, 120))
+def test_frontier_law_hypothesis_schedules_cut_equals_upstream(random: Random, steps: int) -> None:
+    world = run(random, steps=steps)
+    assert (broken_law(world), went_back(world)) == (None, None)

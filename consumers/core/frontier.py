@@ -17,9 +17,9 @@ Why it holds, given what a :class:`LandingReport` says of one moment of one agen
 * *Nothing is invented*, because raw rows are facts: a repeat is the same change.
 
 And none of the three ever goes back, whatever is reported. Owners change as
-:func:`schemas.rawlog.frontier.follow_frontier` says: a new owner first publishes a record of its own revision (:func:`take_over`), reads the topic up to it, goes on
-from the place where that leaves every reader, and only then assigns tables. A record of the old owner after it counts
-for nobody.
+:func:`schemas.rawlog.frontier.follow_frontier` says: a new owner first publishes a record of its own revision
+(:func:`take_over`), reads the topic up to it, goes on from the place where that leaves every reader, and only then
+assigns tables. A record of the old owner after it counts for nobody.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""A world in which captures land rows badly: every delay, loss and confusion that DESIGN §4 allows, drawn by one Random.
+"""A world in which captures land rows badly: every delay, loss and confusion DESIGN §4 allows, drawn by one Random.
 
 The oracle is the upstream's own list of committed rows. Everything else is messages with free timing: appends and acks,
 reports, news of published records, crashes of captures (whose last sends may still reach the log), moves, owners that
@@ -7,7 +7,7 @@ are replaced while their last record is on its way, tables that are created and 
 
 from collections import deque
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from random import Random
 
 from consumers.core.frontier import advance, first_record, take_over
@@ -234,7 +234,7 @@ class World:
             if table not in self.assigned and created_ts > self.place.resolved_ts:
                 self.assign(table, created_ts)
 
-    def assign(self, table: TableId, not_before: Ts = Ts(0)) -> None:
+    def assign(self, table: TableId, not_before: Ts) -> None:
         agent = self.random.choice(list(self.agents.values()))
         self.assigned[table] = agent.capture
         agent.start(table, max(self.place.resolved_ts, not_before), self.now)
@@ -340,7 +340,7 @@ def broken_law(world: World) -> str | None:
 def went_back(world: World) -> str | None:
     """Return the first place that is behind its predecessor in any of its values, or None."""
     places = world.places()
-    for before, after in zip(places, places[1:], strict=False):
+    for before, after in pairwise(places):
         pairs = [
             (before.owner_rev, after.owner_rev), (before.resolved_ts, after.resolved_ts),
             (before.ddl_high, after.ddl_high), *zip(before.high, after.high, strict=True),

@@ -152,7 +152,7 @@ class Matcher:
                 place = (row.start_ts, row.key)
                 found = prewrites.get(place)
                 if not self.initialized and (found is None or not found[0] or found[2]):
-                    # An empty value may be a fake prewrite whose real one the scan has yet to bring; a DELETE waits too.
+                    # An empty value may be a fake prewrite, and the real one yet to come by the scan; DELETE waits too.
                     self._commits.append((row.commit_ts, place, row.op_type, row.txn_source))
                     continue
                 if found is None:

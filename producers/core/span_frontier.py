@@ -4,9 +4,9 @@ Reference: ordering-and-watermarks.md §3.2. All keys are memcomparable-encoded 
 
     unlocked --lock()--> locked (a registration of one region runs) --unlock()--> unlocked
 
-At every moment locked ranges and unlocked pieces together tile the span; an unlocked piece keeps the resolved ts that its
-range had, which is the checkpoint_ts of whoever locks it next. The span's resolved ts is the least over both. So a split, a
-merge or a leader change never loses a ts, and two registrations can never feed the same keys at once.
+At every moment locked ranges and unlocked pieces together tile the span; an unlocked piece keeps the resolved ts that
+its range had, which is the checkpoint_ts of whoever locks it next. The span's resolved ts is the least over both. So a
+split, a merge or a leader change never loses a ts, and two registrations can never feed the same keys at once.
 """
 
 from bisect import bisect_left, bisect_right
@@ -48,7 +48,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """A newer region holds a part: the caller's view of the regions is old; it looks up ``retry`` again (may be empty)."""
+    """A newer region holds a part, so the caller's view is old: it looks up ``retry`` (maybe nothing) again."""
 
     retry: tuple[KeyRange, ...]
 

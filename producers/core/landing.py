@@ -1,0 +1,229 @@
+"""The landing book: what one agent sent to the raw log, what the broker acknowledged, and what may be said about it.
+
+Pure bookkeeping behind DESIGN §4. The shell calls, in this order for each table::
+
+    assign(table, ts)                     a table (re)starts from the published R
+    sent(table, …) -> Sent                a record goes to the producer, tables and partitions interleaved
+    acked(Sent, offset)                   the broker has it; in any order
+    resolved(table, ts)                   every row with commit_ts <= ts stands in records that were `sent` before
+    report()                              -> LandingReport, one consistent moment
+    published(record)                     the owner's frontier record came by
+
+Three rules carry the frontier law:
+
+1. **landed_ts** of a table is the greatest resolved ts whose records are *all* acknowledged. A record that is never
+   acknowledged holds it for ever: a failed delivery can stop a table, never lose a row.
+2. A **chunk** (start offset, max commit_ts) is kept while its max commit_ts is above the published R (above the least
+   held ts, if tables are held), of whatever table and incarnation. Chunks may be joined (start of the first, max of
+   both): that only lowers `low`.
+3. A **floor**: nothing in flight, and nothing that is sent later, gets an offset below it. The broker appends at the
+   end, so the end that was known when the oldest record in flight was sent is such a bound.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from schemas.errors import InvariantBrokenError
+from schemas.ids import CaptureId, TableId, Ts
+from schemas.rawlog.frontier import Chunk, FrontierRecord, LandingReport
+
+CHUNKS_MAX = 256
+"""Chunks kept for one raw partition; beyond it neighbours are joined, so a report stays small however long R stalls."""
+CHUNK_RECORDS_MAX = 32
+"""Records joined into one chunk at once: some 8 MiB, the most that a sorter reads again for one late row."""
+
+
+class _Table:
+    """One incarnation of a table here; records of an earlier one never count for it."""
+
+    __slots__ = ("in_flight", "landed_ts", "marks", "sent")
+
+    def __init__(self, ts: Ts) -> None:
+        self.landed_ts = ts
+        self.sent = 0
+        self.marks: deque[tuple[int, Ts]] = deque()
+        """(records sent before it, resolved ts), both ascending."""
+        self.in_flight: dict[int, None] = {}
+        """Numbers of records not yet acknowledged, in sending order."""
+
+    def settle(self) -> None:
+        """Pass the marks whose records are all acknowledged."""
+        oldest = next(iter(self.in_flight), self.sent)
+        while self.marks and self.marks[0][0] <= oldest:
+            self.landed_ts = max(self.landed_ts, self.marks.popleft()[1])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sent:
+    """One record in flight; hand it back to :meth:`LandingBook.acked`."""
+
+    partition: int
+    max_commit_ts: Ts
+    may_repeat: bool
+    number: int
+    floor: int
+    table: _Table
+
+
+@dataclass(slots=True)
+class _Run:
+    start: int
+    max_commit_ts: Ts
+    records: int
+
+
+class _Partition:
+    __slots__ = ("end", "in_flight", "known_end", "repeat_end", "runs")
+
+    def __init__(self) -> None:
+        self.known_end = 0
+        """The highest offset known as reached: own acknowledgements, and `high` of published records."""
+        self.end = 0
+        self.repeat_end = 0
+        self.in_flight: dict[Sent, None] = {}
+        self.runs: list[_Run] = []
+        """By start offset, ascending."""
+
+    def floor(self) -> int:
+        # known_end only grows, so the oldest record in flight has the least floor.
+        oldest = next(iter(self.in_flight), None)
+        return self.known_end if oldest is None else oldest.floor
+
+    def add(self, offset: int, max_commit_ts: Ts) -> None:
+        at = len(self.runs)
+        while at and self.runs[at - 1].start > offset:
+            at -= 1
+        before = self.runs[at - 1] if at else None
+        if before is not None and before.records < CHUNK_RECORDS_MAX:
+            before.max_commit_ts = max(before.max_commit_ts, max_commit_ts)
+            before.records += 1
+            return
+        self.runs.insert(at, _Run(offset, max_commit_ts, 1))
+        if len(self.runs) > CHUNKS_MAX:
+            self.runs = [_join(self.runs[i : i + 2]) for i in range(0, len(self.runs), 2)]
+
+
+def _join(runs: list[_Run]) -> _Run:
+    return _Run(runs[0].start, Ts(max(run.max_commit_ts for run in runs)), sum(run.records for run in runs))
+
+
+class LandingBook:
+    """The book of one agent. Not thread-safe: its shell calls it from one thread, or under one lock."""
+
+    def __init__(self, capture: CaptureId, partitions: int, frontier: FrontierRecord | None = None) -> None:
+        """Open an empty book.
+
+        Args:
+            capture: whose report it is.
+            partitions: of the region-events topic.
+            frontier: the newest published record, where there is one.
+        """
+        self._capture = capture
+        self._tables: dict[TableId, _Table] = {}
+        self._partitions = [_Partition() for _ in range(partitions)]
+        self._published_ts = Ts(0)
+        self._keep_above = Ts(0)
+        if frontier is not None:
+            self.published(frontier)
+
+    @property
+    def published_ts(self) -> Ts:
+        """The newest published resolved ts known here."""
+        return self._published_ts
+
+    def assign(self, table: TableId, ts: Ts) -> None:
+        """Start a table at ``ts``: everything at or below is in the log. A table that was here starts anew."""
+        self._tables[table] = _Table(ts)
+
+    def remove(self, tables: Iterable[TableId]) -> None:
+        """Forget tables; what they have in flight keeps its floors and chunks."""
+        for table in tables:
+            self._tables.pop(table, None)
+
+    def sent(self, table: TableId, partition: int, max_commit_ts: Ts, *, may_repeat: bool) -> Sent:
+        """Note a record just before it is handed to the producer."""
+        entry = self._entry(table)
+        place = self._partitions[partition]
+        record = Sent(partition, max_commit_ts, may_repeat, entry.sent, place.known_end, entry)
+        entry.in_flight[entry.sent] = None
+        entry.sent += 1
+        place.in_flight[record] = None
+        return record
+
+    def acked(self, record: Sent, offset: int) -> None:
+        """Note that the broker has ``record`` at ``offset``.
+
+        Raises:
+            InvariantBrokenError: acknowledged twice, or below its floor: another topic stands where ours stood.
+        """
+        place = self._partitions[record.partition]
+        if record not in place.in_flight:
+            raise InvariantBrokenError("record was acknowledged twice", partition=record.partition, offset=offset)
+        if offset < record.floor:
+            raise InvariantBrokenError(
+                "the broker gave an offset below an end that it had reached: was the topic created anew?",
+                partition=record.partition,
+                offset=offset,
+                floor=record.floor,
+            )
+        del place.in_flight[record]
+        place.end = max(place.end, offset + 1)
+        place.known_end = max(place.known_end, offset + 1)
+        if record.may_repeat:
+            place.repeat_end = max(place.repeat_end, offset + 1)
+        if record.max_commit_ts > self._keep_above:
+            place.add(offset, record.max_commit_ts)
+        del record.table.in_flight[record.number]
+        record.table.settle()
+
+    def resolved(self, table: TableId, ts: Ts) -> None:
+        """Note that every row of ``table`` with commit_ts <= ``ts`` was sent before this call."""
+        entry = self._entry(table)
+        newest = entry.marks[-1][1] if entry.marks else entry.landed_ts
+        if ts <= newest:
+            return
+        if entry.marks and entry.marks[-1][0] == entry.sent:
+            entry.marks[-1] = (entry.sent, ts)
+        else:
+            entry.marks.append((entry.sent, ts))
+        entry.settle()
+
+    def published(self, record: FrontierRecord) -> None:
+        """Take the owner's newest record: drop chunks that it has passed, learn its ends. Older ones change nothing."""
+        if record.resolved_ts >= self._published_ts:
+            self._published_ts = record.resolved_ts
+            # A held table lags behind R, and its rows must stay findable.
+            self._keep_above = min((record.resolved_ts, *(held.ts for held in record.held)))
+        for place, high in zip(self._partitions, record.high, strict=True):
+            place.known_end = max(place.known_end, high)
+            place.runs = [run for run in place.runs if run.max_commit_ts > self._keep_above]
+
+    def landed_ts(self) -> Mapping[TableId, Ts]:
+        """Return landed_ts of each table."""
+        return {table: entry.landed_ts for table, entry in self._tables.items()}
+
+    def in_flight(self) -> int:
+        """Return how many records wait for their acknowledgement."""
+        return sum(len(place.in_flight) for place in self._partitions)
+
+    def report(self) -> LandingReport:
+        """Return all of it at this moment."""
+        return LandingReport(
+            capture=self._capture,
+            landed_ts=self.landed_ts(),
+            ends=tuple(place.end for place in self._partitions),
+            chunks=tuple(
+                Chunk(number, run.start, run.max_commit_ts)
+                for number, place in enumerate(self._partitions)
+                for run in place.runs
+            ),
+            floors=tuple(place.floor() for place in self._partitions),
+            repeat_ends=tuple(place.repeat_end for place in self._partitions),
+        )
+
+    def _entry(self, table: TableId) -> _Table:
+        entry = self._tables.get(table)
+        if entry is None:
+            raise InvariantBrokenError("table is not assigned here", table_id=table)
+        return entry

@@ -1,0 +1,171 @@
+"""Child processes that never outlive us: each in its own process group, known to the watchdog, with its own log."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from compose.stack.errors import ChildError
+
+STOP_S = 15.0
+"""How long a child may take to end after SIGTERM; a broker flushes and a sorter finishes its batch in well under it."""
+_POLL_S = 0.05
+TAIL_LINES = 12
+
+
+class Nursery:
+    """Starts children and stops them in the reverse order; a context manager."""
+
+    def __init__(self) -> None:
+        self._children: list[Child] = []
+        self._watchdog: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> "Nursery":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> "Child":
+        """Start ``command`` with its output appended to ``log``; ``env`` is added to ours."""
+        child = Child(name=name, command=list(command), log=log, env=dict(env or {}), cwd=cwd, nursery=self)
+        self._children.append(child)
+        child.start()
+        return child
+
+    def stop(self) -> None:
+        """Stop every child, last started first, then let the watchdog go."""
+        while self._children:
+            self._children.pop().stop()
+        if self._watchdog is not None and self._watchdog.stdin is not None:
+            self._watchdog.stdin.close()
+            self._watchdog.wait()
+            self._watchdog = None
+
+    def tell_watchdog(self, line: str) -> None:
+        """Put a process group on the watchdog's list, or take it off."""
+        if self._watchdog is None:
+            self._watchdog = subprocess.Popen(
+                [sys.executable, "-m", "compose.stack.watchdog"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
+            )
+        assert self._watchdog.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._watchdog.stdin.write(line + "\n")
+            self._watchdog.stdin.flush()
+
+
+@dataclass(kw_only=True)
+class Child:
+    """One process; may be started again after it ended or was killed, with the same command and log."""
+
+    name: str
+    command: list[str]
+    log: Path
+    env: dict[str, str]
+    cwd: Path | None
+    nursery: Nursery
+    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    @property
+    def pid(self) -> int:
+        """The process id, of the group too."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it (again)."""
+        assert not self.is_running()
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        output: IO[bytes]
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **self.env},
+                cwd=self.cwd,
+                start_new_session=True,
+            )
+        self.nursery.tell_watchdog(f"add {self.pid}")
+
+    def is_running(self) -> bool:
+        """Tell whether it runs now."""
+        return self._process is not None and self._process.poll() is None
+
+    def exit_status(self) -> int | None:
+        """Return its exit status, negative for a signal; None while it runs."""
+        return None if self._process is None else self._process.poll()
+
+    def stop(self, grace_s: float = STOP_S) -> None:
+        """Ask it to end, and kill it after ``grace_s``. Nothing happens when it has ended."""
+        self._end(signal.SIGTERM, grace_s)
+
+    def kill(self) -> None:
+        """End it as ``kill -9`` does, with whatever it has started in its group."""
+        self._end(signal.SIGKILL, STOP_S)
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Wait for it to end; return the exit status, or None when the time is over."""
+        assert self._process is not None
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def wait_ready(self, is_ready: Callable[[], bool], timeout_s: float) -> None:
+        """Wait until ``is_ready`` says so.
+
+        Raises:
+            ChildError: it ended, or was not ready in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not is_ready():
+            if not self.is_running():
+                raise ChildError(
+                    f"{self.name} ended while starting", status=self.exit_status(), log=self.log, last=self.tail()
+                )
+            if time.monotonic() > deadline:
+                raise ChildError(f"{self.name} was not ready in {timeout_s:.0f} s", log=self.log, last=self.tail())
+            time.sleep(_POLL_S)
+
+    def tail(self, lines: int = TAIL_LINES) -> str:
+        """Return the last lines of its log."""
+        if not self.log.exists():
+            return ""
+        with self.log.open("rb") as log:
+            log.seek(max(0, self.log.stat().st_size - 400 * lines))
+            return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+
+    def _end(self, first: signal.Signals, grace_s: float) -> None:
+        if self._process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            if self._process.poll() is None:
+                os.killpg(self.pid, first)
+        if self.wait(grace_s) is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self._process.wait()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)  # what it left behind in its group
+        self.nursery.tell_watchdog(f"remove {self.pid}")

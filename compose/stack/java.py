@@ -1,0 +1,37 @@
+"""Find the machine's Java and say in one sentence when it is missing or too old."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from compose.stack.errors import MachineError
+
+JAVA_MAJOR_MIN = 17
+"""Kafka 4 brokers and Spark 4 both need it."""
+_VERSION = re.compile(r'version "(\d+)')
+
+
+def find_java() -> Path:
+    """Return the ``java`` to run: ``$JAVA_HOME/bin/java`` where that exists, else the one on the PATH.
+
+    Raises:
+        MachineError: none found, or older than 17.
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home) / "bin" / "java") if home and (Path(home) / "bin" / "java").exists() else None
+    found = found or shutil.which("java")
+    if found is None:
+        raise MachineError(f"no java found: install Java {JAVA_MAJOR_MIN} or newer, or set JAVA_HOME")
+    major = java_major(Path(found))
+    if major < JAVA_MAJOR_MIN:
+        raise MachineError(f"java is version {major}, but {JAVA_MAJOR_MIN} or newer is needed", java=found)
+    return Path(found)
+
+
+def java_major(java: Path) -> int:
+    """Return the major version that ``java -version`` prints (0: none was recognised)."""
+    ran = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=False)
+    match = _VERSION.search(ran.stderr + ran.stdout)
+    return int(match.group(1)) if match else 0

@@ -1,0 +1,140 @@
+"""The three parts of the local stack: how each is configured, started, and asked whether it is ready."""
+
+import http.client
+import socket
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from compose.stack.children import Child, Nursery
+from compose.stack.errors import ChildError
+from compose.stack.jars import Say, kafka_jars, pyspark_jars, registry_home
+from compose.stack.java import find_java
+from compose.stack.ports import LOOPBACK, is_listening
+from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX
+
+READY_S = 120.0
+"""A loaded two-core machine starts the registry in 25 s; four times that, and something is wrong."""
+_CLUSTER_UUID = "dGlkZWJ1cy1sb2NhbC0wMQ"
+"""16 bytes in unpadded URL base64, as StorageTool wants; every local broker has data folders of its own anyway."""
+_ZOOKEEPER_JARS = (
+    "zookeeper-", "slf4j-api-", "log4j-api-", "log4j-core-", "log4j-slf4j2-impl-", "netty-", "metrics-core-",
+    "snappy-java-", "commons-cli-", "commons-io-", "jackson-core-2", "jackson-databind-2", "jackson-annotations-2",
+)  # fmt: skip
+
+
+def start_zookeeper(nursery: Nursery, data: Path, port: int) -> Child:
+    """Start a standalone ZooKeeper from the jars inside pyspark."""
+    data.mkdir(parents=True, exist_ok=True)
+    config = data / "zoo.cfg"
+    config.write_text(
+        f"dataDir={data}/data\nclientPort={port}\nclientPortAddress={LOOPBACK}\nadmin.enableServer=false\n"
+        # Sessions from 1 s on: a killed capture's ephemeral node must go within the tests' patience.
+        "tickTime=500\nmaxSessionTimeout=60000\nmaxClientCnxns=0\n4lw.commands.whitelist=ruok,srvr\n"
+    )
+    jars = [str(jar) for prefix in _ZOOKEEPER_JARS for jar in sorted(pyspark_jars().glob(f"{prefix}*.jar"))]
+    command = [str(find_java()), "-Xmx128m", "-XX:+UseSerialGC", "-Dorg.apache.logging.log4j.level=WARN"]
+    command += ["-cp", ":".join(jars), "org.apache.zookeeper.server.ZooKeeperServerMain", str(config)]
+    return nursery.start("zookeeper", command, log=data.parent / "logs" / "zookeeper.log")
+
+
+def zookeeper_ready(port: int) -> bool:
+    """Ask ZooKeeper by its own word for it."""
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=1.0) as wire:
+            wire.sendall(b"ruok")
+            return wire.recv(16) == b"imok"
+    except OSError:
+        return False
+
+
+def start_kafka(nursery: Nursery, data: Path, port: int, controller_port: int, *, heap: str, say: Say) -> Child:
+    """Format a KRaft log folder where needed and start one broker that is its own controller."""
+    data.mkdir(parents=True, exist_ok=True)
+    config = data / "server.properties"
+    config.write_text(
+        "\n".join(
+            [
+                "process.roles=broker,controller",
+                "node.id=1",
+                f"controller.quorum.voters=1@{LOOPBACK}:{controller_port}",
+                f"listeners=PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller_port}",
+                f"advertised.listeners=PLAINTEXT://{LOOPBACK}:{port}",
+                "controller.listener.names=CONTROLLER",
+                "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+                f"log.dirs={data}/log",
+                "offsets.topic.replication.factor=1",
+                "offsets.topic.num.partitions=5",
+                "transaction.state.log.replication.factor=1",
+                "transaction.state.log.min.isr=1",
+                "share.coordinator.state.topic.replication.factor=1",
+                "share.coordinator.state.topic.min.isr=1",
+                "group.initial.rebalance.delay.ms=0",
+                "auto.create.topics.enable=false",  # a topic that nobody created on purpose is a bug to be seen
+                f"message.max.bytes={RAW_MESSAGE_BYTES_MAX}",
+                f"replica.fetch.max.bytes={RAW_MESSAGE_BYTES_MAX}",
+                "log.segment.bytes=134217728",
+                "log.cleaner.dedupe.buffer.size=16777216",
+                "num.network.threads=2",
+                "num.io.threads=4",
+            ]
+        )
+        + "\n"
+    )
+    class_path = ":".join(str(jar) for jar in kafka_jars(say))
+    java = str(find_java())
+    log = data.parent / "logs" / "kafka.log"
+    if not (data / "log" / "meta.properties").exists():
+        tool = [java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path]
+        tool += ["kafka.tools.StorageTool", "format", "-t", _CLUSTER_UUID, "-c", str(config)]
+        ran = subprocess.run(tool, capture_output=True, text=True, timeout=READY_S, check=False)
+        if ran.returncode != 0:
+            raise ChildError("kafka's log folder could not be formatted", said=(ran.stdout + ran.stderr)[-2000:])
+    command = [java, f"-Xmx{heap}", "-Xms256m", "-XX:+ExitOnOutOfMemoryError", "-cp", class_path]
+    command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
+    return nursery.start("kafka", [*command, "kafka.Kafka", str(config)], log=log)
+
+
+def kafka_ready(port: int) -> bool:
+    """Ask the broker for its metadata; one that is still fencing itself lists no broker."""
+    if not is_listening(port):
+        return False
+    try:
+        admin = AdminClient({"bootstrap.servers": f"{LOOPBACK}:{port}", "log_level": 0})
+        return bool(admin.list_topics(timeout=2.0).brokers)
+    except KafkaException:
+        return False
+
+
+def start_registry(nursery: Nursery, data: Path, port: int, *, say: Say) -> Child:
+    """Start Apicurio with its schemas in a file, so that ids stay the same when it is started again."""
+    data.mkdir(parents=True, exist_ok=True)
+    home = registry_home(say)
+    runner = next(home.glob("*-runner.jar"))
+    command = [str(find_java()), "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    command += [f"-Dquarkus.http.host={LOOPBACK}", f"-Dquarkus.http.port={port}", "-Dquarkus.log.level=WARN"]
+    command += [f"-Dquarkus.datasource.jdbc.url=jdbc:h2:file:{data}/registry"]
+    command += ["-Dquarkus.datasource.jdbc.min-size=1", "-Dquarkus.datasource.jdbc.initial-size=1"]
+    command += ["-jar", str(runner)]
+    return nursery.start("schema registry", command, log=data.parent / "logs" / "registry.log", cwd=data)
+
+
+def registry_url(port: int) -> str:
+    """Return the base address of the Confluent-compatible API."""
+    return f"http://{LOOPBACK}:{port}/apis/ccompat/v7"
+
+
+def registry_ready(port: int) -> bool:
+    """Ask for the subjects."""
+    if not is_listening(port):
+        return False
+    try:
+        wire = http.client.HTTPConnection(LOOPBACK, port, timeout=5.0)
+        with closing(wire):
+            wire.request("GET", "/apis/ccompat/v7/subjects")
+            return wire.getresponse().status == 200
+    except (http.client.HTTPException, OSError):
+        return False

@@ -1,0 +1,14 @@
+"""Integration tests share one stack of real parts."""
+
+import pytest
+
+from tests.support.stack import fresh_name, stack
+
+__all__ = ["fresh_name", "stack"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is collected below this folder."""
+    for item in items:
+        if "tests/integration/" in item.path.as_posix():
+            item.add_marker(pytest.mark.integration)

@@ -1,0 +1,255 @@
+"""DDL jobs: a row of ``mysql.tidb_ddl_job`` to a raw-log record, and the record's JSON to the fields that we use.
+
+Sources: pingcap/tidb ``pkg/meta/model/job.go``; pingcap/tiflow ``cdc/entry/mounter.go`` (``ParseDDLJob``).
+"""
+
+import json
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from schemas.errors import Action, BusError, CorruptDataError
+from schemas.ids import TableId, Ts
+from schemas.rawlog.ddl_record import DdlRecord
+from schemas.tidb.row_v1 import decode_row_v1
+from schemas.tidb.row_v2 import decode_row_v2, is_row_v2
+from schemas.tidb.table import ci_name
+
+DDL_JOB_TABLE_ID = TableId((1 << 48) - 2)
+"""``mysql.tidb_ddl_job``; its TableInfo stands in the meta keys as that of any table."""
+JOB_STATE_DONE = 4
+
+
+class DdlDecodeError(BusError):
+    """A row of the job table, or a job in it, that does not decode; ``fields`` name the job (if known) and the ts."""
+
+    code, action = "schema.undecodable_ddl", Action.STOP_CHANGEFEED
+
+
+class DdlType(IntEnum):
+    """The action types that are replicated; any other is discarded, and not even applied to the schema."""
+
+    CREATE_SCHEMA = 1
+    DROP_SCHEMA = 2
+    CREATE_TABLE = 3
+    DROP_TABLE = 4
+    ADD_COLUMN = 5
+    DROP_COLUMN = 6
+    ADD_INDEX = 7
+    DROP_INDEX = 8
+    ADD_FOREIGN_KEY = 9
+    DROP_FOREIGN_KEY = 10
+    TRUNCATE_TABLE = 11
+    MODIFY_COLUMN = 12
+    RENAME_TABLE = 14
+    SET_DEFAULT_VALUE = 15
+    MODIFY_TABLE_COMMENT = 17
+    RENAME_INDEX = 18
+    ADD_PARTITION = 19
+    DROP_PARTITION = 20
+    CREATE_VIEW = 21
+    MODIFY_TABLE_CHARSET = 22
+    TRUNCATE_PARTITION = 23
+    DROP_VIEW = 24
+    RECOVER_TABLE = 25
+    MODIFY_SCHEMA_CHARSET = 26
+    ADD_PRIMARY_KEY = 32
+    DROP_PRIMARY_KEY = 33
+    ADD_COLUMNS = 37
+    DROP_COLUMNS = 38
+    ALTER_INDEX_VISIBILITY = 41
+    EXCHANGE_PARTITION = 42
+    RENAME_TABLES = 47
+    CREATE_TABLES = 60
+    MULTI_SCHEMA_CHANGE = 61
+    REORGANIZE_PARTITION = 64
+    ALTER_TTL = 65
+    REMOVE_TTL = 67
+    ALTER_TABLE_PARTITIONING = 71
+    REMOVE_PARTITIONING = 72
+
+
+DDL_TYPE_NAMES: dict[DdlType, str] = {
+    DdlType.CREATE_SCHEMA: "create schema",
+    DdlType.DROP_SCHEMA: "drop schema",
+    DdlType.CREATE_TABLE: "create table",
+    DdlType.DROP_TABLE: "drop table",
+    DdlType.ADD_COLUMN: "add column",
+    DdlType.DROP_COLUMN: "drop column",
+    DdlType.ADD_INDEX: "add index",
+    DdlType.DROP_INDEX: "drop index",
+    DdlType.ADD_FOREIGN_KEY: "add foreign key",
+    DdlType.DROP_FOREIGN_KEY: "drop foreign key",
+    DdlType.TRUNCATE_TABLE: "truncate table",
+    DdlType.MODIFY_COLUMN: "modify column",
+    DdlType.RENAME_TABLE: "rename table",
+    DdlType.SET_DEFAULT_VALUE: "set default value",
+    DdlType.MODIFY_TABLE_COMMENT: "modify table comment",
+    DdlType.RENAME_INDEX: "rename index",
+    DdlType.ADD_PARTITION: "add partition",
+    DdlType.DROP_PARTITION: "drop partition",
+    DdlType.CREATE_VIEW: "create view",
+    DdlType.MODIFY_TABLE_CHARSET: "modify table charset and collate",
+    DdlType.TRUNCATE_PARTITION: "truncate partition",
+    DdlType.DROP_VIEW: "drop view",
+    DdlType.RECOVER_TABLE: "recover table",
+    DdlType.MODIFY_SCHEMA_CHARSET: "modify schema charset and collate",
+    DdlType.ADD_PRIMARY_KEY: "add primary key",
+    DdlType.DROP_PRIMARY_KEY: "drop primary key",
+    DdlType.ADD_COLUMNS: "add multi-columns",
+    DdlType.DROP_COLUMNS: "drop multi-columns",
+    DdlType.ALTER_INDEX_VISIBILITY: "alter index visibility",
+    DdlType.EXCHANGE_PARTITION: "exchange partition",
+    DdlType.RENAME_TABLES: "rename tables",
+    DdlType.CREATE_TABLES: "create tables",
+    DdlType.MULTI_SCHEMA_CHANGE: "alter table multi-schema change",
+    DdlType.REORGANIZE_PARTITION: "alter table reorganize partition",
+    DdlType.ALTER_TTL: "alter table ttl",
+    DdlType.REMOVE_TTL: "alter table no_ttl",
+    DdlType.ALTER_TABLE_PARTITIONING: "alter table partition by",
+    DdlType.REMOVE_PARTITIONING: "alter table remove partitioning",
+}
+"""``ActionType.String()``; event filters and oracles use these words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rename:
+    """One table of a rename; the old names may be missing in the oldest versions ('')."""
+
+    table_id: TableId
+    old_schema: str
+    old_table: str
+    new_schema_id: int
+    new_table: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DdlJob:
+    """A finished job. ``type`` is None when its action is not replicated."""
+
+    job_id: int
+    type_id: int
+    type: DdlType | None
+    schema_id: int
+    schema: str
+    table_id: TableId
+    table: str
+    query: str
+    schema_version: int
+    start_ts: Ts
+    finished_ts: Ts
+    db_info: dict[str, Any] | None
+    table_info: dict[str, Any] | None
+    table_infos: tuple[dict[str, Any], ...]
+    """MultipleTableInfos, of create tables and rename tables."""
+    renames: tuple[Rename, ...]
+    """Of rename tables only."""
+    charset: str
+    collation: str
+    sql_mode: int
+    bdr_role: str
+
+
+def decode_ddl_job_row(value: bytes, table: dict[str, Any], *, start_ts: Ts, commit_ts: Ts) -> DdlRecord | None:
+    """Turn a PUT of ``mysql.tidb_ddl_job`` into a record of the ddl topic.
+
+    Args:
+        value: the row value, format v1 or v2.
+        table: the job table's TableInfo JSON (which column holds the job differs between TiDB versions).
+        start_ts: of the transaction that wrote the row.
+        commit_ts: of the same; it becomes the job's finished_ts.
+
+    Returns:
+        None when the job is not done yet, or changed no schema.
+
+    Raises:
+        DdlDecodeError: the row or its JSON does not decode.
+    """
+    try:
+        meta = _job_meta(value, table)
+        job = json.loads(meta)
+        done = int(job["state"]) == JOB_STATE_DONE
+        changed = int((job.get("binlog") or {}).get("SchemaVersion") or 0) != 0
+    except (KeyError, TypeError, ValueError, AttributeError, CorruptDataError) as error:
+        raise DdlDecodeError(
+            "row of mysql.tidb_ddl_job does not decode", commit_ts=commit_ts, start_ts=start_ts, reason=repr(error)
+        ) from error
+    return DdlRecord(kind="job", ts=commit_ts, start_ts=start_ts, payload=job) if done and changed else None
+
+
+def parse_ddl_job(record: DdlRecord) -> DdlJob:
+    """Read the fields of a ``job`` record.
+
+    Raises:
+        DdlDecodeError: a field is missing or of another type; the error names job and finished_ts.
+    """
+    raw = record.payload
+    try:
+        return _parse(raw, record)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise DdlDecodeError(
+            "ddl job does not decode", job_id=raw.get("id"), finished_ts=record.ts, reason=repr(error)
+        ) from error
+
+
+def _job_meta(value: bytes, table: dict[str, Any]) -> bytes:
+    column_id = next(int(column["id"]) for column in table["cols"] if ci_name(column["name"]).lower() == "job_meta")
+    found = decode_row_v2(value).get(column_id) if is_row_v2(value) else decode_row_v1(value).get(column_id)
+    if not isinstance(found, bytes):
+        raise ValueError(f"row has no job_meta (column id {column_id})")
+    return found
+
+
+def _parse(raw: dict[str, Any], record: DdlRecord) -> DdlJob:
+    type_id, binlog = int(raw["type"]), raw["binlog"]
+    known = type_id in DdlType.__members__.values()
+    return DdlJob(
+        job_id=int(raw["id"]),
+        type_id=type_id,
+        type=DdlType(type_id) if known else None,
+        schema_id=int(raw["schema_id"]),
+        schema=str(raw.get("schema_name") or ""),
+        table_id=TableId(int(raw["table_id"])),
+        table=str(raw.get("table_name") or ""),
+        query=str(raw.get("query") or ""),
+        schema_version=int(binlog["SchemaVersion"]),
+        start_ts=record.start_ts,
+        finished_ts=record.ts,
+        db_info=binlog.get("DBInfo"),
+        table_info=binlog.get("TableInfo"),
+        table_infos=tuple(binlog.get("MultipleTableInfos") or ()),
+        renames=_renames(raw) if type_id == DdlType.RENAME_TABLES else (),
+        charset=str(raw.get("charset") or ""),
+        collation=str(raw.get("collate") or ""),
+        sql_mode=int(raw.get("sql_mode") or 0),
+        bdr_role=str(raw.get("bdr_role") or ""),
+    )
+
+
+def _renames(raw: dict[str, Any]) -> tuple[Rename, ...]:
+    """Read the arguments of ``rename tables``: an object since TiDB 8.4 (job version 2), an array before."""
+    args = raw["raw_args"]
+    if isinstance(args, dict):
+        return tuple(
+            Rename(
+                table_id=TableId(int(item["table_id"])),
+                old_schema=ci_name(item["old_schema_name"]),
+                old_table=ci_name(item["old_table_name"]),
+                new_schema_id=int(item["new_schema_id"]),
+                new_table=ci_name(item["new_table_name"]),
+            )
+            for item in args["rename_table_infos"]
+        )
+    _, new_schema_ids, new_names, table_ids, old_schemas, *rest = args
+    old_names = rest[0] if rest else [""] * len(table_ids)
+    columns = zip(table_ids, old_schemas, old_names, new_schema_ids, new_names, strict=True)
+    return tuple(
+        Rename(
+            table_id=TableId(int(table_id)),
+            old_schema=ci_name(old_schema),
+            old_table=ci_name(old_name),
+            new_schema_id=int(new_schema_id),
+            new_table=ci_name(new_name),
+        )
+        for table_id, old_schema, old_name, new_schema_id, new_name in columns
+    )

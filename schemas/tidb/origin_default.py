@@ -1,0 +1,123 @@
+"""What a row holds for a column that was added after the row was written.
+
+Order (TiCDC's ``getDefaultOrZeroValue``, ``cdc/entry/mounter.go``): the column's origin default, else NULL if it may
+be, else the type's zero value.
+"""
+
+import base64
+import math
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
+from typing import Any
+
+from schemas.tidb.mysql_types import DATETIME_TYPES, INTEGER_TYPES, STRING_TYPES, MysqlFlag, MysqlType
+from schemas.tidb.packed_time import datetime_text, duration_text, parse_datetime, parse_duration
+from schemas.tidb.value import Value
+
+_FIXED_TYPES = frozenset({MysqlType.STRING})
+_DECIMAL_DIGITS_MAX = 81
+"""MyDecimal's word buffer holds nine words of nine digits."""
+
+
+def origin_default_text(raw: dict[str, Any]) -> str | None:
+    """Return a column's origin default as TiDB keeps it; a BIT's as its number."""
+    bits = raw.get("origin_default_bit")
+    if int(raw["type"]["Tp"]) == MysqlType.BIT and bits:
+        return str(int.from_bytes(base64.b64decode(bits), "big"))
+    text = raw.get("origin_default")
+    return None if text is None else str(text)
+
+
+def absent_value(raw: dict[str, Any]) -> Value:
+    """Return the mounted value of a column (ColumnInfo JSON) that a row does not hold; a TIMESTAMP's in UTC.
+
+    Raises:
+        ValueError: the origin default is no value of the column's type.
+    """
+    text = origin_default_text(raw)
+    if text is not None:
+        return _convert(text, raw["type"])
+    if not int(raw["type"]["Flag"]) & MysqlFlag.NOT_NULL:
+        return None
+    return _zero_value(MysqlType(int(raw["type"]["Tp"])))
+
+
+def _convert(text: str, field: dict[str, Any]) -> Value:
+    tp, fsp = MysqlType(int(field["Tp"])), max(int(field["Decimal"]), 0)
+    if tp in STRING_TYPES:
+        value = text.encode("utf-8", "surrogateescape")
+        pads = tp in _FIXED_TYPES and field["Charset"] == "binary"
+        return value.ljust(int(field["Flen"]), b"\0") if pads else value
+    if tp in INTEGER_TYPES or tp is MysqlType.YEAR or tp is MysqlType.BIT:
+        return int(Decimal(text).to_integral_value(ROUND_HALF_UP))
+    if tp in DATETIME_TYPES:
+        return datetime_text(parse_datetime(text, fsp), fsp, date_only=tp in {MysqlType.DATE, MysqlType.NEWDATE})
+    return _convert_other(text, tp, fsp, field)
+
+
+def _convert_other(text: str, tp: MysqlType, fsp: int, field: dict[str, Any]) -> Value:
+    match tp:
+        case MysqlType.FLOAT | MysqlType.DOUBLE:
+            number = float(text)
+            return number if math.isfinite(number) else 0.0
+        case MysqlType.DECIMAL:
+            return _decimal(text, fsp)
+        case MysqlType.ENUM:
+            return _enum(text, field.get("Elems") or [])
+        case MysqlType.SET:
+            return _set(text, field.get("Elems") or [])
+        case MysqlType.TIME:
+            return duration_text(parse_duration(text, fsp), fsp)
+        case MysqlType.VECTOR:
+            inner = text.strip()[1:-1].strip()
+            return tuple(float(item) for item in inner.split(",")) if inner else ()
+        case _:
+            return text
+
+
+def _decimal(text: str, scale: int) -> str:
+    with localcontext() as context:
+        context.prec = _DECIMAL_DIGITS_MAX
+        try:
+            return format(Decimal(text).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP), "f")
+        except InvalidOperation as error:
+            raise ValueError(f"{text!r} is no decimal") from error
+
+
+def _enum(text: str, elems: list[str]) -> int:
+    for number, elem in enumerate(elems, 1):
+        if elem == text:
+            return number
+    for number, elem in enumerate(elems, 1):
+        if elem.casefold().rstrip(" ") == text.casefold().rstrip(" "):
+            return number
+    return int(text)
+
+
+def _set(text: str, elems: list[str]) -> int:
+    if not text:
+        return 0
+    mask, folded = 0, [elem.casefold() for elem in elems]
+    for name in text.split(","):
+        if name.casefold() not in folded:
+            return int(text)
+        mask |= 1 << folded.index(name.casefold())
+    return mask
+
+
+def _zero_value(tp: MysqlType) -> Value:
+    if tp in STRING_TYPES:
+        return b""
+    if tp in {MysqlType.DATETIME, MysqlType.TIMESTAMP}:
+        return "0000-00-00 00:00:00"
+    zeros: dict[MysqlType, Value] = {
+        MysqlType.ENUM: 1,
+        MysqlType.DATE: "0000-00-00",
+        MysqlType.NEWDATE: "0000-00-00",
+        MysqlType.TIME: "00:00:00",
+        MysqlType.DECIMAL: "0",
+        MysqlType.JSON: "null",
+        MysqlType.VECTOR: (),
+        MysqlType.FLOAT: 0.0,
+        MysqlType.DOUBLE: 0.0,
+    }
+    return zeros.get(tp, 0)

@@ -1,0 +1,311 @@
+"""Which schema a row has: every version of every table, from the snapshot on, fed by the ddl topic.
+
+Law: a row with commit_ts C of physical table T has the schema that the last DDL of T with finished_ts < C left. A row
+and a DDL at one ts: the row has the schema before it.
+
+One writer feeds the store in place (the driver, the owner); lookups read it; it pickles (Spark broadcasts it). Tables
+are kept as their compressed JSON and decoded at their first lookup, so 100,000 tables cost little more than their text,
+and a pickled store carries no decoded ones.
+"""
+
+import bisect
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from schemas.errors import Action, BusError, CorruptDataError
+from schemas.ids import TableId, Ts
+from schemas.rawlog.ddl_record import DdlRecord
+from schemas.tidb.ddl_job import parse_ddl_job
+from schemas.tidb.schema_change import SchemaChange, SchemaView, StoredTable, plan_job, stored_table
+from schemas.tidb.table import TableVersion, ci_name
+
+SYSTEM_SCHEMAS = frozenset(
+    {
+        "information_schema",
+        "performance_schema",
+        "metrics_schema",
+        "inspection_schema",
+        "mysql",
+        "sys",
+        "tidb_cdc",
+        "lightning_task_info",
+        "workload_schema",
+    }
+)
+"""Never replicated, whatever the filter says; lower case. Source: TiCDC ``pkg/filter``, ``IsSysSchema``."""
+
+
+class UnknownTableError(BusError):
+    """A row of a table that neither the snapshot nor any DDL has brought."""
+
+    code, action = "schema.unknown_table", Action.STOP_CHANGEFEED
+
+
+class SchemaGoneError(BusError):
+    """The store starts after the asked ts: the row is older than the snapshot, or than what was collected."""
+
+    code, action = "schema.history_gone", Action.STOP_CHANGEFEED
+
+
+class NoSchema(Enum):
+    """Why a known id has no schema at a commit_ts. Such rows are skipped in silence, as TiCDC does."""
+
+    TRUNCATED = "truncated table id"
+    DROPPED = "dropped table id"
+    NOT_YET = "table id of a DDL that is not done yet"
+    SYSTEM = "table of a system schema"
+
+
+@dataclass(slots=True)
+class _History:
+    """Versions of one id: ``tables[i]`` holds for ``valid_after[i] < commit_ts <= valid_after[i+1]``; None: gone."""
+
+    valid_after: list[Ts] = field(default_factory=list)
+    tables: list[StoredTable | None] = field(default_factory=list)
+
+    def put(self, ts: Ts, table: StoredTable | None) -> None:
+        if self.valid_after and self.valid_after[-1] == ts:
+            self.tables[-1] = table
+        else:
+            self.valid_after.append(ts)
+            self.tables.append(table)
+
+    def at(self, commit_ts: Ts) -> StoredTable | None:
+        place = bisect.bisect_left(self.valid_after, commit_ts) - 1
+        return self.tables[place] if place >= 0 else None
+
+    def collect(self, ts: Ts) -> None:
+        first = bisect.bisect_right(self.valid_after, ts) - 1
+        if first > 0:
+            del self.valid_after[:first], self.tables[:first]
+
+
+class SchemaStore:
+    """All versions of all user tables. Only :meth:`apply` and :meth:`gc` change it."""
+
+    def __init__(self) -> None:
+        self.snapshot_ts: Ts | None = None
+        """The ts from which on it answers; None until the snapshot is complete."""
+        self.changes: list[SchemaChange] = []
+        """Applied jobs in finished_ts order, less what :meth:`gc` dropped."""
+        self._schemas: dict[int, str] = {}
+        self._current: dict[TableId, StoredTable] = {}
+        self._logical: dict[TableId, _History] = {}
+        self._physical: dict[TableId, _History] = {}
+        self._truncated: set[TableId] = set()
+        self._system_tables: set[TableId] = set()
+        self._last: tuple[Ts, frozenset[int]] = (Ts(0), frozenset())
+        self._decoded: dict[tuple[TableId, Ts, str, str], TableVersion] = {}
+
+    @classmethod
+    def empty(cls) -> Self:
+        """Return a store without a snapshot."""
+        return cls()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_decoded": {}}
+
+    # -- feeding ------------------------------------------------------------------------------------------------
+
+    def apply(self, record: DdlRecord) -> SchemaChange | None:
+        """Take the next record of the ddl topic.
+
+        Returns:
+            What a replicated job of a user schema changed. None for snapshot records, repeats and all other jobs.
+
+        Raises:
+            DdlDecodeError: the job does not decode.
+            InconsistentDdlError: the job does not fit the schema. The store is unchanged.
+            CorruptDataError: a TableInfo or DBInfo does not decode.
+        """
+        if record.kind == "job":
+            return self._apply_job(record)
+        if self.snapshot_ts is not None:
+            return None  # a snapshot landed again: the jobs that we have applied say the same
+        match record.kind:
+            case "schema":
+                self._put_schema(record.payload)
+            case "table":
+                self._put_snapshot_table(record)
+            case "snapshot_end":
+                self.snapshot_ts = record.ts
+                self._last = (record.ts, frozenset())
+        return None
+
+    def gc(self, ts: Ts) -> None:
+        """Forget what only rows with commit_ts <= ``ts`` need."""
+        for history in (*self._logical.values(), *self._physical.values()):
+            history.collect(ts)
+        self.changes = [change for change in self.changes if change.job.finished_ts > ts]
+        self._decoded.clear()
+        if self.snapshot_ts is not None:
+            self.snapshot_ts = max(self.snapshot_ts, ts)
+
+    # -- lookups ------------------------------------------------------------------------------------------------
+
+    def table_at(self, physical_id: TableId, commit_ts: Ts) -> TableVersion | None:
+        """Return the schema of a row: what holds just before ``commit_ts``; None if the table is not there then."""
+        history = self._physical.get(physical_id)
+        stored = history.at(commit_ts) if history else None
+        return self.decoded(stored) if stored else None
+
+    def lookup(self, physical_id: TableId, commit_ts: Ts) -> TableVersion | NoSchema:
+        """Return the schema of a row, or why rows of that table and ts are to be skipped.
+
+        Raises:
+            UnknownTableError: nobody ever said that this table exists.
+            SchemaGoneError: the row is older than the store.
+        """
+        table = self.table_at(physical_id, commit_ts)
+        return table if table is not None else self.why_none(physical_id, commit_ts)
+
+    def why_none(self, physical_id: TableId, commit_ts: Ts) -> NoSchema:
+        """Say why :meth:`table_at` returned None.
+
+        Raises:
+            UnknownTableError: nobody ever said that this table exists.
+            SchemaGoneError: the row is older than the store.
+        """
+        if physical_id in self._system_tables:
+            return NoSchema.SYSTEM
+        if self.snapshot_ts is None or commit_ts <= self.snapshot_ts:
+            raise SchemaGoneError(
+                "row is older than the schema", table_id=physical_id, commit_ts=commit_ts, schema_from=self.snapshot_ts
+            )
+        history = self._physical.get(physical_id)
+        if history is None:
+            raise UnknownTableError("row of an unknown table", table_id=physical_id, commit_ts=commit_ts)
+        if physical_id in self._truncated:
+            return NoSchema.TRUNCATED
+        return NoSchema.NOT_YET if commit_ts <= history.valid_after[0] else NoSchema.DROPPED
+
+    def versions_of(self, physical_id: TableId) -> list[tuple[Ts, TableVersion | None]]:
+        """Return ``(valid_after_ts, schema)`` in ts order; each holds for commit_ts above its ts, up to the next
+        one's.
+        """
+        history = self._physical.get(physical_id)
+        if history is None:
+            return []
+        pairs = zip(history.valid_after, history.tables, strict=True)
+        return [(ts, self.decoded(stored) if stored else None) for ts, stored in pairs]
+
+    def boundaries_of(self, physical_id: TableId) -> npt.NDArray[np.int64]:
+        """Return the ``valid_after_ts`` of :meth:`versions_of` alone, int64 ascending, decoding nothing.
+
+        ``np.searchsorted(boundaries, commit_ts, side="left") - 1`` is the version of each row (-1: before the first).
+        """
+        history = self._physical.get(physical_id)
+        return np.array(history.valid_after if history else [], np.int64)
+
+    def decoded(self, stored: StoredTable) -> TableVersion:
+        """Return a stored version decoded, from a cache that :meth:`gc` and pickling empty."""
+        key = stored.table_id, stored.version, stored.schema, stored.table
+        table = self._decoded.get(key)
+        if table is None:
+            table = self._decoded[key] = stored.decode()
+        return table
+
+    def is_truncated(self, physical_id: TableId) -> bool:
+        """Tell whether a TRUNCATE retired this id: its late rows are skipped."""
+        return physical_id in self._truncated
+
+    def is_system(self, physical_id: TableId) -> bool:
+        """Tell whether this is a table of a system schema."""
+        return physical_id in self._system_tables
+
+    def stored_at(self, ts: Ts) -> Iterator[StoredTable]:
+        """Yield all user tables (views and sequences too) as DDLs with finished_ts <= ``ts`` left them, not decoded."""
+        for history in self._logical.values():
+            stored = history.at(Ts(ts + 1))
+            if stored:
+                yield stored
+
+    def tables_at(self, ts: Ts) -> Iterator[TableVersion]:
+        """Yield the same, decoded."""
+        return map(self.decoded, self.stored_at(ts))
+
+    def pullable_tables_at(self, ts: Ts) -> dict[TableId, StoredTable]:
+        """Return what a puller has to pull after ``ts``: physical ids of user tables, ineligible ones too."""
+        return {pid: stored for stored in self.stored_at(ts) for pid in stored.physical_ids}
+
+    def changes_between(self, after_ts: Ts, to_ts: Ts) -> list[SchemaChange]:
+        """Return applied jobs with ``after_ts < finished_ts <= to_ts``, in order."""
+        start = bisect.bisect_right(self.changes, after_ts, key=_finished_ts)
+        return self.changes[start : bisect.bisect_right(self.changes, to_ts, key=_finished_ts)]
+
+    # -- internals ----------------------------------------------------------------------------------------------
+
+    def _put_schema(self, db_info: dict[str, Any]) -> None:
+        try:
+            self._schemas[int(db_info["id"])] = ci_name(db_info["db_name"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptDataError("db info does not decode", db_info=str(db_info)[:200], reason=repr(error)) from error
+
+    def _put_snapshot_table(self, record: DdlRecord) -> None:
+        schema = self._schemas.get(record.schema_id)
+        if schema is None:
+            raise CorruptDataError(
+                "snapshot has a table of an unknown schema",
+                schema_id=record.schema_id,
+                table_id=record.payload.get("id"),
+            )
+        stored = stored_table(record.payload, schema_id=record.schema_id, schema=schema, version=record.ts)
+        if schema.lower() in SYSTEM_SCHEMAS:
+            self._system_tables.update(stored.physical_ids)
+        else:
+            self._put_table(record.ts, stored)
+
+    def _apply_job(self, record: DdlRecord) -> SchemaChange | None:
+        job = parse_ddl_job(record)
+        last_ts, last_ids = self._last
+        if job.finished_ts < last_ts or (job.finished_ts == last_ts and (job.job_id in last_ids or not last_ids)):
+            return None  # landed again, or part of the snapshot already
+        change = None
+        if job.type is None:
+            pass  # not replicated: not even applied
+        elif job.schema.lower() in SYSTEM_SCHEMAS:
+            infos = (job.table_info, *job.table_infos)
+            self._system_tables.update(TableId(int(info["id"])) for info in infos if info)
+        else:
+            change = plan_job(job, SchemaView(self._current, self._schemas))
+            self._commit(change)
+        ids = last_ids if job.finished_ts == last_ts else frozenset[int]()
+        self._last = (job.finished_ts, ids | {job.job_id})
+        return change
+
+    def _commit(self, change: SchemaChange) -> None:
+        job, ts = change.job, change.job.finished_ts
+        if job.db_info is not None and not change.schema_dropped:
+            self._put_schema(job.db_info)
+        # Two passes: in an exchange or a swap one table's old id is another's new one.
+        for table in change.tables:
+            if table.pre:
+                self._remove_table(ts, table.pre)
+        for table in change.tables:
+            if table.post:
+                self._put_table(ts, table.post)
+        self._truncated.update(change.truncated)
+        if change.schema_dropped:
+            self._schemas.pop(job.schema_id, None)
+        self.changes.append(change)
+
+    def _remove_table(self, ts: Ts, table: StoredTable) -> None:
+        self._current.pop(table.table_id, None)
+        self._logical[table.table_id].put(ts, None)
+        for pid in table.physical_ids:
+            self._physical[pid].put(ts, None)
+
+    def _put_table(self, ts: Ts, table: StoredTable) -> None:
+        self._current[table.table_id] = table
+        self._logical.setdefault(table.table_id, _History()).put(ts, table)
+        for pid in table.physical_ids:
+            self._physical.setdefault(pid, _History()).put(ts, table)
+
+
+def _finished_ts(change: SchemaChange) -> Ts:
+    return change.job.finished_ts

@@ -1,7 +1,7 @@
 """Kills the children when their parent is gone, however it went: also by ``kill -9``.
 
 Runs as its own process in its own session, ``python -m compose.stack.watchdog``, with a pipe from the parent as
-standard input. Lines: ``add PGID`` and ``remove PGID``. When the pipe ends, every process group still on the list is killed.
+standard input. Lines: ``add PGID`` and ``remove PGID``. When the pipe ends, every group still on the list is killed.
 Works wherever there are pipes and process groups, unlike Linux's parent-death signal, which also goes off when only the
 *thread* that started a child has ended.
 """

@@ -1,0 +1,61 @@
+# `make run` and `make test` do all their set-up themselves; see README.md.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check bench lock clean
+
+BIN := .venv/bin
+PACKAGES := schemas producers sorters consumers compose
+# Spark's Python workers must find the same modules as the driver, whatever the shell exports.
+unexport PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON SPARK_HOME
+# Our own files are whole or absent; a half-made environment is made again.
+.DELETE_ON_ERROR:
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1	\2/' | expand -t 16
+
+setup: .venv/.stamp-jars  ## environment in .venv, pinned dependencies, the project, jars in .cache
+
+.venv/.stamp-python:
+	@python=; for name in python3.12 python3.11 python3.13 python3; do \
+	  if $$name -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then python=$$name; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then echo "TideBus needs Python 3.11, 3.12 or 3.13 on the PATH; none was found." >&2; exit 1; fi; \
+	$$python -m venv .venv || { echo "$$python could not make an environment: install its venv module (Debian: python3-venv)." >&2; exit 1; }
+	@touch $@
+
+.venv/.stamp-dependencies: requirements.lock .venv/.stamp-python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@touch $@
+
+.venv/.stamp-project: pyproject.toml .venv/.stamp-dependencies
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/.stamp-jars: compose/stack/ivy-stack.xml compose/stack/jars.py .venv/.stamp-project
+	$(BIN)/tidebus setup
+	@touch $@
+
+run: setup  ## the whole bus on this machine until Ctrl-C; FOR=90s ends it by itself
+	@exec $(BIN)/tidebus run $(if $(FOR),--for $(FOR))
+
+check: setup  ## ruff, mypy (strict), import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# Pure tests share the cores; the tests that start brokers, JVMs and kill them run one after another, so that a loaded
+# machine does not look like a broken bus.
+test: check  ## all checks and all tests
+	$(BIN)/pytest -q -n 2 --dist worksteal --ignore tests/integration --ignore tests/e2e
+	$(BIN)/pytest -q tests/integration tests/e2e
+
+bench: setup  ## figures as JSON lines and a plot in bench-out/; ONLY=mount_encode runs one
+	@$(BIN)/python -m compose.bench $(if $(ONLY),--only $(ONLY))
+
+lock:  ## make requirements.lock anew (needs uv); no address of any registry goes in
+	printf 'hatchling\neditables\n' | uv pip compile pyproject.toml - --extra dev --universal --python-version 3.11 \
+	  --generate-hashes --no-header --no-annotate --no-emit-index-url --quiet --output-file requirements.lock
+
+clean:  ## forget the environment, caches and outputs (fetched jars stay in .cache)
+	rm -rf .venv build dist bench-out data .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

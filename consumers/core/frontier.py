@@ -62,8 +62,8 @@ def advance(
     ``reports`` holds one report of every live capture that has sent one; ``tables`` is every table that must be pulled,
     with the capture that it is assigned to *now*: the DDL feed behind it must have been read at least up to
     ``ddl.landed_ts``, or a table that was created below R could be missing from it. ``ddl`` is None until the DDL feed
-    has reported. With ``repeats_possible`` the whole log up to ``high`` counts as repeating: a capture that was
-    declared dead may be landing still.
+    has reported. With ``repeats_possible`` the whole log up to ``high`` counts as repeating: a capture that had tables
+    and is not among ``reports`` any more may be landing still.
 
     Raises:
         InvariantBrokenError: vectors do not fit the log's partitions, or a report contradicts itself.
@@ -71,11 +71,11 @@ def advance(
     for report in reports.values():
         _check(report, len(previous.high))
     high = _highest(previous.high, (report.ends for report in reports.values()))
-    repeat_high = (
-        high
-        if repeats_possible
-        else _highest(previous.repeat_high, (report.repeat_ends for report in reports.values()))
-    )
+    if repeats_possible or len({*reports, *tables.values()}) > 1:
+        # One capture's end can be above what another has landed again and not reported yet.
+        repeat_high = high
+    else:
+        repeat_high = _highest(previous.repeat_high, (report.repeat_ends for report in reports.values()))
     resolved_ts = max(previous.resolved_ts, _landed_by_all(reports, ddl, tables) or Ts(0))
     return replace(
         previous,

@@ -11,6 +11,8 @@ from itertools import accumulate, pairwise
 from random import Random
 
 from consumers.core.frontier import advance, first_record, take_over
+from producers.core.landing import LandingBook
+from producers.core.landing import Sent as LandedRecord
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import Chunk, DdlReport, FrontierRecord, LandingReport, follow_frontier
 
@@ -128,11 +130,63 @@ class Agent:
         )
 
 
+class BookAgent(Agent):
+    """The same agent on the producers' own landing book, which the product uses."""
+
+    def __init__(self, capture: CaptureId, partitions: int) -> None:
+        super().__init__(capture, partitions)
+        self.book = LandingBook(capture, partitions)
+        self.records: dict[int, LandedRecord] = {}
+
+    def start(self, table: TableId, start_ts: Ts, now: Ts) -> None:
+        super().start(table, start_ts, now)
+        self.book.assign(table, start_ts)
+
+    def stop(self, table: TableId) -> None:
+        super().stop(table)
+        self.book.remove([table])
+
+    def receive(self, table: TableId, rows: list[Row], now: Ts) -> None:
+        super().receive(table, rows, now)
+        self.resolve(table)
+
+    def send(self, random: Random, table: TableId) -> None:
+        before = [len(flight) for flight in self.flights]
+        super().send(random, table)
+        for partition, flight in enumerate(self.flights):
+            for sent in list(flight)[before[partition] :]:
+                newest = max(row.commit_ts for row in sent.rows)
+                record = self.book.sent(table, partition, newest, may_repeat=sent.may_repeat)
+                self.records[id(sent)] = record
+        self.resolve(table)
+
+    def resolve(self, table: TableId) -> None:
+        pulled = self.tables[table]
+        oldest = min((row.commit_ts for row in pulled.waiting), default=Ts(pulled.received_ts + 1))
+        self.book.resolved(table, Ts(oldest - 1))
+
+    def acknowledge(self, partition: int) -> None:
+        flight = self.flights[partition]
+        sent = flight[0] if flight else None
+        super().acknowledge(partition)
+        if sent is not None and sent.offset is not None:
+            self.book.acked(self.records.pop(id(sent)), sent.offset)
+
+    def hear(self, record: FrontierRecord) -> None:
+        super().hear(record)
+        self.book.published(record)
+
+    def report(self) -> LandingReport:
+        return self.book.report()
+
+
 class World:
     """The upstream, the log, the agents and the owner; :meth:`step` lets one thing happen."""
 
-    def __init__(self, random: Random, *, partitions: int = 2, agents: int = 3, floors: bool = True) -> None:
-        self.random, self.partitions, self.floors = random, partitions, floors
+    def __init__(
+        self, random: Random, *, partitions: int = 2, agents: int = 3, floors: bool = True, kind: type[Agent] = Agent
+    ) -> None:
+        self.random, self.partitions, self.floors, self.kind = random, partitions, floors, kind
         self.now = Ts(10)
         self.rows: list[Row] = []
         self.alive: dict[TableId, tuple[Ts, Ts]] = {}
@@ -177,7 +231,7 @@ class World:
 
     def join(self) -> None:
         capture = CaptureId(f"c{len(self.agents) + len(self.zombies)}")
-        self.agents[capture] = Agent(capture, self.partitions)
+        self.agents[capture] = self.kind(capture, self.partitions)
 
     def anyone(self) -> Agent:
         zombies = [agent for agent in self.zombies if agent.tables or any(agent.flights)]

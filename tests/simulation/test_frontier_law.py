@@ -6,30 +6,32 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.simulation.frontier_world import World, broken_law, went_back
+from tests.simulation.frontier_world import Agent, BookAgent, World, broken_law, went_back
 
-SCHEDULES = 600
+SCHEDULES = 300
 STEPS = 400
+KINDS = pytest.mark.parametrize("kind", [Agent, BookAgent], ids=["model", "landing-book"])
 
 
-def run(random: Random, *, steps: int = STEPS, floors: bool = True) -> World:
-    world = World(random, partitions=random.randint(1, 3), agents=random.randint(1, 3), floors=floors)
+def run(random: Random, kind: type[Agent], *, steps: int = STEPS, floors: bool = True) -> World:
+    world = World(random, partitions=random.randint(1, 3), agents=random.randint(1, 3), floors=floors, kind=kind)
     for _ in range(steps):
         world.step()
     world.settle()
     return world
 
 
-@pytest.mark.parametrize("block", range(6))
-def test_frontier_law_random_schedules_cut_equals_upstream(block: int) -> None:
-    size = SCHEDULES // 6
+@pytest.mark.parametrize("block", range(3))
+@KINDS
+def test_frontier_law_random_schedules_cut_equals_upstream(kind: type[Agent], block: int) -> None:
+    size = SCHEDULES // 3
     for seed in range(block * size, (block + 1) * size):
-        world = run(Random(seed))
+        world = run(Random(seed), kind)
         assert (broken_law(world), went_back(world), seed) == (None, None, seed)
 
 
 def test_frontier_law_random_schedules_are_worth_the_name() -> None:
-    worlds = [run(Random(seed)) for seed in range(30)]
+    worlds = [run(Random(seed), Agent) for seed in range(30)]
     assert all(world.place.resolved_ts == world.now for world in worlds), "settled, yet R did not reach now"
     moved = [len({place.resolved_ts for place in world.places()}) for world in worlds]
     landed = sum(len(sent.rows) for world in worlds for partition in world.log for sent in partition)
@@ -40,12 +42,12 @@ def test_frontier_law_random_schedules_are_worth_the_name() -> None:
 
 
 def test_frontier_law_without_floors_breaks() -> None:
-    broken = [seed for seed in range(60) if broken_law(run(Random(seed), floors=False))]
+    broken = [seed for seed in range(60) if broken_law(run(Random(seed), Agent, floors=False))]
     assert len(broken) > 5, "the test cannot see a loss"
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.randoms(use_true_random=False), st.integers(20, 120))
-def test_frontier_law_hypothesis_schedules_cut_equals_upstream(random: Random, steps: int) -> None:
-    world = run(random, steps=steps)
+@given(st.randoms(use_true_random=False), st.integers(20, 120), st.sampled_from([Agent, BookAgent]))
+def test_frontier_law_hypothesis_schedules_cut_equals_upstream(random: Random, steps: int, kind: type[Agent]) -> None:
+    world = run(random, kind, steps=steps)
     assert (broken_law(world), went_back(world)) == (None, None)

@@ -1,0 +1,189 @@
+"""The frontier topic as the owner and the changefeed store use it: one partition, records that never go back."""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from schemas.errors import Action, BusError, InvariantBrokenError
+from schemas.rawlog.frontier import FrontierRecord, decode_frontier, encode_frontier, follow_frontier
+
+log = logging.getLogger(__name__)
+
+PUBLISH_TIMEOUT_S = 5.0
+"""Below the ZooKeeper session timeout: a record that hangs must not outlive the owner that sent it."""
+READ_TIMEOUT_S = 15.0
+"""For one answer of the broker; it covers a broker's restart."""
+TAIL_RECORDS = 2000
+"""Read at the topic's end to know where its readers stand. Only records of a replaced owner can stand after the newest
+valid one, and such an owner stops with its session: at 20 records a second this is 100 s of them."""
+
+
+class FrontierUnavailableError(BusError):
+    """The frontier topic cannot be read or written now."""
+
+    code, action = "frontier.unavailable", Action.RETRY
+
+
+class FrontierTopic:
+    """Reads and writes one upstream's frontier topic. Not thread-safe; close it."""
+
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+        self._bootstrap, self._topic = bootstrap_servers, topic
+        self._producer: Any = None
+        self._consumer: Any = Consumer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": "tidebus-frontier-reader",  # never joined: partitions are assigned by hand
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+            },
+            logger=log,
+        )
+
+    def publish(self, record: FrontierRecord) -> int:
+        """Append ``record`` and return its offset once every in-sync replica has it.
+
+        Raises:
+            FrontierUnavailableError: not acknowledged in time; the record may be in the topic all the same, so whoever
+                goes on must read the topic first.
+        """
+        if self._producer is None:
+            self._producer = Producer(
+                {
+                    "bootstrap.servers": self._bootstrap,
+                    "enable.idempotence": True,
+                    "acks": "all",
+                    "linger.ms": 0,
+                    "message.timeout.ms": int(PUBLISH_TIMEOUT_S * 1000),
+                },
+                logger=log,
+            )
+        outcome: list[tuple[Any, Any]] = []
+        with self._errors("publishing a record"):
+            self._producer.produce(
+                self._topic,
+                encode_frontier(record),
+                partition=0,
+                on_delivery=lambda error, message: outcome.append((error, message)),
+            )
+            self._producer.flush(PUBLISH_TIMEOUT_S + 1)
+        if not outcome or outcome[0][0] is not None:
+            raise FrontierUnavailableError(
+                "a frontier record was not acknowledged; the owner starts anew from the topic",
+                topic=self._topic,
+                resolved_ts=record.resolved_ts,
+                reason=outcome[0][0] if outcome else f"no answer in {PUBLISH_TIMEOUT_S} s",
+            )
+        return int(outcome[0][1].offset())
+
+    def newest(self) -> FrontierRecord | None:
+        """Return where a reader of the whole topic stands, or None: the topic is empty.
+
+        Raises:
+            FrontierUnavailableError: the broker does not answer.
+            CorruptDataError: a record does not decode.
+        """
+        start, end = self.offsets()
+        place: FrontierRecord | None = None
+        for _, record in self.read(max(start, end - TAIL_RECORDS), end):
+            place = follow_frontier(place, record)
+        return place
+
+    def oldest_usable(self, log_starts: tuple[int, ...]) -> FrontierRecord | None:
+        """Return the oldest record whose rows the raw log still holds: no low is below ``log_starts``.
+
+        Lows never go back, so this is a binary search: some 20 reads, however long the topic is.
+
+        Raises:
+            FrontierUnavailableError: the broker does not answer.
+            CorruptDataError: a record does not decode.
+        """
+        first, end = self.offsets()
+        last, found = end, None
+        while first < last:
+            middle = (first + last) // 2
+            record = next(self.read(middle, end), (0, None))[1]
+            if record is None:
+                break
+            if all(low >= start for low, start in zip(record.low, log_starts, strict=True)):
+                found, last = record, middle
+            else:
+                first = middle + 1
+        return found
+
+    def offsets(self) -> tuple[int, int]:
+        """Return the first and the next offset of the topic.
+
+        Raises:
+            FrontierUnavailableError: the broker does not answer, or there is no such topic.
+        """
+        with self._errors("reading offsets"):
+            start, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=READ_TIMEOUT_S)
+            return int(start), int(end)
+
+    def read(self, start: int, end: int) -> Iterator[tuple[int, FrontierRecord]]:
+        """Yield ``(offset, record)`` from ``start`` up to ``end``.
+
+        Raises:
+            FrontierUnavailableError: the broker does not answer.
+            CorruptDataError: a record does not decode.
+        """
+        if start >= end:
+            return
+        with self._errors("reading records"):
+            self._consumer.assign([TopicPartition(self._topic, 0, start)])
+        at = start
+        while at < end:
+            with self._errors("reading records"):
+                message = self._consumer.poll(READ_TIMEOUT_S)
+            if message is None:
+                raise FrontierUnavailableError(
+                    "the broker sent no frontier record", topic=self._topic, offset=at, waited_s=READ_TIMEOUT_S
+                )
+            if message.error() is not None:
+                if message.error().code() == KafkaError._PARTITION_EOF:
+                    return
+                raise FrontierUnavailableError(
+                    "the frontier topic cannot be read", topic=self._topic, offset=at, reason=message.error()
+                )
+            at = message.offset() + 1
+            if at > end:
+                return
+            yield message.offset(), decode_frontier(message.value())
+
+    def close(self) -> None:
+        """Close the clients; nothing is buffered, because :meth:`publish` waits."""
+        with contextlib.suppress(Exception):
+            self._consumer.close()
+
+    @contextlib.contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except (KafkaException, BufferError) as error:
+            raise FrontierUnavailableError(
+                "Kafka does not serve the frontier topic; check --kafka and that a capture has created the raw log",
+                topic=self._topic,
+                kafka=self._bootstrap,
+                doing=doing,
+                reason=error,
+            ) from error
+
+
+def common_partitions(record: FrontierRecord, partitions: int) -> FrontierRecord:
+    """Return ``record`` if it fits a raw log of ``partitions``.
+
+    Raises:
+        InvariantBrokenError: the topic was given more partitions, or created anew, under a frontier that knows others.
+    """
+    if len(record.high) != partitions:
+        raise InvariantBrokenError(
+            "region-events has another number of partitions than its frontier",
+            frontier=len(record.high),
+            log=partitions,
+        )
+    return record

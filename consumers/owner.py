@@ -1,0 +1,76 @@
+"""The owner's shell: puts what the pure arithmetic of :mod:`consumers.core.frontier` says into the frontier topic."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from consumers.core.frontier import advance, first_record, take_over
+from consumers.frontier_topic import FrontierTopic, common_partitions
+from consumers.zookeeper import Session
+from schemas.ids import CaptureId, TableId, Ts
+from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, follow_frontier
+
+log = logging.getLogger(__name__)
+
+
+class Owner:
+    """One reign: from a won election to the end of the session, a resignation or an error."""
+
+    def __init__(self, topic: FrontierTopic, session: Session, owner_rev: int, partitions: int) -> None:
+        self._topic, self._session = topic, session
+        self._owner_rev, self._partitions = owner_rev, partitions
+        self._place: FrontierRecord | None = None
+
+    @property
+    def place(self) -> FrontierRecord:
+        """The newest published record. Only after :meth:`start`."""
+        assert self._place is not None
+        return self._place
+
+    def start(self, first_ts: Callable[[], Ts]) -> FrontierRecord:
+        """Close the topic to older owners and return the place to go on from; tables (re)start from it.
+
+        ``first_ts`` gives the ts to start an empty raw log from.
+
+        Raises:
+            LeaseLostError: the session is over.
+            FrontierUnavailableError: Kafka does not answer.
+            InvariantBrokenError: a newer owner has published already, or the raw log changed its partitions.
+        """
+        last = self._topic.newest()
+        if last is None:
+            opening = first_record(self._owner_rev, first_ts(), self._partitions)
+        else:
+            opening = take_over(common_partitions(last, self._partitions), self._owner_rev)
+        self._session.check_lease()
+        self._topic.publish(opening)
+        # A predecessor's last record may have come in between: readers have followed it, so we do.
+        self._place = follow_frontier(self._topic.newest(), opening)
+        log.info(
+            "owner took over the frontier",
+            extra={"owner_rev": self._owner_rev, "resolved_ts": self._place.resolved_ts, "new": last is None},
+        )
+        return self._place
+
+    def tick(
+        self,
+        reports: Mapping[CaptureId, LandingReport],
+        ddl: DdlReport | None,
+        tables: Mapping[TableId, CaptureId],
+        *,
+        repeats_possible: bool = False,
+    ) -> FrontierRecord | None:
+        """Publish the frontier that ``reports`` allow, or return None when nothing has moved.
+
+        When this returns a record, every in-sync replica has it: only then may agents drop what it makes needless.
+
+        Raises:
+            LeaseLostError: the session is over; nothing was published.
+            FrontierUnavailableError: not acknowledged; start anew.
+        """
+        record = advance(self.place, reports, ddl, tables, repeats_possible=repeats_possible)
+        if record == self._place:
+            return None
+        self._session.check_lease()
+        self._topic.publish(record)
+        self._place = record
+        return record

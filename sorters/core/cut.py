@@ -1,0 +1,128 @@
+"""The cut of a sorter batch: which offsets of the raw log to read, and which rows of them to keep (DESIGN §4, §5).
+
+The frontier law: for two places F1 before F2 of the frontier topic, the distinct row changes with ``R1 < commit_ts <=
+R2`` at offsets ``[low1[p], high2[p])`` are exactly the upstream's row changes in that interval. A changefeed does not
+wait for tables that it does not contain: :func:`place_for` takes a record to the ts and offsets that hold for its own.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.changes import RowChanges
+from schemas.errors import InvariantBrokenError
+from schemas.ids import TableId, Ts
+from schemas.rawlog.frontier import FrontierRecord
+from schemas.rawlog.region_batch import BatchHead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierPlace:
+    """What one frontier record says for one changefeed. Vectors have one item a raw partition."""
+
+    resolved_ts: Ts
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    repeat_high: tuple[int, ...]
+    ddl_high: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Rows with ``after_ts < commit_ts <= upto_ts`` at offsets ``[start[p], end[p])``."""
+
+    after_ts: Ts
+    upto_ts: Ts
+    start: tuple[int, ...]
+    end: tuple[int, ...]
+    may_repeat: bool
+    """The range may hold a change more than once, so equal neighbours must be dropped."""
+    ddl_end: int
+    """Every DDL up to ``upto_ts`` is below this offset of the ddl topic."""
+
+    @property
+    def offsets(self) -> int:
+        """Raw records to read."""
+        return sum(end - start for start, end in zip(self.start, self.end, strict=True))
+
+
+def place_for(record: FrontierRecord, contains: Callable[[TableId], bool]) -> FrontierPlace:
+    """Return the place of a changefeed whose tables are those that ``contains`` says."""
+    mine = [held for held in record.held if any(contains(table) for table in held.tables)]
+    low = record.low
+    for held in mine:
+        low = tuple(min(pair) for pair in zip(low, held.low, strict=True))
+    return FrontierPlace(
+        resolved_ts=min([record.resolved_ts, *(held.ts for held in mine)]),
+        low=low,
+        high=record.high,
+        repeat_high=record.repeat_high,
+        ddl_high=record.ddl_high,
+    )
+
+
+def cut_between(first: FrontierPlace, second: FrontierPlace, after_ts: Ts, upto_ts: Ts) -> Cut:
+    """Return the cut ``(after_ts, upto_ts]``, which must lie within ``(first.resolved_ts, second.resolved_ts]``.
+
+    Raises:
+        InvariantBrokenError: it does not, so the law would not hold for it; or an offset went back.
+    """
+    if not first.resolved_ts <= after_ts <= upto_ts <= second.resolved_ts:
+        raise InvariantBrokenError(
+            "cut lies outside its two frontier records",
+            first_ts=first.resolved_ts,
+            after_ts=after_ts,
+            upto_ts=upto_ts,
+            second_ts=second.resolved_ts,
+        )
+    if any(low > high for low, high in zip(first.low, second.high, strict=True)):
+        raise InvariantBrokenError("frontier low stands above a later high", low=first.low, high=second.high)
+    return Cut(
+        after_ts=after_ts,
+        upto_ts=upto_ts,
+        start=first.low,
+        end=second.high,
+        may_repeat=any(repeat > low for repeat, low in zip(second.repeat_high, first.low, strict=True)),
+        ddl_end=second.ddl_high,
+    )
+
+
+def overlaps(head: BatchHead, after_ts: Ts, upto_ts: Ts) -> bool:
+    """Tell from the head of a raw record whether any of its rows can be within ``(after_ts, upto_ts]``."""
+    return head.max_commit_ts > after_ts and head.min_commit_ts <= upto_ts
+
+
+def keep_rows(rows: RowChanges, after_ts: Ts, upto_ts: Ts) -> RowChanges:
+    """Return the rows with ``after_ts < commit_ts <= upto_ts``, in their order; ``rows`` itself if that is all."""
+    keep = (rows.commit_ts > after_ts) & (rows.commit_ts <= upto_ts)
+    if keep.all():
+        return rows
+    mask = pa.array(keep)
+    return RowChanges(
+        table_id=rows.table_id,
+        commit_ts=rows.commit_ts[keep],
+        start_ts=rows.start_ts[keep],
+        op=rows.op[keep],
+        key=rows.key.filter(mask),
+        value=rows.value.filter(mask),
+        old_value=rows.old_value.filter(mask),
+        txn_source=rows.txn_source[keep],
+    )
+
+
+def join_rows(parts: Sequence[RowChanges]) -> RowChanges:
+    """Join rows of one table; the columnar steps cost per call, so few long batches beat many short ones."""
+    if len(parts) == 1:
+        return parts[0]
+    return RowChanges(
+        table_id=parts[0].table_id,
+        commit_ts=np.concatenate([part.commit_ts for part in parts]),
+        start_ts=np.concatenate([part.start_ts for part in parts]),
+        op=np.concatenate([part.op for part in parts]),
+        key=pa.concat_arrays([part.key for part in parts]),
+        value=pa.concat_arrays([part.value for part in parts]),
+        old_value=pa.concat_arrays([part.old_value for part in parts]),
+        txn_source=np.concatenate([part.txn_source for part in parts]),
+    )

@@ -1,0 +1,72 @@
+"""The order of output records: by position bytes within a (topic, partition), equal neighbours dropped."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.changes import BinaryArray
+from schemas.position import PositionClass
+
+_ROW_HEAD = np.dtype([("commit_ts", ">i8"), ("class", "u1"), ("start_ts", ">i8"), ("op", "u1")])
+"""The fixed part of a position, packed: its layout is schemas/position.py's."""
+
+OutputRecords = Any
+"""``pyarrow.Table`` with the columns of :data:`OUTPUT_SCHEMA` (pyarrow ships no types)."""
+
+OUTPUT_SCHEMA = pa.schema(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("position", pa.binary(), nullable=False),
+    ]
+)
+
+
+def sort_records(records: OutputRecords) -> OutputRecords:
+    """Return the records so that each (topic, partition) is in the order of its positions.
+
+    Records of different partitions stand in one order too, by position and then topic and partition, so that equal
+    ones are neighbours: see :func:`drop_repeats`.
+    """
+    order = pc.sort_indices(
+        records,
+        sort_keys=[("position", "ascending"), ("topic", "ascending"), ("partition", "ascending")],
+    )
+    return records.take(order)
+
+
+def drop_repeats(records: OutputRecords) -> OutputRecords:
+    """Drop a record that is the same as the one before it; ``records`` come from :func:`sort_records`.
+
+    Records of one changefeed with the same position in the same partition are the same (schemas/position.py).
+    """
+    n = records.num_rows
+    if n < 2:
+        return records
+    same = np.ones(n - 1, np.bool_)
+    for name in ("position", "partition", "topic"):
+        column = records.column(name).combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = pa.concat_arrays(column.chunks)
+        same &= pc.equal(column.slice(1), column.slice(0, n - 1)).to_numpy(zero_copy_only=False)
+    if not same.any():
+        return records
+    return records.filter(pa.array(np.concatenate(([True], ~same))))
+
+
+def row_positions(
+    commit_ts: npt.NDArray[np.int64],
+    start_ts: npt.NDArray[np.int64],
+    op: npt.NDArray[np.int8],
+    key: BinaryArray,
+) -> BinaryArray:
+    """Return the position header of each row (schemas/position.py), columnar; ``op`` holds :class:`RowOp` numbers."""
+    heads = np.zeros(len(commit_ts), _ROW_HEAD)
+    heads["commit_ts"], heads["class"], heads["start_ts"], heads["op"] = commit_ts, PositionClass.ROW, start_ts, op
+    fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(_ROW_HEAD.itemsize), len(heads), [None, pa.py_buffer(heads)])
+    return pc.binary_join_element_wise(fixed.cast(pa.binary()), key, b"")

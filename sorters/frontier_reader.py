@@ -1,0 +1,102 @@
+"""Reads the frontier topic on the driver: a Spark job just for that would cost 0.17 s a batch.
+
+The streaming query over the topic decides which offsets make an epoch, and Spark writes them to its offset log before
+the epoch runs; :func:`epoch_offsets` reads them there, and :class:`FrontierReader` the records themselves.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from schemas.errors import CorruptDataError, InvariantBrokenError
+from schemas.ids import Ts
+from schemas.rawlog.frontier import FrontierRecord, decode_frontier, follow_frontier
+from sorters.failures import HistoryLostError
+from sorters.topic_reader import TopicReader
+
+LOOK_BACK_RECORDS = 256
+"""Records before an epoch from which the place before it is followed. One would do but for records of a replaced owner:
+those end within its lease, some tens of records."""
+
+
+class FrontierReader:
+    """The frontier topic by offset."""
+
+    def __init__(self, config: Mapping[str, str], topic: str) -> None:
+        """``config`` is librdkafka's: servers, TLS, SASL."""
+        self._reader = TopicReader(config, topic)
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def place_before(self, offset: int) -> FrontierRecord:
+        """Return where a reader stands that has read everything below ``offset``.
+
+        Raises:
+            HistoryLostError: no record before ``offset`` is left.
+        """
+        first, _ = self._reader.bounds()
+        place: FrontierRecord | None = None
+        for record in self.read(max(first, offset - LOOK_BACK_RECORDS), offset):
+            place = follow_frontier(place, record)
+        if place is None:
+            raise HistoryLostError("frontier record before the epoch is gone", topic=self._reader.topic, offset=offset)
+        return place
+
+    def read(self, start: int, end: int) -> Iterator[FrontierRecord]:
+        """Yield the records at offsets ``[start, end)``.
+
+        Raises:
+            CorruptDataError: one does not decode.
+            HistoryLostError, KafkaUnreachableError: see :meth:`TopicReader.read`.
+        """
+        for offset, value in self._reader.read(start, end):
+            try:
+                yield decode_frontier(value)
+            except CorruptDataError as error:
+                error.fields.update(topic=self._reader.topic, offset=offset)
+                raise
+
+    def find(self, after_ts: Ts) -> int:
+        """Return the offset after the last record with ``resolved_ts <= after_ts``: where a changefeed starts to read.
+
+        Binary search: resolved_ts does not go back but for records of replaced owners, which :meth:`place_before`
+        sorts out.
+
+        Raises:
+            HistoryLostError: the first record that is left is above ``after_ts``.
+        """
+        first, end = self._reader.bounds()
+        low, high = first, end
+        while low < high:
+            middle = (low + high) // 2
+            if next(self.read(middle, middle + 1)).resolved_ts <= after_ts:
+                low = middle + 1
+            else:
+                high = middle
+        if low == first and end > first:
+            raise HistoryLostError(
+                "raw log starts above the checkpoint", topic=self._reader.topic, checkpoint_ts=after_ts
+            )
+        return low
+
+
+def epoch_offsets(checkpoint_dir: Path, topic: str, epoch: int) -> tuple[int, int]:
+    """Return the frontier offsets ``[start, end)`` of an epoch, from the streaming query's offset log.
+
+    The log is Spark's: a file an epoch, ``v1``, a line of metadata and one line a source with its end offsets. The
+    first epoch starts where the source was told to (``sources/0/0``).
+
+    Raises:
+        InvariantBrokenError: the files are not what this version of Spark writes.
+    """
+    before = checkpoint_dir / ("sources/0/0" if epoch == 0 else f"offsets/{epoch - 1}")
+    try:
+        return _logged_offset(before, topic), _logged_offset(checkpoint_dir / "offsets" / str(epoch), topic)
+    except (OSError, ValueError, KeyError, IndexError) as error:
+        raise InvariantBrokenError("spark offset log does not read", epoch=epoch, reason=error) from error
+
+
+def _logged_offset(file: Path, topic: str) -> int:
+    last_line = file.read_bytes().decode().strip().splitlines()[-1]
+    return int(json.loads(last_line)[topic]["0"])

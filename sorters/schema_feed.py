@@ -1,0 +1,47 @@
+"""The schema store of a sorter, on the driver: fed by the ddl topic, as far as a cut needs it."""
+
+from collections.abc import Mapping
+
+from schemas.errors import BusError
+from schemas.ids import Ts
+from schemas.rawlog.ddl_record import decode_ddl_record
+from schemas.tidb.schema_store import SchemaStore
+from sorters.topic_reader import TopicReader
+
+
+class SchemaFeed:
+    """Reads the ddl topic from its first record on."""
+
+    def __init__(self, config: Mapping[str, str], topic: str) -> None:
+        """``config`` is librdkafka's: servers, TLS, SASL."""
+        self._reader = TopicReader(config, topic)
+        self._next = 0
+        self.store = SchemaStore.empty()
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def advance(self, ddl_end: int) -> bool:
+        """Apply the records below offset ``ddl_end``; tell whether the store has changed.
+
+        A record that fails stays the next one, so that a retry fails at it again and nothing is written beyond it.
+
+        Raises:
+            DdlDecodeError, InconsistentDdlError, CorruptDataError: a record does not decode or fit.
+            HistoryLostError, KafkaUnreachableError: see :meth:`TopicReader.read`.
+        """
+        changed = False
+        for offset, value in self._reader.read(self._next, ddl_end):
+            try:
+                record = decode_ddl_record(value)
+                change = self.store.apply(record)
+            except BusError as error:
+                error.fields.update(topic=self._reader.topic, offset=offset)
+                raise
+            changed = changed or record.kind != "job" or change is not None
+            self._next = offset + 1
+        return changed
+
+    def forget(self, checkpoint_ts: Ts) -> None:
+        """Drop versions that only rows at or below ``checkpoint_ts`` need."""
+        self.store.gc(checkpoint_ts)

@@ -1,0 +1,55 @@
+"""The Spark session of a sorter process."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark.sql import SparkSession
+
+RAW_RECORDS_PER_ARROW_BATCH = 64
+"""Raw records that Spark hands to Python at once; each is up to some 256 KiB, so that this is 16 MiB."""
+DRIVER_MEMORY = "1500m"
+"""Heap of the one JVM of ``local[n]``: sorts spill to disk, so more only makes fewer spills."""
+
+
+def connector_packages() -> str:
+    """Return the Maven coordinates of the Kafka connector for the installed pyspark."""
+    return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+
+
+def create_session(master: str, app: str, data_dir: Path, *, driver_memory: str = DRIVER_MEMORY) -> Any:
+    """Start Spark (a JVM, about 5 s) and return the session.
+
+    Adaptive execution is off: it would plan twice, and a batch chooses its own number of tasks. Jars come from Ivy's
+    cache in the home folder, or are fetched at the first start.
+    """
+    os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
+    local = master.startswith("local")
+    builder = (
+        SparkSession.builder.master(master)
+        .appName(app)
+        .config("spark.jars.packages", connector_packages())
+        .config("spark.driver.memory", driver_memory)
+        .config("spark.local.dir", str(data_dir / "spark"))
+        .config("spark.sql.warehouse.dir", str(data_dir / "warehouse"))
+        .config("spark.sql.adaptive.enabled", "false")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(RAW_RECORDS_PER_ARROW_BATCH))
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.streaming.minBatchesToRetain", "10")
+        .config("spark.sql.streaming.metricsEnabled", "false")
+        .config("spark.sql.ui.retainedExecutions", "5")
+        .config("spark.ui.retainedJobs", "20")
+        .config("spark.ui.retainedStages", "20")
+        .config("spark.ui.retainedTasks", "100")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.speculation", "false")
+        .config("spark.python.worker.reuse", "true")
+    )
+    if local:
+        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session

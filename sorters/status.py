@@ -1,0 +1,114 @@
+"""The changefeed's nodes in ZooKeeper: reads what the user wants, writes how far it is."""
+
+import datetime
+import logging
+from dataclasses import replace
+from typing import Any
+
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+from schemas.changefeed import (
+    ChangefeedError,
+    ChangefeedInfo,
+    ChangefeedState,
+    ChangefeedStatus,
+    ZkPaths,
+    decode_changefeed_info,
+    decode_changefeed_status,
+    encode_changefeed_status,
+)
+from schemas.errors import Action, BusError
+from schemas.ids import Ts
+
+_NO_TS = Ts(0)
+log = logging.getLogger(__name__)
+
+
+class ZooKeeperUnreachableError(BusError):
+    """ZooKeeper does not answer."""
+
+    code, action = "sorter.zookeeper_unreachable", Action.RETRY
+
+
+class StatusBoard:
+    """``info`` and ``status`` of one changefeed. ``checkpoint_ts`` never goes back, whatever is reported."""
+
+    def __init__(self, zookeeper: Any, paths: ZkPaths, namespace: str, changefeed_id: str) -> None:
+        """``zookeeper`` is a started KazooClient."""
+        self._zookeeper = zookeeper
+        self._info_path = paths.changefeed_info(namespace, changefeed_id)
+        self._status_path = paths.changefeed_status(namespace, changefeed_id)
+        self._last: ChangefeedStatus | None = None
+
+    def info(self) -> tuple[ChangefeedInfo, int] | None:
+        """Return the changefeed and the version of its node, which changes when the user changes it; None: no such.
+
+        Raises:
+            ZooKeeperUnreachableError, CorruptDataError
+        """
+        try:
+            node, stat = self._zookeeper.get(self._info_path)
+        except NoNodeError:
+            return None
+        except (KazooException, KazooTimeoutError) as error:
+            raise ZooKeeperUnreachableError("changefeed is not readable", reason=repr(error)) from error
+        return decode_changefeed_info(node), int(stat.version)
+
+    def status(self) -> ChangefeedStatus | None:
+        """Return the last status that was written, also by an earlier process.
+
+        Raises:
+            ZooKeeperUnreachableError, CorruptDataError
+        """
+        try:
+            node, _ = self._zookeeper.get(self._status_path)
+        except NoNodeError:
+            return None
+        except (KazooException, KazooTimeoutError) as error:
+            raise ZooKeeperUnreachableError("changefeed status is not readable", reason=repr(error)) from error
+        return decode_changefeed_status(node)
+
+    def open(self, start_ts: Ts) -> Ts:
+        """Return the checkpoint to go on from: the written one, or ``start_ts`` of a new changefeed."""
+        status = self.status()
+        if status is not None and status.checkpoint_ts >= start_ts:
+            self._last = status
+        else:
+            self._last = ChangefeedStatus(state="normal", checkpoint_ts=start_ts, resolved_ts=start_ts)
+        return self._last.checkpoint_ts
+
+    def report(
+        self,
+        state: ChangefeedState,
+        *,
+        checkpoint_ts: Ts = _NO_TS,
+        resolved_ts: Ts = _NO_TS,
+        error: BusError | None = None,
+        **figures: Any,
+    ) -> None:
+        """Write the status. ``figures`` are ``rows_total``, ``batch_rows`` and ``batch_s``.
+
+        A status that ZooKeeper does not take is only a late one: the next brings the same news, and a checkpoint that
+        is behind repeats rows and loses none.
+        """
+        last = self._last or ChangefeedStatus(state=state, checkpoint_ts=checkpoint_ts, resolved_ts=resolved_ts)
+        shown = error and ChangefeedError(
+            code=error.code, message=str(error), time=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        )
+        self._last = replace(
+            last,
+            state=state,
+            checkpoint_ts=max(last.checkpoint_ts, checkpoint_ts),
+            resolved_ts=max(last.resolved_ts, resolved_ts, checkpoint_ts),
+            error=shown,
+            **figures,
+        )
+        node = encode_changefeed_status(self._last)
+        try:
+            try:
+                self._zookeeper.set(self._status_path, node)
+            except NoNodeError:
+                self._zookeeper.create(self._status_path, node, makepath=True)
+        except (KazooException, KazooTimeoutError) as failure:
+            log.warning("status not written", extra={"path": self._status_path, "reason": repr(failure)})

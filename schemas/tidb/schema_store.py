@@ -39,6 +39,9 @@ SYSTEM_SCHEMAS = frozenset(
 )
 """Never replicated, whatever the filter says; lower case. Source: TiCDC ``pkg/filter``, ``IsSysSchema``."""
 
+RESERVED_TABLE_ID_MIN = 0x0000_FFFF_FFFF_F000
+"""Ids from here to 2^48 belong to TiDB's bootstrap tables, which no DDL job creates. Source: ``pkg/meta/metadef``."""
+
 
 class UnknownTableError(BusError):
     """A row of a table that neither the snapshot nor any DDL has brought."""
@@ -171,7 +174,7 @@ class SchemaStore:
             UnknownTableError: nobody ever said that this table exists.
             SchemaGoneError: the row is older than the store.
         """
-        if physical_id in self._system_tables:
+        if self.is_system(physical_id):
             return NoSchema.SYSTEM
         if self.snapshot_ts is None or commit_ts <= self.snapshot_ts:
             raise SchemaGoneError(
@@ -216,7 +219,7 @@ class SchemaStore:
 
     def is_system(self, physical_id: TableId) -> bool:
         """Tell whether this is a table of a system schema."""
-        return physical_id in self._system_tables
+        return physical_id in self._system_tables or physical_id >= RESERVED_TABLE_ID_MIN
 
     def stored_at(self, ts: Ts) -> Iterator[StoredTable]:
         """Yield all user tables (views and sequences too) as DDLs with finished_ts <= ``ts`` left them, not decoded."""

@@ -1,0 +1,239 @@
+"""The embedded cluster: one PD and several stores, each on its own loopback port, over one store of data.
+
+Everything runs on one event loop in one thread of its own, so that tests and the CLI can use it from plain code:
+
+    with RegionServer() as server:
+        server.pd_address          # "127.0.0.1:43210"
+
+Writers (a replay, the generator) are tasks on the same loop; see :mod:`recording` and :mod:`generator`.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+import grpc
+import grpc.aio
+
+from producers.region_server.core.commands import Command
+from producers.region_server.core.oracle import TimestampOracle
+from producers.region_server.endpoint import Endpoint
+from producers.region_server.kv import TikvService
+from producers.region_server.pd import PdService
+from producers.region_server.service import ChangeDataService
+from producers.region_server.store import ClusterStore
+from schemas.ids import StoreId, Ts, compose_ts, physical_ms
+from schemas.proto import pdpb_pb2_grpc, tikvpb_pb2_grpc
+
+log = logging.getLogger(__name__)
+
+_SERVER_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # Clients ping every 10 s, also without a stream; the default calls that abuse and closes the connection.
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.so_reuseport", 0),
+)
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionServerOptions:
+    """Settings of the embedded cluster."""
+
+    host: str = "127.0.0.1"
+    pd_port: int = 0
+    """0 takes a free port."""
+    stores: int = 3
+    cluster_id: int = 7_312_554_880_153_088_001
+    min_ts_interval_ms: int = 1000
+    """Time between two rounds of resolved ts; TiKV's ``cdc.min-ts-interval``, same default. Demos use 100-200."""
+    region_max_keys: int = 200_000
+    """A region with more keys splits in the middle (a TiKV region is split at 256 MiB); 0: never."""
+    stream_quota_bytes: int = 512 * 1024 * 1024
+    """A stream whose client leaves more than this unread is ended; TiKV's sink memory quota."""
+    gc_life_time_s: float | None = None
+    """How long versions are kept, as TiDB's ``tidb_gc_life_time`` (600); None keeps everything. Service safe points
+    of PD hold it back, as always."""
+    gc_interval_s: float = 10.0
+
+
+class RegionServer:
+    """One embedded cluster. ``start`` returns when all ports answer; ``stop`` ends every stream."""
+
+    def __init__(self, options: RegionServerOptions | None = None, **overrides: Any) -> None:
+        self.options = options or RegionServerOptions(**overrides)
+        store_ids = [StoreId(number) for number in range(1, self.options.stores + 1)]
+        self.store = ClusterStore(store_ids, region_max_keys=self.options.region_max_keys)
+        self.oracle = TimestampOracle(wall_clock_ms)
+        self.pd = PdService(self.store, self.oracle, self.options.cluster_id)
+        self.endpoints: dict[StoreId, Endpoint] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="region-server", daemon=True)
+        self._servers: list[grpc.aio.Server] = []
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # Life ----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Bind all ports and serve."""
+        self._thread.start()
+        self.call(self._start())
+        return self
+
+    def stop(self) -> None:
+        """End all tasks and streams and give the ports back. A second call does nothing."""
+        if self._loop.is_closed():
+            return
+        if self._thread.is_alive():
+            self.call(self._stop())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(timeout=10)
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pd_address(self) -> str:
+        """``host:port`` of PD: all that a client needs to know."""
+        return self.pd.client_url.removeprefix("http://")
+
+    # For plain code in other threads -------------------------------------------------------------------------------
+
+    def call(self, work: Coroutine[Any, Any, _Result], timeout_s: float | None = 60.0) -> _Result:
+        """Run a coroutine on the server's loop and wait for its result."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
+
+    def spawn(self, work: Coroutine[Any, Any, _Result]) -> "Future[_Result]":
+        """Start a long task (a replay, the generator) on the server's loop; ``stop`` ends it."""
+
+        async def tracked() -> _Result:
+            task = asyncio.current_task()
+            assert task is not None
+            self._tasks.add(task)
+            try:
+                return await work
+            finally:
+                self._tasks.discard(task)
+
+        return asyncio.run_coroutine_threadsafe(tracked(), self._loop)
+
+    def apply(self, *commands: Command) -> None:
+        """Apply write commands in one step, from another thread."""
+
+        async def work() -> None:
+            for command in commands:
+                self.store.apply(command)
+
+        self.call(work())
+
+    def act(self, action: Callable[[ClusterStore], _Result]) -> _Result:
+        """Run ``action`` on the store, on the server's loop: splits, merges, leader transfers, looks at the data."""
+
+        async def work() -> _Result:
+            return action(self.store)
+
+        return self.call(work())
+
+    def tso(self, count: int = 1) -> Ts:
+        """A timestamp of this PD, from another thread."""
+
+        async def work() -> Ts:
+            return self.oracle.tso(count)
+
+        return self.call(work())
+
+    # For tasks on the loop -----------------------------------------------------------------------------------------
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that all clients together still have to take."""
+        return sum(endpoint.queued_bytes for endpoint in self.endpoints.values())
+
+    @property
+    def registrations(self) -> int:
+        """Subscriptions accepted so far."""
+        return sum(endpoint.registrations for endpoint in self.endpoints.values())
+
+    async def breathe(self, backlog_bytes: int = 32 * 1024 * 1024) -> None:
+        """Let streams go on; wait while clients have more than ``backlog_bytes`` to take.
+
+        A real cluster would not wait for its CDC clients. An embedded one that outran them would only fill memory.
+        """
+        await asyncio.sleep(0)
+        while self.queued_bytes > backlog_bytes:
+            await asyncio.sleep(0.005)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    async def _start(self) -> None:
+        options = self.options
+        pd_server = self._new_server()
+        pdpb_pb2_grpc.add_PDServicer_to_server(self.pd, pd_server)
+        for store_id in self.store.store_ids:
+            endpoint = self.endpoints[store_id] = Endpoint(store_id, self.store, options.cluster_id)
+            server = self._new_server()
+            service = ChangeDataService(endpoint, options.stream_quota_bytes)
+            server.add_generic_rpc_handlers((service.handlers(),))
+            tikvpb_pb2_grpc.add_TikvServicer_to_server(TikvService(store_id, self.store), server)
+            self.pd.addresses[store_id] = f"{options.host}:{server.add_insecure_port(f'{options.host}:0')}"
+            await server.start()
+        port = pd_server.add_insecure_port(f"{options.host}:{options.pd_port}")
+        self.pd.client_url = f"http://{options.host}:{port}"
+        await pd_server.start()
+        self._background(self._resolve_rounds())
+        if options.gc_life_time_s is not None:
+            self._background(self._collect(options.gc_life_time_s))
+        log.info("region server listens", extra={"pd": self.pd_address, "stores": self.pd.addresses})
+
+    async def _stop(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(server.stop(grace=None) for server in self._servers))
+
+    def _new_server(self) -> "grpc.aio.Server":
+        server = grpc.aio.server(options=_SERVER_OPTIONS)
+        self._servers.append(server)
+        return server
+
+    def _background(self, work: Awaitable[None]) -> None:
+        async def run() -> None:
+            await work
+
+        task = self._loop.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _resolve_rounds(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.min_ts_interval_ms / 1000)
+            min_ts = self.oracle.tso()
+            for endpoint in self.endpoints.values():
+                endpoint.advance(min_ts)
+
+    async def _collect(self, life_time_s: float) -> None:
+        while True:
+            await asyncio.sleep(self.options.gc_interval_s)
+            wanted = compose_ts(physical_ms(self.oracle.tso()) - int(life_time_s * 1000))
+            safe_point = self.pd.safe_points.collect(wanted, time.monotonic())
+            self.store.gc(safe_point)
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since the Unix epoch."""
+    return time.time_ns() // 1_000_000

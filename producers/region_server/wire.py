@@ -1,0 +1,29 @@
+"""Regions as PD and TiKV describe them in messages."""
+
+from collections.abc import Sequence
+
+from producers.region_server.core.memcomparable import encode_bytes
+from producers.region_server.core.regions import Region
+from schemas.ids import StoreId
+from schemas.proto import errorpb_pb2, metapb_pb2
+
+
+def peer(region: Region, store_id: StoreId) -> metapb_pb2.Peer:
+    """The replica of a region on a store. Region ids are even, and a peer's id differs from all of them."""
+    return metapb_pb2.Peer(id=region.region_id * 100 + store_id * 2 + 1, store_id=store_id)
+
+
+def region_meta(region: Region, store_ids: Sequence[StoreId]) -> metapb_pb2.Region:
+    """A region with memcomparable-encoded bounds, and a replica on every store."""
+    return metapb_pb2.Region(
+        id=region.region_id,
+        start_key=encode_bytes(region.start) if region.start else b"",
+        end_key=encode_bytes(region.end) if region.end else b"",
+        region_epoch=metapb_pb2.RegionEpoch(conf_ver=region.conf_ver, version=region.version),
+        peers=[peer(region, store_id) for store_id in store_ids],
+    )
+
+
+def not_leader(region: Region) -> errorpb_pb2.NotLeader:
+    """The region error with the hint who leads."""
+    return errorpb_pb2.NotLeader(region_id=region.region_id, leader=peer(region, region.leader))

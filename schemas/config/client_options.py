@@ -1,0 +1,139 @@
+"""A changefeed's Kafka settings in the words of the clients: librdkafka (driver) and Java (Spark's sink).
+
+The maps hold secrets in clear: hand them to a client, never to a log.
+"""
+
+import re
+from collections.abc import Callable
+
+from schemas.config.changefeed import ChangefeedConfig
+from schemas.config.origin import NotSupportedYetError
+
+POSITION_HEADER_ROOM_BYTES = 16 * 1024
+"""Added to ``max-message-bytes`` for the producer's own limit: it also counts our header, which holds the row's key."""
+_JAVA_BUFFER_DEFAULT_BYTES = 32 * 1024 * 1024
+_JAVA_REQUEST_OVERHEAD_BYTES = 1024
+_CLIENT_ID_BAD = re.compile(r'[?:,"]')
+
+
+def client_id(config: ChangefeedConfig, *, capture_address: str, namespace: str, changefeed_id: str) -> str:
+    """Return ``kafka-client-id``, or TiCDC's default with ``?:,"`` replaced by ``_``."""
+    if config.kafka.kafka_client_id is not None:
+        return config.kafka.kafka_client_id
+    return _CLIENT_ID_BAD.sub("_", f"TiCDC_producer_{capture_address}_{namespace}_{changefeed_id}")
+
+
+def librdkafka_options(config: ChangefeedConfig) -> dict[str, str | int | bool]:
+    """Return what every librdkafka client of this sink (admin, consumer, producer) needs to connect."""
+    kafka = config.kafka
+    options: dict[str, str | int | bool] = {
+        "bootstrap.servers": config.uri.bootstrap_servers,
+        "security.protocol": security_protocol(config),
+        "socket.connection.setup.timeout.ms": max(_ms(kafka.dial_timeout_s), 1000),  # librdkafka's least is 1 s
+        "socket.timeout.ms": max(_ms(kafka.read_timeout_s), 10),
+    }
+    if config.tls:
+        certificates = {
+            "ssl.ca.location": kafka.ca,
+            "ssl.certificate.location": kafka.cert,
+            "ssl.key.location": kafka.key,
+        }
+        options |= {name: file for name, file in certificates.items() if file is not None}
+        if kafka.insecure_skip_verify:
+            options["enable.ssl.certificate.verification"] = False
+    if kafka.sasl_mechanism is not None:
+        _refuse_other_sasl(config)
+        assert kafka.sasl_user is not None and kafka.sasl_password is not None
+        options["sasl.mechanism"] = kafka.sasl_mechanism
+        options["sasl.username"] = kafka.sasl_user
+        options["sasl.password"] = kafka.sasl_password.reveal()
+    return options
+
+
+def librdkafka_producer_options(config: ChangefeedConfig) -> dict[str, str | int | bool]:
+    """Return :func:`librdkafka_options` with a producer's own: acks, idempotence, compression, sizes."""
+    kafka = config.kafka
+    all_acks = kafka.required_acks == -1
+    return librdkafka_options(config) | {
+        "acks": kafka.required_acks,
+        "enable.idempotence": all_acks,  # Kafka allows it with all acks only
+        # Without idempotence only one request in flight keeps the order over retries.
+        "max.in.flight.requests.per.connection": 5 if all_acks else 1,
+        "compression.type": kafka.compression,
+        "message.max.bytes": min(kafka.max_message_bytes + POSITION_HEADER_ROOM_BYTES, 1_000_000_000),
+    }
+
+
+def spark_producer_options(config: ChangefeedConfig, read_pem: Callable[[str], str]) -> dict[str, str]:
+    """Return the ``kafka.*`` options of Spark's Kafka sink.
+
+    Args:
+        read_pem: reads a PEM file; Java takes a certificate and its key as texts, as two files it takes them not.
+    """
+    kafka = config.kafka
+    all_acks = kafka.required_acks == -1
+    request_bytes = min(kafka.max_message_bytes + POSITION_HEADER_ROOM_BYTES, 2**31 - 1)
+    options = java_options(config, read_pem) | {
+        "acks": "all" if all_acks else str(kafka.required_acks),
+        "enable.idempotence": str(all_acks).lower(),
+        "max.in.flight.requests.per.connection": "5" if all_acks else "1",
+        "compression.type": kafka.compression,
+        "max.request.size": str(request_bytes),
+        "buffer.memory": str(max(_JAVA_BUFFER_DEFAULT_BYTES, request_bytes + _JAVA_REQUEST_OVERHEAD_BYTES)),
+        "request.timeout.ms": str(max(_ms(kafka.read_timeout_s), _ms(kafka.write_timeout_s))),
+        # Java gives a record up after this long, retries included; it must not be below one request and its linger.
+        "delivery.timeout.ms": str(max(120_000, 2 * (_ms(kafka.read_timeout_s) + _ms(kafka.write_timeout_s)))),
+    }
+    return {f"kafka.{name}": value for name, value in options.items()}
+
+
+def java_options(config: ChangefeedConfig, read_pem: Callable[[str], str]) -> dict[str, str]:
+    """Return what every Java client of this sink needs to connect."""
+    kafka = config.kafka
+    options = {
+        "bootstrap.servers": config.uri.bootstrap_servers,
+        "security.protocol": security_protocol(config),
+        "socket.connection.setup.timeout.ms": str(_ms(kafka.dial_timeout_s)),
+    }
+    if config.tls:
+        if kafka.ca is not None:
+            options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": read_pem(kafka.ca)}
+        if kafka.cert is not None and kafka.key is not None:
+            options |= {
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.certificate.chain": read_pem(kafka.cert),
+                "ssl.keystore.key": read_pem(kafka.key),
+            }
+        if kafka.insecure_skip_verify:
+            options["ssl.endpoint.identification.algorithm"] = ""
+    if kafka.sasl_mechanism is not None:
+        _refuse_other_sasl(config)
+        options["sasl.mechanism"] = kafka.sasl_mechanism
+        options["sasl.jaas.config"] = _jaas_config(config)
+    return options
+
+
+def security_protocol(config: ChangefeedConfig) -> str:
+    """Return Kafka's name of the pair (TLS, SASL)."""
+    if config.kafka.sasl_mechanism is None:
+        return "SSL" if config.tls else "PLAINTEXT"
+    return "SASL_SSL" if config.tls else "SASL_PLAINTEXT"
+
+
+def _jaas_config(config: ChangefeedConfig) -> str:
+    user, password = config.kafka.sasl_user, config.kafka.sasl_password
+    assert user is not None and password is not None and config.kafka.sasl_mechanism is not None
+    plain = config.kafka.sasl_mechanism == "PLAIN"
+    module = "plain.PlainLoginModule" if plain else "scram.ScramLoginModule"
+    quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in (user, password.reveal())]
+    return f'org.apache.kafka.common.security.{module} required username="{quoted[0]}" password="{quoted[1]}";'
+
+
+def _refuse_other_sasl(config: ChangefeedConfig) -> None:
+    # load_changefeed refuses these already; a value built by hand must not connect without what it asks for.
+    if config.kafka.sasl_mechanism in ("GSSAPI", "OAUTHBEARER"):
+        raise NotSupportedYetError(f"sasl-mechanism {config.kafka.sasl_mechanism} is not supported yet")
+
+
+def _ms(seconds: float) -> int:
+    return max(round(seconds * 1000), 1)

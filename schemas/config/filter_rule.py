@@ -1,0 +1,206 @@
+"""The table-filter grammar of TiDB's tools: one rule of ``[filter] rules`` or of a ``matcher``.
+
+::
+
+    rule     = ["!"] pattern "." pattern            (nothing may follow)
+    pattern  = "/" regex "/"                        regex: any text, "/" only as "\\/"
+             | '"' name '"'                         "" inside = one "
+             | "`" name "`"                         `` inside = one `
+             | wild
+    wild     = { letter | digit | "$" | "_" | byte >= 0x80 | "*" | "?" | class | "\\" nonalnum }
+    class    = "[" ["!"] chars "]"                  "\\" escapes a non-alphanumeric inside
+
+Source: pingcap/tidb ``pkg/util/table-filter``. It also reads ``@path``, rules from a file on the server; we refuse it.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from schemas.config.re2 import translate
+
+
+class PatternKind(Enum):
+    """How a pattern is held against a name."""
+
+    NAME = "name"
+    """Equal."""
+    WILD = "wild"
+    """A regular expression that must match the whole name."""
+    REGEX = "regex"
+    """A regular expression that may match anywhere in the name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One half of a rule. ``text``: the name, or Python's form of the regular expression."""
+
+    kind: PatternKind
+    text: str
+
+    @property
+    def matches_all(self) -> bool:
+        """It is a plain ``*``."""
+        return self.kind is PatternKind.WILD and self.text == _ANY_RUN
+
+
+@dataclass(frozen=True, slots=True)
+class FilterRule:
+    """A parsed rule."""
+
+    positive: bool
+    schema: Pattern
+    table: Pattern
+
+
+_ANY_RUN = "(?s:.*)"
+_ANY_CHAR = "(?s:.)"
+
+
+def parse_rule(text: str) -> FilterRule | None:
+    """Parse one rule; None for an empty one or a comment.
+
+    Raises:
+        ValueError: what is wrong, and where in the rule.
+    """
+    text = text.strip(" \t")
+    if not text or text.startswith("#"):
+        return None
+    if text.startswith("@"):
+        raise ValueError("rules from a file (@path) are refused; write the rules here")
+    positive = not text.startswith("!")
+    parser = _Parser(text, 0 if positive else 1)
+    schema = parser.pattern("schema")
+    parser.separator()
+    table = parser.pattern("table")
+    parser.end()
+    return FilterRule(positive, schema, table)
+
+
+class _Parser:
+    def __init__(self, text: str, place: int) -> None:
+        self.text = text
+        self.place = place
+
+    def pattern(self, part: str) -> Pattern:
+        match self.text[self.place : self.place + 1]:
+            case "/":
+                return self._regex()
+            case ('"' | "`") as quote:
+                return self._quoted(quote)
+            case _:
+                return self._wild(part)
+
+    def separator(self) -> None:
+        if self.place == len(self.text):
+            raise ValueError("the rule has no table part; write schema.table")
+        if self.text[self.place] != ".":
+            raise self._unexpected()
+        self.place += 1
+
+    def end(self) -> None:
+        if self.place < len(self.text):
+            raise self._unexpected()
+
+    def _unexpected(self) -> ValueError:
+        char = self.text[self.place]
+        return ValueError(f"unexpected `{char}` at character {self.place + 1}; quote names with special characters")
+
+    def _regex(self) -> Pattern:
+        start = self.place = self.place + 1
+        while self.text[self.place : self.place + 1] != "/":
+            if self.place >= len(self.text):
+                raise ValueError(f"the regular expression at character {start} has no closing /")
+            self.place += 2 if self.text[self.place] == "\\" else 1
+        source = self.text[start : self.place].replace("\\/", "/")
+        self.place += 1
+        return Pattern(PatternKind.REGEX, translate(source))
+
+    def _quoted(self, quote: str) -> Pattern:
+        start, name = self.place + 1, ""
+        self.place += 1
+        while True:
+            end = self.text.find(quote, self.place)
+            if end < 0:
+                raise ValueError(f"the name at character {start} has no closing {quote}")
+            name += self.text[self.place : end]
+            self.place = end + 1
+            if self.text[self.place : self.place + 1] != quote:
+                break
+            name += quote
+            self.place += 1
+        if not name:
+            raise ValueError(f"the name at character {start} is empty")
+        return Pattern(PatternKind.NAME, name)
+
+    def _wild(self, part: str) -> Pattern:
+        start, pieces, plain = self.place, [], True
+        while self.place < len(self.text):
+            char = self.text[self.place]
+            self.place += 1
+            if char == "*":
+                pieces.append(_ANY_RUN)
+                plain = False
+            elif char == "?":
+                pieces.append(_ANY_CHAR)
+                plain = False
+            elif char == "[":
+                pieces.append(self._class())
+                plain = False
+            elif char == "\\":
+                pieces.append(self._escaped())
+            elif is_bare(char):
+                pieces.append(char)
+            else:
+                self.place -= 1
+                break
+        if self.place == start:
+            raise (
+                ValueError(f"the {part} part is empty at character {start + 1}")
+                if start == len(self.text)
+                else self._unexpected()
+            )
+        if plain:
+            return Pattern(PatternKind.NAME, "".join(pieces))
+        return Pattern(PatternKind.WILD, "".join(p if p[0] in "([" else re.escape(p) for p in pieces))
+
+    def _escaped(self) -> str:
+        """Read what stands behind a backslash: anything but a letter or digit, as itself."""
+        char = self.text[self.place : self.place + 1]
+        if not char:
+            raise ValueError("the rule ends in a backslash")
+        if char.isascii() and char.isalnum():
+            raise ValueError(f"a backslash before the letter or digit `{char}` means nothing outside /regex/")
+        self.place += 1
+        return char
+
+    def _class(self) -> str:
+        """Read ``[…]`` behind its bracket, and return Python's form."""
+        start = self.place
+        negated = self.text[self.place : self.place + 1] == "!"
+        self.place += negated
+        members = ""
+        while True:
+            char = self.text[self.place : self.place + 1]
+            if not char:
+                raise ValueError(f"the class at character {start} has no closing ]")
+            self.place += 1
+            if char == "]":
+                break
+            if char == "\\":
+                members += re.escape(self._escaped())
+            else:
+                members += char if char == "-" or char.isalnum() else "\\" + char
+        if not members:
+            raise ValueError(f"the class at character {start} is empty")
+        source = f"[{'^' if negated else ''}{members}]"
+        try:
+            re.compile(source)
+        except re.error as error:
+            raise ValueError(f"the class at character {start} is illegal: {error.msg}") from None
+        return source
+
+
+def is_bare(char: str) -> bool:
+    """Tell whether a character may stand unquoted in a wild pattern."""
+    return (char.isascii() and char.isalnum()) or char in "$_" or not char.isascii()

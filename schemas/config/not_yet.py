@@ -1,0 +1,121 @@
+"""Settings that TiCDC has and this version would ignore: refused by name, so that nothing is ignored silently.
+
+The one place that shrinks as the sorter grows. A setting at its default always passes.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from schemas.config.origin import Origin, Path, dotted
+from schemas.config.section import default_of, fields_by_key, is_section
+
+PROTOCOLS = ("canal-json", "avro")
+"""Protocols with an encoder."""
+
+SETTINGS: dict[str, str] = {
+    "enable-sync-point": "syncpoints",
+    "sync-point-interval": "syncpoints",
+    "sync-point-retention": "syncpoints",
+    "bdr-mode": "bidirectional replication",
+    "changefeed-error-stuck-duration": "the time for which a failing changefeed retries",
+    "sql-mode": "another sql_mode for DDL",
+    "filter.event-filters[].ignore-insert-value-expr": "value expressions of event filters",
+    "filter.event-filters[].ignore-update-new-value-expr": "value expressions of event filters",
+    "filter.event-filters[].ignore-update-old-value-expr": "value expressions of event filters",
+    "filter.event-filters[].ignore-delete-value-expr": "value expressions of event filters",
+    "sink.column-selectors": "column selectors",
+    "sink.csv": "the csv protocol",
+    "sink.terminator": "storage sinks",
+    "sink.date-separator": "storage sinks",
+    "sink.enable-partition-separator": "storage sinks",
+    "sink.file-index-digit": "storage sinks",
+    "sink.safe-mode": "database sinks",
+    "sink.only-output-updated-columns": "old rows with changed columns only",
+    "sink.delete-only-output-handle-key-columns": "deletes with handle key columns only",
+    "sink.content-compatible": "canal-json in canal's own form",
+    "sink.debezium-disable-schema": "the debezium protocol",
+    "sink.debezium": "the debezium protocol",
+    "sink.open": "the open-protocol",
+    "sink.send-bootstrap-interval-in-sec": "the simple protocol",
+    "sink.send-bootstrap-in-msg-count": "the simple protocol",
+    "sink.send-bootstrap-to-all-partition": "the simple protocol",
+    "sink.send-all-bootstrap-at-start": "the simple protocol",
+    "sink.kafka-config.codec-config.encoding-format": "the simple protocol",
+    "sink.kafka-config.codec-config.avro-enable-watermark": "TiCDC's test mode of avro",
+    "sink.kafka-config.large-message-handle": "messages beyond max-message-bytes",
+    "sink.kafka-config.glue-schema-registry-config": "AWS Glue as schema registry",
+    **{
+        f"sink.kafka-config.sasl-{name}": "SASL with GSSAPI or OAUTHBEARER"
+        for name in (
+            *("gssapi-auth-type", "gssapi-keytab-path", "gssapi-kerberos-config-path", "gssapi-service-name"),
+            *("gssapi-user", "gssapi-password", "gssapi-realm", "gssapi-disable-pafxfast"),
+            *("oauth-client-id", "oauth-client-secret", "oauth-token-url", "oauth-scopes", "oauth-grant-type"),
+            "oauth-audience",
+        )
+    },
+    "consistent": "the redo log",
+    "integrity": "row checksums",
+    "scheduler.enable-table-across-nodes": "one table over several captures",
+}
+"""Place of the setting (``[]``: any item of a list) and what it is about. A table: all that is in it."""
+
+UNREAD_TABLES = {
+    "sink.mysql-config": "database sinks",
+    "sink.pulsar-config": "Pulsar sinks",
+    "sink.cloud-storage-config": "storage sinks",
+}
+"""Tables of TiCDC's whose keys we do not even know yet; empty they pass."""
+
+WORDS: dict[str, tuple[str, ...]] = {
+    "sink.protocol": PROTOCOLS,
+    "sink.kafka-config.sasl-mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+}
+"""Settings of which only these words do something yet."""
+
+
+def without_unread_tables(table: Mapping[str, Any], origin: Origin) -> Mapping[str, Any]:
+    """Return the changefeed file's table without the (empty) tables of ``UNREAD_TABLES``.
+
+    Raises:
+        NotSupportedYetError: one of them holds a setting.
+    """
+    sink = table.get("sink")
+    if not isinstance(sink, Mapping):
+        return table
+    for name, what in UNREAD_TABLES.items():
+        key = name.removeprefix("sink.")
+        if sink.get(key):
+            raise origin.not_yet(("sink", key), f"`{key}` is not supported yet: {what}")
+    return {**table, "sink": {key: value for key, value in sink.items() if f"sink.{key}" not in UNREAD_TABLES}}
+
+
+def refuse_what_would_be_ignored(config: Any, origin: Origin) -> None:
+    """Hold a read section against ``SETTINGS`` and ``WORDS``.
+
+    Raises:
+        NotSupportedYetError: a setting of theirs is not at its default.
+    """
+    for path, value, default in walk_settings(config):
+        place = re.sub(r"\[\d+\]", "[]", dotted(path))
+        name = dotted(path[-1:])
+        if place in WORDS and value is not None and value not in WORDS[place]:
+            words = ", ".join(WORDS[place])
+            raise origin.not_yet(path, f"{name} `{value}` is not supported yet, supported are {words}")
+        what = next((what for key, what in SETTINGS.items() if place == key or place.startswith(f"{key}.")), None)
+        if what is not None and value != default:
+            raise origin.not_yet(path, f"`{name}` is not supported yet: {what}")
+
+
+def walk_settings(section: Any, path: Path = ()) -> Iterator[tuple[Path, Any, Any]]:
+    """Yield every setting of a section as (path, value, default), tables and items of lists before what is in them."""
+    for key, (field, _) in fields_by_key(type(section)).items():
+        value, here = getattr(section, field.name), (*path, key)
+        if not is_section(value):
+            yield here, value, default_of(field)
+        inner = enumerate(value) if isinstance(value, tuple) else ()
+        if is_section(value):
+            yield from walk_settings(value, here)
+        for index, item in inner:
+            if is_section(item):
+                yield from walk_settings(item, (*here, index))

@@ -1,0 +1,67 @@
+"""What to tell a user about settings that are accepted and mean nothing here, or less than they say."""
+
+import re
+from typing import TYPE_CHECKING
+
+from schemas.config.not_yet import walk_settings
+from schemas.config.origin import dotted
+from schemas.config.rules import PARTITION_RULES
+
+if TYPE_CHECKING:
+    from schemas.config.changefeed import ChangefeedConfig
+
+NO_EFFECT = {
+    "memory-quota": "rows wait in Kafka, and Spark's own settings bound its memory",
+    "check-gc-safe-point": "a changefeed may start at any ts that the raw log still holds",
+    "enable-table-monitor": "there is no per-table monitor to turn on",
+    "mounter.worker-num": "Spark's parallelism decides",
+    "scheduler": "Spark's parallelism decides",
+    "synced-status": "nothing reads it yet",
+    "sink.encoder-concurrency": "Spark's parallelism decides",
+    "sink.enable-kafka-sink-v2": "there is one Kafka sink",
+    "sink.advance-timeout-in-sec": "it is deprecated",
+    "sink.kafka-config.kafka-version": "clients agree with the brokers on versions by themselves",
+}
+"""Place of the setting and why it changes nothing. They tune TiCDC's own process and cannot change what is sent."""
+
+ONLY_FOR = {
+    "sink.schema-registry": ("avro",),
+    "sink.kafka-config.codec-config.max-batch-size": ("open-protocol",),
+    "sink.kafka-config.codec-config.avro-decimal-handling-mode": ("avro",),
+    "sink.kafka-config.codec-config.avro-bigint-unsigned-handling-mode": ("avro",),
+}
+"""Settings that other protocols than these do not read."""
+
+
+def notes_for(config: "ChangefeedConfig") -> tuple[str, ...]:
+    """Return one line per such setting."""
+    notes = []
+    for path, value, default in walk_settings(config):
+        place = re.sub(r"\[\d+\]", "[]", dotted(path))
+        if value == default:
+            continue
+        why = next((why for key, why in NO_EFFECT.items() if place == key or place.startswith(f"{key}.")), None)
+        if why:
+            notes.append(f"{dotted(path)} has no effect: {why}")
+        if place in ONLY_FOR and config.protocol not in ONLY_FOR[place]:
+            notes.append(f"{dotted(path)} has no effect: protocol {config.protocol} does not read it")
+    for index, rule in enumerate(config.sink.dispatchers):
+        word = (rule.partition or rule.dispatcher or "default").lower()
+        where = f"sink.dispatchers[{index}]"
+        if word not in PARTITION_RULES:
+            notes.append(f"{where}.partition `{word}` is unknown and taken as `default`, as TiCDC does")
+        if word == "rowid":
+            notes.append(f"{where}.partition `rowid` is the old name of `index-value`")
+        if word == "ts":
+            notes.append(f"{where}.partition `ts` does not keep the changes of one row in order")
+        if rule.dispatcher is not None:
+            notes.append(f"{where}.dispatcher is the old name of `partition`")
+    if config.kafka.output_raw_change_event and config.protocol == "avro":
+        notes.append(
+            "sink.kafka-config.output-raw-change-event with avro: a changed key is sent without a delete of the old one"
+        )
+    if config.kafka.insecure_skip_verify:
+        notes.append(
+            "sink.kafka-config.insecure-skip-verify: the sorter's Java client skips the host name, not the certificate"
+        )
+    return tuple(notes)

@@ -1,0 +1,191 @@
+"""Rules between settings: what is missing, what excludes what, and texts with a grammar of their own."""
+
+import re
+from typing import TYPE_CHECKING
+
+from schemas.config.event_names import EVENT_NAMES
+from schemas.config.filter_rule import parse_rule
+from schemas.config.kafka import KAFKA_PATH
+from schemas.config.origin import Origin, Path
+from schemas.config.re2 import translate
+from schemas.config.secret import is_url
+from schemas.config.section import unknown_key
+from schemas.config.topic_rule import topic_expression_fault
+
+if TYPE_CHECKING:
+    from schemas.config.changefeed import ChangefeedConfig
+    from schemas.config.sink import DispatchRule
+
+PARTITION_RULES = ("default", "table", "index-value", "rowid", "columns", "ts")
+"""``rowid`` is an old name of index-value."""
+_CLIENT_ID = re.compile(r"[A-Za-z0-9._\-]+")
+_CODEC_PATH = (*KAFKA_PATH, "codec-config")
+_LARGE_PATH = (*KAFKA_PATH, "large-message-handle")
+
+
+def check_changefeed(config: "ChangefeedConfig", origin: Origin) -> None:
+    """Hold the settings against each other.
+
+    Raises:
+        ConfigError: the first rule that is broken.
+    """
+    _check_protocol(config, origin)
+    _check_options_of_protocol(config, origin)
+    _check_large_messages(config, origin)
+    _check_integrity(config, origin)
+    _check_security(config, origin)
+    _check_filter(config, origin)
+    for index, rule in enumerate(config.sink.dispatchers):
+        _check_dispatcher(rule, ("sink", "dispatchers", index), origin, protocol=config.protocol)
+    for index, selector in enumerate(config.sink.column_selectors):
+        _check_matcher(selector.matcher, ("sink", "column-selectors", index, "matcher"), origin)
+
+
+def _check_protocol(config: "ChangefeedConfig", origin: Origin) -> None:
+    sink, path = config.sink, ("sink", "protocol")
+    if sink.protocol is None:
+        raise origin.error(path, "protocol is missing: write protocol=canal-json (or another) into the sink URI")
+    if sink.protocol == "csv":
+        raise origin.error(path, "protocol csv is for storage sinks; a Kafka sink takes canal-json, avro and others")
+    if sink.transaction_atomicity == "table":
+        at = ("sink", "transaction-atomicity")
+        raise origin.error(at, "transaction-atomicity `table` is for database sinks; a Kafka sink takes only `none`")
+    registry, glue = sink.schema_registry, config.kafka.glue_schema_registry_config
+    if registry is not None and glue is not None:
+        raise origin.error(
+            ("sink", "schema-registry"), "schema-registry and glue-schema-registry-config exclude each other"
+        )
+    if registry is not None and not is_url(registry.reveal()):
+        raise origin.error(("sink", "schema-registry"), "schema-registry must be an http or https URL")
+    if sink.protocol == "avro" and registry is None and glue is None:
+        text = "protocol avro needs a schema registry: write schema-registry=http://host:port into the sink URI"
+        raise origin.error(("sink", "schema-registry"), text)
+    if sink.protocol == "avro" and config.force_replicate:
+        raise origin.error(("force-replicate",), "force-replicate is not allowed with protocol avro: rows need a key")
+
+
+def _check_options_of_protocol(config: "ChangefeedConfig", origin: Origin) -> None:
+    sink, protocol = config.sink, config.protocol
+
+    def only_for(given: bool, path: Path, *protocols: str) -> None:
+        if given and protocol not in protocols:
+            allowed = " and ".join(protocols)
+            raise origin.error(path, f"`{path[-1]}` is for {allowed}, and protocol is {protocol}")
+
+    open_protocol = ("open-protocol", "default")
+    only_for(sink.only_output_updated_columns, ("sink", "only-output-updated-columns"), "canal-json", *open_protocol)
+    only_for(sink.content_compatible, ("sink", "content-compatible"), "canal-json")
+    handle_only_path: Path = ("sink", "delete-only-output-handle-key-columns")
+    if sink.delete_only_output_handle_key_columns:
+        # simple ignores it; avro and csv behave so already and refuse it.
+        only_for(True, handle_only_path, "canal-json", "canal", *open_protocol, "simple")
+        if config.force_replicate:
+            raise origin.error(handle_only_path, "delete-only-output-handle-key-columns excludes force-replicate")
+    codec = config.codec
+    if codec.avro_enable_watermark and not codec.enable_tidb_extension:
+        watermark_path = (*_CODEC_PATH, "avro-enable-watermark")
+        raise origin.error(watermark_path, "avro-enable-watermark needs enable-tidb-extension=true")
+    client_id = config.kafka.kafka_client_id
+    if client_id is not None and not _CLIENT_ID.fullmatch(client_id):
+        path = (*KAFKA_PATH, "kafka-client-id")
+        raise origin.error(path, f"kafka-client-id may hold letters, digits, `.`, `_` and `-`, got `{client_id}`")
+
+
+def _check_large_messages(config: "ChangefeedConfig", origin: Origin) -> None:
+    large, option = config.kafka.large_message_handle, config.kafka.large_message_handle.large_message_handle_option
+    path = (*_LARGE_PATH, "large-message-handle-option")
+    if option == "none":
+        return
+    if config.protocol not in ("canal-json", "open-protocol", "default", "simple"):
+        text = f"large-message-handle-option `{option}` is for canal-json, open-protocol and simple"
+        raise origin.error(path, f"{text}, and protocol is {config.protocol}")
+    if config.force_replicate:
+        raise origin.error(path, f"large-message-handle-option `{option}` excludes force-replicate")
+    if config.protocol == "canal-json" and not config.codec.enable_tidb_extension:
+        raise origin.error(path, f"large-message-handle-option `{option}` needs enable-tidb-extension=true")
+    if option == "claim-check" and large.claim_check_storage_uri is None:
+        raise origin.error(path, "large-message-handle-option `claim-check` needs claim-check-storage-uri")
+
+
+def _check_integrity(config: "ChangefeedConfig", origin: Origin) -> None:
+    if config.integrity.integrity_check_level == "none":
+        return
+    path, codec = ("integrity", "integrity-check-level"), config.codec
+    if config.protocol not in ("avro", "simple"):
+        raise origin.error(path, f"integrity-check-level `correctness` is for avro and simple, got {config.protocol}")
+    if config.sink.column_selectors:
+        raise origin.error(path, "integrity-check-level `correctness` excludes column-selectors")
+    strings = codec.avro_decimal_handling_mode == codec.avro_bigint_unsigned_handling_mode == "string"
+    if config.protocol == "avro" and not (codec.enable_tidb_extension and strings):
+        text = "integrity-check-level `correctness` with avro needs enable-tidb-extension=true, "
+        text += "avro-decimal-handling-mode=string and avro-bigint-unsigned-handling-mode=string"
+        raise origin.error(path, text)
+
+
+def _check_security(config: "ChangefeedConfig", origin: Origin) -> None:
+    kafka = config.kafka
+    if (kafka.cert is None) != (kafka.key is None):
+        missing, given = ("key", "cert") if kafka.key is None else ("cert", "key")
+        raise origin.error(
+            (*KAFKA_PATH, given), f"`{given}` is given without `{missing}`: ca, cert and key go together"
+        )
+    if kafka.cert is not None and kafka.ca is None:
+        raise origin.error((*KAFKA_PATH, "cert"), "`cert` and `key` are given without `ca`: they go together")
+    if kafka.enable_tls is False and (kafka.ca is not None or config.uri.scheme == "kafka+ssl"):
+        what = "a certificate is given" if kafka.ca is not None else "the scheme is kafka+ssl"
+        raise origin.error((*KAFKA_PATH, "enable-tls"), f"enable-tls=false, but {what}")
+    if kafka.ca is not None and kafka.cert is None and not (kafka.enable_tls or config.uri.scheme == "kafka+ssl"):
+        text = "`ca` alone needs kafka+ssl:// or enable-tls=true; with plain kafka:// give ca, cert and key"
+        raise origin.error((*KAFKA_PATH, "ca"), text)
+    if kafka.insecure_skip_verify and not config.tls:
+        raise origin.error((*KAFKA_PATH, "insecure-skip-verify"), "insecure-skip-verify=true, but TLS is off")
+    if kafka.sasl_mechanism is None:
+        given = "sasl-user" if kafka.sasl_user is not None else "sasl-password"
+        if kafka.sasl_user is not None or kafka.sasl_password is not None:
+            text = f"`{given}` is given without `sasl-mechanism` (PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512)"
+            raise origin.error((*KAFKA_PATH, given), text)
+    elif kafka.sasl_mechanism.startswith(("PLAIN", "SCRAM")) and (not kafka.sasl_user or kafka.sasl_password is None):
+        text = f"sasl-mechanism {kafka.sasl_mechanism} needs sasl-user and sasl-password"
+        raise origin.error((*KAFKA_PATH, "sasl-mechanism"), text)
+
+
+def _check_filter(config: "ChangefeedConfig", origin: Origin) -> None:
+    _check_matcher(config.filter.rules, ("filter", "rules"), origin)
+    names = dict.fromkeys(EVENT_NAMES)
+    for index, rule in enumerate(config.filter.event_filters):
+        path = ("filter", "event-filters", index)
+        _check_matcher(rule.matcher, (*path, "matcher"), origin)
+        for place, name in enumerate(rule.ignore_event):
+            if name.strip().lower() not in names:
+                here = (*path, "ignore-event", place)
+                raise origin.error(here, unknown_key(name, names, "of ignore-event").replace("key", "event", 1))
+        for place, expression in enumerate(rule.ignore_sql):
+            try:
+                translate(expression)
+            except ValueError as error:
+                raise origin.error((*path, "ignore-sql", place), str(error)) from None
+
+
+def _check_matcher(rules: tuple[str, ...], path: Path, origin: Origin) -> None:
+    for index, rule in enumerate(rules):
+        try:
+            parse_rule(rule)
+        except ValueError as error:
+            raise origin.error((*path, index), f"table-filter rule `{rule}` is illegal: {error}") from None
+
+
+def _check_dispatcher(rule: "DispatchRule", path: Path, origin: Origin, *, protocol: str) -> None:
+    _check_matcher(rule.matcher, (*path, "matcher"), origin)
+    if rule.partition is not None and rule.dispatcher is not None:
+        text = "`partition` and `dispatcher` are given: they mean the same (dispatcher is the old name), give one"
+        raise origin.error((*path, "dispatcher"), text)
+    fault = topic_expression_fault(rule.topic, needs_table=protocol == "avro") if rule.topic else None
+    if fault:
+        raise origin.error((*path, "topic"), fault)
+    partition = (rule.partition or rule.dispatcher or "default").lower()
+    if rule.index and partition not in ("index-value", "rowid"):
+        raise origin.error((*path, "index"), f'`index` goes with partition = "index-value", got "{partition}"')
+    if rule.columns and partition != "columns":
+        raise origin.error((*path, "columns"), f'`columns` goes with partition = "columns", got "{partition}"')
+    if partition == "columns" and not rule.columns:
+        raise origin.error(path, 'partition = "columns" needs the list `columns`')

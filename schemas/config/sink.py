@@ -1,0 +1,127 @@
+"""``[sink]`` and ``[filter]``: TiCDC's keys and defaults."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from schemas.config.kafka import KafkaConfig
+from schemas.config.secret import SecretUrl
+from schemas.config.section import at_least, between, each, section, setting
+
+Protocol = Literal[
+    "canal-json", "open-protocol", "avro", "simple", "debezium", "canal", "maxwell", "craft", "csv", "default"
+]
+"""``default`` is an old name of open-protocol."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DispatchRule:
+    """One item of ``[sink] dispatchers``; the first whose matcher matches a table counts."""
+
+    matcher: tuple[str, ...] = setting()
+    """Table-filter rules."""
+    topic: str = ""
+    """A topic, or an expression with ``{schema}`` and ``{table}``. Empty: the default topic, the URI's path."""
+    partition: str | None = None
+    """default, table, index-value, columns or ts."""
+    dispatcher: str | None = None
+    """Old name of ``partition``; one of the two at most."""
+    index: str = ""
+    """Index of an index-value rule; empty: the handle key."""
+    columns: tuple[str, ...] = ()
+    """Columns of a columns rule."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnSelector:
+    """One item of ``[sink] column-selectors``."""
+
+    matcher: tuple[str, ...] = setting()
+    columns: tuple[str, ...] = setting()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CsvConfig:
+    """``[sink.csv]``."""
+
+    delimiter: str = ","
+    quote: str = '"'
+    null: str = r"\N"
+    include_commit_ts: bool = False
+    binary_encoding_method: Literal["base64", "hex"] = "base64"
+    output_old_value: bool = False
+    output_handle_key: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class OldValueConfig:
+    """``[sink.open]`` and ``[sink.debezium]``."""
+
+    output_old_value: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkConfig:
+    """What leaves, in which form, and to where in the sink."""
+
+    protocol: Protocol | None = None
+    """Must be given, here or in the sink URI."""
+    schema_registry: SecretUrl | None = None
+    dispatchers: tuple[DispatchRule, ...] = ()
+    column_selectors: tuple[ColumnSelector, ...] = ()
+    csv: CsvConfig = section(CsvConfig)
+    transaction_atomicity: Literal["none", "table"] = "none"
+    encoder_concurrency: int = setting(32, check=at_least(1))
+    terminator: str = "\r\n"
+    date_separator: Literal["none", "year", "month", "day"] = "day"
+    enable_partition_separator: bool = True
+    file_index_digit: int = setting(20, check=between(6, 20))
+    enable_kafka_sink_v2: bool = setting(False, key="enable-kafka-sink-v2")
+    only_output_updated_columns: bool = False
+    """canal-json, open-protocol: the old row holds only columns that changed."""
+    delete_only_output_handle_key_columns: bool = False
+    content_compatible: bool = False
+    """canal-json as the official canal writes it."""
+    safe_mode: bool = False
+    kafka: KafkaConfig = section(KafkaConfig, key="kafka-config")
+    advance_timeout_s: int = setting(150, key="advance-timeout-in-sec", check=at_least(1))
+    send_bootstrap_interval_s: int = setting(120, key="send-bootstrap-interval-in-sec", check=at_least(0))
+    send_bootstrap_messages: int = setting(10000, key="send-bootstrap-in-msg-count", check=at_least(0))
+    send_bootstrap_to_all_partition: bool = True
+    send_all_bootstrap_at_start: bool = False
+    debezium_disable_schema: bool = False
+    open: OldValueConfig = section(OldValueConfig)
+    debezium: OldValueConfig = section(OldValueConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventFilterRule:
+    """One item of ``[filter] event-filters``."""
+
+    matcher: tuple[str, ...] = setting()
+    """Table-filter rules, always case-sensitive; an empty list matches nothing."""
+    ignore_event: tuple[str, ...] = ()
+    ignore_sql: tuple[str, ...] = ()
+    """Regular expressions over the text of a DDL."""
+    ignore_insert_value_expr: str = ""
+    ignore_update_new_value_expr: str = ""
+    ignore_update_old_value_expr: str = ""
+    ignore_delete_value_expr: str = ""
+
+
+def _uint64(value: int) -> str | None:
+    return None if 0 <= value < 2**64 else "must be from 0 to 2^64 - 1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterConfig:
+    """``[filter]``: which tables, transactions and events go on."""
+
+    rules: tuple[str, ...] = ("*.*",)
+    """Table-filter rules, the last that matches decides. An empty list is replaced by ``*.*``."""
+    ignore_txn_start_ts: tuple[int, ...] = setting((), check=each(_uint64))
+    """Transactions, rows and DDL, to drop."""
+    event_filters: tuple[EventFilterRule, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.rules:
+            object.__setattr__(self, "rules", ("*.*",))

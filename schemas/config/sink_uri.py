@@ -1,0 +1,138 @@
+"""The sink URI: ``scheme://host[:port][,host2…]/topic[?params]``."""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote, unquote_plus
+
+from schemas.config.kafka import URI_PARAMS
+from schemas.config.origin import NotSupportedYetError, Path, UriText
+from schemas.config.secret import MASK
+from schemas.config.section import unknown_key
+from schemas.errors import ConfigError
+
+KAFKA_SCHEMES = ("kafka", "kafka+ssl")
+LATER_SCHEMES = (
+    *("mysql", "mysql+ssl", "tidb", "tidb+ssl"),
+    *("pulsar", "pulsar+ssl", "pulsar+http", "pulsar+https"),
+    *("s3", "gcs", "gs", "azblob", "azure", "file", "noop", "blackhole"),
+)
+"""TiCDC's other sinks; ``config.not_supported_yet``."""
+KAFKA_PORT_DEFAULT = 9092
+TOPIC_LENGTH_MAX = 249
+"""Kafka's own limit."""
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://")
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._\-]+)(?::(\d+))?")
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+TOPIC = re.compile(r"[A-Za-z0-9._\-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkUri:
+    """A Kafka sink's address; its parameters have gone into the settings."""
+
+    scheme: str
+    brokers: tuple[str, ...]
+    """``host:port`` each."""
+    default_topic: str
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """As Kafka clients take it."""
+        return ",".join(self.brokers)
+
+
+def parse_sink_uri(uri: str) -> tuple[SinkUri, dict[Path, UriText], dict[Path, str]]:
+    """Split a sink URI into the address, its settings by their place in the file, and the parameters' names.
+
+    Raises:
+        ConfigError: malformed, an unknown scheme or parameter, a parameter given twice, no topic. The text never holds
+            what may be a password.
+        NotSupportedYetError: a sink of TiCDC that this version has not.
+    """
+    match = _SCHEME.match(uri)
+    if not match:
+        raise _error("sink URI must start with a scheme such as kafka://", got=uri.partition(":")[0][:20])
+    scheme = match[1].lower()
+    if scheme in LATER_SCHEMES:
+        raise NotSupportedYetError(f"sink scheme `{scheme}` is not supported yet, only kafka and kafka+ssl are")
+    if scheme not in KAFKA_SCHEMES:
+        known = ", ".join((*KAFKA_SCHEMES, *LATER_SCHEMES))
+        raise _error(f"sink scheme `{scheme}` is unknown, known are {known}")
+    rest, fragment, _ = uri[match.end() :].partition("#")
+    if fragment:
+        raise _error("sink URI must not have a fragment (#…); write # as %23")
+    address, _, query = rest.partition("?")
+    authority, _, path = address.partition("/")
+    address_parts = SinkUri(scheme=scheme, brokers=_brokers(authority), default_topic=_topic(path))
+    settings, names = _params(query)
+    return address_parts, settings, names
+
+
+def _error(message: str, **fields: object) -> ConfigError:
+    return ConfigError(message, where="sink URI", **fields)
+
+
+def _brokers(authority: str) -> tuple[str, ...]:
+    if "@" in authority:
+        raise _error(f"a Kafka sink URI takes no user info ({MASK}@); use the parameters sasl-user and sasl-password")
+    if not authority:
+        raise _error("sink URI has no host; write kafka://host:port/topic")
+    brokers = []
+    for item in authority.split(","):
+        match = _HOST.fullmatch(item)
+        if not match:
+            raise _error("broker address must be host or host:port", got=item)
+        port = int(match[2]) if match[2] else KAFKA_PORT_DEFAULT
+        if not 0 < port < 65536:
+            raise _error("port must be from 1 to 65535", got=item)
+        brokers.append(f"{match[1]}:{port}")
+    return tuple(brokers)
+
+
+def _topic(path: str) -> str:
+    topic = _unquote(path.strip("/"), plus=False, what="path")
+    if not topic:
+        raise _error("sink URI names no default topic; write kafka://host:port/topic")
+    if "/" in topic:
+        raise _error("sink URI's path must be one topic", got=topic)
+    check_topic_name(topic, "default topic")
+    return topic
+
+
+def check_topic_name(topic: str, what: str) -> None:
+    """Hold a topic against Kafka's rules.
+
+    Raises:
+        ConfigError: illegal characters, ``.`` or ``..``, or too long.
+    """
+    if not TOPIC.fullmatch(topic) or topic in (".", ".."):
+        raise _error(f"{what} may hold only letters, digits, `.`, `_` and `-`, and not be `.` or `..`", got=topic)
+    if len(topic) > TOPIC_LENGTH_MAX:
+        raise _error(f"{what} has {len(topic)} characters, {TOPIC_LENGTH_MAX} are allowed", got=topic[:40] + "…")
+
+
+def _params(query: str) -> tuple[dict[Path, UriText], dict[Path, str]]:
+    settings: dict[Path, UriText] = {}
+    names: dict[Path, str] = {}
+    for item in filter(None, query.split("&")):
+        raw_name, _, raw_value = item.partition("=")
+        name = _unquote(raw_name, plus=True, what="parameter name")
+        if name not in URI_PARAMS:
+            raise _error(unknown_key(name, URI_PARAMS, "in the sink URI"), key=name)
+        path = URI_PARAMS[name]
+        if path in names:
+            raise _error(f"sink URI gives `{names[path]}` and `{name}`; one of them, once", key=name)
+        settings[path] = UriText(_unquote(raw_value, plus=True, what=f"parameter `{name}`"))
+        names[path] = name
+    return settings, names
+
+
+def _unquote(text: str, *, plus: bool, what: str) -> str:
+    """Undo percent encoding; ``plus`` stands for a blank in a query, as in Go's ``url.ParseQuery``."""
+    if _BAD_ESCAPE.search(text):
+        raise _error(f"sink URI: % in the {what} must be followed by two hexadecimal digits; write % as %25")
+    try:
+        return unquote_plus(text, errors="strict") if plus else unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise _error(f"sink URI: the {what} is not UTF-8 after percent decoding") from None

@@ -1,0 +1,69 @@
+"""Errors of the producer's edges: PD, TiKV, Kafka, the schema registry. Those of pure cores stand beside them."""
+
+from schemas.errors import Action, BusError
+
+
+class PdUnreachableError(BusError):
+    """No PD member answered in time; ``fields`` name the call, the addresses, the tries and the last reply."""
+
+    code, action = "producer.pd_unreachable", Action.RETRY
+
+
+class PdRefusedError(BusError):
+    """PD answered with an error that trying again does not mend."""
+
+    code, action = "producer.pd_refused", Action.STOP_CHANGEFEED
+
+
+class RegionsUnknownError(BusError):
+    """PD does not (yet) know regions for a range: a hole, or no region at all."""
+
+    code, action = "producer.regions_unknown", Action.RETRY
+
+
+class StoreUnavailableError(BusError):
+    """A TiKV store is gone, down, or not for us (TiFlash)."""
+
+    code, action = "producer.store_unavailable", Action.RETRY
+
+
+class HistoryGoneError(BusError):
+    """TiKV's garbage collection has passed the ts from which changes are wanted."""
+
+    code, action = "producer.history_gone", Action.STOP_CHANGEFEED
+
+
+class SnapshotFailedError(BusError):
+    """The schema snapshot could not be read; ``fields`` name the key range and the store's answer."""
+
+    code, action = "producer.snapshot_failed", Action.RETRY
+
+
+class DeliveryFailedError(BusError):
+    """The broker did not take a record. Its rows are not counted as landed; they come again after a restart."""
+
+    code, action = "producer.delivery_failed", Action.RETRY
+
+
+class RowTooLargeError(BusError):
+    """One row does not fit into a record of the raw topic; ``fields`` name table and key, size and limit."""
+
+    code, action = "producer.row_too_large", Action.STOP_CHANGEFEED
+
+
+class RawTopicError(BusError):
+    """A raw topic could not be created, or does not look as it must."""
+
+    code, action = "producer.raw_topic", Action.RETRY
+
+
+class RegistryError(BusError):
+    """The schema registry refused RegionBatch's schema, or did not answer."""
+
+    code, action = "producer.registry", Action.RETRY
+
+
+class ProducerBugError(BusError):
+    """Something unforeseen ended a producer's thread."""
+
+    code, action = "producer.bug", Action.CRASH

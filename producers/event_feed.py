@@ -1,0 +1,465 @@
+"""The event feed: subscribed spans in, matched row changes and resolved ts out (reference/cdcpb.md §3 to §5).
+
+Threads::
+
+    reader per store stream --raw messages--\\
+    locator -------regions of a range-------> inbox --> the feed's one thread: parse, match, range lock --> FeedSink
+    assign/remove, under the lock ----------/
+
+One thread owns all state, so matching needs no locks of its own; ``lock`` is held while it works, and whoever else
+wants a consistent moment (a report, an assignment) takes it too. Messages wait in the inbox up to a bound of bytes; a
+sink that is saturated stops the thread from taking more, the readers then stop, and gRPC slows the store.
+"""
+
+import contextlib
+import itertools
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import grpc
+
+from producers.core.matcher import Change
+from producers.core.region_errors import Step, decide
+from producers.core.span_frontier import KeyRange, LockedRange
+from producers.core.subscription import Registration, Retry, Subscription, TableSpan, joined
+from producers.errors import ProducerBugError
+from producers.event_stream import ByteBudget, StoreStream
+from producers.locator import Located, Locator, NotLocated
+from producers.region_cache import RegionCache
+from schemas.errors import Action, BusError
+from schemas.ids import RegionId, StoreId, TableId, Ts
+from schemas.proto import cdcpb_pb2, kvrpcpb_pb2, metapb_pb2
+
+log = logging.getLogger(__name__)
+
+CLIENT_VERSION: Final = "8.5.0"
+"""Strict semver on every request: TiKV chooses batched resolved ts and the cluster check by it (cdcpb.md §1.2)."""
+STREAM_REOPEN_S: Final = 1.0
+"""A store whose stream broke is left alone so long, as both engines do."""
+STALL_WARN_S: Final = 20.0
+"""A span whose resolved ts has not moved for so long is logged once, with its reason."""
+TURN_S: Final = 0.005
+"""How long the thread takes messages before it lets the sink flush."""
+
+
+class FeedSink(Protocol):
+    """Where the feed's output goes; called by the feed's thread, under its lock."""
+
+    def rows(self, table_id: TableId, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
+        """Take committed changes of one region; ``may_repeat``: of an incremental scan."""
+
+    def resolved(self, table_id: TableId, ts: Ts) -> None:
+        """Every change of the table with commit_ts <= ``ts`` has been given to :meth:`rows`."""
+
+    def turn(self, now_s: float) -> float:
+        """Flush what is due; return in how many seconds the next turn is wanted."""
+
+    def saturated(self) -> bool:
+        """Say whether the feed must wait before it takes more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedSettings:
+    """Bounds of one feed."""
+
+    inbox_bytes_max: int = 64 << 20
+    """Unparsed messages; ten of the largest ordinary ones (6 MiB)."""
+    multiplexing: bool = True
+    """False forces the old EventFeed with one stream for each table and store."""
+
+
+@dataclass(slots=True)
+class FeedCounters:
+    """What the feed has done since its start."""
+
+    messages: int = 0
+    message_bytes: int = 0
+    events: int = 0
+    changes: int = 0
+    region_errors: int = 0
+    stale_events: int = 0
+    stream_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanStatus:
+    """How one span stands."""
+
+    table_id: TableId
+    resolved_ts: Ts
+    regions: int
+    initialized: int
+    still_s: float
+    """Since when its resolved ts has not moved."""
+    reason: str
+    """What holds it back at this moment; '' while all its regions are initialized and it moves."""
+
+
+_StreamKey = tuple[StoreId, TableId | None]
+_Item = tuple[StoreStream, bytes] | tuple[StoreStream, grpc.StatusCode, str] | Located | NotLocated
+
+
+class EventFeed:
+    """See the module's text."""
+
+    def __init__(
+        self,
+        cache: RegionCache,
+        sink: FeedSink,
+        on_fatal: Callable[[BusError], None],
+        settings: FeedSettings = FeedSettings(),
+    ) -> None:
+        """Prepare; :meth:`start` connects.
+
+        Args:
+            cache: regions and stores; the caller closes its PD client after :meth:`stop`.
+            sink: takes the output.
+            on_fatal: told once when the feed has ended for good; called by the feed's thread.
+            settings: bounds.
+        """
+        self.lock = threading.RLock()
+        self.counters = FeedCounters()
+        self._cache = cache
+        self._sink = sink
+        self._on_fatal = on_fatal
+        self._settings = settings
+        self._inbox: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._budget = ByteBudget(settings.inbox_bytes_max)
+        self._locator = Locator(cache, self._inbox.put)
+        self._subscriptions: dict[TableId, Subscription] = {}
+        self._streams: dict[_StreamKey, StoreStream] = {}
+        self._ended: list[StoreStream] = []
+        self._reopen_at: dict[StoreId, float] = {}
+        self._old_stores: set[StoreId] = set()
+        self._request_ids = itertools.count(1)
+        self._dirty: set[Subscription] = set()
+        self._stopping = False
+        self._checked_at = 0.0
+        self._warned: set[Subscription] = set()
+        self._thread = threading.Thread(target=self._run, name="event-feed", daemon=True)
+
+    def start(self) -> None:
+        """Start the threads."""
+        self._locator.start()
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Stop all threads; idempotent. What was read and not flushed comes again from the published R."""
+        self._stopping = True
+        self._inbox.put(None)
+        self._locator.stop()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+        self._budget.close()
+        with self.lock:
+            streams = [*self._streams.values(), *self._ended]
+            self._streams.clear()
+        for stream in streams:
+            stream.close()
+        for stream in streams:
+            stream.join(timeout_s)
+
+    def subscribe(self, span: TableSpan, start_ts: Ts) -> None:
+        """Feed a table's rows with commit_ts > ``start_ts``; a table that is fed already starts anew."""
+        with self.lock:
+            self.unsubscribe(span.table_id)
+            subscription = Subscription(span, start_ts, self._request_ids)
+            subscription.moved_at_s = time.monotonic()
+            self._subscriptions[span.table_id] = subscription
+        self._locator.submit(subscription, Retry(span.encoded))
+
+    def unsubscribe(self, table_id: TableId) -> None:
+        """End a table's feed; nothing of it reaches the sink any more."""
+        with self.lock:
+            subscription = self._subscriptions.pop(table_id, None)
+            if subscription is None:
+                return
+            subscription.stopped = True
+            self._dirty.discard(subscription)
+            self._warned.discard(subscription)
+            for (_, owner), stream in list(self._streams.items()):
+                if owner == table_id:
+                    self._drop_stream(stream)
+                    continue
+                mine = [item for item in stream.registrations.values() if item.subscription is subscription]
+                for registration in mine:
+                    stream.remove(registration)
+                for request_id in {item.request_id for item in mine}:
+                    stream.send(
+                        cdcpb_pb2.ChangeDataRequest(
+                            header=self._header(),
+                            request_id=request_id,
+                            deregister=cdcpb_pb2.ChangeDataRequest.Deregister(),
+                        )
+                    )
+
+    def status(self) -> list[SpanStatus]:
+        """Return how every span stands."""
+        with self.lock:
+            now_s = time.monotonic()
+            return [self._status(subscription, now_s) for subscription in self._subscriptions.values()]
+
+    def held_bytes(self) -> int:
+        """Return the bytes of open transactions in all matchers."""
+        with self.lock:
+            return sum(
+                registration.matcher.held_bytes
+                for subscription in self._subscriptions.values()
+                for registration in subscription.registrations
+            )
+
+    # -- the feed's thread ---------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            wait_s = 0.0
+            while not self._stopping:
+                if self._sink.saturated():
+                    time.sleep(TURN_S)
+                else:
+                    self._take(wait_s)
+                with self.lock:
+                    now_s = time.monotonic()
+                    self._report_resolved(now_s)
+                    wait_s = self._sink.turn(now_s)
+                    if now_s - self._checked_at > 1.0:
+                        self._checked_at = now_s
+                        self._warn_of_stalls(now_s)
+        except BusError as error:
+            self._fail(error)
+        except Exception as error:
+            log.exception("event feed failed")
+            self._fail(ProducerBugError("event feed failed", error=repr(error)))
+
+    def _fail(self, error: BusError) -> None:
+        self._stopping = True
+        self._budget.close()
+        self._on_fatal(error)
+
+    def _take(self, wait_s: float) -> None:
+        """Handle what is in the inbox, for one turn at most; wait for the first item."""
+        try:
+            item = self._inbox.get(timeout=wait_s) if wait_s > 0 else self._inbox.get_nowait()
+        except queue.Empty:
+            return
+        until_s = time.monotonic() + TURN_S
+        with contextlib.suppress(queue.Empty):
+            while item is not None and not self._stopping:
+                with self.lock:
+                    self._handle(item)
+                if time.monotonic() > until_s:
+                    return
+                item = self._inbox.get_nowait()
+
+    def _handle(self, item: _Item) -> None:
+        match item:
+            case Located():
+                self._place(item)
+            case NotLocated(subscription, error):
+                subscription.reason = str(error)
+                if error.action is not Action.RETRY:
+                    raise error
+            case (stream, message):
+                self._budget.give(len(message))
+                self.counters.messages += 1
+                self.counters.message_bytes += len(message)
+                self._message(stream, cdcpb_pb2.ChangeDataEvent.FromString(message))
+            case (stream, code, details):
+                self._stream_ended(stream, code, details)
+
+    def _message(self, stream: StoreStream, message: cdcpb_pb2.ChangeDataEvent) -> None:
+        for event in message.events:
+            self.counters.events += 1
+            registration = stream.registrations.get((event.request_id, RegionId(event.region_id)))
+            if registration is None:
+                self.counters.stale_events += 1  # legal: after an error, a deregister
+            elif event.HasField("entries"):
+                self._entries(registration, event.entries)
+            elif event.HasField("error"):
+                self._region_error(stream, registration, event.error)
+            elif event.HasField("resolved_ts"):
+                self._resolve(registration, event.resolved_ts)
+        if message.HasField("resolved_ts") and message.resolved_ts.ts:  # 0 has been observed, and means nothing
+            resolved = message.resolved_ts
+            registrations, request_id, ts = stream.registrations, resolved.request_id, resolved.ts
+            for region_id in resolved.regions:
+                found = (
+                    registrations.get((request_id, RegionId(region_id)))
+                    if stream.multiplexed
+                    else stream.by_region.get(RegionId(region_id))
+                )
+                if found is not None:
+                    self._resolve(found, ts)
+
+    def _entries(self, registration: Registration, entries: cdcpb_pb2.Event.Entries) -> None:
+        matcher = registration.matcher
+        scanned = not matcher.initialized
+        changes = matcher.feed(entries.entries)
+        if scanned and matcher.initialized:
+            registration.attempt = 0
+        if changes:
+            self.counters.changes += len(changes)
+            subscription = registration.subscription
+            # The scan's rows, and the live ones that came between them, may be in the log already.
+            self._sink.rows(subscription.span.table_id, registration.region.region_id, changes, may_repeat=scanned)
+
+    def _resolve(self, registration: Registration, ts: int) -> None:
+        if registration.subscription.resolve(registration, Ts(ts)):
+            self._dirty.add(registration.subscription)
+
+    def _report_resolved(self, now_s: float) -> None:
+        dirty, self._dirty = self._dirty, set()
+        for subscription in dirty:
+            ts = subscription.frontier.resolved_ts()
+            if ts > subscription.resolved_ts:
+                subscription.resolved_ts = ts
+                subscription.moved_at_s = now_s
+                self._sink.resolved(subscription.span.table_id, ts)
+
+    # -- registering ---------------------------------------------------------------------------------------------------
+
+    def _place(self, located: Located) -> None:
+        subscription = located.subscription
+        if subscription.stopped:
+            return
+        placed = subscription.place(located.retry, located.regions, time.monotonic())
+        for registration in placed.registrations:
+            self._register(registration, located.addresses)
+        for retry in placed.retries:
+            self._cache.drop(retry.range)
+            self._locator.submit(subscription, retry)
+
+    def _register(self, registration: Registration, addresses: dict[StoreId, str]) -> None:
+        region, span = registration.region, registration.subscription.span
+        assert region.leader is not None, "the locator gives only regions with a leader"
+        store_id = region.leader.store_id
+        wait_s = self._reopen_at.get(store_id, 0.0) - time.monotonic()
+        if wait_s > 0:
+            self._place_again(registration.subscription, registration.subscription.release(registration), wait_s)
+            return
+        multiplexed = self._settings.multiplexing and store_id not in self._old_stores
+        key = (store_id, None if multiplexed else span.table_id)
+        stream = self._streams.get(key)
+        if stream is not None and stream.address != addresses[store_id]:
+            self._stream_ended(stream, grpc.StatusCode.CANCELLED, "the store has moved to another address")
+            stream = None
+        if stream is None:
+            stream = self._streams[key] = StoreStream(
+                store_id,
+                addresses[store_id],
+                multiplexed=multiplexed,
+                budget=self._budget,
+                on_message=lambda stream, message: self._inbox.put((stream, message)),
+                on_end=lambda stream, code, details: self._inbox.put((stream, code, details)),
+            )
+            stream.start()
+        stream.add(registration)
+        stream.send(
+            cdcpb_pb2.ChangeDataRequest(
+                header=self._header(),
+                region_id=region.region_id,
+                region_epoch=metapb_pb2.RegionEpoch(conf_ver=region.conf_ver, version=region.version),
+                checkpoint_ts=registration.lock.resolved_ts,
+                start_key=registration.lock.range.start,
+                end_key=registration.lock.range.end,
+                request_id=registration.request_id,
+                extra_op=kvrpcpb_pb2.ReadOldValue,
+                register=cdcpb_pb2.ChangeDataRequest.Register(),
+            )
+        )
+
+    def _header(self) -> cdcpb_pb2.Header:
+        return cdcpb_pb2.Header(cluster_id=self._cache.pd.cluster_id, ticdc_version=CLIENT_VERSION)
+
+    def _region_error(self, stream: StoreStream, registration: Registration, error: cdcpb_pb2.Error) -> None:
+        self.counters.region_errors += 1
+        decision = decide(error)
+        if decision.error is not None:
+            raise decision.error
+        subscription, region = registration.subscription, registration.region
+        stream.remove(registration)
+        subscription.reason = f"region {region.region_id}: {decision.reason}"
+        if decision.step is Step.LOCATE:
+            self._cache.drop(registration.lock.range)
+        elif decision.new_leader is not None:
+            self._cache.set_leader(region.region_id, registration.lock.range, decision.new_leader)
+        self._place_again(subscription, subscription.release(registration), decision.wait_ms / 1000)
+
+    def _stream_ended(self, stream: StoreStream, code: grpc.StatusCode, details: str) -> None:
+        key = next((key for key, open_one in self._streams.items() if open_one is stream), None)
+        if key is None:
+            return  # dropped by ourselves
+        self.counters.stream_failures += 1
+        reason = f"stream to store {stream.store_id} at {stream.address} ended: {code.name} {details}"
+        if code is grpc.StatusCode.UNIMPLEMENTED and stream.multiplexed:
+            # TiKV before EventFeedV2 (or without multiplexing): from now on one stream for each table.
+            self._old_stores.add(stream.store_id)
+            log.info("store has no multiplexed event feed", extra={"store_id": stream.store_id})
+        else:
+            self._reopen_at[stream.store_id] = time.monotonic() + STREAM_REOPEN_S
+            self._cache.forget_stores()
+        released: dict[Subscription, list[Retry]] = {}
+        for registration in list(stream.registrations.values()):
+            registration.subscription.reason = reason
+            released.setdefault(registration.subscription, []).extend(registration.subscription.release(registration))
+        self._drop_stream(stream)
+        for subscription, retries in released.items():
+            ranges = joined(retries)
+            for retry in ranges:
+                self._cache.drop(retry.range)
+            self._place_again(subscription, ranges, 0.0)
+
+    def _drop_stream(self, stream: StoreStream) -> None:
+        self._streams = {key: kept for key, kept in self._streams.items() if kept is not stream}
+        stream.registrations.clear()
+        stream.by_region.clear()
+        stream.close()
+        self._ended = [ended for ended in self._ended if ended.alive()] + [stream]
+
+    def _place_again(self, subscription: Subscription, retries: Sequence[Retry], wait_s: float) -> None:
+        for retry in retries:
+            self._locator.submit(subscription, retry, wait_ms=int(wait_s * 1000))
+
+    # -- seeing --------------------------------------------------------------------------------------------------------
+
+    def _status(self, subscription: Subscription, now_s: float) -> SpanStatus:
+        return SpanStatus(
+            table_id=subscription.span.table_id,
+            resolved_ts=subscription.resolved_ts,
+            regions=len(subscription.registrations),
+            initialized=sum(registration.matcher.initialized for registration in subscription.registrations),
+            still_s=now_s - subscription.moved_at_s,
+            reason=self._reason(subscription, now_s),
+        )
+
+    def _reason(self, subscription: Subscription, now_s: float) -> str:
+        slowest = subscription.frontier.slowest()
+        if isinstance(slowest, KeyRange):
+            return subscription.reason
+        registration = self._holder(subscription, slowest)
+        region = registration.region
+        where = f"region {region.region_id} at store {region.leader.store_id if region.leader else 0}"
+        if not registration.matcher.initialized:
+            return f"{where}: incremental scan not finished for {now_s - registration.since_s:.0f} s"
+        if now_s - subscription.moved_at_s > STALL_WARN_S:
+            return f"{where}: resolved ts does not move (a lock that stays?)"
+        return ""
+
+    def _holder(self, subscription: Subscription, lock: LockedRange) -> Registration:
+        return next(registration for registration in subscription.registrations if registration.lock is lock)
+
+    def _warn_of_stalls(self, now_s: float) -> None:
+        for subscription in self._subscriptions.values():
+            stalled = now_s - subscription.moved_at_s > STALL_WARN_S
+            extra = {"table_id": subscription.span.table_id, "resolved_ts": subscription.resolved_ts}
+            if stalled and subscription not in self._warned:
+                self._warned.add(subscription)
+                log.warning("span makes no progress", extra={**extra, "reason": self._reason(subscription, now_s)})
+            elif not stalled and subscription in self._warned:
+                self._warned.discard(subscription)
+                log.info("span makes progress again", extra=extra)

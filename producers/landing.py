@@ -1,0 +1,217 @@
+"""The landing shell: changes of the event feed into records of the raw log, through confluent-kafka.
+
+It runs inside the feed's thread (:class:`~producers.event_feed.FeedSink`), and delivery reports come out of ``poll`` in
+the same thread; so the book changes at one place, and a report under the feed's lock is one moment.
+"""
+
+import functools
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from producers.core.landing import LandingBook, Sent
+from producers.core.matcher import Change
+from producers.core.packing import pack
+from producers.errors import DeliveryFailedError, RowTooLargeError
+from schemas.ids import RegionId, TableId, Ts
+from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
+from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_partition
+
+log = logging.getLogger(__name__)
+
+SLOW_BROKER_S: Final = 5.0
+"""A record that waits longer for its acknowledgement is shown as the reason why nothing lands."""
+SEVERAL_REGIONS: Final = RegionId(0)
+"""A batch's region_id when its rows come from more than one."""
+
+
+class RecordProducer(Protocol):
+    """The part of ``confluent_kafka.Producer`` that is used; tests put their own here."""
+
+    def produce(self, topic: str, *, value: bytes, partition: int, on_delivery: Callable[[Any, Any], None]) -> None:
+        """Queue a record; BufferError when the queue is full."""
+
+    def poll(self, timeout: float) -> int:
+        """Serve delivery reports."""
+
+    def flush(self, timeout: float) -> int:
+        """Wait for all delivery reports."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandingSettings:
+    """How rows become records."""
+
+    batch_bytes_max: int = 256 << 10
+    """Of one record, before compression: large enough that per-record costs vanish, small enough to skip by ts."""
+    batch_rows_max: int = 2_000
+    linger_s: float = 0.005
+    """How long a row waits for company; a tenth of the landing's share of the latency budget (DESIGN §5)."""
+    in_flight_bytes_max: int = 64 << 20
+    """Sent and not acknowledged; beyond it the feed takes nothing more."""
+
+
+@dataclass(slots=True)
+class LandingCounters:
+    """What has been landed since the start."""
+
+    rows: int = 0
+    records: int = 0
+    bytes: int = 0
+    """Encoded, before compression."""
+    acked_rows: int = 0
+    acked_records: int = 0
+
+
+@dataclass(slots=True)
+class _Buffer:
+    changes: list[Change] = field(default_factory=list)
+    region_id: RegionId | None = None
+    since_s: float = 0.0
+
+
+class Landing:
+    """Implements :class:`~producers.event_feed.FeedSink` over a book and a producer."""
+
+    def __init__(
+        self,
+        book: LandingBook,
+        producer: RecordProducer,
+        *,
+        topic: str,
+        partitions: int,
+        schema_id: int,
+        settings: LandingSettings = LandingSettings(),
+    ) -> None:
+        """Take over ``book``: from now on it is called under the feed's lock only."""
+        self.book = book
+        self.counters = LandingCounters()
+        self._producer = producer
+        self._topic = topic
+        self._partitions = partitions
+        self._schema_id = schema_id
+        self._settings = settings
+        self._buffers: dict[tuple[TableId, bool], _Buffer] = {}
+        self._in_flight_bytes = 0
+        self._in_flight: dict[Sent, float] = {}
+        self._failure: DeliveryFailedError | RowTooLargeError | None = None
+
+    # -- FeedSink ------------------------------------------------------------------------------------------------------
+
+    def rows(self, table_id: TableId, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
+        """Buffer changes; a full buffer is sent at once."""
+        buffer = self._buffers.get((table_id, may_repeat))
+        if buffer is None:
+            buffer = self._buffers[table_id, may_repeat] = _Buffer(since_s=time.monotonic())
+        buffer.changes += changes
+        buffer.region_id = region_id if buffer.region_id in (None, region_id) else SEVERAL_REGIONS
+        if len(buffer.changes) >= self._settings.batch_rows_max:
+            self._send(table_id, may_repeat, buffer)
+            del self._buffers[table_id, may_repeat]
+
+    def resolved(self, table_id: TableId, ts: Ts) -> None:
+        """Send what is buffered of the table, then tell the book: every row up to ``ts`` has been sent."""
+        for may_repeat in (True, False):
+            buffer = self._buffers.pop((table_id, may_repeat), None)
+            if buffer is not None:
+                self._send(table_id, may_repeat, buffer)
+        self.book.resolved(table_id, ts)
+
+    def turn(self, now_s: float) -> float:
+        """Send buffers that are due, take delivery reports."""
+        linger_s = self._settings.linger_s
+        for (table_id, may_repeat), buffer in list(self._buffers.items()):
+            if now_s - buffer.since_s >= linger_s:
+                self._send(table_id, may_repeat, buffer)
+                del self._buffers[table_id, may_repeat]
+        self._producer.poll(0)
+        if self._failure is not None:
+            raise self._failure
+        return linger_s if self._buffers or self._in_flight else 0.05
+
+    def saturated(self) -> bool:
+        """Say whether too much waits for the broker."""
+        return self._in_flight_bytes >= self._settings.in_flight_bytes_max
+
+    # -- for the puller ------------------------------------------------------------------------------------------------
+
+    def forget(self, table_id: TableId) -> None:
+        """Drop what is buffered of a table; it comes again from the published R."""
+        self._buffers.pop((table_id, False), None)
+        self._buffers.pop((table_id, True), None)
+
+    def flush(self, timeout_s: float) -> int:
+        """Wait for acknowledgements; return how many records are still without."""
+        return self._producer.flush(timeout_s)
+
+    def slow_reason(self) -> str:
+        """Return why the broker holds landing back ('' if it does not)."""
+        oldest_s = next(iter(self._in_flight.values()), None)
+        if oldest_s is None or time.monotonic() - oldest_s < SLOW_BROKER_S:
+            return ""
+        return f"Kafka has not acknowledged a record of {self._topic} for {time.monotonic() - oldest_s:.0f} s"
+
+    def _send(self, table_id: TableId, may_repeat: bool, buffer: _Buffer) -> None:
+        partition = raw_partition(table_id, self._partitions)
+        region_id = buffer.region_id or SEVERAL_REGIONS
+        for rows in pack(table_id, buffer.changes, self._settings.batch_bytes_max):
+            value = encode_region_batch(
+                RegionBatch(region_id=region_id, may_repeat=may_repeat, rows=rows), self._schema_id
+            )
+            if len(value) > RAW_MESSAGE_BYTES_MAX:
+                raise self._too_large(table_id, rows.key[0].as_py(), len(value))
+            sent = self.book.sent(table_id, partition, Ts(int(rows.commit_ts.max())), may_repeat=may_repeat)
+            self._in_flight[sent] = time.monotonic()
+            self._in_flight_bytes += len(value)
+            self.counters.rows += len(rows)
+            self.counters.records += 1
+            self.counters.bytes += len(value)
+            first_key = rows.key[0].as_py()
+            self._produce(
+                partition,
+                value,
+                functools.partial(self._delivered, sent, len(value), len(rows), table_id, first_key),
+            )
+
+    def _produce(self, partition: int, value: bytes, on_delivery: Callable[[Any, Any], None]) -> None:
+        while True:
+            try:
+                self._producer.produce(self._topic, value=value, partition=partition, on_delivery=on_delivery)
+            except BufferError:
+                # Its queue is bounded by messages too; what it delivers makes room.
+                self._producer.poll(0.05)
+                if self._failure is not None:
+                    raise self._failure from None
+                continue
+            return
+
+    def _delivered(
+        self, sent: Sent, size: int, rows: int, table_id: TableId, first_key: bytes, error: Any, message: Any
+    ) -> None:
+        """Take one delivery report. A failed record stays unacknowledged in the book: landed_ts cannot pass it."""
+        self._in_flight.pop(sent, None)
+        self._in_flight_bytes -= size
+        if error is None:
+            self.book.acked(sent, message.offset())
+            self.counters.acked_rows += rows
+            self.counters.acked_records += 1
+        elif self._failure is None:
+            self._failure = (
+                self._too_large(table_id, first_key, size)
+                if error.name() == "MSG_SIZE_TOO_LARGE"
+                else DeliveryFailedError(
+                    "Kafka did not take a record", topic=self._topic, partition=sent.partition, reason=error.str()
+                )
+            )
+
+    def _too_large(self, table_id: TableId, key: bytes, size: int) -> RowTooLargeError:
+        return RowTooLargeError(
+            "a row is too large for the raw topic; raise its max.message.bytes and the broker's limits",
+            topic=self._topic,
+            table_id=table_id,
+            key=key.hex(),
+            bytes=size,
+            allowed=RAW_MESSAGE_BYTES_MAX,
+        )

@@ -1,0 +1,124 @@
+"""The locator: one thread that asks the region cache (and so PD) where ranges are, each not before its time.
+
+It keeps the feed's thread free of blocking calls. A range that cannot be located is tried again with growing waits, and
+the feed hears each failure, so that a span's stall shows its reason.
+"""
+
+import heapq
+import itertools
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from producers.core.region_errors import backoff_ms
+from producers.core.region_map import RegionInfo
+from producers.core.subscription import Retry, Subscription
+from producers.errors import ProducerBugError, RegionsUnknownError, StoreUnavailableError
+from producers.region_cache import RegionCache
+from schemas.errors import Action, BusError
+from schemas.ids import StoreId
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Regions for a range, and the addresses of the leaders' stores."""
+
+    subscription: Subscription
+    retry: Retry
+    regions: tuple[RegionInfo, ...]
+    addresses: dict[StoreId, str]
+
+
+@dataclass(frozen=True, slots=True)
+class NotLocated:
+    """One try failed; the locator goes on trying unless the error lasts."""
+
+    subscription: Subscription
+    error: BusError
+
+
+class Locator:
+    """See the module's text."""
+
+    def __init__(self, cache: RegionCache, deliver: Callable[[Located | NotLocated], None]) -> None:
+        """``deliver`` is called by the locator's thread."""
+        self._cache = cache
+        self._deliver = deliver
+        self._jobs: list[tuple[float, int, Subscription, Retry]] = []
+        self._numbers = itertools.count()
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._jitter = random.Random()  # noqa: S311  # spreads retries; nothing secret
+        self._thread = threading.Thread(target=self._run, name="region-locator", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop; a call to PD that is under way ends when the PD client is closed."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the thread."""
+        self._thread.join(timeout_s)
+
+    def submit(self, subscription: Subscription, retry: Retry, *, wait_ms: int = 0) -> None:
+        """Locate a range: at once at attempt 0, else after its back-off, or ``wait_ms`` if longer."""
+        backoff = backoff_ms(retry.attempt - 1, self._jitter.random()) if retry.attempt else 0
+        due = time.monotonic() + max(backoff, wait_ms) / 1000
+        with self._changed:
+            heapq.heappush(self._jobs, (due, next(self._numbers), subscription, retry))
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while (job := self._next()) is not None:
+            subscription, retry = job
+            if subscription.stopped:
+                continue
+            try:
+                found = self._locate(subscription, retry)
+            except BusError as error:
+                if self._stopping:
+                    return
+                self._deliver(NotLocated(subscription, error))
+                if error.action is Action.RETRY:
+                    self._cache.drop(retry.range)
+                    self.submit(subscription, Retry(retry.range, retry.attempt + 1))
+                continue
+            except Exception as error:
+                self._deliver(NotLocated(subscription, ProducerBugError("locator failed", error=repr(error))))
+                raise
+            self._deliver(found)
+
+    def _next(self) -> tuple[Subscription, Retry] | None:
+        with self._changed:
+            while not self._stopping:
+                wait_s = self._jobs[0][0] - time.monotonic() if self._jobs else None
+                if wait_s is not None and wait_s <= 0:
+                    return heapq.heappop(self._jobs)[2:]
+                self._changed.wait(wait_s)
+        return None
+
+    def _locate(self, subscription: Subscription, retry: Retry) -> Located:
+        regions = self._cache.locate(retry.range)
+        # What stands behind a region without leader is located with it again: one question, one answer.
+        usable = list(itertools.takewhile(lambda region: region.leader is not None, regions))
+        if not usable:
+            raise RegionsUnknownError("region has no leader", region_id=regions[0].region_id)
+        addresses: dict[StoreId, str] = {}
+        for region in usable:
+            if region.leader is None:
+                continue
+            try:
+                addresses[region.leader.store_id] = self._cache.address(region.leader.store_id)
+            except StoreUnavailableError:
+                if region is usable[0]:
+                    raise
+                usable = usable[: usable.index(region)]
+                break
+        return Located(subscription, retry, tuple(usable), addresses)

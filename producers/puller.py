@@ -1,0 +1,245 @@
+"""The puller: tables of one upstream into the raw log. One per capture; the owner says which tables, from which ts.
+
+``assign`` always starts a table from a *published* resolved ts (DESIGN §4), so nothing is kept across restarts.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, Producer
+
+from producers.core.landing import LandingBook
+from producers.core.subscription import TableSpan
+from producers.errors import DeliveryFailedError
+from producers.event_feed import EventFeed, FeedCounters, FeedSettings, SpanStatus
+from producers.landing import Landing, LandingCounters, LandingSettings
+from producers.pd_client import PdClient
+from producers.raw_log import RawLogSettings, ensure_raw_topics, register_region_batch
+from producers.region_cache import RegionCache
+from producers.safe_point import SafePointKeeper
+from schemas.errors import BusError
+from schemas.ids import CaptureId, TableId, Ts, UpstreamId, physical_ms
+from schemas.rawlog.frontier import FrontierRecord, LandingReport
+from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_topics
+from schemas.tidb.codec import encode_int
+
+log = logging.getLogger(__name__)
+
+STOP_FLUSH_S: Final = 5.0
+"""A stop gives records in flight so long; what is not acknowledged then is landed again after the next start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullerSettings:
+    """All settings of a puller."""
+
+    topic_prefix: str = "tidebus"
+    compression: str = "lz4"
+    """Of the raw log. lz4 costs the producer least; zstd stores a third less."""
+    raw_log: RawLogSettings = field(default_factory=RawLogSettings)
+    landing: LandingSettings = field(default_factory=LandingSettings)
+    feed: FeedSettings = field(default_factory=FeedSettings)
+    gc_ttl_s: int = 86_400
+    """TiCDC's gc-ttl: how long TiKV keeps history for a bus that has gone silent."""
+    keep_safe_point: bool = True
+    """False where another capture keeps the upstream's service safe point."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullerStats:
+    """Numbers since the start, for the live display; take the difference of two for rates."""
+
+    at_s: float
+    """By the monotonic clock."""
+    feed: FeedCounters
+    landing: LandingCounters
+    tables: int
+    regions: int
+    regions_initialized: int
+    held_bytes: int
+    """Open transactions in the matchers."""
+    in_flight: int
+    """Records that wait for the broker."""
+    resolved_lag_s: float
+    """Of the slowest table, against this machine's clock; 0 without tables."""
+    stalls: tuple[SpanStatus, ...]
+    """Spans that something holds back, with the reason."""
+    broker_reason: str
+    """Why landing waits for Kafka; '' if it does not."""
+
+
+def table_span(table_id: TableId) -> TableSpan:
+    """Return the span of a table's rows: ``[t{id}_r, t{id}_s)``, index keys excluded."""
+    stem = b"t" + encode_int(table_id)
+    return TableSpan(table_id, stem + b"_r", stem + b"_s")
+
+
+class Puller:
+    """See the module's text. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        *,
+        capture: CaptureId,
+        upstream: UpstreamId,
+        pd_address: str,
+        bootstrap_servers: str,
+        schema_registry: str,
+        frontier: FrontierRecord | None = None,
+        on_fatal: Callable[[BusError], None] = lambda error: None,
+        settings: PullerSettings = PullerSettings(),
+    ) -> None:
+        """Create topics, register the schema and prepare; :meth:`start` begins to pull.
+
+        Args:
+            capture: whose reports these are.
+            upstream: names the raw topics.
+            pd_address: of the upstream, one or more members.
+            bootstrap_servers: of the raw log's Kafka.
+            schema_registry: URL of a Confluent-compatible API.
+            frontier: the newest published record, if there is one.
+            on_fatal: told once when the puller has ended by itself; :attr:`failure` holds the same error.
+            settings: everything else.
+
+        Raises:
+            RawTopicError: topics cannot be made.
+            RegistryError: the schema cannot be registered.
+        """
+        self.failure: Future[BusError] = Future()
+        self._on_fatal = on_fatal
+        self._settings = settings
+        self.topics = raw_topics(upstream, settings.topic_prefix)
+        self.partitions = ensure_raw_topics(bootstrap_servers, self.topics, settings.raw_log)
+        schema_id = register_region_batch(schema_registry, self.topics.region_events)
+        self._pd = PdClient(pd_address)
+        self._landing = Landing(
+            LandingBook(capture, self.partitions, frontier),
+            kafka_producer(bootstrap_servers, settings.compression, settings.raw_log.kafka, self._kafka_error),
+            topic=self.topics.region_events,
+            partitions=self.partitions,
+            schema_id=schema_id,
+            settings=settings.landing,
+        )
+        self._feed = EventFeed(RegionCache(self._pd), self._landing, self._fail, settings.feed)
+        self._keeper = SafePointKeeper(self._pd, f"tidebus-{upstream}", ttl_s=settings.gc_ttl_s, on_fatal=self._fail)
+        self._kafka_trouble = ""
+        self._failing = threading.Lock()
+        self._stopped = False
+
+    def start(self) -> None:
+        """Start the threads."""
+        self._feed.start()
+        if self._settings.keep_safe_point:
+            self._keeper.start()
+
+    def stop(self) -> None:
+        """Stop pulling, give records in flight a moment, end all threads. Idempotent."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self._keeper.stop()
+        self._feed.stop()
+        with self._feed.lock:
+            left = self._landing.flush(STOP_FLUSH_S)
+        self._pd.close()
+        if left:
+            log.warning("stopped with records that Kafka has not acknowledged", extra={"records": left})
+
+    def assign(self, tables: Mapping[TableId, Ts]) -> None:
+        """Pull tables, each from its ts (exclusive). A table that is pulled already starts anew from there."""
+        for table_id, ts in tables.items():
+            with self._feed.lock:
+                self._landing.forget(table_id)
+                self._landing.book.assign(table_id, ts)
+                self._feed.subscribe(table_span(table_id), ts)
+
+    def remove(self, tables: Iterable[TableId]) -> None:
+        """Pull tables no more."""
+        with self._feed.lock:
+            for table_id in tables:
+                self._feed.unsubscribe(table_id)
+                self._landing.forget(table_id)
+                self._landing.book.remove((table_id,))
+
+    def report(self) -> LandingReport:
+        """Return what has landed, at one moment."""
+        with self._feed.lock:
+            return self._landing.book.report()
+
+    def published(self, record: FrontierRecord) -> None:
+        """Take the owner's newest frontier record."""
+        with self._feed.lock:
+            self._landing.book.published(record)
+        self._keeper.keep(min((record.resolved_ts, *(held.ts for held in record.held))))
+
+    def stats(self) -> PullerStats:
+        """Return counters and what holds spans back."""
+        spans = self._feed.status()
+        slowest = min((physical_ms(span.resolved_ts) for span in spans), default=None)
+        with self._feed.lock:
+            return PullerStats(
+                at_s=time.monotonic(),
+                feed=FeedCounters(**_as_dict(self._feed.counters)),
+                landing=LandingCounters(**_as_dict(self._landing.counters)),
+                tables=len(spans),
+                regions=sum(span.regions for span in spans),
+                regions_initialized=sum(span.initialized for span in spans),
+                held_bytes=self._feed.held_bytes(),
+                in_flight=self._landing.book.in_flight(),
+                resolved_lag_s=max(0.0, time.time() - slowest / 1000) if slowest is not None else 0.0,
+                stalls=tuple(span for span in spans if span.reason),
+                broker_reason=self._landing.slow_reason()
+                and f"{self._landing.slow_reason()} {self._kafka_trouble}".strip(),
+            )
+
+    def _kafka_error(self, error: Any) -> None:
+        """librdkafka's own trouble: a broker that is away heals, a fatal error does not (idempotence is lost)."""
+        self._kafka_trouble = str(error.str())
+        if error.fatal():
+            self._fail(DeliveryFailedError("the Kafka producer cannot go on", reason=error.str()))
+
+    def _fail(self, error: BusError) -> None:
+        with self._failing:
+            if self.failure.done():
+                return
+            self.failure.set_result(error)
+        log.error("puller failed", extra={"code": error.code, "error": str(error)})
+        self._on_fatal(error)
+
+
+def kafka_producer(
+    bootstrap_servers: str, compression: str, more: Mapping[str, Any], on_error: Callable[[Any], None]
+) -> Any:
+    """Return a producer that loses nothing: acks of all replicas, idempotent, and it tries as long as it lives.
+
+    Raises:
+        DeliveryFailedError: librdkafka refuses the settings.
+    """
+    try:
+        return Producer(
+            {
+                "enable.idempotence": True,
+                "acks": "all",
+                # 0 = no limit. Giving a record up would only stop the table and start it again from the published R;
+                # how long the broker has been silent is shown by `broker_reason` instead.
+                "message.timeout.ms": 0,
+                "message.max.bytes": RAW_MESSAGE_BYTES_MAX,
+                "linger.ms": 1,
+                "queue.buffering.max.kbytes": 256 * 1024,
+                "compression.type": compression,
+                **more,
+                "bootstrap.servers": bootstrap_servers,
+                "error_cb": on_error,
+            }
+        )
+    except (KafkaException, TypeError) as error:
+        raise DeliveryFailedError("Kafka producer settings are refused", reason=error) from error
+
+
+def _as_dict(counters: FeedCounters | LandingCounters) -> dict[str, int]:
+    return {name: getattr(counters, name) for name in counters.__slots__}

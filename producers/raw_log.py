@@ -1,0 +1,116 @@
+"""The raw log's edge to Kafka and the schema registry: topics made and checked, RegionBatch's schema registered."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+from producers.errors import RawTopicError, RegistryError
+from schemas.rawlog.region_batch import REGION_BATCH_SCHEMA_TEXT
+from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, RawTopics
+
+ADMIN_TIMEOUT_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawLogSettings:
+    """How the raw topics are created; an existing topic is taken as it is."""
+
+    partitions: int = 8
+    """Of region-events: the most tasks that can land or read one upstream at once."""
+    replication_factor: int = 1
+    """One broker's worth; a real deployment says 3."""
+    retention_ms: int = 7 * 24 * 3600 * 1000
+    """Of region-events: how far back a new changefeed can start, and how long one may stand still."""
+    kafka: Mapping[str, Any] = field(default_factory=dict)
+    """More librdkafka settings (security), for every client of the producer."""
+
+
+def ensure_raw_topics(bootstrap_servers: str, topics: RawTopics, settings: RawLogSettings) -> int:
+    """Create what is missing of the three topics; return how many partitions region-events has.
+
+    ddl and frontier keep everything: the schema store is built from the first ddl record on, and a changefeed may start
+    at any frontier record.
+
+    Raises:
+        RawTopicError: Kafka does not answer or refuses, or ddl or frontier has more than one partition.
+    """
+    admin = AdminClient({**settings.kafka, "bootstrap.servers": bootstrap_servers})
+    keep = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+    events = {"cleanup.policy": "delete", "retention.ms": str(settings.retention_ms)}
+    large = {"max.message.bytes": str(RAW_MESSAGE_BYTES_MAX)}
+    wanted = {
+        topics.region_events: (settings.partitions, {**events, **large}),
+        topics.ddl: (1, {**keep, **large}),
+        topics.frontier: (1, keep),
+    }
+    present = _partition_counts(admin, bootstrap_servers)
+    made = (
+        admin.create_topics(
+            [
+                NewTopic(name, num_partitions=count, replication_factor=settings.replication_factor, config=config)
+                for name, (count, config) in wanted.items()
+                if name not in present
+            ],
+            operation_timeout=ADMIN_TIMEOUT_S,
+        )
+        if any(name not in present for name in wanted)
+        else {}
+    )
+    for name, future in made.items():
+        try:
+            future.result(ADMIN_TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise RawTopicError("Kafka refuses to create a raw topic", topic=name, reason=error.args[0]) from error
+    return _checked(admin, bootstrap_servers, wanted, topics)
+
+
+def _checked(admin: Any, bootstrap_servers: str, wanted: Mapping[str, Any], topics: RawTopics) -> int:
+    deadline = time.monotonic() + ADMIN_TIMEOUT_S
+    while True:
+        present = _partition_counts(admin, bootstrap_servers)
+        missing = [name for name in wanted if not present.get(name)]
+        if not missing:
+            break
+        if time.monotonic() > deadline:
+            raise RawTopicError("raw topics do not appear after their creation", topics=missing)
+        time.sleep(0.1)
+    for name in (topics.ddl, topics.frontier):
+        if present[name] != 1:
+            raise RawTopicError(
+                "topic must have one partition, its records are in order", topic=name, has=present[name]
+            )
+    return present[topics.region_events]
+
+
+def _partition_counts(admin: Any, bootstrap_servers: str) -> dict[str, int]:
+    try:
+        listed = admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics
+    except KafkaException as error:
+        raise RawTopicError(
+            "Kafka does not answer", bootstrap_servers=bootstrap_servers, reason=error.args[0]
+        ) from error
+    return {name: len(topic.partitions) for name, topic in listed.items() if topic.error is None}
+
+
+def register_region_batch(schema_registry: str, topic: str) -> int:
+    """Register RegionBatch's schema as ``<topic>-value``; return its id.
+
+    Raises:
+        RegistryError: the registry refuses it, or does not answer.
+    """
+    client = SchemaRegistryClient({"url": schema_registry, "timeout": ADMIN_TIMEOUT_S})
+    try:
+        return int(client.register_schema(f"{topic}-value", Schema(REGION_BATCH_SCHEMA_TEXT, "AVRO")))
+    except SchemaRegistryError as error:
+        raise RegistryError(
+            "the registry refuses the schema", url=schema_registry, subject=f"{topic}-value", reason=error
+        ) from error
+    except Exception as error:  # the client lets its HTTP library's errors through, and which one differs by version
+        raise RegistryError("the registry does not answer", url=schema_registry, reason=repr(error)) from error

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from producers.region_server.channel import Channel
 from producers.region_server.core.delegate import Delegate, Downstream
 from producers.region_server.core.incremental_scan import take_snapshot
-from producers.region_server.core.memcomparable import decode_bytes
 from producers.region_server.core.mvcc import Change
 from producers.region_server.core.regions import Region
 from producers.region_server.core.resolved_groups import group
 from producers.region_server.initializer import initialize
 from producers.region_server.store import ClusterStore
-from producers.region_server.wire import not_leader, region_meta
+from producers.region_server.wire import not_leader, raw_bound, region_meta
 from schemas.ids import RegionId, StoreId, Ts
 from schemas.proto import cdcpb_pb2, errorpb_pb2
 
@@ -226,5 +225,4 @@ def decode_range(request: cdcpb_pb2.ChangeDataRequest) -> tuple[bytes, bytes]:
     Raises:
         CorruptDataError: a bound is not memcomparable-encoded.
     """
-    start = decode_bytes(request.start_key) if request.start_key else b""
-    return start, decode_bytes(request.end_key) if request.end_key else b""
+    return raw_bound(request.start_key), raw_bound(request.end_key)

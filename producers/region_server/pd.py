@@ -7,12 +7,11 @@ from typing import Any
 
 import grpc
 
-from producers.region_server.core.memcomparable import decode_bytes
 from producers.region_server.core.oracle import TimestampOracle
 from producers.region_server.core.regions import Region
 from producers.region_server.core.safe_points import ServiceSafePoints
 from producers.region_server.store import ClusterStore
-from producers.region_server.wire import peer, region_meta
+from producers.region_server.wire import peer, raw_bound, region_meta
 from schemas.errors import CorruptDataError
 from schemas.ids import PHYSICAL_SHIFT_BITS, StoreId, Ts
 from schemas.proto import metapb_pb2, pdpb_pb2, pdpb_pb2_grpc
@@ -179,7 +178,7 @@ def _in_order(ranges: Sequence[tuple[bytes, bytes]]) -> bool:
 async def _raw(encoded: bytes, context: Any) -> bytes:
     """The raw key of a region key; a malformed one fails the call."""
     try:
-        return decode_bytes(encoded) if encoded else b""
+        return raw_bound(encoded)
     except CorruptDataError as error:
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         raise

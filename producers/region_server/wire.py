@@ -1,11 +1,26 @@
-"""Regions as PD and TiKV describe them in messages."""
+"""Regions and key bounds as PD and TiKV have them in messages."""
 
 from collections.abc import Sequence
 
-from producers.region_server.core.memcomparable import encode_bytes
 from producers.region_server.core.regions import Region
+from schemas.errors import CorruptDataError
 from schemas.ids import StoreId
 from schemas.proto import errorpb_pb2, metapb_pb2
+from schemas.tidb.codec import decode_bytes, encode_bytes
+
+
+def raw_bound(encoded: bytes) -> bytes:
+    """The raw key of a region key or range bound; empty stays empty (no bound).
+
+    Raises:
+        CorruptDataError: it is not one memcomparable-encoded key.
+    """
+    if not encoded:
+        return b""
+    raw, end = decode_bytes(encoded)
+    if end != len(encoded):
+        raise CorruptDataError("key bound has bytes after its end", bound=encoded.hex())
+    return raw
 
 
 def peer(region: Region, store_id: StoreId) -> metapb_pb2.Peer:

@@ -33,12 +33,8 @@ def librdkafka_options(config: ChangefeedConfig) -> dict[str, str | int | bool]:
         "socket.timeout.ms": max(_ms(kafka.read_timeout_s), 10),
     }
     if config.tls:
-        certificates = {
-            "ssl.ca.location": kafka.ca,
-            "ssl.certificate.location": kafka.cert,
-            "ssl.key.location": kafka.key,
-        }
-        options |= {name: file for name, file in certificates.items() if file is not None}
+        files = {"ca": kafka.ca, "certificate": kafka.cert, "key": kafka.key}
+        options |= {f"ssl.{name}.location": file for name, file in files.items() if file is not None}
         if kafka.insecure_skip_verify:
             options["enable.ssl.certificate.verification"] = False
     if kafka.sasl_mechanism is not None:

@@ -1,0 +1,110 @@
+"""Which tables a changefeed (or a dispatcher, or an event filter) covers: TiDB's table-filter rules.
+
+The last rule of the list that matches a table decides; no match means no. System schemas are never covered.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from schemas.config.filter_rule import Pattern, PatternKind, parse_rule
+from schemas.errors import ConfigError
+
+SYSTEM_SCHEMAS = frozenset(
+    {
+        *("information_schema", "performance_schema", "metrics_schema", "inspection_schema", "mysql", "sys"),
+        *("tidb_cdc", "lightning_task_info", "workload_schema", "dm_heartbeat"),
+    }
+)
+"""Lower case. Source: pingcap/tidb ``pkg/util/filter/schema.go`` and TiCDC's own."""
+
+
+def is_system_schema(schema: str) -> bool:
+    """Tell whether a schema is TiDB's or TiCDC's own, in any case; no changefeed sees its tables."""
+    return schema.lower() in SYSTEM_SCHEMAS
+
+
+def fold(name: str) -> str:
+    """Return the name in lower case, letter by letter as Go's ``strings.ToLower``: lengths and final sigmas stay."""
+    return name.lower() if name.isascii() else "".join(char.lower()[0] for char in name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Half:
+    """One half of a rule, ready to be held against a name; it pickles, for Spark's executors."""
+
+    name: str | None
+    """The only name that matches; None: ``matches`` tells."""
+    expression: re.Pattern[str] | None
+    whole: bool
+    matches_all: bool
+
+    def matches(self, name: str) -> bool:
+        if self.matches_all:
+            return True
+        if self.expression is None:
+            return name == self.name
+        find = self.expression.fullmatch if self.whole else self.expression.search
+        return find(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    positive: bool
+    schema: _Half
+    table: _Half
+
+
+class TableFilter:
+    """The rules of one list. Immutable; pickles."""
+
+    def __init__(self, rules: Sequence[str], case_sensitive: bool = False) -> None:
+        """Parse the rules.
+
+        Raises:
+            ConfigError: a rule is illegal. ``load_changefeed`` has checked those of a changefeed already.
+        """
+        self._fold: Callable[[str], str] = str if case_sensitive else fold
+        compiled = []
+        for text in rules:
+            try:
+                rule = parse_rule(text)
+            except ValueError as error:
+                raise ConfigError(f"table-filter rule `{text}` is illegal: {error}") from None
+            if rule is not None:
+                halves = (_compile(half, case_sensitive) for half in (rule.schema, rule.table))
+                compiled.append(_Rule(rule.positive, *halves))
+        self._last_first = tuple(reversed(compiled))
+
+    def matches(self, schema: str, table: str) -> bool:
+        """Tell whether the table is covered."""
+        return not is_system_schema(schema) and self.matches_any_schema(schema, table)
+
+    def matches_any_schema(self, schema: str, table: str) -> bool:
+        """As :meth:`matches`, with system schemas like any other: for matchers within a filtered changefeed."""
+        schema, table = self._fold(schema), self._fold(table)
+        for rule in self._last_first:
+            if rule.schema.matches(schema) and rule.table.matches(table):
+                return rule.positive
+        return False
+
+    def matches_schema(self, schema: str) -> bool:
+        """Tell whether a DDL on the schema itself is covered.
+
+        From the last rule on, the first whose schema half matches and that is positive, or excludes all of the schema
+        (table half ``*``), decides: with ``*.*, !foo.bar`` foo is covered, with ``*.*, !foo.*`` it is not.
+        """
+        if is_system_schema(schema):
+            return False
+        schema = self._fold(schema)
+        for rule in self._last_first:
+            if rule.schema.matches(schema) and (rule.positive or rule.table.matches_all):
+                return rule.positive
+        return False
+
+
+def _compile(pattern: Pattern, case_sensitive: bool) -> _Half:
+    if pattern.kind is PatternKind.NAME:
+        return _Half(pattern.text if case_sensitive else fold(pattern.text), None, True, False)
+    expression = re.compile(pattern.text, re.NOFLAG if case_sensitive else re.IGNORECASE)
+    return _Half(None, expression, pattern.kind is PatternKind.WILD, pattern.matches_all)

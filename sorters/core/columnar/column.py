@@ -1,0 +1,390 @@
+"""A column of mounted rows: where its values come from, and the forms in which encoders take them.
+
+Values are decoded when an encoder first asks, and once: an update's old side costs a protocol without old values
+nothing. Sources: the row value (:class:`RowColumn`), the row key (:class:`KeyColumn`), the table's defaults
+(:class:`ConstantColumn`), the scalar mounter (:class:`ValuesColumn`), and rows that differ in that
+(:class:`MixedColumn`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.tidb.mysql_types import DATETIME_TYPES, INTEGER_TYPES, MysqlType
+from schemas.tidb.packed_time import text_in_zone
+from schemas.tidb.table import ColumnVersion
+from schemas.tidb.value import Value
+from sorters.core.columnar.decimals import decimal_misfits, decimal_texts, unscaled_int64
+from sorters.core.columnar.json_texts import json_texts
+from sorters.core.columnar.keys import KeyValues
+from sorters.core.columnar.numbers import (
+    FLOAT_BYTES,
+    decode_floats,
+    decode_integers,
+    float_text,
+    integer_misfits,
+    integer_text,
+    plain_digits,
+)
+from sorters.core.columnar.row_v2 import ABSENT, VALUE, State
+from sorters.core.columnar.spans import BoolArray, IntArray, Spans
+from sorters.core.columnar.times import datetime_texts, duration_texts, in_zone
+from sorters.core.columnar.vectors import vector_misfits, vector_texts
+from sorters.core.mount_scalar import CorruptRowError
+
+FLOAT_TYPES = frozenset({MysqlType.FLOAT, MysqlType.DOUBLE})
+NUMBER_TYPES = INTEGER_TYPES | FLOAT_TYPES | {MysqlType.YEAR, MysqlType.ENUM, MysqlType.SET, MysqlType.BIT}
+"""Types with a number as their mounted value."""
+_DATE_TYPES = frozenset({MysqlType.DATE, MysqlType.NEWDATE})
+Numbers = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowNames:
+    """What an error says about a row: its table, and its key and commit_ts by row number."""
+
+    table: str
+    keys: Spans
+    commit_ts: IntArray
+
+    def take(self, rows: npt.NDArray[Any]) -> "RowNames":
+        return RowNames(self.table, self.keys.take(rows), self.commit_ts[rows])
+
+    def corrupt(self, row: int, reason: str, **fields: object) -> CorruptRowError:
+        """Return the error for a row, as the scalar mounter words it; the caller raises it."""
+        where = {"table": self.table, "key": self.keys[row].hex(), "commit_ts": int(self.commit_ts[row])}
+        return CorruptRowError("row does not decode", **where, reason=reason, **fields)
+
+
+def is_signed(column: ColumnVersion) -> bool:
+    """Tell whether an integer column's row bytes are two's complement. YEAR is, though TiDB flags it unsigned."""
+    if column.tp in {MysqlType.YEAR, MysqlType.TIME}:
+        return True
+    return column.tp in INTEGER_TYPES and not column.unsigned
+
+
+class Column:
+    """``len`` values of one table column, in the order of the rows."""
+
+    spec: ColumnVersion
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def valid(self) -> BoolArray | None:
+        """False where the value is NULL; None: there is no NULL."""
+        raise NotImplementedError
+
+    @property
+    def numbers(self) -> Numbers:
+        """int64, uint64 or (FLOAT, DOUBLE) float64, of NUMBER_TYPES only; junk where not valid."""
+        raise NotImplementedError
+
+    @property
+    def text(self) -> Any:
+        """``pyarrow.BinaryArray``, null for NULL: numbers in digits, strings and blobs as they are, the rest as TiDB
+        prints.
+
+        ENUM, SET and BIT are their numbers here; floats have no exponent.
+        """
+        raise NotImplementedError
+
+    @property
+    def unscaled(self) -> IntArray | None:
+        """DECIMAL only: the value times ``10**spec.decimal``; None if one might not fit into int64. Junk where not
+        valid.
+        """
+        raise NotImplementedError
+
+    def take(self, rows: npt.NDArray[np.int64]) -> "Column":
+        raise NotImplementedError
+
+
+def misfits(spec: ColumnVersion, spans: Spans) -> BoolArray | None:
+    """Tell which values of the row format cannot be this column's; None: all can. JSON is checked when it is read,
+    strings always fit.
+    """
+    if spec.tp is MysqlType.DECIMAL:
+        bad = decimal_misfits(spans)
+    elif spec.tp is MysqlType.VECTOR:
+        bad = vector_misfits(spans)
+    elif spec.tp in FLOAT_TYPES:
+        bad = spans.length != FLOAT_BYTES
+    elif spec.tp in NUMBER_TYPES or spec.tp in DATETIME_TYPES or spec.tp is MysqlType.TIME:
+        bad = integer_misfits(spans)
+    else:
+        return None
+    return bad if bad.any() else None
+
+
+def _raw_text(spec: ColumnVersion, raw: Numbers, zone: tzinfo) -> Any:
+    """Write the numbers of a row or key (packed times, nanoseconds, integers, floats) as text."""
+    fsp = max(spec.decimal, 0)
+    if spec.tp in FLOAT_TYPES:
+        return float_text(raw, single=spec.tp is MysqlType.FLOAT)
+    if spec.tp is MysqlType.TIME:
+        return duration_texts(raw, fsp)
+    if spec.tp is MysqlType.TIMESTAMP:
+        return datetime_texts(in_zone(raw, zone), fsp)
+    if spec.tp in DATETIME_TYPES:
+        return datetime_texts(raw, fsp, date_only=spec.tp in _DATE_TYPES)
+    return integer_text(raw)
+
+
+class RowColumn(Column):
+    """Values that all stand in row values."""
+
+    valid: ClassVar[None] = None
+
+    def __init__(self, spec: ColumnVersion, spans: Spans, names: RowNames, zone: tzinfo) -> None:
+        self.spec, self._spans, self._names, self._zone = spec, spans, names, zone
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        if self.spec.tp in FLOAT_TYPES:
+            return decode_floats(self._spans, single=self.spec.tp is MysqlType.FLOAT)
+        return decode_integers(self._spans, signed=is_signed(self.spec))
+
+    @cached_property
+    def text(self) -> Any:
+        match self.spec.tp:
+            case MysqlType.DECIMAL:
+                return decimal_texts(self._spans)
+            case MysqlType.VECTOR:
+                return vector_texts(self._spans)
+            case MysqlType.JSON:
+                return json_texts(self._spans, lambda row, why: self._names.corrupt(row, why, column=self.spec.name))
+            case tp if tp in NUMBER_TYPES or tp in DATETIME_TYPES or tp is MysqlType.TIME:
+                return _raw_text(self.spec, self.numbers, self._zone)
+            case _:
+                return self._spans.to_arrow()
+
+    @cached_property
+    def unscaled(self) -> IntArray | None:
+        return unscaled_int64(self._spans, max(self.spec.decimal, 0))
+
+    def take(self, rows: npt.NDArray[np.int64]) -> "RowColumn":
+        return RowColumn(self.spec, self._spans.take(rows), self._names.take(rows), self._zone)
+
+
+class KeyColumn(Column):
+    """Values that all stand in row keys."""
+
+    valid: ClassVar[None] = None
+
+    def __init__(self, spec: ColumnVersion, values: KeyValues, zone: tzinfo) -> None:
+        self.spec, self._values, self._zone = spec, values, zone
+
+    def __len__(self) -> int:
+        values = self._values.numbers if self._values.numbers is not None else self._values.spans
+        assert values is not None
+        return len(values)
+
+    @property
+    def numbers(self) -> Numbers:
+        assert self._values.numbers is not None
+        return self._values.numbers
+
+    @cached_property
+    def text(self) -> Any:
+        if self._values.numbers is not None:
+            return _raw_text(self.spec, self._values.numbers, self._zone)
+        assert self._values.spans is not None
+        return decimal_texts(self._values.spans) if self.spec.tp is MysqlType.DECIMAL else self._values.spans.to_arrow()
+
+    @cached_property
+    def unscaled(self) -> IntArray | None:
+        assert self._values.spans is not None
+        return unscaled_int64(self._values.spans, max(self.spec.decimal, 0))
+
+    def take(self, rows: npt.NDArray[np.int64]) -> "KeyColumn":
+        numbers, spans = self._values.numbers, self._values.spans
+        taken = KeyValues(None if numbers is None else numbers[rows], None if spans is None else spans.take(rows))
+        return KeyColumn(self.spec, taken, self._zone)
+
+
+def value_text(spec: ColumnVersion, value: Value) -> bytes | None:
+    """Return one mounted value as :attr:`Column.text` has it."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
+    if isinstance(value, tuple):
+        return b"[" + b",".join(_float_digits(item, single=True) for item in value) + b"]"
+    if isinstance(value, float):
+        return _float_digits(value, single=spec.tp is MysqlType.FLOAT)
+    return b"%d" % value
+
+
+def _float_digits(value: float, *, single: bool) -> bytes:
+    return plain_digits(str(np.float32(value)) if single else repr(value)).encode()
+
+
+class ValuesColumn(Column):
+    """Mounted values of the scalar path."""
+
+    def __init__(self, spec: ColumnVersion, values: Sequence[Value]) -> None:
+        self.spec, self._values = spec, values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @cached_property
+    def valid(self) -> BoolArray | None:
+        valid = np.array([value is not None for value in self._values], np.bool_)
+        return None if valid.all() else valid
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        dtype = np.float64 if self.spec.tp in FLOAT_TYPES else np.int64 if is_signed(self.spec) else np.uint64
+        return np.array([value or 0 for value in self._values], dtype)
+
+    @cached_property
+    def text(self) -> Any:
+        return pa.array([value_text(self.spec, value) for value in self._values], pa.binary())
+
+    @property
+    def unscaled(self) -> IntArray | None:
+        return None  # encoders then read the text
+
+    def take(self, rows: npt.NDArray[np.int64]) -> "ValuesColumn":
+        return ValuesColumn(self.spec, [self._values[row] for row in rows.tolist()])
+
+
+class ConstantColumn(Column):
+    """A column that the rows say nothing about: its default in every row."""
+
+    def __init__(self, spec: ColumnVersion, value: Value, count: int) -> None:
+        self.spec, self._value, self._count = spec, value, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def valid(self) -> BoolArray | None:
+        return np.zeros(self._count, np.bool_) if self._value is None else None
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        one = ValuesColumn(self.spec, [self._value]).numbers
+        return np.full(self._count, one[0], one.dtype)
+
+    @cached_property
+    def text(self) -> Any:
+        return pa.repeat(pa.scalar(value_text(self.spec, self._value), pa.binary()), self._count)
+
+    @property
+    def unscaled(self) -> IntArray | None:
+        return None if self._value is not None else np.zeros(self._count, np.int64)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> "ConstantColumn":
+        return ConstantColumn(self.spec, self._value, len(rows))
+
+
+def absent_column(spec: ColumnVersion, count: int, zone: tzinfo) -> ConstantColumn:
+    """Return the column of rows that were written without it."""
+    value = spec.absent_value
+    if spec.tp is MysqlType.TIMESTAMP and isinstance(value, str):
+        value = text_in_zone(value, zone)
+    return ConstantColumn(spec, value, count)
+
+
+class MixedColumn(Column):
+    """Rows that hold a value, NULL, or nothing, mixed; ``present`` has the rows in state VALUE only, ``absent`` all."""
+
+    def __init__(self, spec: ColumnVersion, state: State, present: Column, absent: Column) -> None:
+        self.spec, self._state, self._present, self._absent = spec, state, present, absent
+
+    def __len__(self) -> int:
+        return len(self._state)
+
+    @cached_property
+    def valid(self) -> BoolArray | None:
+        valid: BoolArray = self._state == VALUE
+        absent, absent_valid = self._state == ABSENT, self._absent.valid
+        valid |= absent if absent_valid is None else absent & absent_valid
+        return valid
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        present = self._present.numbers
+        merged = self._absent.numbers.copy() if self._has_absent else np.zeros(len(self), present.dtype)
+        merged[self._state == VALUE] = present
+        return merged
+
+    @cached_property
+    def text(self) -> Any:
+        here = self._state == VALUE
+        place = pa.array(np.cumsum(here) - 1, mask=~here)
+        spread = self._present.text.take(place)
+        return pc.if_else(pa.array(self._state == ABSENT), self._absent.text, spread) if self._has_absent else spread
+
+    @cached_property
+    def unscaled(self) -> IntArray | None:
+        present, absent = self._present.unscaled, self._absent.unscaled if self._has_absent else None
+        if present is None or (self._has_absent and absent is None):
+            return None
+        merged = np.zeros(len(self), np.int64) if absent is None else absent.copy()
+        merged[self._state == VALUE] = present
+        return merged
+
+    @cached_property
+    def _has_absent(self) -> bool:
+        return bool((self._state == ABSENT).any())
+
+    def take(self, rows: npt.NDArray[np.int64]) -> "MixedColumn":
+        here = self._state == VALUE
+        chosen = rows[here[rows]]
+        present = self._present.take((np.cumsum(here) - 1)[chosen])
+        return MixedColumn(self.spec, self._state[rows], present, self._absent.take(rows))
+
+
+class PatchedColumn(Column):
+    """``base`` with the values of ``patch`` at ``rows`` (ascending)."""
+
+    def __init__(self, base: Column, rows: IntArray, patch: Column) -> None:
+        self.spec, self._base, self._rows, self._patch = base.spec, base, rows, patch
+
+    def __len__(self) -> int:
+        return len(self._base)
+
+    @cached_property
+    def valid(self) -> BoolArray | None:
+        valid = np.ones(len(self), np.bool_) if self._base.valid is None else self._base.valid.copy()
+        valid[self._rows] = True if self._patch.valid is None else self._patch.valid
+        return None if valid.all() else valid
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        numbers = self._base.numbers.copy()
+        numbers[self._rows] = self._patch.numbers
+        return numbers
+
+    @cached_property
+    def text(self) -> Any:
+        mask = np.zeros(len(self), np.bool_)
+        mask[self._rows] = True
+        return pc.replace_with_mask(self._base.text, pa.array(mask), self._patch.text)
+
+    @property
+    def unscaled(self) -> IntArray | None:
+        return None
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Column:
+        place = np.searchsorted(self._rows, rows)
+        patched = self._rows[np.minimum(place, len(self._rows) - 1)] == rows
+        base = self._base.take(rows)
+        if not patched.any():
+            return base
+        return PatchedColumn(base, np.flatnonzero(patched), self._patch.take(place[patched]))

@@ -1,0 +1,192 @@
+"""The columnar mounter: committed row changes of one table version to :class:`MountedColumns`.
+
+Columns are filled in TiDB's order: the row value, then the row key, then the default of the column. Rows of a small
+group, and odd rows of a large one (format v1, or anything that the columnar checks refuse), go through the scalar
+mounter, which also says what is wrong with a row that nobody can decode.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, tzinfo
+
+import numpy as np
+
+from schemas.changes import Op, RowChanges
+from schemas.ids import Ts
+from schemas.tidb.table import TableVersion
+from sorters.core.columnar.column import (
+    Column,
+    ConstantColumn,
+    KeyColumn,
+    MixedColumn,
+    PatchedColumn,
+    RowColumn,
+    RowNames,
+    ValuesColumn,
+    absent_column,
+    misfits,
+)
+from sorters.core.columnar.keys import KeyValues, decode_keys
+from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
+from sorters.core.columnar.row_v2 import ABSENT, NULL, VALUE, Located, locate
+from sorters.core.columnar.spans import BoolArray, IntArray, Spans, spans_of
+from sorters.core.mount_scalar import Columns, mount_row
+
+SMALL_ROWS = 16
+"""Groups of fewer rows take the scalar path: the columnar one costs about as much for one row as for several
+hundred.
+"""
+
+
+def mount(table: TableVersion, rows: RowChanges, *, zone: tzinfo = UTC, small_rows: int = SMALL_ROWS) -> MountedColumns:
+    """Mount rows that all belong to this version of the table.
+
+    ``zone`` is the changefeed's, for TIMESTAMP columns. Rows that are neither (a DELETE without an old value) are in no
+    part: TiCDC drops them.
+
+    Raises:
+        CorruptRowError: a row does not decode; fields name table, key (hex) and commit_ts. Values that only one side
+            holds are checked for their layout here and decoded, JSON above all, when an encoder reads them.
+    """
+    names = RowNames(table.name, spans_of(rows.key), rows.commit_ts)
+    value, old = spans_of(rows.value), spans_of(rows.old_value)
+    is_delete = rows.op == Op.DELETE
+    has_old = old.length > 0
+    kinds = (
+        (RowKind.INSERT, ~is_delete & ~has_old),
+        (RowKind.UPDATE, ~is_delete & has_old),
+        (RowKind.DELETE, is_delete & has_old),
+    )
+    parts = []
+    for kind, mask in kinds:
+        chosen = np.flatnonzero(mask)
+        if not len(chosen):
+            continue
+        whole = len(chosen) == len(rows)
+        picked = names if whole else names.take(chosen)
+        new_spans = None if kind is RowKind.DELETE else value if whole else value.take(chosen)
+        old_spans = None if kind is RowKind.INSERT else old if whole else old.take(chosen)
+        mount_part = _mount_small if len(chosen) < small_rows else _mount_large
+        part_rows = _PartRows(table, kind, chosen, rows.start_ts[chosen], picked, new_spans, old_spans, zone)
+        parts.append(mount_part(part_rows))
+    return MountedColumns(table=table, count=len(rows), parts=tuple(parts))
+
+
+class _PartRows:
+    """The rows of one kind, before they are mounted."""
+
+    def __init__(
+        self,
+        table: TableVersion,
+        kind: RowKind,
+        rows: IntArray,
+        start_ts: IntArray,
+        names: RowNames,
+        new: Spans | None,
+        old: Spans | None,
+        zone: tzinfo,
+    ) -> None:
+        self.table, self.kind, self.rows, self.start_ts = table, kind, rows, start_ts
+        self.names, self.new, self.old, self.zone = names, new, old, zone
+
+    def scalar(self, row: int) -> tuple[Columns | None, Columns | None]:
+        """Mount one row by the scalar path: (new values, old values)."""
+        mounted = mount_row(
+            self.table,
+            key=self.names.keys[row],
+            op=Op.DELETE if self.new is None else Op.PUT,
+            value=b"" if self.new is None else self.new[row],
+            old_value=b"" if self.old is None else self.old[row],
+            commit_ts=Ts(int(self.names.commit_ts[row])),
+            start_ts=Ts(int(self.start_ts[row])),
+            zone=self.zone,
+        )
+        assert mounted is not None  # rows without any side are in no part
+        return mounted.columns, mounted.pre_columns
+
+    def part(self, **sides: object) -> MountedPart:
+        return MountedPart(
+            table=self.table,
+            kind=self.kind,
+            rows=self.rows,
+            commit_ts=self.names.commit_ts,
+            start_ts=self.start_ts,
+            names=self.names,
+            **sides,  # type: ignore[arg-type]  # columns or values, by the two callers below
+        )
+
+
+def _mount_small(part: _PartRows) -> MountedPart:
+    pairs = [part.scalar(row) for row in range(len(part.rows))]
+    new = [new for new, _ in pairs if new is not None]
+    old = [old for _, old in pairs if old is not None]
+    return part.part(new_rows=new if part.new is not None else None, old_rows=old if part.old is not None else None)
+
+
+def _mount_large(part: _PartRows) -> MountedPart:
+    key_values, bad = decode_keys(part.table, part.names.keys) if part.table.key_columns else ({}, None)
+    bad = np.zeros(len(part.rows), np.bool_) if bad is None else bad
+    new = old = None
+    if part.new is not None:
+        new = _side(part, part.new, key_values, bad)
+    if part.old is not None:
+        old = _side(part, part.old, key_values, bad)
+    odd = np.flatnonzero(bad)
+    if len(odd):
+        pairs = [part.scalar(row) for row in odd.tolist()]
+        new = _patched(part.table, new, odd, [new for new, _ in pairs])
+        old = _patched(part.table, old, odd, [old for _, old in pairs])
+    return part.part(columns=new, old=old)
+
+
+def _patched(
+    table: TableVersion, columns: tuple[Column, ...] | None, rows: IntArray, values: Sequence[Columns | None]
+) -> tuple[Column, ...] | None:
+    if columns is None:
+        return None
+    patched: list[Column] = []
+    for place, (spec, column) in enumerate(zip(table.columns, columns, strict=True)):
+        patch = ValuesColumn(spec, [row[place] if row is not None else None for row in values])
+        patched.append(patch if len(rows) == len(column) else PatchedColumn(column, rows, patch))
+    return tuple(patched)
+
+
+def _side(part: _PartRows, spans: Spans, key_values: dict[int, KeyValues], bad: BoolArray) -> tuple[Column, ...]:
+    """Return the columns of one side, and mark in ``bad`` the rows that the scalar path must take."""
+    located, broken = locate(spans, tuple(spec.id for spec in part.table.columns))
+    bad |= broken
+    columns = []
+    for offset, column in enumerate(located):
+        columns.append(_column(part, offset, column, key_values.get(offset), bad))
+    return tuple(columns)
+
+
+def _column(part: _PartRows, offset: int, located: Located, in_key: KeyValues | None, bad: BoolArray) -> Column:
+    spec, count = part.table.columns[offset], len(part.rows)
+    state = located.state
+    if isinstance(state, int):
+        if state == NULL:
+            return ConstantColumn(spec, None, count)
+        if state == ABSENT:
+            return _absent(part, offset, in_key, count)
+        misfit = misfits(spec, located.spans)
+        if misfit is None:
+            return RowColumn(spec, located.spans, part.names, part.zone)
+        bad |= misfit
+        state = np.where(misfit, ABSENT, VALUE).astype(np.int8)
+    rows = np.flatnonzero(state == VALUE)
+    spans = located.spans.take(rows)
+    misfit = misfits(spec, spans)
+    if misfit is not None:
+        bad[rows[misfit]] = True
+        state = state.copy()
+        state[rows[misfit]] = ABSENT
+        rows, spans = rows[~misfit], spans.take(~misfit)
+    present = RowColumn(spec, spans, part.names.take(rows), part.zone)
+    return MixedColumn(spec, state, present, _absent(part, offset, in_key, count))
+
+
+def _absent(part: _PartRows, offset: int, in_key: KeyValues | None, count: int) -> Column:
+    spec = part.table.columns[offset]
+    if in_key is not None and spec.in_key:
+        return KeyColumn(spec, in_key, part.zone)
+    return absent_column(spec, count, part.zone)

@@ -1,0 +1,147 @@
+"""Packed times and TIME values to text, and the change of time zone, all rows at once.
+
+Text is built as a byte matrix: one row per value, two digits at a time from a table of the 100 pairs.
+"""
+
+from datetime import UTC, datetime, tzinfo
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sorters.core.columnar.spans import BoolArray, Bytes, IntArray, matrix_spans
+
+Packed = npt.NDArray[np.uint64]
+
+DIGIT_PAIRS = np.frombuffer(b"".join(b"%02d" % pair for pair in range(100)), np.dtype("<u2"))
+"""The two ASCII digits of 0 to 99."""
+DATE_BYTES, SECONDS_BYTES = 10, 19
+_NANOSECONDS = 1_000_000_000
+_ZONE_STEP_S = 900
+"""Every zone of the tz database changes its offset at a multiple of a quarter of an hour, since 1972 at least."""
+
+
+def _field(packed: Packed, shift: int, mask: int) -> IntArray:
+    return ((packed >> np.uint64(shift)) & np.uint64(mask)).astype(np.int64)
+
+
+def unpack(packed: Packed) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray]:
+    """Return year, month, day, hour, minute, second, microsecond."""
+    months = (packed >> np.uint64(46)).astype(np.int64)
+    year = months // 13
+    return (
+        year,
+        months - year * 13,
+        _field(packed, 41, 31),
+        _field(packed, 36, 31),
+        _field(packed, 30, 63),
+        _field(packed, 24, 63),
+        _field(packed, 0, 0xFFFFFF),
+    )
+
+
+def fixed_text(matrix: Bytes, valid: BoolArray | None) -> Any:
+    """View a byte matrix as a ``pyarrow.BinaryArray`` of equally long values."""
+    count, width = matrix.shape
+    offsets = np.arange(0, (count + 1) * width, width, dtype=np.int32) if width else np.zeros(count + 1, np.int32)
+    bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(pa.binary(), count, [bits, pa.py_buffer(offsets), pa.py_buffer(matrix)])
+
+
+def _put_pair(matrix: Bytes, at: int, values: IntArray) -> None:
+    matrix[:, at : at + 2] = DIGIT_PAIRS[values].view(np.uint8).reshape(-1, 2)
+
+
+def _put_fraction(matrix: Bytes, at: int, microseconds: IntArray, fsp: int) -> None:
+    matrix[:, at] = ord(".")
+    digits = np.empty((len(matrix), 6), np.uint8)
+    _put_pair(digits, 0, microseconds // 10_000 % 100)
+    _put_pair(digits, 2, microseconds // 100 % 100)
+    _put_pair(digits, 4, microseconds % 100)
+    matrix[:, at + 1 : at + 1 + fsp] = digits[:, :fsp]
+
+
+def datetime_texts(packed: Packed, fsp: int, valid: BoolArray | None = None, *, date_only: bool = False) -> Any:
+    """Return ``YYYY-MM-DD[ hh:mm:ss[.f]]``, ``fsp`` fraction digits."""
+    year, month, day, hour, minute, second, micro = unpack(packed)
+    width = DATE_BYTES if date_only else SECONDS_BYTES + (1 + fsp if fsp else 0)
+    matrix = np.empty((len(packed), width), np.uint8)
+    # 9999 is the last year that MySQL knows; the packed form could hold more, and nobody writes it.
+    _put_pair(matrix, 0, year // 100 % 100)
+    _put_pair(matrix, 2, year % 100)
+    matrix[:, 4] = matrix[:, 7] = ord("-")
+    _put_pair(matrix, 5, month)
+    _put_pair(matrix, 8, day)
+    if not date_only:
+        matrix[:, 10] = ord(" ")
+        _put_pair(matrix, 11, hour)
+        matrix[:, 13] = matrix[:, 16] = ord(":")
+        _put_pair(matrix, 14, minute)
+        _put_pair(matrix, 17, second)
+        if fsp:
+            _put_fraction(matrix, SECONDS_BYTES, micro, fsp)
+    return fixed_text(matrix, valid)
+
+
+def duration_texts(nanoseconds: IntArray, fsp: int, valid: BoolArray | None = None) -> Any:
+    """Return ``[-]hh:mm:ss[.f]``; hours take two digits, or three from 100 on."""
+    negative = nanoseconds < 0
+    magnitude = np.abs(nanoseconds)
+    seconds, rest = magnitude // _NANOSECONDS, magnitude % _NANOSECONDS
+    hours = seconds // 3600
+    width = 10 + (1 + fsp if fsp else 0)
+    matrix = np.empty((len(nanoseconds), width), np.uint8)  # sign, up to three digits of hours, :mm:ss[.f]
+    matrix[:, 1] = hours // 100 % 10 + ord("0")
+    _put_pair(matrix, 2, hours % 100)
+    matrix[:, 4] = matrix[:, 7] = ord(":")
+    _put_pair(matrix, 5, seconds // 60 % 60)
+    _put_pair(matrix, 8, seconds % 60)
+    if fsp:
+        _put_fraction(matrix, 10, rest // 1000, fsp)
+    first = np.where(hours >= 100, 1, 2)
+    start = first - negative
+    matrix[np.flatnonzero(negative), start[negative]] = ord("-")
+    return matrix_spans(matrix, start, np.full(len(matrix), width, np.int64)).to_arrow(valid)
+
+
+def in_zone(packed: Packed, zone: tzinfo) -> Packed:
+    """Move packed UTC TIMESTAMPs into ``zone``; the zero time stays. Asks the zone once per quarter of an hour seen."""
+    if zone is UTC or not len(packed):
+        return packed
+    year, month, day, hour, minute, second, micro = unpack(packed)
+    zero = packed == 0
+    days = _days_of_civil(year, np.where(zero, 1, month), np.where(zero, 1, day))
+    epoch = days * 86_400 + hour * 3600 + minute * 60 + second
+    steps, place = np.unique(epoch // _ZONE_STEP_S, return_inverse=True)
+    offsets = np.array([_offset_s(int(step) * _ZONE_STEP_S, zone) for step in steps.tolist()], np.int64)
+    return np.where(zero, packed, _pack_epoch(epoch + offsets[place], micro))
+
+
+def _offset_s(epoch_s: int, zone: tzinfo) -> int:
+    if epoch_s < 0:  # only zero months or days of corrupt rows get here: TIMESTAMP starts in 1970
+        return 0
+    offset = datetime.fromtimestamp(epoch_s, UTC).astimezone(zone).utcoffset()
+    return int(offset.total_seconds()) if offset is not None else 0
+
+
+def _days_of_civil(year: IntArray, month: IntArray, day: IntArray) -> IntArray:
+    """Count days since 1970-01-01 in the proleptic Gregorian calendar, with years that start in March."""
+    shifted = year - (month <= 2)
+    era = shifted // 400
+    of_era = shifted - era * 400
+    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    days: IntArray = era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+    return days
+
+
+def _pack_epoch(epoch: IntArray, micro: IntArray) -> Packed:
+    days, clock = epoch // 86_400, epoch % 86_400
+    date = days.astype("datetime64[D]")
+    month_number = date.astype("datetime64[M]").astype(np.int64)
+    year, month = month_number // 12 + 1970, month_number % 12 + 1
+    day = (date - date.astype("datetime64[M]")).astype(np.int64) + 1
+    ymd = (year * 13 + month) << 5 | day
+    hms = clock // 3600 << 12 | clock // 60 % 60 << 6 | clock % 60
+    packed: Packed = ((ymd << 17 | hms) << 24 | micro).astype(np.uint64)
+    return packed

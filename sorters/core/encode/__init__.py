@@ -1,0 +1,1 @@
+"""Encoders: mounted rows, DDL events and watermarks to messages of a sink protocol."""

@@ -1,0 +1,166 @@
+"""Avro schemas of tables, text for text as TiCDC registers them.
+
+Source: pingcap/ticdc ``pkg/sink/codec/avro/arvo.go``. The text is Go's ``json.Marshal`` of maps (keys sorted) and
+structs (declared order: type, connect.parameters, logicalType, precision, scale).
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.tidb.mysql_types import INTEGER_TYPES, STRING_TYPES, MysqlType
+from schemas.tidb.table import ColumnVersion, TableVersion
+
+DECIMAL_MODES = ("precise", "string")
+BIGINT_MODES = ("long", "string")
+_INT_TYPES = frozenset({MysqlType.TINYINT, MysqlType.SMALLINT, MysqlType.MEDIUMINT})
+_TIDB_TYPES = {
+    MysqlType.FLOAT: "FLOAT",
+    MysqlType.DOUBLE: "DOUBLE",
+    MysqlType.BIT: "BIT",
+    MysqlType.DECIMAL: "DECIMAL",
+    MysqlType.ENUM: "ENUM",
+    MysqlType.SET: "SET",
+    MysqlType.JSON: "JSON",
+    MysqlType.DATE: "DATE",
+    MysqlType.DATETIME: "DATETIME",
+    MysqlType.TIMESTAMP: "TIMESTAMP",
+    MysqlType.TIME: "TIME",
+    MysqlType.YEAR: "YEAR",
+    MysqlType.VECTOR: "TiDBVECTORFloat32",
+}
+_DEFAULT_BIT_LENGTH, _DEFAULT_DECIMAL_LENGTH = 1, 10
+EXTENSION_FIELDS = (
+    {"default": "", "name": "_tidb_op", "type": "string"},
+    {"default": 0, "name": "_tidb_commit_ts", "type": "long"},
+    {"default": 0, "name": "_tidb_commit_physical_time", "type": "long"},
+)
+_GO_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+@dataclass(frozen=True, slots=True)
+class AvroModes:
+    """How numbers that Avro lacks are written."""
+
+    decimal: str = "precise"
+    bigint_unsigned: str = "long"
+
+
+def sanitize_name(name: str) -> str:
+    """Return a legal Avro name: ASCII letters, digits and ``_``, no digit first.
+
+    >>> sanitize_name("1st-name")
+    '_1st_name'
+    """
+    if not name:
+        return name
+    clean = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return f"_{clean}" if clean[0].isdigit() else clean
+
+
+def is_string_type(column: ColumnVersion, modes: AvroModes) -> bool:
+    """Tell whether the Avro type is string though the column's is a number or decimal."""
+    if column.tp is MysqlType.DECIMAL:
+        return modes.decimal == "string"
+    return column.tp is MysqlType.BIGINT and column.unsigned and modes.bigint_unsigned == "string"
+
+
+def default_comes_first(column: ColumnVersion, modes: AvroModes) -> bool:
+    """Tell whether a nullable column's union is ``[T, "null"]``: its default is not NULL. Decimals never have one."""
+    logical = column.tp is MysqlType.DECIMAL and modes.decimal == "precise"
+    return column.default is not None and not logical
+
+
+def record_schema(
+    table: TableVersion, columns: Sequence[ColumnVersion], *, namespace: str, modes: AvroModes, extension: bool
+) -> str:
+    """Return the compact schema text of a record of these columns."""
+    fields = [_field(column, modes) for column in columns]
+    if extension:
+        fields += EXTENSION_FIELDS
+    schema = {
+        "type": "record",
+        "name": sanitize_name(table.table),
+        "namespace": f"{sanitize_name(namespace)}.{sanitize_name(table.schema)}",
+        "fields": fields,
+    }
+    text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+    return "".join(_GO_ESCAPES.get(char, char) for char in text)
+
+
+def _field(column: ColumnVersion, modes: AvroModes) -> dict[str, Any]:
+    """Return a field with its members sorted by name, as Go writes maps."""
+    avro_type = _type(column, modes)
+    name = sanitize_name(column.name)
+    if "logicalType" in avro_type:
+        if column.nullable:
+            return {"default": None, "name": name, "type": ["null", avro_type]}
+        return {"name": name, "type": avro_type}
+    default = _default(column, modes)
+    if column.nullable:
+        union = ["null", avro_type] if default is None else [avro_type, "null"]
+        return {"default": default, "name": name, "type": union}
+    return (
+        {"name": name, "type": avro_type} if default is None else {"default": default, "name": name, "type": avro_type}
+    )
+
+
+def _type(column: ColumnVersion, modes: AvroModes) -> dict[str, Any]:
+    parameters = {"tidb_type": _tidb_type(column)}
+    tp = column.tp
+    if tp in {MysqlType.ENUM, MysqlType.SET}:
+        allowed = ",".join(elem.replace(",", "\\,") for elem in column.elems)
+        return {"type": "string", "connect.parameters": {"allowed": allowed, **parameters}}
+    if tp is MysqlType.BIT:
+        length = column.flen if column.flen != -1 else _DEFAULT_BIT_LENGTH
+        return {"type": "bytes", "connect.parameters": {"length": str(length), **parameters}}
+    if tp is MysqlType.DECIMAL and modes.decimal == "precise":
+        return {
+            "type": "bytes",
+            "connect.parameters": parameters,
+            "logicalType": "decimal",
+            "precision": column.flen if column.flen != -1 else _DEFAULT_DECIMAL_LENGTH,
+            "scale": max(column.decimal, 0),
+        }
+    return {"type": _type_name(column, modes), "connect.parameters": parameters}
+
+
+def _type_name(column: ColumnVersion, modes: AvroModes) -> str:
+    tp = column.tp
+    if is_string_type(column, modes):
+        return "string"
+    if tp in _INT_TYPES or tp is MysqlType.YEAR:
+        return "int"
+    if tp is MysqlType.INT:
+        return "long" if column.unsigned else "int"
+    if tp is MysqlType.BIGINT:
+        return "long"
+    if tp is MysqlType.FLOAT:
+        return "float"
+    if tp is MysqlType.DOUBLE:
+        return "double"
+    return "bytes" if tp in STRING_TYPES and column.binary else "string"
+
+
+def _tidb_type(column: ColumnVersion) -> str:
+    if column.tp in INTEGER_TYPES:
+        name = "BIGINT" if column.tp is MysqlType.BIGINT else "INT"
+        return f"{name} UNSIGNED" if column.unsigned else name
+    if column.tp in STRING_TYPES:
+        return "BLOB" if column.binary else "TEXT"
+    return _TIDB_TYPES.get(column.tp, "TEXT")
+
+
+def _default(column: ColumnVersion, modes: AvroModes) -> str | int | float | None:
+    text, tp = column.default, column.tp
+    if text is None or is_string_type(column, modes):
+        return text
+    if tp in INTEGER_TYPES or tp is MysqlType.YEAR:
+        number = int(text)
+        return number - (1 << 64) if tp is MysqlType.BIGINT and number >= 1 << 63 else number
+    if tp in {MysqlType.FLOAT, MysqlType.DOUBLE}:
+        value = float(text)
+        return int(value) if value.is_integer() else value
+    return text

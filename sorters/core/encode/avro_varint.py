@@ -1,0 +1,117 @@
+"""Avro's primitive encodings for whole columns: zig-zag varints, lengths, floats, two's complement bytes.
+
+Each function builds a byte matrix, one row per value, and views it as a ``pyarrow.BinaryArray``.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sorters.core.columnar.spans import Bytes, IntArray, matrix_spans
+from sorters.core.columnar.times import fixed_text
+
+_SEVEN_BITS = 7
+WIDE_BYTES = 32
+
+
+def long_bytes(value: int) -> bytes:
+    """Encode one int or long (as int64).
+
+    >>> long_bytes(-65).hex()
+    '8101'
+    """
+    bits = (value << 1 ^ value >> 63) & (1 << 64) - 1
+    out = bytearray()
+    while bits > 0x7F:
+        out.append(bits & 0x7F | 0x80)
+        bits >>= _SEVEN_BITS
+    return bytes([*out, bits])
+
+
+def longs(values: npt.NDArray[np.int64]) -> Any:
+    """Encode ints or longs; the wire form of both is the same."""
+    return _uvarints((values << 1 ^ values >> 63).view(np.uint64))
+
+
+def _uvarints(bits: npt.NDArray[np.uint64]) -> Any:
+    if not len(bits):
+        return pa.array([], pa.binary())
+    top = int(bits.max())
+    width = max((top.bit_length() + _SEVEN_BITS - 1) // _SEVEN_BITS, 1)
+    if width == 1:
+        return fixed_text(bits.astype(np.uint8).reshape(-1, 1), None)
+    matrix = np.empty((len(bits), width), np.uint8)
+    size = np.ones(len(bits), np.int64)
+    rest = bits
+    for place in range(width):
+        matrix[:, place] = rest.astype(np.uint8) | 0x80  # the cast keeps the low eight bits; the top one is set anyway
+        rest = rest >> np.uint64(_SEVEN_BITS)
+        if place < width - 1:
+            size += rest != 0
+    matrix[np.arange(len(bits)), size - 1] &= 0x7F
+    if (size == width).all():
+        return fixed_text(matrix, None)
+    return matrix_spans(matrix, np.zeros(len(bits), np.int64), size).to_arrow()
+
+
+def lengths(array: Any) -> Any:
+    """Encode the byte lengths of a ``pyarrow.BinaryArray``'s values, as Avro puts them in front of strings and
+    bytes.
+    """
+    offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
+    return longs(np.diff(offsets).astype(np.int64))
+
+
+def floats(values: npt.NDArray[np.float64], *, single: bool) -> Any:
+    """Encode floats (4 bytes) or doubles (8 bytes), little-endian."""
+    width = 4 if single else 8
+    return fixed_text(values.astype("<f4" if single else "<f8").view(np.uint8).reshape(len(values), width), None)
+
+
+def decimals(unscaled: IntArray) -> Any:
+    """Encode decimals: length, then the shortest big-endian two's complement."""
+    size = np.ones(len(unscaled), np.int64)
+    magnitude = unscaled ^ (unscaled >> 63)
+    for more in range(1, 8):
+        limit = 1 << (8 * more - 1)
+        above = magnitude >= limit
+        if not above.any():
+            break
+        size += above
+    matrix = np.empty((len(unscaled), 9), np.uint8)
+    matrix[:, 1:] = unscaled.astype(">i8").view(np.uint8).reshape(-1, 8)
+    matrix[np.arange(len(unscaled)), 8 - size] = size * 2  # the length's varint: at most 16, one byte
+    return matrix_spans(matrix, 8 - size, np.full(len(unscaled), 9, np.int64)).to_arrow()
+
+
+def wide_decimals(unscaled: Bytes) -> Any:
+    """Encode decimals given as 32-byte little-endian two's complement, shape ``(n, 32)``."""
+    count = len(unscaled)
+    matrix = np.empty((count, WIDE_BYTES + 1), np.uint8)
+    matrix[:, 1:] = unscaled[:, ::-1]
+    fill = np.where(matrix[:, 1] & 0x80, np.uint8(0xFF), np.uint8(0))
+    differs = matrix[:, 1:] != fill[:, None]
+    first = np.where(differs.any(axis=1), differs.argmax(axis=1), WIDE_BYTES - 1)
+    # One byte of sign stays where the first significant byte's top bit says otherwise.
+    keep = (matrix[np.arange(count), first + 1] ^ fill) & 0x80 != 0
+    first = first - (keep & (first > 0))
+    size = WIDE_BYTES - first
+    matrix[np.arange(count), first] = size * 2
+    return matrix_spans(matrix, first, np.full(count, WIDE_BYTES + 1, np.int64)).to_arrow()
+
+
+def decimal_bytes(unscaled: int) -> bytes:
+    """Return the shortest big-endian two's complement of one decimal."""
+    magnitude = unscaled if unscaled >= 0 else ~unscaled
+    return unscaled.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
+
+
+def bits_matrix(values: npt.NDArray[np.uint64]) -> Any:
+    """Return BIT values big-endian without leading zero bytes; 0 keeps one."""
+    size = np.ones(len(values), np.int64)
+    for more in range(1, 8):
+        size += values >= np.uint64(1 << 8 * more)
+    matrix = np.ascontiguousarray(values.astype(">u8").view(np.uint8).reshape(-1, 8))
+    return matrix_spans(matrix, 8 - size, np.full(len(values), 8, np.int64)).to_arrow()

@@ -1,0 +1,132 @@
+"""What a sink protocol is to the sorter: :class:`Encoder`, and the messages that come out.
+
+A protocol is a description over the columnar core: which columns, in which form, between which literals. The sorter
+asks for the schemas to register, gives their ids back, and then encodes batches; nothing here talks to a registry.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.errors import Action, BusError
+from schemas.ids import Ts
+from schemas.tidb.table import TableVersion
+from sorters.core.columnar.mounted import MountedColumns, MountedPart
+from sorters.core.columnar.spans import IntArray
+
+SchemaIds = Mapping[tuple[str, Ts], int]
+"""(subject, ``TableVersion.update_ts``) to the id that the registry gave: TiCDC's own cache key."""
+
+
+class EncodeRefusedError(BusError):
+    """The protocol cannot say this value (an ENUM 0 in Avro); fields name table, key, commit_ts and column."""
+
+    code, action = "sink.encode_refused", Action.STOP_CHANGEFEED
+
+
+class SchemaMissingError(BusError):
+    """Rows came to the encoder before their schema was registered: the driver's bug."""
+
+    code, action = "sink.schema_missing", Action.CRASH
+
+
+class Partitions(Enum):
+    """Which partitions of a topic get a message that belongs to no row."""
+
+    NONE = "none"
+    FIRST = "first"
+    ALL = "all"
+
+
+class DdlMessage(Protocol):
+    """What encoders read of a DDL event."""
+
+    @property
+    def schema(self) -> str: ...
+    @property
+    def table(self) -> str: ...
+    @property
+    def query(self) -> str: ...
+    @property
+    def ddl_type(self) -> int: ...
+    @property
+    def commit_ts(self) -> Ts: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaText:
+    """A schema to register before rows of ``update_ts`` can be encoded."""
+
+    subject: str
+    update_ts: Ts
+    text: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedRows:
+    """Messages by row of the batch; a row that was in no part of the mounted batch has none.
+
+    ``rows`` are row numbers, ascending; ``keys`` and ``values`` are ``pyarrow.BinaryArray`` of the same length, null
+    for a message without key, or without value.
+    """
+
+    rows: IntArray
+    keys: Any
+    values: Any
+
+
+class Encoder(Protocol):
+    """One protocol with its options; stateless, picklable."""
+
+    ddl_partitions: Partitions
+    watermark_partitions: Partitions
+
+    def schemas(self, table: TableVersion, topic: str) -> tuple[SchemaText, ...]:
+        """Return the schemas that rows of this table version need in this topic."""
+        ...
+
+    def encode_rows(
+        self, mounted: MountedColumns, *, topic: str, encoded_at_ms: int, schema_ids: SchemaIds
+    ) -> EncodedRows:
+        """Encode a batch.
+
+        Raises:
+            EncodeRefusedError: the protocol has no form for a value.
+            SchemaMissingError: ``schema_ids`` lacks a schema.
+            CorruptDataError: a value that was not looked at before does not decode.
+        """
+        ...
+
+    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int) -> bytes | None:
+        """Return the value of a DDL message (its key is null); None: the protocol has none."""
+        ...
+
+    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int) -> bytes | None:
+        """Return the value of a watermark message (its key is null); None: the protocol has none."""
+        ...
+
+
+Messages = tuple[Any, Any]
+"""Keys and values of one part: ``pyarrow.BinaryArray`` each."""
+
+
+def in_row_order(mounted: MountedColumns, messages: Sequence[Messages]) -> EncodedRows:
+    """Bring the messages of a batch's parts into row order."""
+    rows = np.sort(np.concatenate([part.rows for part in mounted.parts])) if mounted.parts else np.zeros(0, np.int64)
+    keys = mounted.in_row_order([keys for keys, _ in messages])
+    return EncodedRows(rows, keys, mounted.in_row_order([values for _, values in messages]))
+
+
+def refused(part: MountedPart, row: int, column: str, why: str) -> EncodeRefusedError:
+    """Return the error for a row of a part; the caller raises it."""
+    key = part.names.keys[row].hex()
+    return EncodeRefusedError(why, table=part.table.name, key=key, commit_ts=int(part.commit_ts[row]), column=column)
+
+
+def no_keys(count: int) -> Any:
+    """Return null keys."""
+    return pa.nulls(count, pa.binary())

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from schemas.position import RowOp
 from schemas.tidb.mysql_types import CdcFlag
 from schemas.tidb.table import TableVersion
+from sorters.core.columnar.mounted import MountedPart, RowKind
 
 StringArray = Any
 """``pyarrow`` (Large)String or (Large)Binary array of value texts, nulls for NULL."""
@@ -86,3 +87,11 @@ def _null_as_text(texts: StringArray) -> StringArray:
         return texts
     is_text = pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)
     return pc.fill_null(texts, _NULL_TEXT.decode() if is_text else _NULL_TEXT)
+
+
+def part_split_mask(part: MountedPart) -> npt.NDArray[np.bool_]:
+    """Tell which rows of an UPDATE part are split: bool, one per row of the part."""
+    assert part.kind is RowKind.UPDATE
+    before, after, offsets = part.old_columns(), part.new_columns(), split_columns(part.table)
+    old, new = ([side[offset].text for offset in offsets] for side in (before, after))
+    return split_mask(old, new, np.ones(len(part), np.bool_))

@@ -18,7 +18,6 @@ from schemas.config.sink import DispatchRule
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.tidb.table import IndexVersion, TableVersion
-from sorters.core.columnar.mounted import MountedPart, RowKind
 from sorters.core.partition_hash import hash_row, hash_rows, table_hash
 from sorters.core.table_filter import TableFilter
 from sorters.core.topic_expression import substitute
@@ -152,20 +151,6 @@ class Dispatcher:
             column_offsets=tuple(offset for offset, _ in columns),
             column_names=tuple(name for _, name in columns),
         )
-
-    def partitions(self, part: MountedPart, partition_count: int) -> npt.NDArray[np.int32]:
-        """Return the partitions of mounted rows of one kind: int32, one per row of the part.
-
-        Values are the new row's, for deletes the old row's.
-
-        Raises:
-            DispatchError: see :meth:`route`.
-        """
-        route = self.route(part.table)
-        if not route.column_offsets:
-            return route.partitions((), part.commit_ts, partition_count)
-        columns = part.old_columns() if part.kind is RowKind.DELETE else part.new_columns()
-        return route.partitions([columns[o].text for o in route.column_offsets], part.commit_ts, partition_count)
 
     def ddl_topic(self, *, pre: tuple[str, str] | None, post: tuple[str, str] | None) -> str:
         """Return the topic of a DDL event.

@@ -9,7 +9,6 @@ Source: pingcap/tiflow ``cdc/model/sink.go``, ``shouldSplitUpdateEvent`` and ``t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.position import RowOp
 from schemas.tidb.mysql_types import CdcFlag
 from schemas.tidb.table import TableVersion
-from sorters.core.columnar.mounted import MountedPart, RowKind
 
 StringArray = Any
 """``pyarrow`` (Large)String or (Large)Binary array of value texts, nulls for NULL."""
@@ -55,27 +52,6 @@ def split_mask(
     return differs & is_update
 
 
-@dataclass(frozen=True, slots=True)
-class SplitRows:
-    """Output rows made of n input rows. All shapes are m = n + number of split updates."""
-
-    row: npt.NDArray[np.int64]
-    """Input row of each output row; ascending, a split one twice in turn."""
-    op: npt.NDArray[np.int8]
-    """:class:`RowOp` of each output row; of a split update first DELETE (its old values), then INSERT (its new)."""
-
-
-def split_rows(op: npt.NDArray[np.int8], split: npt.NDArray[np.bool_]) -> SplitRows:
-    """Expand n rows with their :class:`RowOp` by the mask of :func:`split_mask`."""
-    counts = np.where(split, 2, 1)
-    row = np.repeat(np.arange(len(op), dtype=np.int64), counts)
-    out = op[row].astype(np.int8)
-    ends = np.cumsum(counts)[split]
-    out[ends - 2] = RowOp.DELETE
-    out[ends - 1] = RowOp.INSERT
-    return SplitRows(row, out)
-
-
 def _as_bytes(text: Text) -> bytes:
     if text is None:
         return _NULL_TEXT
@@ -87,11 +63,3 @@ def _null_as_text(texts: StringArray) -> StringArray:
         return texts
     is_text = pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)
     return pc.fill_null(texts, _NULL_TEXT.decode() if is_text else _NULL_TEXT)
-
-
-def part_split_mask(part: MountedPart) -> npt.NDArray[np.bool_]:
-    """Tell which rows of an UPDATE part are split: bool, one per row of the part."""
-    assert part.kind is RowKind.UPDATE
-    before, after, offsets = part.old_columns(), part.new_columns(), split_columns(part.table)
-    old, new = ([side[offset].text for offset in offsets] for side in (before, after))
-    return split_mask(old, new, np.ones(len(part), np.bool_))

@@ -1,0 +1,242 @@
+"""The generator: writes TiDB-encoded rows into the embedded cluster by two-phase commit, at a rate or at full speed.
+
+It creates its schema and tables the way TiDB does (:mod:`core.ddl_writes`), on top of whatever a recording left, so
+that clients learn of them by DDL. Index entries are not written: nobody reads them here, and CDC clients never
+subscribe to them. It must not run beside a replay, whose timestamps are not its to give out.
+"""
+
+import asyncio
+import json
+import logging
+import random
+import time
+from array import array
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
+
+from producers.region_server.core import ddl_writes
+from producers.region_server.core.commands import Commit, Mutation, Prewrite, Rollback, Txn
+from producers.region_server.core.row_shapes import SHAPES, Shape, text_pool
+from producers.region_server.server import RegionServer
+from schemas.errors import ConfigError
+from schemas.ids import TableId, Ts
+from schemas.tidb.keys import table_span
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.005
+"""At a given rate a transaction stays locked for about this long, so that clients see open locks now and then."""
+IN_FLIGHT_MAX = 8
+"""At full speed: transactions that are prewritten and not yet committed."""
+_ROWS_A_BREATH = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratorOptions:
+    """What to write. The same options and seed give the same rows in the same order (not the same timestamps)."""
+
+    schema: str = "gen"
+    shapes: tuple[str, ...] = ("sbtest1",)
+    """Tables take these shapes in turn: sbtest1, order_line, wide10."""
+    tables: int = 4
+    rows_per_s: float = 1000.0
+    """0: as fast as clients read."""
+    rows_max: int = 0
+    """Stop after so many row changes; 0: never."""
+    txn_rows: int = 5
+    update_share: float = 0.3
+    delete_share: float = 0.1
+    one_pc_share: float = 0.1
+    """Of transactions; as TiDB does where a transaction fits one region."""
+    rollback_share: float = 0.01
+    split_tables: bool = True
+    """Each table gets its own region when it is created, TiDB's ``split-table``."""
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        unknown = set(self.shapes) - set(SHAPES)
+        if unknown or not self.shapes:
+            raise ConfigError("row shape is unknown", shapes=self.shapes, known=sorted(SHAPES))
+        if self.tables < 1 or self.txn_rows < 1 or min(self.rows_per_s, self.rows_max) < 0:
+            raise ConfigError("tables and txn_rows are at least 1, rates and limits not negative", given=self)
+        if self.update_share + self.delete_share > 1 or self.one_pc_share + self.rollback_share > 1:
+            raise ConfigError("shares add up to more than 1", given=self)
+
+
+@dataclass(slots=True, eq=False)
+class _Table:
+    table_id: TableId
+    shape: Shape
+    next_row: int = 1
+    alive: "array[int]" = field(default_factory=lambda: array("q"))
+    """Rows that no open transaction touches; an array, because there may be millions."""
+
+
+@dataclass(slots=True, eq=False)
+class _OpenTransaction:
+    start_ts: Ts
+    table: _Table
+    mutations: list[Mutation]
+    if_committed: list[int]
+    if_rolled_back: list[int]
+
+
+class Generator:
+    """Writes on the server's loop: ``server.spawn(generator.run())``."""
+
+    def __init__(self, server: RegionServer, options: GeneratorOptions) -> None:
+        self._server = server
+        self._options = options
+        self._random = random.Random(options.seed)  # noqa: S311  # reproducible test data, no secret
+        self._pool = text_pool(lambda n: "".join(self._random.choices("0123456789", k=n)))
+        self._tables: list[_Table] = []
+        self._sequence = 0
+        self.rows_committed = 0
+        self.last_commit_ts = Ts(0)
+
+    async def run(self) -> None:
+        """Create the schema and write until ``rows_max``, or for ever."""
+        self._create_schema()
+        options, began, written = self._options, time.monotonic(), 0
+        open_ones: list[_OpenTransaction] = []
+        while not options.rows_max or written < options.rows_max:
+            if options.rows_per_s:
+                due = int((time.monotonic() - began) * options.rows_per_s)
+                left_over, open_ones = open_ones, []
+                for transaction in left_over:
+                    self._finish(transaction)
+            else:
+                due = written + _ROWS_A_BREATH
+            due = min(due, options.rows_max or due)
+            while written < due:
+                transaction = self._begin(
+                    min(options.txn_rows, due - written if options.rows_max else options.txn_rows)
+                )
+                written += len(transaction.mutations)
+                if self._random.random() < options.one_pc_share:
+                    self._commit_at_once(transaction)
+                else:
+                    self._prewrite(transaction)
+                    open_ones.append(transaction)
+                if len(open_ones) > IN_FLIGHT_MAX:
+                    self._finish(open_ones.pop(self._random.randrange(len(open_ones))))
+            await self._server.breathe()
+            if options.rows_per_s:
+                await asyncio.sleep(TICK_S)
+        for transaction in open_ones:
+            self._finish(transaction)
+        log.info("generator finished", extra={"rows": self.rows_committed, "last_commit_ts": self.last_commit_ts})
+
+    # Rows ----------------------------------------------------------------------------------------------------------
+
+    def _begin(self, rows: int) -> _OpenTransaction:
+        """Choose rows of one table. Rows that change are taken out of ``alive`` until their transaction has ended."""
+        draw, options = self._random.random, self._options
+        table = self._tables[int(draw() * len(self._tables))]
+        key, value = table.shape.key, table.shape.value
+        mutations, survive, revive = list[Mutation](), list[int](), list[int]()
+        for _ in range(rows):
+            self._sequence += 1
+            dice = draw()
+            if dice < options.update_share + options.delete_share and table.alive:
+                at = int(draw() * len(table.alive))
+                number, table.alive[at] = table.alive[at], table.alive[-1]
+                table.alive.pop()
+                revive.append(number)
+                if dice < options.delete_share:
+                    mutations.append(Mutation("delete", key(table.table_id, number)))
+                    continue
+            else:
+                number = table.next_row
+                table.next_row += 1
+            survive.append(number)
+            row = value(number, self._sequence, self._pool)
+            mutations.append(Mutation("put", key(table.table_id, number), row))
+        return _OpenTransaction(self._server.oracle.tso(), table, mutations, survive, revive)
+
+    def _prewrite(self, transaction: _OpenTransaction) -> None:
+        txn = Txn(start_ts=transaction.start_ts, primary=transaction.mutations[0].key)
+        self._server.store.apply(Prewrite(txn=txn, mutations=transaction.mutations))
+
+    def _commit_at_once(self, transaction: _OpenTransaction) -> None:
+        txn = Txn(start_ts=transaction.start_ts, primary=transaction.mutations[0].key)
+        commit_ts = self._server.oracle.tso()
+        self._server.store.apply(Prewrite(txn=txn, mutations=transaction.mutations, one_pc_commit_ts=commit_ts))
+        self._committed(transaction, commit_ts)
+
+    def _finish(self, transaction: _OpenTransaction) -> None:
+        keys = [mutation.key for mutation in transaction.mutations]
+        if self._random.random() < self._options.rollback_share:
+            self._server.store.apply(Rollback(start_ts=transaction.start_ts, keys=keys))
+            transaction.table.alive.extend(transaction.if_rolled_back)
+            return
+        commit_ts = self._server.oracle.tso()
+        self._server.store.apply(Commit(start_ts=transaction.start_ts, commit_ts=commit_ts, keys=keys))
+        self._committed(transaction, commit_ts)
+
+    def _committed(self, transaction: _OpenTransaction, commit_ts: Ts) -> None:
+        transaction.table.alive.extend(transaction.if_committed)
+        self.rows_committed += len(transaction.mutations)
+        self.last_commit_ts = commit_ts
+
+    # Schema --------------------------------------------------------------------------------------------------------
+
+    def _create_schema(self) -> None:
+        """Create the schema and its tables by DDL jobs; on an empty cluster also what TiDB's bootstrap would have."""
+        if self._number(ddl_writes.SCHEMA_VERSION_KEY) == 0:
+            job_table = _template("tidb_ddl_job")["table_info"]
+            self._write([ddl_writes.schema_mutation(ddl_writes.MYSQL_SCHEMA_ID, "mysql"),
+                         ddl_writes.table_mutation(ddl_writes.MYSQL_SCHEMA_ID, job_table),
+                         ddl_writes.number_mutation(ddl_writes.NEXT_GLOBAL_ID_KEY, 100)])  # fmt: skip
+        schema_id, name = self._next_id(), self._options.schema
+        self._run_job(schema_id, f"CREATE DATABASE `{name}`", None)
+        for number in range(1, self._options.tables + 1):
+            shape = SHAPES[self._options.shapes[(number - 1) % len(self._options.shapes)]]
+            template, table_name, table_id = _template(shape.name), f"{shape.name}_{number}", TableId(self._next_id())
+            table = {**template["table_info"], "id": table_id, "name": {"O": table_name, "L": table_name.lower()}}
+            self._run_job(schema_id, template["create"].format(name=table_name), table)
+            self._tables.append(_Table(table_id, shape))
+            if self._options.split_tables:
+                self._server.store.split(table_span(table_id)[0][: -len("_r")])
+
+    def _run_job(self, schema_id: int, query: str, table: dict[str, Any] | None) -> None:
+        plan = ddl_writes.DdlPlan(
+            job_id=self._next_id(),
+            schema_id=schema_id,
+            schema_name=self._options.schema,
+            schema_version=self._number(ddl_writes.SCHEMA_VERSION_KEY) + 1,
+            query=query,
+            table=table,
+        )
+        for step in (ddl_writes.queue_job, ddl_writes.finish_job, ddl_writes.archive_job):
+            start_ts = self._server.oracle.tso()
+            if table is not None:
+                table["update_timestamp"] = start_ts
+            self._write(step(plan, start_ts), start_ts)
+
+    def _next_id(self) -> int:
+        value = self._number(ddl_writes.NEXT_GLOBAL_ID_KEY) + 1
+        self._write([ddl_writes.number_mutation(ddl_writes.NEXT_GLOBAL_ID_KEY, value)])
+        return value
+
+    def _number(self, key: bytes) -> int:
+        """A number under a meta string key; 0 if it was never written."""
+        raw = ddl_writes.meta_string_key(key)
+        write = self._server.store.regions.of_key(raw).data.writes.get(raw)
+        return int(write.value) if write is not None and write.value else 0
+
+    def _write(self, mutations: list[Mutation], start_ts: Ts | None = None) -> None:
+        store, oracle = self._server.store, self._server.oracle
+        start_ts = start_ts or oracle.tso()
+        txn = Txn(start_ts=start_ts, primary=mutations[0].key)
+        store.apply(Prewrite(txn=txn, mutations=mutations))
+        keys = [mutation.key for mutation in mutations]
+        store.apply(Commit(start_ts=start_ts, commit_ts=oracle.tso(), keys=keys))
+
+
+def _template(name: str) -> dict[str, Any]:
+    """A CREATE TABLE and its TableInfo, as a real TiDB made it."""
+    text = (files(__package__) / "templates" / f"{name}.json").read_text(encoding="utf-8")
+    template: dict[str, Any] = json.loads(text)
+    return template

@@ -1,0 +1,104 @@
+"""Runs the embedded cluster as a process: a recording first, then the generator, then idle until it is stopped.
+
+For the command ``tidebus region-server``: build :class:`RunOptions` from the flags
+
+    --recording DIR            RunOptions.recording      folder with kv.jsonl.zst, or the file
+    --speed X                  .speed                    1 = recorded time, 0 = as fast as clients read
+    --wait-for-subscriber      .wait_for_subscriber      hold the replay until a client has subscribed
+    --generate                 .generator                GeneratorOptions(...), None without the flag
+        --rate --rows --tables --shape (repeatable) --txn-rows --update-share --delete-share --seed
+    --pd-port --stores --min-ts-interval-ms --region-max-keys --gc-life-time-s     .server = RegionServerOptions(...)
+
+and call ``run(options, stop)``, where ``stop`` is a ``threading.Event`` set by the SIGINT/SIGTERM handlers. Each line
+on stdout is one JSON object with an ``event``:
+
+    {"event": "listening", "pd": "127.0.0.1:4321", "bootstrap_ts": 470…, "cluster_id": …}  first, once all answers
+    {"event": "progress", "replayed": 1200, "of": 20939, "generated": 0, "last_ts": …}     about once a second
+    {"event": "replayed", "end_ts": …}      the recording is in; a checkpoint at or past end_ts has passed all of it
+    {"event": "generated", "rows": …, "last_commit_ts": …}                                 only with a row limit
+
+``bootstrap_ts`` is the start_ts for a client that wants every recorded change (without a recording: PD's ts at the
+start). Waiting for a subscriber or not, nothing is missed from there: the store keeps all versions, unless garbage
+collection is switched on.
+"""
+
+import json
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from producers.region_server.generator import Generator, GeneratorOptions
+from producers.region_server.recording import Replay, read_recording
+from producers.region_server.server import RegionServer, RegionServerOptions
+
+PROGRESS_INTERVAL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What one process serves."""
+
+    recording: Path | None = None
+    speed: float = 0.0
+    wait_for_subscriber: bool = True
+    generator: GeneratorOptions | None = None
+    server: RegionServerOptions = field(default_factory=lambda: RegionServerOptions(min_ts_interval_ms=200))
+
+
+def run(options: RunOptions, stop: threading.Event, emit: Callable[[str], None] | None = None) -> None:
+    """Serve until ``stop`` is set. ``emit`` takes the lines described above; by default they go to stdout.
+
+    Raises:
+        ConfigError: the recording is not there, or an option makes no sense.
+        CorruptDataError: a record of the recording does not parse.
+    """
+    say = emit or _to_stdout
+    recording = read_recording(options.recording) if options.recording else None
+    with RegionServer(options.server) as server:
+        replay = Replay(server, recording) if recording else None
+        if replay:
+            server.call(replay.load())
+        generator = Generator(server, options.generator) if options.generator else None
+        bootstrap_ts = replay.bootstrap_ts if replay else server.tso()
+        cluster_id = options.server.cluster_id
+        _say(say, "listening", pd=server.pd_address, bootstrap_ts=bootstrap_ts, cluster_id=cluster_id)
+
+        async def write() -> None:
+            if replay and recording:
+                await replay.run(options.speed, wait_for_subscriber=options.wait_for_subscriber)
+                _say(say, "replayed", end_ts=recording.end_ts)
+            if generator:
+                await generator.run()
+                _say(say, "generated", rows=generator.rows_committed, last_commit_ts=generator.last_commit_ts)
+
+        writing: Future[None] = server.spawn(write())
+        while not stop.wait(PROGRESS_INTERVAL_S):
+            if writing.done():
+                writing.result()  # raises what ended it; a cluster that nobody writes to goes on serving
+                stop.wait()
+                break
+            _say(say, "progress", **_progress(replay, generator))
+
+
+def _progress(replay: Replay | None, generator: Generator | None) -> dict[str, int]:
+    replayed = replay.progress if replay else None
+    last_ts = generator.last_commit_ts if generator and generator.last_commit_ts else replayed and replayed.last_ts
+    return {
+        "replayed": replayed.replayed if replayed else 0,
+        "of": replayed.total if replayed else 0,
+        "generated": generator.rows_committed if generator else 0,
+        "last_ts": last_ts or 0,
+    }
+
+
+def _say(say: Callable[[str], None], event: str, **fields: Any) -> None:
+    say(json.dumps({"event": event, **fields}))
+
+
+def _to_stdout(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

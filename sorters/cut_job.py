@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Window
@@ -11,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 # Spark's own convention
 from schemas.position import POSITION_HEADER
 from sorters.core.cut import Cut
 from sorters.core.order import OutputRecords
-from sorters.worker import CutTask, mapper
+from sorters.worker import CutTask, Tally, mapper
 
 SMALL_BATCH_BYTES_MAX = 12 * 1024 * 1024
 """Up to here one task does the whole batch, without a shuffle: a second Python task alone costs about 0.1 s."""
@@ -22,24 +21,11 @@ FETCH_BYTES_MAX = 16 * 1024 * 1024
 
 _MAPPED = "topic string, partition int, key binary, value binary, position binary"
 _MAPPED_WITH_SLOT = _MAPPED + ", slot int"
-_ORDER_KEEPING_PRODUCER = {
-    "kafka.acks": "all",
-    "kafka.enable.idempotence": "true",
-    "kafka.max.in.flight.requests.per.connection": "5",
+_BULK_PRODUCER = {
     "kafka.linger.ms": "20",
     "kafka.batch.size": "262144",
 }
-"""Idempotence keeps the order of a partition across retries with up to 5 requests in flight. Spark flushes at the end
-of a task, which does not wait for linger."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CutResult:
-    """What a job did."""
-
-    rows: int
-    """Row messages written; with repeats, before they were dropped."""
-    tasks: int
+"""Larger requests; Spark flushes at the end of a task, which does not wait for linger."""
 
 
 class CutJob:
@@ -66,28 +52,36 @@ class CutJob:
             "kafka.fetch.max.bytes": str(4 * FETCH_BYTES_MAX),
             "failOnDataLoss": "true",
         }
-        self._sink_options = {**_ORDER_KEEPING_PRODUCER, **sink_options}
+        self._sink_options = {**_BULK_PRODUCER, **sink_options}
         self._tasks = max(2, spark.sparkContext.defaultParallelism)
         self._slots = self._find_slots(self._tasks)
+        self._record_bytes: float = RAW_RECORD_BYTES_GUESS
 
-    def run(self, cut: Cut, program: Any, extras: OutputRecords, *, record_bytes: float) -> CutResult:
-        """Write everything of ``cut``, and ``extras``, to the sink topics in order; return when it is acknowledged."""
-        counter = self._spark.sparkContext.accumulator(0)
+    def run(self, cut: Cut, program: Any, extras: OutputRecords, encoded_at_ms: int) -> int:
+        """Write everything of ``cut``, and ``extras``, in order; return the row messages once they are acknowledged.
+
+        ``program`` is a broadcast :class:`Program`. The number tells repeats too, before they were dropped.
+
+        Raises:
+            Exception: Spark's, Py4J's; see :func:`sorters.failures.bus_error`.
+        """
         if not cut.offsets:
             if extras.num_rows:
                 self._write(self._spark.createDataFrame(extras.sort_by("position")).coalesce(1))
-            return CutResult(rows=0, tasks=1)
-        whole = cut.offsets * record_bytes <= SMALL_BATCH_BYTES_MAX
-        raw = self._read(cut, tasks=1 if whole else self._tasks)
-        if whole:
-            task = CutTask(cut=cut, extras=extras)
-            self._write(raw.coalesce(1).mapInArrow(mapper(task, program, counter), _MAPPED))
-            return CutResult(rows=counter.value, tasks=1)
-        task = CutTask(cut=cut, extras=extras, slots=self._slots)
-        mapped = raw.mapInArrow(mapper(task, program, counter), _MAPPED_WITH_SLOT)
-        shuffled = mapped.repartition(self._tasks, "slot")
-        self._write(_sorted_without_repeats(shuffled) if cut.may_repeat else shuffled.sortWithinPartitions("position"))
-        return CutResult(rows=counter.value, tasks=self._tasks)
+            return 0
+        context = self._spark.sparkContext
+        tally = Tally(rows=context.accumulator(0), raw_bytes=context.accumulator(0))
+        whole = cut.offsets * self._record_bytes <= SMALL_BATCH_BYTES_MAX
+        slots = () if whole else self._slots
+        task = CutTask(cut=cut, extras=extras, encoded_at_ms=encoded_at_ms, slots=slots)
+        raw = self._read(cut, tasks=max(1, len(slots)))
+        mapped = raw.mapInArrow(mapper(task, program, tally), _MAPPED if whole else _MAPPED_WITH_SLOT)
+        if not whole:
+            mapped = mapped.repartition(len(slots), "slot")
+            mapped = _sorted_without_repeats(mapped) if cut.may_repeat else mapped.sortWithinPartitions("position")
+        self._write(mapped)
+        self._record_bytes = (self._record_bytes + tally.raw_bytes.value / cut.offsets) / 2
+        return int(tally.rows.value)
 
     def _read(self, cut: Cut, *, tasks: int) -> Any:
         ranges = {p: (start, end) for p, (start, end) in enumerate(zip(cut.start, cut.end, strict=True)) if end > start}
@@ -100,7 +94,7 @@ class CutJob:
         if tasks > 1:
             options["minPartitions"] = str(tasks * 2)
         frame = self._spark.read.format("kafka").options(**options).load().select("value")
-        return frame.coalesce(tasks) if tasks > 1 else frame
+        return frame.coalesce(tasks)
 
     def _write(self, frame: Any) -> None:
         header = F.struct(F.lit(POSITION_HEADER).alias("key"), F.col("position").alias("value"))

@@ -6,6 +6,7 @@ the epoch runs; :func:`epoch_offsets` reads them there, and :class:`FrontierRead
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.errors import CorruptDataError, InvariantBrokenError
@@ -95,6 +96,25 @@ def epoch_offsets(checkpoint_dir: Path, topic: str, epoch: int) -> tuple[int, in
         return _logged_offset(before, topic), _logged_offset(checkpoint_dir / "offsets" / str(epoch), topic)
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise InvariantBrokenError("spark offset log does not read", epoch=epoch, reason=error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The last epoch that a streaming query has begun."""
+
+    start: int
+    end: int
+    committed: bool
+
+
+def last_epoch(checkpoint_dir: Path, topic: str) -> Epoch | None:
+    """Return the last epoch in the query's offset log; None if it has begun none."""
+    folder = checkpoint_dir / "offsets"
+    epochs = [int(file.name) for file in folder.iterdir() if file.name.isdigit()] if folder.is_dir() else []
+    if not epochs:
+        return None
+    last = max(epochs)
+    return Epoch(*epoch_offsets(checkpoint_dir, topic, last), (checkpoint_dir / "commits" / str(last)).exists())
 
 
 def _logged_offset(file: Path, topic: str) -> int:

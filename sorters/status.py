@@ -69,6 +69,11 @@ class StatusBoard:
             raise ZooKeeperUnreachableError("changefeed status is not readable", reason=repr(error)) from error
         return decode_changefeed_status(node)
 
+    @property
+    def checkpoint_ts(self) -> Ts:
+        """What has been reported, or 0 before :meth:`open`."""
+        return self._last.checkpoint_ts if self._last else _NO_TS
+
     def open(self, start_ts: Ts) -> Ts:
         """Return the checkpoint to go on from: the written one, or ``start_ts`` of a new changefeed."""
         status = self.status()
@@ -93,9 +98,7 @@ class StatusBoard:
         is behind repeats rows and loses none.
         """
         last = self._last or ChangefeedStatus(state=state, checkpoint_ts=checkpoint_ts, resolved_ts=resolved_ts)
-        shown = error and ChangefeedError(
-            code=error.code, message=str(error), time=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        )
+        shown = _shown(error) if error else None
         self._last = replace(
             last,
             state=state,
@@ -112,3 +115,8 @@ class StatusBoard:
                 self._zookeeper.create(self._status_path, node, makepath=True)
         except (KazooException, KazooTimeoutError) as failure:
             log.warning("status not written", extra={"path": self._status_path, "reason": repr(failure)})
+
+
+def _shown(error: BusError) -> ChangefeedError:
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return ChangefeedError(code=error.code, message=str(error), time=now)

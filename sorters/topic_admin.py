@@ -51,7 +51,7 @@ class TopicAdmin:
 
     def __init__(
         self,
-        config: Mapping[str, str],
+        config: Mapping[str, str | int | bool],
         *,
         partitions: int | None,
         replication: int,

@@ -3,10 +3,12 @@
 Spark ships functions of this module by name, so it must be importable where executors run.
 """
 
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from schemas.changes import RowChanges
@@ -14,8 +16,9 @@ from schemas.errors import BusError
 from schemas.ids import TableId
 from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
 from sorters.core.cut import Cut, join_rows, keep_rows, overlaps
-from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, drop_repeats, sort_records
-from sorters.core.pipeline import CompiledFeed, run
+from sorters.core.feed import CompiledFeed
+from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, drop_repeats, join_records, sort_records
+from sorters.core.pipeline import run
 from sorters.failures import WorkerError
 
 ROWS_PER_CHUNK = 32_768
@@ -39,34 +42,46 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """What tasks count for the driver: Spark accumulators."""
+
+    rows: Any
+    """Row messages made."""
+    raw_bytes: Any
+    """Raw records read, also those that were skipped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CutTask:
     """One batch's orders to its tasks."""
 
     cut: Cut
     extras: OutputRecords
     """Records that stem from no row: DDL events and watermarks. The task of partition 0 adds them."""
+    encoded_at_ms: int = 0
+    """What messages say about when they were made."""
     slots: tuple[int, ...] = ()
     """For a batch that is shuffled: the values of column ``slot`` that Spark hashes to task 0, 1, …; else one task
     sorts and finishes the whole batch."""
 
 
-def mapper(task: CutTask, program: Any, written: Any) -> Callable[[ArrowBatches], ArrowBatches]:
-    """Return the function for ``mapInArrow``. ``program`` is a broadcast :class:`Program`, ``written`` a counter."""
+def mapper(task: CutTask, program: Any, tally: Tally) -> Callable[[ArrowBatches], ArrowBatches]:
+    """Return the function for ``mapInArrow``. ``program`` is a broadcast :class:`Program`."""
 
     def map_task(batches: ArrowBatches) -> ArrowBatches:
-        return run_task(batches, task, program.value, written.add)
+        return run_task(batches, task, program.value, tally)
 
     return map_task
 
 
-def run_task(batches: ArrowBatches, task: CutTask, program: Program, count: Callable[[int], None]) -> ArrowBatches:
+def run_task(batches: ArrowBatches, task: CutTask, program: Program, tally: Tally) -> ArrowBatches:
     """Yield the output of one task; ``batches`` have a column ``value`` with raw records."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     first = context is None or context.partitionId() == 0
     try:
-        tables = _tables(batches, task, program, count)
+        tables = _tables(batches, task, program, tally)
         if first and task.extras.num_rows:
             tables = _chain(tables, task.extras)
         if task.slots:
@@ -80,22 +95,21 @@ def run_task(batches: ArrowBatches, task: CutTask, program: Program, count: Call
 
 def finish_whole(tables: Sequence[OutputRecords], may_repeat: bool) -> OutputRecords:
     """Sort a whole batch, and drop repeats if there may be any."""
-    records = sort_records(pa.concat_tables([OUTPUT_SCHEMA.empty_table(), *tables]).combine_chunks())
+    records = sort_records(join_records([OUTPUT_SCHEMA.empty_table(), *tables]))
     return drop_repeats(records) if may_repeat else records
 
 
-def _tables(
-    batches: ArrowBatches, task: CutTask, program: Program, count: Callable[[int], None]
-) -> Iterator[OutputRecords]:
-    for rows in gather_rows(_raw_records(batches), task.cut):
-        records = run(rows, program.schemas, program.feed)
+def _tables(batches: ArrowBatches, task: CutTask, program: Program, tally: Tally) -> Iterator[OutputRecords]:
+    for rows in gather_rows(_raw_records(batches, tally), task.cut):
+        records = run(rows, program.schemas, program.feed, encoded_at_ms=task.encoded_at_ms)
         if records.num_rows:
-            count(records.num_rows)
+            tally.rows.add(records.num_rows)
             yield records
 
 
-def _raw_records(batches: ArrowBatches) -> Iterator[memoryview]:
+def _raw_records(batches: ArrowBatches, tally: Tally) -> Iterator[memoryview]:
     for batch in batches:
+        tally.raw_bytes.add(batch.column(0).nbytes)
         for scalar in batch.column(0):
             yield memoryview(scalar.as_buffer())
 
@@ -133,10 +147,6 @@ def _chain(tables: Iterator[OutputRecords], last: OutputRecords) -> Iterator[Out
 
 def _with_slots(table: OutputRecords, slots: tuple[int, ...]) -> OutputRecords:
     """Add the column that decides the task: neighbouring partitions of a topic go to different tasks."""
-    import zlib
-
-    import numpy as np
-
     topics = table.column("topic").combine_chunks().dictionary_encode()
     if isinstance(topics, pa.ChunkedArray):
         topics = pa.concat_arrays(topics.chunks)

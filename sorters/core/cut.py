@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from schemas.changes import RowChanges
@@ -99,6 +100,11 @@ def keep_rows(rows: RowChanges, after_ts: Ts, upto_ts: Ts) -> RowChanges:
     keep = (rows.commit_ts > after_ts) & (rows.commit_ts <= upto_ts)
     if keep.all():
         return rows
+    return keep_where(rows, keep)
+
+
+def keep_where(rows: RowChanges, keep: npt.NDArray[np.bool_]) -> RowChanges:
+    """Return the rows for which ``keep`` is true, in their order."""
     mask = pa.array(keep)
     return RowChanges(
         table_id=rows.table_id,

@@ -1,5 +1,6 @@
 """The order of output records: by position bytes within a (topic, partition), equal neighbours dropped."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,11 @@ OUTPUT_SCHEMA = pa.schema(
         pa.field("position", pa.binary(), nullable=False),
     ]
 )
+
+
+def join_records(parts: Sequence[OutputRecords]) -> OutputRecords:
+    """Join tables of records; a column stays one chunk, as sorting and taking want it."""
+    return parts[0] if len(parts) == 1 else pa.concat_tables(parts).combine_chunks()
 
 
 def sort_records(records: OutputRecords) -> OutputRecords:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.ids import Ts
@@ -33,6 +33,7 @@ def _table(records: list[tuple[str, int, Position]]) -> pa.Table:
     )
 
 
+@settings(deadline=None)  # the first call imports pyarrow's kernels
 @given(RECORDS)
 def test_sort_and_drop_repeats_leaves_each_partition_ordered_and_without_copies(
     records: list[tuple[str, int, Position]],
@@ -44,6 +45,7 @@ def test_sort_and_drop_repeats_leaves_each_partition_ordered_and_without_copies(
         assert got == [position.encode() for position in sorted(want)]
 
 
+@settings(deadline=None)  # the first call imports pyarrow's kernels
 @given(
     st.lists(st.tuples(st.integers(1, 2**62), st.integers(1, 2**62), st.sampled_from(RowOp), st.binary(max_size=40)))
 )

@@ -1,0 +1,90 @@
+"""A changefeed as workers need it: its settings compiled once, and what the driver found out for it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
+
+from schemas.config.changefeed import ChangefeedConfig
+from schemas.errors import ConfigError
+from schemas.ids import Ts
+from sorters.core.dispatch import Dispatcher
+from sorters.core.encode.avro import AvroEncoder
+from sorters.core.encode.canal_json import CanalJsonEncoder
+from sorters.core.encode.protocol import Encoder
+from sorters.core.table_filter import TableFilter
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledFeed:
+    """Picklable; ``schema_ids`` and ``partitions`` hold every table and topic that rows may need."""
+
+    filter: TableFilter
+    dispatcher: Dispatcher
+    encoder: Encoder
+    default_topic: str
+    force_replicate: bool = False
+    """Also rows of tables without a usable key."""
+    split_updates: bool = True
+    """An update of a unique key becomes a delete and an insert (``output-raw-change-event = false``)."""
+    ignore_start_ts: frozenset[int] = frozenset()
+    zone: tzinfo = UTC
+    message_bytes_max: int = 10 * 1024 * 1024
+    """``max-message-bytes``."""
+    partitions: Mapping[str, int] = field(default_factory=dict)
+    """Partitions to use, by topic."""
+    topic_message_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Largest message that a topic takes, by topic."""
+    schema_ids: Mapping[tuple[str, Ts], int] = field(default_factory=dict)
+
+    def topic(self, schema: str, table: str) -> str:
+        """Return the topic of a table's rows."""
+        return self.dispatcher.topic(schema, table)
+
+    def message_limit(self, topic: str) -> int:
+        """Return the largest message that may go to a topic: key, value and overhead."""
+        return min(self.message_bytes_max, self.topic_message_bytes.get(topic, self.message_bytes_max))
+
+    def contains(self, schema: str, table: str, *, eligible: bool) -> bool:
+        """Tell whether rows of a table go downstream."""
+        return (eligible or self.force_replicate) and self.filter.matches(schema, table)
+
+
+def compile_feed(config: ChangefeedConfig, namespace: str, partitions: Mapping[str, int] | None = None) -> CompiledFeed:
+    """Compile a changefeed's settings; a dry run gives ``partitions`` itself, a sorter asks the broker later.
+
+    Raises:
+        ConfigError: the protocol has no encoder.
+    """
+    return CompiledFeed(
+        filter=TableFilter(config.filter.rules, config.case_sensitive),
+        dispatcher=Dispatcher(config),
+        encoder=_encoder(config, namespace),
+        default_topic=config.default_topic,
+        force_replicate=config.force_replicate,
+        split_updates=not config.kafka.output_raw_change_event,
+        ignore_start_ts=frozenset(config.filter.ignore_txn_start_ts),
+        message_bytes_max=config.kafka.max_message_bytes,
+        partitions=dict(partitions or {}),
+    )
+
+
+def _encoder(config: ChangefeedConfig, namespace: str) -> Encoder:
+    codec = config.codec
+    match config.protocol:
+        case "canal-json":
+            return CanalJsonEncoder(
+                enable_tidb_extension=codec.enable_tidb_extension,
+                only_output_updated_columns=config.sink.only_output_updated_columns,
+                content_compatible=config.sink.content_compatible,
+                delete_only_output_handle_key_columns=config.sink.delete_only_output_handle_key_columns,
+            )
+        case "avro":
+            return AvroEncoder(
+                enable_tidb_extension=codec.enable_tidb_extension,
+                avro_decimal_handling_mode=codec.avro_decimal_handling_mode,
+                avro_bigint_unsigned_handling_mode=codec.avro_bigint_unsigned_handling_mode,
+                avro_enable_watermark=codec.avro_enable_watermark,
+                namespace=namespace,
+            )
+        case protocol:
+            raise ConfigError("protocol has no encoder yet", key="protocol", protocol=protocol)

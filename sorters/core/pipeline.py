@@ -1,0 +1,168 @@
+"""Row changes of one table to output records: the one path that the Spark job and the dry run share.
+
+Order of steps: the schema valid just before each row's commit_ts, table filter and eligibility, mount, update split,
+dispatch, encode, position. What hangs on the table alone is decided once a table version, never per row.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.changes import RowChanges
+from schemas.config.kafka import MESSAGE_OVERHEAD_BYTES
+from schemas.errors import Action, BusError
+from schemas.ids import Ts
+from schemas.position import RowOp
+from schemas.tidb.schema_store import SchemaStore
+from schemas.tidb.table import TableVersion
+from sorters.core.columnar.mount import mount
+from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
+from sorters.core.cut import keep_where
+from sorters.core.dispatch import Route
+from sorters.core.feed import CompiledFeed
+from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, join_records, row_positions
+from sorters.core.split_update import split_columns, split_mask
+
+_OPS = {RowKind.DELETE: RowOp.DELETE, RowKind.UPDATE: RowOp.UPDATE, RowKind.INSERT: RowOp.INSERT}
+
+
+class MessageTooLargeError(BusError):
+    """An encoded row is larger than ``max-message-bytes`` or its topic allow."""
+
+    code, action = "sink.message_too_large", Action.STOP_CHANGEFEED
+
+
+def run(
+    rows: RowChanges, schemas: SchemaStore, feed: CompiledFeed, *, encoded_at_ms: int, with_table: bool = False
+) -> OutputRecords:
+    """Turn row changes of one physical table into records of the sink topics, in no particular order.
+
+    Args:
+        rows: of any commit_ts that ``schemas`` knows.
+        encoded_at_ms: the time that messages say they were encoded at.
+        with_table: add a column ``table`` (``schema.table``), for people.
+
+    Raises:
+        UnknownTableError, SchemaGoneError: no schema ever said that the table exists.
+        CorruptDataError: a row does not decode; fields name table, key and commit_ts.
+        EncodeRefusedError, MessageTooLargeError: a row has no message in this protocol or topic.
+    """
+    if feed.ignore_start_ts:
+        rows = keep_where(rows, ~np.isin(rows.start_ts, np.fromiter(feed.ignore_start_ts, np.int64)))
+    empty = OUTPUT_SCHEMA.empty_table()
+    parts = [empty.append_column("table", pa.array([], pa.string())) if with_table else empty]
+    for version, group in by_version(rows, schemas):
+        if not feed.contains(version.schema, version.table, eligible=version.eligible):
+            continue
+        records = _run_version(group, version, feed, encoded_at_ms)
+        if with_table:
+            records = records.append_column("table", pa.repeat(version.name, records.num_rows))
+        parts.append(records)
+    return join_records(parts)
+
+
+def by_version(rows: RowChanges, schemas: SchemaStore) -> Iterator[tuple[TableVersion, RowChanges]]:
+    """Yield the rows of each schema version; rows of a table that is gone or was not there yet are skipped.
+
+    Raises:
+        UnknownTableError, SchemaGoneError: see :meth:`SchemaStore.lookup`.
+    """
+    if not len(rows):
+        return
+    boundaries = schemas.boundaries_of(rows.table_id)
+    place = np.searchsorted(boundaries, rows.commit_ts, side="left") - 1
+    for number in np.unique(place).tolist():
+        chosen = place == number
+        group = rows if chosen.all() else keep_where(rows, chosen)
+        found = schemas.lookup(rows.table_id, Ts(int(group.commit_ts[0])))
+        if isinstance(found, TableVersion):
+            yield found, group
+
+
+def _run_version(rows: RowChanges, table: TableVersion, feed: CompiledFeed, encoded_at_ms: int) -> OutputRecords:
+    parts, source = _numbered(
+        _split(part) if feed.split_updates else [part] for part in _mounted_parts(rows, table, feed)
+    )
+    if not len(source):
+        return OUTPUT_SCHEMA.empty_table()
+    route = feed.dispatcher.route(table)
+    mounted = MountedColumns(table=table, count=len(source), parts=parts)
+    encoded = feed.encoder.encode_rows(
+        mounted, topic=route.topic, encoded_at_ms=encoded_at_ms, schema_ids=feed.schema_ids
+    )
+    # Rows are numbered part after part, so what is made part by part stands in the order of the messages.
+    partition = np.concatenate([_partitions(part, route, feed.partitions[route.topic]) for part in parts])
+    keys = rows.key.take(pa.array(source))
+    commit_ts = np.concatenate([part.commit_ts for part in parts])
+    op = np.concatenate([np.full(len(part), _OPS[part.kind], np.int8) for part in parts])
+    positions = row_positions(commit_ts, np.concatenate([part.start_ts for part in parts]), op, keys)
+    _check_sizes(encoded.keys, encoded.values, keys, commit_ts, table, feed.message_limit(route.topic))
+    return pa.table(
+        [pa.repeat(route.topic, len(source)), pa.array(partition), encoded.keys, encoded.values, positions],
+        schema=OUTPUT_SCHEMA,
+    )
+
+
+def _mounted_parts(rows: RowChanges, table: TableVersion, feed: CompiledFeed) -> tuple[MountedPart, ...]:
+    return mount(table, rows, zone=feed.zone).parts
+
+
+def _split(part: MountedPart) -> list[MountedPart]:
+    """Divide updates of a unique or handle key into their halves; other parts stay as they are."""
+    if part.kind is not RowKind.UPDATE:
+        return [part]
+    # A column in the row key cannot differ: both sides of an update have one key.
+    offsets = [offset for offset in split_columns(part.table) if not part.table.columns[offset].in_key]
+    if not offsets:
+        return [part]
+    old, new = part.old_columns(), part.new_columns()
+    mask = split_mask([old[at].text for at in offsets], [new[at].text for at in offsets], np.ones(len(part), np.bool_))
+    if not mask.any():
+        return [part]
+    halves = part.split(np.flatnonzero(mask))
+    return [part.take(np.flatnonzero(~mask)), *halves] if not mask.all() else [*halves]
+
+
+def _numbered(groups: Iterable[list[MountedPart]]) -> tuple[tuple[MountedPart, ...], npt.NDArray[np.int64]]:
+    """Number the rows of the parts one after the other; return also each one's number in the batch that was mounted."""
+    parts: list[MountedPart] = []
+    source: list[npt.NDArray[np.int64]] = []
+    at = 0
+    for part in (part for group in groups for part in group):
+        source.append(part.rows)
+        parts.append(replace(part, rows=np.arange(at, at + len(part), dtype=np.int64)))
+        at += len(part)
+    return tuple(parts), np.concatenate(source) if source else np.zeros(0, np.int64)
+
+
+def _partitions(part: MountedPart, route: Route, count: int) -> npt.NDArray[np.int32]:
+    if not route.column_offsets:
+        return route.partitions((), part.commit_ts, count)
+    columns = part.old_columns() if part.kind is RowKind.DELETE else part.new_columns()
+    return route.partitions([columns[at].text for at in route.column_offsets], part.commit_ts, count)
+
+
+def _check_sizes(
+    keys: Any, values: Any, row_keys: Any, commit_ts: npt.NDArray[np.int64], table: TableVersion, limit: int
+) -> None:
+    """Raise for the first row whose message is larger than ``limit``."""
+    room = limit - MESSAGE_OVERHEAD_BYTES
+    if keys.nbytes + values.nbytes <= room:
+        return
+    lengths = [pc.fill_null(pc.binary_length(side), 0).to_numpy(zero_copy_only=False) for side in (keys, values)]
+    size = lengths[0].astype(np.int64) + lengths[1]
+    row = int(size.argmax())
+    if size[row] > room:
+        raise MessageTooLargeError(
+            "message is larger than allowed",
+            table=table.name,
+            key=row_keys[row].as_py().hex(),
+            commit_ts=int(commit_ts[row]),
+            bytes=int(size[row]) + MESSAGE_OVERHEAD_BYTES,
+            bytes_max=limit,
+        )

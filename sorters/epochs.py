@@ -1,0 +1,103 @@
+"""Runs the epochs of a changefeed's streaming query: frontier offsets to cuts, cuts to jobs, jobs to the checkpoint."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from schemas.ids import TableId, Ts, physical_ms
+from schemas.rawlog.frontier import FrontierRecord, follow_frontier
+from sorters.core.batch_plan import plan_batches
+from sorters.core.cut import Cut, FrontierPlace, place_for
+from sorters.core.scope import covers_table
+from sorters.cut_job import CutJob
+from sorters.frontier_reader import FrontierReader, epoch_offsets
+from sorters.preparation import Preparation
+from sorters.schema_feed import SchemaFeed
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What a finished cut means to the changefeed."""
+
+    checkpoint_ts: Ts
+    resolved_ts: Ts
+    """Of the frontier, for this changefeed."""
+    rows: int
+    batch_s: float
+
+
+class Epochs:
+    """The body of ``foreachBatch``. What it does with an epoch is a pure function of the epoch's offsets."""
+
+    def __init__(
+        self,
+        *,
+        frontier: FrontierReader,
+        frontier_topic: str,
+        query_dir: Path,
+        schemas: SchemaFeed,
+        preparation: Preparation,
+        job: CutJob,
+        origin_ts: Ts,
+        checkpoint_ts: Ts,
+        target_ts: Ts | None,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        """``origin_ts`` is where the query began; ``checkpoint_ts`` what is downstream already."""
+        self._frontier = frontier
+        self._frontier_topic = frontier_topic
+        self._query_dir = query_dir
+        self._schemas = schemas
+        self._preparation = preparation
+        self._job = job
+        self._origin_ts = origin_ts
+        self._checkpoint_ts = checkpoint_ts
+        self._target_ts = target_ts
+        self._on_progress = on_progress
+        self._last: tuple[int, FrontierRecord] | None = None
+
+    def run(self, epoch: int) -> None:
+        """Write everything of an epoch. Cuts that an earlier try has finished are passed over, the rest is the same."""
+        start, end = epoch_offsets(self._query_dir, self._frontier_topic, epoch)
+        record = self._record_before(start)
+        base, places = self.place(record), []
+        for read in self._frontier.read(start, end):
+            record = follow_frontier(record, read)
+            places.append(self.place(record))
+        after_ts = max(self._origin_ts, base.resolved_ts)
+        for cut in plan_batches(base, places, after_ts, target_ts=self._target_ts):
+            if cut.upto_ts > self._checkpoint_ts:
+                self._run_cut(cut, places[-1].resolved_ts)
+        self._last = (end, record)
+
+    def place(self, record: FrontierRecord) -> FrontierPlace:
+        """Return what a frontier record says for this changefeed."""
+        if not record.held:
+            return place_for(record, lambda _: False)
+        # Which of the held tables are ours is told by the schema at the record's own ts, whatever has been read since.
+        self._schemas.advance(record.ddl_high)
+
+        def contains(table: TableId) -> bool:
+            return covers_table(self._schemas.store, table, record.resolved_ts, self._preparation.feed)
+
+        return place_for(record, contains)
+
+    def _record_before(self, offset: int) -> FrontierRecord:
+        if self._last is not None and self._last[0] == offset:
+            return self._last[1]
+        return self._frontier.place_before(offset)
+
+    def _run_cut(self, cut: Cut, resolved_ts: Ts) -> None:
+        started = time.monotonic()
+        program: Any = self._preparation.program_for(cut)
+        # Messages carry the time at which they were encoded; a wall clock would make a repeated message another one.
+        encoded_at_ms = physical_ms(cut.upto_ts)
+        rows = self._job.run(cut, program, self._preparation.companions(cut, encoded_at_ms), encoded_at_ms)
+        self._checkpoint_ts = cut.upto_ts
+        batch_s = time.monotonic() - started
+        self._on_progress(Progress(checkpoint_ts=cut.upto_ts, resolved_ts=resolved_ts, rows=rows, batch_s=batch_s))

@@ -1,0 +1,167 @@
+"""One run of a changefeed: its streaming query from start to stop, with everything that the query needs."""
+
+import json
+import logging
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from schemas.changefeed import ChangefeedInfo
+from schemas.config.changefeed import ChangefeedConfig
+from schemas.config.client_options import librdkafka_options, spark_producer_options
+from schemas.errors import BusError
+from schemas.ids import Ts
+from schemas.rawlog.topics import RawTopics
+from sorters.core.feed import compile_feed
+from sorters.cut_job import CutJob
+from sorters.epochs import Epochs, Progress
+from sorters.failures import bus_error
+from sorters.frontier_reader import FrontierReader, last_epoch
+from sorters.preparation import Preparation
+from sorters.registry import SchemaRegistry
+from sorters.schema_feed import SchemaFeed
+from sorters.topic_admin import TopicAdmin
+
+log = logging.getLogger(__name__)
+FRONTIER_RECORDS_MAX = 5_000
+"""Frontier records in one epoch: at ten a second some eight minutes of catch-up, which the batch budget divides."""
+
+
+class FeedRun:
+    """Holds the clients of one run; :meth:`close` must be called."""
+
+    def __init__(
+        self,
+        spark: Any,
+        *,
+        kafka: str,
+        raw_topics: RawTopics,
+        schema_registry: str | None,
+        data_dir: Path,
+        info: ChangefeedInfo,
+        config: ChangefeedConfig,
+        checkpoint_ts: Ts,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        """``kafka`` holds the raw log; ``schema_registry`` is for a changefeed that names none."""
+        self._spark = spark
+        self._kafka = kafka
+        self._frontier_topic = raw_topics.frontier
+        self._query_dir = data_dir / "query"
+        self._origin_file = data_dir / "origin.json"
+        self._failure: BusError | None = None
+        self._query: Any = None
+        self._stopping = threading.Event()
+        raw_config = {"bootstrap.servers": kafka}
+        self._frontier = FrontierReader(raw_config, raw_topics.frontier)
+        self._schemas = SchemaFeed(raw_config, raw_topics.ddl)
+        feed = compile_feed(config, info.namespace)
+        url = config.sink.schema_registry.reveal() if config.sink.schema_registry else schema_registry
+        self._preparation = Preparation(
+            spark,
+            feed,
+            self._schemas,
+            TopicAdmin(
+                librdkafka_options(config),
+                partitions=config.kafka.partition_num,
+                replication=config.kafka.replication_factor,
+                auto_create=config.kafka.auto_create_topic,
+            ),
+            SchemaRegistry(url) if url and config.protocol == "avro" else None,
+        )
+        self._job = CutJob(
+            spark,
+            raw_topic=raw_topics.region_events,
+            source_options={"kafka.bootstrap.servers": kafka},
+            sink_options=spark_producer_options(config, lambda file: Path(file).read_text()),
+            group_id=f"tidebus-sorter-{info.namespace}-{info.changefeed_id}",
+        )
+        self._checkpoint_ts = checkpoint_ts
+        self._target_ts = info.target_ts
+        self._on_progress = on_progress
+
+    def start(self) -> None:
+        """Start the query, where the last run left off if its files are there and fit the checkpoint.
+
+        Raises:
+            HistoryLostError: the raw log starts above the checkpoint.
+            KafkaUnreachableError: the raw log does not answer.
+        """
+        origin_ts, offset = self._origin()
+        epochs = Epochs(
+            frontier=self._frontier,
+            frontier_topic=self._frontier_topic,
+            query_dir=self._query_dir,
+            schemas=self._schemas,
+            preparation=self._preparation,
+            job=self._job,
+            origin_ts=origin_ts,
+            checkpoint_ts=self._checkpoint_ts,
+            target_ts=self._target_ts,
+            on_progress=self._on_progress,
+        )
+
+        def on_epoch(_frame: Any, epoch: int) -> None:
+            try:
+                epochs.run(epoch)
+            except BaseException as error:
+                if not self._stopping.is_set():
+                    self._failure = bus_error(error)
+                raise
+
+        frontier = (
+            self._spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", self._kafka)
+            .option("assign", json.dumps({self._frontier_topic: [0]}))
+            .option("startingOffsets", json.dumps({self._frontier_topic: {"0": offset}}))
+            .option("maxOffsetsPerTrigger", str(FRONTIER_RECORDS_MAX))
+            .load()
+        )
+        self._query = (
+            frontier.writeStream.foreachBatch(on_epoch).option("checkpointLocation", str(self._query_dir)).start()
+        )
+
+    def failure(self) -> BusError | None:
+        """Return why the query has ended; None while it runs."""
+        if self._failure is not None:
+            return self._failure
+        if self._query.isActive:
+            return None
+        error = self._query.exception()
+        return bus_error(error) if error is not None else bus_error(RuntimeError("streaming query ended by itself"))
+
+    def close(self) -> None:
+        """Stop the query and what it has under way, and close the clients."""
+        self._stopping.set()
+        if self._query is not None:
+            self._query.stop()
+        self._frontier.close()
+        self._schemas.close()
+
+    def _origin(self) -> tuple[Ts, int]:
+        """Return the ts and the frontier offset at which the query began, or begins now.
+
+        The query's files are good if the checkpoint is where the epoch begins that would run next, or within it: that
+        epoch is then repeated as it was. Otherwise (another machine was further, the user has set the checkpoint back)
+        the query begins anew at the checkpoint; at most rows are written again.
+        """
+        if self._fits():
+            origin = json.loads(self._origin_file.read_text())
+            return Ts(origin["origin_ts"]), int(origin["frontier_offset"])
+        shutil.rmtree(self._query_dir, ignore_errors=True)
+        offset = self._frontier.find(self._checkpoint_ts)
+        self._origin_file.parent.mkdir(parents=True, exist_ok=True)
+        self._origin_file.write_text(json.dumps({"origin_ts": self._checkpoint_ts, "frontier_offset": offset}))
+        return self._checkpoint_ts, offset
+
+    def _fits(self) -> bool:
+        if not self._origin_file.exists():
+            return False
+        epoch = last_epoch(self._query_dir, self._frontier_topic)
+        if epoch is None:
+            return bool(json.loads(self._origin_file.read_text())["origin_ts"] == self._checkpoint_ts)
+        first, last = (self._frontier.place_before(offset).resolved_ts for offset in (epoch.start, epoch.end))
+        # A committed epoch is not repeated, so a checkpoint within it (set back, or never written) would leave a gap.
+        return (last if epoch.committed else first) <= self._checkpoint_ts <= last

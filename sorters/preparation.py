@@ -1,0 +1,86 @@
+"""What must stand before a cut may run: topics, registered schemas, and the program that workers get.
+
+All of it hangs on the schema alone, so it is made anew only when a DDL within the range has changed the schema.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from schemas.ids import Ts
+from sorters.core.companions import ddl_records, ddl_topics, watermark_records
+from sorters.core.cut import Cut
+from sorters.core.feed import CompiledFeed
+from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, join_records
+from sorters.core.scope import tables_between, watermark_topics_at
+from sorters.registry import SchemaRegistry
+from sorters.schema_feed import SchemaFeed
+from sorters.topic_admin import TopicAdmin
+from sorters.worker import Program
+
+
+class Preparation:
+    """Keeps the program of one changefeed fit for the next cut. Cuts come in ts order."""
+
+    def __init__(
+        self, spark: Any, feed: CompiledFeed, schemas: SchemaFeed, topics: TopicAdmin, registry: SchemaRegistry | None
+    ) -> None:
+        self._spark = spark
+        self.feed = feed
+        self._schemas = schemas
+        self._topics = topics
+        self._registry = registry
+        self._ready_upto: Ts | None = None
+        self._program: Any = None
+        self._watermark_topics: tuple[str, ...] = ()
+
+    def program_for(self, cut: Cut) -> Any:
+        """Return the broadcast :class:`Program` for a cut.
+
+        Raises:
+            BusError: a DDL does not decode, a topic or schema is refused, or Kafka or the registry does not answer.
+        """
+        self._schemas.advance(cut.ddl_end)
+        store = self._schemas.store
+        changed = self._ready_upto is None or bool(store.changes_between(self._ready_upto, cut.upto_ts))
+        if changed:
+            store.gc(cut.after_ts)
+            self.feed = self._prepared(cut)
+            if self._program is not None:
+                self._program.unpersist()
+            self._program = self._spark.sparkContext.broadcast(Program(store, self.feed))
+            self._watermark_topics = watermark_topics_at(store, cut.upto_ts, self.feed)
+        self._ready_upto = cut.upto_ts
+        return self._program
+
+    def companions(self, cut: Cut, encoded_at_ms: int) -> OutputRecords:
+        """Return the records of a cut that stem from no row: its DDL events, and the watermark of its end."""
+        ddl = ddl_records(self._schemas.store, cut.after_ts, cut.upto_ts, self.feed, encoded_at_ms)
+        watermark = watermark_records(cut.upto_ts, self._watermark_topics, self.feed, encoded_at_ms)
+        return join_records([OUTPUT_SCHEMA.empty_table(), ddl, watermark])
+
+    def _prepared(self, cut: Cut) -> CompiledFeed:
+        store, feed = self._schemas.store, self.feed
+        tables = list(tables_between(store, cut.after_ts, cut.upto_ts, feed))
+        names = {feed.topic(stored.schema, stored.table) for stored in tables}
+        names |= ddl_topics(store, cut.after_ts, cut.upto_ts, feed) | {feed.default_topic}
+        topics = self._topics.ensure(names)
+        ids = dict(feed.schema_ids)
+        if self._registry is not None:
+            for stored in tables:
+                self._register(feed, store.decoded(stored), ids)
+        return replace(
+            feed,
+            schema_ids=ids,
+            partitions={**feed.partitions, **{name: topic.partitions for name, topic in topics.items()}},
+            topic_message_bytes={
+                **feed.topic_message_bytes,
+                **{name: topic.message_bytes_max for name, topic in topics.items()},
+            },
+        )
+
+    def _register(self, feed: CompiledFeed, table: Any, ids: dict[tuple[str, Ts], int]) -> None:
+        assert self._registry is not None
+        for schema in feed.encoder.schemas(table, feed.topic(table.schema, table.table)):
+            ids[(schema.subject, schema.update_ts)] = self._registry.register(
+                schema.subject, schema.text, table=table.name
+            )

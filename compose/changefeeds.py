@@ -1,0 +1,74 @@
+"""Changefeed management as the CLI and `tidebus run` do it: a session, the store, the raw log's window."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from compose.stack.local import Addresses
+from consumers.changefeed_store import ChangefeedRequest, ChangefeedStore
+from consumers.raw_log import frontier_window
+from consumers.zookeeper import Session
+from schemas.changefeed import ChangefeedInfo, ChangefeedStatus, ZkPaths
+from schemas.config.secret import MASK, mask_uri
+from schemas.ids import physical_ms
+from schemas.rawlog.topics import raw_topics
+
+
+@contextmanager
+def open_store(zookeeper: str, cluster: str) -> Iterator[ChangefeedStore]:
+    """Yield the store of a cluster's changefeeds.
+
+    Raises:
+        ZooKeeperUnreachableError
+    """
+    with Session(zookeeper) as session:
+        yield ChangefeedStore(session, ZkPaths(cluster))
+
+
+def create_changefeed(addresses: Addresses, cluster: str, request: ChangefeedRequest) -> ChangefeedInfo:
+    """Check and create a changefeed; a sorter may start on it.
+
+    Raises:
+        BusError: see :meth:`ChangefeedStore.create`.
+    """
+    window = frontier_window(addresses.kafka, raw_topics(request.upstream))
+    with open_store(addresses.zookeeper, cluster) as store:
+        return store.create(request, window)
+
+
+def summary(info: ChangefeedInfo, status: ChangefeedStatus | None) -> dict[str, Any]:
+    """Return what `changefeed list` shows of one."""
+    shown: dict[str, Any] = {
+        "id": info.changefeed_id,
+        "namespace": info.namespace,
+        "upstream": info.upstream,
+        "state": status.state if status and info.desired_state == "normal" else info.desired_state,
+        "checkpoint_ts": status.checkpoint_ts if status else info.start_ts,
+    }
+    shown["checkpoint_ms"] = physical_ms(shown["checkpoint_ts"])
+    if status and status.error:
+        shown["error"] = {"code": status.error.code, "message": status.error.message, "time": status.error.time}
+    return shown
+
+
+def details(info: ChangefeedInfo, status: ChangefeedStatus | None) -> dict[str, Any]:
+    """Return what `changefeed query` shows of one, without secrets."""
+    shown = summary(info, status) | {"start_ts": info.start_ts, "target_ts": info.target_ts}
+    shown |= {"sink_uri": mask_uri(info.sink_uri), "config": _masked(info.config)}
+    if status:
+        shown |= {"resolved_ts": status.resolved_ts, "rows_total": status.rows_total}
+        shown |= {"batch_rows": status.batch_rows, "batch_s": status.batch_s}
+    return shown
+
+
+_SECRET_NAMES = ("password", "secret", "token", "credential")
+
+
+def _masked(value: Any, name: str = "") -> Any:
+    if isinstance(value, dict):
+        return {key: _masked(item, key) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_masked(item, name) for item in value]
+    if isinstance(value, str):
+        return MASK if any(part in name.lower() for part in _SECRET_NAMES) else mask_uri(value)
+    return value

@@ -1,0 +1,58 @@
+"""The command ``tidebus``: errors of ours end as one clear line with their code, and as an exit status.
+
+Exit status: 0 done, 1 it failed or a promise was broken, 2 the command line or a configuration is wrong, 130 Ctrl-C.
+Commands import what they run inside themselves, so that ``tidebus --help`` needs no Arrow, Spark or gRPC.
+"""
+
+import os
+import sys
+
+import click
+
+from compose.cli.changefeed import changefeed
+from compose.cli.inspect_commands import decode, doctor, dry_run, setup
+from compose.cli.server_commands import capture, region_server, run, sorter
+from schemas.errors import BusError, ConfigError
+
+STATUS_FAILED = 1
+STATUS_USAGE = 2
+STATUS_INTERRUPTED = 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="tidebus", message="tidebus %(version)s")
+def cli() -> None:
+    """A change-event bus for TiDB: every change, in order, in Kafka."""
+
+
+for command in (run, doctor, setup, dry_run, decode, changefeed, capture, sorter, region_server):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Run one command and exit with its status."""
+    sys.exit(run_cli(sys.argv[1:]))
+
+
+def run_cli(arguments: list[str]) -> int:
+    """Run one command; print an error of ours as one line on standard error, and return the exit status."""
+    try:
+        result = cli.main(arguments, prog_name="tidebus", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return STATUS_INTERRUPTED
+    except BusError as error:
+        click.echo(f"error: {one_line(str(error))}", err=True)
+        return STATUS_USAGE if isinstance(error, ConfigError) else STATUS_FAILED
+    except BrokenPipeError:
+        # `tidebus decode | head`: the reader has seen enough. Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return result if isinstance(result, int) else 0
+
+
+def one_line(text: str) -> str:
+    """Return ``text`` on one line: an error's last words of a child process have several."""
+    return " | ".join(line.strip() for line in text.splitlines() if line.strip())

@@ -1,0 +1,87 @@
+"""The commands that look, print and end."""
+
+import json
+from pathlib import Path
+
+import click
+
+from compose.cli.options import kafka_option, recording_option
+from schemas.errors import ConfigError
+
+DRY_RUN_URI_DEFAULT = "kafka://127.0.0.1:9092/tidebus?protocol=canal-json&enable-tidb-extension=true"
+
+
+@click.command()
+def setup() -> None:
+    """Fetch the jars of the local stack and of Spark's Kafka connector (once)."""
+    from compose.stack.jars import fetch_all
+
+    fetch_all(click.echo)
+
+
+@click.command()
+def doctor() -> int:
+    """Say what this machine has and lacks; exit status 1 if something needed is missing."""
+    from compose.doctor import examine
+
+    healthy = True
+    for finding in examine(Path("data")):
+        mark = "ok  " if finding.ok else ("FAIL" if finding.needed else "note")
+        healthy &= finding.ok or not finding.needed
+        click.echo(f"{mark}  {finding.name:<7} {finding.said}")
+    return 0 if healthy else 1
+
+
+@click.command("dry-run")
+@recording_option(required=True)
+@click.option(
+    "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Changefeed file, TiCDC's TOML."
+)
+@click.option("--sink-uri", default=DRY_RUN_URI_DEFAULT, show_default=True, metavar="URI")
+@click.option("--protocol", default=None, help="Instead of the URI's; `mounted` prints the mounted rows.")
+def dry_run(recording: Path, config: Path | None, sink_uri: str, protocol: str | None) -> None:
+    """Print every message that a changefeed would write, as JSON lines in commit order; no Kafka, no Spark."""
+    from compose.dry_run import encoded_lines, mounted_lines
+    from schemas.config.changefeed import load_changefeed
+
+    text = config.read_text() if config else None
+    if protocol not in (None, "mounted"):
+        sink_uri = with_protocol(sink_uri, str(protocol))
+    feed = load_changefeed(sink_uri, text, file=str(config) if config else None)
+    for line in mounted_lines(recording, feed) if protocol == "mounted" else encoded_lines(recording, feed):
+        click.echo(line)
+
+
+@click.command()
+@kafka_option(required=True)
+@click.option("--topic", required=True, help="Any topic: of the raw log, or an output topic.")
+@click.option("--partition", type=int, default=None, help="Only this one.")
+@click.option("--from-offset", type=int, default=0, help="In every partition that is read.")
+@click.option("--limit", type=int, default=None, help="Stop after so many lines.")
+@click.option("--follow", is_flag=True, help="Go on when the end is reached.")
+def decode(kafka: str, topic: str, partition: int | None, from_offset: int, limit: int | None, follow: bool) -> None:
+    """Print a topic's records as JSON lines."""
+    from compose.decode import decode_record
+    from compose.kafka_follower import TopicFollower
+
+    printed = 0
+    with TopicFollower(kafka, topic, partition=partition, from_offset=from_offset) as follower:
+        for record in follower.follow() if follow else follower.read_to_end():
+            for shown in decode_record(topic, record):
+                click.echo(json.dumps(shown, ensure_ascii=False))
+                printed += 1
+                if limit is not None and printed >= limit:
+                    return
+
+
+def with_protocol(sink_uri: str, protocol: str) -> str:
+    """Return the URI with its protocol parameter replaced.
+
+    Raises:
+        ConfigError: the protocol holds characters that would end the parameter.
+    """
+    if not protocol.replace("-", "").isalnum():
+        raise ConfigError("protocol must be a name such as canal-json or avro", key="protocol", got=protocol)
+    head, _, query = sink_uri.partition("?")
+    kept = [part for part in query.split("&") if part and not part.startswith("protocol=")]
+    return f"{head}?{'&'.join([f'protocol={protocol}', *kept])}"

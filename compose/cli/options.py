@@ -1,0 +1,111 @@
+"""Options that several commands take, and the types they are given in."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from schemas.changefeed import CLUSTER_DEFAULT
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+UPSTREAM_DEFAULT = "default"
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, from ``90s``, ``1.5m``, ``500ms`` or a plain number of seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return seconds."""
+        if isinstance(value, float | int):
+            return float(value)
+        match = _DURATION.fullmatch(str(value).strip())
+        if not match:
+            self.fail(f"{value!r} is not a duration such as 90s, 2m or 500ms", param, ctx)
+        return float(match[1]) * _SECONDS[match[2] or "s"]
+
+
+def kafka_option(*, required: bool) -> Callable[[Command], Command]:
+    """Return ``--kafka``."""
+    return click.option(
+        "--kafka", default="", required=required, envvar="TIDEBUS_KAFKA", metavar="HOST:PORT,…", help="Kafka brokers."
+    )
+
+
+def zookeeper_option(*, required: bool) -> Callable[[Command], Command]:
+    """Return ``--zookeeper``."""
+    return click.option(
+        "--zookeeper",
+        default="",
+        required=required,
+        envvar="TIDEBUS_ZOOKEEPER",
+        metavar="HOST:PORT,…",
+        help="ZooKeeper ensemble.",
+    )
+
+
+def registry_option(*, required: bool) -> Callable[[Command], Command]:
+    """Return ``--schema-registry``."""
+    return click.option(
+        "--schema-registry",
+        default="",
+        required=required,
+        envvar="TIDEBUS_SCHEMA_REGISTRY",
+        metavar="URL",
+        help="Schema registry with Confluent's API.",
+    )
+
+
+def pd_option(*, required: bool) -> Callable[[Command], Command]:
+    """Return ``--pd``."""
+    return click.option(
+        "--pd", default="", required=required, envvar="TIDEBUS_PD", metavar="HOST:PORT,…", help="TiDB's PD endpoints."
+    )
+
+
+def cluster_option(command: Command) -> Command:
+    """Add ``--cluster``."""
+    return click.option(
+        "--cluster",
+        default=CLUSTER_DEFAULT,
+        show_default=True,
+        envvar="TIDEBUS_CLUSTER",
+        help="Name of this TideBus in ZooKeeper.",
+    )(command)
+
+
+def upstream_option(command: Command) -> Command:
+    """Add ``--upstream``."""
+    return click.option(
+        "--upstream",
+        default=UPSTREAM_DEFAULT,
+        show_default=True,
+        envvar="TIDEBUS_UPSTREAM",
+        help="Name of the TiDB cluster; the raw log's topics carry it.",
+    )(command)
+
+
+def data_dir_option(default: str) -> Callable[[Command], Command]:
+    """Return ``--data-dir``."""
+    return click.option(
+        "--data-dir",
+        default=default,
+        show_default=True,
+        type=click.Path(file_okay=False, path_type=Path),
+        help="Folder for data and logs.",
+    )
+
+
+def recording_option(*, required: bool) -> Callable[[Command], Command]:
+    """Return ``--recording``."""
+    return click.option(
+        "--recording",
+        required=required,
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        help="Folder with kv.jsonl.zst, the recorded write traffic of a TiDB.",
+    )

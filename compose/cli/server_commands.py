@@ -1,0 +1,201 @@
+"""The commands that run until they are told to stop."""
+
+import signal
+import threading
+from pathlib import Path
+
+import click
+
+from compose.cli.options import (
+    Duration,
+    cluster_option,
+    data_dir_option,
+    kafka_option,
+    pd_option,
+    recording_option,
+    registry_option,
+    upstream_option,
+    zookeeper_option,
+)
+from schemas.changefeed import NAMESPACE_DEFAULT
+from schemas.ids import UpstreamId
+
+
+@click.command()
+@kafka_option(required=False)
+@zookeeper_option(required=False)
+@registry_option(required=False)
+@pd_option(required=False)
+@upstream_option
+@data_dir_option("data/run")
+@recording_option(required=False)
+@click.option("--speed", type=float, default=0.0, help="Of the replay: 1 as recorded, 0 as fast as it is read.")
+@click.option(
+    "--generate", "rows_per_s", type=float, default=1000.0, show_default=True, help="Rows/s after the replay."
+)
+@click.option("--for", "for_s", type=Duration(), default=None, metavar="DURATION", help="End after 90s, 2m, …")
+@click.option("--exit-at-end", is_flag=True, help="End when every changefeed has passed the recording.")
+@click.option("--master", default="local[1]", show_default=True, help="Spark master of each sorter.")
+@click.option("--keep", is_flag=True, help="Go on with the data folder's topics instead of starting empty.")
+def run(
+    kafka: str,
+    zookeeper: str,
+    schema_registry: str,
+    pd: str,
+    upstream: str,
+    data_dir: Path,
+    recording: Path | None,
+    speed: float,
+    rows_per_s: float,
+    for_s: float | None,
+    exit_at_end: bool,
+    master: str,
+    keep: bool,
+) -> int:
+    """Run the whole bus on this machine and show it live; parts given by address are not started."""
+    from compose.live_run import LiveRunOptions, live_run
+    from compose.stack.local import Addresses
+
+    return live_run(
+        LiveRunOptions(
+            given=Addresses(kafka=kafka, zookeeper=zookeeper, schema_registry=schema_registry),
+            pd=pd,
+            upstream=UpstreamId(upstream),
+            data_dir=data_dir,
+            recording=recording,
+            speed=speed,
+            generate_rows_per_s=0.0 if exit_at_end else rows_per_s,
+            for_s=for_s,
+            exit_at_end=exit_at_end,
+            master=master,
+            keep_data=keep,
+        )
+    )
+
+
+@click.command("region-server")
+@recording_option(required=False)
+@click.option("--speed", type=float, default=0.0, help="Of the replay: 1 as recorded, 0 as fast as it is read.")
+@click.option("--generate", "rows_per_s", type=float, default=0.0, help="Rows/s that a generator writes afterwards.")
+@click.option("--rows-max", type=int, default=0, help="Of the generator; 0: it never ends.")
+@click.option("--shapes", default="sbtest1", show_default=True, help="Of its rows: sbtest1, order_line, wide10.")
+@click.option("--tables", type=int, default=4, show_default=True, help="Tables of the generator.")
+@click.option("--txn-rows", type=int, default=5, show_default=True, help="Rows in a generated transaction.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the generator.")
+@click.option("--pd-port", type=int, default=0, help="Port of PD; 0: a free one.")
+@click.option("--stores", type=int, default=3, show_default=True, help="TiKV stores that it plays.")
+@click.option("--min-ts-interval", type=Duration(), default=0.2, show_default=True, help="Between resolved-ts rounds.")
+@click.option("--wait-for-subscriber/--no-wait", default=True, help="Replay only once somebody listens.")
+def region_server(
+    recording: Path | None,
+    speed: float,
+    rows_per_s: float,
+    rows_max: int,
+    shapes: str,
+    tables: int,
+    txn_rows: int,
+    seed: int,
+    pd_port: int,
+    stores: int,
+    min_ts_interval: float,
+    wait_for_subscriber: bool,
+) -> int:
+    """Play a TiDB cluster's PD and TiKV on loopback, from a recording and then a generator."""
+    from compose.logs import log_to_stderr
+    from compose.region_server import RegionServerPlan, serve
+    from producers.region_server.generator import GeneratorOptions
+    from producers.region_server.server import RegionServerOptions
+
+    log_to_stderr()
+    return serve(
+        RegionServerPlan(
+            server=RegionServerOptions(pd_port=pd_port, stores=stores, min_ts_interval_ms=int(min_ts_interval * 1000)),
+            recording=recording,
+            speed=speed,
+            wait_for_subscriber=wait_for_subscriber,
+            generator=GeneratorOptions(
+                rows_per_s=rows_per_s,
+                rows_max=rows_max,
+                tables=tables,
+                txn_rows=txn_rows,
+                shapes=tuple(shapes.split(",")),
+                seed=seed,
+            )
+            if rows_per_s or rows_max
+            else None,
+        ),
+        until_stopped(),
+    )
+
+
+@click.command()
+@pd_option(required=True)
+@kafka_option(required=True)
+@zookeeper_option(required=True)
+@registry_option(required=True)
+@cluster_option
+@upstream_option
+def capture(pd: str, kafka: str, zookeeper: str, schema_registry: str, cluster: str, upstream: str) -> int:
+    """Pull an upstream's changes into the raw log; one of the captures of a cluster is its owner."""
+    from compose.capture import CaptureOptions, run_capture
+    from compose.logs import log_to_stderr
+
+    log_to_stderr()
+    options = CaptureOptions(
+        pd=pd,
+        kafka=kafka,
+        zookeeper=zookeeper,
+        schema_registry=schema_registry,
+        cluster=cluster,
+        upstream=UpstreamId(upstream),
+    )
+    return run_capture(options)
+
+
+@click.command()
+@click.option(
+    "-c", "--changefeed", "changefeed_id", required=True, metavar="ID", help="As `changefeed create` named it."
+)
+@click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)
+@kafka_option(required=True)
+@zookeeper_option(required=True)
+@registry_option(required=False)
+@cluster_option
+@click.option("--master", default="local[2]", show_default=True, help="Spark master.")
+@data_dir_option("data/sorter")
+def sorter(
+    changefeed_id: str,
+    namespace: str,
+    kafka: str,
+    zookeeper: str,
+    schema_registry: str,
+    cluster: str,
+    master: str,
+    data_dir: Path,
+) -> int:
+    """Run one changefeed: sort, mount, filter, dispatch and encode the raw log into its topics."""
+    from compose.logs import log_to_stderr
+    from compose.stack.java import find_java
+    from sorters.job import SorterOptions, run_sorter
+
+    log_to_stderr()
+    find_java()
+    options = SorterOptions(
+        changefeed_id=changefeed_id,
+        namespace=namespace,
+        cluster=cluster,
+        kafka=kafka,
+        zookeeper=zookeeper,
+        schema_registry=schema_registry or None,
+        master=master,
+        data_dir=data_dir,
+    )
+    return run_sorter(options)
+
+
+def until_stopped() -> threading.Event:
+    """Return an event that SIGTERM and SIGINT set."""
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    return stopped

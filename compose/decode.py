@@ -1,0 +1,81 @@
+"""Records of the raw log and of output topics as JSON for people: one object a row, DDL job, frontier or message."""
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from compose.kafka_follower import Record
+from schemas.changes import Op
+from schemas.errors import CorruptDataError
+from schemas.position import POSITION_HEADER, PositionClass, decode_position
+from schemas.rawlog.ddl_record import decode_ddl_record
+from schemas.rawlog.frontier import decode_frontier
+from schemas.rawlog.region_batch import decode_region_batch
+
+
+def decode_record(topic: str, record: Record) -> Iterator[dict[str, Any]]:
+    """Yield what one record of ``topic`` holds; the topic's name tells which of the raw log's three it is, or none.
+
+    Raises:
+        CorruptDataError: it does not decode; topic, partition and offset are named.
+    """
+    where = {"partition": record.partition, "offset": record.offset}
+    try:
+        match topic.rsplit(".", 1)[-1]:
+            case "region-events":
+                yield from _rows(where, record.value or b"")
+            case "ddl":
+                ddl = decode_ddl_record(record.value or b"")
+                start = {"start_ts": ddl.start_ts, "schema_id": ddl.schema_id}
+                yield where | {"kind": ddl.kind, "ts": ddl.ts} | start | {"payload": ddl.payload}
+            case "frontier":
+                decode_frontier(record.value or b"")
+                yield where | json.loads(record.value or b"")
+            case _:
+                yield where | _message(record)
+    except CorruptDataError as error:
+        raise CorruptDataError(error.message, **{**error.fields, "topic": topic, **where}) from error
+
+
+def _rows(where: dict[str, int], value: bytes) -> Iterator[dict[str, Any]]:
+    batch = decode_region_batch(value)
+    rows = batch.rows
+    for at in range(len(rows)):
+        yield where | {
+            "table_id": rows.table_id,
+            "region_id": batch.region_id,
+            "may_repeat": batch.may_repeat,
+            "commit_ts": int(rows.commit_ts[at]),
+            "start_ts": int(rows.start_ts[at]),
+            "op": Op(int(rows.op[at])).name.lower(),
+            "key": rows.key[at].as_py().hex(),
+            "value": rows.value[at].as_py().hex(),
+            "old_value": rows.old_value[at].as_py().hex(),
+            "txn_source": int(rows.txn_source[at]),
+        }
+
+
+def _message(record: Record) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    header = dict(record.headers).get(POSITION_HEADER)
+    if header is not None:
+        position = decode_position(header)
+        out = {"commit_ts": position.commit_ts, "class": position.position_class.name.lower()}
+        if position.position_class is PositionClass.ROW:
+            out |= {"start_ts": position.start_ts, "op": position.op.name.lower(), "row_key": position.key.hex()}
+    return out | {"key": _shown(record.key), "value": _shown(record.value)}
+
+
+def _shown(data: bytes | None) -> Any:
+    """Return JSON as it is, other text as a string, and all else as base64."""
+    if data is None:
+        return None
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,81 @@
+"""What this machine has and lacks for TideBus, one line each."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from compose.stack.errors import MachineError
+from compose.stack.jars import cache_dir, missing_parts
+from compose.stack.java import find_java, java_major
+from compose.stack.ports import free_ports
+
+PYTHON_MIN, PYTHON_MAX = (3, 11), (3, 13)
+"""The newest that the pinned pyspark and pandas have wheels for."""
+MEMORY_MIN_GIB = 6.0
+"""Measured for `tidebus run`: Kafka, ZooKeeper, the registry and two sorters together hold about 5 GiB."""
+DISK_MIN_GIB = 5.0
+"""Jars and the environment are 2 GiB; the rest is the topics of a run."""
+PORTS_NEEDED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report."""
+
+    name: str
+    ok: bool
+    said: str
+    """What was seen and, where it is not enough, what to do."""
+    needed: bool = True
+    """False: TideBus helps itself, or works without."""
+
+
+def examine(data_dir: Path) -> Iterator[Finding]:
+    """Yield what was found, in the order in which a newcomer would mend it."""
+    yield _python()
+    yield _java()
+    missing = missing_parts()
+    yield Finding(
+        "jars",
+        not missing,
+        f"missing: {', '.join(missing)}; `tidebus setup` fetches them" if missing else f"in {cache_dir() / 'jars'}",
+        needed=False,
+    )
+    found = free_ports(PORTS_NEEDED)
+    yield Finding("ports", len(found) == PORTS_NEEDED, f"{len(found)} of {PORTS_NEEDED} free ones found on loopback")
+    yield _memory()
+    yield _disk(data_dir)
+    yield Finding("cores", (os.cpu_count() or 1) >= 2, f"{os.cpu_count()}; fewer than 2 make it slow", needed=False)
+
+
+def _python() -> Finding:
+    version = sys.version_info[:2]
+    said = f"{sys.version.split()[0]} at {sys.executable}"
+    if not PYTHON_MIN <= version <= PYTHON_MAX:
+        said += f"; {'.'.join(map(str, PYTHON_MIN))} to {'.'.join(map(str, PYTHON_MAX))} is needed"
+    return Finding("python", PYTHON_MIN <= version <= PYTHON_MAX, said)
+
+
+def _java() -> Finding:
+    try:
+        java = find_java()
+    except MachineError as error:
+        return Finding("java", False, error.message)
+    return Finding("java", True, f"{java_major(java)} at {java}")
+
+
+def _memory() -> Finding:
+    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    gib = pages * size / 2**30
+    return Finding("memory", gib >= MEMORY_MIN_GIB, f"{gib:.1f} GiB; `tidebus run` wants {MEMORY_MIN_GIB:.0f}")
+
+
+def _disk(data_dir: Path) -> Finding:
+    folder = data_dir.resolve()
+    while not folder.exists():
+        folder = folder.parent
+    gib = shutil.disk_usage(folder).free / 2**30
+    return Finding("disk", gib >= DISK_MIN_GIB, f"{gib:.1f} GiB free at {folder}; {DISK_MIN_GIB:.0f} are wanted")

@@ -1,0 +1,136 @@
+"""Reads one topic of Kafka by hand-assigned partitions: from an offset on, to the present end or for ever."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+from schemas.errors import Action, BusError
+from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX
+
+METADATA_TIMEOUT_S = 15.0
+
+
+class KafkaReadError(BusError):
+    """The topic cannot be read: no such topic, or the broker does not answer."""
+
+    code, action = "kafka.unreadable", Action.RETRY
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record as it stands in Kafka."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class TopicFollower:
+    """A reader of all partitions of a topic, or of one; a context manager, not thread-safe."""
+
+    def __init__(self, kafka: str, topic: str, *, partition: int | None = None, from_offset: int = 0) -> None:
+        """Assign the partitions.
+
+        Raises:
+            KafkaReadError: no such topic or partition, or no answer.
+        """
+        self._consumer: Any = Consumer(
+            {
+                "bootstrap.servers": kafka,
+                "group.id": "tidebus-reader",  # never joined: partitions are assigned by hand
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "fetch.message.max.bytes": RAW_MESSAGE_BYTES_MAX,
+                "log_level": 0,
+            }
+        )
+        try:
+            found = self._consumer.list_topics(topic, METADATA_TIMEOUT_S).topics[topic]
+            partitions = sorted(found.partitions)
+            if found.error is not None or not partitions or (partition is not None and partition not in partitions):
+                raise KafkaReadError("no such topic or partition", topic=topic, partition=partition, kafka=kafka)
+            self.partitions = partitions if partition is None else [partition]
+            start = from_offset or OFFSET_BEGINNING
+            self._consumer.assign([TopicPartition(topic, number, start) for number in self.partitions])
+        except KafkaException as error:
+            self._consumer.close()
+            raise KafkaReadError("kafka does not answer", kafka=kafka, reason=error.args[0].str()) from error
+        except KafkaReadError:
+            self._consumer.close()
+            raise
+        self._topic = topic
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._consumer.close()
+
+    def poll(self, timeout_s: float, count: int = 1000) -> list[Record]:
+        """Return what has come within ``timeout_s``, at most ``count`` records. Errors that heal are left out."""
+        out: list[Record] = []
+        for message in self._consumer.consume(count, timeout_s):
+            if (problem := message.error()) is not None:
+                if problem.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise KafkaReadError("topic is gone", topic=self._topic)
+                continue
+            headers = tuple((name, value) for name, value in message.headers() or ())
+            out.append(
+                Record(
+                    message.partition(),
+                    message.offset(),
+                    message.timestamp()[1],
+                    message.key(),
+                    message.value(),
+                    headers,
+                )
+            )
+        return out
+
+    def follow(self) -> Iterator[Record]:
+        """Yield records as they come, for ever."""
+        while True:
+            yield from self.poll(0.5)
+
+    def read_to_end(self, stall_s: float = 30.0) -> Iterator[Record]:
+        """Yield every record that stands before the partitions' ends of now.
+
+        Raises:
+            KafkaReadError: nothing came for ``stall_s`` though the end is not reached.
+        """
+        left = self._ends()
+        heard_at = time.monotonic()
+        while left:
+            records = self.poll(0.2)
+            if records:
+                heard_at = time.monotonic()
+            elif time.monotonic() - heard_at > stall_s:
+                raise KafkaReadError(f"nothing came for {stall_s:.0f} s", topic=self._topic, missing=left)
+            for record in records:
+                if record.partition in left:
+                    if record.offset >= left[record.partition] - 1:
+                        del left[record.partition]
+                    yield record
+            for place in self._consumer.position([TopicPartition(self._topic, number) for number in left]):
+                # Control records and compacted ones are never handed out, but the position passes them.
+                if place.offset >= left[place.partition]:
+                    del left[place.partition]
+
+    def _ends(self) -> dict[int, int]:
+        ends = {}
+        for number in self.partitions:
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(self._topic, number), METADATA_TIMEOUT_S)
+            if high > low:
+                ends[number] = high
+        return ends

@@ -1,0 +1,249 @@
+"""`tidebus run`: the whole bus on this machine, shown live, summed up and checked at the end."""
+
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+from compose.live_view import live_picture, progress_line, summary_table, topics_line
+from compose.local_bus import BusOptions, LocalBus
+from compose.monitor import BusView, Monitor
+from compose.self_check import check_changefeed
+from compose.stack.errors import ChildError
+from compose.stack.jars import checkout
+from compose.stack.local import Addresses
+from consumers.changefeed_store import ChangefeedRequest, NoFrontierError
+from consumers.raw_log import RawLogUnavailableError
+from producers.pd_client import PdClient
+from producers.region_server.recording import read_recording
+from schemas.changefeed import ZkPaths
+from schemas.errors import BusError
+from schemas.ids import Ts, UpstreamId
+
+TICK_S = 0.25
+LINE_EVERY_S = 5.0
+"""Between progress lines where there is no terminal to draw on."""
+FIRST_FRONTIER_S = 90.0
+"""A capture registers, is elected and scans the schema in a few seconds; a loaded machine takes a minute."""
+DRAIN_S = 60.0
+"""How long the checkpoints may take to pass what was in the log when the time was up."""
+CANAL, AVRO = "canal-demo", "avro-demo"
+_TOPICS = {CANAL: "canal_{schema}_{table}", AVRO: "avro_{schema}_{table}"}
+
+
+class Interrupted(Exception):  # noqa: N818 # not an error: the user has seen enough
+    """Ctrl-C or SIGTERM."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveRunOptions:
+    """What `tidebus run` takes."""
+
+    data_dir: Path
+    given: Addresses = field(default_factory=Addresses)
+    pd: str = ""
+    upstream: UpstreamId
+    recording: Path | None = None
+    """None: the checkout's own, where there is one."""
+    speed: float = 0.0
+    generate_rows_per_s: float = 1000.0
+    for_s: float | None = None
+    exit_at_end: bool = False
+    master: str = "local[1]"
+    keep_data: bool = False
+
+
+def live_run(options: LiveRunOptions) -> int:
+    """Run until Ctrl-C, the time is up, or the end is reached; return 1 if a promise was broken or a part died.
+
+    Raises:
+        BusError: it could not even start.
+    """
+    console = Console()
+    recording = options.recording or _own_recording()
+    end_ts = read_recording(recording).end_ts if recording and not options.pd else None
+    data = options.data_dir / options.upstream
+    if not options.keep_data:
+        shutil.rmtree(data, ignore_errors=True)
+    news: list[str] = []
+    bus = LocalBus(
+        BusOptions(
+            data_dir=data,
+            given=options.given,
+            pd=options.pd,
+            upstream=options.upstream,
+            recording=recording,
+            speed=options.speed,
+            generate_rows_per_s=options.generate_rows_per_s,
+            master=options.master,
+        ),
+        say=lambda line: (news.append(line), console.print(line, style="dim", highlight=False))[0],
+    )
+    with _interruptible():
+        try:
+            with bus:
+                try:
+                    return _Session(options, bus, console, news, end_ts).run()
+                finally:
+                    # Stopping takes seconds; an impatient second Ctrl-C must not cut it short.
+                    for number in (signal.SIGINT, signal.SIGTERM):
+                        signal.signal(number, signal.SIG_IGN)
+        except Interrupted:
+            console.print("stopped before everything had started")
+            return 130
+
+
+class _Session:
+    """One run over a bus that has started."""
+
+    def __init__(
+        self, options: LiveRunOptions, bus: LocalBus, console: Console, news: list[str], end_ts: Ts | None
+    ) -> None:
+        self._options, self._bus, self._console, self._news, self._end_ts = options, bus, console, news, end_ts
+        self._pd = PdClient(bus.pd)
+        self._started_at = time.monotonic()
+
+    def run(self) -> int:
+        """Create the changefeeds, show them, then sum up."""
+        paths = ZkPaths(self._bus.options.cluster)
+        prefixes = tuple(topic.split("{")[0] for topic in _TOPICS.values())
+        with Monitor(self._bus.addresses, paths, self._options.upstream, self._pd.now, prefixes) as monitor:
+            try:
+                self._create_changefeeds(monitor)
+                self._show(monitor)
+            except ChildError as error:
+                self._console.print(str(error), style="red", highlight=False)
+                return 1
+            except Interrupted:
+                self._console.print("stopping: waiting for the checkpoints to pass what is in the log")
+            return self._sum_up(monitor)
+
+    def _create_changefeeds(self, monitor: Monitor) -> None:
+        def created(request: ChangefeedRequest) -> bool:
+            with suppress(NoFrontierError, RawLogUnavailableError):
+                self._bus.create_changefeed(request)
+                return True
+            return False
+
+        for changefeed_id, topic in _TOPICS.items():
+            if changefeed_id in monitor.changefeed_ids():
+                self._bus.start_sorter(changefeed_id)
+                continue
+            request = demo_changefeed(changefeed_id, topic, self._options.upstream)
+            self._wait(lambda request=request: created(request), FIRST_FRONTIER_S, "no frontier was published")
+
+    def _show(self, monitor: Monitor) -> None:
+        deadline = None if self._options.for_s is None else time.monotonic() + self._options.for_s
+        if self._console.is_terminal:
+            with Live(console=self._console, refresh_per_second=4, screen=False) as live:
+                self._watch(
+                    monitor, deadline, lambda view: live.update(live_picture(view, self._elapsed(), self._news))
+                )
+            return
+        shown_at = [0.0]
+
+        def line(view: BusView) -> None:
+            if self._elapsed() - shown_at[0] >= LINE_EVERY_S:
+                shown_at[0] = self._elapsed()
+                self._console.print(progress_line(view, self._elapsed()), highlight=False, soft_wrap=True)
+
+        self._watch(monitor, deadline, line)
+
+    def _watch(self, monitor: Monitor, deadline: float | None, show: Callable[[BusView], None]) -> None:
+        while deadline is None or time.monotonic() < deadline:
+            self._bus.tick()
+            view = monitor.view()
+            show(view)
+            if self._options.exit_at_end and self._end_ts is not None and _all_passed(view, self._end_ts):
+                return
+            time.sleep(TICK_S)
+
+    def _sum_up(self, monitor: Monitor) -> int:
+        frontier = monitor.view().frontier
+        goal = frontier.resolved_ts if frontier else Ts(0)
+        late = not self._wait(lambda: _all_passed(monitor.view(), goal), DRAIN_S, None)
+        view = monitor.view()
+        self._console.print(summary_table(view, self._elapsed()))
+        self._console.print(topics_line(view), soft_wrap=True)
+        for name, deaths in self._bus.supervisor.deaths().items():
+            self._console.print(f"{name} died {deaths} times; its log is in {self._bus.logs}", style="yellow")
+        broken = self._check(view)
+        if late:
+            self._console.print(f"checkpoints did not pass {goal} within {DRAIN_S:.0f} s", style="red")
+        return 1 if broken or late else 0
+
+    def _check(self, view: BusView) -> bool:
+        broken = False
+        for feed in view.feeds:
+            try:
+                result = check_changefeed(
+                    self._bus.addresses.kafka,
+                    self._bus.addresses.zookeeper,
+                    cluster=self._bus.options.cluster,
+                    changefeed_id=feed.changefeed_id,
+                )
+            except BusError as error:
+                self._console.print(f"self check of {feed.changefeed_id} failed: {error}", style="red")
+                broken = True
+                continue
+            for line in result.lines():
+                self._console.print(line, highlight=False, soft_wrap=True)
+            broken |= not result.ok
+        return broken
+
+    def _wait(self, done: Callable[[], bool], timeout_s: float, complaint: str | None) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while not done():
+            self._bus.tick()
+            if time.monotonic() > deadline:
+                if complaint is None:
+                    return False
+                last = "\n".join(child.tail(4) for child in self._bus.processes.values())
+                raise ChildError(f"{complaint} within {timeout_s:.0f} s", logs=self._bus.logs, last=last)
+            time.sleep(TICK_S)
+        return True
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._started_at
+
+
+def demo_changefeed(changefeed_id: str, topic: str, upstream: UpstreamId) -> ChangefeedRequest:
+    """Return the request of one of the two changefeeds that a run shows."""
+    protocol = "canal-json" if changefeed_id == CANAL else "avro"
+    # Avro topics must name schema and table; DDL and watermarks of canal-json go to the default topic too.
+    uri = f"kafka://local/{changefeed_id}?protocol={protocol}&enable-tidb-extension=true&partition-num=3"
+    config = {"sink": {"dispatchers": [{"matcher": ["*.*"], "topic": topic, "partition": "index-value"}]}}
+    return ChangefeedRequest(
+        upstream=upstream, sink_uri=uri + "&replication-factor=1", config=config, changefeed_id=changefeed_id
+    )
+
+
+def _all_passed(view: BusView, ts: Ts) -> bool:
+    return bool(view.feeds) and all(feed.status and feed.status.checkpoint_ts >= ts for feed in view.feeds)
+
+
+def _own_recording() -> Path | None:
+    root = checkout()
+    folder = root / "tests" / "data" / "tidb" if root else None
+    return folder if folder and folder.is_dir() else None
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Turn SIGINT and SIGTERM into :class:`Interrupted`, once: the second Ctrl-C ends the drain as well."""
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

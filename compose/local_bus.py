@@ -1,0 +1,175 @@
+"""The whole bus on one machine: the stack, a region server, a capture and sorters, each as its own process.
+
+`tidebus run` and the end-to-end tests share it. The processes are the very commands of a real deployment, started as
+``python -m compose.cli …``; a part that is given by address is not started.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from compose.changefeeds import create_changefeed
+from compose.stack.children import Child, Nursery
+from compose.stack.jars import Say
+from compose.stack.local import Addresses, LocalStack
+from compose.stack.ports import LOOPBACK, free_ports, is_listening
+from compose.supervisor import Supervisor
+from consumers.changefeed_store import ChangefeedRequest
+from schemas.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths
+from schemas.ids import UpstreamId
+
+REGION_SERVER_READY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusOptions:
+    """What is to be started; an empty address means: here."""
+
+    data_dir: Path
+    given: Addresses = field(default_factory=Addresses)
+    pd: str = ""
+    upstream: UpstreamId = UpstreamId("local")
+    cluster: str = CLUSTER_DEFAULT
+    recording: Path | None = None
+    """What the region server replays; None: nothing."""
+    speed: float = 0.0
+    """Of the replay: 1 as recorded, 0 as fast as the clients read."""
+    generate_rows_per_s: float = 0.0
+    """What the generator writes after the recording; 0: nothing."""
+    region_server_arguments: tuple[str, ...] = ()
+    master: str = "local[1]"
+    """Of each sorter's Spark."""
+    sorter_arguments: tuple[str, ...] = ()
+
+
+class LocalBus:
+    """Starts and watches everything; a context manager that leaves no process behind."""
+
+    def __init__(self, options: BusOptions, say: Say = print) -> None:
+        self.options = options
+        self.nursery = Nursery()
+        self.supervisor = Supervisor(say)
+        self.processes: dict[str, Child] = {}
+        self.pd = options.pd
+        self._say = say
+        self._stack = LocalStack(data=options.data_dir / "stack", given=options.given, say=say, nursery=self.nursery)
+
+    def __enter__(self) -> "LocalBus":
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def addresses(self) -> Addresses:
+        """Where Kafka, ZooKeeper and the registry are."""
+        return self._stack.addresses
+
+    @property
+    def zk_paths(self) -> ZkPaths:
+        """Where this bus keeps its nodes."""
+        return ZkPaths(self.options.cluster)
+
+    @property
+    def logs(self) -> Path:
+        """Folder of the processes' logs."""
+        return self.options.data_dir.resolve() / "logs"
+
+    def start(self) -> None:
+        """Start the stack, the region server and the capture.
+
+        Raises:
+            ChildError, JarsError, MachineError
+        """
+        self._stack.start()
+        for part in self._stack.children.values():
+            self.supervisor.add(part, restart=False)
+        if not self.pd:
+            self.start_region_server()
+        self.start_capture("capture")
+
+    def start_region_server(self) -> None:
+        """Start the embedded cluster on a port that stays the same when it is started again."""
+        options = self.options
+        (port,) = free_ports(1)
+        arguments = ["region-server", "--pd-port", str(port), *options.region_server_arguments]
+        if options.recording is not None:
+            arguments += ["--recording", str(options.recording), "--speed", str(options.speed)]
+        if options.generate_rows_per_s:
+            arguments += ["--generate", str(options.generate_rows_per_s)]
+        child = self._start("region server", arguments, restart=False)
+        child.wait_ready(lambda: is_listening(port), REGION_SERVER_READY_S)
+        self.pd = f"{LOOPBACK}:{port}"
+        self._say(f"region server is ready: PD at {self.pd}")
+
+    def start_capture(self, name: str, *more: str) -> Child:
+        """Start a capture; several with different names form one cluster."""
+        where = self.addresses
+        arguments = ["capture", "--pd", self.pd, "--kafka", where.kafka, "--zookeeper", where.zookeeper]
+        arguments += ["--schema-registry", where.schema_registry, *self._names(), *more]
+        return self._start(name, arguments, restart=True)
+
+    def create_changefeed(self, request: ChangefeedRequest) -> ChangefeedInfo:
+        """Create a changefeed and start its sorter. The sink URI's broker ``local`` becomes the stack's Kafka.
+
+        Raises:
+            BusError: see :func:`compose.changefeeds.create_changefeed`.
+        """
+        uri = request.sink_uri.replace("kafka://local/", f"kafka://{self.addresses.kafka}/")
+        info = create_changefeed(self.addresses, self.options.cluster, replace(request, sink_uri=uri))
+        self.start_sorter(info.changefeed_id)
+        return info
+
+    def start_sorter(self, changefeed_id: str) -> Child:
+        """Start the sorter of a changefeed that exists."""
+        where, data = self.addresses, self.options.data_dir.resolve() / "sorters" / changefeed_id
+        arguments = ["sorter", "--changefeed", changefeed_id, "--namespace", NAMESPACE_DEFAULT]
+        arguments += ["--kafka", where.kafka, "--zookeeper", where.zookeeper]
+        arguments += ["--schema-registry", where.schema_registry, "--master", self.options.master]
+        arguments += ["--cluster", self.options.cluster, "--data-dir", str(data), *self.options.sorter_arguments]
+        return self._start(f"sorter {changefeed_id}", arguments, restart=True, done_ok=True)
+
+    def part(self, name: str) -> Child:
+        """Return one of the stack's parts that were started here: kafka, zookeeper or registry."""
+        return self._stack.children[name]
+
+    def restart_part(self, name: str) -> None:
+        """Start a part of the stack again on its port and data, and wait until it answers."""
+        self.part(name).start()
+        self._stack.wait_ready(name)
+
+    def tick(self) -> None:
+        """Let the supervisor look; call it a few times a second.
+
+        Raises:
+            ChildError: a part that cannot be restarted has died.
+        """
+        self.supervisor.tick()
+
+    def stop(self) -> None:
+        """Stop everything, last started first."""
+        self.nursery.stop()
+
+    def _names(self) -> list[str]:
+        return ["--cluster", self.options.cluster, "--upstream", self.options.upstream]
+
+    def _start(
+        self,
+        name: str,
+        arguments: list[str],
+        *,
+        restart: bool,
+        done_ok: bool = False,
+        env: Mapping[str, str] | None = None,
+    ) -> Child:
+        log = self.logs / f"{name.replace(' ', '-')}.log"
+        child = self.nursery.start(name, [sys.executable, "-m", "compose.cli", *arguments], log=log, env=env)
+        self.processes[name] = child
+        self.supervisor.add(child, restart=restart, done_ok=done_ok)
+        return child

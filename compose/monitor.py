@@ -1,0 +1,204 @@
+"""What the bus is doing now, measured from outside: from Kafka, ZooKeeper and PD, as an operator would."""
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+
+from compose.kafka_follower import TopicFollower
+from compose.stack.local import Addresses
+from schemas.changefeed import NAMESPACE_DEFAULT, ChangefeedStatus, ZkPaths, decode_changefeed_status
+from schemas.errors import BusError
+from schemas.ids import Ts, UpstreamId, physical_ms
+from schemas.rawlog.frontier import FrontierRecord, decode_frontier, follow_frontier
+from schemas.rawlog.region_batch import read_batch_head
+from schemas.rawlog.topics import raw_topics
+
+log = logging.getLogger(__name__)
+
+RATE_WINDOW_S = 5.0
+"""Rates are means over this long: a sorter writes a batch at a time, so that shorter windows only show its rhythm."""
+_RETRY_S = 1.0
+
+
+@dataclass(slots=True)
+class Rate:
+    """Rows a second over a window, from a counter that only grows within one process's life."""
+
+    _samples: deque[tuple[float, int]] = field(default_factory=deque)
+    total: int = 0
+
+    def note(self, now: float, counter: int) -> None:
+        """Take the counter's value at ``now``; one that fell started anew at 0."""
+        last = self._samples[-1][1] if self._samples else 0
+        self.total += counter - last if counter >= last else counter
+        if counter < last:
+            self._samples.clear()
+        self._samples.append((now, counter))
+        while self._samples[0][0] < now - RATE_WINDOW_S and len(self._samples) > 2:
+            self._samples.popleft()
+
+    def per_s(self) -> float:
+        """Return the mean rate over the window."""
+        if len(self._samples) < 2:
+            return 0.0
+        (first_at, first), (last_at, last) = self._samples[0], self._samples[-1]
+        return (last - first) / (last_at - first_at) if last_at > first_at else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedView:
+    """One changefeed as seen now."""
+
+    changefeed_id: str
+    status: ChangefeedStatus | None
+    rows_per_s: float
+    rows_total: int
+    lag_s: float | None
+    """From PD's clock to the checkpoint; None before the first status."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusView:
+    """The bus as seen now."""
+
+    rows_in_per_s: float
+    rows_in_total: int
+    frontier: FrontierRecord | None
+    frontier_lag_s: float | None
+    feeds: tuple[FeedView, ...]
+    topics: tuple[tuple[str, int], ...]
+    """Output topics with their partition counts."""
+
+
+class Monitor:
+    """Follows one upstream's raw log and the changefeeds over it; a context manager with two reader threads."""
+
+    def __init__(
+        self,
+        addresses: Addresses,
+        paths: ZkPaths,
+        upstream: UpstreamId,
+        now_ts: Callable[[], Ts],
+        topic_prefixes: tuple[str, ...],
+    ) -> None:
+        """Know where to look.
+
+        Args:
+            addresses: of the stack.
+            paths: of the cluster in ZooKeeper.
+            upstream: whose raw log.
+            now_ts: PD's clock, to which lag is measured.
+            topic_prefixes: of the output topics to be shown.
+        """
+        self._addresses, self._paths, self._now_ts, self._prefixes = addresses, paths, now_ts, topic_prefixes
+        self._topics = raw_topics(upstream)
+        self._zookeeper = KazooClient(addresses.zookeeper)
+        self._admin = AdminClient({"bootstrap.servers": addresses.kafka, "log_level": 0})
+        self._rows_in = 0
+        self._frontier: FrontierRecord | None = None
+        self._in = Rate()
+        self._out: dict[str, Rate] = {}
+        self._stopped = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._follow, args=(self._topics.region_events, self._count), daemon=True),
+            threading.Thread(target=self._follow, args=(self._topics.frontier, self._advance), daemon=True),
+        ]
+
+    def __enter__(self) -> "Monitor":
+        self._zookeeper.start(30)
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join(5)
+        self._zookeeper.stop()
+        self._zookeeper.close()
+
+    def changefeed_ids(self) -> list[str]:
+        """Return the changefeeds of the default namespace; none while ZooKeeper is away."""
+        with contextlib.suppress(KazooException):
+            return sorted(self._zookeeper.get_children(f"{self._paths.changefeeds}/{NAMESPACE_DEFAULT}"))
+        return []
+
+    def status(self, changefeed_id: str) -> ChangefeedStatus | None:
+        """Return what the changefeed's sorter has written last."""
+        with contextlib.suppress(KazooException):
+            path = self._paths.changefeed_status(NAMESPACE_DEFAULT, changefeed_id)
+            return decode_changefeed_status(self._zookeeper.get(path)[0])
+        return None
+
+    def view(self) -> BusView:
+        """Take one look."""
+        now = time.monotonic()
+        now_ts = self._clock()
+        self._in.note(now, self._rows_in)
+        frontier = self._frontier
+        return BusView(
+            rows_in_per_s=self._in.per_s(),
+            rows_in_total=self._rows_in,
+            frontier=frontier,
+            frontier_lag_s=_lag_s(now_ts, frontier.resolved_ts if frontier else None),
+            feeds=tuple(self._feed_view(feed, now, now_ts) for feed in self.changefeed_ids()),
+            topics=self._output_topics(),
+        )
+
+    def _feed_view(self, changefeed_id: str, now: float, now_ts: Ts | None) -> FeedView:
+        status = self.status(changefeed_id)
+        rate = self._out.setdefault(changefeed_id, Rate())
+        if status is not None:
+            rate.note(now, status.rows_total)
+        return FeedView(
+            changefeed_id=changefeed_id,
+            status=status,
+            rows_per_s=rate.per_s(),
+            rows_total=rate.total,
+            lag_s=_lag_s(now_ts, status.checkpoint_ts if status else None),
+        )
+
+    def _output_topics(self) -> tuple[tuple[str, int], ...]:
+        try:
+            topics = self._admin.list_topics(timeout=2.0).topics
+        except KafkaException:
+            return ()
+        return tuple((name, len(topics[name].partitions)) for name in sorted(topics) if name.startswith(self._prefixes))
+
+    def _clock(self) -> Ts | None:
+        try:
+            return self._now_ts()
+        except BusError:
+            return None
+
+    def _count(self, value: bytes) -> None:
+        self._rows_in += read_batch_head(value).count
+
+    def _advance(self, value: bytes) -> None:
+        self._frontier = follow_frontier(self._frontier, decode_frontier(value))
+
+    def _follow(self, topic: str, take: Callable[[bytes], None]) -> None:
+        while not self._stopped.is_set():
+            try:
+                with TopicFollower(self._addresses.kafka, topic) as follower:
+                    while not self._stopped.is_set():
+                        for record in follower.poll(0.5):
+                            take(record.value or b"")
+            except BusError:
+                # Not created yet, or the broker restarts; the display shows that nothing moves.
+                self._stopped.wait(_RETRY_S)
+
+
+def _lag_s(now_ts: Ts | None, ts: Ts | None) -> float | None:
+    if now_ts is None or ts is None:
+        return None
+    return max(0.0, (physical_ms(now_ts) - physical_ms(ts)) / 1000)

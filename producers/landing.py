@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from confluent_kafka import KafkaException
+
 from producers.core.landing import LandingBook, Sent
 from producers.core.matcher import Change
 from producers.core.packing import pack
@@ -25,6 +27,8 @@ SLOW_BROKER_S: Final = 5.0
 """A record that waits longer for its acknowledgement is shown as the reason why nothing lands."""
 SEVERAL_REGIONS: Final = RegionId(0)
 """A batch's region_id when its rows come from more than one."""
+_TOO_LARGE: Final = ("MSG_SIZE_TOO_LARGE", "_MSG_SIZE_TOO_LARGE")
+"""By the broker, by librdkafka."""
 
 
 class RecordProducer(Protocol):
@@ -169,11 +173,18 @@ class Landing:
             self.counters.records += 1
             self.counters.bytes += len(value)
             first_key = rows.key[0].as_py()
-            self._produce(
-                partition,
-                value,
-                functools.partial(self._delivered, sent, len(value), len(rows), table_id, first_key),
-            )
+            try:
+                self._produce(
+                    partition,
+                    value,
+                    functools.partial(self._delivered, sent, len(value), len(rows), table_id, first_key),
+                )
+            except KafkaException as error:
+                if error.args[0].name() in _TOO_LARGE:
+                    raise self._too_large(table_id, first_key, len(value)) from error
+                raise DeliveryFailedError(
+                    "Kafka refuses a record", topic=self._topic, table_id=table_id, reason=error.args[0]
+                ) from error
 
     def _produce(self, partition: int, value: bytes, on_delivery: Callable[[Any, Any], None]) -> None:
         while True:
@@ -200,7 +211,7 @@ class Landing:
         elif self._failure is None:
             self._failure = (
                 self._too_large(table_id, first_key, size)
-                if error.name() == "MSG_SIZE_TOO_LARGE"
+                if error.name() in _TOO_LARGE
                 else DeliveryFailedError(
                     "Kafka did not take a record", topic=self._topic, partition=sent.partition, reason=error.str()
                 )

@@ -26,7 +26,7 @@ from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId, physical_ms
 from schemas.rawlog.frontier import FrontierRecord, LandingReport
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_topics
-from schemas.tidb.codec import encode_int
+from schemas.tidb.keys import table_span
 
 log = logging.getLogger(__name__)
 
@@ -71,12 +71,6 @@ class PullerStats:
     """Spans that something holds back, with the reason."""
     broker_reason: str
     """Why landing waits for Kafka; '' if it does not."""
-
-
-def table_span(table_id: TableId) -> TableSpan:
-    """Return the span of a table's rows: ``[t{id}_r, t{id}_s)``, index keys excluded."""
-    stem = b"t" + encode_int(table_id)
-    return TableSpan(table_id, stem + b"_r", stem + b"_s")
 
 
 class Puller:
@@ -156,7 +150,7 @@ class Puller:
             with self._feed.lock:
                 self._landing.forget(table_id)
                 self._landing.book.assign(table_id, ts)
-                self._feed.subscribe(table_span(table_id), ts)
+                self._feed.subscribe(TableSpan(table_id, *table_span(table_id)), ts)
 
     def remove(self, tables: Iterable[TableId]) -> None:
         """Pull tables no more."""

@@ -1,0 +1,82 @@
+"""The DDL feed's pure half: which jobs are new, in which order they go to the ddl topic, and how far that has landed.
+
+    jobs, in any order --add--> waiting --resolved(ts)--> to send, by (finished_ts, job id) --acked--> for the owner
+
+A job stands as `done` in its row once or more often (the row is written again); its first `done` counts, as its
+commit_ts is the moment at which the schema changed.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+from schemas.ids import Ts
+from schemas.rawlog.ddl_record import DdlRecord
+from schemas.rawlog.frontier import DdlReport
+
+
+class DdlBook:
+    """Not thread-safe. Records are sent and acknowledged in one order: the topic has one partition."""
+
+    def __init__(self, landed: Iterable[tuple[int, DdlRecord]]) -> None:
+        """Open the book over what the ddl topic holds, as ``(offset, record)`` in order."""
+        self.snapshot_ts: Ts | None = None
+        self._ids: set[int] = set()
+        self._waiting: dict[int, DdlRecord] = {}
+        self._sent = 0
+        self._acked = 0
+        self._marks: deque[tuple[int, Ts]] = deque()
+        self._landed_ts = Ts(0)
+        self._end = 0
+        for offset, record in landed:
+            self._end = offset + 1
+            if record.kind == "job":
+                self._ids.add(int(record.payload["id"]))
+                # Of two jobs with one finished_ts perhaps only the first has landed: so one less.
+                self._landed_ts = max(self._landed_ts, Ts(record.ts - 1))
+            elif record.kind == "snapshot_end" and self.snapshot_ts is None:
+                self.snapshot_ts = self._landed_ts = record.ts
+
+    def resume_ts(self, published_ts: Ts) -> Ts:
+        """Return from which ts (exclusive) the job table must be read again, after ``published_ts`` was published."""
+        assert self.snapshot_ts is not None, "without a snapshot there is nothing to resume"
+        return max(self._landed_ts, published_ts)
+
+    def snapshot_landed(self, ts: Ts, end: int) -> None:
+        """Note that the whole snapshot is acknowledged."""
+        self.snapshot_ts, self._landed_ts, self._end = ts, ts, end
+
+    def add(self, record: DdlRecord) -> None:
+        """Take a finished job; one that is known already changes nothing but may turn out earlier."""
+        job_id = int(record.payload["id"])
+        known = self._waiting.get(job_id)
+        if job_id not in self._ids and (known is None or record.ts < known.ts):
+            self._waiting[job_id] = record
+
+    def resolved(self, ts: Ts) -> list[DdlRecord]:
+        """Return the jobs to send now: no job at or below ``ts`` is still to come."""
+        ready = sorted(
+            (record for record in self._waiting.values() if record.ts <= ts),
+            key=lambda record: (record.ts, int(record.payload["id"])),
+        )
+        for record in ready:
+            job_id = int(record.payload["id"])
+            del self._waiting[job_id]
+            self._ids.add(job_id)
+        self._sent += len(ready)
+        self._marks.append((self._sent, ts))
+        self._settle()
+        return ready
+
+    def acked(self, offset: int) -> None:
+        """Note the next record's acknowledgement."""
+        self._acked += 1
+        self._end = offset + 1
+        self._settle()
+
+    def report(self) -> DdlReport:
+        """Return how far the feed has landed."""
+        return DdlReport(landed_ts=self._landed_ts, end=self._end)
+
+    def _settle(self) -> None:
+        while self._marks and self._marks[0][0] <= self._acked:
+            self._landed_ts = max(self._landed_ts, self._marks.popleft()[1])

@@ -1,0 +1,39 @@
+"""TiDB's meta keys to the snapshot records of the ddl topic (reference/tidb-encoding.md §2, §5.4)."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from schemas.ids import Ts
+from schemas.rawlog.ddl_record import DdlRecord
+from schemas.tidb.keys import decode_meta_hash_key, decode_meta_json, meta_hash_prefix
+
+KeyValue = tuple[bytes, bytes]
+_DATABASES: Final = b"DBs"
+
+
+def snapshot_records(scan: Callable[[bytes, bytes], Iterable[KeyValue]], ts: Ts) -> Iterator[DdlRecord]:
+    """Yield all schemas, each before its tables, and then ``snapshot_end``.
+
+    Args:
+        scan: yields the raw keys and values in ``[start, end)`` as they stood at ``ts``, ascending.
+        ts: the snapshot's.
+
+    Raises:
+        CorruptDataError: a meta key or value does not decode.
+    """
+    for schema_id, schema in list(_fields(scan, _DATABASES, b"DB:")):
+        yield DdlRecord(kind="schema", ts=ts, schema_id=schema_id, payload=decode_meta_json(schema))
+        for _, table in _fields(scan, b"DB:%d" % schema_id, b"Table:"):
+            yield DdlRecord(kind="table", ts=ts, schema_id=schema_id, payload=decode_meta_json(table))
+    yield DdlRecord(kind="snapshot_end", ts=ts, payload={})
+
+
+def _fields(
+    scan: Callable[[bytes, bytes], Iterable[KeyValue]], name: bytes, field: bytes
+) -> Iterator[tuple[int, bytes]]:
+    """Yield ``(id, value)`` of the fields ``{field}{id}`` of a meta hash; it has fields of other kinds too."""
+    prefix = meta_hash_prefix(name)
+    for key, value in scan(prefix, prefix[:-1] + bytes([prefix[-1] + 1])):
+        found = decode_meta_hash_key(key)
+        if found is not None and found[1].startswith(field):
+            yield int(found[1][len(field) :]), value

@@ -1,0 +1,252 @@
+"""SQL text to tokens, and a cursor over them: as much of MySQL's lexer as DDL statements need.
+
+Executable comments (``/*! … */``, ``/*T! … */``, ``/*T![feature] … */``) are read as the SQL in them; all others are
+skipped.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+MODE_ANSI_QUOTES = 1 << 2
+MODE_NO_BACKSLASH_ESCAPES = 1 << 20
+
+
+class UnsupportedSqlError(ValueError):
+    """A statement, or a part of one, that the restorer does not know. The caller keeps the original text."""
+
+
+class Kind(Enum):
+    """Kinds of tokens."""
+
+    WORD = "word"
+    """A keyword or a bare identifier: only the place tells."""
+    NAME = "name"
+    """A quoted identifier, unquoted here."""
+    STRING = "string"
+    """A string literal, unquoted and unescaped here."""
+    NUMBER = "number"
+    BITS = "bits"
+    """``0x1f``, ``x'1f'`` or ``b'01'``; the text is normalised to ``x'1f'`` and ``b'01'``."""
+    SYMBOL = "symbol"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token; ``text`` is the content without quotes."""
+
+    kind: Kind
+    text: str
+
+    @property
+    def upper(self) -> str:
+        """The word for comparison; '' for anything that can be no keyword."""
+        return self.text.upper() if self.kind is Kind.WORD else ""
+
+
+_END = Token(Kind.END, "")
+_SCANNER = re.compile(
+    r"""
+    (?P<space>\s+|--(?=\s|$)[^\n]*|\#[^\n]*)
+    |(?P<open>/\*(?:!\d{0,6}|T!(?:\[[\w,]*\])?))
+    |(?P<close>\*/)
+    |(?P<comment>/\*.*?\*/)
+    |(?P<bits>0x[0-9a-fA-F]+\b|[xX]'[0-9a-fA-F]*'|0b[01]+\b|[bB]'[01]*')
+    |(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w$]))
+    |(?P<name>`(?:[^`]|``)*`)
+    |(?P<quote>['"])
+    |(?P<word>[\w$\x80-\U0010ffff]+)
+    |(?P<symbol><=>|->>|->|<<|>>|<=|>=|<>|!=|:=|&&|\|\||[-+*/%&|^~!=<>().,;@:?])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
+
+
+def tokenize(sql: str, sql_mode: int = 0) -> list[Token]:
+    """Split a statement, or several, into tokens.
+
+    Raises:
+        UnsupportedSqlError: text that is no token, or an open quote.
+    """
+    tokens, at = list[Token](), 0
+    while at < len(sql):
+        found = _SCANNER.match(sql, at)
+        if found is None:
+            raise UnsupportedSqlError(f"no token at {sql[at : at + 20]!r}")
+        at = found.end()
+        text = found.group()
+        match found.lastgroup:
+            case "space" | "open" | "close" | "comment":
+                pass
+            case "quote":
+                string, at = _string(sql, found.start(), text, sql_mode)
+                is_name = text == '"' and sql_mode & MODE_ANSI_QUOTES
+                tokens.append(Token(Kind.NAME if is_name else Kind.STRING, string))
+            case "name":
+                tokens.append(Token(Kind.NAME, text[1:-1].replace("``", "`")))
+            case "bits":
+                tokens.append(Token(Kind.BITS, _bits(text)))
+            case group:
+                tokens.append(Token(Kind(group), text))
+    return tokens
+
+
+def split_statements(sql: str, sql_mode: int = 0) -> list[list[Token]]:
+    """Return the tokens of each statement of a text, split at semicolons.
+
+    Raises:
+        UnsupportedSqlError: text that is no token, or an open quote.
+    """
+    statements = list[list[Token]]([[]])
+    for token in tokenize(sql, sql_mode):
+        if token == Token(Kind.SYMBOL, ";"):
+            statements.append([])
+        else:
+            statements[-1].append(token)
+    return [statement for statement in statements if statement]
+
+
+class Cursor:
+    """Reads tokens from left to right."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self._tokens = tokens
+        self._at = 0
+
+    def peek(self, ahead: int = 0) -> Token:
+        """Return a token without taking it; END after the last."""
+        place = self._at + ahead
+        return self._tokens[place] if place < len(self._tokens) else _END
+
+    def take(self) -> Token:
+        """Return the next token and go past it."""
+        token = self.peek()
+        self._at += 1
+        return token
+
+    def at_words(self, *words: str) -> bool:
+        """Tell whether these words come next."""
+        return all(self.peek(ahead).upper == word for ahead, word in enumerate(words))
+
+    def accept(self, *words: str) -> bool:
+        """Take these words if they come next."""
+        found = self.at_words(*words)
+        if found:
+            self._at += len(words)
+        return found
+
+    def accept_any(self, *words: str) -> str:
+        """Take one of these words if it comes next; '' if none does."""
+        word = self.peek().upper
+        if not word or word not in words:
+            return ""
+        self._at += 1
+        return word
+
+    def expect(self, *words: str) -> None:
+        """Take these words.
+
+        Raises:
+            UnsupportedSqlError: something else comes.
+        """
+        if not self.accept(*words):
+            raise self.unsupported(" ".join(words))
+
+    def at_symbol(self, symbol: str) -> bool:
+        """Tell whether this symbol comes next."""
+        return self.peek() == Token(Kind.SYMBOL, symbol)
+
+    def accept_symbol(self, symbol: str) -> bool:
+        """Take this symbol if it comes next."""
+        found = self.at_symbol(symbol)
+        self._at += found
+        return found
+
+    def expect_symbol(self, symbol: str) -> None:
+        """Take this symbol.
+
+        Raises:
+            UnsupportedSqlError: something else comes.
+        """
+        if not self.accept_symbol(symbol):
+            raise self.unsupported(symbol)
+
+    def expect_kind(self, *kinds: Kind) -> Token:
+        """Take a token of one of these kinds.
+
+        Raises:
+            UnsupportedSqlError: something else comes.
+        """
+        if self.peek().kind not in kinds:
+            raise self.unsupported(" or ".join(kind.value for kind in kinds))
+        return self.take()
+
+    def integer(self) -> int:
+        """Take an integer.
+
+        Raises:
+            UnsupportedSqlError: something else comes.
+        """
+        token = self.expect_kind(Kind.NUMBER)
+        if not token.text.isdecimal():
+            raise UnsupportedSqlError(f"{token.text} is no integer")
+        return int(token.text)
+
+    def name(self) -> str:
+        """Take an identifier and return it in back quotes.
+
+        Raises:
+            UnsupportedSqlError: something else comes.
+        """
+        return quote_name(self.expect_kind(Kind.WORD, Kind.NAME).text)
+
+    def dotted_name(self) -> str:
+        """Take ``a``, ``a.b`` or ``a.b.c`` and return it in back quotes."""
+        parts = [self.name()]
+        while self.accept_symbol("."):
+            parts.append(self.name())
+        return ".".join(parts)
+
+    def at_end(self) -> bool:
+        """Tell whether all tokens are taken."""
+        return self._at >= len(self._tokens)
+
+    def unsupported(self, wanted: str) -> UnsupportedSqlError:
+        """Return the error for something unknown at this place."""
+        return UnsupportedSqlError(f"found {self.peek().text!r} at token {self._at}, wanted {wanted}")
+
+
+def quote_name(name: str) -> str:
+    """Return an identifier in back quotes."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def quote_string(text: str) -> str:
+    """Return a string literal as TiDB restores it: quotes doubled, backslashes as they are."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _string(sql: str, start: int, quote: str, sql_mode: int) -> tuple[str, int]:
+    out, at = list[str](), start + 1
+    while at < len(sql):
+        char = sql[at]
+        if char == quote:
+            if sql[at + 1 : at + 2] != quote:
+                return "".join(out), at + 1
+            at += 1
+        elif char == "\\" and not sql_mode & MODE_NO_BACKSLASH_ESCAPES and at + 1 < len(sql):
+            at += 1
+            # \% and \_ keep their backslash: LIKE reads them
+            char = "\\" + sql[at] if sql[at] in "%_" else _ESCAPES.get(sql[at], sql[at])
+        out.append(char)
+        at += 1
+    raise UnsupportedSqlError("open quote")
+
+
+def _bits(text: str) -> str:
+    prefix, digits = text[:2].lower(), text[2:].rstrip("'").lower()
+    if "b" in prefix:
+        return f"b'{digits.lstrip('0') or '0'}'"
+    return f"x'{digits.rjust(len(digits) + len(digits) % 2, '0')}'"

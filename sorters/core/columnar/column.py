@@ -17,11 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.tidb.mysql_types import DATETIME_TYPES, INTEGER_TYPES, MysqlType
+from schemas.errors import BusError
+from schemas.tidb.mysql_types import DATETIME_TYPES, INTEGER_TYPES, STRING_TYPES, MysqlType
 from schemas.tidb.packed_time import text_in_zone
 from schemas.tidb.table import ColumnVersion
 from schemas.tidb.value import Value
 from sorters.core.columnar.decimals import decimal_misfits, decimal_texts, unscaled_int64
+from sorters.core.columnar.escape import Escaper
 from sorters.core.columnar.json_texts import json_texts
 from sorters.core.columnar.keys import KeyValues
 from sorters.core.columnar.numbers import (
@@ -97,6 +99,10 @@ class Column:
         """
         raise NotImplementedError
 
+    def escaped(self, escaper: Escaper) -> Any:
+        """Return :attr:`text` as the inside of JSON strings; blobs are read as ISO-8859-1."""
+        return escaper.column(self.text, blob=self.spec.tp in STRING_TYPES and self.spec.binary)
+
     @property
     def unscaled(self) -> IntArray | None:
         """DECIMAL only: the value times ``10**spec.decimal``; None if one might not fit into int64. Junk where not
@@ -164,11 +170,19 @@ class RowColumn(Column):
             case MysqlType.VECTOR:
                 return vector_texts(self._spans)
             case MysqlType.JSON:
-                return json_texts(self._spans, lambda row, why: self._names.corrupt(row, why, column=self.spec.name))
+                return json_texts(self._spans, self._corrupt)
             case tp if tp in NUMBER_TYPES or tp in DATETIME_TYPES or tp is MysqlType.TIME:
                 return _raw_text(self.spec, self.numbers, self._zone)
             case _:
                 return self._spans.to_arrow()
+
+    def escaped(self, escaper: Escaper) -> Any:
+        if self.spec.tp is MysqlType.JSON:  # its own quotes and punctuation are escaped once a shape, not once a row
+            return json_texts(self._spans, self._corrupt, escaper)
+        return super().escaped(escaper)
+
+    def _corrupt(self, row: int, why: str) -> BusError:
+        return self._names.corrupt(row, why, column=self.spec.name)
 
     @cached_property
     def unscaled(self) -> IntArray | None:
@@ -325,10 +339,15 @@ class MixedColumn(Column):
 
     @cached_property
     def text(self) -> Any:
+        return self._merged(self._present.text, self._absent.text if self._has_absent else None)
+
+    def escaped(self, escaper: Escaper) -> Any:
+        return self._merged(self._present.escaped(escaper), self._absent.escaped(escaper) if self._has_absent else None)
+
+    def _merged(self, present: Any, absent: Any | None) -> Any:
         here = self._state == VALUE
-        place = pa.array(np.cumsum(here) - 1, mask=~here)
-        spread = self._present.text.take(place)
-        return pc.if_else(pa.array(self._state == ABSENT), self._absent.text, spread) if self._has_absent else spread
+        spread = present.take(pa.array(np.cumsum(here) - 1, mask=~here))
+        return spread if absent is None else pc.if_else(pa.array(self._state == ABSENT), absent, spread)
 
     @cached_property
     def unscaled(self) -> IntArray | None:

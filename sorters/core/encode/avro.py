@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from schemas.ids import Ts, physical_ms
 from schemas.tidb.table import ColumnVersion, TableVersion
+from sorters.core.columnar.escape import CANAL
 from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
 from sorters.core.encode.avro_columns import column_segments
 from sorters.core.encode.avro_rows import field_bytes
 from sorters.core.encode.avro_schema import AvroModes, record_schema
 from sorters.core.encode.avro_varint import long_bytes, longs
-from sorters.core.encode.json_escape import escape_value
 from sorters.core.encode.protocol import (
     DdlMessage,
     EncodedRows,
@@ -177,4 +177,4 @@ def _header(schema_ids: SchemaIds, topic: str, suffix: str, table: TableVersion)
 
 
 def _go_text(text: str) -> bytes:
-    return escape_value(text.encode("utf-8", "surrogateescape"))
+    return CANAL.value(text.encode("utf-8", "surrogateescape"))

@@ -17,10 +17,10 @@ from schemas.tidb.mysql_types import STRING_TYPES, CdcFlag, MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
 from schemas.tidb.value import Value
 from sorters.core.columnar.column import Column, value_text
+from sorters.core.columnar.escape import CANAL
 from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
 from sorters.core.columnar.numbers import integer_text
 from sorters.core.encode.canal_types import ddl_event_type, promotion, sql_type
-from sorters.core.encode.json_escape import escape_column, escape_value
 from sorters.core.encode.mysql_names import mysql_type_name
 from sorters.core.encode.protocol import (
     DdlMessage,
@@ -202,14 +202,12 @@ class CanalJsonEncoder:
 
 
 def _quoted(text: str) -> bytes:
-    return b'"' + escape_value(text.encode("utf-8", "surrogateescape")) + b'"'
+    return b'"' + CANAL.value(text.encode("utf-8", "surrogateescape")) + b'"'
 
 
 def _quoted_column(column: Column) -> list[Segment]:
     """Return the segments of a column's JSON values: ``"text"``, or ``null``."""
-    text = column.text
-    if column.spec.tp in _NEEDS_ESCAPE:
-        text = escape_column(text, blob=column.spec.tp in STRING_TYPES and column.spec.binary)
+    text = column.escaped(CANAL) if column.spec.tp in _NEEDS_ESCAPE else column.text
     if not text.null_count:
         return [b'"', text, b'"']
     if text.null_count == len(text):
@@ -273,4 +271,4 @@ def _object_text(values: Sequence[tuple[ColumnVersion, bytes | None]]) -> bytes:
 
 
 def _quoted_value(spec: ColumnVersion, text: bytes) -> bytes:
-    return b'"' + escape_value(text, blob=spec.tp in STRING_TYPES and spec.binary) + b'"'
+    return b'"' + CANAL.value(text, blob=spec.tp in STRING_TYPES and spec.binary) + b'"'

@@ -9,6 +9,7 @@ and a pickled store carries no decoded ones.
 """
 
 import bisect
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -82,10 +83,12 @@ class _History:
         place = bisect.bisect_left(self.valid_after, commit_ts) - 1
         return self.tables[place] if place >= 0 else None
 
-    def collect(self, ts: Ts) -> None:
-        first = bisect.bisect_right(self.valid_after, ts) - 1
-        if first > 0:
-            del self.valid_after[:first], self.tables[:first]
+    def collect(self, ts: Ts) -> list[StoredTable]:
+        """Forget the versions that ended at or before ``ts`` and return them."""
+        first = max(bisect.bisect_right(self.valid_after, ts) - 1, 0)
+        gone = [table for table in self.tables[:first] if table]
+        del self.valid_after[:first], self.tables[:first]
+        return gone
 
 
 class SchemaStore:
@@ -100,6 +103,8 @@ class SchemaStore:
         self._current: dict[TableId, StoredTable] = {}
         self._logical: dict[TableId, _History] = {}
         self._physical: dict[TableId, _History] = {}
+        self._superseded: deque[tuple[Ts, _History]] = deque()
+        """Each history that got a version after its first one, with that version's ts: what :meth:`gc` looks at."""
         self._truncated: set[TableId] = set()
         self._system_tables: set[TableId] = set()
         self._last: tuple[Ts, frozenset[int]] = (Ts(0), frozenset())
@@ -142,10 +147,11 @@ class SchemaStore:
 
     def gc(self, ts: Ts) -> None:
         """Forget what only rows with commit_ts <= ``ts`` need."""
-        for history in (*self._logical.values(), *self._physical.values()):
-            history.collect(ts)
-        self.changes = [change for change in self.changes if change.job.finished_ts > ts]
-        self._decoded.clear()
+        while self._superseded and self._superseded[0][0] <= ts:
+            _, history = self._superseded.popleft()
+            for gone in history.collect(ts):
+                self._decoded.pop(_key(gone), None)
+        del self.changes[: bisect.bisect_right(self.changes, ts, key=_finished_ts)]
         if self.snapshot_ts is not None:
             self.snapshot_ts = max(self.snapshot_ts, ts)
 
@@ -207,7 +213,7 @@ class SchemaStore:
 
     def decoded(self, stored: StoredTable) -> TableVersion:
         """Return a stored version decoded, from a cache that :meth:`gc` and pickling empty."""
-        key = stored.table_id, stored.version, stored.schema, stored.table
+        key = _key(stored)
         table = self._decoded.get(key)
         if table is None:
             table = self._decoded[key] = stored.decode()
@@ -299,16 +305,25 @@ class SchemaStore:
 
     def _remove_table(self, ts: Ts, table: StoredTable) -> None:
         self._current.pop(table.table_id, None)
-        self._logical[table.table_id].put(ts, None)
+        self._put(self._logical[table.table_id], ts, None)
         for pid in table.physical_ids:
-            self._physical[pid].put(ts, None)
+            self._put(self._physical[pid], ts, None)
 
     def _put_table(self, ts: Ts, table: StoredTable) -> None:
         self._current[table.table_id] = table
-        self._logical.setdefault(table.table_id, _History()).put(ts, table)
+        self._put(self._logical.setdefault(table.table_id, _History()), ts, table)
         for pid in table.physical_ids:
-            self._physical.setdefault(pid, _History()).put(ts, table)
+            self._put(self._physical.setdefault(pid, _History()), ts, table)
+
+    def _put(self, history: _History, ts: Ts, table: StoredTable | None) -> None:
+        if history.valid_after and history.valid_after[-1] < ts:
+            self._superseded.append((ts, history))
+        history.put(ts, table)
 
 
 def _finished_ts(change: SchemaChange) -> Ts:
     return change.job.finished_ts
+
+
+def _key(stored: StoredTable) -> tuple[TableId, Ts, str, str]:
+    return stored.table_id, stored.version, stored.schema, stored.table

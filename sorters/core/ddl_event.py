@@ -42,10 +42,10 @@ class DdlEvent:
     pre_schema: str
     pre_table: str
     pre_table_id: TableId
-    query: str
-    """The job's query, or the one made for this table."""
+    original_query: str
+    """The job's query, or the one made for this table; event filters look at it."""
     restored_query: str
-    """What goes downstream; the query itself where ``restored`` is False."""
+    """What goes downstream; the original where ``restored`` is False."""
     restored: bool
     charset: str
     collation: str
@@ -55,6 +55,16 @@ class DdlEvent:
     """The table after the DDL; None after a drop and for schemas."""
     pre: StoredTable | None
     """The table before it; None when it came with this DDL, and for schemas."""
+
+    @property
+    def query(self) -> str:
+        """What goes downstream."""
+        return self.restored_query
+
+    @property
+    def ddl_type(self) -> int:
+        """TiDB's action type."""
+        return int(self.type)
 
     @property
     def type_name(self) -> str:
@@ -155,7 +165,7 @@ def _event(job: DdlJob, seq: int, ddl_type: DdlType, schema: str, change: TableC
         pre_schema=pre.schema if pre else "",
         pre_table=pre.table if pre else "",
         pre_table_id=pre.table_id if pre else TableId(0),
-        query=query,
+        original_query=query,
         restored_query=query if restored_query is None else restored_query,
         restored=restored_query is not None,
         charset=job.charset,

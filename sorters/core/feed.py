@@ -11,6 +11,7 @@ from sorters.core.dispatch import Dispatcher
 from sorters.core.encode.avro import AvroEncoder
 from sorters.core.encode.canal_json import CanalJsonEncoder
 from sorters.core.encode.protocol import Encoder
+from sorters.core.event_filter import EventFilter
 from sorters.core.table_filter import TableFilter
 
 
@@ -22,6 +23,7 @@ class CompiledFeed:
     dispatcher: Dispatcher
     encoder: Encoder
     default_topic: str
+    events: EventFilter
     force_replicate: bool = False
     """Also rows of tables without a usable key."""
     split_updates: bool = True
@@ -58,6 +60,7 @@ def compile_feed(config: ChangefeedConfig, namespace: str, partitions: Mapping[s
     return CompiledFeed(
         filter=TableFilter(config.filter.rules, config.case_sensitive),
         dispatcher=Dispatcher(config),
+        events=EventFilter(config.filter.event_filters),
         encoder=_encoder(config, namespace),
         default_topic=config.default_topic,
         force_replicate=config.force_replicate,

@@ -1,7 +1,7 @@
 """Row changes of one table to output records: the one path that the Spark job and the dry run share.
 
-Order of steps: the schema valid just before each row's commit_ts, table filter and eligibility, mount, update split,
-dispatch, encode, position. What hangs on the table alone is decided once a table version, never per row.
+Order of steps: the schema valid just before each row's commit_ts, table filter and eligibility, mount, event filter,
+update split, dispatch, encode, position. What hangs on the table alone is decided once a table version, never per row.
 """
 
 from collections.abc import Iterable, Iterator
@@ -85,9 +85,9 @@ def by_version(rows: RowChanges, schemas: SchemaStore) -> Iterator[tuple[TableVe
 
 
 def _run_version(rows: RowChanges, table: TableVersion, feed: CompiledFeed, encoded_at_ms: int) -> OutputRecords:
-    parts, source = _numbered(
-        _split(part) if feed.split_updates else [part] for part in _mounted_parts(rows, table, feed)
-    )
+    ignored = feed.events.ignored_ops(table.schema, table.table)
+    kept = [part for part in mount(table, rows, zone=feed.zone).parts if _OPS[part.kind] not in ignored]
+    parts, source = _numbered(_split(part) if feed.split_updates else [part] for part in kept)
     if not len(source):
         return OUTPUT_SCHEMA.empty_table()
     route = feed.dispatcher.route(table)
@@ -106,10 +106,6 @@ def _run_version(rows: RowChanges, table: TableVersion, feed: CompiledFeed, enco
         [pa.repeat(route.topic, len(source)), pa.array(partition), encoded.keys, encoded.values, positions],
         schema=OUTPUT_SCHEMA,
     )
-
-
-def _mounted_parts(rows: RowChanges, table: TableVersion, feed: CompiledFeed) -> tuple[MountedPart, ...]:
-    return mount(table, rows, zone=feed.zone).parts
 
 
 def _split(part: MountedPart) -> list[MountedPart]:

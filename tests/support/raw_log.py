@@ -1,0 +1,180 @@
+"""Writes a raw log by hand: topics, schema snapshot, region batches and frontier records, for tests of the sorter alone."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import zstandard
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from schemas.changes import Op, RowChanges
+from schemas.ids import RegionId, TableId, Ts, UpstreamId, compose_ts
+from schemas.position import POSITION_HEADER
+from schemas.rawlog.ddl_record import DdlRecord, encode_ddl_record
+from schemas.rawlog.frontier import FrontierRecord, encode_frontier
+from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
+from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_topics
+
+ROWS = Path(__file__).parents[1] / "data" / "rows"
+START_TS = compose_ts(1_760_000_000_000)
+
+
+@dataclass(frozen=True)
+class RecordedRow:
+    """A row of data/rows."""
+
+    key: bytes
+    value: bytes
+    value2: bytes
+
+
+@cache
+def recorded(shape: str) -> tuple[dict[str, Any], tuple[RecordedRow, ...]]:
+    """Return the TableInfo and the rows of one shape of data/rows."""
+    text = zstandard.ZstdDecompressor().stream_reader((ROWS / f"{shape}.jsonl.zst").read_bytes()).read()
+    first, *lines = (json.loads(line) for line in text.splitlines())
+    rows = (RecordedRow(*(bytes.fromhex(line[name]) for name in ("key", "value", "value2"))) for line in lines)
+    return first["table_info"], tuple(rows)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One row change of the raw log to be."""
+
+    commit_ts: int
+    key: bytes
+    value: bytes = b""
+    old_value: bytes = b""
+    start_ts: int = 0
+    op: Op = Op.PUT
+
+
+@dataclass
+class RawLog:
+    """A raw log that the test fills. ``partitions`` raw partitions; a frontier record covers all that was written."""
+
+    kafka: str
+    upstream: str
+    partitions: int = 2
+    ends: list[int] = field(default_factory=list)
+    ddl_end: int = 0
+    frontier: list[FrontierRecord] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.topics = raw_topics(UpstreamId(self.upstream))
+        self.ends = [0] * self.partitions
+        self._producer = Producer({"bootstrap.servers": self.kafka, "message.max.bytes": RAW_MESSAGE_BYTES_MAX})
+        create_topic(self.kafka, self.topics.region_events, self.partitions, {"max.message.bytes": "16777216"})
+        create_topic(self.kafka, self.topics.ddl, 1)
+        create_topic(self.kafka, self.topics.frontier, 1)
+
+    def snapshot(self, infos: Sequence[dict[str, Any]], schema: str = "sb", ts: Ts = START_TS) -> None:
+        """Write the schema snapshot, and the frontier record that opens the log."""
+        records = [DdlRecord(kind="schema", ts=ts, payload={"id": 1, "db_name": {"O": schema, "L": schema.lower()}})]
+        records += [DdlRecord(kind="table", ts=ts, schema_id=1, payload=info) for info in infos]
+        records += [DdlRecord(kind="snapshot_end", ts=ts, payload={})]
+        for record in records:
+            self.ddl(record)
+        self.advance(ts)
+
+    def ddl(self, record: DdlRecord) -> None:
+        """Write one record of the ddl topic."""
+        self._producer.produce(self.topics.ddl, encode_ddl_record(record), partition=0)
+        self.ddl_end += 1
+
+    def rows(self, table_id: int, changes: Sequence[Change], partition: int = 0, *, may_repeat: bool = False) -> None:
+        """Write one region batch."""
+        batch = RegionBatch(region_id=RegionId(1), may_repeat=may_repeat, rows=row_changes(table_id, changes))
+        self.raw(encode_region_batch(batch, 1), partition)
+
+    def raw(self, record: bytes, partition: int = 0) -> None:
+        """Write any bytes as a raw record."""
+        self._producer.produce(self.topics.region_events, record, partition=partition)
+        self._producer.poll(0)
+        self.ends[partition] += 1
+
+    def advance(self, ts: int, *, repeats: bool = False, low: Iterable[int] | None = None) -> None:
+        """Publish that everything up to ``ts`` has been written, and nothing above it unless ``low`` says where."""
+        self._producer.flush()
+        high = tuple(self.ends)
+        record = FrontierRecord(
+            owner_rev=1,
+            resolved_ts=Ts(ts),
+            high=high,
+            low=tuple(low) if low is not None else high,
+            ddl_high=self.ddl_end,
+            repeat_high=high if repeats else (0,) * self.partitions,
+        )
+        self.frontier.append(record)
+        self._producer.produce(self.topics.frontier, encode_frontier(record), partition=0)
+        self._producer.flush()
+
+
+def row_changes(table_id: int, changes: Sequence[Change]) -> RowChanges:
+    """Return changes as columns."""
+    return RowChanges(
+        table_id=TableId(table_id),
+        commit_ts=np.array([change.commit_ts for change in changes], np.int64),
+        start_ts=np.array([change.start_ts or change.commit_ts - 1 for change in changes], np.int64),
+        op=np.array([change.op for change in changes], np.int8),
+        key=pa.array([change.key for change in changes], pa.binary()),
+        value=pa.array([change.value for change in changes], pa.binary()),
+        old_value=pa.array([change.old_value for change in changes], pa.binary()),
+        txn_source=np.zeros(len(changes), np.int64),
+    )
+
+
+def row_key(table_id: int, handle: int) -> bytes:
+    """Return the TiKV key of a row with an integer handle."""
+    return b"t%b_r%b" % (_ordered(table_id), _ordered(handle))
+
+
+def _ordered(number: int) -> bytes:
+    return (number + (1 << 63)).to_bytes(8, "big")
+
+
+def create_topic(kafka: str, topic: str, partitions: int, config: dict[str, str] | None = None) -> None:
+    """Create a topic that must not be there yet."""
+    new = NewTopic(topic, partitions, 1, config=config or {})
+    admin = AdminClient({"bootstrap.servers": kafka})  # must outlive the request
+    admin.create_topics([new])[topic].result(20)
+
+
+@dataclass(frozen=True)
+class SinkRecord:
+    """A record as it stands in a sink topic."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    position: bytes
+
+
+def read_topic(kafka: str, topic: str) -> list[SinkRecord]:
+    """Return all records of a topic now, partition after partition, each in the order of its offsets."""
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "tests", "enable.auto.commit": False})
+    found: list[SinkRecord] = []
+    try:
+        for partition in sorted(consumer.list_topics(topic, timeout=20).topics[topic].partitions):
+            at, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
+            consumer.assign([TopicPartition(topic, partition, at)])
+            while at < end:
+                for message in consumer.consume(10_000, timeout=1.0):
+                    assert message.error() is None, message.error()
+                    headers = dict(message.headers() or [])
+                    found.append(
+                        SinkRecord(
+                            partition, message.offset(), message.key(), message.value(), headers[POSITION_HEADER]
+                        )
+                    )
+                    at = message.offset() + 1
+    finally:
+        consumer.close()
+    return found

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.materialise import Contents, differences, explained, message_of, plain
+from tests.support.materialise import Contents, Table, differences, explained, message_of, plain
 from tests.support.messages import AvroDecoder, Message, TopicRecord, decode_canal_json
 from tests.support.recording import TIDB_DATA, oracle, read_jsonl
 

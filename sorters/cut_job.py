@@ -54,7 +54,7 @@ class CutJob:
         }
         self._sink_options = {**_BULK_PRODUCER, **sink_options}
         self._tasks = max(2, spark.sparkContext.defaultParallelism)
-        self._slots = self._find_slots(self._tasks)
+        self._found_slots: tuple[int, ...] = ()
         self._record_bytes: float = RAW_RECORD_BYTES_GUESS
 
     def run(self, cut: Cut, program: Any, extras: OutputRecords, encoded_at_ms: int) -> int:
@@ -72,7 +72,7 @@ class CutJob:
         context = self._spark.sparkContext
         tally = Tally(rows=context.accumulator(0), raw_bytes=context.accumulator(0))
         whole = cut.offsets * self._record_bytes <= SMALL_BATCH_BYTES_MAX
-        slots = () if whole else self._slots
+        slots = () if whole else self._slots()
         task = CutTask(cut=cut, extras=extras, encoded_at_ms=encoded_at_ms, slots=slots)
         raw = self._read(cut, tasks=max(1, len(slots)))
         mapped = raw.mapInArrow(mapper(task, program, tally), _MAPPED if whole else _MAPPED_WITH_SLOT)
@@ -102,8 +102,11 @@ class CutJob:
             "kafka"
         ).options(**self._sink_options).save()
 
-    def _find_slots(self, tasks: int) -> tuple[int, ...]:
+    def _slots(self) -> tuple[int, ...]:
         """Return one number for each task that ``repartition(tasks, "slot")`` sends there."""
+        if self._found_slots:
+            return self._found_slots
+        tasks = self._tasks
         rows = (
             self._spark.range(64 * tasks)
             .select(F.col("id").cast("int").alias("slot"))
@@ -113,7 +116,8 @@ class CutJob:
             .collect()
         )
         by_task = {row["task"]: row["slot"] for row in rows}
-        return tuple(by_task[task] for task in range(tasks))
+        self._found_slots = tuple(by_task[task] for task in range(tasks))
+        return self._found_slots
 
 
 def _sorted_without_repeats(frame: Any) -> Any:

@@ -3,15 +3,15 @@
 import base64
 import http.client
 import json
-import urllib.error
 import urllib.parse
-import urllib.request
 
 from schemas.errors import Action, BusError, ConfigError
 
 TIMEOUT_S = 10.0
 """For one request; the changefeed backs off and tries again."""
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+_MAY_PASS = (408, 429)
+"""Status 4xx that says nothing about the schema: a time-out, too many requests."""
 
 
 class SchemaRefusedError(BusError):
@@ -30,18 +30,22 @@ class SchemaRegistry:
     """Client of Confluent's API, as far as a producer needs it; remembers what it has registered."""
 
     def __init__(self, url: str) -> None:
-        """``url`` may hold ``user:password@`` for basic authentication, and a path."""
+        """``url`` may hold ``user:password@`` for basic authentication, and a path.
+
+        Raises:
+            ConfigError: not an http or https URL with a host.
+        """
         parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https"):
+        if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(
                 "schema-registry must be an http or https URL", key="schema-registry", scheme=parts.scheme
             )
+        self._tls, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
+        self._root = parts.path.rstrip("/")
         self._headers = {"Content-Type": _CONTENT_TYPE, "Accept": _CONTENT_TYPE}
         if parts.username is not None:
             user = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
             self._headers["Authorization"] = "Basic " + base64.b64encode(user.encode()).decode()
-        host = parts.netloc.rpartition("@")[2]
-        self._url = urllib.parse.urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
         self._ids: dict[tuple[str, str], int] = {}
 
     def register(self, subject: str, schema: str, *, table: str) -> int:
@@ -54,29 +58,33 @@ class SchemaRegistry:
         known = self._ids.get((subject, schema))
         if known is not None:
             return known
-        request = urllib.request.Request(  # noqa: S310 # http or https: checked above
-            f"{self._url}/subjects/{urllib.parse.quote(subject, safe='')}/versions",
-            json.dumps({"schema": schema}).encode(),
-            self._headers,
-        )
         where = {"subject": subject, "table": table}
+        path = f"{self._root}/subjects/{urllib.parse.quote(subject, safe='')}/versions"
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
-                schema_id = int(json.load(answer)["id"])
-        except urllib.error.HTTPError as error:
-            reason = f"{error.code} {_message(error)}"
-            if 400 <= error.code < 500 and error.code not in (408, 429):
-                raise SchemaRefusedError("schema registry refuses the schema", **where, reason=reason) from error
-            raise RegistryUnreachableError("schema registry failed", **where, reason=reason) from error
+            status, body = self._post(path, json.dumps({"schema": schema}).encode())
+            if status == http.HTTPStatus.OK:
+                schema_id = self._ids[(subject, schema)] = int(json.loads(body)["id"])
+                return schema_id
         except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
-            raise RegistryUnreachableError("schema registry does not answer", **where, reason=error) from error
-        self._ids[(subject, schema)] = schema_id
-        return schema_id
+            raise RegistryUnreachableError("schema registry does not answer", **where, reason=repr(error)) from error
+        reason = f"{status} {_message(body)}"
+        if 400 <= status < 500 and status not in _MAY_PASS:
+            raise SchemaRefusedError("schema registry refuses the schema", **where, reason=reason)
+        raise RegistryUnreachableError("schema registry failed", **where, reason=reason)
+
+    def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        kind = http.client.HTTPSConnection if self._tls else http.client.HTTPConnection
+        connection = kind(self._host, self._port, timeout=TIMEOUT_S)
+        try:
+            connection.request("POST", path, body, self._headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
 
 
-def _message(error: urllib.error.HTTPError) -> str:
+def _message(body: bytes) -> str:
     try:
-        body = error.read()
-        return str(json.loads(body).get("message", body[:300]))
-    except (OSError, ValueError, AttributeError):
-        return str(error.reason)
+        return str(json.loads(body)["message"])[:500]
+    except (ValueError, KeyError, TypeError):
+        return body[:300].decode(errors="replace")

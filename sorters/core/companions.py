@@ -7,6 +7,8 @@ import pyarrow as pa
 from schemas.ids import Ts
 from schemas.position import Position, PositionClass
 from schemas.tidb.schema_store import SchemaStore
+from sorters.core.ddl_event import DdlEvent
+from sorters.core.ddl_filter import events_to_send
 from sorters.core.encode.protocol import Partitions
 from sorters.core.feed import CompiledFeed
 from sorters.core.order import OUTPUT_SCHEMA, OutputRecords
@@ -39,9 +41,31 @@ def _copies(homes: Iterable[tuple[str, Iterable[int]]], value: bytes, position: 
     return pa.table(columns, schema=OUTPUT_SCHEMA)
 
 
-def ddl_topics(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed) -> set[str]:
-    return set()
+def ddl_events_between(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed) -> list[DdlEvent]:
+    """Return the DDL events with ``after_ts < commit_ts <= upto_ts`` that go downstream, in order.
+
+    Raises:
+        TableBecameIneligibleError, RenameIntoFilterError: see :func:`events_to_send`.
+    """
+    return [event for change in store.changes_between(after_ts, upto_ts) for event in events_to_send(change, feed)]
 
 
-def ddl_records(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed, encoded_at_ms: int) -> OutputRecords:
-    return OUTPUT_SCHEMA.empty_table()
+def ddl_topic(event: DdlEvent, feed: CompiledFeed) -> str:
+    """Return the topic of a DDL event: the old name's."""
+    pre = (event.pre_schema, event.pre_table) if event.pre_table else None
+    return feed.dispatcher.ddl_topic(pre=pre, post=(event.schema, event.table))
+
+
+def ddl_records(events: Iterable[DdlEvent], feed: CompiledFeed, encoded_at_ms: int) -> list[OutputRecords]:
+    """Return the messages of DDL events, each in the partitions of its topic that the protocol says."""
+    tables = []
+    for event in events:
+        value = feed.encoder.encode_ddl(event, encoded_at_ms=encoded_at_ms)
+        topic = ddl_topic(event, feed)
+        partitions = feed.dispatcher.ddl_partitions(feed.partitions[topic])
+        if value is None or not partitions:
+            continue
+        key = event.seq.to_bytes(4, "big")
+        position = Position(event.commit_ts, PositionClass.DDL, event.start_ts, key=key).encode()
+        tables.append(_copies([(topic, partitions)], value, position))
+    return tables

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from compose.stack.local import Addresses
-from schemas.changes import Op
-from schemas.position import PositionClass, RowOp, decode_position
+from schemas.position import PositionClass, decode_position
 from tests.support.raw_log import START_TS, Change, RawLog, SinkRecord, read_topic, recorded, row_key
 from tests.support.sorter_process import Sorter
 

@@ -1,4 +1,4 @@
-"""Writes a raw log by hand: topics, schema snapshot, region batches and frontier records, for tests of the sorter alone."""
+"""Writes a raw log by hand (topics, schema snapshot, region batches, frontier), for tests of the sorter alone."""
 
 import json
 from collections.abc import Iterable, Sequence

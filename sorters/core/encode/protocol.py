@@ -82,8 +82,10 @@ class EncodedRows:
 class Encoder(Protocol):
     """One protocol with its options; stateless, picklable."""
 
-    ddl_partitions: Partitions
-    watermark_partitions: Partitions
+    @property
+    def ddl_partitions(self) -> Partitions: ...
+    @property
+    def watermark_partitions(self) -> Partitions: ...
 
     def schemas(self, table: TableVersion, topic: str) -> tuple[SchemaText, ...]:
         """Return the schemas that rows of this table version need in this topic."""

@@ -9,6 +9,7 @@ DDL_EVENT_OF_TYPE: dict[str, str] = {
     "create schema": "create schema",
     "drop schema": "drop schema",
     "create table": "create table",
+    "create tables": "create table",
     "drop table": "drop table",
     "rename table": "rename table",
     "rename tables": "rename table",
@@ -25,7 +26,9 @@ DDL_EVENT_OF_TYPE: dict[str, str] = {
     "alter table partition by": "alter table partitioning",
     "alter table remove partitioning": "remove table partitioning",
     "add column": "add column",
+    "add multi-columns": "add column",
     "drop column": "drop column",
+    "drop multi-columns": "drop column",
     "modify column": "modify column",
     "set default value": "set default value",
     "add index": "create index",
@@ -43,7 +46,8 @@ DDL_EVENT_OF_TYPE: dict[str, str] = {
     "add foreign key": "add foreign key",
     "drop foreign key": "drop foreign key",
 }
-"""TiDB's name of a DDL job's type to the event name. A type that is not here is never ignored."""
+"""TiDB's name of a DDL job's type to the event name; jobs of many count as their single form. A type that is not
+here is never ignored."""
 
 ALIASES = {"create database": "create schema", "drop database": "drop schema"}
 

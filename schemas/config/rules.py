@@ -65,20 +65,20 @@ def _check_protocol(config: "ChangefeedConfig", origin: Origin) -> None:
 
 
 def _check_options_of_protocol(config: "ChangefeedConfig", origin: Origin) -> None:
-    sink, protocol = config.sink, config.protocol
+    sink = config.sink
+    protocol = "open-protocol" if config.protocol == "default" else config.protocol
 
     def only_for(given: bool, path: Path, *protocols: str) -> None:
         if given and protocol not in protocols:
             allowed = " and ".join(protocols)
             raise origin.error(path, f"`{path[-1]}` is for {allowed}, and protocol is {protocol}")
 
-    open_protocol = ("open-protocol", "default")
-    only_for(sink.only_output_updated_columns, ("sink", "only-output-updated-columns"), "canal-json", *open_protocol)
+    only_for(sink.only_output_updated_columns, ("sink", "only-output-updated-columns"), "canal-json", "open-protocol")
     only_for(sink.content_compatible, ("sink", "content-compatible"), "canal-json")
     handle_only_path: Path = ("sink", "delete-only-output-handle-key-columns")
     if sink.delete_only_output_handle_key_columns:
         # simple ignores it; avro and csv behave so already and refuse it.
-        only_for(True, handle_only_path, "canal-json", "canal", *open_protocol, "simple")
+        only_for(True, handle_only_path, "canal-json", "canal", "open-protocol", "simple")
         if config.force_replicate:
             raise origin.error(handle_only_path, "delete-only-output-handle-key-columns excludes force-replicate")
     codec = config.codec

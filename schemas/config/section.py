@@ -36,12 +36,12 @@ def section(kind: type[Any], *, key: str | None = None) -> Any:
 
 def between(low: float, high: float) -> Check:
     """Limit a number, both ends allowed."""
-    return lambda value: None if value is None or low <= value <= high else f"must be from {low:g} to {high:g}"
+    return lambda value: None if value is None or low <= value <= high else f"must be from {low} to {high}"
 
 
 def at_least(low: float) -> Check:
     """Limit a number from below; ``low`` itself is allowed."""
-    return lambda value: None if value is None or value >= low else f"must be at least {low:g}"
+    return lambda value: None if value is None or value >= low else f"must be at least {low}"
 
 
 def shortest_duration(text: str) -> Check:

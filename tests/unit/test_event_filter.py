@@ -7,6 +7,7 @@ import pytest
 from schemas.config.event_names import ALTER_TABLE_EVENTS, DDL_EVENT_OF_TYPE, EVENT_NAMES
 from schemas.config.sink import EventFilterRule
 from schemas.position import RowOp
+from schemas.tidb.ddl_job import DDL_TYPE_NAMES
 from sorters.core.event_filter import EventFilter
 from tests.support.recording import oracle
 
@@ -98,6 +99,10 @@ def test_event_names_cover_every_recorded_ddl_type() -> None:
     types = {event["type"] for line in oracle("ddl_events") for event in line.get("events", [])}
     assert types <= set(DDL_EVENT_OF_TYPE)
     assert len(types) == 29
+
+
+def test_event_names_cover_every_replicated_ddl_type() -> None:
+    assert set(DDL_TYPE_NAMES.values()) <= set(DDL_EVENT_OF_TYPE)
 
 
 def test_event_names_alter_table_covers_only_names() -> None:

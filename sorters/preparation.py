@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from schemas.ids import Ts
-from sorters.core.companions import ddl_events_between, ddl_records, ddl_topic, watermark_records
+from sorters.core.companions import ddl_records, ddl_topics, watermark_records
 from sorters.core.cut import Cut
-from sorters.core.ddl_event import DdlEvent
 from sorters.core.feed import CompiledFeed
 from sorters.core.order import OutputRecords, join_records
 from sorters.core.scope import tables_between, watermark_topics_at
@@ -33,7 +32,6 @@ class Preparation:
         self._ready_upto: Ts | None = None
         self._program: Any = None
         self._watermark_topics: tuple[str, ...] = ()
-        self._events: list[DdlEvent] = []
 
     def program_for(self, cut: Cut) -> Any:
         """Return the broadcast :class:`Program` for a cut.
@@ -46,27 +44,25 @@ class Preparation:
         changed = self._ready_upto is None or bool(store.changes_between(self._ready_upto, cut.upto_ts))
         if changed:
             store.gc(cut.after_ts)
-            self._events = ddl_events_between(store, cut.after_ts, cut.upto_ts, self.feed)
             self.feed = self._prepared(cut)
             if self._program is not None:
                 self._program.unpersist()
             self._program = self._spark.sparkContext.broadcast(Program(store, self.feed))
             self._watermark_topics = watermark_topics_at(store, cut.upto_ts, self.feed)
-        else:
-            self._events = []
         self._ready_upto = cut.upto_ts
         return self._program
 
     def companions(self, cut: Cut, encoded_at_ms: int) -> OutputRecords:
         """Return the records of a cut that stem from no row: its DDL events, and the watermark of its end."""
         watermark = watermark_records(cut.upto_ts, self._watermark_topics, self.feed, encoded_at_ms)
-        return join_records([watermark, *ddl_records(self._events, self.feed, encoded_at_ms)])
+        ddl = ddl_records(self._schemas.store, cut.after_ts, cut.upto_ts, self.feed, encoded_at_ms)
+        return join_records([watermark, ddl])
 
     def _prepared(self, cut: Cut) -> CompiledFeed:
         store, feed = self._schemas.store, self.feed
         tables = list(tables_between(store, cut.after_ts, cut.upto_ts, feed))
         names = {feed.topic(stored.schema, stored.table) for stored in tables}
-        names |= {ddl_topic(event, feed) for event in self._events} | {feed.default_topic}
+        names |= ddl_topics(store, cut.after_ts, cut.upto_ts, feed) | {feed.default_topic}
         topics = self._topics.ensure(names)
         ids = dict(feed.schema_ids)
         if self._registry is not None:

@@ -11,7 +11,7 @@ from sorters.core.ddl_event import DdlEvent
 from sorters.core.ddl_filter import events_to_send
 from sorters.core.encode.protocol import Partitions
 from sorters.core.feed import CompiledFeed
-from sorters.core.order import OUTPUT_SCHEMA, OutputRecords
+from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, join_records
 
 
 def watermark_records(ts: Ts, topics: Sequence[str], feed: CompiledFeed, encoded_at_ms: int) -> OutputRecords:
@@ -41,31 +41,38 @@ def _copies(homes: Iterable[tuple[str, Iterable[int]]], value: bytes, position: 
     return pa.table(columns, schema=OUTPUT_SCHEMA)
 
 
-def ddl_events_between(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed) -> list[DdlEvent]:
-    """Return the DDL events with ``after_ts < commit_ts <= upto_ts`` that go downstream, in order.
+def ddl_topics(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed) -> set[str]:
+    """Return the topics of :func:`ddl_records`.
 
     Raises:
         TableBecameIneligibleError, RenameIntoFilterError: see :func:`events_to_send`.
     """
+    return {_ddl_topic(event, feed) for event in _events(store, after_ts, upto_ts, feed)}
+
+
+def ddl_records(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed, encoded_at_ms: int) -> OutputRecords:
+    """Return the DDL events with ``after_ts < commit_ts <= upto_ts``, in the partitions that the protocol says.
+
+    Raises:
+        TableBecameIneligibleError, RenameIntoFilterError: see :func:`events_to_send`.
+    """
+    tables = [OUTPUT_SCHEMA.empty_table()]
+    for event in _events(store, after_ts, upto_ts, feed):
+        value = feed.encoder.encode_ddl(event, encoded_at_ms=encoded_at_ms)
+        topic = _ddl_topic(event, feed)
+        partitions = feed.dispatcher.ddl_partitions(feed.partitions[topic])
+        if value is not None and partitions:
+            key = event.seq.to_bytes(4, "big")
+            position = Position(event.commit_ts, PositionClass.DDL, event.start_ts, key=key).encode()
+            tables.append(_copies([(topic, partitions)], value, position))
+    return join_records(tables)
+
+
+def _events(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed) -> list[DdlEvent]:
     return [event for change in store.changes_between(after_ts, upto_ts) for event in events_to_send(change, feed)]
 
 
-def ddl_topic(event: DdlEvent, feed: CompiledFeed) -> str:
+def _ddl_topic(event: DdlEvent, feed: CompiledFeed) -> str:
     """Return the topic of a DDL event: the old name's."""
     pre = (event.pre_schema, event.pre_table) if event.pre_table else None
     return feed.dispatcher.ddl_topic(pre=pre, post=(event.schema, event.table))
-
-
-def ddl_records(events: Iterable[DdlEvent], feed: CompiledFeed, encoded_at_ms: int) -> list[OutputRecords]:
-    """Return the messages of DDL events, each in the partitions of its topic that the protocol says."""
-    tables = []
-    for event in events:
-        value = feed.encoder.encode_ddl(event, encoded_at_ms=encoded_at_ms)
-        topic = ddl_topic(event, feed)
-        partitions = feed.dispatcher.ddl_partitions(feed.partitions[topic])
-        if value is None or not partitions:
-            continue
-        key = event.seq.to_bytes(4, "big")
-        position = Position(event.commit_ts, PositionClass.DDL, event.start_ts, key=key).encode()
-        tables.append(_copies([(topic, partitions)], value, position))
-    return tables

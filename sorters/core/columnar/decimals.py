@@ -160,11 +160,25 @@ def _put_digits(matrix: Bytes, at: int, digits: int, value: IntArray) -> None:
         matrix[:, at] = value + ord("0")
 
 
-def unscaled_wide(texts: Any, scale: int) -> npt.NDArray[np.uint8]:
-    """Return texts times ``10**scale`` as 32-byte little-endian two's complement, shape ``(n, 32)``; null reads as 0.
+def unscaled(text: str, scale: int) -> int:
+    """Return a decimal text times ``10**scale``, exactly; digits beyond the scale are cut towards minus infinity.
 
-    Raises:
-        pyarrow.ArrowInvalid: a text has more fraction digits than ``scale``.
+    >>> unscaled("-1.20", 4), unscaled("-1.25", 1)
+    (-12000, -13)
     """
-    wide = pc.fill_null(texts, b"0").cast(pa.string()).cast(pa.decimal256(76, scale))
+    whole, _, part = text.partition(".")
+    number = int(whole + part.ljust(scale, "0"))
+    return number // 10 ** max(len(part) - scale, 0)
+
+
+def unscaled_wide(texts: Any, scale: int) -> npt.NDArray[np.uint8]:
+    """Return texts times ``10**scale`` as 32-byte little-endian two's complement, shape ``(n, 32)``; null reads as
+    0.
+    """
+    plain = pc.fill_null(texts, b"0").cast(pa.string())
+    try:
+        wide = plain.cast(pa.decimal256(76, scale))
+    except pa.ArrowInvalid:  # some text has more fraction digits than the scale, from before a MODIFY COLUMN
+        numbers = (unscaled(text, scale).to_bytes(32, "little", signed=True) for text in plain.to_pylist())
+        return np.frombuffer(b"".join(numbers), np.uint8).reshape(len(plain), 32)
     return np.frombuffer(wide.buffers()[1], np.uint8, len(wide) * 32, wide.offset * 32).reshape(len(wide), 32)

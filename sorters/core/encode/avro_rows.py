@@ -1,12 +1,12 @@
 """One value in Avro binary: the scalar twin of :mod:`sorters.core.encode.avro_columns`."""
 
 import struct
-from decimal import Decimal
 
 from schemas.tidb.mysql_types import INTEGER_TYPES, MysqlType
 from schemas.tidb.table import ColumnVersion
 from schemas.tidb.value import Value
 from sorters.core.columnar.column import FLOAT_TYPES, value_text
+from sorters.core.columnar.decimals import unscaled
 from sorters.core.columnar.mounted import MountedPart
 from sorters.core.encode.avro_schema import AvroModes, default_comes_first, is_string_type
 from sorters.core.encode.avro_varint import decimal_bytes, long_bytes
@@ -43,7 +43,7 @@ def field_bytes(part: MountedPart, row: int, column: ColumnVersion, value: Value
 def _value_bytes(part: MountedPart, row: int, column: ColumnVersion, value: Value, modes: AvroModes) -> bytes:
     tp = column.tp
     if tp is MysqlType.DECIMAL and not is_string_type(column, modes):
-        return _sized(decimal_bytes(int(Decimal(str(value)).scaleb(max(column.decimal, 0)))))
+        return _sized(decimal_bytes(unscaled(str(value), max(column.decimal, 0))))
     if tp in FLOAT_TYPES:
         return struct.pack("<f" if tp is MysqlType.FLOAT else "<d", value)
     if isinstance(value, int):

@@ -1,0 +1,75 @@
+"""Reading a recording, and the ceiling that keeps resolved ts honest while it is replayed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from producers.region_server.core.commands import Prewrite
+from producers.region_server.core.recorded import SplitRegions, parse_recording
+from producers.region_server.recording import read_recording
+from schemas.errors import ConfigError, CorruptDataError
+
+
+def line(seq: int, kind: str, **fields: object) -> str:
+    return json.dumps({"seq": seq, "kind": kind, **fields})
+
+
+def prewrite(seq: int, start_ts: int, **fields: object) -> str:
+    muts = [{"op": "Insert", "key": "6b", "value": "76"}, {"op": "CheckNotExists", "key": "6c"}]
+    return line(seq, "prewrite", start_ts=start_ts, primary="6b", muts=muts, **fields)
+
+
+def test_ceiling_stays_below_every_commit_that_is_not_locked_yet() -> None:
+    recording = parse_recording(
+        [
+            line(1, "sql_begin"),
+            prewrite(2, 10),
+            prewrite(3, 15, one_pc_commit_ts=20),
+            line(5, "split_region", split_keys=["61", "62"]),
+            prewrite(6, 12),
+            line(7, "commit", start_ts=10, commit_ts=14, keys=["6b"]),
+            line(8, "commit", start_ts=12, commit_ts=30, keys=["6b"]),
+            prewrite(9, 40),
+            line(10, "rollback", start_ts=40, keys=["6b"]),
+            line(11, "end", commit_ts=50),
+        ]
+    )
+    # Before the first prewrite its commit at 14 bounds; then 1PC's 20; then 30; what is rolled back bounds nothing.
+    assert [step.ceiling for step in recording.steps] == [13, 19, 29, 29, 51, 51, 51, 51]
+    assert (recording.bootstrap, recording.bootstrap_ts, recording.end_ts, recording.records) == (0, 13, 51, 10)
+    assert recording.steps[2].work == SplitRegions((b"a", b"b"))
+    first = recording.steps[0].work
+    assert isinstance(first, Prewrite)
+    assert [mutation.op for mutation in first.mutations] == ["put"]
+
+
+def test_refused_requests_and_markers_have_no_effect() -> None:
+    lines = [
+        prewrite(1, 5),
+        line(2, "prewrite_failed", start_ts=6),
+        line(3, "sql_end", commit_ts=7),
+        line(4, "heartbeat"),
+    ]
+    assert len(parse_recording(lines).steps) == 1
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "{",
+        "[]",
+        line(2, "prewrite", start_ts=1),
+        line(2, "teleport", start_ts=1),
+        line(1, "sql_begin"),
+        line(2, "commit"),
+    ],
+)
+def test_record_that_does_not_parse_is_an_error_with_its_line(bad: str) -> None:
+    with pytest.raises(CorruptDataError, match="line=2"):
+        parse_recording([line(1, "sql_begin"), bad])
+
+
+def test_recording_that_is_not_there_is_a_config_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="recording not found"):
+        read_recording(tmp_path)

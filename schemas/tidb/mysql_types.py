@@ -9,6 +9,8 @@ from enum import IntEnum, IntFlag
 class MysqlType(IntEnum):
     """``FieldType.Tp``."""
 
+    UNSPECIFIED = 0
+    """Of a view's columns."""
     TINYINT = 1
     SMALLINT = 2
     INT = 3

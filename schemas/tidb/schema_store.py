@@ -72,6 +72,9 @@ class _History:
     valid_after: list[Ts] = field(default_factory=list)
     tables: list[StoredTable | None] = field(default_factory=list)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _History, (self.valid_after, self.tables)
+
     def put(self, ts: Ts, table: StoredTable | None) -> None:
         if self.valid_after and self.valid_after[-1] == ts:
             self.tables[-1] = table

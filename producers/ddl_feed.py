@@ -26,7 +26,7 @@ from producers.errors import DeliveryFailedError, RawTopicError, SnapshotFailedE
 from producers.event_feed import EventFeed, SpanStatus
 from producers.landing import RecordProducer
 from producers.pd_client import PdClient
-from producers.puller import PullerSettings, kafka_producer
+from producers.puller import PullerSettings, close_producer, kafka_producer
 from producers.raw_log import ensure_raw_topics
 from producers.region_cache import RegionCache
 from producers.safe_point import keep_safe_point
@@ -86,6 +86,7 @@ class DdlFeed:
         self._cache = RegionCache(self._pd)
         self._sink: _DdlSink | None = None
         self._feed: EventFeed | None = None
+        self._producer: Any = None
         self._failing = threading.Lock()
 
     def start(self) -> Ts:
@@ -104,7 +105,7 @@ class DdlFeed:
         ensure_raw_topics(self._bootstrap_servers, self.topics, self._settings.raw_log)
         landed = list(self._read_topic())
         book = DdlBook(landed)
-        producer = kafka_producer(
+        self._producer = producer = kafka_producer(
             self._bootstrap_servers, self._settings.compression, self._settings.raw_log.kafka, self._kafka_error
         )
         records = [record for _, record in landed]
@@ -127,6 +128,8 @@ class DdlFeed:
         """End all threads. Idempotent."""
         if self._feed is not None:
             self._feed.stop()
+        if self._producer is not None:
+            close_producer(self._producer)
         self._pd.close()
 
     def take(self) -> list[DdlRecord]:
@@ -203,7 +206,7 @@ class DdlFeed:
         )
         try:
             place = TopicPartition(self.topics.ddl, 0)
-            low, high = consumer.get_watermark_offsets(place, timeout=READ_TIMEOUT_S)
+            low, high = _watermarks(consumer, place)
             if low > 0:
                 raise RawTopicError(
                     "the ddl topic has lost its beginning; its retention must be endless", topic=place.topic
@@ -241,6 +244,20 @@ class DdlFeed:
             self.failure.set_result(error)
         log.error("ddl feed failed", extra={"code": error.code, "error": str(error)})
         self._on_fatal(error)
+
+
+def _watermarks(consumer: Any, place: Any) -> tuple[int, int]:
+    """Return a partition's first and end offset; a topic made a moment ago may have no leader yet."""
+    deadline = time.monotonic() + READ_TIMEOUT_S
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(place, timeout=READ_TIMEOUT_S)
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+            continue
+        return low, high
 
 
 class _DdlSink:

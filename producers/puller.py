@@ -111,9 +111,12 @@ class Puller:
         self.partitions = ensure_raw_topics(bootstrap_servers, self.topics, settings.raw_log)
         schema_id = register_region_batch(schema_registry, self.topics.region_events)
         self._pd = PdClient(pd_address)
+        self._producer = kafka_producer(
+            bootstrap_servers, settings.compression, settings.raw_log.kafka, self._kafka_error
+        )
         self._landing = Landing(
             LandingBook(capture, self.partitions, frontier),
-            kafka_producer(bootstrap_servers, settings.compression, settings.raw_log.kafka, self._kafka_error),
+            self._producer,
             topic=self.topics.region_events,
             partitions=self.partitions,
             schema_id=schema_id,
@@ -140,6 +143,7 @@ class Puller:
         self._feed.stop()
         with self._feed.lock:
             left = self._landing.flush(STOP_FLUSH_S)
+        close_producer(self._producer)
         self._pd.close()
         if left:
             log.warning("stopped with records that Kafka has not acknowledged", extra={"records": left})
@@ -229,10 +233,17 @@ def kafka_producer(
                 **more,
                 "bootstrap.servers": bootstrap_servers,
                 "error_cb": on_error,
-            }
+            },
+            logger=logging.getLogger("producers.kafka"),
         )
     except (KafkaException, TypeError) as error:
         raise DeliveryFailedError("Kafka producer settings are refused", reason=error) from error
+
+
+def close_producer(producer: Any) -> None:
+    """End a producer's threads. What is not acknowledged is given up: the next start lands it again."""
+    producer.purge()
+    producer.close()
 
 
 def _as_dict(counters: FeedCounters | LandingCounters) -> dict[str, int]:

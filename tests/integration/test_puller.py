@@ -1,0 +1,199 @@
+"""Puller and DDL feed against the embedded cluster, a real Kafka and a real registry: what lands is what TiDB wrote."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import Consumer, TopicPartition
+
+from compose.stack.local import Addresses
+from consumers.core.frontier import advance, first_record
+from producers.core.matcher import Change
+from producers.ddl_feed import DdlFeed
+from producers.puller import Puller
+from producers.region_server.recording import Replay, read_recording
+from producers.region_server.server import RegionServer
+from schemas.errors import BusError
+from schemas.ids import CaptureId, TableId, Ts, UpstreamId
+from schemas.rawlog.ddl_record import DdlRecord, decode_ddl_record
+from schemas.rawlog.frontier import FrontierRecord
+from schemas.rawlog.region_batch import decode_region_batch
+from schemas.tidb.schema_store import SchemaStore
+from tests.support.recording import TIDB_DATA, committed_changes, oracle, row_table_id
+
+CAPTURE = CaptureId("c1")
+
+
+@contextmanager
+def replayed_cluster() -> Iterator[tuple[RegionServer, Replay]]:
+    recording = read_recording(TIDB_DATA)
+    with RegionServer(stores=3, min_ts_interval_ms=100) as server:
+        replay = Replay(server, recording)
+        server.call(replay.load())
+        yield server, replay
+
+
+def wait_until(done: Callable[[], bool], errors: list[BusError], timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not done():
+        assert not errors, [str(error) for error in errors]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def read_partition(kafka: str, topic: str, partition: int, low: int, high: int) -> list[bytes]:
+    """Return the values at offsets ``[low, high)``."""
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "test", "enable.auto.commit": False})
+    values: list[bytes] = []
+    try:
+        consumer.assign([TopicPartition(topic, partition, low)])
+        deadline = time.monotonic() + 30
+        while low + len(values) < high:
+            assert time.monotonic() < deadline
+            for message in consumer.consume(1000, timeout=0.5):
+                assert message.error() is None
+                if message.offset() < high:
+                    assert message.offset() == low + len(values)
+                    values.append(message.value())
+    finally:
+        consumer.close()
+    return values
+
+
+def cut(kafka: str, topic: str, first: FrontierRecord, second: FrontierRecord) -> dict[TableId, set[Change]]:
+    """Read the raw log as the frontier law says."""
+    found: dict[TableId, set[Change]] = defaultdict(set)
+    for partition, (low, high) in enumerate(zip(first.low, second.high, strict=True)):
+        for value in read_partition(kafka, topic, partition, low, high):
+            rows = decode_region_batch(value).rows
+            columns = (rows.commit_ts, rows.start_ts, rows.op, rows.key, rows.value, rows.old_value, rows.txn_source)
+            for change in zip(*(column.tolist() for column in columns), strict=True):
+                if first.resolved_ts < change[0] <= second.resolved_ts:
+                    found[rows.table_id].add(change)
+    return found
+
+
+def recorded(tables: set[TableId], after_ts: int, to_ts: int) -> dict[TableId, set[Change]]:
+    wanted: dict[TableId, set[Change]] = defaultdict(set)
+    for change in committed_changes():
+        table_id = row_table_id(change.key)
+        if table_id in tables and after_ts < change.commit_ts <= to_ts and change.txn_source < 1 << 8:
+            op = 1 if change.op == "put" else 2
+            wanted[TableId(table_id)].add(
+                (change.commit_ts, change.start_ts, op, change.key, change.value, change.old_value, change.txn_source)
+            )
+    return wanted
+
+
+def new_puller(server: RegionServer, stack: Addresses, upstream: UpstreamId, capture: str, **more: object) -> Puller:
+    return Puller(
+        capture=CaptureId(capture),
+        upstream=upstream,
+        pd_address=server.pd_address,
+        bootstrap_servers=stack.kafka,
+        schema_registry=stack.schema_registry,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def test_puller_stopped_in_mid_landing_and_started_again_then_the_frontier_law_holds(
+    stack: Addresses, fresh_name: Callable[[str], str]
+) -> None:
+    """Two lives of a capture: the second knows only the published frontier."""
+    upstream, errors = UpstreamId(fresh_name("u")), list[BusError]()
+    with replayed_cluster() as (server, replay):
+        tables = {TableId(t) for change in committed_changes() if (t := row_table_id(change.key)) and t < 1 << 47}
+        puller = new_puller(server, stack, upstream, "c1", on_fatal=errors.append)
+        records = [first_record(1, replay.bootstrap_ts, puller.partitions)]
+
+        def publish(alive: Puller, capture: str) -> FrontierRecord:
+            reports = {CaptureId(capture): alive.report()}
+            # No DDL feed takes part here: it counts as infinitely far.
+            from schemas.rawlog.frontier import DdlReport
+
+            ddl = DdlReport(landed_ts=Ts(1 << 62), end=0)
+            record = advance(records[-1], reports, ddl, dict.fromkeys(tables, CaptureId(capture)))
+            if record != records[-1]:
+                records.append(record)
+                alive.published(record)
+            return records[-1]
+
+        puller.start()
+        puller.assign(dict.fromkeys(tables, replay.bootstrap_ts))
+        running = server.spawn(replay.run(wait_for_subscriber=True))
+        wait_until(lambda: publish(puller, "c1").resolved_ts > replay.bootstrap_ts, errors)
+        time.sleep(0.3)  # somewhere in the middle, with rows in flight
+        puller.stop()
+        mid = records[-1]
+
+        again = new_puller(server, stack, upstream, "c2", on_fatal=errors.append, frontier=mid)
+        again.start()
+        again.assign(dict.fromkeys(tables, mid.resolved_ts))
+        running.result()
+        end_ts = replay.progress.last_ts
+        wait_until(lambda: publish(again, "c2").resolved_ts >= end_ts, errors)
+        stats = again.stats()
+        again.stop()
+    assert stats.tables == len(tables)
+    assert not stats.broker_reason
+    last, topic = records[-1], again.topics.region_events
+    for first in (records[0], mid, records[len(records) // 2]):
+        found = cut(stack.kafka, topic, first, last)
+        assert found == recorded(tables, first.resolved_ts, last.resolved_ts)
+
+
+def test_ddl_feed_over_a_recording_then_every_job_of_tidb_is_there_in_order_and_once(
+    stack: Addresses, fresh_name: Callable[[str], str]
+) -> None:
+    upstream, errors = UpstreamId(fresh_name("u")), list[BusError]()
+    taken: list[DdlRecord] = []
+    with replayed_cluster() as (server, replay):
+
+        def new_feed() -> DdlFeed:
+            return DdlFeed(
+                upstream=upstream,
+                pd_address=server.pd_address,
+                bootstrap_servers=stack.kafka,
+                start_ts=replay.bootstrap_ts,
+                on_fatal=errors.append,
+            )
+
+        feed = new_feed()
+        assert feed.start() == replay.bootstrap_ts
+        running = server.spawn(replay.run())
+
+        def jobs() -> int:
+            taken.extend(feed.take())
+            return sum(record.kind == "job" for record in taken)
+
+        wait_until(lambda: jobs() > 20, errors)
+        feed.stop()
+        running.result()
+        jobs()
+        first_life = list(taken)
+
+        feed = new_feed()
+        taken = []
+        assert feed.start() == replay.bootstrap_ts
+        end_ts = replay.progress.last_ts
+        wait_until(lambda: feed.report().landed_ts >= end_ts, errors)
+        jobs()
+        end = feed.report().end
+        feed.stop()
+    assert taken[: len(first_life)] == first_life, "a restart reads what has landed, and takes no second snapshot"
+    values = read_partition(stack.kafka, feed.topics.ddl, 0, 0, end)
+    assert [decode_ddl_record(value) for value in values] == taken
+    kinds = [record.kind for record in taken]
+    snapshot_ts = replay.bootstrap_ts
+    assert kinds.count("snapshot_end") == 1
+    assert kinds.index("snapshot_end") < kinds.index("job")
+    assert [record.ts for record in taken if record.kind == "job"] == sorted(r.ts for r in taken if r.kind == "job")
+    landed = [(record.ts, record.payload["id"]) for record in taken if record.kind == "job"]
+    events = [(line["commit_ts"], line["job_id"]) for line in oracle("ddl_events")]
+    assert [event for event in events if event[0] > snapshot_ts and event not in landed] == []
+    store = SchemaStore.empty()
+    for record in taken:
+        store.apply(record)
+    tables = {version.name for version in store.tables_at(end_ts)}
+    assert {"d1.t_all", "sb.sbtest1"} <= tables, sorted(tables)

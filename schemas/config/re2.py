@@ -5,6 +5,8 @@ are ASCII in RE2, ``$`` is the very end, and POSIX classes are classes. Refused:
 possessive and atomic parts (RE2 has none either), and RE2's ``\\p{…}``, ``\\C`` and flag groups in mid-expression,
 which ``re`` lacks.
 
+What stays different: RE2 takes linear time, Python may take exponential time for an expression such as ``(a+)+$``.
+
 Source: https://github.com/google/re2/wiki/Syntax
 """
 
@@ -27,7 +29,7 @@ _POSIX = {
     "word": "0-9A-Za-z_",
     "xdigit": "0-9A-Fa-f",
 }
-_ANCHORS = {"A": "\\A", "z": "\\Z", "b": "(?a:\\b)", "B": "(?a:\\B)"}
+_ANCHORS = {"A": "\\A", "z": "\\Z", "b": "(?a:\\b)", "B": "(?!(?a:\\b))"}
 _CONTROLS = frozenset("afnrtv")
 _GROUP = re.compile(r"\(\?(?:P?<([A-Za-z_][A-Za-z0-9_]*)>|([ims]*)(?:-([ims]+))?([:)]))")
 _HEX = re.compile(r"x(?:([0-9A-Fa-f]{2})|\{([0-9A-Fa-f]{1,6})\})")

@@ -1,0 +1,158 @@
+"""The landing shell over a fake broker: what fails never counts as landed, and what is too large is named."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from producers.core.landing import LandingBook
+from producers.core.matcher import Change
+from producers.errors import DeliveryFailedError, RowTooLargeError
+from producers.landing import SEVERAL_REGIONS, Landing, LandingSettings
+from schemas.ids import CaptureId, RegionId, TableId, Ts
+from schemas.rawlog.region_batch import decode_region_batch
+
+TABLE = TableId(45)
+
+
+class Reply:
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+
+    def offset(self) -> int:
+        return self._offset
+
+
+class Refusal:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def name(self) -> str:
+        return self._name
+
+    def str(self) -> str:
+        return self._name
+
+
+class FakeProducer:
+    """Takes records; ``deliver`` answers them."""
+
+    def __init__(self, room: int = 1_000) -> None:
+        self.room = room
+        self.values: list[bytes] = []
+        self.waiting: list[Callable[[Any, Any], None]] = []
+        self.due: list[Callable[[], None]] = []
+
+    def produce(self, topic: str, *, value: bytes, partition: int, on_delivery: Callable[[Any, Any], None]) -> None:
+        if len(self.waiting) >= self.room:
+            raise BufferError
+        self.values.append(value)
+        self.waiting.append(on_delivery)
+
+    def deliver(self, at: int, offset: int, error: Refusal | None = None) -> None:
+        callback = self.waiting.pop(at)
+        self.due.append(lambda: callback(error, None if error else Reply(offset)))
+
+    def poll(self, timeout: float) -> int:
+        due, self.due = self.due, []
+        for call in due:
+            call()
+        return len(due)
+
+    def flush(self, timeout: float) -> int:
+        return len(self.waiting)
+
+
+def change(ts: int, value: bytes = b"v", key: bytes = b"k") -> Change:
+    return ts, ts - 1, 1, key, value, b"", 0
+
+
+def landing(producer: FakeProducer, **settings: Any) -> Landing:
+    book = LandingBook(CaptureId("c"), 4)
+    made = Landing(
+        book, producer, topic="t", partitions=4, schema_id=1, settings=LandingSettings(linger_s=0.0, **settings)
+    )
+    made.book.assign(TABLE, Ts(0))
+    return made
+
+
+def test_landing_when_resolved_then_buffered_rows_are_sent_first_and_count_once_acknowledged() -> None:
+    producer = FakeProducer()
+    made = landing(producer)
+    made.rows(TABLE, RegionId(7), [change(3), change(5)], may_repeat=False)
+    made.rows(TABLE, RegionId(8), [change(4)], may_repeat=False)
+    made.resolved(TABLE, Ts(6))
+    batch = decode_region_batch(producer.values[0])
+    assert (batch.rows.commit_ts.tolist(), batch.region_id, batch.may_repeat) == ([3, 5, 4], SEVERAL_REGIONS, False)
+    assert made.book.report().landed_ts[TABLE] == 0
+    producer.deliver(0, 9)
+    made.turn(1e9)
+    assert made.book.report().landed_ts[TABLE] == 6
+
+
+def test_landing_when_rows_may_repeat_then_they_go_into_records_of_their_own() -> None:
+    producer = FakeProducer()
+    made = landing(producer)
+    made.rows(TABLE, RegionId(7), [change(3)], may_repeat=True)
+    made.rows(TABLE, RegionId(7), [change(4)], may_repeat=False)
+    made.turn(1e9)
+    assert [(batch.may_repeat, batch.region_id) for batch in map(decode_region_batch, producer.values)] == [
+        (True, 7),
+        (False, 7),
+    ]
+
+
+def test_landing_when_a_delivery_fails_then_landed_ts_stays_and_the_error_comes_out() -> None:
+    producer = FakeProducer()
+    made = landing(producer)
+    made.rows(TABLE, RegionId(7), [change(3)], may_repeat=False)
+    made.resolved(TABLE, Ts(6))
+    made.rows(TABLE, RegionId(7), [change(8)], may_repeat=False)
+    made.resolved(TABLE, Ts(9))
+    producer.deliver(1, 10)
+    producer.deliver(0, 0, Refusal("_MSG_TIMED_OUT"))
+    with pytest.raises(DeliveryFailedError):
+        made.turn(1e9)
+    assert made.book.report().landed_ts[TABLE] == 0
+
+
+@pytest.mark.parametrize("by_broker", [True, False])
+def test_landing_when_a_row_is_too_large_then_the_error_names_table_and_key(by_broker: bool) -> None:
+    producer = FakeProducer()
+    made = landing(producer)
+    value = b"v" * 10 if by_broker else b"v" * (17 << 20)
+    with pytest.raises(RowTooLargeError) as caught:
+        made.rows(TABLE, RegionId(7), [change(3, value, b"key-1")], may_repeat=False)
+        made.resolved(TABLE, Ts(6))
+        producer.deliver(0, 0, Refusal("MSG_SIZE_TOO_LARGE"))
+        made.turn(1e9)
+    assert (caught.value.fields["table_id"], caught.value.fields["key"]) == (TABLE, b"key-1".hex())
+
+
+def test_landing_when_rows_are_many_bytes_then_records_stay_near_their_bound() -> None:
+    producer = FakeProducer()
+    made = landing(producer, batch_bytes_max=1_000)
+    made.rows(TABLE, RegionId(7), [change(ts, b"v" * 300) for ts in range(1, 11)], may_repeat=False)
+    made.turn(1e9)
+    counts = [len(decode_region_batch(value).rows) for value in producer.values]
+    assert counts == [2, 2, 2, 2, 2]
+
+
+def test_landing_when_the_broker_is_slow_then_it_is_saturated_until_acknowledged() -> None:
+    producer = FakeProducer()
+    made = landing(producer, in_flight_bytes_max=100)
+    made.rows(TABLE, RegionId(7), [change(3, b"v" * 200)], may_repeat=False)
+    made.turn(1e9)
+    assert made.saturated()
+    producer.deliver(0, 0)
+    made.turn(1e9)
+    assert not made.saturated()
+
+
+def test_landing_when_a_table_is_forgotten_then_its_buffered_rows_do_not_land() -> None:
+    producer = FakeProducer()
+    made = landing(producer)
+    made.rows(TABLE, RegionId(7), [change(3)], may_repeat=False)
+    made.forget(TABLE)
+    made.turn(1e9)
+    assert producer.values == []

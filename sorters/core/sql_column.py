@@ -165,10 +165,9 @@ def default_value(cursor: Cursor, charset: str) -> str:
 
 def _literal(cursor: Cursor, charset: str) -> str:
     """Restore one literal only: what follows a DEFAULT is the next option, such as NOT NULL."""
-    one = Cursor([cursor.peek()])
-    text = expression(one, charset)
-    cursor.take()
-    return text
+    has_introducer = cursor.peek().text.startswith("_") and cursor.peek(1).kind is Kind.STRING
+    tokens = [cursor.take() for _ in range(1 + has_introducer)]
+    return expression(Cursor(tokens), charset)
 
 
 def _key_option(cursor: Cursor) -> str:

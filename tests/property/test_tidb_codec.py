@@ -12,7 +12,14 @@ from schemas.tidb import codec
 from schemas.tidb.binary_json import json_size, json_text
 from schemas.tidb.keys import decode_row_key
 from schemas.tidb.mysql_decimal import decode_decimal, encode_decimal
-from schemas.tidb.packed_time import datetime_text, duration_text, pack_time, parse_datetime, parse_duration, unpack_time
+from schemas.tidb.packed_time import (
+    datetime_text,
+    duration_text,
+    pack_time,
+    parse_datetime,
+    parse_duration,
+    unpack_time,
+)
 from schemas.tidb.row_v1 import decode_row_v1
 from schemas.tidb.row_v2 import decode_row_v2, encode_row_v2, row_v2_checksum
 

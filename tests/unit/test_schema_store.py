@@ -31,29 +31,28 @@ def recorded_store() -> SchemaStore:
 
 def as_oracle(table: TableVersion) -> dict[str, Any]:
     """Return a version in the form of ``table_versions``."""
-    columns = []
-    for part in table.all_columns:
-        columns.append(
-            {
-                "cdc_flag": int(part.cdc_flag),
-                "cdc_visible": part.visible,
-                "charset": part.charset,
-                "collation": part.collation,
-                "decimal": part.decimal,
-                "default": part.default,
-                "flen": part.flen,
-                "generated": part.generated,
-                "id": part.id,
-                "mysql_flag": part.mysql_flag,
-                "name": part.name,
-                "origin_default": part.origin_default,
-                "state": "public",
-                "stored": part.stored,
-                "type": int(part.tp),
-            }
-            | ({"row_offset": part.offset} if part.visible else {})
-            | ({"elems": list(part.elems)} if part.elems else {})
-        )
+    columns = [
+        {
+            "cdc_flag": int(part.cdc_flag),
+            "cdc_visible": part.visible,
+            "charset": part.charset,
+            "collation": part.collation,
+            "decimal": part.decimal,
+            "default": part.default,
+            "flen": part.flen,
+            "generated": part.generated,
+            "id": part.id,
+            "mysql_flag": part.mysql_flag,
+            "name": part.name,
+            "origin_default": part.origin_default,
+            "state": "public",
+            "stored": part.stored,
+            "type": int(part.tp),
+        }
+        | ({"row_offset": part.offset} if part.visible else {})
+        | ({"elems": list(part.elems)} if part.elems else {})
+        for part in table.all_columns
+    ]
     partitions = [{"id": part.id, "name": part.name} for part in table.partitions]
     return {
         "columns": columns,

@@ -1,10 +1,12 @@
 """The sorter as a real process on a raw log written by hand: order, watermarks, repeats, recovery, errors."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from compose.stack.local import Addresses
 from schemas.position import PositionClass, decode_position
@@ -72,3 +74,104 @@ def test_sorter_on_unordered_raw_log_writes_every_row_once_in_order_with_waterma
     for partition in range(PARTITIONS):
         last = decode_position([r for r in records if r.partition == partition][-1].position)
         assert (last.commit_ts, last.position_class) == (START_TS + 30_000, PositionClass.WATERMARK)
+
+
+def test_sorter_killed_in_mid_batch_repeats_the_same_records_in_the_same_order(
+    raw_log: RawLog, sorter: Sorter, fresh_name: Callable[[str], str]
+) -> None:
+    topic, rows = fresh_name("sink"), 60_000
+    sorter.create(raw_log.upstream, _sink(sorter, topic), start_ts=START_TS, config=DISPATCH)
+    changes = _changes(rows, START_TS + 1)
+    for start in range(0, rows, 500):
+        raw_log.rows(TABLE, changes[start : start + 500], (start // 500) % 2)
+    raw_log.advance(START_TS + 10 * rows)
+    sorter.start()
+    _wait_for_records(sorter.kafka, topic, 1_000)
+    sorter.kill()
+    status = sorter.status()
+    first = read_topic(sorter.kafka, topic)
+    assert status is None or status.checkpoint_ts == START_TS, "the batch was over before the kill: nothing is shown"
+    sorter.start()
+    sorter.wait_checkpoint(START_TS + 10 * rows)
+    assert sorter.stop() == 0
+    records = read_topic(sorter.kafka, topic)
+    for partition in range(PARTITIONS):
+        mine = [(r.key, r.value, r.position) for r in records if r.partition == partition]
+        done = sum(r.partition == partition for r in first)
+        assert mine[:done] == mine[done : 2 * done], "what is repeated is identical, in the same order"
+        again = [position for _, _, position in mine[done:]]
+        assert again == sorted(again)
+    ids = {int(row["data"][0]["id"]) for row in _rows(records)}
+    assert ids == set(range(rows))
+
+
+def test_sorter_on_repeated_landings_drops_equal_neighbours(
+    raw_log: RawLog, sorter: Sorter, fresh_name: Callable[[str], str]
+) -> None:
+    topic = fresh_name("sink")
+    sorter.create(raw_log.upstream, _sink(sorter, topic), start_ts=START_TS, config=DISPATCH)
+    changes = _changes(300, START_TS + 1)
+    raw_log.rows(TABLE, changes[:200], 0)
+    raw_log.rows(TABLE, changes[100:], 1, may_repeat=True)
+    raw_log.rows(TABLE, changes[50:150], 0, may_repeat=True)
+    raw_log.advance(START_TS + 5_000, repeats=True)
+    sorter.start()
+    sorter.wait_checkpoint(START_TS + 5_000)
+    records = read_topic(sorter.kafka, topic)
+    _assert_partitions_in_order(records)
+    assert sorted(int(row["data"][0]["id"]) for row in _rows(records)) == list(range(300))
+
+
+def test_sorter_on_corrupt_row_fails_naming_it_and_resumes_when_the_table_is_filtered_out(
+    raw_log: RawLog, sorter: Sorter, fresh_name: Callable[[str], str]
+) -> None:
+    topic, bad_ts = fresh_name("sink"), START_TS + 5_000
+    sorter.create(raw_log.upstream, _sink(sorter, topic), start_ts=START_TS, config=DISPATCH)
+    raw_log.rows(TABLE, _changes(100, START_TS + 1))
+    raw_log.advance(START_TS + 2_000)
+    sorter.start()
+    sorter.wait_checkpoint(START_TS + 2_000)
+    raw_log.rows(TABLE, [Change(bad_ts, row_key(TABLE, 7), b"\x80\x00\x05\x00")], 1)
+    raw_log.advance(START_TS + 9_000)
+    status = sorter.wait(lambda status: status.state == "failed")
+    assert status.checkpoint_ts == START_TS + 2_000
+    assert status.error is not None
+    for part in ("sb.sbtest1", row_key(TABLE, 7).hex(), str(bad_ts)):
+        assert part in status.error.message
+    before = read_topic(sorter.kafka, topic)
+    assert all(decode_position(r.position).commit_ts <= START_TS + 2_000 for r in before), "nothing beyond is written"
+    sorter.create(raw_log.upstream, _sink(sorter, topic), start_ts=START_TS, config={"filter": {"rules": ["other.*"]}})
+    sorter.wait_checkpoint(START_TS + 9_000)
+    assert sorter.process is not None
+    assert sorter.process.poll() is None, "one process all along"
+
+
+def test_sorter_on_row_of_unknown_table_fails_with_its_code(
+    raw_log: RawLog, sorter: Sorter, fresh_name: Callable[[str], str]
+) -> None:
+    sorter.create(raw_log.upstream, _sink(sorter, fresh_name("sink")), start_ts=START_TS, config=DISPATCH)
+    raw_log.rows(999, [Change(START_TS + 7, row_key(999, 1), b"\x80")])
+    raw_log.advance(START_TS + 9)
+    sorter.start()
+    status = sorter.wait(lambda status: status.state == "failed")
+    assert status.error is not None
+    assert status.error.code == "schema.unknown_table"
+    assert "999" in status.error.message
+    assert str(START_TS + 7) in status.error.message
+
+
+def _wait_for_records(kafka: str, topic: str, count: int, timeout_s: float = 120.0) -> None:
+    """Wait until a topic that may not be there yet holds so many records."""
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "tests"})
+    deadline = time.monotonic() + timeout_s
+    try:
+        while time.monotonic() < deadline:
+            known = consumer.list_topics(timeout=10).topics.get(topic)
+            partitions = list(known.partitions) if known is not None else []
+            ends = [consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in partitions]
+            if sum(ends) >= count:
+                return
+            time.sleep(0.02)
+    finally:
+        consumer.close()
+    raise AssertionError(f"{topic} did not get {count} records")

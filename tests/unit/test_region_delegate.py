@@ -186,6 +186,14 @@ def test_scan_gives_versions_above_the_checkpoint_newest_first_and_ends_with_ini
     ]
 
 
+def test_scan_begins_strictly_above_the_checkpoint() -> None:
+    watched = Watched()
+    for key, commit_ts in ((b"a", 2), (b"b", 3), (b"c", 4)):
+        watched.one_pc(1, commit_ts, put(key))
+    found = rows(*scan(take_snapshot(watched.data, b"", b"", Ts(2)), downstream(2)))
+    assert [row[1] for row in found] == [b"b", b"c", b""]
+
+
 def test_scan_shows_an_open_lock_whose_key_has_nothing_above_the_checkpoint() -> None:
     watched = Watched()
     watched.one_pc(1, 2, put(b"k", b"a"))

@@ -20,7 +20,10 @@ SETTINGS: dict[str, str] = {
     "bdr-mode": "bidirectional replication",
     "changefeed-error-stuck-duration": "the time for which a failing changefeed retries",
     "sql-mode": "another sql_mode for DDL",
-    "filter.event-filters": "event filters",
+    **{
+        f"filter.event-filters[].ignore-{event}-value-expr": "value expressions of event filters"
+        for event in ("insert", "update-new", "update-old", "delete")
+    },
     "sink.column-selectors": "column selectors",
     "sink.csv": "the csv protocol",
     "sink.terminator": "storage sinks",

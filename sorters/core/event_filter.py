@@ -4,7 +4,7 @@ Every filter whose matcher matches applies, and one that says ignore is enough. 
 schema all the same; it is only not sent. Matchers are always case-sensitive, whatever ``case-sensitive`` says.
 
 Rows are filtered by what happened in TiKV: before the update split, and the update of a clustered primary key is a
-delete and an insert already. Value expressions are not here yet, and no caller either (``schemas/config/not_yet.py``).
+delete and an insert already. Value expressions are not here yet (``schemas/config/not_yet.py``).
 """
 
 import re

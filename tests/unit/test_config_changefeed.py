@@ -130,6 +130,12 @@ def test_load_changefeed_parsed_table_equals_text_and_is_left_as_it_was() -> Non
     assert json.dumps(table) == before
 
 
+def test_load_changefeed_event_filters_by_type_and_text_are_taken() -> None:
+    text = "[[filter.event-filters]]\nmatcher = ['a.*']\nignore-event = ['Delete', 'all ddl']\nignore-sql = ['^drop']"
+    (rule,) = load_changefeed(CANAL, text).filter.event_filters
+    assert (rule.matcher, rule.ignore_event, rule.ignore_sql) == (("a.*",), ("Delete", "all ddl"), ("^drop",))
+
+
 def test_load_changefeed_empty_filter_rules_mean_all() -> None:
     assert load_changefeed(CANAL, "[filter]\nrules = []").filter.rules == ("*.*",)
 
@@ -371,6 +377,14 @@ def test_load_changefeed_option_that_avro_excludes_is_refused(text: str, words: 
         (CANAL.replace("canal-json", "debezium"), "", "sink.protocol"),
         (CANAL.replace("canal-json", "canal"), "", "sink.protocol"),
         (CANAL, "bdr-mode = true", "bdr-mode"),
+        *(
+            (
+                CANAL,
+                f"[[filter.event-filters]]\nmatcher = ['a.*']\nignore-{event}-value-expr = 'a > 1'",
+                f"filter.event-filters[0].ignore-{event}-value-expr",
+            )
+            for event in ("insert", "update-new", "update-old", "delete")
+        ),
         (CANAL, "enable-sync-point = true", "enable-sync-point"),
         (CANAL, "sync-point-interval = '11m'", "sync-point-interval"),
         (CANAL, "sql-mode = ''", "sql-mode"),

@@ -16,7 +16,11 @@ from schemas.tidb.table import TableVersion, ci_name, enabled_partitions, is_eli
 
 
 class InconsistentDdlError(BusError):
-    """A job that does not fit the schema it meets: a table is missing that it changes, or there that it creates."""
+    """A job that does not fit the schema it meets, such as the drop of an unknown table.
+
+    That a table is there before its create job is done is no such case: one with a foreign key stands in the meta keys,
+    not yet public, while the job runs, and so in a snapshot of that moment.
+    """
 
     code, action = "schema.inconsistent_ddl", Action.STOP_CHANGEFEED
 
@@ -118,7 +122,7 @@ class SchemaView:
     schemas: Mapping[int, str]
 
 
-_CREATES = frozenset({DdlType.CREATE_TABLE, DdlType.CREATE_VIEW, DdlType.RECOVER_TABLE})
+_CREATES = frozenset({DdlType.CREATE_TABLE, DdlType.RECOVER_TABLE})
 _DROPS = frozenset({DdlType.DROP_TABLE, DdlType.DROP_VIEW})
 _NEW_IDS = frozenset({DdlType.TRUNCATE_TABLE, DdlType.ALTER_TABLE_PARTITIONING, DdlType.REMOVE_PARTITIONING})
 
@@ -138,6 +142,7 @@ def plan_job(job: DdlJob, view: SchemaView) -> SchemaChange:
         DdlType.CREATE_TABLES: _plan_create_tables,
         DdlType.RENAME_TABLES: _plan_rename_tables,
         DdlType.EXCHANGE_PARTITION: _plan_exchange_partition,
+        DdlType.CREATE_VIEW: _plan_create_view,
     }
     planner = planners.get(job.type)
     if planner:
@@ -175,6 +180,15 @@ def _plan_create_tables(job: DdlJob, view: SchemaView) -> SchemaChange:
     schema = _schema_name(job, view, job.schema_id)
     changes = tuple(TableChange(None, _stored(job, info, job.schema_id, schema)) for info in job.table_infos)
     return SchemaChange(job, schema, changes)
+
+
+def _plan_create_view(job: DdlJob, view: SchemaView) -> SchemaChange:
+    """OR REPLACE gives the view a new id, and no job drops the old one."""
+    post = _post(job, view)
+    home = post.schema_id, post.table.lower()
+    old = [t for t in view.tables.values() if t.is_view and (t.schema_id, t.table.lower()) == home]
+    gone = tuple(TableChange(table, None) for table in old if table.table_id != post.table_id)
+    return SchemaChange(job, post.schema, (TableChange(None, post), *gone))
 
 
 def _plan_rename_tables(job: DdlJob, view: SchemaView) -> SchemaChange:

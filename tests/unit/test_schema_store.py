@@ -223,6 +223,19 @@ def test_rename_tables_of_old_versions_with_positional_arguments_applies() -> No
     assert [t.name for t in store.tables_at(Ts(20))] == ["e.b"]
 
 
+def test_create_or_replace_view_leaves_only_the_new_one() -> None:
+    view = {"pk_is_handle": False, "view": {"view_select": "SELECT 1"}}
+    store = snapshot(("d", 2, [table_info(100, "v") | view, table_info(101, "t")]))
+    store.apply(job(20, 21, table_id=102, schema_id=2, table_info=table_info(102, "V") | view))
+    assert {t.table_id: t.table for t in store.stored_at(Ts(20))} == {101: "t", 102: "V"}
+
+
+def test_create_table_that_a_snapshot_of_its_running_job_holds_already_applies() -> None:
+    store = snapshot(("d", 2, [table_info(100, "t") | {"state": 2}]))
+    store.apply(job(20, 3, table_id=100, schema_id=2, table_info=table_info(100, "t")))
+    assert [(t.table_id, t.version) for t in store.stored_at(Ts(20))] == [(100, 20)]
+
+
 @pytest.mark.parametrize(
     ("type_id", "table_id", "info"),
     [(4, 999, None), (5, 999, table_info(999, "x")), (11, 999, table_info(1000, "x")), (5, 100, table_info(101, "t"))],

@@ -1,82 +1,227 @@
-"""The bus without Kafka and Spark: a recording through matcher, mounter, filter, dispatch and encoder in this process.
+"""`tidebus dry-run`: what a changefeed would write, from a recording, with no Kafka and no Spark.
 
-The rows take the way that they take in the bus: the recording is folded by the region server's store, its applied
-writes become the very rows that TiKV would send, the matcher pairs them, the DDL feed's reader finds the jobs among them, and
-the sorter's pipeline does the rest. Only what is between those pieces (gRPC, Kafka, Spark) is left out.
+The rows go through the very pipeline of the Spark job (:mod:`sorters.core.pipeline`), the driver's part with it: the
+schema store, the topics, the registered schemas, DDL events and watermarks. Instead of a registry and brokers there are
+numbers: schemas are numbered from 1 in the order of their tables, topics have the partitions that were asked for.
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+import base64
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from producers.core.matcher import Change, Matcher
-from producers.region_server.core.delegate import Downstream, live_events
-from producers.region_server.core.mvcc import Change as AppliedChange
-from producers.region_server.core.recorded import SplitRegions
-from producers.region_server.core.regions import Region
-from producers.region_server.recording import read_recording
-from producers.region_server.store import ClusterStore
-from schemas.ids import RegionId, StoreId, TableId, Ts
-from schemas.proto import cdcpb_pb2
-from schemas.tidb.codec import decode_int
+import numpy as np
+import pyarrow as pa
 
-_KEYS_END = b"\xff" * 16
-"""Above every raw key of TiDB."""
-_REGION = RegionId(1)
+from compose.recorded import RecordedLog, read_recorded_log
+from producers.core.packing import pack
+from schemas.changefeed import NAMESPACE_DEFAULT
+from schemas.changes import Op, RowChanges
+from schemas.config.changefeed import ChangefeedConfig
+from schemas.errors import Action, BusError
+from schemas.ids import Ts, compose_ts, physical_ms
+from schemas.position import PositionClass, RowOp, decode_position
+from schemas.tidb.schema_store import SchemaStore
+from sorters.core.companions import ddl_records, ddl_topics, watermark_records
+from sorters.core.cut import keep_where
+from sorters.core.ddl_event import ddl_events
+from sorters.core.feed import CompiledFeed, compile_feed
+from sorters.core.mount_scalar import mount_row
+from sorters.core.mounted_json import mounted_object
+from sorters.core.order import OutputRecords, join_records, sort_records
+from sorters.core.pipeline import by_version, run
+from sorters.core.scope import tables_between, watermark_topics_at
+from sorters.topic_admin import PARTITIONS_DEFAULT
 
-
-@dataclass(frozen=True, slots=True)
-class RecordedChanges:
-    """Committed row changes of a recording, by physical table, and the ts that is above all of them."""
-
-    changes: dict[TableId, list[Change]]
-    bootstrap_ts: Ts
-    end_ts: Ts
-
-
-class _Tap:
-    """An observer of the store's applied writes that feeds one matcher for the whole key space."""
-
-    def __init__(self) -> None:
-        self._downstream = Downstream(region_id=_REGION, request_id=1, start=b"", end=b"", checkpoint_ts=Ts(0))
-        self._matcher = Matcher(_REGION, b"", _KEYS_END, start_ts=Ts(0), checkpoint_ts=Ts(0))
-        self._matcher.feed([cdcpb_pb2.Event.Row(type=cdcpb_pb2.Event.INITIALIZED)])
-        self.changes: dict[TableId, list[Change]] = defaultdict(list)
-
-    def on_applied(self, region: Region, changes: Sequence[AppliedChange]) -> None:
-        for event in live_events(self._downstream, changes):
-            for change in self._matcher.feed(event.entries.entries):
-                key = change[3]
-                if _is_row_key(key):
-                    self.changes[TableId(decode_int(key, 1)[0])].append(change)
-
-    def on_epoch_changed(self, region_ids: Sequence[RegionId], current: Sequence[Region]) -> None:
-        """One registration spans all regions here, so a split changes nothing."""
-
-    def on_leader_changed(self, region: Region, before: StoreId) -> None:
-        """There is one store."""
+_SLICE_BYTES_MAX = 64 * 1024 * 1024
+"""Of one table's rows at once: far below what a column's 31-bit offsets hold."""
+_OPS = {RowOp.INSERT: "insert", RowOp.UPDATE: "update", RowOp.DELETE: "delete"}
+_CLASSES = {PositionClass.DDL: "ddl", PositionClass.WATERMARK: "watermark"}
+Register = Callable[[str, str], int]
+"""Takes subject and schema text and returns the id."""
 
 
-def recorded_changes(folder: Path) -> RecordedChanges:
-    """Fold a recording into committed row changes, as a puller would receive and match them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """A recording and a changefeed over it."""
+
+    log: RecordedLog
+    schemas: SchemaStore
+    feed: CompiledFeed
+    refused: Callable[[BusError], None]
+    """Told of what would stop the changefeed: a row that the protocol cannot say, a DDL that loses a table its key. It
+    may raise; if it returns, the dry run goes on past it, so that one look shows all of them."""
+    watermark_every_ms: int | None = None
+    """Of recorded time; None: one watermark at the end."""
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield every message, in order of positions.
+
+        Raises:
+            BusError: a row, a schema or a DDL that would stop the changefeed.
+        """
+        after_ts = self.log.start_ts
+        for upto_ts in self._cuts():
+            yield from _objects(sort_records(self._cut(after_ts, upto_ts)))
+            after_ts = upto_ts
+
+    def mounted(self) -> Iterator[dict[str, Any]]:
+        """Yield every row of the changefeed's tables as the mounter hands it on, in (commit_ts, start_ts) order."""
+        found: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        for rows in self._rows(self.log.start_ts, self.log.end_ts):
+            for table, group in by_version(rows, self.schemas):
+                if not self.feed.contains(table.schema, table.table, eligible=table.eligible):
+                    continue
+                for at in range(len(group)):
+                    row = mount_row(
+                        table,
+                        key=group.key[at].as_py(),
+                        op=Op(int(group.op[at])),
+                        value=group.value[at].as_py(),
+                        old_value=group.old_value[at].as_py(),
+                        commit_ts=Ts(int(group.commit_ts[at])),
+                        start_ts=Ts(int(group.start_ts[at])),
+                        txn_source=int(group.txn_source[at]),
+                        zone=self.feed.zone,
+                        with_checksum=True,
+                    )
+                    if row is not None:
+                        place = (row.commit_ts, row.start_ts, row.physical_id, row.op, row.key)
+                        found.append((place, mounted_object(row)))
+        found.sort(key=lambda item: item[0])
+        yield from (shown for _, shown in found)
+
+    def _cuts(self) -> list[Ts]:
+        end_ts = self.log.end_ts
+        if self.watermark_every_ms is None:
+            return [end_ts]
+        start_ms, end_ms = physical_ms(self.log.start_ts), physical_ms(end_ts)
+        between = range(start_ms + self.watermark_every_ms, end_ms, self.watermark_every_ms)
+        return [*(compose_ts(ms) for ms in between), end_ts]
+
+    def _cut(self, after_ts: Ts, upto_ts: Ts) -> OutputRecords:
+        encoded_at_ms = physical_ms(upto_ts)
+        parts = [part for rows in self._rows(after_ts, upto_ts) for part in self._run(rows, encoded_at_ms)]
+        parts += self._ddl(after_ts, upto_ts, encoded_at_ms)
+        topics = watermark_topics_at(self.schemas, upto_ts, self.feed)
+        watermarks = watermark_records(upto_ts, topics, self.feed, encoded_at_ms)
+        return join_records([*parts, _named(watermarks, [None] * watermarks.num_rows)])
+
+    def _run(self, rows: RowChanges, encoded_at_ms: int) -> Iterator[OutputRecords]:
+        """Run the pipeline; where it refuses, find the rows that it refuses, report them and go on with the others."""
+        try:
+            yield run(rows, self.schemas, self.feed, encoded_at_ms=encoded_at_ms, with_table=True)
+        except BusError as error:
+            if error.action is not Action.STOP_CHANGEFEED:
+                raise
+            if len(rows) == 1:
+                self.refused(error)
+                return
+            first_half = np.arange(len(rows)) < len(rows) // 2
+            for half in (first_half, ~first_half):
+                yield from self._run(keep_where(rows, half), encoded_at_ms)
+
+    def _ddl(self, after_ts: Ts, upto_ts: Ts, encoded_at_ms: int) -> Iterator[OutputRecords]:
+        for ts, names in _ddl_names(self.schemas, after_ts, upto_ts).items():
+            try:
+                records = ddl_records(self.schemas, Ts(ts - 1), ts, self.feed, encoded_at_ms)
+            except BusError as error:
+                if error.action is not Action.STOP_CHANGEFEED:
+                    raise
+                self.refused(error)
+                continue
+            positions = (decode_position(position.as_py()) for position in records.column("position"))
+            yield _named(records, [names[position.key] for position in positions])
+
+    def _rows(self, after_ts: Ts, upto_ts: Ts) -> Iterator[RowChanges]:
+        for table_id, changes in self.log.changes.items():
+            if not self.schemas.is_system(table_id):
+                wanted = [change for change in changes if after_ts < change[0] <= upto_ts]
+                yield from pack(table_id, wanted, _SLICE_BYTES_MAX)
+
+
+def prepare(
+    folder: Path,
+    config: ChangefeedConfig,
+    *,
+    refused: Callable[[BusError], None],
+    register: Register | None = None,
+    watermark_every_ms: int | None = None,
+) -> DryRun:
+    """Fold a recording and compile a changefeed over it.
+
+    Args:
+        folder: of the recording.
+        config: the changefeed.
+        refused: see :class:`DryRun`.
+        register: stands in for the schema registry; None numbers distinct schemas from 1.
+        watermark_every_ms: see :class:`DryRun`.
 
     Raises:
-        ConfigError: no recording there.
-        CorruptDataError: it does not parse.
-        InvariantBrokenError: it breaks the transaction protocol.
+        BusError: the recording or the changefeed is not usable.
     """
-    recording = read_recording(folder)
-    store, tap = ClusterStore([StoreId(1)]), _Tap()
-    store.watch(tap)
-    for step in recording.steps:
-        if isinstance(step.work, SplitRegions):
-            for key in step.work.keys:
-                store.split(key)
-        else:
-            store.apply(step.work)
-    return RecordedChanges(dict(tap.changes), recording.bootstrap_ts, recording.end_ts)
+    log = read_recorded_log(folder)
+    schemas = SchemaStore.empty()
+    for record in log.ddl:
+        schemas.apply(record)
+    feed = compile_feed(config, NAMESPACE_DEFAULT)
+    tables = list(tables_between(schemas, log.start_ts, log.end_ts, feed))
+    topics = {feed.topic(stored.schema, stored.table) for stored in tables} | {feed.default_topic}
+    for ts in _ddl_names(schemas, log.start_ts, log.end_ts):
+        with suppress(BusError):  # reported in its turn
+            topics |= ddl_topics(schemas, Ts(ts - 1), ts, feed)
+    partitions = dict.fromkeys(sorted(topics), config.kafka.partition_num or PARTITIONS_DEFAULT)
+    ids: dict[tuple[str, Ts], int] = {}
+    register = register or _numbering()
+    for stored in tables:
+        for schema in feed.encoder.schemas(schemas.decoded(stored), feed.topic(stored.schema, stored.table)):
+            ids[(schema.subject, schema.update_ts)] = register(schema.subject, schema.text)
+    compiled = replace(feed, partitions=partitions, schema_ids=ids)
+    return DryRun(log=log, schemas=schemas, feed=compiled, refused=refused, watermark_every_ms=watermark_every_ms)
 
 
-def _is_row_key(key: bytes) -> bool:
-    return key[:1] == b"t" and key[9:11] == b"_r"
+def json_line(shown: dict[str, Any]) -> str:
+    """Return one line."""
+    return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
+
+
+def _numbering() -> Register:
+    numbers: dict[str, int] = {}
+    return lambda _, text: numbers.setdefault(text, len(numbers) + 1)
+
+
+def _objects(records: OutputRecords) -> Iterator[dict[str, Any]]:
+    for batch in records.to_batches(max_chunksize=4096):
+        for row in batch.to_pylist():
+            position = decode_position(row["position"])
+            named = position.position_class is PositionClass.ROW
+            yield {
+                "topic": row["topic"],
+                "partition": row["partition"],
+                "commit_ts": position.commit_ts,
+                "start_ts": position.start_ts,
+                "table": row["table"],
+                "op": _OPS[position.op] if named else _CLASSES[position.position_class],
+                "key": _base64(row["key"]),
+                "value": _base64(row["value"]),
+            }
+
+
+def _base64(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def _ddl_names(schemas: SchemaStore, after_ts: Ts, upto_ts: Ts) -> dict[Ts, dict[bytes, str]]:
+    """Return the DDL jobs' ts, ascending, with the tables of their events by the key of the event's position."""
+    names: dict[Ts, dict[bytes, str]] = {}
+    for change in schemas.changes_between(after_ts, upto_ts):
+        for event in ddl_events(change):
+            names.setdefault(event.commit_ts, {})[event.seq.to_bytes(4, "big")] = f"{event.schema}.{event.table}"
+    return names
+
+
+def _named(records: OutputRecords, tables: list[str] | list[None]) -> OutputRecords:
+    return records.append_column("table", pa.array(tables, pa.string()))

@@ -5,7 +5,8 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -19,12 +20,14 @@ from compose.stack.errors import ChildError
 from compose.stack.jars import checkout
 from compose.stack.local import Addresses
 from consumers.changefeed_store import ChangefeedRequest, NoFrontierError
-from consumers.raw_log import RawLogUnavailableError
+from consumers.raw_log import RawLogUnavailableError, frontier_window
 from producers.pd_client import PdClient
 from producers.region_server.recording import read_recording
 from schemas.changefeed import ZkPaths
+from schemas.config.changefeed import parse_changefeed_text
 from schemas.errors import BusError
 from schemas.ids import Ts, UpstreamId
+from schemas.rawlog.topics import raw_topics
 
 TICK_S = 0.25
 LINE_EVERY_S = 5.0
@@ -33,8 +36,8 @@ FIRST_FRONTIER_S = 90.0
 """A capture registers, is elected and scans the schema in a few seconds; a loaded machine takes a minute."""
 DRAIN_S = 60.0
 """How long the checkpoints may take to pass what was in the log when the time was up."""
-CANAL, AVRO = "canal-demo", "avro-demo"
-_TOPICS = {CANAL: "canal_{schema}_{table}", AVRO: "avro_{schema}_{table}"}
+DEMO_PROTOCOLS = ("canal-json", "avro")
+"""One changefeed each; their files are compose/demo/*.toml, their topics start with what stands here before '-'."""
 
 
 class Interrupted(Exception):  # noqa: N818 # not an error: the user has seen enough
@@ -72,6 +75,11 @@ def live_run(options: LiveRunOptions) -> int:
     if not options.keep_data:
         shutil.rmtree(data, ignore_errors=True)
     news: list[str] = []
+
+    def say(line: str) -> None:
+        news.append(line)
+        console.print(line, style="dim", highlight=False)
+
     bus = LocalBus(
         BusOptions(
             data_dir=data,
@@ -83,7 +91,7 @@ def live_run(options: LiveRunOptions) -> int:
             generate_rows_per_s=options.generate_rows_per_s,
             master=options.master,
         ),
-        say=lambda line: (news.append(line), console.print(line, style="dim", highlight=False))[0],
+        say=say,
     )
     with _interruptible():
         try:
@@ -112,7 +120,7 @@ class _Session:
     def run(self) -> int:
         """Create the changefeeds, show them, then sum up."""
         paths = ZkPaths(self._bus.options.cluster)
-        prefixes = tuple(topic.split("{")[0] for topic in _TOPICS.values())
+        prefixes = tuple(protocol.split("-")[0] for protocol in DEMO_PROTOCOLS)
         with Monitor(self._bus.addresses, paths, self._options.upstream, self._pd.now, prefixes) as monitor:
             try:
                 self._create_changefeeds(monitor)
@@ -127,16 +135,19 @@ class _Session:
     def _create_changefeeds(self, monitor: Monitor) -> None:
         def created(request: ChangefeedRequest) -> bool:
             with suppress(NoFrontierError, RawLogUnavailableError):
-                self._bus.create_changefeed(request)
+                window = frontier_window(self._bus.addresses.kafka, raw_topics(request.upstream))
+                # From the log's beginning, which may have moved on by now: the newest ts is not what we want.
+                self._bus.create_changefeed(replace(request, start_ts=window.oldest_ts if window else None))
                 return True
             return False
 
-        for changefeed_id, topic in _TOPICS.items():
-            if changefeed_id in monitor.changefeed_ids():
-                self._bus.start_sorter(changefeed_id)
+        for protocol in DEMO_PROTOCOLS:
+            request = demo_changefeed(protocol, self._bus.addresses, self._options.upstream)
+            assert request.changefeed_id is not None
+            if request.changefeed_id in monitor.changefeed_ids():
+                self._bus.start_sorter(request.changefeed_id)
                 continue
-            request = demo_changefeed(changefeed_id, topic, self._options.upstream)
-            self._wait(lambda request=request: created(request), FIRST_FRONTIER_S, "no frontier was published")
+            self._wait(partial(created, request), FIRST_FRONTIER_S, "no frontier was published")
 
     def _show(self, monitor: Monitor) -> None:
         deadline = None if self._options.for_s is None else time.monotonic() + self._options.for_s
@@ -213,15 +224,15 @@ class _Session:
         return time.monotonic() - self._started_at
 
 
-def demo_changefeed(changefeed_id: str, topic: str, upstream: UpstreamId) -> ChangefeedRequest:
-    """Return the request of one of the two changefeeds that a run shows."""
-    protocol = "canal-json" if changefeed_id == CANAL else "avro"
-    # Avro topics must name schema and table; DDL and watermarks of canal-json go to the default topic too.
-    uri = f"kafka://local/{changefeed_id}?protocol={protocol}&enable-tidb-extension=true&partition-num=3"
-    config = {"sink": {"dispatchers": [{"matcher": ["*.*"], "topic": topic, "partition": "index-value"}]}}
-    return ChangefeedRequest(
-        upstream=upstream, sink_uri=uri + "&replication-factor=1", config=config, changefeed_id=changefeed_id
-    )
+def demo_changefeed(protocol: str, addresses: Addresses, upstream: UpstreamId) -> ChangefeedRequest:
+    """Return the request of one of the two changefeeds that a run shows, from the raw log's first ts on."""
+    name = f"{protocol}-demo"
+    uri = f"kafka://{addresses.kafka}/{name}?protocol={protocol}&enable-tidb-extension=true&partition-num=3"
+    if protocol == "avro":
+        uri += f"&schema-registry={addresses.schema_registry}"
+    text = (Path(__file__).parent / "demo" / f"{protocol}.toml").read_text()
+    config, _ = parse_changefeed_text(text, file=f"{protocol}.toml")
+    return ChangefeedRequest(upstream=upstream, sink_uri=uri, config=config, changefeed_id=name)
 
 
 def _all_passed(view: BusView, ts: Ts) -> bool:

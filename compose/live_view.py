@@ -17,7 +17,7 @@ def live_picture(view: BusView, elapsed_s: float, news: list[str]) -> Renderable
         log.add_column(heading, justify="right")
     resolved = str(view.frontier.resolved_ts) if view.frontier else "-"
     log.add_row(f"{view.rows_in_per_s:,.0f}", f"{view.rows_in_total:,}", resolved, _seconds(view.frontier_lag_s))
-    shown = [
+    shown: list[RenderableType] = [
         Text(f"TideBus, {elapsed_s:.0f} s; Ctrl-C ends it", style="bold"),
         log,
         _feeds(view.feeds),

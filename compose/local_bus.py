@@ -6,7 +6,7 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from compose.changefeeds import create_changefeed
@@ -116,13 +116,12 @@ class LocalBus:
         return self._start(name, arguments, restart=True)
 
     def create_changefeed(self, request: ChangefeedRequest) -> ChangefeedInfo:
-        """Create a changefeed and start its sorter. The sink URI's broker ``local`` becomes the stack's Kafka.
+        """Create a changefeed and start its sorter.
 
         Raises:
             BusError: see :func:`compose.changefeeds.create_changefeed`.
         """
-        uri = request.sink_uri.replace("kafka://local/", f"kafka://{self.addresses.kafka}/")
-        info = create_changefeed(self.addresses, self.options.cluster, replace(request, sink_uri=uri))
+        info = create_changefeed(self.addresses, self.options.cluster, request)
         self.start_sorter(info.changefeed_id)
         return info
 

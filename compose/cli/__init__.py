@@ -4,6 +4,7 @@ Exit status: 0 done, 1 it failed or a promise was broken, 2 the command line or 
 Commands import what they run inside themselves, so that ``tidebus --help`` needs no Arrow, Spark or gRPC.
 """
 
+import logging
 import os
 import sys
 
@@ -36,6 +37,8 @@ def main() -> None:
 
 def run_cli(arguments: list[str]) -> int:
     """Run one command; print an error of ours as one line on standard error, and return the exit status."""
+    # Servers log by compose.logs; the other commands say what went wrong in one line, not in a client's warnings.
+    logging.getLogger().addHandler(logging.NullHandler())
     try:
         result = cli.main(arguments, prog_name="tidebus", standalone_mode=False)
     except click.ClickException as error:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from compose.cli.options import kafka_option, recording_option
-from schemas.errors import ConfigError
+from compose.cli.options import Duration, kafka_option, recording_option
+from schemas.errors import BusError, ConfigError
 
 DRY_RUN_URI_DEFAULT = "kafka://127.0.0.1:9092/tidebus?protocol=canal-json&enable-tidb-extension=true"
 
@@ -39,17 +39,36 @@ def doctor() -> int:
 )
 @click.option("--sink-uri", default=DRY_RUN_URI_DEFAULT, show_default=True, metavar="URI")
 @click.option("--protocol", default=None, help="Instead of the URI's; `mounted` prints the mounted rows.")
-def dry_run(recording: Path, config: Path | None, sink_uri: str, protocol: str | None) -> None:
+@click.option(
+    "--watermark-every", type=Duration(), default=None, help="Of recorded time, such as 10s; else one at the end."
+)
+@click.option("--strict", is_flag=True, help="End with status 1 where a changefeed would fail, instead of a warning.")
+def dry_run(
+    recording: Path,
+    config: Path | None,
+    sink_uri: str,
+    protocol: str | None,
+    watermark_every: float | None,
+    strict: bool,
+) -> None:
     """Print every message that a changefeed would write, as JSON lines in commit order; no Kafka, no Spark."""
-    from compose.dry_run import encoded_lines, mounted_lines
+    from compose.dry_run import json_line, prepare
     from schemas.config.changefeed import load_changefeed
 
     text = config.read_text() if config else None
     if protocol not in (None, "mounted"):
         sink_uri = with_protocol(sink_uri, str(protocol))
     feed = load_changefeed(sink_uri, text, file=str(config) if config else None)
-    for line in mounted_lines(recording, feed) if protocol == "mounted" else encoded_lines(recording, feed):
-        click.echo(line)
+    every_ms = None if watermark_every is None else max(1, int(watermark_every * 1000))
+
+    def refused(error: BusError) -> None:
+        if strict:
+            raise error
+        click.echo(f"warning: a changefeed would fail here: {error}", err=True)
+
+    prepared = prepare(recording, feed, refused=refused, watermark_every_ms=every_ms)
+    for shown in prepared.mounted() if protocol == "mounted" else prepared.records():
+        click.echo(json_line(shown))
 
 
 @click.command()
@@ -84,4 +103,6 @@ def with_protocol(sink_uri: str, protocol: str) -> str:
         raise ConfigError("protocol must be a name such as canal-json or avro", key="protocol", got=protocol)
     head, _, query = sink_uri.partition("?")
     kept = [part for part in query.split("&") if part and not part.startswith("protocol=")]
+    if protocol == "avro" and not any(part.startswith("schema-registry=") for part in kept):
+        kept.append("schema-registry=http://127.0.0.1:8081")  # must be named, is never asked
     return f"{head}?{'&'.join([f'protocol={protocol}', *kept])}"

@@ -4,7 +4,9 @@ functions in capitals, string literals with their character set.
 An expression is written out in the order in which it stands, so operator precedence does not matter.
 """
 
-from sorters.core.sql_tokens import Cursor, Kind, quote_string
+import math
+
+from sorters.core.sql_tokens import Cursor, Kind, UnsupportedSqlError, quote_string
 
 _WORD_OPERATORS = {"AND": "AND", "OR": "OR", "XOR": "XOR", "DIV": "DIV"}
 _SYMBOL_WORD_OPERATORS = {"&&": "AND", "||": "OR"}
@@ -73,6 +75,8 @@ def number(text: str) -> str:
     if "e" not in text.lower():
         whole, _, part = text.partition(".")
         return f"{int(whole or '0')}.{part}" if part else str(int(whole))
+    if not math.isfinite(float(text)):
+        raise UnsupportedSqlError(f"{text} is no double")
     mantissa = exponent = ""
     for digits in range(18):
         mantissa, _, exponent = f"{float(text):.{digits}e}".partition("e")
@@ -128,23 +132,22 @@ def _one_of(cursor: Cursor, *words: str) -> str:
 
 
 def _operand(cursor: Cursor, charset: str) -> str:
-    token = cursor.peek()
-    match token.kind:
-        case Kind.STRING:
-            cursor.take()
-            return (f"_{charset}" if charset else "") + quote_string(token.text)
-        case Kind.NUMBER:
-            return number(cursor.take().text)
-        case Kind.BITS:
-            return cursor.take().text
-        case Kind.NAME:
-            return _column(cursor, charset)
-        case Kind.SYMBOL:
-            return _symbol_operand(cursor, charset)
-        case Kind.WORD:
-            return _word_operand(cursor, charset)
-        case _:
-            raise cursor.unsupported("an expression")
+    with cursor.nested():
+        match cursor.peek().kind:
+            case Kind.STRING:
+                return (f"_{charset}" if charset else "") + quote_string(cursor.take().text)
+            case Kind.NUMBER:
+                return number(cursor.take().text)
+            case Kind.BITS:
+                return cursor.take().text
+            case Kind.NAME:
+                return _column(cursor, charset)
+            case Kind.SYMBOL:
+                return _symbol_operand(cursor, charset)
+            case Kind.WORD:
+                return _word_operand(cursor, charset)
+            case _:
+                raise cursor.unsupported("an expression")
 
 
 def _symbol_operand(cursor: Cursor, charset: str) -> str:

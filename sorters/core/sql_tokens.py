@@ -5,9 +5,12 @@ skipped.
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 
+_DEPTH_MAX = 40
 MODE_ANSI_QUOTES = 1 << 2
 MODE_NO_BACKSLASH_ESCAPES = 1 << 20
 
@@ -114,6 +117,20 @@ class Cursor:
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
         self._at = 0
+        self._depth = 0
+
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        """Hold one level of nesting.
+
+        Raises:
+            UnsupportedSqlError: too deep; an expression must not exhaust the stack.
+        """
+        if self._depth >= _DEPTH_MAX:
+            raise self.unsupported(f"at most {_DEPTH_MAX} levels")
+        self._depth += 1
+        yield
+        self._depth -= 1
 
     def peek(self, ahead: int = 0) -> Token:
         """Return a token without taking it; END after the last."""

@@ -208,7 +208,7 @@ class EventFeed:
         """Return the bytes of open transactions in all matchers."""
         with self.lock:
             return sum(
-                registration.matcher.held_bytes
+                registration.matcher.held_bytes()
                 for subscription in self._subscriptions.values()
                 for registration in subscription.registrations
             )

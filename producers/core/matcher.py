@@ -7,11 +7,13 @@ Rules and order: reference/cdcpb.md §4.2 and §4.3 (the rules of both TiCDC eng
 * Until INITIALIZED, scan and live rows interleave: a COMMIT may come before its PREWRITE, and so may a ROLLBACK.
 * A matcher belongs to one registration. When the region is registered again, it starts empty.
 
-The matcher is the hot path, so it is a mutable object that takes rows by the event and appends plain tuples; it does no
-I/O and knows no clock. It holds the values of open transactions: ``held_bytes`` says how many.
+The matcher is the hot path, so it is a mutable object that takes rows by the event and returns plain tuples; it does no
+I/O and knows no clock. Larger events mostly hold rows of one transaction and one type, and those go column-wise; where
+columns would not do as the rules say (a prewrite that is there already, a region still scanned) they go row by row.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice, repeat
 from typing import Final, Protocol
 
 from schemas.errors import BusError, InvariantBrokenError
@@ -25,6 +27,9 @@ INITIALIZED: Final = 5
 """cdcpb ``Event.LogType``; UNKNOWN is 0."""
 
 _OPS: Final = frozenset((1, 2))
+_COLUMNWISE_MIN: Final = 8
+"""Rows of an event from which on columns are worth their fixed cost."""
+_SAMPLE: Final = 16
 
 
 class LogRow(Protocol):
@@ -53,12 +58,10 @@ class LogRow(Protocol):
 Change = tuple[int, int, int, bytes, bytes, bytes, int]
 """``(commit_ts, start_ts, op, key, value, old_value, txn_source)``: one committed row change, in RowChanges' order."""
 
-_Place = tuple[int, bytes]
-"""``(start_ts, key)``."""
 _Prewrite = tuple[bytes, bytes, int]
 """``(value, old_value, generation)``."""
-_Commit = tuple[int, _Place, int, int]
-"""``(commit_ts, place, op, txn_source)``."""
+_Commit = tuple[int, int, bytes, int, int]
+"""``(commit_ts, start_ts, key, op, txn_source)``."""
 
 
 class PrewriteNotMatchError(BusError):
@@ -81,7 +84,6 @@ class Matcher:
         "_span_end",
         "_span_start",
         "_start_ts",
-        "held_bytes",
         "initialized",
         "resolved_ts",
     )
@@ -102,17 +104,24 @@ class Matcher:
         self._span_start = span_start
         self._span_end = span_end
         self._start_ts = start_ts
-        self._prewrites: dict[_Place, _Prewrite] = {}
+        self._prewrites: dict[int, dict[bytes, _Prewrite]] = {}
         self._commits: list[_Commit] = []
-        self._rollbacks: list[_Place] = []
+        self._rollbacks: list[tuple[int, bytes]] = []
         self.initialized = False
         self.resolved_ts = checkpoint_ts
-        self.held_bytes = 0
 
     @property
     def open_prewrites(self) -> int:
         """How many rows wait for their commit or rollback."""
-        return len(self._prewrites)
+        return sum(map(len, self._prewrites.values()))
+
+    def held_bytes(self) -> int:
+        """Return about how many bytes of values wait: the rows of each transaction times its first rows' mean size."""
+        total = 0
+        for txn in self._prewrites.values():
+            sample = [len(value) + len(old_value) for value, old_value, _ in islice(txn.values(), _SAMPLE)]
+            total += sum(sample) * len(txn) // max(1, len(sample))
+        return total
 
     def resolve(self, ts: Ts) -> bool:
         """Take a resolved ts; say whether it moved this region forward.
@@ -132,68 +141,108 @@ class Matcher:
             InvariantBrokenError: a change at or below the region's resolved ts, an op that is neither PUT nor DELETE,
                 or a row type that the protocol does not have.
         """
-        # Written out in one loop, as it runs for every row of every table: a call per row costs a sixth of the speed.
+        rows = list(rows)
+        if len(rows) >= _COLUMNWISE_MIN:
+            kind, start_ts = rows[0].type, rows[0].start_ts
+            if {row.type for row in rows} == {kind} and {row.start_ts for row in rows} == {start_ts}:
+                if kind == PREWRITE and self._prewrite_all(start_ts, rows):
+                    return []
+                if kind == COMMIT and self.initialized:
+                    return self._commit_all(start_ts, rows)
+        return self._feed_rows(rows)
+
+    def _prewrite_all(self, start_ts: int, rows: Sequence[LogRow]) -> bool:
+        """Take PREWRITE rows of one transaction; False (and nothing done) if one of them is there already."""
+        keys = [row.key for row in rows]
+        txn = self._prewrites.setdefault(start_ts, {})
+        if not txn.keys().isdisjoint(keys) or len(set(keys)) < len(keys):
+            return False
+        entries = zip(
+            [row.value for row in rows], [row.old_value for row in rows], [row.generation for row in rows], strict=True
+        )
+        txn.update(zip(keys, entries, strict=True))
+        return True
+
+    def _commit_all(self, start_ts: int, rows: Sequence[LogRow]) -> list[Change]:
+        """Take COMMIT rows of one transaction, the region being initialized."""
+        keys = [row.key for row in rows]
+        txn = self._prewrites.get(start_ts, {})
+        try:
+            values, old_values, _ = zip(*map(txn.pop, keys), strict=True)
+        except KeyError:
+            raise self._unmatched(next(row for row in rows if row.key not in txn)) from None
+        if not txn:
+            self._prewrites.pop(start_ts, None)
+        commit_ts, ops = [row.commit_ts for row in rows], [row.op_type for row in rows]
+        sources = [row.txn_source for row in rows]
+        out = list(zip(commit_ts, repeat(start_ts), ops, keys, values, old_values, sources, strict=False))
+        low, high = min(keys), max(keys)
+        if min(commit_ts) <= self._start_ts or low < self._span_start or high >= self._span_end:
+            wanted = [self._wanted(row.key, row.commit_ts) for row in rows]
+            out = [change for change, keep in zip(out, wanted, strict=True) if keep]
+            rows = [row for row, keep in zip(rows, wanted, strict=True) if keep]
+        if min(commit_ts) <= self.resolved_ts or not _OPS.issuperset(ops):
+            for row in rows:
+                self._check(row)
+        return out
+
+    def _feed_rows(self, rows: Sequence[LogRow]) -> list[Change]:
         out: list[Change] = []
         prewrites = self._prewrites
-        after_ts, resolved_ts = self._start_ts, self.resolved_ts
-        start, end = self._span_start, self._span_end
-        held_bytes = 0
         for row in rows:
             kind = row.type
             if kind == PREWRITE:
-                value, old_value = row.value, row.old_value
-                entry = (value, old_value, row.generation)
-                place = (row.start_ts, row.key)
-                if prewrites.setdefault(place, entry) is entry:
-                    held_bytes += len(value) + len(old_value)
-                else:
-                    self._prewrite_again(place, entry)
+                self._prewrite(row)
             elif kind == COMMIT:
-                place = (row.start_ts, row.key)
-                found = prewrites.get(place)
+                start_ts, key = row.start_ts, row.key
+                txn = prewrites.get(start_ts)
+                found = None if txn is None else txn.get(key)
                 if not self.initialized and (found is None or not found[0] or found[2]):
                     # An empty value may be a fake prewrite, and the real one yet to come by the scan; DELETE waits too.
-                    self._commits.append((row.commit_ts, place, row.op_type, row.txn_source))
+                    self._commits.append((row.commit_ts, start_ts, key, row.op_type, row.txn_source))
                     continue
-                if found is None:
+                if txn is None or found is None:
                     raise self._unmatched(row)
-                del prewrites[place]
-                value, old_value, _ = found
-                held_bytes -= len(value) + len(old_value)
-                commit_ts, op, key = row.commit_ts, row.op_type, place[1]
-                if start <= key < end and commit_ts > after_ts:
-                    if commit_ts <= resolved_ts or op not in _OPS:
-                        raise self._illegal(row)
-                    out.append((commit_ts, place[0], op, key, value, old_value, row.txn_source))
+                self._forget(start_ts, key)
+                if self._wanted(key, row.commit_ts):
+                    self._check(row)
+                    out.append((row.commit_ts, start_ts, row.op_type, key, found[0], found[1], row.txn_source))
             elif kind == COMMITTED:
-                commit_ts, op, key = row.commit_ts, row.op_type, row.key
-                if start <= key < end:
-                    if commit_ts <= resolved_ts or op not in _OPS:
-                        raise self._illegal(row)
-                    out.append((commit_ts, row.start_ts, op, key, row.value, row.old_value, row.txn_source))
+                if self._span_start <= row.key < self._span_end:
+                    self._check(row)
+                    out.append(
+                        (row.commit_ts, row.start_ts, row.op_type, row.key, row.value, row.old_value, row.txn_source)
+                    )
             elif kind == ROLLBACK:
-                self._rollback((row.start_ts, row.key))
+                self._rollback(row.start_ts, row.key)
             elif kind == INITIALIZED:
                 out += self._initialize()
             else:
                 raise InvariantBrokenError("row has an unknown type", region_id=self._region_id, type=kind)
-        self.held_bytes += held_bytes
         return out
 
-    def _prewrite_again(self, place: _Place, entry: _Prewrite) -> None:
-        before = self._prewrites[place]
-        if not entry[0] or before[2] > entry[2]:
-            return  # a fake prewrite must overwrite neither value nor old_value; an older flush lost already
-        self._prewrites[place] = entry
-        self.held_bytes += len(entry[0]) + len(entry[1]) - len(before[0]) - len(before[1])
+    def _prewrite(self, row: LogRow) -> None:
+        entry = (row.value, row.old_value, row.generation)
+        txn, key = self._prewrites.setdefault(row.start_ts, {}), row.key
+        before = txn.setdefault(key, entry)
+        # A fake prewrite must overwrite neither value nor old_value; an older flush has lost already.
+        if before is not entry and entry[0] and before[2] <= entry[2]:
+            txn[key] = entry
 
-    def _rollback(self, place: _Place) -> None:
-        if not self.initialized:
-            self._rollbacks.append(place)
-            return
-        entry = self._prewrites.pop(place, None)
-        if entry is not None:
-            self.held_bytes -= len(entry[0]) + len(entry[1])
+    def _rollback(self, start_ts: int, key: bytes) -> None:
+        if self.initialized:
+            self._forget(start_ts, key)
+        else:
+            self._rollbacks.append((start_ts, key))
+
+    def _forget(self, start_ts: int, key: bytes) -> _Prewrite | None:
+        txn = self._prewrites.get(start_ts)
+        if txn is None:
+            return None
+        entry = txn.pop(key, None)
+        if not txn:
+            del self._prewrites[start_ts]
+        return entry
 
     def _initialize(self) -> list[Change]:
         """Run what was cached: commits, then rollbacks.
@@ -204,17 +253,30 @@ class Matcher:
         commits, self._commits = self._commits, []
         rollbacks, self._rollbacks = self._rollbacks, []
         out: list[Change] = []
-        for commit_ts, place, op, txn_source in commits:
-            entry = self._prewrites.pop(place, None)
-            if entry is None:
-                continue  # normal: a COMMITTED row of the scan stood for it
-            value, old_value, _ = entry
-            self.held_bytes -= len(value) + len(old_value)
-            if self._span_start <= place[1] < self._span_end:
-                out.append((commit_ts, place[0], op, place[1], value, old_value, txn_source))
-        for place in rollbacks:
-            self._rollback(place)
+        for commit_ts, start_ts, key, op, txn_source in commits:
+            entry = self._forget(start_ts, key)
+            # No entry is normal here: a COMMITTED row of the scan stood for it.
+            if entry is not None and self._span_start <= key < self._span_end:
+                out.append((commit_ts, start_ts, op, key, entry[0], entry[1], txn_source))
+        for start_ts, key in rollbacks:
+            self._forget(start_ts, key)
         return out
+
+    def _wanted(self, key: bytes, commit_ts: int) -> bool:
+        """Say whether a matched COMMIT is asked for: inside the span, above the subscription's start."""
+        return commit_ts > self._start_ts and self._span_start <= key < self._span_end
+
+    def _check(self, row: LogRow) -> None:
+        if row.commit_ts > self.resolved_ts and row.op_type in _OPS:
+            return
+        raise InvariantBrokenError(
+            "a change came at or below its region's resolved ts, or is neither PUT nor DELETE",
+            region_id=self._region_id,
+            key=row.key.hex(),
+            op=row.op_type,
+            commit_ts=row.commit_ts,
+            resolved_ts=self.resolved_ts,
+        )
 
     def _unmatched(self, row: LogRow) -> PrewriteNotMatchError:
         return PrewriteNotMatchError(
@@ -223,14 +285,4 @@ class Matcher:
             key=row.key.hex(),
             start_ts=row.start_ts,
             commit_ts=row.commit_ts,
-        )
-
-    def _illegal(self, row: LogRow) -> InvariantBrokenError:
-        return InvariantBrokenError(
-            "a change came at or below its region's resolved ts, or is neither PUT nor DELETE",
-            region_id=self._region_id,
-            key=row.key.hex(),
-            op=row.op_type,
-            commit_ts=row.commit_ts,
-            resolved_ts=self.resolved_ts,
         )

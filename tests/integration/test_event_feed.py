@@ -11,15 +11,16 @@ from collections.abc import Callable
 import pytest
 
 from producers.core.matcher import Change
+from producers.core.subscription import TableSpan
 from producers.event_feed import EventFeed, FeedSettings
 from producers.pd_client import PdClient
-from producers.puller import table_span
 from producers.region_cache import RegionCache
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
 from producers.region_server.store import ClusterStore
 from schemas.errors import BusError
 from schemas.ids import RegionId, TableId, Ts
+from schemas.tidb.keys import table_span
 from tests.support.recording import TIDB_DATA, committed_changes, row_table_id
 
 pytestmark = pytest.mark.integration
@@ -102,7 +103,7 @@ def test_event_feed_over_a_recording_under_region_trouble_gives_every_change(mul
         feed.start()
         try:
             for table_id in wanted:
-                feed.subscribe(table_span(table_id), replay.bootstrap_ts)
+                feed.subscribe(TableSpan(table_id, *table_span(table_id)), replay.bootstrap_ts)
             running = server.spawn(replay.run(wait_for_subscriber=True))
             while not running.done():
                 server.act(lambda store: shake(store, dice))

@@ -69,7 +69,7 @@ def test_matcher_when_another_transaction_of_the_key_commits_then_its_own_values
     state = matcher()
     state.feed([prewrite(1, "k1", "v1"), prewrite(2, "k1", "v2", "v3"), rollback(1, "k1")])
     assert state.feed([commit(2, 3, "k1")]) == [(3, 2, PUT, b"k1", b"v2", b"v3", 0)]
-    assert (state.open_prewrites, state.held_bytes) == (0, 0)
+    assert (state.open_prewrites, state.held_bytes()) == (0, 0)
 
 
 def test_matcher_when_a_fake_prewrite_follows_then_neither_value_nor_old_value_changes() -> None:
@@ -118,7 +118,7 @@ def test_matcher_when_a_delete_commits_before_initialized_then_it_waits() -> Non
 def test_matcher_when_rolled_back_before_its_prewrite_then_nothing_stays_open() -> None:
     state = matcher(initialized=False)
     assert state.feed([rollback(1, "k"), prewrite(1, "k", "v"), INIT]) == []
-    assert (state.open_prewrites, state.held_bytes) == (0, 0)
+    assert (state.open_prewrites, state.held_bytes()) == (0, 0)
 
 
 def test_matcher_when_a_cached_commit_was_covered_by_the_scan_then_it_is_dropped() -> None:

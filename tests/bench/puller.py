@@ -1,0 +1,173 @@
+"""Rows a second from EventFeed's bytes to acknowledged raw records: parse, match, pack, encode, and produce.
+
+``python -m tests.bench.puller`` prints one JSON line per figure: ``to: nowhere`` takes every record at once and shows the
+Python side alone; ``to: kafka`` (with ``--kafka HOST:PORT``) waits for the broker's last acknowledgement.
+``rows_per_s`` counts wall time, ``cpu_rows_per_s`` process CPU time, librdkafka's threads included.
+
+The rows are sysbench's, 195 bytes; a transaction has 100 of them, PREWRITE and COMMIT of each, as a live feed has them.
+"""
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from producers.core.landing import LandingBook
+from producers.core.region_map import KEY_END, Peer, RegionInfo
+from producers.core.span_frontier import KeyRange
+from producers.core.subscription import Retry, Subscription, TableSpan
+from producers.event_feed import EventFeed
+from producers.landing import Landing
+from producers.puller import close_producer, kafka_producer
+from producers.raw_log import RawLogSettings, ensure_raw_topics
+from schemas.ids import CaptureId, RegionId, StoreId, TableId, Ts, UpstreamId
+from schemas.proto import cdcpb_pb2
+from schemas.rawlog.topics import raw_topics
+from schemas.tidb.keys import row_key, table_span
+
+TABLES = 8
+TXN_ROWS = 100
+VALUE_BYTES = 195
+TXNS_A_RESOLVED = 50
+
+
+class NowhereProducer:
+    """Acknowledges at the next poll."""
+
+    def __init__(self) -> None:
+        self._due: list[Callable[[Any, Any], None]] = []
+        self._offset = 0
+
+    def produce(self, topic: str, *, value: bytes, partition: int, on_delivery: Callable[[Any, Any], None]) -> None:
+        self._due.append(on_delivery)
+
+    def poll(self, timeout: float) -> int:
+        due, self._due = self._due, []
+        for callback in due:
+            callback(None, self)
+        return len(due)
+
+    def flush(self, timeout: float) -> int:
+        return self.poll(timeout) * 0
+
+    def offset(self) -> int:
+        self._offset += 1
+        return self._offset
+
+
+class Stream:
+    """What the feed looks up of a stream."""
+
+    multiplexed = True
+
+    def __init__(self) -> None:
+        self.registrations: dict[tuple[int, RegionId], Any] = {}
+
+
+def messages(rows: int) -> list[bytes]:
+    """Return EventFeed messages of ``rows`` committed changes over :data:`TABLES` regions, resolved ts between."""
+    dice, out, ts = random.Random(1), [], 1_000
+    values = [dice.randbytes(VALUE_BYTES // 2) + b"7" * (VALUE_BYTES - VALUE_BYTES // 2) for _ in range(997)]
+    for number in range(rows // TXN_ROWS):
+        region = number % TABLES + 1
+        keys = [row_key(TableId(region), number * TXN_ROWS + at) for at in range(TXN_ROWS)]
+        prewrite, commit = (
+            cdcpb_pb2.Event(region_id=region, request_id=region),
+            cdcpb_pb2.Event(region_id=region, request_id=region),
+        )
+        for at, key in enumerate(keys):
+            value = values[(number + at) % len(values)]
+            prewrite.entries.entries.add(type=1, start_ts=ts, key=key, value=value, op_type=1)
+            commit.entries.entries.add(type=2, start_ts=ts, commit_ts=ts + 1, key=key, op_type=1)
+        ts += 2
+        out.append(cdcpb_pb2.ChangeDataEvent(events=[prewrite]).SerializeToString())
+        out.append(cdcpb_pb2.ChangeDataEvent(events=[commit]).SerializeToString())
+        if number % TXNS_A_RESOLVED == 0 or number == rows // TXN_ROWS - 1:
+            for table in range(1, TABLES + 1):
+                resolved = cdcpb_pb2.ResolvedTs(regions=[table], ts=ts, request_id=table)
+                out.append(cdcpb_pb2.ChangeDataEvent(resolved_ts=resolved).SerializeToString())
+    return out
+
+
+def feed_over(landing: Landing) -> tuple[EventFeed, Stream]:
+    """Return a feed with one initialized region for each table, without stores behind it."""
+    feed, stream = EventFeed(None, landing, print), Stream()  # type: ignore[arg-type]
+    for table in range(1, TABLES + 1):
+        landing.book.assign(TableId(table), Ts(0))
+        span = TableSpan(TableId(table), *table_span(TableId(table)))
+        subscription = Subscription(span, Ts(0), iter([table]))
+        region = RegionInfo(
+            region_id=RegionId(table),
+            range=KeyRange(b"", KEY_END),
+            version=1,
+            conf_ver=1,
+            leader=Peer(1, StoreId(1)),
+        )
+        (registration,) = subscription.place(Retry(span.encoded), [region], 0.0).registrations
+        registration.matcher.feed([cdcpb_pb2.Event.Row(type=cdcpb_pb2.Event.INITIALIZED)])
+        stream.registrations[registration.request_id, RegionId(table)] = registration
+    return feed, stream
+
+
+def measure(raw: list[bytes], landing: Landing, rows: int) -> dict[str, int]:
+    """Push everything through; return the figures."""
+    feed, stream = feed_over(landing)
+    wall, cpu = time.perf_counter(), time.process_time()
+    for number, message in enumerate(raw):
+        feed._message(stream, cdcpb_pb2.ChangeDataEvent.FromString(message))  # type: ignore[arg-type]
+        if number % 20 == 0:
+            feed._report_resolved(time.monotonic())
+            landing.turn(time.monotonic())
+            while landing.saturated():
+                time.sleep(0.001)
+                landing.turn(time.monotonic())
+    feed._report_resolved(time.monotonic())
+    while landing.book.in_flight():
+        landing.turn(time.monotonic())
+        landing.flush(0.1)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    assert landing.counters.acked_rows == rows, landing.counters
+    assert len(set(landing.book.landed_ts().values())) == 1
+    return {
+        "rows_per_s": round(rows / wall),
+        "cpu_rows_per_s": round(rows / cpu),
+        "records": landing.counters.records,
+        "mb_per_s": round(landing.counters.bytes / wall / 1e6),
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the benchmark; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=500_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--kafka", default="", help="bootstrap servers; without it only `to: nowhere` is measured")
+    parser.add_argument("--compression", default="lz4", choices=["none", "lz4", "zstd"])
+    options = parser.parse_args(argv)
+    rows = options.rows // TXN_ROWS * TXN_ROWS
+    raw = messages(rows)
+    for to in ["nowhere", "kafka"] if options.kafka else ["nowhere"]:
+        best: dict[str, int] = {}
+        for _ in range(options.repeats):
+            topics = raw_topics(UpstreamId(f"bench-{time.time_ns()}"))
+            producer: Any = NowhereProducer()
+            if to == "kafka":
+                ensure_raw_topics(options.kafka, topics, RawLogSettings())
+                producer = kafka_producer(options.kafka, options.compression, {}, print)
+            landing = Landing(
+                LandingBook(CaptureId("bench"), 8), producer, topic=topics.region_events, partitions=8, schema_id=1
+            )
+            found = measure(raw, landing, rows)
+            best = max(best, found, key=lambda figures: figures.get("rows_per_s", 0))
+            if to == "kafka":
+                close_producer(producer)
+        figure = {"bench": "puller", "to": to, **best, "row_bytes": VALUE_BYTES, "rows": rows}
+        print(json.dumps(figure | ({"compression": options.compression} if to == "kafka" else {})), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -5,7 +5,7 @@ from typing import Literal
 
 from schemas.config.kafka import KafkaConfig
 from schemas.config.secret import SecretUrl
-from schemas.config.section import at_least, between, each, section, setting
+from schemas.config.section import INT64_MAX, at_least, between, each, section, setting
 
 Protocol = Literal[
     "canal-json", "open-protocol", "avro", "simple", "debezium", "canal", "maxwell", "craft", "csv", "default"
@@ -108,17 +108,13 @@ class EventFilterRule:
     ignore_delete_value_expr: str = ""
 
 
-def _uint64(value: int) -> str | None:
-    return None if 0 <= value < 2**64 else "must be from 0 to 2^64 - 1"
-
-
 @dataclass(frozen=True, kw_only=True)
 class FilterConfig:
     """``[filter]``: which tables, transactions and events go on."""
 
     rules: tuple[str, ...] = ("*.*",)
     """Table-filter rules, the last that matches decides. An empty list is replaced by ``*.*``."""
-    ignore_txn_start_ts: tuple[int, ...] = setting((), check=each(_uint64))
+    ignore_txn_start_ts: tuple[int, ...] = setting((), check=each(between(0, INT64_MAX)))
     """Transactions, rows and DDL, to drop."""
     event_filters: tuple[EventFilterRule, ...] = ()
 

@@ -39,7 +39,7 @@ CONFIGS = st.fixed_dictionaries(
         "case-sensitive": st.booleans(),
         "memory-quota": st.integers(1, 2**40),
         "filter": st.fixed_dictionaries(
-            {}, optional={"rules": st.lists(TABLES), "ignore-txn-start-ts": st.lists(st.integers(0, 2**64 - 1))}
+            {}, optional={"rules": st.lists(TABLES), "ignore-txn-start-ts": st.lists(st.integers(0, 2**63 - 1))}
         ),
         "sink": st.fixed_dictionaries(
             {"protocol": st.just("canal-json"), "kafka-config": KAFKA},

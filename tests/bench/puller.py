@@ -1,6 +1,6 @@
 """Rows a second from EventFeed's bytes to acknowledged raw records: parse, match, pack, encode, and produce.
 
-``python -m tests.bench.puller`` prints one JSON line per figure: ``to: nowhere`` takes every record at once and shows the
+``python -m tests.bench.puller`` prints one JSON line per figure: ``to: nowhere`` takes records at once and shows the
 Python side alone; ``to: kafka`` (with ``--kafka HOST:PORT``) waits for the broker's last acknowledgement.
 ``rows_per_s`` counts wall time, ``cpu_rows_per_s`` process CPU time, librdkafka's threads included.
 

@@ -17,13 +17,16 @@ NAMESPACE_DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangefeedInfo:
-    """What the user asked for. ``config`` is the changefeed file's content as parsed TOML, checked at creation."""
+    """What the user asked for. ``config`` is the changefeed file's content as parsed TOML, checked at creation.
+
+    ``sink_uri`` and ``config`` may hold passwords and stay out of the repr; ``mask_uri`` makes a URI fit to be shown.
+    """
 
     changefeed_id: str
     namespace: str = NAMESPACE_DEFAULT
     upstream: UpstreamId
-    sink_uri: str
-    config: dict[str, Any] = field(default_factory=dict)
+    sink_uri: str = field(repr=False)
+    config: dict[str, Any] = field(default_factory=dict, repr=False)
     start_ts: Ts
     target_ts: Ts | None = None
     desired_state: ChangefeedState = "normal"
@@ -124,7 +127,8 @@ def decode_changefeed_info(node: bytes) -> ChangefeedInfo:
             desired_state=raw["desired_state"],
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptDataError("changefeed info does not decode", node=node[:200], reason=repr(error)) from error
+        # The node itself stays out of the error: it may hold passwords.
+        raise CorruptDataError("changefeed info does not decode", bytes=len(node), reason=repr(error)) from error
 
 
 def encode_changefeed_status(status: ChangefeedStatus) -> bytes:

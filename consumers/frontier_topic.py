@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,16 @@ PUBLISH_TIMEOUT_S = 5.0
 """Below the ZooKeeper session timeout: a record that hangs must not outlive the owner that sent it."""
 READ_TIMEOUT_S = 15.0
 """For one answer of the broker; it covers a broker's restart."""
+ELECTION_S = 5.0
+"""A topic that was just created, or whose broker went, has a leader again in less."""
+_NO_LEADER_YET = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
 TAIL_RECORDS = 2000
 """Read at the topic's end to know where its readers stand. Only records of a replaced owner can stand after the newest
 valid one, and such an owner stops with its session: at 20 records a second this is 100 s of them."""
@@ -121,9 +132,17 @@ class FrontierTopic:
         Raises:
             FrontierUnavailableError: the broker does not answer, or there is no such topic.
         """
+        deadline = time.monotonic() + ELECTION_S
         with self._errors("reading offsets"):
-            start, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=READ_TIMEOUT_S)
-            return int(start), int(end)
+            while True:
+                try:
+                    place = TopicPartition(self._topic, 0)
+                    start, end = self._consumer.get_watermark_offsets(place, timeout=READ_TIMEOUT_S)
+                    return int(start), int(end)
+                except KafkaException as error:
+                    if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.1)
 
     def read(self, start: int, end: int) -> Iterator[tuple[int, FrontierRecord]]:
         """Yield ``(offset, record)`` from ``start`` up to ``end``.

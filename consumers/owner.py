@@ -1,6 +1,7 @@
 """The owner's shell: puts what the pure arithmetic of :mod:`consumers.core.frontier` says into the frontier topic."""
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 
 from consumers.core.frontier import advance, first_record, take_over
@@ -11,6 +12,9 @@ from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, fo
 
 log = logging.getLogger(__name__)
 
+OFFSETS_ONLY_S = 1.0
+"""A record that moves neither R nor ddl_high tells a sorter nothing new; offsets alone are published this seldom."""
+
 
 class Owner:
     """One reign: from a won election to the end of the session, a resignation or an error."""
@@ -19,6 +23,7 @@ class Owner:
         self._topic, self._session = topic, session
         self._owner_rev, self._partitions = owner_rev, partitions
         self._place: FrontierRecord | None = None
+        self._published_at = 0.0
 
     @property
     def place(self) -> FrontierRecord:
@@ -68,9 +73,11 @@ class Owner:
             FrontierUnavailableError: not acknowledged; start anew.
         """
         record = advance(self.place, reports, ddl, tables, repeats_possible=repeats_possible)
-        if record == self._place:
+        now, place = time.monotonic(), self.place
+        moved = (record.resolved_ts, record.ddl_high) != (place.resolved_ts, place.ddl_high)
+        if record == place or not (moved or now >= self._published_at + OFFSETS_ONLY_S):
             return None
         self._session.check_lease()
         self._topic.publish(record)
-        self._place = record
+        self._place, self._published_at = record, now
         return record

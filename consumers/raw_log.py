@@ -1,30 +1,26 @@
-"""The raw log as a whole: its topics come into being here, and what of it can still be read is said here."""
+"""What of the raw log can still be read, and so from where a changefeed can start."""
 
 import contextlib
 import logging
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from consumers.frontier_topic import FrontierTopic
-from schemas.errors import Action, BusError, ConfigError
+from schemas.errors import Action, BusError
 from schemas.ids import Ts
-from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, RawTopics
+from schemas.rawlog.topics import RawTopics
 
 log = logging.getLogger(__name__)
 
-PARTITIONS_DEFAULT = 8
 ADMIN_TIMEOUT_S = 15.0
-"""A new topic's leaders are known to all brokers well within it."""
-RETENTION_FOREVER = "-1"
+"""For one answer of the broker; it covers a broker's restart."""
 
 
 class RawLogUnavailableError(BusError):
-    """Kafka does not answer, or refuses the topics of the raw log."""
+    """Kafka does not answer, or has no raw log."""
 
     code, action = "rawlog.unavailable", Action.RETRY
 
@@ -35,47 +31,6 @@ class FrontierWindow:
 
     oldest_ts: Ts
     newest_ts: Ts
-
-
-def ensure_topics(
-    bootstrap_servers: str,
-    topics: RawTopics,
-    *,
-    partitions: int = PARTITIONS_DEFAULT,
-    replication: int = -1,
-    retention_ms: int | None = None,
-) -> int:
-    """Create what is missing of the raw log and return how many partitions region-events has.
-
-    ``replication`` -1 and ``retention_ms`` None leave both to the brokers' defaults. The ddl topic is kept for ever:
-    the schema store is built from its first record on.
-
-    Raises:
-        RawLogUnavailableError: Kafka does not answer, or refuses.
-        ConfigError: a topic is there and unfit.
-    """
-    retention = {} if retention_ms is None else {"retention.ms": str(retention_ms)}
-    wanted = {
-        topics.region_events: (partitions, {"max.message.bytes": str(RAW_MESSAGE_BYTES_MAX), **retention}),
-        topics.ddl: (1, {"max.message.bytes": str(RAW_MESSAGE_BYTES_MAX), "retention.ms": RETENTION_FOREVER}),
-        topics.frontier: (1, retention),
-    }
-    with _errors(bootstrap_servers, "creating the raw log's topics"):
-        admin = AdminClient({"bootstrap.servers": bootstrap_servers}, logger=log)
-        there = admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics
-        missing = [
-            NewTopic(name, num_partitions=count, replication_factor=replication, config=config)
-            for name, (count, config) in wanted.items()
-            if name not in there
-        ]
-        for future in admin.create_topics(missing, request_timeout=ADMIN_TIMEOUT_S).values() if missing else ():
-            with _created_by_another():
-                future.result(timeout=ADMIN_TIMEOUT_S)
-        counts = _partition_counts(admin, list(wanted))
-    for name in (topics.ddl, topics.frontier):
-        if counts[name] != 1:
-            raise ConfigError("topic must have one partition", topic=name, partitions=counts[name])
-    return counts[topics.region_events]
 
 
 def frontier_window(bootstrap_servers: str, topics: RawTopics) -> FrontierWindow | None:
@@ -111,33 +66,11 @@ def _log_starts(bootstrap_servers: str, topic: str) -> tuple[int, ...]:
             )
 
 
-def _partition_counts(admin: Any, names: list[str]) -> dict[str, int]:
-    """Wait until all brokers know the topics: metadata lags a creation."""
-    deadline = time.monotonic() + ADMIN_TIMEOUT_S
-    while True:
-        there = admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics
-        counts = {name: len(there[name].partitions) for name in names if name in there and there[name].error is None}
-        if all(counts.get(name) for name in names):
-            return counts
-        if time.monotonic() > deadline:
-            raise RawLogUnavailableError("topics were created and do not appear", missing=set(names) - set(counts))
-        time.sleep(0.1)
-
-
-@contextlib.contextmanager
-def _created_by_another() -> Iterator[None]:
-    try:
-        yield
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise
-
-
 @contextlib.contextmanager
 def _errors(bootstrap_servers: str, doing: str) -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
         raise RawLogUnavailableError(
-            "Kafka does not answer, or refuses; check --kafka", kafka=bootstrap_servers, doing=doing, reason=error
+            "Kafka does not answer; check --kafka", kafka=bootstrap_servers, doing=doing, reason=error
         ) from error

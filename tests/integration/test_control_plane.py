@@ -21,8 +21,9 @@ from consumers.changefeed_store import (
 from consumers.election import Election
 from consumers.frontier_topic import FrontierTopic, FrontierUnavailableError
 from consumers.owner import Owner
-from consumers.raw_log import FrontierWindow, ensure_topics, frontier_window
+from consumers.raw_log import FrontierWindow, frontier_window
 from consumers.zookeeper import LeaseLostError, Session, ZooKeeperUnreachableError
+from producers.raw_log import RawLogSettings, ensure_raw_topics
 from schemas.changefeed import ChangefeedStatus, ZkPaths
 from schemas.errors import BusError, ConfigError, InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
@@ -47,7 +48,7 @@ def session(stack: Addresses) -> Iterator[Session]:
 @pytest.fixture
 def topics(stack: Addresses, fresh_name: Callable[[str], str]) -> RawTopics:
     topics = raw_topics(UpstreamId(fresh_name("u")))
-    assert ensure_topics(stack.kafka, topics, partitions=2) == 2
+    assert ensure_raw_topics(stack.kafka, topics, RawLogSettings(partitions=2)) == 2
     return topics
 
 

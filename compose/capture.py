@@ -1,0 +1,209 @@
+"""`tidebus capture`: one process that pulls an upstream into the raw log, and owns its frontier when it is elected.
+
+    ZooKeeper: registered --campaign--> owner of revision n
+    reign:  DDL feed --take--> schema store --> table set --assign--> puller --report--> frontier --publish--> topic
+                                                                        ^------- published record --------------'
+
+One capture is enough in this version: the owner pulls everything, others stand by until it goes. A capture that loses
+its session, or whose parts fail in a way that may heal, ends its reign and stands again under a new id; R and the
+topics say where to go on.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import version
+
+from compose.reign import Reign, ReignOptions
+from consumers.capture_registry import CaptureInfo, register_capture
+from consumers.election import Election
+from consumers.frontier_topic import FrontierTopic
+from consumers.owner import Owner
+from consumers.zookeeper import SESSION_TIMEOUT_S, Session
+from producers.ddl_feed import DdlFeed
+from producers.puller import Puller, PullerSettings
+from producers.raw_log import ensure_raw_topics
+from schemas.changefeed import CLUSTER_DEFAULT, ZkPaths
+from schemas.errors import Action, BusError
+from schemas.ids import CaptureId, Ts, UpstreamId
+from schemas.rawlog.topics import raw_topics
+
+log = logging.getLogger(__name__)
+
+RETRY_FIRST_S, RETRY_MAX_S = 1.0, 30.0
+"""Between two reigns; it doubles while they end within a minute."""
+STEADY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureOptions:
+    """Where everything is."""
+
+    pd: str
+    kafka: str
+    zookeeper: str
+    schema_registry: str
+    cluster: str = CLUSTER_DEFAULT
+    upstream: UpstreamId
+    start_ts: Ts | None = None
+    """Where an empty raw log begins; None: now, by PD's clock."""
+    session_timeout_s: float = SESSION_TIMEOUT_S
+    puller: PullerSettings = field(default_factory=PullerSettings)
+    reign: ReignOptions = field(default_factory=ReignOptions)
+
+
+def run_capture(options: CaptureOptions, stopping: threading.Event | None = None) -> int:
+    """Serve until SIGTERM or SIGINT (or ``stopping``); return the exit status.
+
+    0 when it was stopped, 1 after an error that waiting does not mend.
+
+    An error before the first registration ends it too: a wrong address should not look like patience.
+    """
+    stopping = stopping or threading.Event()
+    with _signals(stopping):
+        pause_s, serving = RETRY_FIRST_S, False
+        while not stopping.is_set():
+            began_at = time.monotonic()
+            capture = Capture(options, stopping)
+            try:
+                capture.serve()
+            except BusError as error:
+                serving |= capture.registered
+                if error.action is not Action.RETRY or not serving:
+                    log.error("capture ends", extra={"code": error.code, "error": str(error)})
+                    return 1
+                pause_s = RETRY_FIRST_S if time.monotonic() - began_at > STEADY_S else min(pause_s * 2, RETRY_MAX_S)
+                log.warning("capture starts anew", extra={"code": error.code, "error": str(error), "in_s": pause_s})
+                stopping.wait(pause_s)
+    log.info("capture stopped")
+    return 0
+
+
+class Capture:
+    """One life: a ZooKeeper session and an id."""
+
+    def __init__(self, options: CaptureOptions, stopping: threading.Event) -> None:
+        self._options, self._stopping = options, stopping
+        self.capture_id = CaptureId(str(uuid.uuid4()))
+        self.registered = False
+
+    def serve(self) -> None:
+        """Register, wait to be elected, reign; return when ``stopping`` is set.
+
+        Raises:
+            BusError: whatever ended it.
+        """
+        options, paths = self._options, ZkPaths(self._options.cluster)
+        with Session(options.zookeeper, timeout_s=options.session_timeout_s) as session:
+            register_capture(session, paths, self._info())
+            self.registered = True
+            log.info("capture registered", extra={"capture": self.capture_id, "cluster": options.cluster})
+            election = Election(session, paths, self.capture_id)
+            try:
+                revision = election.campaign(self._stopping.is_set)
+                if revision is not None:
+                    log.info("capture is owner", extra={"capture": self.capture_id, "owner_rev": revision})
+                    self._reign(session, paths, revision)
+            finally:
+                election.resign()
+
+    def _reign(self, session: Session, paths: ZkPaths, revision: int) -> None:
+        options, failed = self._options, Failure()
+        topics = raw_topics(options.upstream, options.puller.topic_prefix)
+        with contextlib.ExitStack() as stack:
+            partitions = ensure_raw_topics(options.kafka, topics, options.puller.raw_log)
+            frontier = stack.enter_context(contextlib.closing(FrontierTopic(options.kafka, topics.frontier)))
+            last = frontier.newest()
+            ddl = DdlFeed(
+                upstream=options.upstream,
+                pd_address=options.pd,
+                bootstrap_servers=options.kafka,
+                start_ts=options.start_ts,
+                frontier=last,
+                on_fatal=failed.set,
+                settings=options.puller,
+            )
+            stack.callback(ddl.stop)
+            snapshot_ts = ddl.start()
+            owner = Owner(frontier, session, revision, partitions)
+            place = owner.start(lambda: snapshot_ts)
+            puller = Puller(
+                capture=self.capture_id,
+                upstream=options.upstream,
+                pd_address=options.pd,
+                bootstrap_servers=options.kafka,
+                schema_registry=options.schema_registry,
+                frontier=place,
+                on_fatal=failed.set,
+                settings=options.puller,
+            )
+            stack.callback(puller.stop)
+            puller.start()
+            reign = Reign(self.capture_id, owner, puller, ddl, options.reign, had_predecessor=last is not None)
+            while not self._stopping.is_set():
+                failed.check()
+                session.check_lease()
+                pause_s = reign.tick()
+                if reign.status_is_due():
+                    self._write_status(session, paths, reign)
+                self._stopping.wait(pause_s)
+
+    def _write_status(self, session: Session, paths: ZkPaths, reign: Reign) -> None:
+        node = json.dumps(reign.status()).encode()
+        with session.requests("writing the upstream's status") as client:
+            path = paths.upstream(self._options.upstream)
+            client.ensure_path(path)
+            client.set(path, node)
+
+    def _info(self) -> CaptureInfo:
+        return CaptureInfo(
+            capture_id=self.capture_id,
+            address=f"{socket.gethostname()}:{os.getpid()}",
+            version=version("tidebus"),
+            started_at_s=int(time.time()),
+        )
+
+
+class Failure:
+    """The first error of any part, told from its own thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._error: BusError | None = None
+
+    def set(self, error: BusError) -> None:
+        """Note an error; later ones follow from it."""
+        with self._lock:
+            self._error = self._error or error
+
+    def check(self) -> None:
+        """Raise what was noted.
+
+        Raises:
+            BusError: what was noted.
+        """
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+
+
+@contextlib.contextmanager
+def _signals(stopping: threading.Event) -> Iterator[None]:
+    """Set ``stopping`` on SIGTERM and SIGINT while inside; only the main thread may say so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

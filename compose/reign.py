@@ -1,0 +1,157 @@
+"""One reign of an owner that pulls everything itself: what happens at each tick, apart from sessions and signals."""
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from consumers.core.table_set import TableSet
+from consumers.frontier_topic import FrontierUnavailableError
+from consumers.owner import Owner
+from producers.ddl_feed import DdlFeed
+from producers.puller import Puller, PullerStats
+from schemas.ids import CaptureId, TableId, physical_ms
+from schemas.rawlog.ddl_record import DdlRecord
+from schemas.rawlog.frontier import DdlReport
+from schemas.tidb.schema_store import SchemaStore
+
+log = logging.getLogger(__name__)
+
+GC_EVERY_S = 60.0
+"""How often the owner forgets schemas that it needs no more; each run looks at all tables that changed."""
+BUSY_SHARE_MAX = 0.2
+"""Of the time in ticks: with very many tables one takes long, and the puller needs the interpreter too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReignOptions:
+    """Times of the owner."""
+
+    tick_s: float = 0.05
+    """Between two looks at what has landed: half of the frontier's share of the latency budget (DESIGN §5)."""
+    status_s: float = 1.0
+    """Between two writes of the status node."""
+    repeats_s: float = 60.0
+    """How long after a takeover the predecessor may be landing still, so that all records count as repeating. What is
+    on its way from a process that is gone arrives within Kafka's request timeout (30 s)."""
+
+
+class Reign:
+    """Feeds the owner from puller and DDL feed; not thread-safe."""
+
+    def __init__(
+        self,
+        capture: CaptureId,
+        owner: Owner,
+        puller: Puller,
+        ddl: DdlFeed,
+        options: ReignOptions,
+        *,
+        had_predecessor: bool,
+    ) -> None:
+        """Begin at the owner's place: all tables start from it at the first tick."""
+        self._capture, self._owner, self._puller, self._ddl, self._options = capture, owner, puller, ddl, options
+        self._store = SchemaStore.empty()
+        self._tables: TableSet | None = None
+        self._assigned: dict[TableId, CaptureId] = {}
+        self._repeats_until = time.monotonic() + options.repeats_s if had_predecessor else 0.0
+        self._status_at = self._gc_at = self._unpublished_since = 0.0
+        puller.published(owner.place)
+
+    def tick(self) -> float:
+        """Take one step; return how long to rest, in seconds.
+
+        Raises:
+            BusError: a DDL job that does not decode or fit (R stands still until that is mended), or a lost lease.
+        """
+        began_at = time.monotonic()
+        # The report first: jobs up to its landed_ts are then among those that are taken.
+        ddl_report = self._ddl.report()
+        for record in self._ddl.take():
+            self._apply(record)
+        if self._tables is not None:
+            self._tables = self._tables.known_up_to(ddl_report.landed_ts)
+            self._assign_new()
+            self._publish(ddl_report, began_at)
+        spent_s = time.monotonic() - began_at
+        return max(self._options.tick_s, spent_s / BUSY_SHARE_MAX - spent_s)
+
+    def status_is_due(self) -> bool:
+        """Tell whether the status node should be written now."""
+        now = time.monotonic()
+        if now < self._status_at:
+            return False
+        self._status_at = now + self._options.status_s
+        return True
+
+    def status(self) -> dict[str, Any]:
+        """Return what the live display shows of this upstream, ready for JSON; times by this machine's clock."""
+        place, stats = self._owner.place, self._puller.stats()
+        return {
+            "capture": self._capture,
+            "owner_rev": place.owner_rev,
+            "resolved_ts": place.resolved_ts,
+            "lag_s": round(time.time() - physical_ms(place.resolved_ts) / 1000, 3),
+            "rows_in": stats.landing.acked_rows,
+            "tables": len(self._assigned),
+            "regions": stats.regions,
+            "regions_initialized": stats.regions_initialized,
+            "held_bytes": stats.held_bytes,
+            "stalls": _stalls(stats),
+            "at_s": round(time.time(), 3),
+        }
+
+    def _apply(self, record: DdlRecord) -> None:
+        change = self._store.apply(record)
+        if record.kind == "snapshot_end" and self._tables is None:
+            self._tables = TableSet.at_snapshot(self._store, record.ts)
+        elif change is not None and self._tables is not None:
+            self._tables = self._tables.with_ddl(change)
+
+    def _assign_new(self) -> None:
+        assert self._tables is not None
+        place = self._owner.place
+        self._tables = self._tables.published(place.resolved_ts)
+        new = {
+            table: max(start_ts, place.resolved_ts)
+            for table, start_ts in self._tables.starts.items()
+            if table not in self._assigned
+        }
+        if new:
+            self._puller.assign(new)
+            self._assigned.update(dict.fromkeys(new, self._capture))
+            log.info("tables assigned", extra={"tables": len(new), "all": len(self._assigned)})
+        if len(self._assigned) > len(self._tables.starts):
+            over = self._assigned.keys() - self._tables.starts.keys()
+            self._puller.remove(over)
+            for table in over:
+                del self._assigned[table]
+            log.info("tables removed", extra={"tables": len(over), "all": len(self._assigned)})
+
+    def _publish(self, ddl_report: DdlReport, now: float) -> None:
+        try:
+            record = self._owner.tick(
+                {self._capture: self._puller.report()},
+                ddl_report,
+                self._assigned,
+                repeats_possible=now < self._repeats_until,
+            )
+        except FrontierUnavailableError as error:
+            # The broker is away: rows wait in the producer, and a later record says all that this one would have.
+            if not self._unpublished_since:
+                self._unpublished_since = now
+                log.warning("frontier not published; trying again", extra={"error": str(error)})
+            return
+        if self._unpublished_since:
+            log.info("frontier published again", extra={"after_s": round(now - self._unpublished_since, 1)})
+            self._unpublished_since = 0.0
+        if record is not None:
+            self._puller.published(record)
+            if now >= self._gc_at:
+                self._gc_at = now + GC_EVERY_S
+                self._store.gc(record.resolved_ts)
+
+
+def _stalls(stats: PullerStats) -> list[str]:
+    reasons = [f"table {span.table_id}: {span.reason}" for span in stats.stalls[:5]]
+    return reasons + ([f"kafka: {stats.broker_reason}"] if stats.broker_reason else [])

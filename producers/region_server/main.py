@@ -58,10 +58,9 @@ def run(options: RunOptions, stop: threading.Event, emit: Callable[[str], None] 
     """
     say = emit or _to_stdout
     recording = read_recording(options.recording) if options.recording else None
-    with RegionServer(options.server) as server:
-        replay = Replay(server, recording) if recording else None
-        if replay:
-            server.call(replay.load())
+    server = RegionServer(options.server)
+    replay = Replay(server, recording) if recording else None
+    with server:
         generator = Generator(server, options.generator) if options.generator else None
         bootstrap_ts = replay.bootstrap_ts if replay else server.tso()
         cluster_id = options.server.cluster_id

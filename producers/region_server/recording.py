@@ -9,10 +9,10 @@ from pathlib import Path
 
 import zstandard
 
-from producers.region_server.core.commands import Rollback
+from producers.region_server.core.commands import ResolveLock
 from producers.region_server.core.recorded import Recording, SplitRegions, Step, parse_recording
 from producers.region_server.server import RegionServer, wall_clock_ms
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, InvariantBrokenError
 from schemas.ids import Ts, physical_ms
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class ReplayProgress:
 
 
 class Replay:
-    """One replay into one server. Make it before clients come: the bootstrap is loaded by :meth:`load`.
+    """One replay into one server: made before the server starts it loads the bootstrap at once, else with :meth:`load`.
 
     PD's clock follows the recording meanwhile and afterwards runs on from its end, or from the wall clock if that is
     later.
@@ -57,6 +57,9 @@ class Replay:
         self._server = server
         self._recording = recording
         self._done = 0
+        if not server.started:
+            # Nobody can have asked for a ts or a key yet: the first client finds the whole bootstrap.
+            self._load()
 
     @property
     def progress(self) -> ReplayProgress:
@@ -71,12 +74,13 @@ class Replay:
         return self._recording.bootstrap_ts
 
     async def load(self) -> None:
-        """Apply the bootstrap and stop PD's clock at its end."""
-        for step in self._recording.steps[: self._recording.bootstrap]:
-            self._apply(step)
-        self._server.oracle.hold(self.bootstrap_ts, lambda: _FAR_FUTURE_MS)
-        # Started at the bootstrap's last ts and not at `bootstrap_ts`, a clock would run through the recorded gap.
-        self._server.oracle.tso()
+        """Apply the bootstrap and stop PD's clock at its end, unless that is done.
+
+        Raises:
+            InvariantBrokenError: PD has given out a later ts already, so resolved ts of the replay could lie.
+        """
+        if not self._done:
+            self._load()
 
     async def run(self, speed: float = 0.0, *, wait_for_subscriber: bool = False) -> None:
         """Apply the rest. ``speed`` 1 keeps recorded time (by the TSO's milliseconds), 0 goes as fast as clients read.
@@ -110,6 +114,16 @@ class Replay:
         self._server.oracle.release(self._recording.end_ts, wall_clock_ms)
         log.info("recording replayed", extra={"steps": self._done, "end_ts": self._recording.end_ts})
 
+    def _load(self) -> None:
+        oracle = self._server.oracle
+        if oracle.last > self.bootstrap_ts:
+            raise InvariantBrokenError(
+                "a ts above the recording's bootstrap was given out before the replay", last=oracle.last
+            )
+        oracle.hold(self.bootstrap_ts, lambda: _FAR_FUTURE_MS)
+        for step in self._recording.steps[: self._recording.bootstrap]:
+            self._apply(step)
+
     def _apply(self, step: Step) -> None:
         store = self._server.store
         if isinstance(step.work, SplitRegions):
@@ -120,12 +134,11 @@ class Replay:
         self._done += 1
 
     def _settle(self) -> None:
-        """Roll back what the recording left open, as TiDB's lock resolver does when a transaction's time is up.
+        """End what the recording left open as TiDB's lock resolver does: by what became of the primary key.
 
         Otherwise these locks would hold resolved ts back for ever: nobody is left to end their transactions.
         """
         store = self._server.store
-        for region in list(store.regions):
-            orphans = [(key, lock.txn.start_ts) for key, lock in region.data.locks.items()]
-            for key, start_ts in orphans:
-                store.apply(Rollback(start_ts=start_ts, keys=(key,)))
+        for start_ts, primary in store.open_transactions().items():
+            committed = store.regions.of_key(primary).data.committed_by(primary, start_ts)
+            store.apply(ResolveLock(start_ts=start_ts, commit_ts=committed.commit_ts if committed else Ts(0)))

@@ -105,6 +105,11 @@ class RegionServer:
         self.stop()
 
     @property
+    def started(self) -> bool:
+        """Whether clients may have been served."""
+        return self._thread.ident is not None
+
+    @property
     def pd_address(self) -> str:
         """``host:port`` of PD: all that a client needs to know."""
         return self.pd.client_url.removeprefix("http://")
@@ -222,9 +227,11 @@ class RegionServer:
     async def _resolve_rounds(self) -> None:
         while True:
             await asyncio.sleep(self.options.min_ts_interval_ms / 1000)
-            min_ts = self.oracle.tso()
-            for endpoint in self.endpoints.values():
-                endpoint.advance(min_ts)
+            # No ts is drawn for nobody: a replay may still have to be loaded, whose time lies before the wall clock's.
+            if self.registrations:
+                min_ts = self.oracle.tso()
+                for endpoint in self.endpoints.values():
+                    endpoint.advance(min_ts)
 
     async def _collect(self, life_time_s: float) -> None:
         while True:

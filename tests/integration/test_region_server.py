@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -302,15 +303,20 @@ def test_gc_keeps_what_a_service_safe_point_asks_for() -> None:
                         header=pd.header, service_id=b"cdc", TTL=60, safe_point=stamps[0]
                     )
                 )
+        while pd.stub.GetGCSafePoint(pdpb_pb2.GetGCSafePointRequest(header=pd.header)).safe_point < stamps[0]:
+            time.sleep(0.01)
         feed = RawFeed(pd, stamps[0])
-        feed.read_until(pd.tso() + (100 << 18))
+        feed.read_until(pd.tso())
         feed.close()
         assert sorted(commit_ts for _, commit_ts, _ in feed.changes) == stamps[1:]
         pd.stub.UpdateServiceGCSafePoint(
             pdpb_pb2.UpdateServiceGCSafePointRequest(header=pd.header, service_id=b"cdc", TTL=0)
         )
+        collected = pdpb_pb2.GetGCSafePointRequest(header=pd.header)
+        while pd.stub.GetGCSafePoint(collected).safe_point < stamps[-1]:
+            time.sleep(0.01)
         feed = RawFeed(pd, 0)
-        feed.read_until(pd.tso() + (100 << 18))
+        feed.read_until(pd.tso())
         feed.close()
         assert [commit_ts for _, commit_ts, _ in feed.changes] == stamps[2:]
 

@@ -7,8 +7,9 @@ import pytest
 
 from producers.region_server.core.commands import Prewrite
 from producers.region_server.core.recorded import SplitRegions, parse_recording
-from producers.region_server.recording import read_recording
-from schemas.errors import ConfigError, CorruptDataError
+from producers.region_server.recording import Replay, read_recording
+from producers.region_server.server import RegionServer
+from schemas.errors import ConfigError, CorruptDataError, InvariantBrokenError
 
 
 def line(seq: int, kind: str, **fields: object) -> str:
@@ -73,3 +74,37 @@ def test_record_that_does_not_parse_is_an_error_with_its_line(bad: str) -> None:
 def test_recording_that_is_not_there_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="recording not found"):
         read_recording(tmp_path)
+
+
+def test_replay_made_after_a_later_ts_was_given_out_is_refused() -> None:
+    recording = parse_recording([prewrite(1, 10), line(2, "commit", start_ts=10, commit_ts=14, keys=["6b"])])
+    server = RegionServer()
+    replay = Replay(server, recording)
+    assert replay.progress.replayed == 2  # all of it is bootstrap, and it is there before the server starts
+    assert server.oracle.tso() == recording.bootstrap_ts == 15
+    with RegionServer() as late:
+        late.tso()
+        with pytest.raises(InvariantBrokenError, match="before the replay"):
+            late.call(Replay(late, recording).load())
+
+
+def test_replay_that_ends_with_open_locks_resolves_them_by_their_primary() -> None:
+    second = [{"op": "Put", "key": "6c", "value": "77"}]
+    orphan = [{"op": "Put", "key": "6d", "value": "78"}]
+    recording = parse_recording(
+        [
+            line(1, "sql_begin"),
+            prewrite(2, 10),
+            line(3, "prewrite", start_ts=10, primary="6b", muts=second),
+            line(4, "prewrite", start_ts=11, primary="6d", muts=orphan),
+            line(5, "commit", start_ts=10, commit_ts=14, keys=["6b"]),
+        ]
+    )
+    server = RegionServer()
+    replay = Replay(server, recording)
+    with server:
+        server.call(replay.run())
+        assert server.tso() > recording.end_ts
+    (region,) = server.store.regions
+    assert not region.data.locks
+    assert {key: write.commit_ts for key, write in region.data.writes.items()} == {b"k": 14, b"l": 14}

@@ -32,6 +32,8 @@ def librdkafka_options(config: ChangefeedConfig) -> dict[str, str | int | bool]:
         "socket.connection.setup.timeout.ms": max(_ms(kafka.dial_timeout_s), 1000),  # librdkafka's least is 1 s
         "socket.timeout.ms": max(_ms(kafka.read_timeout_s), 10),
     }
+    if kafka.kafka_client_id is not None:
+        options["client.id"] = kafka.kafka_client_id
     if config.tls:
         files = {"ca": kafka.ca, "certificate": kafka.cert, "key": kafka.key}
         options |= {f"ssl.{name}.location": file for name, file in files.items() if file is not None}
@@ -91,6 +93,8 @@ def java_options(config: ChangefeedConfig, read_pem: Callable[[str], str]) -> di
         "security.protocol": security_protocol(config),
         "socket.connection.setup.timeout.ms": str(_ms(kafka.dial_timeout_s)),
     }
+    if kafka.kafka_client_id is not None:
+        options["client.id"] = kafka.kafka_client_id
     if config.tls:
         if kafka.ca is not None:
             options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": read_pem(kafka.ca)}

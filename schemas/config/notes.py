@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 NO_EFFECT = {
     "memory-quota": "rows wait in Kafka, and Spark's own settings bound its memory",
     "check-gc-safe-point": "a changefeed may start at any ts that the raw log still holds",
+    "ignore-ineligible-table": "tables without a usable key are always left out, unless force-replicate is on",
     "enable-table-monitor": "there is no per-table monitor to turn on",
     "mounter.worker-num": "Spark's parallelism decides",
     "scheduler": "Spark's parallelism decides",
@@ -20,6 +21,7 @@ NO_EFFECT = {
     "sink.encoder-concurrency": "Spark's parallelism decides",
     "sink.enable-kafka-sink-v2": "there is one Kafka sink",
     "sink.advance-timeout-in-sec": "it is deprecated",
+    "sink.kafka-config.max-retry": "the producer retries for two minutes at least; then the batch fails and is repeated",
     "sink.kafka-config.kafka-version": "clients agree with the brokers on versions by themselves",
 }
 """Place of the setting and why it changes nothing. They tune TiCDC's own process and cannot change what is sent."""

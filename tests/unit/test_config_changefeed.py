@@ -174,7 +174,12 @@ def test_load_changefeed_empty_filter_rules_mean_all() -> None:
             "table-filter rule `a%.b` is illegal: unexpected `%`",
         ),
         ("[filter]\nrules = ['@file']", "filter.rules[0]", 2, "rules from a file (@path) are refused"),
-        ("[filter]\nignore-txn-start-ts = [-1]", "filter.ignore-txn-start-ts", 2, "must be from 0 to 9223372036854775807"),
+        (
+            "[filter]\nignore-txn-start-ts = [-1]",
+            "filter.ignore-txn-start-ts",
+            2,
+            "must be from 0 to 9223372036854775807",
+        ),
         ("sync-point-interval = '5s'", "sync-point-interval", 1, 'must be at least 30s, got "5s"'),
         ("sync-point-interval = '5 s'", "sync-point-interval", 1, 'must be a duration such as "10s"'),
         ("[sink]\nfile-index-digit = 5", "sink.file-index-digit", 2, "must be from 6 to 20, got 5"),
@@ -441,6 +446,8 @@ def test_load_changefeed_setting_at_its_default_passes(text: str) -> None:
     ("uri", "text", "note"),
     [
         (CANAL, "memory-quota = 5", "memory-quota has no effect: "),
+        (CANAL, "ignore-ineligible-table = true", "tables without a usable key are always left out"),
+        (CANAL + "&max-retry=9", "", "sink.kafka-config.max-retry has no effect: "),
         (CANAL, "[scheduler]\nregion-threshold = 5", "scheduler.region-threshold has no effect: "),
         (CANAL + "&kafka-version=3.0.0", "", "sink.kafka-config.kafka-version has no effect: "),
         (CANAL + "&max-batch-size=3", "", "codec-config.max-batch-size has no effect: protocol canal-json"),

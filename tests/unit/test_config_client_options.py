@@ -115,3 +115,4 @@ def test_client_id_default_is_ticdcs_with_illegal_characters_replaced() -> None:
     assert named == "TiCDC_producer_127.0.0.1_8300_default_a_b"
     given = load_changefeed(PLAIN + "&kafka-client-id=mine")
     assert client_id(given, capture_address="h:1", namespace="n", changefeed_id="c") == "mine"
+    assert librdkafka_options(given)["client.id"] == spark_producer_options(given, pem)["kafka.client.id"] == "mine"

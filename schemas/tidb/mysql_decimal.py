@@ -84,7 +84,10 @@ def _digits(raw: bytearray, whole_digits: int, part_digits: int) -> tuple[str, s
     for width in widths:
         size = _PART_BYTES[width]
         if width:
-            out.append(str(int.from_bytes(raw[at : at + size], "big")).rjust(width, "0")[-width:])
+            digits = str(int.from_bytes(raw[at : at + size], "big"))
+            if len(digits) > width:  # TiDB's ErrBadNumber
+                raise CorruptDataError("decimal has a digit group that is too large", group=digits, digits=width)
+            out.append(digits.rjust(width, "0"))
         at += size
     joined = "".join(out)
     return joined[:whole_digits], joined[whole_digits:]

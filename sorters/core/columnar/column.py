@@ -6,11 +6,11 @@ nothing. Sources: the row value (:class:`RowColumn`), the row key (:class:`KeyCo
 (:class:`MixedColumn`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import tzinfo
+from datetime import UTC, tzinfo
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from schemas.tidb.mysql_types import DATETIME_TYPES, INTEGER_TYPES, STRING_TYPES
 from schemas.tidb.packed_time import text_in_zone
 from schemas.tidb.table import ColumnVersion
 from schemas.tidb.value import Value
-from sorters.core.columnar.decimals import decimal_misfits, decimal_texts, unscaled_int64
+from sorters.core.columnar.decimals import DigitsError, decimal_misfits, decimal_texts, unscaled_int64
 from sorters.core.columnar.escape import Escaper
 from sorters.core.columnar.json_texts import json_texts
 from sorters.core.columnar.keys import KeyValues
@@ -37,7 +37,7 @@ from sorters.core.columnar.numbers import (
 )
 from sorters.core.columnar.row_v2 import ABSENT, VALUE, State
 from sorters.core.columnar.spans import BoolArray, IntArray, Spans
-from sorters.core.columnar.times import datetime_texts, duration_texts, in_zone
+from sorters.core.columnar.times import datetime_texts, duration_texts, in_zone, no_calendar_times
 from sorters.core.columnar.vectors import vector_misfits, vector_texts
 from sorters.core.mount_scalar import CorruptRowError
 
@@ -46,6 +46,7 @@ NUMBER_TYPES = INTEGER_TYPES | FLOAT_TYPES | {MysqlType.YEAR, MysqlType.ENUM, My
 """Types with a number as their mounted value."""
 _DATE_TYPES = frozenset({MysqlType.DATE, MysqlType.NEWDATE})
 Numbers = npt.NDArray[Any]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,6 +132,14 @@ def misfits(spec: ColumnVersion, spans: Spans) -> BoolArray | None:
     return bad if bad.any() else None
 
 
+def _checked(decode: Callable[[], Result], spec: ColumnVersion, names: RowNames) -> Result:
+    """Decode decimals; a corrupt one becomes the error that names its row."""
+    try:
+        return decode()
+    except DigitsError as error:
+        raise names.corrupt(error.row, "decimal has a digit group that is too large", column=spec.name) from None
+
+
 def _raw_text(spec: ColumnVersion, raw: Numbers, zone: tzinfo) -> Any:
     """Write the numbers of a row or key (packed times, nanoseconds, integers, floats) as text."""
     fsp = max(spec.decimal, 0)
@@ -166,15 +175,22 @@ class RowColumn(Column):
     def text(self) -> Any:
         match self.spec.tp:
             case MysqlType.DECIMAL:
-                return decimal_texts(self._spans)
+                return _checked(lambda: decimal_texts(self._spans), self.spec, self._names)
             case MysqlType.VECTOR:
                 return vector_texts(self._spans)
             case MysqlType.JSON:
                 return json_texts(self._spans, self._corrupt)
             case tp if tp in NUMBER_TYPES or tp in DATETIME_TYPES or tp is MysqlType.TIME:
-                return _raw_text(self.spec, self.numbers, self._zone)
+                return self._number_text()
             case _:
                 return self._spans.to_arrow()
+
+    def _number_text(self) -> Any:
+        if self.spec.tp is MysqlType.TIMESTAMP and self._zone is not UTC:
+            bad = no_calendar_times(self.numbers)
+            if bad.any():
+                raise self._corrupt(int(bad.argmax()), "timestamp is no time of the calendar")
+        return _raw_text(self.spec, self.numbers, self._zone)
 
     def escaped(self, escaper: Escaper) -> Any:
         if self.spec.tp is MysqlType.JSON:  # its own quotes and punctuation are escaped once a shape, not once a row
@@ -186,7 +202,8 @@ class RowColumn(Column):
 
     @cached_property
     def unscaled(self) -> IntArray | None:
-        return unscaled_int64(self._spans, max(self.spec.decimal, 0))
+        scale = max(self.spec.decimal, 0)
+        return _checked(lambda: unscaled_int64(self._spans, scale), self.spec, self._names)
 
     def take(self, rows: npt.NDArray[np.int64]) -> "RowColumn":
         return RowColumn(self.spec, self._spans.take(rows), self._names.take(rows), self._zone)
@@ -197,8 +214,8 @@ class KeyColumn(Column):
 
     valid: ClassVar[None] = None
 
-    def __init__(self, spec: ColumnVersion, values: KeyValues, zone: tzinfo) -> None:
-        self.spec, self._values, self._zone = spec, values, zone
+    def __init__(self, spec: ColumnVersion, values: KeyValues, names: RowNames, zone: tzinfo) -> None:
+        self.spec, self._values, self._names, self._zone = spec, values, names, zone
 
     def __len__(self) -> int:
         values = self._values.numbers if self._values.numbers is not None else self._values.spans
@@ -214,18 +231,22 @@ class KeyColumn(Column):
     def text(self) -> Any:
         if self._values.numbers is not None:
             return _raw_text(self.spec, self._values.numbers, self._zone)
-        assert self._values.spans is not None
-        return decimal_texts(self._values.spans) if self.spec.tp is MysqlType.DECIMAL else self._values.spans.to_arrow()
+        spans = self._values.spans
+        assert spans is not None
+        if self.spec.tp is MysqlType.DECIMAL:
+            return _checked(lambda: decimal_texts(spans), self.spec, self._names)
+        return spans.to_arrow()
 
     @cached_property
     def unscaled(self) -> IntArray | None:
-        assert self._values.spans is not None
-        return unscaled_int64(self._values.spans, max(self.spec.decimal, 0))
+        spans, scale = self._values.spans, max(self.spec.decimal, 0)
+        assert spans is not None
+        return _checked(lambda: unscaled_int64(spans, scale), self.spec, self._names)
 
     def take(self, rows: npt.NDArray[np.int64]) -> "KeyColumn":
         numbers, spans = self._values.numbers, self._values.spans
         taken = KeyValues(None if numbers is None else numbers[rows], None if spans is None else spans.take(rows))
-        return KeyColumn(self.spec, taken, self._zone)
+        return KeyColumn(self.spec, taken, self._names.take(rows), self._zone)
 
 
 def value_text(spec: ColumnVersion, value: Value) -> bytes | None:

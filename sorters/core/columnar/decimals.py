@@ -6,6 +6,8 @@ bytes inverted, and the first bit is flipped. Rows of one column share precision
 a MODIFY COLUMN; the code works per distinct pair.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -61,6 +63,14 @@ def _pairs(spans: Spans) -> tuple[IntArray, int | None]:
     return pairs, constant_or_none(pairs)
 
 
+class DigitsError(Exception):
+    """A group of digits holds a larger number than it has digits; ``row`` is the first such row's number."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(row)
+        self.row = row
+
+
 def _groups(spans: Spans, precision: int, fraction: int) -> tuple[list[tuple[int, IntArray]], BoolArray]:
     """Return the digit groups (digits, values), first the integer part's, and which numbers are negative."""
     matrix = gather(spans.buffer, spans.start + 2, binary_bytes(precision, fraction))
@@ -79,19 +89,33 @@ def _groups(spans: Spans, precision: int, fraction: int) -> tuple[list[tuple[int
         value = matrix[:, at].astype(np.int64)
         for place in range(at + 1, at + width):
             value = value << 8 | matrix[:, place]
+        if len(value) and value.max() >= 10**digits:
+            raise DigitsError(int((value >= 10**digits).argmax()))
         groups.append((digits, value))
         at += width
     return groups, negative
 
 
+def _of_rows(rows: IntArray, work: Callable[[Spans], Any], spans: Spans) -> Any:
+    """Do some work on some rows; an error names the row by its number among all."""
+    try:
+        return work(spans.take(rows))
+    except DigitsError as error:
+        raise DigitsError(int(rows[error.row])) from None
+
+
 def unscaled_int64(spans: Spans, scale: int) -> IntArray | None:
-    """Return the numbers times ``10**scale``, or None where one of them might not fit or has more digits than that."""
+    """Return the numbers times ``10**scale``, or None where one of them might not fit or has more digits than that.
+
+    Raises:
+        DigitsError: a value is corrupt.
+    """
     pairs, pair = _pairs(spans)
     if pair is None and len(spans):
         result = np.empty(len(spans), np.int64)
         for one in np.unique(pairs):
             rows = np.flatnonzero(pairs == one)
-            part = unscaled_int64(spans.take(rows), scale)
+            part = _of_rows(rows, lambda some: unscaled_int64(some, scale), spans)
             if part is None:
                 return None
             result[rows] = part
@@ -108,7 +132,11 @@ def unscaled_int64(spans: Spans, scale: int) -> IntArray | None:
 
 
 def decimal_texts(spans: Spans) -> Any:
-    """Return ``[-]digits[.digits]`` with the fraction digits that each value has."""
+    """Return ``[-]digits[.digits]`` with the fraction digits that each value has.
+
+    Raises:
+        DigitsError: a value is corrupt.
+    """
     pairs, pair = _pairs(spans)
     if pair is not None:
         return _texts(spans, pair >> 8, pair & 0xFF)
@@ -117,7 +145,7 @@ def decimal_texts(spans: Spans) -> Any:
     parts, places = [], []
     for one in np.unique(pairs):
         rows = np.flatnonzero(pairs == one)
-        parts.append(_texts(spans.take(rows), int(one) >> 8, int(one) & 0xFF))
+        parts.append(_of_rows(rows, partial(_texts, precision=int(one) >> 8, fraction=int(one) & 0xFF), spans))
         places.append(rows)
     return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(places))))
 
@@ -168,7 +196,8 @@ def unscaled(text: str, scale: int) -> int:
     """
     whole, _, part = text.partition(".")
     number = int(whole + part.ljust(scale, "0"))
-    return number // 10 ** max(len(part) - scale, 0)
+    beyond: int = 10 ** max(len(part) - scale, 0)
+    return number // beyond
 
 
 def unscaled_wide(texts: Any, scale: int) -> npt.NDArray[np.uint8]:

@@ -188,5 +188,5 @@ def _column(part: _PartRows, offset: int, located: Located, in_key: KeyValues | 
 def _absent(part: _PartRows, offset: int, in_key: KeyValues | None, count: int) -> Column:
     spec = part.table.columns[offset]
     if in_key is not None and spec.in_key:
-        return KeyColumn(spec, in_key, part.zone)
+        return KeyColumn(spec, in_key, part.names, part.zone)
     return absent_column(spec, count, part.zone)

@@ -3,13 +3,16 @@
 Text is built as a byte matrix: one row per value, two digits at a time from a table of the 100 pairs.
 """
 
+from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from schemas.tidb.packed_time import datetime_text, duration_text
 from sorters.core.columnar.spans import BoolArray, Bytes, IntArray, matrix_spans
 
 Packed = npt.NDArray[np.uint64]
@@ -18,6 +21,9 @@ DIGIT_PAIRS = np.frombuffer(b"".join(b"%02d" % pair for pair in range(100)), np.
 """The two ASCII digits of 0 to 99."""
 DATE_BYTES, SECONDS_BYTES = 10, 19
 _NANOSECONDS = 1_000_000_000
+_MICROSECONDS_MAX = 999_999
+_YEAR_MAX, _HOURS_MAX = 9999, 999
+"""What the byte matrices have room for, and MySQL knows less; the packed form can hold more, in corrupt rows."""
 _ZONE_STEP_S = 900
 """Every zone of the tz database changes its offset at a multiple of a quarter of an hour, since 1972 at least."""
 
@@ -65,10 +71,11 @@ def _put_fraction(matrix: Bytes, at: int, microseconds: IntArray, fsp: int) -> N
 def datetime_texts(packed: Packed, fsp: int, valid: BoolArray | None = None, *, date_only: bool = False) -> Any:
     """Return ``YYYY-MM-DD[ hh:mm:ss[.f]]``, ``fsp`` fraction digits."""
     year, month, day, hour, minute, second, micro = unpack(packed)
+    if len(packed) and (year.max() > _YEAR_MAX or micro.max() > _MICROSECONDS_MAX):
+        return _each(packed, lambda one: datetime_text(one, fsp, date_only=date_only), valid)
     width = DATE_BYTES if date_only else SECONDS_BYTES + (1 + fsp if fsp else 0)
     matrix = np.empty((len(packed), width), np.uint8)
-    # 9999 is the last year that MySQL knows; the packed form could hold more, and nobody writes it.
-    _put_pair(matrix, 0, year // 100 % 100)
+    _put_pair(matrix, 0, year // 100)
     _put_pair(matrix, 2, year % 100)
     matrix[:, 4] = matrix[:, 7] = ord("-")
     _put_pair(matrix, 5, month)
@@ -90,6 +97,8 @@ def duration_texts(nanoseconds: IntArray, fsp: int, valid: BoolArray | None = No
     magnitude = np.abs(nanoseconds)
     seconds, rest = magnitude // _NANOSECONDS, magnitude % _NANOSECONDS
     hours = seconds // 3600
+    if len(hours) and (hours.max() > _HOURS_MAX or magnitude.min() < 0):
+        return _each(nanoseconds, lambda one: duration_text(one, fsp), valid)
     width = 10 + (1 + fsp if fsp else 0)
     matrix = np.empty((len(nanoseconds), width), np.uint8)  # sign, up to three digits of hours, :mm:ss[.f]
     matrix[:, 1] = hours // 100 % 10 + ord("0")
@@ -103,6 +112,21 @@ def duration_texts(nanoseconds: IntArray, fsp: int, valid: BoolArray | None = No
     start = first - negative
     matrix[np.flatnonzero(negative), start[negative]] = ord("-")
     return matrix_spans(matrix, start, np.full(len(matrix), width, np.int64)).to_arrow(valid)
+
+
+def _each(values: npt.NDArray[Any], text_of: Callable[[int], str], valid: BoolArray | None) -> Any:
+    """Write values one by one: for numbers that no real row holds."""
+    texts = pa.array([text_of(value).encode() for value in values.tolist()], pa.binary())
+    return texts if valid is None else pc.if_else(pa.array(valid), texts, pa.scalar(None, pa.binary()))
+
+
+def no_calendar_times(packed: Packed) -> BoolArray:
+    """Tell which packed times cannot change zone: they are not zero, and no date or time of day either."""
+    year, month, day, hour, minute, second, micro = unpack(packed)
+    epoch = _days_of_civil(year, np.maximum(month, 1), day) * 86_400 + hour * 3600 + minute * 60 + second
+    odd = (_pack_epoch(epoch, micro) != packed) | (micro > _MICROSECONDS_MAX) | (year < 1) | (year > _YEAR_MAX)
+    bad: BoolArray = odd & (packed != 0)
+    return bad
 
 
 def in_zone(packed: Packed, zone: tzinfo) -> Packed:

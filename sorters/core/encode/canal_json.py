@@ -20,6 +20,7 @@ from sorters.core.columnar.column import Column, value_text
 from sorters.core.columnar.escape import CANAL
 from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
 from sorters.core.columnar.numbers import integer_text
+from sorters.core.columnar.spans import Spans, spans_of
 from sorters.core.encode.canal_types import ddl_event_type, promotion, sql_type
 from sorters.core.encode.mysql_names import mysql_type_name
 from sorters.core.encode.protocol import (
@@ -232,8 +233,9 @@ def _updated(
         was, is_now = join(count, old), join(count, new)
         member = join(count, [b"," + _quoted(name) + b":", was])
         members.append(pc.if_else(pc.equal(was, is_now), pa.scalar(b"", pa.binary()), member))
-    inner = pc.binary_slice(join(count, members), 1)  # the first member's comma
-    return [b"[{", inner, b"}]"]
+    inner = spans_of(join(count, members))
+    without_comma = Spans(inner.buffer, np.minimum(inner.start + 1, inner.end), inner.end)
+    return [b"[{", without_comma.to_arrow(), b"}]"]
 
 
 def _sql_types(columns: Sequence[Column]) -> list[Segment]:

@@ -1,0 +1,117 @@
+"""The columnar mounter and encoders equal their scalar twins, on random tables, rows and damage."""
+
+import random
+from collections.abc import Callable
+from datetime import UTC, tzinfo
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.tidb.packed_time import in_zone as one_in_zone
+from schemas.tidb.packed_time import pack_time
+from schemas.tidb.table import TableVersion
+from sorters.core.columnar import MountedColumns, mount
+from sorters.core.columnar.times import in_zone
+from sorters.core.encode.avro import AvroEncoder
+from sorters.core.encode.canal_json import CanalJsonEncoder
+from sorters.core.encode.protocol import EncodeRefusedError
+from sorters.core.mount_scalar import CorruptRowError
+from tests.support.mounting import row_changes
+from tests.support.random_rows import random_change, random_table
+from tests.support.recording import CommittedChange
+
+ALWAYS, NEVER = 10**9, 0
+ZONES: list[tzinfo] = [UTC, ZoneInfo("Asia/Shanghai"), ZoneInfo("America/New_York"), ZoneInfo("Asia/Kathmandu")]
+CANAL_OPTIONS = [
+    {"enable_tidb_extension": True},
+    {"only_output_updated_columns": True},
+    {"content_compatible": True, "delete_only_output_handle_key_columns": True},
+]
+AVRO_OPTIONS = [
+    {"enable_tidb_extension": True},
+    {"avro_decimal_handling_mode": "string", "avro_bigint_unsigned_handling_mode": "string"},
+]
+
+Message = tuple[bytes | None, bytes | None]
+Encode = Callable[[MountedColumns], list[Message]]
+
+
+def encoders(table: TableVersion, rng: random.Random) -> list[Encode]:
+    """Return both protocols, each with one set of options."""
+    canal = CanalJsonEncoder(**rng.choice(CANAL_OPTIONS))
+    avro = AvroEncoder(**rng.choice(AVRO_OPTIONS))
+    ids = {(text.subject, text.update_ts): number for number, text in enumerate(avro.schemas(table, "t"), 1)}
+
+    def by_canal(mounted: MountedColumns) -> list[Message]:
+        encoded = canal.encode_rows(mounted, encoded_at_ms=5)
+        return list(zip(encoded.keys.to_pylist(), encoded.values.to_pylist(), strict=True))
+
+    def by_avro(mounted: MountedColumns) -> list[Message]:
+        encoded = avro.encode_rows(mounted, topic="t", schema_ids=ids)
+        return list(zip(encoded.keys.to_pylist(), encoded.values.to_pylist(), strict=True))
+
+    return [by_canal, by_avro]
+
+
+def outcome(
+    table: TableVersion, changes: list[CommittedChange], encode: Encode, zone: tzinfo, small_rows: int
+) -> list[Message] | tuple[str, str]:
+    """Return the messages, or the error's code and the row's key."""
+    try:
+        return encode(mount(table, row_changes(table.table_id, changes), zone=zone, small_rows=small_rows))
+    except (CorruptRowError, EncodeRefusedError) as error:
+        assert error.fields["table"] == table.name
+        return error.code, f"{error.fields['key']} at {error.fields['commit_ts']}"
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 2**48), count=st.sampled_from([1, 3, 40, 150]), damage=st.booleans())
+def test_columnar_rows_equal_scalar_rows_and_corrupt_rows_are_named(seed: int, count: int, damage: bool) -> None:
+    rng = random.Random(seed)
+    table, zone = random_table(rng), rng.choice(ZONES)
+    changes = [random_change(rng, table, number, damage=damage) for number in range(count)]
+    for encode in encoders(table, rng):
+        alone = [outcome(table, [change], encode, zone, ALWAYS) for change in changes]
+        broken = {one for one in alone if isinstance(one, tuple)}
+        together = outcome(table, changes, encode, zone, NEVER)
+        if broken:
+            assert together in broken
+        sound = [(change, one) for change, one in zip(changes, alone, strict=True) if isinstance(one, list)]
+        expected = [message for _, one in sound for message in one]
+        assert outcome(table, [change for change, _ in sound], encode, zone, NEVER) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**48))
+def test_columnar_parts_taken_apart_and_split_equal_scalar_ones(seed: int) -> None:
+    rng = random.Random(seed)
+    table = random_table(rng)
+    changes = [random_change(rng, table, number, damage=False) for number in range(60)]
+    rows = row_changes(table.table_id, changes)
+    by_columns, by_rows = mount(table, rows, small_rows=NEVER), mount(table, rows, small_rows=ALWAYS)
+    assert by_columns.kind.tolist() == by_rows.kind.tolist()
+    for encode in encoders(table, rng):
+        for left, right in zip(by_columns.parts, by_rows.parts, strict=True):
+            chosen = np.array(sorted(rng.sample(range(len(left)), len(left) // 2)), np.int64)
+            pieces = [(left.take(chosen), right.take(chosen))]
+            if left.kind.name == "UPDATE":
+                pieces += zip(left.split(chosen), right.split(chosen), strict=True)
+            for one, other in pieces:
+                made = [MountedColumns(table=table, count=len(rows), parts=(part,)) for part in (one, other)]
+                assert encode(made[0]) == encode(made[1])
+
+
+@pytest.mark.parametrize("zone", ZONES, ids=str)
+def test_columnar_time_zones_equal_scalar_ones_at_every_hour_of_two_years(zone: tzinfo) -> None:
+    packed = [
+        pack_time(year, month, day, hour, 30, 59, 1)
+        for year in (1975, 2024)
+        for month in range(1, 13)
+        for day in range(1, 29)
+        for hour in range(24)
+    ]
+    moved = in_zone(np.array([*packed, 0], np.uint64), zone)
+    assert moved.tolist() == [one_in_zone(one, zone) for one in [*packed, 0]]

@@ -21,7 +21,7 @@ NO_EFFECT = {
     "sink.encoder-concurrency": "Spark's parallelism decides",
     "sink.enable-kafka-sink-v2": "there is one Kafka sink",
     "sink.advance-timeout-in-sec": "it is deprecated",
-    "sink.kafka-config.max-retry": "the producer retries for two minutes at least; then the batch fails and is repeated",
+    "sink.kafka-config.max-retry": "the producer retries for two minutes or more, then the batch fails and is repeated",
     "sink.kafka-config.kafka-version": "clients agree with the brokers on versions by themselves",
 }
 """Place of the setting and why it changes nothing. They tune TiCDC's own process and cannot change what is sent."""

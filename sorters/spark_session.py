@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 
 RAW_RECORDS_PER_ARROW_BATCH = 64
 """Raw records that Spark hands to Python at once; each is up to some 256 KiB, so that this is 16 MiB."""
+SPARK_JARS_ENV = "TIDEBUS_SPARK_JARS"
+"""Comma-separated paths of the Kafka connector's jars."""
 DRIVER_MEMORY = "1500m"
 """Heap of the one JVM of ``local[n]``: sorts spill to disk, so more only makes fewer spills."""
 
@@ -19,18 +21,27 @@ def connector_packages() -> str:
     return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 
 
+def _connector() -> tuple[str, str]:
+    """Return the setting that brings the Kafka connector.
+
+    ``$TIDEBUS_SPARK_JARS`` names jars that are here already; without it Ivy looks into its cache in the home folder and
+    fetches what is missing. Two sessions that start at once must not share that cache while it is filled.
+    """
+    jars = os.environ.get(SPARK_JARS_ENV)
+    return ("spark.jars", jars) if jars else ("spark.jars.packages", connector_packages())
+
+
 def create_session(master: str, app: str, data_dir: Path, *, driver_memory: str = DRIVER_MEMORY) -> Any:
     """Start Spark (a JVM, about 5 s) and return the session.
 
-    Adaptive execution is off: it would plan twice, and a batch chooses its own number of tasks. Jars come from Ivy's
-    cache in the home folder, or are fetched at the first start.
+    Adaptive execution is off: it would plan twice, and a batch chooses its own number of tasks.
     """
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
     local = master.startswith("local")
     builder = (
         SparkSession.builder.master(master)
         .appName(app)
-        .config("spark.jars.packages", connector_packages())
+        .config(*_connector())
         .config("spark.driver.memory", driver_memory)
         .config("spark.local.dir", str(data_dir / "spark"))
         .config("spark.sql.warehouse.dir", str(data_dir / "warehouse"))

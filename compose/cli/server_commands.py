@@ -1,5 +1,6 @@
 """The commands that run until they are told to stop."""
 
+import os
 import signal
 import threading
 from pathlib import Path
@@ -175,11 +176,15 @@ def sorter(
 ) -> int:
     """Run one changefeed: sort, mount, filter, dispatch and encode the raw log into its topics."""
     from compose.logs import log_to_stderr
+    from compose.stack.jars import spark_connector_jars
     from compose.stack.java import find_java
     from sorters.job import SorterOptions, run_sorter
+    from sorters.spark_session import SPARK_JARS_ENV
 
     log_to_stderr()
     find_java()
+    if master.startswith("local") and SPARK_JARS_ENV not in os.environ:
+        os.environ[SPARK_JARS_ENV] = ",".join(str(jar) for jar in spark_connector_jars(click.echo))
     options = SorterOptions(
         changefeed_id=changefeed_id,
         namespace=namespace,

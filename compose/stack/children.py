@@ -117,12 +117,18 @@ class Child:
         return None if self._process is None else self._process.poll()
 
     def stop(self, grace_s: float = STOP_S) -> None:
-        """Ask it to end, and kill it after ``grace_s``. Nothing happens when it has ended."""
-        self._end(signal.SIGTERM, grace_s)
+        """Ask it to end, and kill it after ``grace_s``. Nothing happens when it has ended.
+
+        Only the process itself is asked: a sorter needs its JVM until it has stopped.
+        """
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+        self._end(grace_s)
 
     def kill(self) -> None:
         """End it as ``kill -9`` does, with whatever it has started in its group."""
-        self._end(signal.SIGKILL, STOP_S)
+        self._kill_group()
+        self._end(STOP_S)
 
     def wait(self, timeout_s: float) -> int | None:
         """Wait for it to end; return the exit status, or None when the time is over."""
@@ -156,16 +162,15 @@ class Child:
             log.seek(max(0, self.log.stat().st_size - 400 * lines))
             return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
 
-    def _end(self, first: signal.Signals, grace_s: float) -> None:
+    def _end(self, grace_s: float) -> None:
         if self._process is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            if self._process.poll() is None:
-                os.killpg(self.pid, first)
         if self.wait(grace_s) is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+            self._kill_group()
             self._process.wait()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)  # what it left behind in its group
+        self._kill_group()  # what it left behind
         self.nursery.tell_watchdog(f"remove {self.pid}")
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)

@@ -23,7 +23,8 @@ from producers.core.matcher import Change
 from producers.core.meta_snapshot import snapshot_records
 from producers.core.subscription import TableSpan
 from producers.errors import DeliveryFailedError, RawTopicError, SnapshotFailedError
-from producers.event_feed import EventFeed, SpanStatus
+from producers.event_feed import EventFeed
+from producers.feed_types import SpanStatus
 from producers.landing import RecordProducer
 from producers.pd_client import PdClient
 from producers.puller import PullerSettings, close_producer, kafka_producer
@@ -71,7 +72,8 @@ class DdlFeed:
             bootstrap_servers: of the raw log.
             start_ts: where an upstream without a snapshot begins (None: now); ignored once there is one.
             frontier: the newest published record, if any: everything up to it has landed.
-            on_fatal: told once when the feed has ended by itself; :attr:`failure` holds the same error.
+            on_fatal: told once when the feed has ended by itself; :attr:`failure` holds the same error. It
+                runs in one of our threads, so it must not call :meth:`stop` itself.
             settings: topics, Kafka and feed settings, as the puller's.
         """
         self.failure: Future[BusError] = Future()
@@ -261,7 +263,7 @@ def _watermarks(consumer: Any, place: Any) -> tuple[int, int]:
 
 
 class _DdlSink:
-    """Takes the job table's rows (:class:`~producers.event_feed.FeedSink`); called under the feed's lock."""
+    """Takes the job table's rows (:class:`~producers.feed_types.FeedSink`); called under the feed's lock."""
 
     def __init__(self, book: DdlBook, producer: RecordProducer, topic: str, landed: list[DdlRecord]) -> None:
         info = _job_table_info(landed)

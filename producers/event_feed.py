@@ -18,19 +18,18 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import grpc
 
-from producers.core.matcher import Change
 from producers.core.region_errors import Step, decide
-from producers.core.span_frontier import KeyRange, LockedRange
 from producers.core.subscription import Registration, Retry, Subscription, TableSpan, joined
 from producers.errors import ProducerBugError
 from producers.event_stream import ByteBudget, StoreStream
+from producers.feed_types import FeedCounters, FeedSettings, FeedSink, SpanStatus
 from producers.locator import Located, Locator, NotLocated
 from producers.region_cache import RegionCache
+from producers.span_watch import StallLog, span_status
 from schemas.errors import Action, BusError
 from schemas.ids import RegionId, StoreId, TableId, Ts
 from schemas.proto import cdcpb_pb2, kvrpcpb_pb2, metapb_pb2
@@ -41,63 +40,8 @@ CLIENT_VERSION: Final = "8.5.0"
 """Strict semver on every request: TiKV chooses batched resolved ts and the cluster check by it (cdcpb.md §1.2)."""
 STREAM_REOPEN_S: Final = 1.0
 """A store whose stream broke is left alone so long, as both engines do."""
-STALL_WARN_S: Final = 20.0
-"""A span whose resolved ts has not moved for so long is logged once, with its reason."""
 TURN_S: Final = 0.005
 """How long the thread takes messages before it lets the sink flush."""
-
-
-class FeedSink(Protocol):
-    """Where the feed's output goes; called by the feed's thread, under its lock."""
-
-    def rows(self, table_id: TableId, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
-        """Take committed changes of one region; ``may_repeat``: of an incremental scan."""
-
-    def resolved(self, table_id: TableId, ts: Ts) -> None:
-        """Every change of the table with commit_ts <= ``ts`` has been given to :meth:`rows`."""
-
-    def turn(self, now_s: float) -> float:
-        """Flush what is due; return in how many seconds the next turn is wanted."""
-
-    def saturated(self) -> bool:
-        """Say whether the feed must wait before it takes more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeedSettings:
-    """Bounds of one feed."""
-
-    inbox_bytes_max: int = 64 << 20
-    """Unparsed messages; ten of the largest ordinary ones (6 MiB)."""
-    multiplexing: bool = True
-    """False forces the old EventFeed with one stream for each table and store."""
-
-
-@dataclass(slots=True)
-class FeedCounters:
-    """What the feed has done since its start."""
-
-    messages: int = 0
-    message_bytes: int = 0
-    events: int = 0
-    changes: int = 0
-    region_errors: int = 0
-    stale_events: int = 0
-    stream_failures: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpanStatus:
-    """How one span stands."""
-
-    table_id: TableId
-    resolved_ts: Ts
-    regions: int
-    initialized: int
-    still_s: float
-    """Since when its resolved ts has not moved."""
-    reason: str
-    """What holds it back at this moment; '' while all its regions are initialized and it moves."""
 
 
 _StreamKey = tuple[StoreId, TableId | None]
@@ -112,7 +56,7 @@ class EventFeed:
         cache: RegionCache,
         sink: FeedSink,
         on_fatal: Callable[[BusError], None],
-        settings: FeedSettings = FeedSettings(),
+        settings: FeedSettings | None = None,
     ) -> None:
         """Prepare; :meth:`start` connects.
 
@@ -127,7 +71,7 @@ class EventFeed:
         self._cache = cache
         self._sink = sink
         self._on_fatal = on_fatal
-        self._settings = settings
+        self._settings = settings = settings or FeedSettings()
         self._inbox: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._budget = ByteBudget(settings.inbox_bytes_max)
         self._locator = Locator(cache, self._inbox.put)
@@ -139,8 +83,7 @@ class EventFeed:
         self._request_ids = itertools.count(1)
         self._dirty: set[Subscription] = set()
         self._stopping = False
-        self._checked_at = 0.0
-        self._warned: set[Subscription] = set()
+        self._stalls = StallLog()
         self._thread = threading.Thread(target=self._run, name="event-feed", daemon=True)
 
     def start(self) -> None:
@@ -181,7 +124,7 @@ class EventFeed:
                 return
             subscription.stopped = True
             self._dirty.discard(subscription)
-            self._warned.discard(subscription)
+            self._stalls.forget(subscription)
             for (_, owner), stream in list(self._streams.items()):
                 if owner == table_id:
                     self._drop_stream(stream)
@@ -202,7 +145,7 @@ class EventFeed:
         """Return how every span stands."""
         with self.lock:
             now_s = time.monotonic()
-            return [self._status(subscription, now_s) for subscription in self._subscriptions.values()]
+            return [span_status(subscription, now_s) for subscription in self._subscriptions.values()]
 
     def held_bytes(self) -> int:
         """Return the bytes of open transactions in all matchers."""
@@ -227,9 +170,7 @@ class EventFeed:
                     now_s = time.monotonic()
                     self._report_resolved(now_s)
                     wait_s = self._sink.turn(now_s)
-                    if now_s - self._checked_at > 1.0:
-                        self._checked_at = now_s
-                        self._warn_of_stalls(now_s)
+                    self._stalls.look(self._subscriptions.values(), now_s)
         except BusError as error:
             self._fail(error)
         except Exception as error:
@@ -424,42 +365,3 @@ class EventFeed:
     def _place_again(self, subscription: Subscription, retries: Sequence[Retry], wait_s: float) -> None:
         for retry in retries:
             self._locator.submit(subscription, retry, wait_ms=int(wait_s * 1000))
-
-    # -- seeing --------------------------------------------------------------------------------------------------------
-
-    def _status(self, subscription: Subscription, now_s: float) -> SpanStatus:
-        return SpanStatus(
-            table_id=subscription.span.table_id,
-            resolved_ts=subscription.resolved_ts,
-            regions=len(subscription.registrations),
-            initialized=sum(registration.matcher.initialized for registration in subscription.registrations),
-            still_s=now_s - subscription.moved_at_s,
-            reason=self._reason(subscription, now_s),
-        )
-
-    def _reason(self, subscription: Subscription, now_s: float) -> str:
-        slowest = subscription.frontier.slowest()
-        if isinstance(slowest, KeyRange):
-            return subscription.reason
-        registration = self._holder(subscription, slowest)
-        region = registration.region
-        where = f"region {region.region_id} at store {region.leader.store_id if region.leader else 0}"
-        if not registration.matcher.initialized:
-            return f"{where}: incremental scan not finished for {now_s - registration.since_s:.0f} s"
-        if now_s - subscription.moved_at_s > STALL_WARN_S:
-            return f"{where}: resolved ts does not move (a lock that stays?)"
-        return ""
-
-    def _holder(self, subscription: Subscription, lock: LockedRange) -> Registration:
-        return next(registration for registration in subscription.registrations if registration.lock is lock)
-
-    def _warn_of_stalls(self, now_s: float) -> None:
-        for subscription in self._subscriptions.values():
-            stalled = now_s - subscription.moved_at_s > STALL_WARN_S
-            extra = {"table_id": subscription.span.table_id, "resolved_ts": subscription.resolved_ts}
-            if stalled and subscription not in self._warned:
-                self._warned.add(subscription)
-                log.warning("span makes no progress", extra={**extra, "reason": self._reason(subscription, now_s)})
-            elif not stalled and subscription in self._warned:
-                self._warned.discard(subscription)
-                log.info("span makes progress again", extra=extra)

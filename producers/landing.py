@@ -1,6 +1,6 @@
 """The landing shell: changes of the event feed into records of the raw log, through confluent-kafka.
 
-It runs inside the feed's thread (:class:`~producers.event_feed.FeedSink`), and delivery reports come out of ``poll`` in
+It runs inside the feed's thread (:class:`~producers.feed_types.FeedSink`), and delivery reports come out of ``poll`` in
 the same thread; so the book changes at one place, and a report under the feed's lock is one moment.
 """
 
@@ -77,7 +77,7 @@ class _Buffer:
 
 
 class Landing:
-    """Implements :class:`~producers.event_feed.FeedSink` over a book and a producer."""
+    """Implements :class:`~producers.feed_types.FeedSink` over a book and a producer."""
 
     def __init__(
         self,

@@ -16,7 +16,8 @@ from confluent_kafka import KafkaException, Producer
 from producers.core.landing import LandingBook
 from producers.core.subscription import TableSpan
 from producers.errors import DeliveryFailedError
-from producers.event_feed import EventFeed, FeedCounters, FeedSettings, SpanStatus
+from producers.event_feed import EventFeed
+from producers.feed_types import FeedCounters, FeedSettings, SpanStatus
 from producers.landing import Landing, LandingCounters, LandingSettings
 from producers.pd_client import PdClient
 from producers.raw_log import RawLogSettings, ensure_raw_topics, register_region_batch
@@ -97,7 +98,8 @@ class Puller:
             bootstrap_servers: of the raw log's Kafka.
             schema_registry: URL of a Confluent-compatible API.
             frontier: the newest published record, if there is one.
-            on_fatal: told once when the puller has ended by itself; :attr:`failure` holds the same error.
+            on_fatal: told once when the puller has ended by itself; :attr:`failure` holds the same error. It
+                runs in one of our threads, so it must not call :meth:`stop` itself.
             settings: everything else.
 
         Raises:

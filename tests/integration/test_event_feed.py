@@ -12,15 +12,17 @@ import pytest
 
 from producers.core.matcher import Change
 from producers.core.subscription import TableSpan
-from producers.event_feed import EventFeed, FeedSettings
+from producers.event_feed import EventFeed
+from producers.feed_types import FeedSettings
 from producers.pd_client import PdClient
 from producers.region_cache import RegionCache
+from producers.region_server.core.commands import Commit, Mutation, Prewrite, Txn
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
 from producers.region_server.store import ClusterStore
 from schemas.errors import BusError
 from schemas.ids import RegionId, TableId, Ts
-from schemas.tidb.keys import table_span
+from schemas.tidb.keys import row_key, table_span
 from tests.support.recording import TIDB_DATA, committed_changes, row_table_id
 
 pytestmark = pytest.mark.integration
@@ -76,6 +78,14 @@ def recorded_changes(after_ts: int) -> dict[TableId, set[Change]]:
     return wanted
 
 
+def break_a_stream(feed: EventFeed, dice: random.Random) -> None:
+    """Cut one connection, as a store that restarts does."""
+    with feed.lock:
+        streams = list(feed._streams.values())
+    if streams:
+        dice.choice(streams)._call.cancel()
+
+
 def shake(store: ClusterStore, dice: random.Random) -> None:
     """Move a leader, split a region or merge two."""
     regions = list(store.regions)
@@ -100,20 +110,70 @@ def test_event_feed_over_a_recording_under_region_trouble_gives_every_change(mul
         wanted = recorded_changes(replay.bootstrap_ts)
         pd = PdClient(server.pd_address)
         feed = EventFeed(RegionCache(pd), sink, sink.errors.append, FeedSettings(multiplexing=multiplexing))
+
+        def resolved_ts(table_id: TableId) -> Ts:
+            return sink.resolved_ts.get(table_id, replay.bootstrap_ts)
+
         feed.start()
         try:
             for table_id in wanted:
                 feed.subscribe(TableSpan(table_id, *table_span(table_id)), replay.bootstrap_ts)
             running = server.spawn(replay.run(wait_for_subscriber=True))
+            turned = list(wanted)[::3]
             while not running.done():
                 server.act(lambda store: shake(store, dice))
+                if dice.random() < 0.1:
+                    break_a_stream(feed, dice)
+                if turned and dice.random() < 0.3:
+                    table_id = turned.pop()
+                    with feed.lock:  # as when the owner takes a table away and gives it back
+                        feed.unsubscribe(table_id)
+                        feed.subscribe(TableSpan(table_id, *table_span(table_id)), resolved_ts(table_id))
                 time.sleep(0.05)
             running.result()
+            break_a_stream(feed, dice)
             end_ts = replay.progress.last_ts
             wait_until(lambda: all(sink.resolved_ts.get(t, 0) >= end_ts for t in wanted), sink, feed)
             assert feed.counters.region_errors > 20
+            assert feed.counters.stream_failures > 0
         finally:
             feed.stop()
             pd.close()
     for table_id, changes in wanted.items():
         assert sink.changes[table_id] == changes, f"table {table_id}"
+
+
+def test_event_feed_when_pd_goes_away_then_the_span_says_so_and_nothing_is_lost_when_it_is_back() -> None:
+    sink = Collected()
+    with RegionServer(stores=1, min_ts_interval_ms=50) as server:
+        table_id = TableId(45)
+        key = row_key(table_id, 1)
+
+        def put(value: bytes) -> int:
+            txn = Txn(start_ts=server.tso(), primary=key)
+            server.apply(Prewrite(txn=txn, mutations=(Mutation("put", key, value),)))
+            commit_ts = server.tso()
+            server.apply(Commit(start_ts=txn.start_ts, commit_ts=commit_ts, keys=(key,)))
+            return commit_ts
+
+        put(b"before")
+        start_ts = server.tso()
+        pd = PdClient(server.pd_address, deadline_s=0.5)
+        assert pd.cluster_id
+        address, pd._leader, pd._addresses = pd._leader, "127.0.0.1:1", ["127.0.0.1:1"]
+        feed = EventFeed(RegionCache(pd), sink, sink.errors.append)
+        feed.start()
+        try:
+            feed.subscribe(TableSpan(table_id, *table_span(table_id)), start_ts)
+            wait_until(lambda: "pd_unreachable" in feed.status()[0].reason, sink, feed)
+            assert "127.0.0.1:1" in feed.status()[0].reason
+            commit_ts = put(b"after")
+            assert address is not None
+            pd._addresses = [address]
+            wait_until(lambda: sink.resolved_ts.get(table_id, 0) > commit_ts, sink, feed)
+        finally:
+            feed.stop()
+            pd.close()
+    assert {(change[0], change[4], change[5]) for change in sink.changes[table_id]} == {
+        (commit_ts, b"after", b"before")
+    }

@@ -1,0 +1,69 @@
+"""How subscribed spans stand, and what holds them back: for the live display, and once for the log."""
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from producers.core.span_frontier import KeyRange
+from producers.core.subscription import Subscription
+from producers.feed_types import SpanStatus
+
+log = logging.getLogger(__name__)
+
+STALL_WARN_S: Final = 20.0
+"""A span whose resolved ts has not moved for so long is logged once, with its reason; TiCDC's bound is the same."""
+LOOK_S: Final = 1.0
+
+
+def span_status(subscription: Subscription, now_s: float) -> SpanStatus:
+    """Return how one span stands."""
+    return SpanStatus(
+        table_id=subscription.span.table_id,
+        resolved_ts=subscription.resolved_ts,
+        regions=len(subscription.registrations),
+        initialized=sum(registration.matcher.initialized for registration in subscription.registrations),
+        still_s=now_s - subscription.moved_at_s,
+        reason=stall_reason(subscription, now_s),
+    )
+
+
+def stall_reason(subscription: Subscription, now_s: float) -> str:
+    """Return what holds a span back; '' if its regions are initialized and it moves."""
+    slowest = subscription.frontier.slowest()
+    if isinstance(slowest, KeyRange):
+        return subscription.reason
+    registration = next(item for item in subscription.registrations if item.lock is slowest)
+    region = registration.region
+    where = f"region {region.region_id} at store {region.leader.store_id if region.leader else 0}"
+    if not registration.matcher.initialized:
+        return f"{where}: incremental scan not finished for {now_s - registration.since_s:.0f} s"
+    if now_s - subscription.moved_at_s > STALL_WARN_S:
+        return f"{where}: resolved ts does not move (a lock that stays?)"
+    return ""
+
+
+class StallLog:
+    """Logs each stall once when it begins and once when it ends."""
+
+    def __init__(self) -> None:
+        self._stalled: set[Subscription] = set()
+        self._looked_at_s = 0.0
+
+    def look(self, subscriptions: Iterable[Subscription], now_s: float) -> None:
+        """Look at all spans, at most once a second."""
+        if now_s - self._looked_at_s < LOOK_S:
+            return
+        self._looked_at_s = now_s
+        for subscription in subscriptions:
+            stalled = now_s - subscription.moved_at_s > STALL_WARN_S
+            extra = {"table_id": subscription.span.table_id, "resolved_ts": subscription.resolved_ts}
+            if stalled and subscription not in self._stalled:
+                self._stalled.add(subscription)
+                log.warning("span makes no progress", extra={**extra, "reason": stall_reason(subscription, now_s)})
+            elif not stalled and subscription in self._stalled:
+                self._stalled.discard(subscription)
+                log.info("span makes progress again", extra=extra)
+
+    def forget(self, subscription: Subscription) -> None:
+        """Drop a span that is fed no more."""
+        self._stalled.discard(subscription)

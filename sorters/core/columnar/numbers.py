@@ -43,7 +43,7 @@ def floats_of_bits(bits: npt.NDArray[np.uint64], *, single: bool) -> npt.NDArray
     """Turn memcomparable bits back into doubles."""
     values = np.where(bits & _SIGN_BIT, bits & ~_SIGN_BIT, ~bits).view(np.float64)
     if single:
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             values = values.astype(np.float32).astype(np.float64)
     if not np.isfinite(values).all():
         values = np.where(np.isfinite(values), values, 0.0)

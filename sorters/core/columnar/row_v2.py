@@ -164,10 +164,10 @@ def _end_offsets(prefix: Bytes, group: _Group) -> IntArray:
 def _place(ids: Bytes, group: _Group, wanted: int) -> tuple[int, int]:
     """Return (state, place among the not-null columns) of a column in a header."""
     known = np.ascontiguousarray(ids).view("<u4" if group.large else np.uint8).tolist()
-    if wanted not in known:
-        return ABSENT, 0
-    place = known.index(wanted)
-    return (VALUE, place) if place < group.not_null else (NULL, 0)
+    if wanted in known[group.not_null :]:
+        return NULL, 0
+    places = [place for place, column_id in enumerate(known) if column_id == wanted]
+    return (VALUE, places[-1]) if places else (ABSENT, 0)
 
 
 def _by_place(rows: Spans, data: IntArray, ends: IntArray, state: int, place: int) -> Located:
@@ -182,11 +182,12 @@ def _by_search(
     rows: Spans, data: IntArray, ends: IntArray, table: npt.NDArray[np.unsignedinteger], not_null: int, wanted: int
 ) -> Located:
     found = table == wanted
-    has_value = found[:, :not_null].any(axis=1)
-    state = np.where(has_value, VALUE, np.where(found[:, not_null:].any(axis=1), NULL, ABSENT)).astype(np.int8)
+    is_null = found[:, not_null:].any(axis=1)
+    has_value = found[:, :not_null].any(axis=1) & ~is_null
+    state = np.where(is_null, NULL, np.where(has_value, VALUE, ABSENT)).astype(np.int8)
     if not has_value.any():
         return _settled(Located(Spans(rows.buffer, np.zeros_like(data), np.zeros_like(data)), state))
-    place = found[:, :not_null].argmax(axis=1)
+    place = not_null - 1 - found[:, not_null - 1 :: -1].argmax(axis=1)  # the last, should a corrupt row repeat an id
     row = np.arange(len(rows))
     start = data + np.where(place > 0, ends[place - 1, row], 0)
     end = data + ends[place, row]

@@ -4,7 +4,7 @@ Text is built as a byte matrix: one row per value, two digits at a time from a t
 """
 
 from collections.abc import Callable
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ _NANOSECONDS = 1_000_000_000
 _MICROSECONDS_MAX = 999_999
 _YEAR_MAX, _HOURS_MAX = 9999, 999
 """What the byte matrices have room for, and MySQL knows less; the packed form can hold more, in corrupt rows."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ZONE_STEP_S = 900
 """Every zone of the tz database changes its offset at a multiple of a quarter of an hour, since 1972 at least."""
 
@@ -143,9 +144,10 @@ def in_zone(packed: Packed, zone: tzinfo) -> Packed:
 
 
 def _offset_s(epoch_s: int, zone: tzinfo) -> int:
-    if epoch_s < 0:  # only zero months or days of corrupt rows get here: TIMESTAMP starts in 1970
+    try:
+        offset = (_EPOCH + timedelta(seconds=epoch_s)).astimezone(zone).utcoffset()
+    except OverflowError:  # the first or last day that datetime knows; TIMESTAMP is within 1970 to 2038
         return 0
-    offset = datetime.fromtimestamp(epoch_s, UTC).astimezone(zone).utcoffset()
     return int(offset.total_seconds()) if offset is not None else 0
 
 

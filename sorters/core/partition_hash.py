@@ -88,12 +88,11 @@ def _crc32_spans(data: Bytes, starts: Places, lengths: Places, state: int) -> Su
     sums, place, active = _crc32_words(data, starts, lengths, state)
     # Rows of the prefix are long and few: their rest goes row by row. The others have less than four bytes left.
     sums[:active] = _zlib_spans(data, starts[:active] + place, (starts + lengths)[:active], sums[:active])
-    done = lengths & ~3
-    done[:active] = lengths[:active]
-    for _ in range(3):
-        rows = np.flatnonzero(done < lengths)
-        sums[rows] = _step(sums[rows], data[starts[rows] + done[rows]])
-        done[rows] += 1
+    rest, ends = lengths & 3, starts + lengths
+    rest[:active] = 0
+    for left in (3, 2, 1):
+        rows = np.flatnonzero(rest >= left)
+        sums[rows] = _step(sums[rows], data[ends[rows] - left])
     if order is None:
         return sums
     unsorted = np.empty_like(sums)

@@ -4,7 +4,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sorters.core.columnar.escape import CANAL, JSON_TEXT, Escaper
@@ -36,6 +36,7 @@ def test_escape_of_a_blob_reads_its_bytes_as_latin_1() -> None:
     assert CANAL.value(b"\x00\xff<", blob=True) == "\\u0000ÿ\\u003c".encode()
 
 
+@settings(deadline=None)
 @given(values=st.lists(st.none() | VALUES, max_size=12), start=st.integers(0, 3), blob=st.booleans())
 @pytest.mark.parametrize("escaper", [CANAL, JSON_TEXT], ids=["canal", "json"])
 def test_escape_of_a_column_equals_escapes_of_its_values(
@@ -46,6 +47,7 @@ def test_escape_of_a_column_equals_escapes_of_its_values(
     assert escaper.column(column, blob=blob).to_pylist() == expected
 
 
+@settings(deadline=None)
 @given(value=st.text())
 def test_escape_is_undone_by_a_json_parser(value: str) -> None:
     raw = value.encode("utf-8", "surrogatepass")

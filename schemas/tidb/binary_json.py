@@ -5,10 +5,10 @@ A value is a type byte and its data; containers hold offsets from the start of t
 """
 
 import base64
-import json
 import math
 import re
 import struct
+from json.encoder import encode_basestring
 
 from schemas.errors import CorruptDataError
 from schemas.tidb.packed_time import duration_text
@@ -167,8 +167,9 @@ def expand_exponent(digits: str) -> str:
 
 def _quoted(raw: bytes) -> str:
     """Quote as Go's encoding/json: the line separators escaped, a byte that is no UTF-8 as ``\\ufffd``."""
-    text = json.dumps(raw.decode("utf-8", "surrogateescape"), ensure_ascii=False)
-    return _ESCAPED.sub(_escape, text)
+    if raw.isascii():
+        return encode_basestring(raw.decode("ascii"))
+    return _ESCAPED.sub(_escape, encode_basestring(raw.decode("utf-8", "surrogateescape")))
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -38,6 +38,9 @@ class DatumFlag(IntEnum):
     VECTOR = 20
 
 
+_FLAGS = {int(flag): flag for flag in DatumFlag}
+
+
 @dataclass(frozen=True, slots=True)
 class Datum:
     """A decoded datum.
@@ -223,7 +226,7 @@ def decode_datum(data: bytes, at: int = 0) -> tuple[Datum, int]:
             value = data[start:end]
         case unknown:
             raise CorruptDataError("unknown datum flag", flag=unknown, at=at)
-    return Datum(DatumFlag(data[at]), value), end
+    return Datum(_FLAGS[data[at]], value), end
 
 
 def vector_size(data: bytes, at: int = 0) -> int:

@@ -15,6 +15,8 @@ from schemas.tidb.mysql_types import SCHEMA_STATE_PUBLIC, CdcFlag, MysqlFlag, My
 from schemas.tidb.origin_default import absent_value, origin_default_text
 from schemas.tidb.value import Value
 
+# Plain integers: these two are asked for each value of a row, and ``&`` of an IntFlag takes half a microsecond.
+_NOT_NULL, _UNSIGNED = int(MysqlFlag.NOT_NULL), int(MysqlFlag.UNSIGNED)
 HANDLE_INDEX_PK_IS_HANDLE = -1
 """The row key holds the primary key."""
 HANDLE_INDEX_NONE = -2
@@ -63,11 +65,11 @@ class ColumnVersion:
 
     @property
     def nullable(self) -> bool:
-        return not self.mysql_flag & MysqlFlag.NOT_NULL
+        return not self.mysql_flag & _NOT_NULL
 
     @property
     def unsigned(self) -> bool:
-        return bool(self.mysql_flag & MysqlFlag.UNSIGNED)
+        return self.mysql_flag & _UNSIGNED != 0
 
     @property
     def binary(self) -> bool:

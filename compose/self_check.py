@@ -1,0 +1,285 @@
+"""`tidebus run` checks its own promises: the raw log's row changes up to the checkpoint are in the topics, in order.
+
+Reads the raw log and the changefeed's topics from Kafka, end to end, and knows nothing of the sorter: what has to be
+there follows from the raw batches and the schema store alone.
+"""
+
+import contextlib
+import logging
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+from compose.promises import Hashes, PartitionCheck, SetDifference, compare_rows, row_hashes, total
+from consumers.changefeed_store import ChangefeedStore
+from consumers.zookeeper import Session
+from schemas.changefeed import NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths
+from schemas.changes import Op
+from schemas.config.changefeed import ChangefeedConfig, load_changefeed
+from schemas.errors import Action, BusError
+from schemas.ids import TableId, Ts
+from schemas.position import POSITION_HEADER
+from schemas.rawlog.ddl_record import decode_ddl_record
+from schemas.rawlog.region_batch import decode_region_batch
+from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, RawTopics, raw_topics
+from schemas.tidb.schema_store import SchemaStore
+
+log = logging.getLogger(__name__)
+
+READ_TIMEOUT_S = 30.0
+"""Without a record from a topic that is known to have more."""
+_FETCH_RECORDS = 5_000
+
+
+class SelfCheckError(BusError):
+    """The check itself cannot be made."""
+
+    code, action = "selfcheck.impossible", Action.RETRY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelfCheckResult:
+    """What was found. ``violations`` holds the first ones of each kind."""
+
+    changefeed_id: str
+    checkpoint_ts: Ts
+    raw_rows: int
+    """Row changes in the raw log, repeats included."""
+    expected_rows: int
+    """Distinct ones that the topics must hold: above start_ts, up to the checkpoint, of tables that are replicated."""
+    topics: int
+    partitions: int
+    rows: int
+    """Row messages, repeats excluded; a split update counts twice, and rows above the checkpoint count too."""
+    ddls: int
+    watermarks: int
+    repeats: int
+    seconds: float
+    violations: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        """No promise was broken."""
+        return not self.violations
+
+    def lines(self) -> list[str]:
+        """Return the result for people."""
+        verdict = "promises hold" if self.ok else "PROMISES BROKEN"
+        head = f"self check of {self.changefeed_id}: {verdict} up to checkpoint {self.checkpoint_ts}"
+        counted = (
+            f"  {self.expected_rows:,} row changes are to be in {self.topics} topics ({self.partitions} partitions); "
+            f"read {self.rows:,} rows, {self.ddls:,} DDLs, {self.watermarks:,} watermarks, {self.repeats:,} repeats "
+            f"in {self.seconds:.1f} s"
+        )
+        return [
+            head,
+            counted,
+            *(f"  note: {note}" for note in self.notes),
+            *(f"  broken: {text}" for text in self.violations),
+        ]
+
+
+def check_changefeed(
+    kafka: str, zookeeper: str, *, cluster: str, changefeed_id: str, namespace: str = NAMESPACE_DEFAULT
+) -> SelfCheckResult:
+    """Check one changefeed against the raw log, up to the checkpoint that it has now.
+
+    Raises:
+        SelfCheckError: Kafka does not answer, or the changefeed has no checkpoint yet.
+        BusError: ZooKeeper failed, there is no such changefeed, or the raw log does not decode.
+    """
+    began_at = time.monotonic()
+    with Session(zookeeper) as session:
+        store = ChangefeedStore(session, ZkPaths(cluster))
+        info, status = store.get(changefeed_id, namespace), store.status(changefeed_id, namespace)
+    if status is None:
+        raise SelfCheckError("changefeed has no checkpoint yet; its sorter has not run", changefeed=changefeed_id)
+    config = load_changefeed(info.sink_uri, info.config)
+    # Topics first: whatever stands in them has been in the raw log for long.
+    names = output_topics(config, _topic_names(config.uri.bootstrap_servers))
+    checks = [check for name in names for check in _check_topic(config.uri.bootstrap_servers, name)]
+    raw = _read_raw(kafka, raw_topics(info.upstream), info, config, Ts(status.checkpoint_ts))
+    seen = np.concatenate([np.zeros(0, np.uint64), *(check.row_hashes() for check in checks)])
+    difference = compare_rows(raw.expected, raw.must, seen)
+    whole = config.filter.rules == ("*.*",) and not config.filter.event_filters
+    violations = [text for check in checks for text in check.violations]
+    if whole:
+        violations += _losses(kafka, raw_topics(info.upstream), difference)
+    if difference.invented.size:
+        violations.append(f"{difference.invented.size:,} rows of the topics are in no batch of the raw log")
+    counts = total(checks)
+    return SelfCheckResult(
+        changefeed_id=changefeed_id,
+        checkpoint_ts=status.checkpoint_ts,
+        raw_rows=raw.rows,
+        expected_rows=int(np.unique(raw.must).size),
+        topics=len(names),
+        partitions=len(checks),
+        rows=counts["rows"],
+        ddls=counts["ddls"],
+        watermarks=counts["watermarks"],
+        repeats=counts["repeats"],
+        seconds=time.monotonic() - began_at,
+        violations=tuple(violations),
+        notes=() if whole else ("the changefeed filters: whether a row is missing was not checked",),
+    )
+
+
+def output_topics(config: ChangefeedConfig, existing: list[str]) -> list[str]:
+    """Return those of the existing topics that the changefeed's rules can name: its default topic, and expressions."""
+    expressions = [rule.topic for rule in config.sink.dispatchers if rule.topic]
+    patterns = [re.escape(config.default_topic)]
+    for expression in expressions:
+        parts = re.split(r"\{schema\}|\{table\}", expression)
+        patterns.append(".+".join(re.escape(part) for part in parts))
+    matches = re.compile("|".join(f"(?:{pattern})" for pattern in patterns)).fullmatch
+    raw = re.compile(r"tidebus\..*\.(region-events|ddl|frontier)").fullmatch
+    return sorted(name for name in existing if matches(name) and not raw(name) and not name.startswith("__"))
+
+
+@dataclass(slots=True)
+class _Raw:
+    rows: int
+    expected: Hashes
+    must: Hashes
+
+
+def _read_raw(kafka: str, topics: RawTopics, info: ChangefeedInfo, config: ChangefeedConfig, upto: Ts) -> _Raw:
+    """Hash the rows that are to be in the topics (``must``: up to ``upto``)."""
+    store = SchemaStore.empty()
+    for message in _read_topic(kafka, topics.ddl):
+        store.apply(decode_ddl_record(message.value()))
+    rows, expected, must = 0, [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
+    replicated = _Replicated(store, config.force_replicate)
+    for message in _read_topic(kafka, topics.region_events):
+        batch = decode_region_batch(message.value()).rows
+        rows += len(batch)
+        wanted = (batch.commit_ts > info.start_ts) & replicated.rows(batch.table_id, batch.commit_ts)
+        lengths = np.diff(_offsets(batch.value)) + np.diff(_offsets(batch.old_value))
+        # A delete of a row that was never there says nothing, and TiCDC drops it.
+        wanted &= (batch.op == Op.PUT) | (lengths > 0)
+        if not wanted.any():
+            continue
+        keys = [key for key, take in zip(batch.key.to_pylist(), wanted, strict=True) if take]
+        deleted = batch.op[wanted] == Op.DELETE
+        hashes = row_hashes(batch.commit_ts[wanted], batch.start_ts[wanted], keys, deleted)
+        expected.append(hashes)
+        must.append(hashes[batch.commit_ts[wanted] <= upto])
+    return _Raw(rows, np.concatenate(expected), np.concatenate(must))
+
+
+class _Replicated:
+    """Which rows have a schema, and one that is replicated."""
+
+    def __init__(self, store: SchemaStore, force: bool) -> None:
+        self._store, self._force = store, force
+        self._known: dict[TableId, tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]] = {}
+
+    def rows(self, table: TableId, commit_ts: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return one flag a row: the version valid just before its commit_ts is there and eligible."""
+        if table not in self._known:
+            versions = self._store.versions_of(table)
+            after = np.array([ts for ts, _ in versions], np.int64)
+            good = [version is not None and (version.eligible or self._force) for _, version in versions]
+            self._known[table] = after, np.array([False, *good], bool)
+        after, good_after = self._known[table]
+        flags: npt.NDArray[np.bool_] = good_after[np.searchsorted(after, commit_ts, side="left")]
+        return flags
+
+
+def _losses(kafka: str, topics: RawTopics, difference: SetDifference) -> list[str]:
+    """Describe what is missing; reads the raw log again, which only a broken promise pays for."""
+    if not difference.missing.size:
+        return []
+    texts = [f"{difference.missing.size:,} row changes of the raw log are not in the topics"]
+    for message in _read_topic(kafka, topics.region_events):
+        batch = decode_region_batch(message.value()).rows
+        keys = batch.key.to_pylist()
+        hashes = row_hashes(batch.commit_ts, batch.start_ts, keys, batch.op == Op.DELETE)
+        texts.extend(
+            f"missing: table {batch.table_id} commit_ts {batch.commit_ts[at]} start_ts {batch.start_ts[at]} "
+            f"key {keys[at].hex()} (raw record {message.partition()}@{message.offset()})"
+            for at in np.flatnonzero(np.isin(hashes, difference.missing))[:3]
+        )
+        if len(texts) > 3:
+            break
+    return texts
+
+
+def _check_topic(kafka: str, topic: str) -> list[PartitionCheck]:
+    checks: dict[int, PartitionCheck] = {}
+    for message in _read_topic(kafka, topic, checks):
+        headers = message.headers() or ()
+        position = next((value for name, value in headers if name == POSITION_HEADER), None)
+        checks[message.partition()].note(message.offset(), position)
+    return list(checks.values())
+
+
+def _read_topic(kafka: str, topic: str, checks: dict[int, PartitionCheck] | None = None) -> Iterator[Any]:
+    """Yield a topic's messages up to its present end; ``checks`` gets an entry for each partition, empty ones too."""
+    with _consumer(kafka) as consumer:
+        metadata = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic]
+        if metadata.error is not None:
+            raise SelfCheckError("topic cannot be read", topic=topic, reason=metadata.error)
+        left: dict[int, int] = {}
+        for partition in sorted(metadata.partitions):
+            if checks is not None:
+                checks[partition] = PartitionCheck(f"{topic}[{partition}]")
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=READ_TIMEOUT_S)
+            if low < high:
+                left[partition] = high
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in left])
+        heard_at = time.monotonic()
+        while left:
+            for message in consumer.consume(_FETCH_RECORDS, timeout=1.0):
+                heard_at = time.monotonic()
+                partition = message.partition()
+                error = message.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise SelfCheckError("topic cannot be read", topic=topic, partition=partition, reason=error)
+                if partition not in left:
+                    continue
+                if error is None and message.offset() < left[partition]:
+                    yield message
+                # The end of a topic may be a transaction's marker, which is no message: then EOF says so.
+                if error is not None or message.offset() + 1 >= left[partition]:
+                    del left[partition]
+            if time.monotonic() - heard_at > READ_TIMEOUT_S:
+                raise SelfCheckError("topic does not come to its end", topic=topic, left=left)
+
+
+def _topic_names(kafka: str) -> list[str]:
+    with _consumer(kafka) as consumer:
+        return list(consumer.list_topics(timeout=READ_TIMEOUT_S).topics)
+
+
+@contextlib.contextmanager
+def _consumer(kafka: str) -> Iterator[Any]:
+    consumer: Any = Consumer(
+        {
+            "bootstrap.servers": kafka,
+            "group.id": "tidebus-self-check",  # never joined: partitions are assigned by hand
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "fetch.message.max.bytes": RAW_MESSAGE_BYTES_MAX,
+        },
+        logger=log,
+    )
+    try:
+        yield consumer
+    except KafkaException as error:
+        raise SelfCheckError("Kafka does not answer", kafka=kafka, reason=error) from error
+    finally:
+        consumer.close()
+
+
+def _offsets(column: Any) -> npt.NDArray[np.int32]:
+    """Return the int32 offsets of a BinaryArray."""
+    return np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)

@@ -23,6 +23,7 @@ VIOLATIONS_MAX = 5
 """Kept of one kind and place; the first one tells most."""
 
 _HEAD = struct.Struct(">QBQB")
+_OP_AT = _HEAD.size - 1
 _ROW, _DDL, _WATERMARK = 0, 1, 2
 _DELETE = 1
 _DELETED = np.uint64(0x9E3779B97F4A7C15)
@@ -57,11 +58,10 @@ class PartitionCheck:
         if position is None or len(position) < _HEAD.size:
             self._broken(offset, "record has no position header")
             return
-        commit_ts, kind, start_ts, op = _HEAD.unpack_from(position)
         history = self._history
         if self._at == len(history):
             if not history or (self._order(position) >= self._order(history[-1]) and position != history[-1]):
-                self._new(offset, position, commit_ts, kind, start_ts, op)
+                self._new(offset, position)
                 return
         elif history[self._at] == position:
             self.repeats += 1
@@ -88,7 +88,8 @@ class PartitionCheck:
         commit_ts, start_ts = np.array(self._commit_ts, np.int64), np.array(self._start_ts, np.int64)
         return row_hashes(commit_ts, start_ts, self._keys, np.array(self._deleted, bool))
 
-    def _new(self, offset: int, position: bytes, commit_ts: int, kind: int, start_ts: int, op: int) -> None:
+    def _new(self, offset: int, position: bytes) -> None:
+        commit_ts, kind, start_ts, op = _HEAD.unpack_from(position)
         if commit_ts <= self.watermark_ts:
             self._broken(offset, f"new, but at or below the watermark {self.watermark_ts}: {describe(position)}")
         self._history.append(position)
@@ -110,9 +111,9 @@ class PartitionCheck:
             self._broken(offset, f"record of an unknown kind {kind}")
 
     @staticmethod
-    def _order(position: bytes) -> tuple[int, int, int, bool]:
-        commit_ts, kind, start_ts, op = _HEAD.unpack_from(position)
-        return commit_ts, kind, start_ts, op != _DELETE
+    def _order(position: bytes) -> bytes:
+        # commit_ts, kind and start_ts stand first and big-endian; of the op only delete-first is promised.
+        return position[:_OP_AT] + (b"\0" if position[_OP_AT] == _DELETE else b"\1")
 
     def _broken(self, offset: int, text: str) -> None:
         if len(self.violations) < VIOLATIONS_MAX:

@@ -52,6 +52,8 @@ _TYPES = {
     "YEAR": "YEAR",
     "VECTOR": "VECTOR",
 }
+_BARE_CLOCKS = frozenset({"(CURRENT_TIMESTAMP())", "(NOW())", "(LOCALTIME())", "(LOCALTIMESTAMP())"})
+"""A clock in parentheses loses them as a DEFAULT."""
 _NO_SPECIFIC_FLEN = frozenset({"BOOL", "BOOLEAN"})
 
 
@@ -156,7 +158,7 @@ def default_value(cursor: Cursor, charset: str) -> str:
         return now
     if cursor.at_symbol("("):
         inner = expression(cursor, charset)
-        return "CURRENT_TIMESTAMP()" if inner == "(CURRENT_TIMESTAMP())" else inner
+        return "CURRENT_TIMESTAMP()" if inner in _BARE_CLOCKS else inner
     for sign in ("-", "+"):
         if cursor.accept_symbol(sign):
             return sign + _literal(cursor, charset)

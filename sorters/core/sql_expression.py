@@ -6,15 +6,23 @@ An expression is written out in the order in which it stands, so operator preced
 
 import math
 
-from sorters.core.sql_tokens import Cursor, Kind, UnsupportedSqlError, quote_string
+from sorters.core.sql_tokens import Cursor, Kind, Token, UnsupportedSqlError, quote_string
 
 _WORD_OPERATORS = {"AND": "AND", "OR": "OR", "XOR": "XOR", "DIV": "DIV"}
 _SYMBOL_WORD_OPERATORS = {"&&": "AND", "||": "OR"}
 _SYMBOL_OPERATORS = frozenset({"+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>", "=", "<=>", "<", ">", "<=", ">="})
 _UNEQUAL = frozenset({"!=", "<>"})
 _NOW = frozenset({"CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP"})
+_CLOCKS = frozenset(_NOW | {"CURRENT_DATE", "CURRENT_TIME", "CURRENT_USER", "UTC_DATE", "UTC_TIME", "UTC_TIMESTAMP"})
+"""Functions that need no parentheses; they get them. Only in a DEFAULT are they all CURRENT_TIMESTAMP."""
 _CONSTANTS = frozenset({"NULL", "TRUE", "FALSE", "MAXVALUE"})
-_STATEMENTS = frozenset({"CASE", "SELECT", "CAST", "CONVERT", "BINARY", "EXISTS", "MATCH", "TRIM", "EXTRACT", "VALUES"})
+_OTHER_GRAMMAR = frozenset({"SELECT", "CONVERT", "BINARY", "EXISTS", "MATCH", "TRIM", "EXTRACT", "VALUES", "POSITION"})
+"""Words that start an operand whose inside is no list of expressions."""
+_UNIT_CALLS = frozenset({"TIMESTAMPADD", "TIMESTAMPDIFF"})
+_AGGREGATES = frozenset({"AVG", "COUNT", "MAX", "MIN", "SUM"})
+_CAST_TYPES = frozenset(
+    {"BINARY", "CHAR", "DATE", "DATETIME", "DECIMAL", "DOUBLE", "FLOAT", "JSON", "SIGNED", "TIME", "UNSIGNED", "YEAR"}
+)
 _UNITS = frozenset(
     {"MICROSECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR", "DAY_HOUR", "YEAR_MONTH"}
 )
@@ -51,10 +59,9 @@ def expressions(cursor: Cursor, charset: str, separator: str = ", ") -> str:
 
 
 def current_timestamp(cursor: Cursor) -> str:
-    """Restore ``CURRENT_TIMESTAMP[([fsp])]``; '' if another thing comes. All its synonyms become this one."""
+    """Restore the clock of DEFAULT and ON UPDATE, under any name, as ``CURRENT_TIMESTAMP([fsp])``; '': none comes."""
     word = cursor.peek().upper
-    is_call = cursor.peek(1).text == "(" and cursor.peek(1).kind is Kind.SYMBOL
-    if word not in _NOW and not (word == "NOW" and is_call):
+    if word not in _NOW and not (word == "NOW" and cursor.peek(1) == Token(Kind.SYMBOL, "(")):
         return ""
     cursor.take()
     fsp = ""
@@ -127,7 +134,7 @@ def _predicate(cursor: Cursor, charset: str) -> str:
 def _one_of(cursor: Cursor, *words: str) -> str:
     word = cursor.accept_any(*words)
     if not word:
-        raise cursor.unsupported(" or ".join(words))
+        raise cursor.unsupported(" or ".join(sorted(words)))
     return word
 
 
@@ -175,22 +182,64 @@ def _word_operand(cursor: Cursor, charset: str) -> str:
     if token.text.startswith("_") and cursor.peek(1).kind is Kind.STRING:
         introducer = cursor.take().upper
         return introducer + quote_string(cursor.take().text)
-    if token.upper in _STATEMENTS:
+    if token.upper == "CASE":
+        return _case(cursor, charset)
+    if token.upper in _OTHER_GRAMMAR:
         raise cursor.unsupported("a simple expression")
-    now = current_timestamp(cursor)
-    if now:
-        return now
-    if cursor.peek(1).text == "(" and cursor.peek(1).kind is Kind.SYMBOL:
-        return _call(cursor, charset)
-    return _column(cursor, charset)
+    is_call = cursor.peek(1) == Token(Kind.SYMBOL, "(")
+    if token.upper in _CLOCKS and not is_call:
+        return f"{cursor.take().upper}()"
+    return _call(cursor, charset) if is_call else _column(cursor, charset)
 
 
 def _call(cursor: Cursor, charset: str) -> str:
     name = cursor.take().upper
     cursor.expect_symbol("(")
+    if name == "CAST":
+        operand = expression(cursor, charset)
+        cursor.expect("AS")
+        text = f"CAST({operand} AS {_cast_type(cursor)})"
+        cursor.expect_symbol(")")
+        return text
+    head = ""
+    if name in _AGGREGATES:
+        head = "DISTINCT " if cursor.accept("DISTINCT") else ""
+        if name == "COUNT" and cursor.accept_symbol("*"):
+            cursor.expect_symbol(")")
+            return "COUNT(1)"
+    if name in _UNIT_CALLS:
+        head = _one_of(cursor, *_UNITS) + ", "
+        cursor.expect_symbol(",")
     arguments = "" if cursor.at_symbol(")") else expressions(cursor, charset)
     cursor.expect_symbol(")")
-    return f"{name}({arguments})"
+    return f"{name}({head}{arguments})"
+
+
+def _cast_type(cursor: Cursor) -> str:
+    """Restore a CAST's type; lengths of 0 mean none."""
+    name = _one_of(cursor, *_CAST_TYPES)
+    cursor.accept_any("INTEGER", "INT")
+    lengths = list[str]()
+    if cursor.accept_symbol("("):
+        lengths.append(str(cursor.integer()))
+        while cursor.accept_symbol(","):
+            lengths.append(str(cursor.integer()))
+        cursor.expect_symbol(")")
+    text = name + (f"({', '.join(lengths)})" if lengths else "")
+    return text + (" ARRAY" if cursor.accept("ARRAY") else "")
+
+
+def _case(cursor: Cursor, charset: str) -> str:
+    cursor.expect("CASE")
+    text = "CASE" if cursor.at_words("WHEN") else f"CASE {expression(cursor, charset)}"
+    while cursor.accept("WHEN"):
+        condition = expression(cursor, charset)
+        cursor.expect("THEN")
+        text += f" WHEN {condition} THEN {expression(cursor, charset)}"
+    if cursor.accept("ELSE"):
+        text += f" ELSE {expression(cursor, charset)}"
+    cursor.expect("END")
+    return f"{text} END"
 
 
 def _column(cursor: Cursor, charset: str) -> str:

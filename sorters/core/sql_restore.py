@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from sorters.core.sql_alter import alter_specs
 from sorters.core.sql_column import column_definition
-from sorters.core.sql_expression import expression
+from sorters.core.sql_select import select
 from sorters.core.sql_table import CONSTRAINT_STARTS, constraint, index_options, key_parts, partition_by, table_options
 from sorters.core.sql_tokens import Cursor, Kind, Token, UnsupportedSqlError, quote_string, split_statements
 
@@ -176,7 +176,6 @@ def _alter_table(cursor: Cursor, charset: str) -> str:
 
 
 def _create_view(cursor: Cursor, charset: str) -> str:
-    """Restore a view over a simple SELECT: columns of one table, with an optional WHERE."""
     replace = "OR REPLACE " if cursor.accept("OR", "REPLACE") else ""
     cursor.expect("VIEW")
     name = cursor.dotted_name()
@@ -189,19 +188,7 @@ def _create_view(cursor: Cursor, charset: str) -> str:
         columns = f" ({','.join(names)})"
     cursor.expect("AS", "SELECT")
     head = f"CREATE {replace}ALGORITHM = UNDEFINED DEFINER = CURRENT_USER SQL SECURITY DEFINER VIEW {name}{columns}"
-    fields = [_field(cursor, charset)]
-    while cursor.accept_symbol(","):
-        fields.append(_field(cursor, charset))
-    cursor.expect("FROM")
-    text = f"{head} AS SELECT {','.join(fields)} FROM {cursor.dotted_name()}"  # noqa: S608 - nothing runs it here; its parts are quoted
-    return text + (f" WHERE {expression(cursor, charset)}" if cursor.accept("WHERE") else "")
-
-
-def _field(cursor: Cursor, charset: str) -> str:
-    if cursor.accept_symbol("*"):
-        return "*"
-    text = expression(cursor, charset)
-    return f"{text} AS {cursor.name()}" if cursor.accept("AS") else text
+    return f"{head} AS {select(cursor, charset)}"
 
 
 _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Cursor, str], str]], ...] = (

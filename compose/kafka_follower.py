@@ -109,7 +109,7 @@ class TopicFollower:
         Raises:
             KafkaReadError: nothing came for ``stall_s`` though the end is not reached.
         """
-        left = self._ends()
+        left = {number: high for number, (low, high) in self.bounds().items() if high > low}
         heard_at = time.monotonic()
         while left:
             records = self.poll(0.2)
@@ -127,10 +127,18 @@ class TopicFollower:
                 if place.offset >= left[place.partition]:
                     del left[place.partition]
 
-    def _ends(self) -> dict[int, int]:
-        ends = {}
+    def bounds(self) -> dict[int, tuple[int, int]]:
+        """Return the first offset of each partition and the one after its last record, as they are now.
+
+        Raises:
+            KafkaReadError: no answer.
+        """
+        found = {}
         for number in self.partitions:
-            low, high = self._consumer.get_watermark_offsets(TopicPartition(self._topic, number), METADATA_TIMEOUT_S)
-            if high > low:
-                ends[number] = high
-        return ends
+            try:
+                place = TopicPartition(self._topic, number)
+                low, high = self._consumer.get_watermark_offsets(place, METADATA_TIMEOUT_S)
+            except KafkaException as error:
+                raise KafkaReadError("kafka does not answer", topic=self._topic, reason=error.args[0].str()) from error
+            found[number] = (low, high)
+        return found

@@ -19,6 +19,7 @@ from consumers.changefeed_store import ChangefeedRequest
 from schemas.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths
 from schemas.ids import UpstreamId
 
+REGION_SERVER = "region server"
 REGION_SERVER_READY_S = 60.0
 
 
@@ -103,7 +104,7 @@ class LocalBus:
             arguments += ["--recording", str(options.recording), "--speed", str(options.speed)]
         if options.generate_rows_per_s:
             arguments += ["--generate", str(options.generate_rows_per_s)]
-        child = self._start("region server", arguments, restart=False)
+        child = self._start(REGION_SERVER, arguments, restart=False)
         child.wait_ready(lambda: is_listening(port), REGION_SERVER_READY_S)
         self.pd = f"{LOOPBACK}:{port}"
         self._say(f"region server is ready: PD at {self.pd}")
@@ -152,7 +153,10 @@ class LocalBus:
         self.supervisor.tick()
 
     def stop(self) -> None:
-        """Stop everything, last started first."""
+        """Stop everything: captures and sorters at once, then the parts that they lean on, last started first."""
+        for name, process in self.processes.items():
+            if name != REGION_SERVER:
+                process.terminate()
         self.nursery.stop()
 
     def _names(self) -> list[str]:

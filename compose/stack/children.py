@@ -121,9 +121,13 @@ class Child:
 
         Only the process itself is asked: a sorter needs its JVM until it has stopped.
         """
+        self.terminate()
+        self._end(grace_s)
+
+    def terminate(self) -> None:
+        """Ask it to end and do not wait."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
-        self._end(grace_s)
 
     def kill(self) -> None:
         """End it as ``kill -9`` does, with whatever it has started in its group."""

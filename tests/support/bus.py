@@ -1,0 +1,128 @@
+"""The whole bus as real processes, for end-to-end tests: what it was given, and what a plain consumer reads from it."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from confluent_kafka.admin import AdminClient
+
+from compose.changefeeds import open_store
+from compose.kafka_follower import TopicFollower
+from compose.local_bus import LocalBus
+from compose.stack.errors import ChildError
+from consumers.changefeed_store import ChangefeedRequest, NoFrontierError
+from consumers.raw_log import RawLogUnavailableError, frontier_window
+from producers.region_server.core.mvcc import LockKind, Write
+from producers.region_server.store import ClusterStore
+from schemas.changefeed import ChangefeedStatus
+from schemas.position import POSITION_HEADER
+from schemas.rawlog.topics import raw_topics
+from tests.support.messages import TopicRecord
+from tests.support.recording import oracle
+from tests.support.validator import UpstreamChange
+
+POLL_S = 0.1
+LOSSY_SOURCE_BITS = 0xFF00
+
+
+def wait_until(done: Callable[[], bool], timeout_s: float, what: str, bus: LocalBus | None = None) -> None:
+    """Wait, letting the bus's supervisor look meanwhile; fail with the processes' last words."""
+    deadline = time.monotonic() + timeout_s
+    while not done():
+        if bus is not None:
+            bus.tick()
+        if time.monotonic() > deadline:
+            words = {name: child.tail(15) for name, child in bus.processes.items()} if bus is not None else {}
+            raise AssertionError(f"{what}: not within {timeout_s:.0f} s\n" + "\n".join(map(str, words.items())))
+        time.sleep(POLL_S)
+
+
+def create_from_the_start(bus: LocalBus, request: ChangefeedRequest) -> None:
+    """Create a changefeed at the raw log's first ts, as soon as there is one, and start its sorter."""
+
+    def created() -> bool:
+        try:
+            window = frontier_window(bus.addresses.kafka, raw_topics(request.upstream))
+            if window is None:
+                return False
+            bus.create_changefeed(replace(request, start_ts=window.oldest_ts))
+        except (NoFrontierError, RawLogUnavailableError):
+            return False
+        return True
+
+    wait_until(created, 90, "first frontier", bus)
+
+
+def status(bus: LocalBus, changefeed_id: str) -> ChangefeedStatus | None:
+    """Return what the changefeed's sorter said last."""
+    with open_store(bus.addresses.zookeeper, bus.options.cluster) as store:
+        return store.status(changefeed_id)
+
+
+def wait_checkpoint(bus: LocalBus, changefeed_id: str, ts: int, timeout_s: float) -> None:
+    """Wait until the changefeed has passed ``ts``; one that fails ends the wait."""
+    with open_store(bus.addresses.zookeeper, bus.options.cluster) as store:
+
+        def passed() -> bool:
+            now = store.status(changefeed_id)
+            if now is not None and now.state == "failed":
+                raise ChildError(f"changefeed {changefeed_id} failed", error=now.error)
+            return now is not None and now.checkpoint_ts >= ts
+
+        wait_until(passed, timeout_s, f"checkpoint of {changefeed_id} at {ts}", bus)
+
+
+def topic_names(kafka: str, prefix: str) -> list[str]:
+    """Return the topics whose names start so."""
+    topics = AdminClient({"bootstrap.servers": kafka, "log_level": 0}).list_topics(timeout=20).topics
+    return sorted(name for name in topics if name.startswith(prefix))
+
+
+def topic_records(kafka: str, prefix: str) -> Iterator[TopicRecord]:
+    """Yield what a consumer reads from all topics with a prefix, each partition in its order."""
+    for topic in topic_names(kafka, prefix):
+        with TopicFollower(kafka, topic) as follower:
+            for record in follower.read_to_end():
+                position = dict(record.headers).get(POSITION_HEADER)
+                yield TopicRecord(topic, record.partition, record.offset, record.key, record.value, position)
+
+
+def topic_count(kafka: str, prefix: str) -> int:
+    """Return how many records the topics with a prefix hold."""
+    count = 0
+    for topic in topic_names(kafka, prefix):
+        with TopicFollower(kafka, topic) as follower:
+            count += sum(high - low for low, high in follower.bounds().values())
+    return count
+
+
+def recorded_upstream(*, after_ts: int, without: frozenset[str]) -> Iterator[UpstreamChange]:
+    """Yield the recording's row changes as TiCDC's own mounter found them; lossy-DDL rows are never delivered."""
+    for row in oracle("mounted"):
+        name = f"{row['schema']}.{row['table']}"
+        if row["commit_ts"] > after_ts and name not in without and not row.get("txn_source", 0) & LOSSY_SOURCE_BITS:
+            key = bytes.fromhex(row["key"])
+            yield UpstreamChange(row["commit_ts"], row["start_ts"], key, row["op"], name)
+
+
+def stored_upstream(store: ClusterStore, tables: dict[int, str]) -> list[UpstreamChange]:
+    """Return every committed version that the region server's store holds of some tables, by physical id."""
+    found: list[UpstreamChange] = []
+    for region in store.regions:
+        for key, newest in region.data.writes.items():
+            table = int.from_bytes(key[1:9], "big") ^ (1 << 63) if key[:1] == b"t" and key[9:11] == b"_r" else None
+            if table in tables:
+                found += _versions(key, newest, tables[table])
+    return found
+
+
+def _versions(key: bytes, newest: Write | None, name: str) -> Iterator[UpstreamChange]:
+    version = newest
+    while version is not None:
+        before = version.previous
+        there = before is not None and before.op == LockKind.PUT
+        if version.op == LockKind.PUT:
+            yield UpstreamChange(version.commit_ts, version.start_ts, key, "update" if there else "insert", name)
+        elif there:
+            yield UpstreamChange(version.commit_ts, version.start_ts, key, "delete", name)
+        version = before

@@ -51,7 +51,7 @@ test: check  ## all checks and all tests
 	$(BIN)/pytest -q tests/integration tests/e2e
 
 bench: setup  ## figures as JSON lines and a plot in bench-out/; ONLY=mount_encode runs one
-	@$(BIN)/python -m compose.bench $(if $(ONLY),--only $(ONLY))
+	@$(BIN)/python -m tests.bench.run $(if $(ONLY),--only $(ONLY))
 
 lock:  ## make requirements.lock anew (needs uv); no address of any registry goes in
 	printf 'hatchling\neditables\n' | uv pip compile pyproject.toml - --extra dev --universal --python-version 3.11 \

@@ -1,0 +1,89 @@
+"""The files that set a machine up agree with each other and name no registry."""
+
+import re
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from compose.stack import jars, java
+from compose.stack.errors import MachineError
+from compose.stack.ports import free_ports, is_free
+
+ROOT = Path(__file__).parents[2]
+LOCK = (ROOT / "requirements.lock").read_text()
+
+
+def test_lock_pins_every_direct_dependency_by_hash_and_names_no_registry() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"], "hatchling", "editables"]
+    pinned = set(re.findall(r"^([a-z0-9-]+)==", LOCK, re.MULTILINE))
+    assert {re.split(r"[\[<>=!~ ]", name)[0].lower() for name in wanted} <= pinned
+    assert LOCK.count("==") <= LOCK.count("--hash=sha256:")
+    assert "://" not in LOCK and "index-url" not in LOCK
+
+
+def test_spark_connector_has_the_version_of_the_installed_pyspark() -> None:
+    assert version("pyspark") == jars.SPARK_VERSION
+    assert f"\npyspark=={jars.SPARK_VERSION} " in LOCK
+
+
+def test_ivy_file_has_a_place_for_every_version() -> None:
+    text = (ROOT / "compose" / "stack" / "ivy-stack.xml").read_text()
+    assert set(re.findall(r"@(\w+)@", text)) == {"kafka", "registry", "spark"}
+
+
+def test_ci_calls_the_readmes_test_command() -> None:
+    assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == "exec make test"
+    assert re.search(r"^    make test ", (ROOT / "README.md").read_text(), re.MULTILINE)
+
+
+def test_packages_resolve_inside_the_project() -> None:
+    for package in ("schemas", "producers", "sorters", "consumers", "compose"):
+        assert Path(__import__(package).__file__).is_relative_to(ROOT)
+
+
+def test_containers_take_every_package_and_the_same_kafka() -> None:
+    dockerfile = (ROOT / "compose" / "Dockerfile").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    for package in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
+        assert f"COPY {package} {package}" in dockerfile
+    compose = (ROOT / "compose" / "docker-compose.yml").read_text()
+    assert f"apache/kafka:{jars.KAFKA_VERSION}" in compose
+    assert f"apicurio-registry-mem:{jars.REGISTRY_VERSION}" in compose
+
+
+def test_find_java_when_there_is_none_says_so_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(MachineError, match="no java found: install Java 17 or newer"):
+        java.find_java()
+
+
+@pytest.mark.parametrize(
+    ("said", "fine"),
+    [
+        ('openjdk version "11.0.2"', False),
+        ('java version "1.8.0_9"', False),
+        ('openjdk version "17.0.15" 2025', True),
+        ('openjdk version "21-ea"', True),
+    ],
+)
+def test_find_java_accepts_17_and_newer(said: str, fine: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    if fine:
+        assert java.find_java() == program
+    else:
+        with pytest.raises(MachineError, match="17 or newer is needed"):
+            java.find_java()
+
+
+def test_free_ports_are_different_free_and_below_the_ephemeral_range() -> None:
+    first, second = free_ports(5), free_ports(5)
+    assert len({*first, *second}) == 10
+    assert all(is_free(port) and port < 32_768 for port in (*first, *second))

@@ -121,14 +121,25 @@ def unscaled_int64(spans: Spans, scale: int) -> IntArray | None:
             result[rows] = part
         return result
     precision, fraction = (pair or 0x100) >> 8, (pair or 0) & 0xFF
-    if fraction > scale or precision + scale - fraction > INT64_DIGITS:
+    if fraction > scale:
         return None
     groups, negative = _groups(spans, precision, fraction)
+    if precision + scale - fraction > INT64_DIGITS and _digits_used(groups) + scale - fraction > INT64_DIGITS:
+        return None
     total = np.zeros(len(spans), np.int64)
     for digits, value in groups:
         total = total * 10**digits + value
     signed: IntArray = np.where(negative, -total, total) * 10 ** (scale - fraction)
     return signed
+
+
+def _digits_used(groups: list[tuple[int, IntArray]]) -> int:
+    """Return how many digits the largest number has: wide columns mostly hold small ones."""
+    used = 0
+    for digits, value in groups:
+        top = int(value.max()) if len(value) else 0
+        used = used + digits if used else len(str(top)) if top else 0
+    return used
 
 
 def decimal_texts(spans: Spans) -> Any:

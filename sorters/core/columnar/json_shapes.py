@@ -203,7 +203,9 @@ class _Matcher:
 
     def _container(self, shape: Container, at: IntArray) -> None:
         found = self._bytes(at, len(shape.template))
-        self.fits &= ~((found ^ shape.template) & shape.fixed).any(axis=1)
+        differs = (found ^ shape.template) & shape.fixed
+        if differs.any():  # one scan over all rows is cheap, telling which row it was is not
+            self.fits &= ~differs.any(axis=1)
         self._literal(b"{" if shape.is_object else b"[")
         for place, child in enumerate(shape.children):
             if place:

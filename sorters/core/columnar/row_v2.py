@@ -125,8 +125,7 @@ def _locate_group(rows: Spans, group: _Group, column_ids: tuple[int, ...]) -> tu
         if broken.any():
             return _without(rows, broken, group, column_ids)
     ids = prefix[:, HEAD_BYTES : HEAD_BYTES + group.ids_width]
-    same = (ids == ids[0]).all(axis=1) if group.ids_width else np.ones(len(rows), np.bool_)
-    if same.all():
+    if (ids == ids[0]).all():
         return [_by_place(rows, data, ends, *_place(ids[0], group, wanted)) for wanted in column_ids], broken
     table = np.ascontiguousarray(ids).view("<u4" if group.large else np.uint8)
     return [_by_search(rows, data, ends, table, group.not_null, wanted) for wanted in column_ids], broken

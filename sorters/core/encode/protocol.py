@@ -118,7 +118,10 @@ Messages = tuple[Any, Any]
 
 def in_row_order(mounted: MountedColumns, messages: Sequence[Messages]) -> EncodedRows:
     """Bring the messages of a batch's parts into row order."""
-    rows = np.sort(np.concatenate([part.rows for part in mounted.parts])) if mounted.parts else np.zeros(0, np.int64)
+    if len(mounted.parts) == 1:
+        rows = mounted.parts[0].rows
+    else:
+        rows = np.sort(np.concatenate([np.zeros(0, np.int64), *(part.rows for part in mounted.parts)]))
     keys = mounted.in_row_order([keys for keys, _ in messages])
     return EncodedRows(rows, keys, mounted.in_row_order([values for _, values in messages]))
 

@@ -129,7 +129,7 @@ class ClusterStore:
         self._epoch_changed([region_id, merged.region_id], ())
 
     def transfer_leader(self, region_id: RegionId, to: StoreId) -> None:
-        """Let another store lead a region.
+        """Let another store lead a region; nothing happens if it does already.
 
         Raises:
             InvariantBrokenError: no such region or store.
@@ -137,6 +137,8 @@ class ClusterStore:
         region = self.regions.get(region_id)
         if region is None or to not in self.store_ids:
             raise InvariantBrokenError("no such region or store", region_id=region_id, store_id=to)
+        if region.leader == to:
+            return
         before, region.leader = region.leader, to
         for observer in self._observers:
             observer.on_leader_changed(region, before)

@@ -1,6 +1,7 @@
 """Reading a recording, and the ceiling that keeps resolved ts honest while it is replayed."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,9 @@ import pytest
 from producers.region_server.core.commands import Prewrite
 from producers.region_server.core.recorded import SplitRegions, parse_recording
 from producers.region_server.recording import Replay, read_recording
-from producers.region_server.server import RegionServer
+from producers.region_server.server import RegionServer, wall_clock_ms
 from schemas.errors import ConfigError, CorruptDataError, InvariantBrokenError
+from schemas.ids import compose_ts, physical_ms
 
 
 def line(seq: int, kind: str, **fields: object) -> str:
@@ -108,3 +110,17 @@ def test_replay_that_ends_with_open_locks_resolves_them_by_their_primary() -> No
     (region,) = server.store.regions
     assert not region.data.locks
     assert {key: write.commit_ts for key, write in region.data.writes.items()} == {b"k": 14, b"l": 14}
+
+
+def test_clock_after_a_recording_from_later_than_now_runs_on_from_its_end() -> None:
+    ten_years_ms = 10 * 365 * 86_400_000
+    start_ts = compose_ts(wall_clock_ms() + ten_years_ms)
+    lines = [line(1, "sql_begin"), prewrite(2, start_ts), line(3, "rollback", start_ts=start_ts, keys=["6b"])]
+    server = RegionServer()
+    replay = Replay(server, parse_recording(lines))
+    with server:
+        server.call(replay.run())
+        before = physical_ms(server.tso())
+        time.sleep(0.05)
+        assert before >= physical_ms(start_ts)
+        assert 50 <= physical_ms(server.tso()) - before < 5_000

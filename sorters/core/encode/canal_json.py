@@ -123,7 +123,7 @@ class CanalJsonEncoder:
 
     def _part(self, part: MountedPart, encoded_at_ms: int) -> Messages:
         if part.is_scalar:
-            values = pa.array([self._row(part, row, encoded_at_ms) for row in range(len(part))], pa.binary())
+            values = pa.array(self._rows(part, encoded_at_ms), pa.binary())
         else:
             values = self._columns(part, encoded_at_ms)
         return no_keys(len(part)), values
@@ -178,28 +178,30 @@ class CanalJsonEncoder:
 
     # The scalar twin.
 
-    def _row(self, part: MountedPart, row: int, encoded_at_ms: int) -> bytes:
-        rows = part.old_rows if part.kind is RowKind.DELETE else part.new_rows
-        assert rows is not None
-        chosen = self._chosen(part)
-        specs = [part.table.columns[offset] for offset in chosen]
-        texts = [value_text(spec, rows[row][spec.offset]) for spec in specs]
-        commit_ts = int(part.commit_ts[row])
-        types = b",".join(b"%s:%d" % (_quoted(spec.name), _sql_type_of(spec, rows[row][spec.offset])) for spec in specs)
-        out = self._head(part) + b'%d,"ts":%d,"sql":"","sqlType":{%s}' % (commit_ts >> 18, encoded_at_ms, types)
-        out += self._mysql_types(specs) + b',"old":'
-        if part.kind is RowKind.UPDATE:
-            assert part.old_rows is not None
-            before = [value_text(spec, part.old_rows[row][spec.offset]) for spec in specs]
-            only = self._only_updated()
-            old = [(s, b) for s, b, now in zip(specs, before, texts, strict=True) if not only or b != now]
-            out += _object_text(old)
-        else:
-            out += b"null"
-        out += b',"data":' + _object_text(list(zip(specs, texts, strict=True)))
-        if self.enable_tidb_extension:
-            out += b',"_tidb":{"commitTs":%d}' % commit_ts
-        return out + b"}"
+    def _rows(self, part: MountedPart, encoded_at_ms: int) -> list[bytes]:
+        data = part.old_rows if part.kind is RowKind.DELETE else part.new_rows
+        assert data is not None
+        before = part.old_rows if part.kind is RowKind.UPDATE else None
+        specs = [part.table.columns[offset] for offset in self._chosen(part)]
+        names = [_quoted(spec.name) + b":" for spec in specs]
+        head, mysql_types = self._head(part), self._mysql_types(specs)
+        messages = []
+        for number, row in enumerate(data):
+            commit_ts = int(part.commit_ts[number])
+            texts = [_value_json(spec, row[spec.offset]) for spec in specs]
+            codes = [
+                b"%s%d" % (name, _sql_type_of(spec, row[spec.offset])) for name, spec in zip(names, specs, strict=True)
+            ]
+            old = b"null"
+            if before is not None:
+                were = [_value_json(spec, before[number][spec.offset]) for spec in specs]
+                old = _object_text(names, were, but=texts if self._only_updated() else None)
+            tail = b',"_tidb":{"commitTs":%d}}' % commit_ts if self.enable_tidb_extension else b"}"
+            middle = b'%d,"ts":%d,"sql":"","sqlType":{%s}' % (commit_ts >> 18, encoded_at_ms, b",".join(codes))
+            messages.append(
+                head + middle + mysql_types + b',"old":' + old + b',"data":' + _object_text(names, texts) + tail
+            )
+        return messages
 
 
 def _quoted(text: str) -> bytes:
@@ -265,12 +267,17 @@ def _sql_type_of(spec: ColumnVersion, value: Value) -> int:
     return sql_type(spec)
 
 
-def _object_text(values: Sequence[tuple[ColumnVersion, bytes | None]]) -> bytes:
-    members = (
-        b"%s:%s" % (_quoted(spec.name), b"null" if text is None else _quoted_value(spec, text)) for spec, text in values
-    )
+def _object_text(names: Sequence[bytes], values: Sequence[bytes], but: Sequence[bytes] | None = None) -> bytes:
+    """Return ``[{name:value,…}]``, without the values that equal those of ``but``."""
+    others = but if but is not None else [b""] * len(values)
+    members = (name + value for name, value, other in zip(names, values, others, strict=True) if value != other)
     return b"[{" + b",".join(members) + b"}]"
 
 
-def _quoted_value(spec: ColumnVersion, text: bytes) -> bytes:
-    return b'"' + CANAL.value(text, blob=spec.tp in STRING_TYPES and spec.binary) + b'"'
+def _value_json(spec: ColumnVersion, value: Value) -> bytes:
+    text = value_text(spec, value)
+    if text is None:
+        return b"null"
+    if spec.tp in _NEEDS_ESCAPE:
+        text = CANAL.value(text, blob=spec.tp in STRING_TYPES and spec.binary)
+    return b'"' + text + b'"'

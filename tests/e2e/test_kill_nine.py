@@ -1,0 +1,142 @@
+"""``kill -9`` of the sorter in mid-batch, of the capture in mid-landing and of the broker, while rows keep coming.
+
+The upstream is the region server, in this process: what its store holds is the truth that the topics are compared with.
+"""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import pytest
+
+from compose.kafka_follower import TopicFollower
+from compose.local_bus import BusOptions, LocalBus
+from consumers.changefeed_store import ChangefeedRequest
+from producers.region_server.generator import Generator, GeneratorOptions
+from producers.region_server.server import RegionServer, RegionServerOptions
+from schemas.ids import UpstreamId
+from schemas.rawlog.topics import raw_topics
+from tests.support.bus import (
+    create_from_the_start,
+    status,
+    stored_upstream,
+    topic_count,
+    topic_records,
+    wait_checkpoint,
+    wait_until,
+)
+from tests.support.messages import decode_canal_json
+from tests.support.validator import Validator
+
+FEED, TOPIC = "kill", "kill_"
+UPSTREAM = UpstreamId("kill")
+ROWS_PER_S = 2_000.0
+CATCH_UP_S = 240.0
+"""For a restarted part to be back and the checkpoint to pass everything; a loaded two-core machine needs a minute."""
+
+
+@dataclass
+class Chaos:
+    """A running bus over a region server of this process."""
+
+    bus: LocalBus
+    server: RegionServer
+    start_ts: int
+    """The changefeed's."""
+    generators: list[Generator] = field(default_factory=list)
+
+    def write(self, rows: int) -> tuple[Generator, "Future[None]"]:
+        """Let a generator write ``rows`` row changes into a schema of its own, at a steady rate."""
+        number = len(self.generators) + 1
+        options = GeneratorOptions(schema=f"gen{number}", rows_per_s=ROWS_PER_S, rows_max=rows, tables=3, seed=number)
+        generator = Generator(self.server, options)
+        self.generators.append(generator)
+        return generator, self.server.spawn(generator.run())
+
+    def raw_records(self) -> int:
+        """Return how many records the raw log's row topic holds."""
+        with TopicFollower(self.bus.addresses.kafka, raw_topics(UPSTREAM).region_events) as follower:
+            return sum(high for _, high in follower.bounds().values())
+
+    def settle(self, generator: Generator, writing: "Future[None]") -> None:
+        """Wait until everything written is in the topics."""
+        wait_until(writing.done, 120, "generator", self.bus)
+        writing.result()
+        wait_checkpoint(self.bus, FEED, generator.last_commit_ts, CATCH_UP_S)
+
+    def validated(self, upto_ts: int) -> Validator:
+        """Read all topics and hold them against the region server's store."""
+        names = {
+            table.table_id: f"gen{number}.{table.shape.name}_{place}"
+            for number, generator in enumerate(self.generators, 1)
+            for place, table in enumerate(generator._tables, 1)
+        }
+        stored = self.server.act(lambda store: stored_upstream(store, names))
+        upstream = [change for change in stored if change.commit_ts > self.start_ts]
+        validator = Validator(decode_canal_json, upstream)
+        for record in topic_records(self.bus.addresses.kafka, TOPIC):
+            validator.note(record)
+        assert len(upstream) > 1_000
+        assert validator.finish(need_watermark=upto_ts) == []
+        return validator
+
+
+@pytest.fixture(scope="module")
+def chaos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chaos]:
+    with RegionServer(RegionServerOptions(min_ts_interval_ms=200)) as server:
+        # Makes what TiDB's own bootstrap would have made; a capture waits for no less.
+        server.spawn(Generator(server, GeneratorOptions(schema="boot", tables=1, rows_max=1)).run()).result(60)
+        options = BusOptions(data_dir=tmp_path_factory.mktemp("kill"), pd=server.pd_address, upstream=UPSTREAM)
+        with LocalBus(options) as bus:
+            uri = f"kafka://{bus.addresses.kafka}/{TOPIC}ddl?protocol=canal-json&enable-tidb-extension=true&partition-num=2"
+            dispatch = {"matcher": ["*.*"], "topic": TOPIC + "{schema}_{table}", "partition": "index-value"}
+            request = ChangefeedRequest(
+                upstream=UPSTREAM, sink_uri=uri, config={"sink": {"dispatchers": [dispatch]}}, changefeed_id=FEED
+            )
+            start_ts = create_from_the_start(bus, request)
+            yield Chaos(bus, server, start_ts)
+
+
+def test_sorter_killed_in_mid_batch_loses_nothing_and_repeats_the_same(chaos: Chaos) -> None:
+    sorter = chaos.bus.processes[f"sorter {FEED}"]
+    warm, writing = chaos.write(2_000)
+    chaos.settle(warm, writing)
+    sorter.kill()  # so that a batch piles up that is large enough to be cut in two
+    generator, writing = chaos.write(20_000)
+    time.sleep(0.5)
+    wait_until(writing.done, 120, "generator")
+    before, place = topic_count(chaos.bus.addresses.kafka, TOPIC), status(chaos.bus, FEED)
+    assert place is not None
+    wait_until(
+        lambda: topic_count(chaos.bus.addresses.kafka, TOPIC) > before + 500, CATCH_UP_S, "a batch begins", chaos.bus
+    )
+    sorter.kill()
+    killed_at = status(chaos.bus, FEED)
+    chaos.settle(generator, writing)
+    validator = chaos.validated(generator.last_commit_ts)
+    if killed_at is not None and killed_at.checkpoint_ts == place.checkpoint_ts:
+        assert validator.order.repeats > 0, "the batch was cut in two, so its first half stands twice"
+
+
+def test_capture_killed_in_mid_landing_loses_nothing(chaos: Chaos) -> None:
+    generator, writing = chaos.write(16_000)
+    for _ in range(2):
+        landed = chaos.raw_records()
+        wait_until(lambda landed=landed: chaos.raw_records() > landed, 60, "rows land", chaos.bus)  # type: ignore[misc]
+        chaos.bus.processes["capture"].kill()
+        wait_until(chaos.bus.processes["capture"].is_running, 60, "capture is back", chaos.bus)
+    chaos.settle(generator, writing)
+    chaos.validated(generator.last_commit_ts)
+    assert chaos.bus.supervisor.deaths()["capture"] == 2
+
+
+def test_broker_killed_while_everything_writes_loses_nothing(chaos: Chaos) -> None:
+    generator, writing = chaos.write(16_000)
+    landed = chaos.raw_records()
+    wait_until(lambda: chaos.raw_records() > landed, 60, "rows land", chaos.bus)
+    chaos.bus.part("kafka").kill()
+    time.sleep(3.0)
+    chaos.bus.restart_part("kafka")
+    chaos.settle(generator, writing)
+    chaos.validated(generator.last_commit_ts)

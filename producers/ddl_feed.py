@@ -28,7 +28,7 @@ from producers.feed_types import SpanStatus
 from producers.landing import RecordProducer
 from producers.pd_client import PdClient
 from producers.puller import PullerSettings, close_producer, kafka_producer
-from producers.raw_log import ensure_raw_topics
+from producers.raw_log import QUIETER, ensure_raw_topics, kafka_log
 from producers.region_cache import RegionCache
 from producers.safe_point import keep_safe_point
 from producers.schema_snapshot import SnapshotReader
@@ -199,12 +199,14 @@ class DdlFeed:
         """
         consumer = Consumer(
             {
+                **QUIETER,
                 **self._settings.raw_log.kafka,
                 "bootstrap.servers": self._bootstrap_servers,
                 "group.id": f"{self.topics.ddl}-reader",  # never joined: the partition is assigned by hand
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
-            }
+            },
+            logger=kafka_log,
         )
         try:
             place = TopicPartition(self.topics.ddl, 0)

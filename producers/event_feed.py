@@ -299,6 +299,12 @@ class EventFeed:
                 on_end=lambda stream, code, details: self._inbox.put((stream, code, details)),
             )
             stream.start()
+        if registration.region.region_id in stream.by_region:
+            # A merge: the region has a part of the span already. Without multiplexing it cannot be registered twice,
+            # nor deregistered; the stream starts anew, and the joined range is registered from the lesser ts.
+            stream.add(registration)
+            self._stream_ended(stream, grpc.StatusCode.CANCELLED, "a merged region must be registered as one range")
+            return
         stream.add(registration)
         stream.send(
             cdcpb_pb2.ChangeDataRequest(

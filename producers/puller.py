@@ -20,7 +20,7 @@ from producers.event_feed import EventFeed
 from producers.feed_types import FeedCounters, FeedSettings, SpanStatus
 from producers.landing import Landing, LandingCounters, LandingSettings
 from producers.pd_client import PdClient
-from producers.raw_log import RawLogSettings, ensure_raw_topics, register_region_batch
+from producers.raw_log import QUIETER, RawLogSettings, ensure_raw_topics, kafka_log, register_region_batch
 from producers.region_cache import RegionCache
 from producers.safe_point import SafePointKeeper
 from schemas.errors import BusError
@@ -232,11 +232,12 @@ def kafka_producer(
                 "linger.ms": 1,
                 "queue.buffering.max.kbytes": 256 * 1024,
                 "compression.type": compression,
+                **QUIETER,
                 **more,
                 "bootstrap.servers": bootstrap_servers,
                 "error_cb": on_error,
             },
-            logger=logging.getLogger("producers.kafka"),
+            logger=kafka_log,
         )
     except (KafkaException, TypeError) as error:
         raise DeliveryFailedError("Kafka producer settings are refused", reason=error) from error

@@ -1,5 +1,6 @@
 """The raw log's edge to Kafka and the schema registry: topics made and checked, RegionBatch's schema registered."""
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,10 @@ from schemas.rawlog.region_batch import REGION_BATCH_SCHEMA_TEXT
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, RawTopics
 
 ADMIN_TIMEOUT_S: Final = 30.0
+QUIETER: Final = {"reconnect.backoff.ms": 500, "log.connection.close": False}
+"""For every client: an absent broker is asked twice a second and not twenty times, each with a line in the log."""
+kafka_log = logging.getLogger("producers.kafka")
+"""librdkafka's own words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +28,8 @@ class RawLogSettings:
 
     partitions: int = 8
     """Of region-events: the most tasks that can land or read one upstream at once."""
-    replication_factor: int = 1
-    """One broker's worth; a real deployment says 3."""
+    replication_factor: int = -1
+    """-1: what the brokers' default.replication.factor says (Kafka 2.4 and later)."""
     retention_ms: int = 7 * 24 * 3600 * 1000
     """Of region-events: how far back a new changefeed can start, and how long one may stand still."""
     kafka: Mapping[str, Any] = field(default_factory=dict)
@@ -40,7 +45,7 @@ def ensure_raw_topics(bootstrap_servers: str, topics: RawTopics, settings: RawLo
     Raises:
         RawTopicError: Kafka does not answer or refuses, or ddl or frontier has more than one partition.
     """
-    admin = AdminClient({**settings.kafka, "bootstrap.servers": bootstrap_servers})
+    admin = AdminClient({**QUIETER, **settings.kafka, "bootstrap.servers": bootstrap_servers}, logger=kafka_log)
     keep = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
     events = {"cleanup.policy": "delete", "retention.ms": str(settings.retention_ms)}
     large = {"max.message.bytes": str(RAW_MESSAGE_BYTES_MAX)}

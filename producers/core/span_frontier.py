@@ -67,21 +67,22 @@ class SpanFrontier:
         self.span = span
         self._starts: list[bytes] = []
         self._locked: list[LockedRange] = []
-        self._regions: set[RegionId] = set()
         self._piece_starts: list[bytes] = [span.start]
         self._pieces: list[tuple[bytes, bytes, Ts]] = [(span.start, span.end, start_ts)]
 
     def lock(self, wanted: KeyRange, region_id: RegionId, version: int) -> Granted | Stale | Wait:
-        """Take ``wanted`` (clipped to the span by the caller) for one region at one epoch version."""
+        """Take ``wanted`` (clipped to the span by the caller) for one region at one epoch version.
+
+        A region may hold several ranges: after a merge its neighbour's range is added to the one that it has.
+        """
         if not self.span.start <= wanted.start < wanted.end <= self.span.end:
             raise InvariantBrokenError("range is outside the span", region_id=region_id, start=wanted.start.hex())
         overlapping = self._overlapping(wanted)
-        if not overlapping and region_id not in self._regions:
+        if not overlapping:
             lock = LockedRange(wanted, region_id, version, self._take(wanted))
             at = bisect_left(self._starts, wanted.start)
             self._starts.insert(at, wanted.start)
             self._locked.insert(at, lock)
-            self._regions.add(region_id)
             return Granted(lock)
         newer = [lock.range for lock in overlapping if lock.version >= version]
         if newer:
@@ -94,7 +95,6 @@ class SpanFrontier:
         if at == len(self._locked) or self._locked[at] is not lock:
             raise InvariantBrokenError("range is not locked", region_id=lock.region_id, start=lock.range.start.hex())
         del self._starts[at], self._locked[at]
-        self._regions.discard(lock.region_id)
         self._put(lock.range.start, lock.range.end, lock.resolved_ts)
 
     def advance(self, lock: LockedRange, ts: Ts) -> None:

@@ -102,11 +102,10 @@ def shake(store: ClusterStore, dice: random.Random) -> None:
 @pytest.mark.parametrize("multiplexing", [True, False])
 def test_event_feed_over_a_recording_under_region_trouble_gives_every_change(multiplexing: bool) -> None:
     dice = random.Random(7)
-    recording = read_recording(TIDB_DATA)
     sink = Collected()
-    with RegionServer(stores=3, min_ts_interval_ms=50) as server:
-        replay = Replay(server, recording)
-        server.call(replay.load())
+    server = RegionServer(stores=3, min_ts_interval_ms=50)
+    replay = Replay(server, read_recording(TIDB_DATA))
+    with server:
         wanted = recorded_changes(replay.bootstrap_ts)
         pd = PdClient(server.pd_address)
         feed = EventFeed(RegionCache(pd), sink, sink.errors.append, FeedSettings(multiplexing=multiplexing))
@@ -177,3 +176,42 @@ def test_event_feed_when_pd_goes_away_then_the_span_says_so_and_nothing_is_lost_
     assert {(change[0], change[4], change[5]) for change in sink.changes[table_id]} == {
         (commit_ts, b"after", b"before")
     }
+
+
+@pytest.mark.parametrize("multiplexing", [True, False])
+def test_event_feed_when_a_tables_regions_split_and_merge_again_and_again_then_it_goes_on(multiplexing: bool) -> None:
+    """Each round ends with one region: parts of it that were registered apart must not wait for each other."""
+    sink, dice, table_id, written = Collected(), random.Random(3), TableId(45), set[tuple[int, bytes]]()
+    keys = [row_key(table_id, handle) for handle in range(40)]
+    with RegionServer(stores=2, min_ts_interval_ms=20) as server:
+        pd = PdClient(server.pd_address)
+        feed = EventFeed(RegionCache(pd), sink, sink.errors.append, FeedSettings(multiplexing=multiplexing))
+
+        def put() -> int:
+            chosen = dice.sample(keys, 5)
+            txn = Txn(start_ts=server.tso(), primary=chosen[0])
+            server.apply(Prewrite(txn=txn, mutations=tuple(Mutation("put", key, b"v") for key in chosen)))
+            commit_ts = server.tso()
+            server.apply(Commit(start_ts=txn.start_ts, commit_ts=commit_ts, keys=tuple(chosen)))
+            written.update((commit_ts, key) for key in chosen)
+            return commit_ts
+
+        feed.start()
+        try:
+            feed.subscribe(TableSpan(table_id, *table_span(table_id)), server.tso())
+            for _ in range(8):
+                for key in dice.sample(keys, 3):
+                    server.act(lambda store, key=key: store.split(key))  # type: ignore[misc]
+                commit_ts = put()
+                if dice.random() < 0.7:
+                    wait_until(lambda ts=commit_ts: sink.resolved_ts.get(table_id, 0) > ts, sink, feed, 30)  # type: ignore[misc]
+                while server.act(lambda store: len(list(store.regions))) > 1:
+                    server.act(lambda store: store.merge(dice.choice(list(store.regions)[:-1]).region_id))
+                    put()
+                    time.sleep(dice.choice([0.0, 0.03, 0.1]))
+            commit_ts = put()
+            wait_until(lambda: sink.resolved_ts.get(table_id, 0) > commit_ts, sink, feed, 30)
+        finally:
+            feed.stop()
+            pd.close()
+    assert {(change[0], change[3]) for change in sink.changes[table_id]} == written

@@ -4,10 +4,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 
-from compose.stack.local import Addresses
+from compose.stack.local import Addresses, LocalStack
 from consumers.core.frontier import advance, first_record
 from producers.core.matcher import Change
 from producers.ddl_feed import DdlFeed
@@ -17,7 +18,7 @@ from producers.region_server.server import RegionServer
 from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
 from schemas.rawlog.ddl_record import DdlRecord, decode_ddl_record
-from schemas.rawlog.frontier import FrontierRecord
+from schemas.rawlog.frontier import DdlReport, FrontierRecord
 from schemas.rawlog.region_batch import decode_region_batch
 from schemas.tidb.schema_store import SchemaStore
 from tests.support.recording import TIDB_DATA, committed_changes, oracle, row_table_id
@@ -27,10 +28,9 @@ CAPTURE = CaptureId("c1")
 
 @contextmanager
 def replayed_cluster() -> Iterator[tuple[RegionServer, Replay]]:
-    recording = read_recording(TIDB_DATA)
-    with RegionServer(stores=3, min_ts_interval_ms=100) as server:
-        replay = Replay(server, recording)
-        server.call(replay.load())
+    server = RegionServer(stores=3, min_ts_interval_ms=100)
+    replay = Replay(server, read_recording(TIDB_DATA))
+    with server:
         yield server, replay
 
 
@@ -86,6 +86,22 @@ def recorded(tables: set[TableId], after_ts: int, to_ts: int) -> dict[TableId, s
     return wanted
 
 
+def user_tables() -> set[TableId]:
+    return {TableId(t) for change in committed_changes() if (t := row_table_id(change.key)) and t < 1 << 47}
+
+
+def publish_next(
+    records: list[FrontierRecord], puller: Puller, capture: CaptureId, tables: set[TableId]
+) -> FrontierRecord:
+    """Do the owner's part once. No DDL feed takes part here: it counts as infinitely far."""
+    ddl = DdlReport(landed_ts=Ts(1 << 62), end=0)
+    record = advance(records[-1], {capture: puller.report()}, ddl, dict.fromkeys(tables, capture))
+    if record != records[-1]:
+        records.append(record)
+        puller.published(record)
+    return records[-1]
+
+
 def new_puller(server: RegionServer, stack: Addresses, upstream: UpstreamId, capture: str, **more: object) -> Puller:
     return Puller(
         capture=CaptureId(capture),
@@ -103,21 +119,12 @@ def test_puller_stopped_in_mid_landing_and_started_again_then_the_frontier_law_h
     """Two lives of a capture: the second knows only the published frontier."""
     upstream, errors = UpstreamId(fresh_name("u")), list[BusError]()
     with replayed_cluster() as (server, replay):
-        tables = {TableId(t) for change in committed_changes() if (t := row_table_id(change.key)) and t < 1 << 47}
+        tables = user_tables()
         puller = new_puller(server, stack, upstream, "c1", on_fatal=errors.append)
         records = [first_record(1, replay.bootstrap_ts, puller.partitions)]
 
         def publish(alive: Puller, capture: str) -> FrontierRecord:
-            reports = {CaptureId(capture): alive.report()}
-            # No DDL feed takes part here: it counts as infinitely far.
-            from schemas.rawlog.frontier import DdlReport
-
-            ddl = DdlReport(landed_ts=Ts(1 << 62), end=0)
-            record = advance(records[-1], reports, ddl, dict.fromkeys(tables, CaptureId(capture)))
-            if record != records[-1]:
-                records.append(record)
-                alive.published(record)
-            return records[-1]
+            return publish_next(records, alive, CaptureId(capture), tables)
 
         puller.start()
         puller.assign(dict.fromkeys(tables, replay.bootstrap_ts))
@@ -141,6 +148,37 @@ def test_puller_stopped_in_mid_landing_and_started_again_then_the_frontier_law_h
     for first in (records[0], mid, records[len(records) // 2]):
         found = cut(stack.kafka, topic, first, last)
         assert found == recorded(tables, first.resolved_ts, last.resolved_ts)
+
+
+def test_puller_when_the_broker_is_killed_in_mid_landing_then_it_goes_on_and_the_frontier_law_holds(
+    stack: Addresses, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    upstream, errors, tables = UpstreamId(fresh_name("u")), list[BusError](), user_tables()
+    given = Addresses(zookeeper=stack.zookeeper, schema_registry=stack.schema_registry)
+    with LocalStack(data=tmp_path, given=given) as own, replayed_cluster() as (server, replay):
+        puller = new_puller(server, own.addresses, upstream, "c1", on_fatal=errors.append)
+        records = [first_record(1, replay.bootstrap_ts, puller.partitions)]
+        puller.start()
+        puller.assign(dict.fromkeys(tables, replay.bootstrap_ts))
+        running = server.spawn(replay.run(wait_for_subscriber=True))
+
+        def resolved_ts() -> Ts:
+            return publish_next(records, puller, CaptureId("c1"), tables).resolved_ts
+
+        wait_until(lambda: resolved_ts() > replay.bootstrap_ts, errors)
+        own.children["kafka"].kill()
+        running.result()
+        wait_until(lambda: "has not acknowledged" in puller.stats().broker_reason, errors)
+        stuck_at = resolved_ts()
+        assert stuck_at < replay.progress.last_ts, "what no broker has cannot count as landed"
+        own.children["kafka"].start()
+        own.wait_ready("kafka")
+        wait_until(lambda: resolved_ts() >= replay.progress.last_ts, errors)
+        puller.stop()
+        topic, last = puller.topics.region_events, records[-1]
+        for first in (records[0], records[len(records) // 2]):
+            found = cut(own.addresses.kafka, topic, first, last)
+            assert found == recorded(tables, first.resolved_ts, last.resolved_ts)
 
 
 def test_ddl_feed_over_a_recording_then_every_job_of_tidb_is_there_in_order_and_once(

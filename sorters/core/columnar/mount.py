@@ -31,7 +31,7 @@ from sorters.core.columnar.row_v2 import ABSENT, NULL, VALUE, Located, locate
 from sorters.core.columnar.spans import BoolArray, IntArray, Spans, spans_of
 from sorters.core.mount_scalar import Columns, mount_row
 
-SMALL_ROWS = 16
+SMALL_ROWS = 24
 """Groups of fewer rows take the scalar path: the columnar one costs about as much for one row as for several
 hundred.
 """

@@ -14,7 +14,7 @@ from schemas.ids import Ts, physical_ms
 from schemas.tidb.table import ColumnVersion, TableVersion
 from sorters.core.columnar.escape import CANAL
 from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
-from sorters.core.encode.avro_columns import column_segments
+from sorters.core.encode.avro_columns import record_segments
 from sorters.core.encode.avro_rows import field_bytes
 from sorters.core.encode.avro_schema import AvroModes, record_schema
 from sorters.core.encode.avro_varint import long_bytes, longs
@@ -29,7 +29,7 @@ from sorters.core.encode.protocol import (
     in_row_order,
     no_keys,
 )
-from sorters.core.encode.segments import Segment, join
+from sorters.core.encode.segments import join
 
 _MAGIC = b"\0"
 _DDL_MARK, _WATERMARK_MARK = b"\1", b"\2"
@@ -121,18 +121,16 @@ class AvroEncoder:
         columns = part.old_columns() if part.kind is RowKind.DELETE else part.new_columns()
         keys = no_keys(count)
         if key_columns:
-            segments: list[Segment] = [key_head]
-            for spec in key_columns:
-                segments += column_segments(part, columns[spec.offset], modes)
-            keys = join(count, segments)
+            handle = [columns[spec.offset] for spec in key_columns]
+            segments, literal = record_segments(part, handle, modes, key_head)
+            keys = join(count, [*segments, literal])
         if part.kind is RowKind.DELETE:
             return keys, pa.nulls(count, pa.binary())
-        segments = [value_head]
-        for column in columns:
-            segments += column_segments(part, column, modes)
+        segments, literal = record_segments(part, columns, modes, value_head)
         if self.enable_tidb_extension:
-            segments += [_OP[part.kind], longs(part.commit_ts), longs(part.commit_ts >> 18)]
-        return keys, join(count, segments)
+            segments += [longs(part.commit_ts, literal + _OP[part.kind]), longs(part.commit_ts >> 18)]
+            literal = b""
+        return keys, join(count, [*segments, literal])
 
     def _scalar_part(
         self, part: MountedPart, key_columns: Sequence[ColumnVersion], key_head: bytes, value_head: bytes

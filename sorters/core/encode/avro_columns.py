@@ -1,5 +1,6 @@
 """A column of mounted rows in Avro binary, as segments of the messages."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,39 +18,51 @@ from sorters.core.encode.protocol import refused
 from sorters.core.encode.segments import Segment, join, or_else
 
 
-def column_segments(part: MountedPart, column: Column, modes: AvroModes) -> list[Segment]:
-    """Return the segments of one field.
+def record_segments(
+    part: MountedPart, columns: Iterable[Column], modes: AvroModes, head: bytes
+) -> tuple[list[Segment], bytes]:
+    """Return the segments of a record that starts with ``head``, and a literal that still has to follow them.
 
     Raises:
         EncodeRefusedError: an ENUM or SET number has no name.
     """
-    segments = _value_segments(part, column, modes)
+    segments, literal = list[Segment](), head
+    for column in columns:
+        more, literal = _field_segments(part, column, modes, literal)
+        segments += more
+    return segments, literal
+
+
+def _field_segments(part: MountedPart, column: Column, modes: AvroModes, prefix: bytes) -> tuple[list[Segment], bytes]:
     if not column.spec.nullable:
-        return segments
+        return _value_segments(part, column, modes, prefix), b""
     value_mark, null_mark = VALUE_FIRST if default_comes_first(column.spec, modes) else NULL_FIRST
     valid = column.valid
-    if valid is None:
-        return [value_mark, *segments]
+    if valid is None or valid.all():
+        return _value_segments(part, column, modes, prefix + value_mark), b""
     if not valid.any():
-        return [null_mark]
-    whole = join(len(column), [value_mark, *segments])
+        return [], prefix + null_mark
+    whole = join(len(column), _value_segments(part, column, modes, value_mark))
     if not whole.null_count:  # the segments come from numbers, which know no null
         whole = pc.if_else(pa.array(valid), whole, pa.scalar(None, pa.binary()))
-    return [or_else(whole, null_mark)]
+    return [prefix, or_else(whole, null_mark)], b""
 
 
-def _value_segments(part: MountedPart, column: Column, modes: AvroModes) -> list[Segment]:
+def _value_segments(part: MountedPart, column: Column, modes: AvroModes, prefix: bytes) -> list[Segment]:
     spec, tp = column.spec, column.spec.tp
     if tp is MysqlType.DECIMAL and not is_string_type(spec, modes):
         unscaled = column.unscaled
         scale = max(spec.decimal, 0)
-        return [decimals(unscaled) if unscaled is not None else wide_decimals(unscaled_wide(column.text, scale))]
+        return [
+            prefix,
+            decimals(unscaled) if unscaled is not None else wide_decimals(unscaled_wide(column.text, scale)),
+        ]
     if tp in FLOAT_TYPES:
-        return [floats(column.numbers, single=tp is MysqlType.FLOAT)]
+        return [floats(column.numbers, prefix, single=tp is MysqlType.FLOAT)]
     if (tp in INTEGER_TYPES or tp is MysqlType.YEAR) and not is_string_type(spec, modes):
-        return [longs(column.numbers.view(np.int64))]
+        return [longs(column.numbers.view(np.int64), prefix)]
     text = _text(part, column)
-    return [lengths(text), text]
+    return [lengths(text, prefix), text]
 
 
 def _text(part: MountedPart, column: Column) -> Any:

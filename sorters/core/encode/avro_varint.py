@@ -1,6 +1,7 @@
 """Avro's primitive encodings for whole columns: zig-zag varints, lengths, floats, two's complement bytes.
 
-Each function builds a byte matrix, one row per value, and views it as a ``pyarrow.BinaryArray``.
+Each function builds a byte matrix, one row per value, and views it as a ``pyarrow.BinaryArray``. A ``prefix`` is put in
+front of every value there and then: cheaper than one more segment when messages are joined.
 """
 
 from typing import Any
@@ -30,44 +31,52 @@ def long_bytes(value: int) -> bytes:
     return bytes([*out, bits])
 
 
-def longs(values: npt.NDArray[np.int64]) -> Any:
+def longs(values: npt.NDArray[np.int64], prefix: bytes = b"") -> Any:
     """Encode ints or longs; the wire form of both is the same."""
-    return _uvarints((values << 1 ^ values >> 63).view(np.uint64))
+    return _uvarints((values << 1 ^ values >> 63).view(np.uint64), prefix)
 
 
-def _uvarints(bits: npt.NDArray[np.uint64]) -> Any:
+def _matrix(count: int, prefix: bytes, width: int) -> tuple[Bytes, Bytes]:
+    """Return an empty matrix that starts with the prefix, and the view of its ``width`` columns behind it."""
+    matrix = np.empty((count, len(prefix) + width), np.uint8)
+    matrix[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
+    return matrix, matrix[:, len(prefix) :]
+
+
+def _uvarints(bits: npt.NDArray[np.uint64], prefix: bytes) -> Any:
     if not len(bits):
         return pa.array([], pa.binary())
     top = int(bits.max())
     width = max((top.bit_length() + _SEVEN_BITS - 1) // _SEVEN_BITS, 1)
+    matrix, digits = _matrix(len(bits), prefix, width)
     if width == 1:
-        return fixed_text(bits.astype(np.uint8).reshape(-1, 1), None)
-    matrix = np.empty((len(bits), width), np.uint8)
+        digits[:, 0] = bits
+        return fixed_text(matrix, None)
     size = np.ones(len(bits), np.int64)
     rest = bits
     for place in range(width):
-        matrix[:, place] = rest.astype(np.uint8) | 0x80  # the cast keeps the low eight bits; the top one is set anyway
+        digits[:, place] = rest.astype(np.uint8) | 0x80  # the cast keeps the low eight bits; the top one is set anyway
         rest = rest >> np.uint64(_SEVEN_BITS)
         if place < width - 1:
             size += rest != 0
-    matrix[np.arange(len(bits)), size - 1] &= 0x7F
+    digits[np.arange(len(bits)), size - 1] &= 0x7F
     if (size == width).all():
         return fixed_text(matrix, None)
-    return matrix_spans(matrix, np.zeros(len(bits), np.int64), size).to_arrow()
+    return matrix_spans(matrix, np.zeros(len(bits), np.int64), size + len(prefix)).to_arrow()
 
 
-def lengths(array: Any) -> Any:
-    """Encode the byte lengths of a ``pyarrow.BinaryArray``'s values, as Avro puts them in front of strings and
-    bytes.
-    """
+def lengths(array: Any, prefix: bytes = b"") -> Any:
+    """Encode the byte lengths of a ``pyarrow.BinaryArray``'s values, as Avro puts them before strings and bytes."""
     offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
-    return longs(np.diff(offsets).astype(np.int64))
+    return longs(np.diff(offsets).astype(np.int64), prefix)
 
 
-def floats(values: npt.NDArray[np.float64], *, single: bool) -> Any:
+def floats(values: npt.NDArray[np.float64], prefix: bytes = b"", *, single: bool) -> Any:
     """Encode floats (4 bytes) or doubles (8 bytes), little-endian."""
     width = 4 if single else 8
-    return fixed_text(values.astype("<f4" if single else "<f8").view(np.uint8).reshape(len(values), width), None)
+    matrix, digits = _matrix(len(values), prefix, width)
+    digits[:] = values.astype("<f4" if single else "<f8").view(np.uint8).reshape(len(values), width)
+    return fixed_text(matrix, None)
 
 
 def decimals(unscaled: IntArray) -> Any:

@@ -23,7 +23,7 @@ def live_picture(view: BusView, elapsed_s: float, news: list[str]) -> Renderable
         _feeds(view.feeds),
         topics_line(view),
     ]
-    return Group(*shown, *(Text(line, style="yellow") for line in news[-6:]))
+    return Group(*shown, *_errors(view.feeds), *(Text(line, style="yellow") for line in news[-6:]))
 
 
 def _feeds(feeds: tuple[FeedView, ...]) -> Table:
@@ -48,9 +48,13 @@ def _feeds(feeds: tuple[FeedView, ...]) -> Table:
             f"{status.batch_rows:,}",
             f"{status.batch_s:.2f}",
         )
-        if status.error is not None:
-            table.add_row("", Text(f"{status.error.code}: {status.error.message}", style="red"), *[""] * 6)
     return table
+
+
+def _errors(feeds: tuple[FeedView, ...]) -> list[Text]:
+    """Return the last error of each changefeed that has one, on lines of their own: they are long."""
+    found = [(feed.changefeed_id, feed.status.error) for feed in feeds if feed.status and feed.status.error]
+    return [Text(f"{name}: {error.code}: {error.message}", style="red") for name, error in found]
 
 
 def topics_line(view: BusView) -> Text:

@@ -1,0 +1,78 @@
+"""`tidebus run` as a newcomer types it: ends by itself, checks its promises, leaves no process behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from tests.support.recording import TIDB_DATA
+
+RUN_S = 500.0
+
+
+def test_run_of_the_recording_to_its_end_holds_its_promises(tmp_path: Path) -> None:
+    data = tmp_path / "run"
+    command = [sys.executable, "-m", "compose.cli", "run", "--recording", str(TIDB_DATA), "--exit-at-end"]
+    ran = subprocess.run(
+        [*command, "--data-dir", str(data)], capture_output=True, text=True, timeout=RUN_S, stdin=subprocess.DEVNULL
+    )
+    assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]
+    assert ran.stdout.count("promises hold") == 2
+    assert "PROMISES BROKEN" not in ran.stdout and "Traceback" not in ran.stdout + ran.stderr
+    assert "canal-json-demo" in ran.stdout and "avro-demo" in ran.stdout
+    assert _processes_of(data) == []
+
+
+def test_run_killed_by_kill_nine_leaves_no_process(tmp_path: Path) -> None:
+    data = tmp_path / "run"
+    command = [sys.executable, "-m", "compose.cli", "run", "--data-dir", str(data)]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
+    assert run.stdout is not None
+    for line in run.stdout:
+        if "PD at" in line:
+            break
+    assert len(_processes_of(data)) >= 3
+    run.kill()
+    run.wait()
+    _assert_all_gone(data)
+
+
+def test_run_interrupted_while_starting_stops_cleanly(tmp_path: Path) -> None:
+    data = tmp_path / "run"
+    command = [sys.executable, "-m", "compose.cli", "run", "--data-dir", str(data)]
+    run = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 60
+    while not _processes_of(data) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.kill(run.pid, signal.SIGINT)
+    shown, _ = run.communicate(timeout=120)
+    assert run.returncode == 130, shown
+    assert "Traceback" not in shown
+    _assert_all_gone(data)
+
+
+def _assert_all_gone(data: Path) -> None:
+    deadline = time.monotonic() + 20
+    while _processes_of(data) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert _processes_of(data) == []
+
+
+def _processes_of(data: Path) -> list[str]:
+    """Return the command lines of processes that work in a folder; the run itself names it too, and is left out."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = process.cmdline()
+            ours = any(str(data) in word for word in words) and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            continue
+        if ours and "run" not in words:
+            found.append(" ".join(words)[:200])
+    return found

@@ -1,0 +1,92 @@
+"""What the live display computes from counters, and how it shows a view."""
+
+import io
+
+from rich.console import Console
+
+from compose.live_view import live_picture, progress_line, summary_table
+from compose.monitor import BusView, FeedView, Rate
+from schemas.changefeed import ChangefeedError, ChangefeedStatus
+from schemas.ids import Ts
+from schemas.rawlog.frontier import FrontierRecord
+
+FRONTIER = FrontierRecord(
+    owner_rev=1, resolved_ts=Ts(470618910879645696), high=(1,), low=(0,), ddl_high=0, repeat_high=(0,)
+)
+
+
+def _view(*, failed: bool) -> BusView:
+    error = ChangefeedError(code="sink.encode_refused", message="ENUM value 0", time="2026-01-01T00:00:00Z")
+    status = ChangefeedStatus(
+        state="failed" if failed else "normal",
+        checkpoint_ts=Ts(470618910879645696),
+        resolved_ts=Ts(470618910879645696),
+        error=error if failed else None,
+        rows_total=12_345,
+        batch_rows=678,
+        batch_s=0.43,
+    )
+    feeds = (
+        FeedView(changefeed_id="canal", status=status, rows_per_s=1500.0, rows_total=12_345, lag_s=0.7),
+        FeedView(changefeed_id="young", status=None, rows_per_s=0.0, rows_total=0, lag_s=None),
+    )
+    return BusView(
+        rows_in_per_s=2000.0,
+        rows_in_total=54_321,
+        frontier=FRONTIER,
+        frontier_lag_s=0.2,
+        feeds=feeds,
+        topics=(("t", 3),),
+    )
+
+
+def _shown(*what: object) -> str:
+    console = Console(width=150, record=True, file=io.StringIO())
+    for item in what:
+        console.print(item)
+    return console.export_text()
+
+
+def test_rate_is_the_mean_over_its_window() -> None:
+    rate = Rate()
+    for second in range(20):
+        rate.note(float(second), 1_000 * second if second < 10 else 9_000)
+    assert rate.per_s() == 0.0
+    assert rate.total == 9_000
+
+
+def test_rate_when_a_process_started_anew_counts_on() -> None:
+    rate = Rate()
+    for at, counter in enumerate([0, 100, 200, 50, 150]):
+        rate.note(float(at), counter)
+    assert rate.total == 350
+    assert rate.per_s() == 100.0
+
+
+def test_live_picture_shows_rates_lags_batches_topics_and_news() -> None:
+    shown = _shown(live_picture(_view(failed=False), 12.0, ["sorter canal has ended with status -9"]))
+    for text in (
+        "2,000",
+        "54,321",
+        "470618910879645696",
+        "1,500",
+        "12,345",
+        "0.7 s",
+        "678",
+        "0.43",
+        "t(3)",
+        "status -9",
+    ):
+        assert text in shown
+    assert "starting" in shown
+
+
+def test_live_picture_of_a_failed_changefeed_shows_its_error() -> None:
+    shown = _shown(live_picture(_view(failed=True), 12.0, []))
+    assert "failed" in shown and "sink.encode_refused: ENUM value 0" in shown
+
+
+def test_summary_and_progress_line_say_what_was_done() -> None:
+    assert "canal normal 12,345 rows lag 0.7 s; young starting" in progress_line(_view(failed=False), 3.0)
+    shown = _shown(summary_table(_view(failed=False), 10.0))
+    assert "54,321" in shown and "5,432" in shown and "canal" in shown

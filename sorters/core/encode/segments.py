@@ -11,6 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.errors import Action, BusError
+
+
+class BatchTooLargeError(BusError):
+    """A caller gave the encoder more rows than one Arrow array can hold as messages."""
+
+    code, action = "sink.batch_too_large", Action.CRASH
+
+
 Segment = Any
 """``bytes``: the same in every message; or a ``pyarrow.BinaryArray``: one part per message."""
 
@@ -29,7 +38,10 @@ def join(count: int, segments: Iterable[Segment]) -> Any:
     if all(isinstance(segment, bytes) for segment in merged):
         return pa.repeat(pa.scalar(b"".join(merged), pa.binary()), count)
     scalars = [pa.scalar(segment, pa.binary()) if isinstance(segment, bytes) else segment for segment in merged]
-    return pc.binary_join_element_wise(*scalars, pa.scalar(b"", pa.binary()))
+    try:
+        return pc.binary_join_element_wise(*scalars, pa.scalar(b"", pa.binary()))
+    except pa.ArrowCapacityError as error:
+        raise BatchTooLargeError("messages of one batch exceed 2 GiB: mount fewer rows at once", rows=count) from error
 
 
 def or_else(array: Any, literal: bytes) -> Any:

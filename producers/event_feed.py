@@ -29,7 +29,7 @@ from producers.event_stream import ByteBudget, StoreStream
 from producers.feed_types import FeedCounters, FeedSettings, FeedSink, SpanStatus
 from producers.locator import Located, Locator, NotLocated
 from producers.region_cache import RegionCache
-from producers.span_watch import StallLog, span_status
+from producers.span_watch import LOOK_S, StallLog, span_status
 from schemas.errors import Action, BusError
 from schemas.ids import RegionId, StoreId, TableId, Ts
 from schemas.proto import cdcpb_pb2, kvrpcpb_pb2, metapb_pb2
@@ -84,6 +84,7 @@ class EventFeed:
         self._dirty: set[Subscription] = set()
         self._stopping = False
         self._stalls = StallLog()
+        self._looked_at_s = 0.0
         self._thread = threading.Thread(target=self._run, name="event-feed", daemon=True)
 
     def start(self) -> None:
@@ -170,7 +171,9 @@ class EventFeed:
                     now_s = time.monotonic()
                     self._report_resolved(now_s)
                     wait_s = self._sink.turn(now_s)
-                    self._stalls.look(self._subscriptions.values(), now_s)
+                    if now_s - self._looked_at_s > LOOK_S:
+                        self._looked_at_s = now_s
+                        self._look(now_s)
         except BusError as error:
             self._fail(error)
         except Exception as error:
@@ -261,6 +264,15 @@ class EventFeed:
                 subscription.resolved_ts = ts
                 subscription.moved_at_s = now_s
                 self._sink.resolved(subscription.span.table_id, ts)
+
+    def _look(self, now_s: float) -> None:
+        """Look at all spans, once a second."""
+        self._stalls.look(self._subscriptions.values(), now_s)
+        for subscription in self._subscriptions.values():
+            # A range waits until an older lock over it is released. Asking again also costs little, and then no mistake
+            # about who waits for whom can leave a range without a registration for ever.
+            waiting, subscription.waiting = subscription.waiting, []
+            self._place_again(subscription, waiting, 0.0)
 
     # -- registering ---------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ log = logging.getLogger(__name__)
 STALL_WARN_S: Final = 20.0
 """A span whose resolved ts has not moved for so long is logged once, with its reason; TiCDC's bound is the same."""
 LOOK_S: Final = 1.0
+"""Between two looks at all spans."""
 
 
 def span_status(subscription: Subscription, now_s: float) -> SpanStatus:
@@ -47,13 +48,9 @@ class StallLog:
 
     def __init__(self) -> None:
         self._stalled: set[Subscription] = set()
-        self._looked_at_s = 0.0
 
     def look(self, subscriptions: Iterable[Subscription], now_s: float) -> None:
-        """Look at all spans, at most once a second."""
-        if now_s - self._looked_at_s < LOOK_S:
-            return
-        self._looked_at_s = now_s
+        """Look at all spans."""
         for subscription in subscriptions:
             stalled = now_s - subscription.moved_at_s > STALL_WARN_S
             extra = {"table_id": subscription.span.table_id, "resolved_ts": subscription.resolved_ts}

@@ -21,7 +21,7 @@ FETCH_BYTES_MAX = 16 * 1024 * 1024
 
 _MAPPED = "topic string, partition int, key binary, value binary, position binary"
 _MAPPED_WITH_SLOT = _MAPPED + ", slot int"
-_BULK_PRODUCER = {
+BULK_PRODUCER = {
     "kafka.linger.ms": "20",
     "kafka.batch.size": "262144",
 }
@@ -52,7 +52,7 @@ class CutJob:
             "kafka.fetch.max.bytes": str(4 * FETCH_BYTES_MAX),
             "failOnDataLoss": "true",
         }
-        self._sink_options = {**_BULK_PRODUCER, **sink_options}
+        self._sink_options = {**BULK_PRODUCER, **sink_options}
         self._tasks = max(2, spark.sparkContext.defaultParallelism)
         self._found_slots: tuple[int, ...] = ()
         self._record_bytes: float = RAW_RECORD_BYTES_GUESS

@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,7 +26,7 @@ from producers.pd_client import PdClient
 from producers.region_server.recording import read_recording
 from schemas.changefeed import ZkPaths
 from schemas.config.changefeed import parse_changefeed_text
-from schemas.errors import BusError
+from schemas.errors import BusError, ConfigError
 from schemas.ids import Ts, UpstreamId
 from schemas.rawlog.topics import raw_topics
 
@@ -34,8 +35,13 @@ LINE_EVERY_S = 5.0
 """Between progress lines where there is no terminal to draw on."""
 FIRST_FRONTIER_S = 90.0
 """A capture registers, is elected and scans the schema in a few seconds; a loaded machine takes a minute."""
-DRAIN_S = 60.0
-"""How long the checkpoints may take to pass what was in the log when the time was up."""
+DRAIN_S = 180.0
+"""How long the checkpoints may take to pass what was in the log when the time was up: a first batch on a loaded machine
+may hold all of it."""
+START_S = 180.0
+"""How long the sorters may take to their first checkpoint before the time of ``for_s`` starts to count all the same."""
+WIDTH_CHARS = 150
+DATA_MARK = ".tidebus-run"
 DEMO_PROTOCOLS = ("canal-json", "avro")
 """One changefeed each; their files are compose/demo/*.toml, their topics start with what stands here before '-'."""
 
@@ -68,17 +74,18 @@ def live_run(options: LiveRunOptions) -> int:
     Raises:
         BusError: it could not even start.
     """
-    console = Console()
+    # What is printed holds error codes in brackets, which are no markup; without a terminal nobody else sets a width.
+    console = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else WIDTH_CHARS)
     recording = options.recording or _own_recording()
     end_ts = read_recording(recording).end_ts if recording and not options.pd else None
-    data = options.data_dir / options.upstream
-    if not options.keep_data:
-        shutil.rmtree(data, ignore_errors=True)
+    if options.exit_at_end and end_ts is None:
+        raise ConfigError("exit-at-end needs a recording, and a region server that is started here", key="exit-at-end")
+    data = data_folder(options.data_dir / options.upstream, keep=options.keep_data)
     news: list[str] = []
 
     def say(line: str) -> None:
         news.append(line)
-        console.print(line, style="dim", highlight=False)
+        console.print(line, style="dim")
 
     bus = LocalBus(
         BusOptions(
@@ -126,7 +133,7 @@ class _Session:
                 self._create_changefeeds(monitor)
                 self._show(monitor)
             except ChildError as error:
-                self._console.print(str(error), style="red", highlight=False)
+                self._console.print(str(error), style="red")
                 return 1
             except Interrupted:
                 self._console.print("stopping: waiting for the checkpoints to pass what is in the log")
@@ -150,7 +157,7 @@ class _Session:
             self._wait(partial(created, request), FIRST_FRONTIER_S, "no frontier was published")
 
     def _show(self, monitor: Monitor) -> None:
-        deadline = None if self._options.for_s is None else time.monotonic() + self._options.for_s
+        deadline = None if self._options.for_s is None else Deadline(self._options.for_s)
         if self._console.is_terminal:
             with Live(console=self._console, refresh_per_second=4, screen=False) as live:
                 self._watch(
@@ -162,15 +169,17 @@ class _Session:
         def line(view: BusView) -> None:
             if self._elapsed() - shown_at[0] >= LINE_EVERY_S:
                 shown_at[0] = self._elapsed()
-                self._console.print(progress_line(view, self._elapsed()), highlight=False, soft_wrap=True)
+                self._console.print(progress_line(view, self._elapsed()), soft_wrap=True)
 
         self._watch(monitor, deadline, line)
 
-    def _watch(self, monitor: Monitor, deadline: float | None, show: Callable[[BusView], None]) -> None:
-        while deadline is None or time.monotonic() < deadline:
+    def _watch(self, monitor: Monitor, deadline: "Deadline | None", show: Callable[[BusView], None]) -> None:
+        while True:
             self._bus.tick()
             view = monitor.view()
             show(view)
+            if deadline is not None and deadline.is_over(_all_passed(view, Ts(0))):
+                return
             if self._options.exit_at_end and self._end_ts is not None and _all_passed(view, self._end_ts):
                 return
             time.sleep(TICK_S)
@@ -204,7 +213,7 @@ class _Session:
                 broken = True
                 continue
             for line in result.lines():
-                self._console.print(line, highlight=False, soft_wrap=True)
+                self._console.print(line, soft_wrap=True)
             broken |= not result.ok
         return broken
 
@@ -222,6 +231,39 @@ class _Session:
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._started_at
+
+
+def data_folder(folder: Path, *, keep: bool) -> Path:
+    """Return the run's own folder, emptied unless ``keep``; a folder that no run has made is never emptied.
+
+    Raises:
+        ConfigError: the folder holds something else.
+    """
+    mark = folder / DATA_MARK
+    if folder.exists() and any(folder.iterdir()):
+        if not mark.exists():
+            raise ConfigError("data folder holds files that are not of a run; give another --data-dir", folder=folder)
+        if not keep:
+            shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+    return folder
+
+
+class Deadline:
+    """The time of a run counts from when everything flows: starting is as slow as the machine is busy."""
+
+    def __init__(self, for_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._for_s, self._clock = for_s, clock
+        self._started_at = clock()
+        self._flows_at: float | None = None
+
+    def is_over(self, flows: bool) -> bool:
+        """Tell whether the time is up; ``flows``: every changefeed has a checkpoint."""
+        now = self._clock()
+        if self._flows_at is None and (flows or now - self._started_at > START_S):
+            self._flows_at = now
+        return self._flows_at is not None and now - self._flows_at >= self._for_s
 
 
 def demo_changefeed(protocol: str, addresses: Addresses, upstream: UpstreamId) -> ChangefeedRequest:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from compose.promises import Hashes, PartitionCheck, SetDifference, compare_rows, row_hashes, total
 from consumers.changefeed_store import ChangefeedStore
@@ -106,7 +107,7 @@ def check_changefeed(
     config = load_changefeed(info.sink_uri, info.config)
     # Topics first: whatever stands in them has been in the raw log for long.
     names = output_topics(config, _topic_names(config.uri.bootstrap_servers))
-    checks = [check for name in names for check in _check_topic(config.uri.bootstrap_servers, name)]
+    checks = _check_topics(config.uri.bootstrap_servers, names)
     raw = _read_raw(kafka, raw_topics(info.upstream), info, config, Ts(status.checkpoint_ts))
     seen = np.concatenate([np.zeros(0, np.uint64), *(check.row_hashes() for check in checks)])
     difference = compare_rows(raw.expected, raw.must, seen)
@@ -156,11 +157,11 @@ class _Raw:
 def _read_raw(kafka: str, topics: RawTopics, info: ChangefeedInfo, config: ChangefeedConfig, upto: Ts) -> _Raw:
     """Hash the rows that are to be in the topics (``must``: up to ``upto``)."""
     store = SchemaStore.empty()
-    for message in _read_topic(kafka, topics.ddl):
+    for message in _read_topics(kafka, [topics.ddl]):
         store.apply(decode_ddl_record(message.value()))
     rows, expected, must = 0, [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
     replicated = _Replicated(store, config)
-    for message in _read_topic(kafka, topics.region_events):
+    for message in _read_topics(kafka, [topics.region_events]):
         batch = decode_region_batch(message.value()).rows
         rows += len(batch)
         wanted = (batch.commit_ts > info.start_ts) & replicated.rows(batch.table_id, batch.commit_ts)
@@ -208,7 +209,7 @@ def _losses(kafka: str, topics: RawTopics, difference: SetDifference) -> list[st
     if not difference.missing.size:
         return []
     texts = [f"{difference.missing.size:,} row changes of the raw log are not in the topics"]
-    for message in _read_topic(kafka, topics.region_events):
+    for message in _read_topics(kafka, [topics.region_events]):
         batch = decode_region_batch(message.value()).rows
         keys = batch.key.to_pylist()
         hashes = row_hashes(batch.commit_ts, batch.start_ts, keys, batch.op == Op.DELETE)
@@ -222,46 +223,56 @@ def _losses(kafka: str, topics: RawTopics, difference: SetDifference) -> list[st
     return texts
 
 
-def _check_topic(kafka: str, topic: str) -> list[PartitionCheck]:
-    checks: dict[int, PartitionCheck] = {}
-    for message in _read_topic(kafka, topic, checks):
+def _check_topics(kafka: str, topics: list[str]) -> list[PartitionCheck]:
+    checks: dict[tuple[str, int], PartitionCheck] = {}
+    for message in _read_topics(kafka, topics, checks):
         headers = message.headers() or ()
         position = next((value for name, value in headers if name == POSITION_HEADER), None)
-        checks[message.partition()].note(message.offset(), position)
+        checks[message.topic(), message.partition()].note(message.offset(), position)
     return list(checks.values())
 
 
-def _read_topic(kafka: str, topic: str, checks: dict[int, PartitionCheck] | None = None) -> Iterator[Any]:
-    """Yield a topic's messages up to its present end; ``checks`` gets an entry for each partition, empty ones too."""
+def _read_topics(
+    kafka: str, topics: list[str], checks: dict[tuple[str, int], PartitionCheck] | None = None
+) -> Iterator[Any]:
+    """Yield the topics' messages up to their present ends; ``checks`` gets each partition, empty ones too."""
     with _consumer(kafka) as consumer:
-        metadata = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic]
-        if metadata.error is not None:
-            raise SelfCheckError("topic cannot be read", topic=topic, reason=metadata.error)
-        left: dict[int, int] = {}
-        for partition in sorted(metadata.partitions):
-            if checks is not None:
-                checks[partition] = PartitionCheck(f"{topic}[{partition}]")
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=READ_TIMEOUT_S)
-            if low < high:
-                left[partition] = high
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in left])
+        ends = _ends(kafka, consumer.list_topics(timeout=READ_TIMEOUT_S).topics, topics)
+        if checks is not None:
+            checks.update({(topic, number): PartitionCheck(f"{topic}[{number}]") for topic, number in sorted(ends)})
+        left = {place: end for place, (start, end) in ends.items() if start < end}
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in left])
         heard_at = time.monotonic()
         while left:
             for message in consumer.consume(_FETCH_RECORDS, timeout=1.0):
                 heard_at = time.monotonic()
-                partition = message.partition()
-                error = message.error()
+                place, error = (message.topic(), message.partition()), message.error()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    raise SelfCheckError("topic cannot be read", topic=topic, partition=partition, reason=error)
-                if partition not in left:
+                    raise SelfCheckError("topic cannot be read", topic=place[0], partition=place[1], reason=error)
+                if place not in left:
                     continue
-                if error is None and message.offset() < left[partition]:
+                if error is None and message.offset() < left[place]:
                     yield message
                 # The end of a topic may be a transaction's marker, which is no message: then EOF says so.
-                if error is not None or message.offset() + 1 >= left[partition]:
-                    del left[partition]
+                if error is not None or message.offset() + 1 >= left[place]:
+                    del left[place]
             if time.monotonic() - heard_at > READ_TIMEOUT_S:
-                raise SelfCheckError("topic does not come to its end", topic=topic, left=left)
+                raise SelfCheckError("topics do not come to their end", left=dict(list(left.items())[:5]))
+
+
+def _ends(kafka: str, metadata: dict[str, Any], topics: list[str]) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return the first and next offset of each partition, in two requests however many there are."""
+    places = []
+    for topic in topics:
+        if topic not in metadata or metadata[topic].error is not None:
+            raise SelfCheckError("there is no such topic", topic=topic)
+        places += [TopicPartition(topic, number) for number in metadata[topic].partitions]
+    admin = AdminClient({"bootstrap.servers": kafka}, logger=log)
+    found: list[dict[tuple[str, int], int]] = []
+    for which in (OffsetSpec.earliest(), OffsetSpec.latest()):
+        futures = admin.list_offsets(dict.fromkeys(places, which), request_timeout=READ_TIMEOUT_S)
+        found.append({(at.topic, at.partition): int(future.result().offset) for at, future in futures.items()})
+    return {place: (start, found[1][place]) for place, start in found[0].items()}
 
 
 def _topic_names(kafka: str) -> list[str]:

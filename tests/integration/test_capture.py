@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from kazoo.client import KazooClient
 
+import compose.capture
 from compose.capture import CaptureOptions, run_capture
 from compose.stack.local import Addresses
 from consumers.capture_registry import list_captures
@@ -187,6 +189,36 @@ def test_capture_recording_lands_under_the_frontier_law_across_a_restart(
         assert second.stop() == 0
     assert {place.owner_rev for place in places(options.kafka, topics)} == {1, 2}
     check_law(options.kafka, topics, Ts(replay.bootstrap_ts), end_ts)
+
+
+def test_capture_lost_session_starts_anew_under_another_id_and_revision(
+    options: CaptureOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions: list[Session] = []
+
+    class Kept(Session):
+        def __init__(self, hosts: str, *, timeout_s: float) -> None:
+            super().__init__(hosts, timeout_s=timeout_s)
+            sessions.append(self)
+
+    monkeypatch.setattr(compose.capture, "Session", Kept)
+    with RegionServer(min_ts_interval_ms=100) as server:
+        replay = Replay(server, read_recording(TIDB_DATA))
+        server.call(replay.load())
+        topics = raw_topics(options.upstream)
+        one = serve(replace(options, pd=server.pd_address, session_timeout_s=4.0))
+        try:
+            reached(options.kafka, topics, Ts(1))
+            twin = KazooClient(hosts=options.zookeeper, client_id=sessions[0].client.client_id, timeout=4.0)
+            twin.start()
+            twin.stop()  # closing a second connection to a session ends the session
+            deadline = time.monotonic() + REACH_S
+            while {place.owner_rev for place in places(options.kafka, topics)} != {1, 2}:
+                assert time.monotonic() < deadline
+                time.sleep(0.3)
+            assert len(sessions) == 2
+        finally:
+            assert one.stop() == 0
 
 
 def test_capture_wrong_address_ends_with_an_error(options: CaptureOptions, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, tzinfo
 from zoneinfo import ZoneInfo
 
@@ -61,7 +62,9 @@ def outcome(
 ) -> list[Message] | tuple[str, str]:
     """Return the messages, or the error's code and the row's key."""
     try:
-        return encode(mount(table, row_changes(table.table_id, changes), zone=zone, small_rows=small_rows))
+        mounted = mount(table, row_changes(table.table_id, changes), zone=zone, small_rows=small_rows)
+        mounted.decode_all()
+        return encode(mounted)
     except (CorruptRowError, EncodeRefusedError) as error:
         assert error.fields["table"] == table.name
         return error.code, f"{error.fields['key']} at {error.fields['commit_ts']}"
@@ -102,6 +105,20 @@ def test_columnar_parts_taken_apart_and_split_equal_scalar_ones(seed: int) -> No
             for one, other in pieces:
                 made = [MountedColumns(table=table, count=len(rows), parts=(part,)) for part in (one, other)]
                 assert encode(made[0]) == encode(made[1])
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**48), differing=st.sampled_from([0, 1]))
+def test_columnar_updates_that_change_nothing_or_one_row_equal_scalar_ones(seed: int, differing: int) -> None:
+    rng = random.Random(seed)
+    table = random_table(rng)
+    changes = [random_change(rng, table, number, damage=False) for number in range(80)]
+    changes = [replace(change, old_value=change.value) for change in changes if change.value]
+    if differing and changes:
+        place = rng.randrange(len(changes))
+        changes[place] = replace(changes[place], old_value=random_change(rng, table, 1, damage=False).value)
+    for encode in encoders(table, rng):
+        assert outcome(table, changes, encode, UTC, NEVER) == outcome(table, changes, encode, UTC, ALWAYS)
 
 
 @pytest.mark.parametrize("zone", ZONES, ids=str)

@@ -13,19 +13,15 @@ import numpy as np
 from schemas.changes import Op, RowChanges
 from schemas.ids import Ts
 from schemas.tidb.table import TableVersion
-from sorters.core.columnar.column import (
-    Column,
+from sorters.core.columnar.column import Column, KeyColumn, RowColumn, RowNames, misfits
+from sorters.core.columnar.filled_columns import (
     ConstantColumn,
-    KeyColumn,
     MixedColumn,
     PatchedColumn,
-    RowColumn,
-    RowNames,
     ValuesColumn,
     absent_column,
-    misfits,
 )
-from sorters.core.columnar.keys import KeyValues, decode_keys
+from sorters.core.columnar.keys import decode_keys
 from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
 from sorters.core.columnar.row_v2 import ABSENT, NULL, VALUE, Located, locate
 from sorters.core.columnar.spans import BoolArray, IntArray, Spans, spans_of
@@ -125,11 +121,17 @@ def _mount_small(part: _PartRows) -> MountedPart:
 def _mount_large(part: _PartRows) -> MountedPart:
     key_values, bad = decode_keys(part.table, part.names.keys) if part.table.key_columns else ({}, None)
     bad = np.zeros(len(part.rows), np.bool_) if bad is None else bad
+    # One object for both sides: what is decoded and written for one need not be for the other.
+    in_keys = {
+        offset: KeyColumn(part.table.columns[offset], values, part.names, part.zone)
+        for offset, values in key_values.items()
+        if part.table.columns[offset].in_key
+    }
     new = old = None
     if part.new is not None:
-        new = _side(part, part.new, key_values, bad)
+        new = _side(part, part.new, in_keys, bad)
     if part.old is not None:
-        old = _side(part, part.old, key_values, bad)
+        old = _side(part, part.old, in_keys, bad)
     odd = np.flatnonzero(bad)
     if len(odd):
         pairs = [part.scalar(row) for row in odd.tolist()]
@@ -150,17 +152,17 @@ def _patched(
     return tuple(patched)
 
 
-def _side(part: _PartRows, spans: Spans, key_values: dict[int, KeyValues], bad: BoolArray) -> tuple[Column, ...]:
+def _side(part: _PartRows, spans: Spans, in_keys: dict[int, KeyColumn], bad: BoolArray) -> tuple[Column, ...]:
     """Return the columns of one side, and mark in ``bad`` the rows that the scalar path must take."""
     located, broken = locate(spans, tuple(spec.id for spec in part.table.columns))
     bad |= broken
     columns = []
     for offset, column in enumerate(located):
-        columns.append(_column(part, offset, column, key_values.get(offset), bad))
+        columns.append(_column(part, offset, column, in_keys.get(offset), bad))
     return tuple(columns)
 
 
-def _column(part: _PartRows, offset: int, located: Located, in_key: KeyValues | None, bad: BoolArray) -> Column:
+def _column(part: _PartRows, offset: int, located: Located, in_key: KeyColumn | None, bad: BoolArray) -> Column:
     spec, count = part.table.columns[offset], len(part.rows)
     state = located.state
     if isinstance(state, int):
@@ -185,8 +187,5 @@ def _column(part: _PartRows, offset: int, located: Located, in_key: KeyValues | 
     return MixedColumn(spec, state, present, _absent(part, offset, in_key, count))
 
 
-def _absent(part: _PartRows, offset: int, in_key: KeyValues | None, count: int) -> Column:
-    spec = part.table.columns[offset]
-    if in_key is not None and spec.in_key:
-        return KeyColumn(spec, in_key, part.names, part.zone)
-    return absent_column(spec, count, part.zone)
+def _absent(part: _PartRows, offset: int, in_key: KeyColumn | None, count: int) -> Column:
+    return absent_column(part.table.columns[offset], count, part.zone) if in_key is None else in_key

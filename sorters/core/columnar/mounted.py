@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from schemas.tidb.table import TableVersion
 from schemas.tidb.value import Value
-from sorters.core.columnar.column import Column, RowNames, ValuesColumn
+from sorters.core.columnar.column import Column, RowNames
+from sorters.core.columnar.filled_columns import ValuesColumn
 from sorters.core.columnar.spans import IntArray
 
 Kinds = npt.NDArray[np.int8]
@@ -119,6 +120,17 @@ class MountedColumns:
         for part in self.parts:
             kinds[part.rows] = part.kind
         return kinds
+
+    def decode_all(self) -> None:
+        """Decode every value now, also those that the protocol will not write: a DELETE's columns, an old side.
+
+        Raises:
+            CorruptRowError: one does not decode. The scalar path, which decodes at once, has raised it before.
+        """
+        for part in self.parts:
+            sides = (part.columns or (), part.old or ())
+            for column in (column for side in sides for column in side):
+                _ = column.text
 
     def in_row_order(self, arrays: Sequence[Any]) -> Any:
         """Bring one ``pyarrow`` array per part into the order of the batch's rows."""

@@ -59,6 +59,12 @@ class Spans:
             return pairs.take(pa.array(picked))
         return pairs.take(pa.array(picked, mask=~valid))
 
+    def same_bytes(self, other: "Spans") -> bool:
+        """Tell whether each range holds the same bytes as the other's; both have one length."""
+        if not (self.length == other.length).all():
+            return False
+        return bool(self.to_arrow().equals(other.to_arrow()))
+
     def __getitem__(self, row: int) -> bytes:
         return self.buffer[self.start[row] : self.end[row]].tobytes()
 

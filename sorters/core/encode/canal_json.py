@@ -166,7 +166,10 @@ class CanalJsonEncoder:
         segments += [self._mysql_types([column.spec for column in data]), b',"old":']
         if part.kind is RowKind.UPDATE:
             old = part.old_columns()
-            before = [_quoted_column(old[offset]) for offset in chosen]
+            before = [
+                text if old[offset].same_as(columns[offset]) else _quoted_column(old[offset])
+                for offset, text in zip(chosen, quoted, strict=True)
+            ]
             names = [column.spec.name for column in data]
             segments += _updated(len(part), names, before, quoted) if self._only_updated() else _object(names, before)
         else:

@@ -70,8 +70,8 @@ def outcome(
         return error.code, f"{error.fields['key']} at {error.fields['commit_ts']}"
 
 
-@settings(max_examples=150, deadline=None)
-@given(seed=st.integers(0, 2**48), count=st.sampled_from([1, 3, 40, 150]), damage=st.booleans())
+@settings(max_examples=80, deadline=None)
+@given(seed=st.integers(0, 2**48), count=st.sampled_from([1, 3, 40, 100]), damage=st.booleans())
 def test_columnar_rows_equal_scalar_rows_and_corrupt_rows_are_named(seed: int, count: int, damage: bool) -> None:
     rng = random.Random(seed)
     table, zone = random_table(rng), rng.choice(ZONES)
@@ -87,7 +87,7 @@ def test_columnar_rows_equal_scalar_rows_and_corrupt_rows_are_named(seed: int, c
         assert outcome(table, [change for change, _ in sound], encode, zone, NEVER) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**48))
 def test_columnar_parts_taken_apart_and_split_equal_scalar_ones(seed: int) -> None:
     rng = random.Random(seed)
@@ -107,7 +107,7 @@ def test_columnar_parts_taken_apart_and_split_equal_scalar_ones(seed: int) -> No
                 assert encode(made[0]) == encode(made[1])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**48), differing=st.sampled_from([0, 1]))
 def test_columnar_updates_that_change_nothing_or_one_row_equal_scalar_ones(seed: int, differing: int) -> None:
     rng = random.Random(seed)

@@ -48,6 +48,8 @@ class PartitionCheck:
     _history: list[bytes] = field(default_factory=list)
     _at: int = 0
     """The place in the history where the next record belongs, when it is a repeat."""
+    _last: bytes = b""
+    _last_group: set[bytes] = field(default_factory=set)
     _commit_ts: "array[int]" = field(default_factory=lambda: array("q"))
     _start_ts: "array[int]" = field(default_factory=lambda: array("q"))
     _deleted: bytearray = field(default_factory=bytearray)
@@ -58,9 +60,13 @@ class PartitionCheck:
         if position is None or len(position) < _HEAD.size:
             self._broken(offset, "record has no position header")
             return
-        history = self._history
+        history, order = self._history, self._order(position)
         if self._at == len(history):
-            if not history or (self._order(position) >= self._order(history[-1]) and position != history[-1]):
+            # Equal orders are rows of one transaction; which of them stood here already, only a set can tell.
+            if order > self._last or (order == self._last and position not in self._last_group):
+                if order != self._last:
+                    self._last, self._last_group = order, set()
+                self._last_group.add(position)
                 self._new(offset, position)
                 return
         elif history[self._at] == position:
@@ -68,12 +74,8 @@ class PartitionCheck:
             self._at += 1
             return
         self.repeats += 1
-        before = bisect_left(history, self._order(position), key=self._order)
-        while (
-            before < len(history)
-            and history[before] != position
-            and self._order(history[before]) == self._order(position)
-        ):
+        before = bisect_left(history, order, key=self._order)
+        while before < len(history) and history[before] != position and self._order(history[before]) == order:
             before += 1
         if before == len(history) or history[before] != position:
             self._broken(offset, f"out of order, and no repeat: {describe(position)} after {describe(history[-1])}")

@@ -46,15 +46,21 @@ def test_promises_good_stream_holds_and_is_counted() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, len(GOOD)), st.integers(0, len(GOOD))), max_size=4))
 def test_promises_broken_off_and_repeated_batches_hold(crashes: list[tuple[int, int]]) -> None:
-    stream, written = Positions(), 0
+    stream, at = Positions(), 0
     for stop, again in crashes:
-        start = min(again, written)
-        stream += GOOD[start : max(start, stop)]
-        written = max(written, start, stop)
-    stream += GOOD[min(written, 3) :]
+        start = min(again, at)
+        at = max(start, stop)
+        stream += GOOD[start:at]
+    stream += GOOD[min(at, 3) :]
     one = check(stream)
     assert (one.violations, one.rows, one.repeats) == ([], 6, len(stream) - len(GOOD))
     assert len(one.row_hashes()) == 6
+
+
+def test_promises_first_row_of_a_transaction_repeated_in_its_middle_is_a_repeat() -> None:
+    one = check([GOOD[0], GOOD[1], GOOD[0], GOOD[1], GOOD[2]])
+    assert (one.violations, one.rows, one.repeats) == ([], 3, 2)
+    assert any("leaves out 1" in text for text in check([*GOOD[:3], GOOD[0], GOOD[2]]).violations)
 
 
 @pytest.mark.parametrize(

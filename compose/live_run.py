@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -128,7 +128,10 @@ class _Session:
         """Create the changefeeds, show them, then sum up."""
         paths = ZkPaths(self._bus.options.cluster)
         prefixes = tuple(protocol.split("-")[0] for protocol in DEMO_PROTOCOLS)
-        with Monitor(self._bus.addresses, paths, self._options.upstream, self._pd.now, prefixes) as monitor:
+        with (
+            closing(self._pd),  # before the region server goes: gRPC would tell the terminal so
+            Monitor(self._bus.addresses, paths, self._options.upstream, self._pd.now, prefixes) as monitor,
+        ):
             try:
                 self._create_changefeeds(monitor)
                 self._show(monitor)

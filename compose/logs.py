@@ -23,5 +23,7 @@ def log_to_stderr(level: int = logging.INFO) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    for noisy in ("kazoo", "py4j", "urllib3"):
+    for noisy in ("kazoo", "urllib3", "httpx2"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    # It logs every error that crosses from Python to the JVM and back with two tracebacks; the query reports it too.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)

@@ -37,20 +37,22 @@ def wait_until(done: Callable[[], bool], timeout_s: float, what: str, bus: Local
         time.sleep(POLL_S)
 
 
-def create_from_the_start(bus: LocalBus, request: ChangefeedRequest) -> None:
-    """Create a changefeed at the raw log's first ts, as soon as there is one, and start its sorter."""
+def create_from_the_start(bus: LocalBus, request: ChangefeedRequest) -> int:
+    """Create a changefeed at the raw log's first ts, as soon as there is one, start its sorter, return that ts."""
+    start: list[int] = []
 
     def created() -> bool:
         try:
             window = frontier_window(bus.addresses.kafka, raw_topics(request.upstream))
             if window is None:
                 return False
-            bus.create_changefeed(replace(request, start_ts=window.oldest_ts))
+            start.append(bus.create_changefeed(replace(request, start_ts=window.oldest_ts)).start_ts)
         except (NoFrontierError, RawLogUnavailableError):
             return False
         return True
 
     wait_until(created, 90, "first frontier", bus)
+    return start[0]
 
 
 def status(bus: LocalBus, changefeed_id: str) -> ChangefeedStatus | None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from schemas.errors import Action, BusError
+from sorters.core.pipeline import MessageTooLargeError
 
 _MARKER = re.compile(r"tidebus-error<([A-Za-z0-9+/=]+)>")
 _CAUSES_MAX = 16
@@ -29,12 +30,6 @@ class KafkaUnreachableError(BusError):
     """The Kafka cluster, or a leader of a partition, did not answer in time."""
 
     code, action = "sorter.kafka_unreachable", Action.RETRY
-
-
-class MessageTooLargeError(BusError):
-    """An encoded message is larger than the sink topic allows."""
-
-    code, action = "sorter.message_too_large", Action.STOP_CHANGEFEED
 
 
 class HistoryLostError(BusError):

@@ -150,6 +150,8 @@ class SorterProcess:
                 on_progress=lambda progress: self._on_progress(board, progress),
             )
             run.start()
+            if self._failing_since is None:
+                board.report("normal")
             log.info("changefeed runs", extra={"changefeed": info.changefeed_id, "checkpoint_ts": checkpoint_ts})
             return self._watch(run, board, info, version)
         except Exception as error:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,21 @@ RAW_RECORDS_PER_ARROW_BATCH = 64
 """Raw records that Spark hands to Python at once; each is up to some 256 KiB, so that this is 16 MiB."""
 SPARK_JARS_ENV = "TIDEBUS_SPARK_JARS"
 """Comma-separated paths of the Kafka connector's jars."""
+SHIPPED_PACKAGES = ("schemas", "sorters")
 DRIVER_MEMORY = "1500m"
 """Heap of the one JVM of ``local[n]``: sorts spill to disk, so more only makes fewer spills."""
+
+
+def zip_code(folder: Path) -> Path:
+    """Write the packages that executors import into a zip file and return it; what they need of PyPI must be there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / "tidebus-code.zip"
+    root = Path(__file__).resolve().parents[1]
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in SHIPPED_PACKAGES:
+            for file in sorted((root / package).rglob("*.py")):
+                archive.write(file, file.relative_to(root))
+    return target
 
 
 def connector_packages() -> str:
@@ -63,4 +77,6 @@ def create_session(master: str, app: str, data_dir: Path, *, driver_memory: str 
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    if not local:
+        session.sparkContext.addPyFile(str(zip_code(data_dir)))
     return session

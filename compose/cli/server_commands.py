@@ -101,15 +101,18 @@ def region_server(
     min_ts_interval: float,
     wait_for_subscriber: bool,
 ) -> int:
-    """Play a TiDB cluster's PD and TiKV on loopback, from a recording and then a generator."""
+    """Play a TiDB cluster's PD and TiKV on loopback, from a recording and then a generator.
+
+    Prints one JSON object a line; the first, "listening", holds PD's address.
+    """
     from compose.logs import log_to_stderr
-    from compose.region_server import RegionServerPlan, serve
     from producers.region_server.generator import GeneratorOptions
+    from producers.region_server.main import RunOptions, run
     from producers.region_server.server import RegionServerOptions
 
     log_to_stderr()
-    return serve(
-        RegionServerPlan(
+    run(
+        RunOptions(
             server=RegionServerOptions(pd_port=pd_port, stores=stores, min_ts_interval_ms=int(min_ts_interval * 1000)),
             recording=recording,
             speed=speed,
@@ -127,6 +130,7 @@ def region_server(
         ),
         until_stopped(),
     )
+    return 0
 
 
 @click.command()

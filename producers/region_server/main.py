@@ -1,16 +1,6 @@
 """Runs the embedded cluster as a process: a recording first, then the generator, then idle until it is stopped.
 
-For the command ``tidebus region-server``: build :class:`RunOptions` from the flags
-
-    --recording DIR            RunOptions.recording      folder with kv.jsonl.zst, or the file
-    --speed X                  .speed                    1 = recorded time, 0 = as fast as clients read
-    --wait-for-subscriber      .wait_for_subscriber      hold the replay until a client has subscribed
-    --generate                 .generator                GeneratorOptions(...), None without the flag
-        --rate --rows --tables --shape (repeatable) --txn-rows --update-share --delete-share --seed
-    --pd-port --stores --min-ts-interval-ms --region-max-keys --gc-life-time-s     .server = RegionServerOptions(...)
-
-and call ``run(options, stop)``, where ``stop`` is a ``threading.Event`` set by the SIGINT/SIGTERM handlers. Each line
-on stdout is one JSON object with an ``event``:
+Each line on stdout is one JSON object with an ``event``:
 
     {"event": "listening", "pd": "127.0.0.1:4321", "bootstrap_ts": 470…, "cluster_id": …}  first, once all answers
     {"event": "progress", "replayed": 1200, "of": 20939, "generated": 0, "last_ts": …}     about once a second

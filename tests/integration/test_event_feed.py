@@ -86,6 +86,11 @@ def break_a_stream(feed: EventFeed, dice: random.Random) -> None:
         dice.choice(streams)._call.cancel()
 
 
+REPLAY_SPEED = 4.0
+"""The recording's 14 s in 4, so that trouble comes while rows do on a fast machine too."""
+SHAKES_MIN = 60
+
+
 def shake(store: ClusterStore, dice: random.Random) -> None:
     """Move a leader, split a region or merge two."""
     regions = list(store.regions)
@@ -117,10 +122,11 @@ def test_event_feed_over_a_recording_under_region_trouble_gives_every_change(mul
         try:
             for table_id in wanted:
                 feed.subscribe(TableSpan(table_id, *table_span(table_id)), replay.bootstrap_ts)
-            running = server.spawn(replay.run(wait_for_subscriber=True))
-            turned = list(wanted)[::3]
-            while not running.done():
+            running = server.spawn(replay.run(REPLAY_SPEED, wait_for_subscriber=True))
+            shakes, turned = 0, list(wanted)[::3]
+            while not running.done() or shakes < SHAKES_MIN:
                 server.act(lambda store: shake(store, dice))
+                shakes += 1
                 if dice.random() < 0.1:
                     break_a_stream(feed, dice)
                 if turned and dice.random() < 0.3:

@@ -68,6 +68,7 @@ class FeedRun:
                 partitions=config.kafka.partition_num,
                 replication=config.kafka.replication_factor,
                 auto_create=config.kafka.auto_create_topic,
+                acks_all=config.kafka.required_acks == -1,
             ),
             SchemaRegistry(url) if url and config.protocol == "avro" else None,
         )
@@ -153,15 +154,19 @@ class FeedRun:
         shutil.rmtree(self._query_dir, ignore_errors=True)
         offset = self._frontier.find(self._checkpoint_ts)
         self._origin_file.parent.mkdir(parents=True, exist_ok=True)
-        self._origin_file.write_text(json.dumps({"origin_ts": self._checkpoint_ts, "frontier_offset": offset}))
+        origin = {"frontier_topic": self._frontier_topic, "origin_ts": self._checkpoint_ts, "frontier_offset": offset}
+        self._origin_file.write_text(json.dumps(origin))
         return self._checkpoint_ts, offset
 
     def _fits(self) -> bool:
         if not self._origin_file.exists():
             return False
+        origin = json.loads(self._origin_file.read_text())
+        if origin.get("frontier_topic") != self._frontier_topic:
+            return False  # a removed changefeed of this name had another upstream
         epoch = last_epoch(self._query_dir, self._frontier_topic)
         if epoch is None:
-            return bool(json.loads(self._origin_file.read_text())["origin_ts"] == self._checkpoint_ts)
+            return bool(origin["origin_ts"] == self._checkpoint_ts)
         first, last = (self._frontier.place_before(offset).resolved_ts for offset in (epoch.start, epoch.end))
         # A committed epoch is not repeated, so a checkpoint within it (set back, or never written) would leave a gap.
         return (last if epoch.committed else first) <= self._checkpoint_ts <= last

@@ -1,6 +1,7 @@
 """The sorter process: one changefeed, run as the user wants it and as its errors allow."""
 
 import logging
+import math
 import signal
 import threading
 import time
@@ -94,11 +95,15 @@ class SorterProcess:
 
     def _supervise(self, spark: Any, board: StatusBoard) -> None:
         """Start a run whenever the user wants one, and act on how it ends."""
+        seen: int | None = None
         while not self._stop.is_set():
             found = self._info(board)
             if found is None or found[0].desired_state == "removed":
                 return
             info, version = found
+            if version != seen:
+                seen = version
+                self._failing_since, self._backoff_s = None, BACKOFF_FIRST_S
             if info.desired_state != "normal":
                 self._idle(board, info, version)
                 continue
@@ -122,9 +127,10 @@ class SorterProcess:
         board.report(info.desired_state)
         self._await_change(board, version)
 
-    def _await_change(self, board: StatusBoard, version: int) -> None:
-        """Wait until the user changes the changefeed (``resume`` writes its node)."""
-        while not self._stop.wait(POLL_S):
+    def _await_change(self, board: StatusBoard, version: int, timeout_s: float = math.inf) -> None:
+        """Wait until the user changes the changefeed (``resume`` writes its node), ``timeout_s`` at most."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline and not self._stop.wait(POLL_S):
             found = self._info(board)
             if found is None or found[1] != version:
                 return
@@ -209,7 +215,7 @@ class SorterProcess:
             return
         log.warning("changefeed tries again", extra={"code": error.code, "reason": str(error)})
         board.report("warning", error=error)
-        self._stop.wait(self._backoff_s)
+        self._await_change(board, version, self._backoff_s)
         self._backoff_s = min(2 * self._backoff_s, BACKOFF_MAX_S)
 
 

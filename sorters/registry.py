@@ -58,7 +58,8 @@ class SchemaRegistry:
         known = self._ids.get((subject, schema))
         if known is not None:
             return known
-        where = {"subject": subject, "table": table}
+        port = f":{self._port}" if self._port else ""
+        where = {"subject": subject, "table": table, "address": f"{self._host}{port}"}
         path = f"{self._root}/subjects/{urllib.parse.quote(subject, safe='')}/versions"
         try:
             status, body = self._post(path, json.dumps({"schema": schema}).encode())

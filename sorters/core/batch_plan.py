@@ -38,7 +38,7 @@ def plan_batches(
     """
     if base.resolved_ts > after_ts:
         raise InvariantBrokenError("frontier base is above the checkpoint", base=base.resolved_ts, after_ts=after_ts)
-    steps = list(_steps(base, places))
+    steps = list(_steps(base, places, target_ts))
     cuts: list[Cut] = []
     at = 0
     while at < len(steps) and (target_ts is None or after_ts < target_ts):
@@ -52,10 +52,14 @@ def plan_batches(
     return tuple(cuts)
 
 
-def _steps(base: FrontierPlace, places: Iterable[FrontierPlace]) -> Iterator[FrontierPlace]:
-    """Yield the places that move the ts."""
+def _steps(base: FrontierPlace, places: Iterable[FrontierPlace], target_ts: Ts | None) -> Iterator[FrontierPlace]:
+    """Yield the places that move the ts, up to the first that reaches the target: what comes later, a DDL that does
+    not decode included, is none of this changefeed's.
+    """
     last = base
     for place in places:
+        if target_ts is not None and last.resolved_ts >= target_ts:
+            return
         if place.resolved_ts < last.resolved_ts:
             raise InvariantBrokenError(
                 "frontier went back", resolved_ts=place.resolved_ts, last_resolved_ts=last.resolved_ts

@@ -10,7 +10,16 @@ from confluent_kafka import Consumer, TopicPartition
 
 from compose.stack.local import Addresses
 from schemas.position import PositionClass, decode_position
-from tests.support.raw_log import START_TS, Change, RawLog, SinkRecord, read_topic, recorded, row_key
+from tests.support.raw_log import (
+    START_TS,
+    Change,
+    RawLog,
+    SinkRecord,
+    read_topic,
+    recorded,
+    row_key,
+    sbtest1_changes,
+)
 from tests.support.sorter_process import Sorter
 
 TABLE = 114
@@ -30,14 +39,6 @@ def sorter(stack: Addresses, fresh_name: Callable[[str], str], tmp_path: Path) -
     sorter = Sorter(stack.kafka, stack.zookeeper, tmp_path, fresh_name("feed"))
     yield sorter
     sorter.close()
-
-
-def _changes(count: int, first_ts: int, first_row: int = 0) -> list[Change]:
-    _, rows = recorded("sbtest1")
-    return [
-        Change(first_ts + 10 * number, row_key(TABLE, first_row + number), rows[(first_row + number) % len(rows)].value)
-        for number in range(count)
-    ]
 
 
 def _sink(sorter: Sorter, topic: str, extra: str = "") -> str:
@@ -62,7 +63,7 @@ def test_sorter_on_unordered_raw_log_writes_every_row_once_in_order_with_waterma
     sorter.create(raw_log.upstream, _sink(sorter, topic), start_ts=START_TS, config=DISPATCH)
     sorter.start()
     for batch in range(3):
-        changes = _changes(200, START_TS + 1 + 10_000 * batch, 200 * batch)
+        changes = sbtest1_changes(200, START_TS + 1 + 10_000 * batch, 200 * batch)
         raw_log.rows(TABLE, changes[100:], 0)
         raw_log.rows(TABLE, changes[:100], 1)
         raw_log.advance(START_TS + 10_000 * (batch + 1))
@@ -81,7 +82,7 @@ def test_sorter_killed_in_mid_batch_repeats_the_same_records_in_the_same_order(
 ) -> None:
     topic, rows = fresh_name("sink"), 60_000
     sorter.create(raw_log.upstream, _sink(sorter, topic), start_ts=START_TS, config=DISPATCH)
-    changes = _changes(rows, START_TS + 1)
+    changes = sbtest1_changes(rows, START_TS + 1)
     for start in range(0, rows, 500):
         raw_log.rows(TABLE, changes[start : start + 500], (start // 500) % 2)
     raw_log.advance(START_TS + 10 * rows)
@@ -110,7 +111,7 @@ def test_sorter_on_repeated_landings_drops_equal_neighbours(
 ) -> None:
     topic = fresh_name("sink")
     sorter.create(raw_log.upstream, _sink(sorter, topic), start_ts=START_TS, config=DISPATCH)
-    changes = _changes(300, START_TS + 1)
+    changes = sbtest1_changes(300, START_TS + 1)
     raw_log.rows(TABLE, changes[:200], 0)
     raw_log.rows(TABLE, changes[100:], 1, may_repeat=True)
     raw_log.rows(TABLE, changes[50:150], 0, may_repeat=True)
@@ -127,7 +128,7 @@ def test_sorter_on_corrupt_row_fails_naming_it_and_resumes_when_the_table_is_fil
 ) -> None:
     topic, bad_ts = fresh_name("sink"), START_TS + 5_000
     sorter.create(raw_log.upstream, _sink(sorter, topic), start_ts=START_TS, config=DISPATCH)
-    raw_log.rows(TABLE, _changes(100, START_TS + 1))
+    raw_log.rows(TABLE, sbtest1_changes(100, START_TS + 1))
     raw_log.advance(START_TS + 2_000)
     sorter.start()
     sorter.wait_checkpoint(START_TS + 2_000)

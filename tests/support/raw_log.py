@@ -116,6 +116,16 @@ class RawLog:
         self._producer.flush()
 
 
+def sbtest1_changes(count: int, first_ts: int, first_row: int = 0) -> list[Change]:
+    """Return inserts of the recorded sbtest1 rows: ten ts apart, with handles from ``first_row`` on."""
+    info, rows = recorded("sbtest1")
+    numbers = range(first_row, first_row + count)
+    return [
+        Change(first_ts + 10 * at, row_key(info["id"], number), rows[number % len(rows)].value)
+        for at, number in enumerate(numbers)
+    ]
+
+
 def row_changes(table_id: int, changes: Sequence[Change]) -> RowChanges:
     """Return changes as columns."""
     return RowChanges(

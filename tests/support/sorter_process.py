@@ -62,6 +62,26 @@ class Sorter:
         self.client.ensure_path(path)
         self.client.set(path, encode_changefeed_info(info))
 
+    def renew(self, upstream: str, sink_uri: str, *, start_ts: int, **more: Any) -> None:
+        """Give the process a changefeed that knows nothing of the one before, as after remove and create.
+
+        The process goes on, or is started where none runs: a start of Spark costs more than most tests.
+        """
+        if self.process is not None and self.process.poll() is None:
+            self.create(upstream, sink_uri, start_ts=start_ts, desired_state="stopped")
+            self.wait(lambda status: status.state == "stopped")
+        path = self.paths.changefeed_status("default", self.changefeed_id)
+        if self.client.exists(path):
+            self.client.delete(path)
+        self.create(upstream, sink_uri, start_ts=start_ts, **more)
+        if self.process is None or self.process.poll() is not None:
+            self.start()
+
+    def touch(self) -> None:
+        """Write the changefeed's node as it is, which is what ``changefeed resume`` does."""
+        path = self.paths.changefeed_info("default", self.changefeed_id)
+        self.client.set(path, self.client.get(path)[0])
+
     def start(self) -> None:
         options = {
             "changefeed_id": self.changefeed_id,

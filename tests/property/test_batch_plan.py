@@ -1,6 +1,6 @@
 """Batches of the sorter: any run of frontier records is divided so that the cuts hold every row once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -133,3 +133,9 @@ def test_place_for_with_held_tables_waits_only_for_those_of_the_changefeed() -> 
     others = place_for(record, lambda table: table != 7)
     assert (mine.resolved_ts, mine.low) == (40, (2,))
     assert (others.resolved_ts, others.low) == (90, (10,))
+
+
+def test_plan_batches_with_target_reads_nothing_beyond_the_place_that_reaches_it() -> None:
+    places = [replace(_place(ts, ts, 2 * ts), ddl_high=ts) for ts in (10, 20, 30, 40)]
+    (cut,) = plan_batches(places[0], places[1:], Ts(10), target_ts=Ts(25))
+    assert (cut.upto_ts, cut.end, cut.ddl_end) == (25, (60,), 30)

@@ -1,0 +1,69 @@
+"""Sink topics while the brokers have not all heard of a new one, which a real broker shows by chance only."""
+
+from collections import deque
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from sorters import topic_admin
+from sorters.failures import KafkaUnreachableError
+from sorters.topic_admin import MESSAGE_OVERHEAD_BYTES, SinkTopic, TopicAdmin
+
+UNHEARD = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+SETTINGS = {"max.message.bytes": SimpleNamespace(value="1000"), "min.insync.replicas": SimpleNamespace(value="1")}
+
+
+class SlowCluster:
+    """An admin client whose answers are given: the topics of each look, then the settings of each look."""
+
+    def __init__(self, looks: list[dict[str, int]], settings: list[object]) -> None:
+        self._looks, self._settings = deque(looks), deque(settings)
+
+    def list_topics(self, timeout: float) -> Any:
+        found = self._looks.popleft() if len(self._looks) > 1 else self._looks[0]
+        topics = {name: SimpleNamespace(error=None, partitions=range(count)) for name, count in found.items()}
+        return SimpleNamespace(topics=topics, brokers={})
+
+    def create_topics(self, topics: list[Any], **_: float) -> dict[str, Future[None]]:
+        return {topic.topic: _answer(None) for topic in topics}
+
+    def describe_configs(self, resources: list[Any], **_: float) -> dict[Any, Future[object]]:
+        found = self._settings.popleft() if len(self._settings) > 1 else self._settings[0]
+        return {resource: _answer(found) for resource in resources}
+
+
+def _answer(found: object) -> Future[Any]:
+    future: Future[Any] = Future()
+    if isinstance(found, Exception):
+        future.set_exception(found)
+    else:
+        future.set_result(found)
+    return future
+
+
+def _admin(monkeypatch: pytest.MonkeyPatch, cluster: SlowCluster) -> TopicAdmin:
+    monkeypatch.setattr(topic_admin, "AdminClient", lambda _: cluster)
+    monkeypatch.setattr(topic_admin, "APPEAR_POLL_S", 0.001)
+    return TopicAdmin({"bootstrap.servers": "k:1"}, partitions=None, replication=1, auto_create=True)
+
+
+def test_ensure_new_topic_that_brokers_learn_of_late_is_awaited_and_taken_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = SlowCluster([{}, {}, {}, {"t": 7}], [UNHEARD, UNHEARD, SETTINGS])
+    want = {"t": SinkTopic(partitions=7, message_bytes_max=1000 - MESSAGE_OVERHEAD_BYTES)}
+    assert _admin(monkeypatch, cluster).ensure(["t"]) == want
+
+
+@pytest.mark.parametrize(
+    ("looks", "settings"), [([{}], SETTINGS), ([{"t": 1}], UNHEARD)], ids=["not listed", "no settings"]
+)
+def test_ensure_new_topic_that_never_appears_is_retried_later_naming_the_address(
+    monkeypatch: pytest.MonkeyPatch, looks: list[dict[str, int]], settings: object
+) -> None:
+    monkeypatch.setattr(topic_admin, "TIMEOUT_S", 0.05)
+    with pytest.raises(KafkaUnreachableError, match="address=k:1"):
+        _admin(monkeypatch, SlowCluster(looks, [settings])).ensure(["t"])

@@ -1,4 +1,7 @@
-"""The Spark job of one cut: read raw offsets, map in Python, order, write with Spark's Kafka sink."""
+"""The Spark job of one cut: read raw offsets, map in Python, order, write with Spark's Kafka sink.
+
+A cut that is too small to be worth a job is done on the driver by the same functions.
+"""
 
 import json
 from collections.abc import Mapping
@@ -10,8 +13,11 @@ from pyspark.sql import functions as F  # noqa: N812 # Spark's own convention
 from schemas.position import POSITION_HEADER
 from sorters.core.cut import Cut
 from sorters.core.order import OutputRecords
+from sorters.small_cut import SmallCut
 from sorters.worker import CutTask, Tally, mapper
 
+DRIVER_BATCH_BYTES_MAX = 1024 * 1024
+"""Raw bytes (some 5,000 rows) up to which the driver does the batch itself: :mod:`sorters.small_cut`."""
 SMALL_BATCH_BYTES_MAX = 12 * 1024 * 1024
 """Up to here one task does the whole batch, without a shuffle: a second Python task alone costs about 0.1 s."""
 RAW_RECORD_BYTES_GUESS = 64 * 1024
@@ -39,9 +45,13 @@ class CutJob:
         source_options: Mapping[str, str],
         sink_options: Mapping[str, str],
         group_id: str,
+        small: SmallCut,
     ) -> None:
-        """``source_options`` and ``sink_options`` are Spark's Kafka options: servers, TLS, SASL, producer settings."""
+        """``small`` does the cuts that are not worth a job; :meth:`close` closes it.
+
+        ``source_options`` and ``sink_options`` are Spark's Kafka options: servers, TLS, SASL, producer settings."""
         self._spark = spark
+        self._small = small
         self._raw_topic = raw_topic
         # A fixed group id lets Spark keep the consumers of the last batch: they are assigned, never subscribed, so it
         # joins nothing. By default each batch would connect anew, once for every partition.
@@ -57,6 +67,10 @@ class CutJob:
         self._found_slots: tuple[int, ...] = ()
         self._record_bytes: float = RAW_RECORD_BYTES_GUESS
 
+    def close(self) -> None:
+        """Give up what is under way outside Spark."""
+        self._small.close()
+
     def run(self, cut: Cut, program: Any, extras: OutputRecords, encoded_at_ms: int) -> int:
         """Write everything of ``cut``, and ``extras``, in order; return the row messages once they are acknowledged.
 
@@ -65,10 +79,10 @@ class CutJob:
         Raises:
             Exception: Spark's, Py4J's; see :func:`sorters.failures.bus_error`.
         """
-        if not cut.offsets:
-            if extras.num_rows:
-                self._write(self._spark.createDataFrame(extras.sort_by("position")).coalesce(1))
-            return 0
+        if cut.offsets * self._record_bytes <= DRIVER_BATCH_BYTES_MAX:
+            rows = self._small.run(cut, program.value, extras, encoded_at_ms)
+            self._learn_record_bytes(cut, self._small.raw_bytes)
+            return rows
         context = self._spark.sparkContext
         tally = Tally(rows=context.accumulator(0), raw_bytes=context.accumulator(0))
         whole = cut.offsets * self._record_bytes <= SMALL_BATCH_BYTES_MAX
@@ -80,8 +94,12 @@ class CutJob:
             mapped = mapped.repartition(len(slots), "slot")
             mapped = _sorted_without_repeats(mapped) if cut.may_repeat else mapped.sortWithinPartitions("position")
         self._write(mapped)
-        self._record_bytes = (self._record_bytes + tally.raw_bytes.value / cut.offsets) / 2
+        self._learn_record_bytes(cut, tally.raw_bytes.value)
         return int(tally.rows.value)
+
+    def _learn_record_bytes(self, cut: Cut, raw_bytes: int) -> None:
+        if cut.offsets:
+            self._record_bytes = (self._record_bytes + raw_bytes / cut.offsets) / 2
 
     def _read(self, cut: Cut, *, tasks: int) -> Any:
         ranges = {p: (start, end) for p, (start, end) in enumerate(zip(cut.start, cut.end, strict=True)) if end > start}

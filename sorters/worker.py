@@ -99,12 +99,18 @@ def finish_whole(tables: Sequence[OutputRecords], may_repeat: bool) -> OutputRec
     return drop_repeats(records) if may_repeat else records
 
 
-def _tables(batches: ArrowBatches, task: CutTask, program: Program, tally: Tally) -> Iterator[OutputRecords]:
-    for rows in gather_rows(_raw_records(batches, tally), task.cut):
+def output_records(raw: Iterator[memoryview], task: CutTask, program: Program) -> Iterator[OutputRecords]:
+    """Yield the records that the rows of a cut become, table by table, in no particular order."""
+    for rows in gather_rows(raw, task.cut):
         records = run(rows, program.schemas, program.feed, encoded_at_ms=task.encoded_at_ms)
         if records.num_rows:
-            tally.rows.add(records.num_rows)
             yield records
+
+
+def _tables(batches: ArrowBatches, task: CutTask, program: Program, tally: Tally) -> Iterator[OutputRecords]:
+    for records in output_records(_raw_records(batches, tally), task, program):
+        tally.rows.add(records.num_rows)
+        yield records
 
 
 def _raw_records(batches: ArrowBatches, tally: Tally) -> Iterator[memoryview]:

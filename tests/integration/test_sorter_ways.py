@@ -1,0 +1,89 @@
+"""A cut may be done on the driver, by one Spark task, or by several with a shuffle: the topics must not show which."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compose.stack.local import Addresses
+from schemas.config.changefeed import load_changefeed
+from schemas.config.client_options import librdkafka_options, librdkafka_producer_options, spark_producer_options
+from schemas.ids import Ts, physical_ms
+from sorters import cut_job
+from sorters.core.cut import cut_between, place_for
+from sorters.core.feed import compile_feed
+from sorters.cut_job import CutJob
+from sorters.preparation import Preparation
+from sorters.schema_feed import SchemaFeed
+from sorters.small_cut import SmallCut
+from sorters.spark_session import create_session
+from sorters.topic_admin import TopicAdmin
+from tests.support.raw_log import START_TS, RawLog, SinkRecord, read_topic, recorded, sbtest1_changes
+
+TABLE = 114
+PARTITIONS = 3
+ROWS = 600
+WAYS = {"driver": (2**40, 2**40), "one task": (-1, 2**40), "shuffle": (-1, -1)}
+"""Bytes up to which a cut goes to the driver, and to one task."""
+
+
+@pytest.fixture(scope="module")
+def spark(stack: Addresses, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    session = create_session("local[2]", "ways", tmp_path_factory.mktemp("ways"))
+    yield session
+    session.stop()
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
+    repeats: bool, stack: Addresses, spark: Any, fresh_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, topic = RawLog(stack.kafka, fresh_name("up")), fresh_name("sink")
+    log.snapshot([recorded("sbtest1")[0]])
+    changes = sbtest1_changes(ROWS, START_TS + 1)
+    log.rows(TABLE, changes[ROWS // 2 :], 0)
+    log.rows(TABLE, changes[: ROWS // 2][::-1], 1)
+    if repeats:
+        log.rows(TABLE, changes[100:500], 1, may_repeat=True)
+    upto_ts = Ts(START_TS + 10 * ROWS)
+    log.advance(upto_ts, repeats=repeats)
+    config = load_changefeed(
+        f"kafka://{stack.kafka}/{topic}?protocol=canal-json&enable-tidb-extension=true&partition-num={PARTITIONS}",
+        {"sink": {"dispatchers": [{"matcher": ["*.*"], "partition": "index-value"}]}},
+    )
+    raw_config = {"bootstrap.servers": stack.kafka}
+    schemas = SchemaFeed(raw_config, log.topics.ddl)
+    admin = TopicAdmin(librdkafka_options(config), partitions=PARTITIONS, replication=1, auto_create=True)
+    preparation = Preparation(spark, compile_feed(config, "default"), schemas, admin, None)
+    job = CutJob(
+        spark,
+        raw_topic=log.topics.region_events,
+        source_options={"kafka.bootstrap.servers": stack.kafka},
+        sink_options=spark_producer_options(config, lambda file: Path(file).read_text()),
+        group_id=fresh_name("group"),
+        small=SmallCut(raw_config, log.topics.region_events, librdkafka_producer_options(config)),
+    )
+    first, second = (place_for(record, lambda _: False) for record in log.frontier)
+    cut = cut_between(first, second, START_TS, upto_ts)
+    written: dict[str, list[SinkRecord]] = {}
+    try:
+        program = preparation.program_for(cut)
+        for way, (driver_bytes_max, task_bytes_max) in WAYS.items():
+            monkeypatch.setattr(cut_job, "DRIVER_BATCH_BYTES_MAX", driver_bytes_max)
+            monkeypatch.setattr(cut_job, "SMALL_BATCH_BYTES_MAX", task_bytes_max)
+            before = {(record.partition, record.offset) for record in read_topic(stack.kafka, topic)}
+            companions = preparation.companions(cut, physical_ms(upto_ts))
+            rows = job.run(cut, program, companions, physical_ms(upto_ts))
+            assert rows == ROWS + (400 if repeats else 0)
+            found = read_topic(stack.kafka, topic)
+            written[way] = [record for record in found if (record.partition, record.offset) not in before]
+    finally:
+        job.close()
+        schemas.close()
+    plain = {
+        way: [(record.partition, record.key, record.value, record.position) for record in records]
+        for way, records in written.items()
+    }
+    assert len(plain["driver"]) == ROWS + PARTITIONS
+    assert plain["driver"] == plain["one task"] == plain["shuffle"]

@@ -19,7 +19,7 @@ DRIVER_MEMORY = "1500m"
 
 
 def zip_code(folder: Path) -> Path:
-    """Write the packages that executors import into a zip file and return it; what they need of PyPI must be there."""
+    """Write the packages that executors import into a zip file and return it; the libraries they need must be there."""
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "tidebus-code.zip"
     root = Path(__file__).resolve().parents[1]

@@ -133,12 +133,19 @@ class TopicFollower:
         Raises:
             KafkaReadError: no answer.
         """
-        found = {}
-        for number in self.partitions:
+        return {number: self._bounds_of(number) for number in self.partitions}
+
+    def _bounds_of(self, partition: int) -> tuple[int, int]:
+        deadline = time.monotonic() + METADATA_TIMEOUT_S
+        while True:
             try:
-                place = TopicPartition(self._topic, number)
+                place = TopicPartition(self._topic, partition)
                 low, high = self._consumer.get_watermark_offsets(place, METADATA_TIMEOUT_S)
+                return int(low), int(high)
             except KafkaException as error:
-                raise KafkaReadError("kafka does not answer", topic=self._topic, reason=error.args[0].str()) from error
-            found[number] = (low, high)
-        return found
+                # A partition that was just created, or whose broker is back, has no leader for some milliseconds.
+                leaderless = error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION
+                if not leaderless or time.monotonic() > deadline:
+                    reason = error.args[0].str()
+                    raise KafkaReadError("kafka does not answer", topic=self._topic, reason=reason) from error
+            time.sleep(0.05)

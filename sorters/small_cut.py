@@ -17,16 +17,14 @@ from sorters.core.cut import Cut
 from sorters.core.order import OutputRecords
 from sorters.core.pipeline import MessageTooLargeError
 from sorters.failures import HistoryLostError, KafkaUnreachableError
+from sorters.topic_reader import GONE_ERRORS, READ_TIMEOUT_S
 from sorters.worker import CutTask, Program, finish_whole, output_records
 
-READ_TIMEOUT_S = 30.0
-"""Without a record for so long, the read fails and is retried by the changefeed."""
 DELIVERY_TIMEOUT_S = 120.0
 """As Spark's sink: a record that no broker has taken by then fails the batch, which is then repeated as it was."""
 _CONSUME_MAX = 500
 _CONSUME_S = 0.005
 """``consume`` waits for as many messages as it may return, or so long: whatever has come by then is taken."""
-_GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _CONSUMER = {
     "enable.auto.commit": False,
     "auto.offset.reset": "error",
@@ -85,7 +83,7 @@ class SmallCut:
                 error = message.error()
                 if error is not None:
                     reason = error
-                    if error.code() in _GONE:
+                    if error.code() in GONE_ERRORS:
                         raise HistoryLostError("records are gone", topic=self._topic, reason=error)
                     continue
                 partition, offset = message.partition(), message.offset()

@@ -9,6 +9,8 @@ from sorters.failures import HistoryLostError, KafkaUnreachableError
 
 READ_TIMEOUT_S = 30.0
 """How long the broker may take to hand out records that are known to exist, before the read fails and is retried."""
+GONE_ERRORS = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+"""What a consumer with ``auto.offset.reset=error`` says of offsets that retention has passed."""
 
 
 class TopicReader:
@@ -61,7 +63,7 @@ class TopicReader:
             message = self._consumer.poll(1.0)
             if message is None or message.error() is not None:
                 reason = message.error() if message is not None else reason
-                if message is not None and message.error().code() in _GONE:
+                if message is not None and message.error().code() in GONE_ERRORS:
                     raise HistoryLostError("records are gone", topic=self.topic, offset=at, reason=reason)
                 if time.monotonic() > deadline:
                     raise KafkaUnreachableError("records did not come", topic=self.topic, offset=at, reason=reason)
@@ -71,6 +73,3 @@ class TopicReader:
                 yield at - 1, message.value() or b""
             deadline = time.monotonic() + READ_TIMEOUT_S
         self._next = at
-
-
-_GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)

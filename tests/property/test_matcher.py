@@ -2,27 +2,13 @@
 
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from producers.core.matcher import COMMIT, COMMITTED, INITIALIZED, PREWRITE, ROLLBACK, Change, Matcher
 from schemas.ids import RegionId, Ts
-
-PUT, DELETE = 1, 2
-
-
-class Row(NamedTuple):
-    type: int
-    start_ts: int = 0
-    commit_ts: int = 0
-    key: bytes = b""
-    value: bytes = b""
-    old_value: bytes = b""
-    op_type: int = PUT
-    txn_source: int = 0
-    generation: int = 0
+from tests.support.log_rows import DELETE, PUT, Row
 
 
 @dataclass

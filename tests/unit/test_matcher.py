@@ -1,7 +1,5 @@
 """The worked sequences of reference/cdcpb.md §4.4, and each rule of §4.2 and §4.3 by itself."""
 
-from typing import NamedTuple
-
 import pytest
 
 from producers.core.matcher import (
@@ -15,21 +13,7 @@ from producers.core.matcher import (
 )
 from schemas.errors import InvariantBrokenError
 from schemas.ids import RegionId, Ts
-
-PUT, DELETE = 1, 2
-
-
-class Row(NamedTuple):
-    type: int
-    start_ts: int = 0
-    commit_ts: int = 0
-    key: bytes = b""
-    value: bytes = b""
-    old_value: bytes = b""
-    op_type: int = PUT
-    txn_source: int = 0
-    generation: int = 0
-
+from tests.support.log_rows import DELETE, PUT, Row
 
 INIT = Row(INITIALIZED)
 

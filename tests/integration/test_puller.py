@@ -25,6 +25,8 @@ from schemas.tidb.schema_store import SchemaStore
 from tests.support.recording import TIDB_DATA, CommittedChange, committed_changes, oracle, row_table_id
 
 CAPTURE = CaptureId("c1")
+REPLAY_SPEED = 2.0
+"""Of the recording's 14 s: what is killed or stopped soon after the first rows landed has most of them before it."""
 
 
 @contextmanager
@@ -149,9 +151,10 @@ def test_puller_stopped_in_mid_landing_and_started_again_then_the_frontier_law_h
 
         puller.start()
         puller.assign(dict.fromkeys(tables, replay.bootstrap_ts))
-        running = server.spawn(replay.run(wait_for_subscriber=True))
+        running = server.spawn(replay.run(REPLAY_SPEED, wait_for_subscriber=True))
         wait_until(lambda: publish(puller, "c1").resolved_ts > replay.bootstrap_ts, errors)
         time.sleep(0.3)  # somewhere in the middle, with rows in flight
+        assert not replay.progress.finished
         puller.stop()
         mid = records[-1]
 
@@ -182,13 +185,14 @@ def test_puller_when_the_broker_is_killed_in_mid_landing_then_it_goes_on_and_the
         records = [first_record(1, replay.bootstrap_ts, puller.partitions)]
         puller.start()
         puller.assign(dict.fromkeys(tables, replay.bootstrap_ts))
-        running = server.spawn(replay.run(wait_for_subscriber=True))
+        running = server.spawn(replay.run(REPLAY_SPEED, wait_for_subscriber=True))
 
         def resolved_ts() -> Ts:
             return publish_next(records, puller, CaptureId("c1"), tables).resolved_ts
 
         wait_until(lambda: resolved_ts() > replay.bootstrap_ts, errors)
         own.children["kafka"].kill()
+        assert not replay.progress.finished, "nothing would be left to land without a broker"
         running.result()
         wait_until(lambda: "has not acknowledged" in puller.stats().broker_reason, errors)
         stuck_at = resolved_ts()

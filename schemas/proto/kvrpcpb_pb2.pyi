@@ -269,30 +269,90 @@ class TxnNotFound(_message.Message):
 Global___TxnNotFound: _TypeAlias = TxnNotFound  # noqa: Y015
 
 @_typing.final
+class CommitTsExpired(_message.Message):
+    """min_commit_ts: the least commit_ts that the lock would take now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_TS_FIELD_NUMBER: _builtins.int
+    ATTEMPTED_COMMIT_TS_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    MIN_COMMIT_TS_FIELD_NUMBER: _builtins.int
+    start_ts: _builtins.int
+    attempted_commit_ts: _builtins.int
+    key: _builtins.bytes
+    min_commit_ts: _builtins.int
+    def __init__(
+        self,
+        *,
+        start_ts: _builtins.int = ...,
+        attempted_commit_ts: _builtins.int = ...,
+        key: _builtins.bytes = ...,
+        min_commit_ts: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempted_commit_ts", b"attempted_commit_ts", "key", b"key", "min_commit_ts", b"min_commit_ts", "start_ts", b"start_ts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommitTsExpired: _TypeAlias = CommitTsExpired  # noqa: Y015
+
+@_typing.final
+class PrimaryMismatch(_message.Message):
+    """The key asked about is not its transaction's primary; lock_info.primary_lock is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOCK_INFO_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def lock_info(self) -> Global___LockInfo: ...
+    def __init__(
+        self,
+        *,
+        lock_info: Global___LockInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lock_info", b"lock_info"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lock_info", b"lock_info"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrimaryMismatch: _TypeAlias = PrimaryMismatch  # noqa: Y015
+
+@_typing.final
 class KeyError(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LOCKED_FIELD_NUMBER: _builtins.int
     RETRYABLE_FIELD_NUMBER: _builtins.int
     ABORT_FIELD_NUMBER: _builtins.int
+    COMMIT_TS_EXPIRED_FIELD_NUMBER: _builtins.int
     TXN_NOT_FOUND_FIELD_NUMBER: _builtins.int
+    PRIMARY_MISMATCH_FIELD_NUMBER: _builtins.int
     retryable: _builtins.str
     abort: _builtins.str
     @_builtins.property
     def locked(self) -> Global___LockInfo: ...
     @_builtins.property
+    def commit_ts_expired(self) -> Global___CommitTsExpired: ...
+    @_builtins.property
     def txn_not_found(self) -> Global___TxnNotFound: ...
+    @_builtins.property
+    def primary_mismatch(self) -> Global___PrimaryMismatch: ...
     def __init__(
         self,
         *,
         locked: Global___LockInfo | None = ...,
         retryable: _builtins.str = ...,
         abort: _builtins.str = ...,
+        commit_ts_expired: Global___CommitTsExpired | None = ...,
         txn_not_found: Global___TxnNotFound | None = ...,
+        primary_mismatch: Global___PrimaryMismatch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["locked", b"locked", "txn_not_found", b"txn_not_found"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["commit_ts_expired", b"commit_ts_expired", "locked", b"locked", "primary_mismatch", b"primary_mismatch", "txn_not_found", b"txn_not_found"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "locked", b"locked", "retryable", b"retryable", "txn_not_found", b"txn_not_found"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "commit_ts_expired", b"commit_ts_expired", "locked", b"locked", "primary_mismatch", b"primary_mismatch", "retryable", b"retryable", "txn_not_found", b"txn_not_found"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

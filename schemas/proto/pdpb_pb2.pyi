@@ -881,3 +881,454 @@ class UpdateServiceGCSafePointResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UpdateServiceGCSafePointResponse: _TypeAlias = UpdateServiceGCSafePointResponse  # noqa: Y015
+
+@_typing.final
+class KeyspaceScope(_message.Message):
+    """0xFFFFFFFF is the null keyspace: the one of clusters without keyspaces."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYSPACE_ID_FIELD_NUMBER: _builtins.int
+    keyspace_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        keyspace_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["keyspace", b"keyspace", "keyspace_id", b"keyspace_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keyspace", b"keyspace", "keyspace_id", b"keyspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_keyspace: _TypeAlias = _typing.Literal["keyspace_id"]  # noqa: Y015
+    _WhichOneofArgType_keyspace: _TypeAlias = _typing.Literal["keyspace", b"keyspace"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_keyspace) -> _WhichOneofReturnType_keyspace | None: ...
+
+Global___KeyspaceScope: _TypeAlias = KeyspaceScope  # noqa: Y015
+
+@_typing.final
+class GCBarrierInfo(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BARRIER_ID_FIELD_NUMBER: _builtins.int
+    BARRIER_TS_FIELD_NUMBER: _builtins.int
+    TTL_SECONDS_FIELD_NUMBER: _builtins.int
+    barrier_id: _builtins.str
+    barrier_ts: _builtins.int
+    ttl_seconds: _builtins.int
+    """The largest int64: it never expires."""
+    def __init__(
+        self,
+        *,
+        barrier_id: _builtins.str = ...,
+        barrier_ts: _builtins.int = ...,
+        ttl_seconds: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["barrier_id", b"barrier_id", "barrier_ts", b"barrier_ts", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GCBarrierInfo: _TypeAlias = GCBarrierInfo  # noqa: Y015
+
+@_typing.final
+class GlobalGCBarrierInfo(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BARRIER_ID_FIELD_NUMBER: _builtins.int
+    BARRIER_TS_FIELD_NUMBER: _builtins.int
+    TTL_SECONDS_FIELD_NUMBER: _builtins.int
+    barrier_id: _builtins.str
+    barrier_ts: _builtins.int
+    ttl_seconds: _builtins.int
+    def __init__(
+        self,
+        *,
+        barrier_id: _builtins.str = ...,
+        barrier_ts: _builtins.int = ...,
+        ttl_seconds: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["barrier_id", b"barrier_id", "barrier_ts", b"barrier_ts", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GlobalGCBarrierInfo: _TypeAlias = GlobalGCBarrierInfo  # noqa: Y015
+
+@_typing.final
+class GlobalGCBarriers(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BARRIERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def barriers(self) -> _containers.RepeatedCompositeFieldContainer[Global___GlobalGCBarrierInfo]: ...
+    def __init__(
+        self,
+        *,
+        barriers: _abc.Iterable[Global___GlobalGCBarrierInfo] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["barriers", b"barriers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GlobalGCBarriers: _TypeAlias = GlobalGCBarriers  # noqa: Y015
+
+@_typing.final
+class GCState(_message.Message):
+    """gc_safe_point <= txn_safe_point <= every barrier_ts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYSPACE_SCOPE_FIELD_NUMBER: _builtins.int
+    IS_KEYSPACE_LEVEL_GC_FIELD_NUMBER: _builtins.int
+    TXN_SAFE_POINT_FIELD_NUMBER: _builtins.int
+    GC_SAFE_POINT_FIELD_NUMBER: _builtins.int
+    GC_BARRIERS_FIELD_NUMBER: _builtins.int
+    is_keyspace_level_gc: _builtins.bool
+    txn_safe_point: _builtins.int
+    gc_safe_point: _builtins.int
+    @_builtins.property
+    def keyspace_scope(self) -> Global___KeyspaceScope: ...
+    @_builtins.property
+    def gc_barriers(self) -> _containers.RepeatedCompositeFieldContainer[Global___GCBarrierInfo]: ...
+    def __init__(
+        self,
+        *,
+        keyspace_scope: Global___KeyspaceScope | None = ...,
+        is_keyspace_level_gc: _builtins.bool = ...,
+        txn_safe_point: _builtins.int = ...,
+        gc_safe_point: _builtins.int = ...,
+        gc_barriers: _abc.Iterable[Global___GCBarrierInfo] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["keyspace_scope", b"keyspace_scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gc_barriers", b"gc_barriers", "gc_safe_point", b"gc_safe_point", "is_keyspace_level_gc", b"is_keyspace_level_gc", "keyspace_scope", b"keyspace_scope", "txn_safe_point", b"txn_safe_point"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GCState: _TypeAlias = GCState  # noqa: Y015
+
+@_typing.final
+class GetGCStateRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    KEYSPACE_SCOPE_FIELD_NUMBER: _builtins.int
+    EXCLUDE_GC_BARRIERS_FIELD_NUMBER: _builtins.int
+    INCLUDE_GLOBAL_GC_BARRIERS_FIELD_NUMBER: _builtins.int
+    exclude_gc_barriers: _builtins.bool
+    include_global_gc_barriers: _builtins.bool
+    @_builtins.property
+    def header(self) -> Global___RequestHeader: ...
+    @_builtins.property
+    def keyspace_scope(self) -> Global___KeyspaceScope: ...
+    def __init__(
+        self,
+        *,
+        header: Global___RequestHeader | None = ...,
+        keyspace_scope: Global___KeyspaceScope | None = ...,
+        exclude_gc_barriers: _builtins.bool = ...,
+        include_global_gc_barriers: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "keyspace_scope", b"keyspace_scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exclude_gc_barriers", b"exclude_gc_barriers", "header", b"header", "include_global_gc_barriers", b"include_global_gc_barriers", "keyspace_scope", b"keyspace_scope"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetGCStateRequest: _TypeAlias = GetGCStateRequest  # noqa: Y015
+
+@_typing.final
+class GetGCStateResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    GC_STATE_FIELD_NUMBER: _builtins.int
+    GLOBAL_GC_BARRIERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> Global___ResponseHeader: ...
+    @_builtins.property
+    def gc_state(self) -> Global___GCState: ...
+    @_builtins.property
+    def global_gc_barriers(self) -> Global___GlobalGCBarriers: ...
+    def __init__(
+        self,
+        *,
+        header: Global___ResponseHeader | None = ...,
+        gc_state: Global___GCState | None = ...,
+        global_gc_barriers: Global___GlobalGCBarriers | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["gc_state", b"gc_state", "global_gc_barriers", b"global_gc_barriers", "header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gc_state", b"gc_state", "global_gc_barriers", b"global_gc_barriers", "header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetGCStateResponse: _TypeAlias = GetGCStateResponse  # noqa: Y015
+
+@_typing.final
+class GetAllKeyspacesGCStatesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    EXCLUDE_GC_BARRIERS_FIELD_NUMBER: _builtins.int
+    EXCLUDE_GLOBAL_GC_BARRIERS_FIELD_NUMBER: _builtins.int
+    exclude_gc_barriers: _builtins.bool
+    exclude_global_gc_barriers: _builtins.bool
+    @_builtins.property
+    def header(self) -> Global___RequestHeader: ...
+    def __init__(
+        self,
+        *,
+        header: Global___RequestHeader | None = ...,
+        exclude_gc_barriers: _builtins.bool = ...,
+        exclude_global_gc_barriers: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exclude_gc_barriers", b"exclude_gc_barriers", "exclude_global_gc_barriers", b"exclude_global_gc_barriers", "header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetAllKeyspacesGCStatesRequest: _TypeAlias = GetAllKeyspacesGCStatesRequest  # noqa: Y015
+
+@_typing.final
+class GetAllKeyspacesGCStatesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    GC_STATES_FIELD_NUMBER: _builtins.int
+    GLOBAL_GC_BARRIERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> Global___ResponseHeader: ...
+    @_builtins.property
+    def gc_states(self) -> _containers.RepeatedCompositeFieldContainer[Global___GCState]: ...
+    @_builtins.property
+    def global_gc_barriers(self) -> Global___GlobalGCBarriers: ...
+    def __init__(
+        self,
+        *,
+        header: Global___ResponseHeader | None = ...,
+        gc_states: _abc.Iterable[Global___GCState] | None = ...,
+        global_gc_barriers: Global___GlobalGCBarriers | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["global_gc_barriers", b"global_gc_barriers", "header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gc_states", b"gc_states", "global_gc_barriers", b"global_gc_barriers", "header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetAllKeyspacesGCStatesResponse: _TypeAlias = GetAllKeyspacesGCStatesResponse  # noqa: Y015
+
+@_typing.final
+class SetGCBarrierRequest(_message.Message):
+    """ttl_seconds must be above 0. A barrier_ts below the txn safe point is refused in the answer's header."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    KEYSPACE_SCOPE_FIELD_NUMBER: _builtins.int
+    BARRIER_ID_FIELD_NUMBER: _builtins.int
+    BARRIER_TS_FIELD_NUMBER: _builtins.int
+    TTL_SECONDS_FIELD_NUMBER: _builtins.int
+    barrier_id: _builtins.str
+    barrier_ts: _builtins.int
+    ttl_seconds: _builtins.int
+    @_builtins.property
+    def header(self) -> Global___RequestHeader: ...
+    @_builtins.property
+    def keyspace_scope(self) -> Global___KeyspaceScope: ...
+    def __init__(
+        self,
+        *,
+        header: Global___RequestHeader | None = ...,
+        keyspace_scope: Global___KeyspaceScope | None = ...,
+        barrier_id: _builtins.str = ...,
+        barrier_ts: _builtins.int = ...,
+        ttl_seconds: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "keyspace_scope", b"keyspace_scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["barrier_id", b"barrier_id", "barrier_ts", b"barrier_ts", "header", b"header", "keyspace_scope", b"keyspace_scope", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetGCBarrierRequest: _TypeAlias = SetGCBarrierRequest  # noqa: Y015
+
+@_typing.final
+class SetGCBarrierResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    NEW_BARRIER_INFO_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> Global___ResponseHeader: ...
+    @_builtins.property
+    def new_barrier_info(self) -> Global___GCBarrierInfo: ...
+    def __init__(
+        self,
+        *,
+        header: Global___ResponseHeader | None = ...,
+        new_barrier_info: Global___GCBarrierInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "new_barrier_info", b"new_barrier_info"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "new_barrier_info", b"new_barrier_info"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetGCBarrierResponse: _TypeAlias = SetGCBarrierResponse  # noqa: Y015
+
+@_typing.final
+class DeleteGCBarrierRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    KEYSPACE_SCOPE_FIELD_NUMBER: _builtins.int
+    BARRIER_ID_FIELD_NUMBER: _builtins.int
+    barrier_id: _builtins.str
+    @_builtins.property
+    def header(self) -> Global___RequestHeader: ...
+    @_builtins.property
+    def keyspace_scope(self) -> Global___KeyspaceScope: ...
+    def __init__(
+        self,
+        *,
+        header: Global___RequestHeader | None = ...,
+        keyspace_scope: Global___KeyspaceScope | None = ...,
+        barrier_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "keyspace_scope", b"keyspace_scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["barrier_id", b"barrier_id", "header", b"header", "keyspace_scope", b"keyspace_scope"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteGCBarrierRequest: _TypeAlias = DeleteGCBarrierRequest  # noqa: Y015
+
+@_typing.final
+class DeleteGCBarrierResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    DELETED_BARRIER_INFO_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> Global___ResponseHeader: ...
+    @_builtins.property
+    def deleted_barrier_info(self) -> Global___GCBarrierInfo: ...
+    def __init__(
+        self,
+        *,
+        header: Global___ResponseHeader | None = ...,
+        deleted_barrier_info: Global___GCBarrierInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deleted_barrier_info", b"deleted_barrier_info", "header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_barrier_info", b"deleted_barrier_info", "header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteGCBarrierResponse: _TypeAlias = DeleteGCBarrierResponse  # noqa: Y015
+
+@_typing.final
+class SetGlobalGCBarrierRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    BARRIER_ID_FIELD_NUMBER: _builtins.int
+    BARRIER_TS_FIELD_NUMBER: _builtins.int
+    TTL_SECONDS_FIELD_NUMBER: _builtins.int
+    barrier_id: _builtins.str
+    barrier_ts: _builtins.int
+    ttl_seconds: _builtins.int
+    @_builtins.property
+    def header(self) -> Global___RequestHeader: ...
+    def __init__(
+        self,
+        *,
+        header: Global___RequestHeader | None = ...,
+        barrier_id: _builtins.str = ...,
+        barrier_ts: _builtins.int = ...,
+        ttl_seconds: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["barrier_id", b"barrier_id", "barrier_ts", b"barrier_ts", "header", b"header", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetGlobalGCBarrierRequest: _TypeAlias = SetGlobalGCBarrierRequest  # noqa: Y015
+
+@_typing.final
+class SetGlobalGCBarrierResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    NEW_BARRIER_INFO_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> Global___ResponseHeader: ...
+    @_builtins.property
+    def new_barrier_info(self) -> Global___GlobalGCBarrierInfo: ...
+    def __init__(
+        self,
+        *,
+        header: Global___ResponseHeader | None = ...,
+        new_barrier_info: Global___GlobalGCBarrierInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "new_barrier_info", b"new_barrier_info"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "new_barrier_info", b"new_barrier_info"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetGlobalGCBarrierResponse: _TypeAlias = SetGlobalGCBarrierResponse  # noqa: Y015
+
+@_typing.final
+class DeleteGlobalGCBarrierRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    BARRIER_ID_FIELD_NUMBER: _builtins.int
+    barrier_id: _builtins.str
+    @_builtins.property
+    def header(self) -> Global___RequestHeader: ...
+    def __init__(
+        self,
+        *,
+        header: Global___RequestHeader | None = ...,
+        barrier_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["barrier_id", b"barrier_id", "header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteGlobalGCBarrierRequest: _TypeAlias = DeleteGlobalGCBarrierRequest  # noqa: Y015
+
+@_typing.final
+class DeleteGlobalGCBarrierResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    DELETED_BARRIER_INFO_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> Global___ResponseHeader: ...
+    @_builtins.property
+    def deleted_barrier_info(self) -> Global___GlobalGCBarrierInfo: ...
+    def __init__(
+        self,
+        *,
+        header: Global___ResponseHeader | None = ...,
+        deleted_barrier_info: Global___GlobalGCBarrierInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deleted_barrier_info", b"deleted_barrier_info", "header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_barrier_info", b"deleted_barrier_info", "header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteGlobalGCBarrierResponse: _TypeAlias = DeleteGlobalGCBarrierResponse  # noqa: Y015

@@ -94,6 +94,36 @@ class PDStub:
                 request_serializer=schemas_dot_proto_dot_pdpb__pb2.UpdateServiceGCSafePointRequest.SerializeToString,
                 response_deserializer=schemas_dot_proto_dot_pdpb__pb2.UpdateServiceGCSafePointResponse.FromString,
                 _registered_method=True)
+        self.GetGCState = channel.unary_unary(
+                '/pdpb.PD/GetGCState',
+                request_serializer=schemas_dot_proto_dot_pdpb__pb2.GetGCStateRequest.SerializeToString,
+                response_deserializer=schemas_dot_proto_dot_pdpb__pb2.GetGCStateResponse.FromString,
+                _registered_method=True)
+        self.GetAllKeyspacesGCStates = channel.unary_unary(
+                '/pdpb.PD/GetAllKeyspacesGCStates',
+                request_serializer=schemas_dot_proto_dot_pdpb__pb2.GetAllKeyspacesGCStatesRequest.SerializeToString,
+                response_deserializer=schemas_dot_proto_dot_pdpb__pb2.GetAllKeyspacesGCStatesResponse.FromString,
+                _registered_method=True)
+        self.SetGCBarrier = channel.unary_unary(
+                '/pdpb.PD/SetGCBarrier',
+                request_serializer=schemas_dot_proto_dot_pdpb__pb2.SetGCBarrierRequest.SerializeToString,
+                response_deserializer=schemas_dot_proto_dot_pdpb__pb2.SetGCBarrierResponse.FromString,
+                _registered_method=True)
+        self.DeleteGCBarrier = channel.unary_unary(
+                '/pdpb.PD/DeleteGCBarrier',
+                request_serializer=schemas_dot_proto_dot_pdpb__pb2.DeleteGCBarrierRequest.SerializeToString,
+                response_deserializer=schemas_dot_proto_dot_pdpb__pb2.DeleteGCBarrierResponse.FromString,
+                _registered_method=True)
+        self.SetGlobalGCBarrier = channel.unary_unary(
+                '/pdpb.PD/SetGlobalGCBarrier',
+                request_serializer=schemas_dot_proto_dot_pdpb__pb2.SetGlobalGCBarrierRequest.SerializeToString,
+                response_deserializer=schemas_dot_proto_dot_pdpb__pb2.SetGlobalGCBarrierResponse.FromString,
+                _registered_method=True)
+        self.DeleteGlobalGCBarrier = channel.unary_unary(
+                '/pdpb.PD/DeleteGlobalGCBarrier',
+                request_serializer=schemas_dot_proto_dot_pdpb__pb2.DeleteGlobalGCBarrierRequest.SerializeToString,
+                response_deserializer=schemas_dot_proto_dot_pdpb__pb2.DeleteGlobalGCBarrierResponse.FromString,
+                _registered_method=True)
 
 
 class PDServicer:
@@ -171,6 +201,42 @@ class PDServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetGCState(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetAllKeyspacesGCStates(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetGCBarrier(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteGCBarrier(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetGlobalGCBarrier(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteGlobalGCBarrier(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PDServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -233,6 +299,36 @@ def add_PDServicer_to_server(servicer, server):
                     servicer.UpdateServiceGCSafePoint,
                     request_deserializer=schemas_dot_proto_dot_pdpb__pb2.UpdateServiceGCSafePointRequest.FromString,
                     response_serializer=schemas_dot_proto_dot_pdpb__pb2.UpdateServiceGCSafePointResponse.SerializeToString,
+            ),
+            'GetGCState': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetGCState,
+                    request_deserializer=schemas_dot_proto_dot_pdpb__pb2.GetGCStateRequest.FromString,
+                    response_serializer=schemas_dot_proto_dot_pdpb__pb2.GetGCStateResponse.SerializeToString,
+            ),
+            'GetAllKeyspacesGCStates': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetAllKeyspacesGCStates,
+                    request_deserializer=schemas_dot_proto_dot_pdpb__pb2.GetAllKeyspacesGCStatesRequest.FromString,
+                    response_serializer=schemas_dot_proto_dot_pdpb__pb2.GetAllKeyspacesGCStatesResponse.SerializeToString,
+            ),
+            'SetGCBarrier': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetGCBarrier,
+                    request_deserializer=schemas_dot_proto_dot_pdpb__pb2.SetGCBarrierRequest.FromString,
+                    response_serializer=schemas_dot_proto_dot_pdpb__pb2.SetGCBarrierResponse.SerializeToString,
+            ),
+            'DeleteGCBarrier': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteGCBarrier,
+                    request_deserializer=schemas_dot_proto_dot_pdpb__pb2.DeleteGCBarrierRequest.FromString,
+                    response_serializer=schemas_dot_proto_dot_pdpb__pb2.DeleteGCBarrierResponse.SerializeToString,
+            ),
+            'SetGlobalGCBarrier': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetGlobalGCBarrier,
+                    request_deserializer=schemas_dot_proto_dot_pdpb__pb2.SetGlobalGCBarrierRequest.FromString,
+                    response_serializer=schemas_dot_proto_dot_pdpb__pb2.SetGlobalGCBarrierResponse.SerializeToString,
+            ),
+            'DeleteGlobalGCBarrier': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteGlobalGCBarrier,
+                    request_deserializer=schemas_dot_proto_dot_pdpb__pb2.DeleteGlobalGCBarrierRequest.FromString,
+                    response_serializer=schemas_dot_proto_dot_pdpb__pb2.DeleteGlobalGCBarrierResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -559,6 +655,168 @@ class PD:
             '/pdpb.PD/UpdateServiceGCSafePoint',
             schemas_dot_proto_dot_pdpb__pb2.UpdateServiceGCSafePointRequest.SerializeToString,
             schemas_dot_proto_dot_pdpb__pb2.UpdateServiceGCSafePointResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetGCState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdpb.PD/GetGCState',
+            schemas_dot_proto_dot_pdpb__pb2.GetGCStateRequest.SerializeToString,
+            schemas_dot_proto_dot_pdpb__pb2.GetGCStateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetAllKeyspacesGCStates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdpb.PD/GetAllKeyspacesGCStates',
+            schemas_dot_proto_dot_pdpb__pb2.GetAllKeyspacesGCStatesRequest.SerializeToString,
+            schemas_dot_proto_dot_pdpb__pb2.GetAllKeyspacesGCStatesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetGCBarrier(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdpb.PD/SetGCBarrier',
+            schemas_dot_proto_dot_pdpb__pb2.SetGCBarrierRequest.SerializeToString,
+            schemas_dot_proto_dot_pdpb__pb2.SetGCBarrierResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteGCBarrier(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdpb.PD/DeleteGCBarrier',
+            schemas_dot_proto_dot_pdpb__pb2.DeleteGCBarrierRequest.SerializeToString,
+            schemas_dot_proto_dot_pdpb__pb2.DeleteGCBarrierResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetGlobalGCBarrier(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdpb.PD/SetGlobalGCBarrier',
+            schemas_dot_proto_dot_pdpb__pb2.SetGlobalGCBarrierRequest.SerializeToString,
+            schemas_dot_proto_dot_pdpb__pb2.SetGlobalGCBarrierResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteGlobalGCBarrier(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdpb.PD/DeleteGlobalGCBarrier',
+            schemas_dot_proto_dot_pdpb__pb2.DeleteGlobalGCBarrierRequest.SerializeToString,
+            schemas_dot_proto_dot_pdpb__pb2.DeleteGlobalGCBarrierResponse.FromString,
             options,
             channel_credentials,
             insecure,

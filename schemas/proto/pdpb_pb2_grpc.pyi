@@ -43,6 +43,12 @@ class PDStub:
     GetAllStores: _grpc.UnaryUnaryMultiCallable[_pdpb_pb2.GetAllStoresRequest, _pdpb_pb2.GetAllStoresResponse]
     GetGCSafePoint: _grpc.UnaryUnaryMultiCallable[_pdpb_pb2.GetGCSafePointRequest, _pdpb_pb2.GetGCSafePointResponse]
     UpdateServiceGCSafePoint: _grpc.UnaryUnaryMultiCallable[_pdpb_pb2.UpdateServiceGCSafePointRequest, _pdpb_pb2.UpdateServiceGCSafePointResponse]
+    GetGCState: _grpc.UnaryUnaryMultiCallable[_pdpb_pb2.GetGCStateRequest, _pdpb_pb2.GetGCStateResponse]
+    GetAllKeyspacesGCStates: _grpc.UnaryUnaryMultiCallable[_pdpb_pb2.GetAllKeyspacesGCStatesRequest, _pdpb_pb2.GetAllKeyspacesGCStatesResponse]
+    SetGCBarrier: _grpc.UnaryUnaryMultiCallable[_pdpb_pb2.SetGCBarrierRequest, _pdpb_pb2.SetGCBarrierResponse]
+    DeleteGCBarrier: _grpc.UnaryUnaryMultiCallable[_pdpb_pb2.DeleteGCBarrierRequest, _pdpb_pb2.DeleteGCBarrierResponse]
+    SetGlobalGCBarrier: _grpc.UnaryUnaryMultiCallable[_pdpb_pb2.SetGlobalGCBarrierRequest, _pdpb_pb2.SetGlobalGCBarrierResponse]
+    DeleteGlobalGCBarrier: _grpc.UnaryUnaryMultiCallable[_pdpb_pb2.DeleteGlobalGCBarrierRequest, _pdpb_pb2.DeleteGlobalGCBarrierResponse]
 
 @_typing.type_check_only
 class PDAsyncStub(PDStub):
@@ -59,6 +65,12 @@ class PDAsyncStub(PDStub):
     GetAllStores: _aio.UnaryUnaryMultiCallable[_pdpb_pb2.GetAllStoresRequest, _pdpb_pb2.GetAllStoresResponse]  # type: ignore[assignment]
     GetGCSafePoint: _aio.UnaryUnaryMultiCallable[_pdpb_pb2.GetGCSafePointRequest, _pdpb_pb2.GetGCSafePointResponse]  # type: ignore[assignment]
     UpdateServiceGCSafePoint: _aio.UnaryUnaryMultiCallable[_pdpb_pb2.UpdateServiceGCSafePointRequest, _pdpb_pb2.UpdateServiceGCSafePointResponse]  # type: ignore[assignment]
+    GetGCState: _aio.UnaryUnaryMultiCallable[_pdpb_pb2.GetGCStateRequest, _pdpb_pb2.GetGCStateResponse]  # type: ignore[assignment]
+    GetAllKeyspacesGCStates: _aio.UnaryUnaryMultiCallable[_pdpb_pb2.GetAllKeyspacesGCStatesRequest, _pdpb_pb2.GetAllKeyspacesGCStatesResponse]  # type: ignore[assignment]
+    SetGCBarrier: _aio.UnaryUnaryMultiCallable[_pdpb_pb2.SetGCBarrierRequest, _pdpb_pb2.SetGCBarrierResponse]  # type: ignore[assignment]
+    DeleteGCBarrier: _aio.UnaryUnaryMultiCallable[_pdpb_pb2.DeleteGCBarrierRequest, _pdpb_pb2.DeleteGCBarrierResponse]  # type: ignore[assignment]
+    SetGlobalGCBarrier: _aio.UnaryUnaryMultiCallable[_pdpb_pb2.SetGlobalGCBarrierRequest, _pdpb_pb2.SetGlobalGCBarrierResponse]  # type: ignore[assignment]
+    DeleteGlobalGCBarrier: _aio.UnaryUnaryMultiCallable[_pdpb_pb2.DeleteGlobalGCBarrierRequest, _pdpb_pb2.DeleteGlobalGCBarrierResponse]  # type: ignore[assignment]
 
 class PDServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -144,5 +156,47 @@ class PDServicer(metaclass=_abc_1.ABCMeta):
         request: _pdpb_pb2.UpdateServiceGCSafePointRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pdpb_pb2.UpdateServiceGCSafePointResponse, _abc.Awaitable[_pdpb_pb2.UpdateServiceGCSafePointResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetGCState(
+        self,
+        request: _pdpb_pb2.GetGCStateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pdpb_pb2.GetGCStateResponse, _abc.Awaitable[_pdpb_pb2.GetGCStateResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetAllKeyspacesGCStates(
+        self,
+        request: _pdpb_pb2.GetAllKeyspacesGCStatesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pdpb_pb2.GetAllKeyspacesGCStatesResponse, _abc.Awaitable[_pdpb_pb2.GetAllKeyspacesGCStatesResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def SetGCBarrier(
+        self,
+        request: _pdpb_pb2.SetGCBarrierRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pdpb_pb2.SetGCBarrierResponse, _abc.Awaitable[_pdpb_pb2.SetGCBarrierResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def DeleteGCBarrier(
+        self,
+        request: _pdpb_pb2.DeleteGCBarrierRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pdpb_pb2.DeleteGCBarrierResponse, _abc.Awaitable[_pdpb_pb2.DeleteGCBarrierResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def SetGlobalGCBarrier(
+        self,
+        request: _pdpb_pb2.SetGlobalGCBarrierRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pdpb_pb2.SetGlobalGCBarrierResponse, _abc.Awaitable[_pdpb_pb2.SetGlobalGCBarrierResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def DeleteGlobalGCBarrier(
+        self,
+        request: _pdpb_pb2.DeleteGlobalGCBarrierRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pdpb_pb2.DeleteGlobalGCBarrierResponse, _abc.Awaitable[_pdpb_pb2.DeleteGlobalGCBarrierResponse]]: ...
 
 def add_PDServicer_to_server(servicer: PDServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

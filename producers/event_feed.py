@@ -57,6 +57,10 @@ class EventFeed:
         sink: FeedSink,
         on_fatal: Callable[[BusError], None],
         settings: FeedSettings | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        open_stream: Callable[..., StoreStream] = StoreStream,
+        locator: Callable[[RegionCache, Callable[[Located | NotLocated], None]], Locator] = Locator,
     ) -> None:
         """Prepare; :meth:`start` connects.
 
@@ -65,6 +69,9 @@ class EventFeed:
             sink: takes the output.
             on_fatal: told once when the feed has ended for good; called by the feed's thread.
             settings: bounds.
+            clock: in seconds, never goes back; a simulation has its own.
+            open_stream: takes the arguments of :class:`StoreStream`; a simulation's needs no socket.
+            locator: made from the cache and the inbox; a simulation's runs on its own clock.
         """
         self.lock = threading.RLock()
         self.counters = FeedCounters()
@@ -74,7 +81,9 @@ class EventFeed:
         self._settings = settings = settings or FeedSettings()
         self._inbox: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._budget = ByteBudget(settings.inbox_bytes_max)
-        self._locator = Locator(cache, self._inbox.put)
+        self._clock = clock
+        self._open_stream = open_stream
+        self._locator = locator(cache, self._inbox.put)
         self._subscriptions: dict[TableId, Subscription] = {}
         self._streams: dict[_StreamKey, StoreStream] = {}
         self._ended: list[StoreStream] = []
@@ -113,7 +122,7 @@ class EventFeed:
         with self.lock:
             self.unsubscribe(span.table_id)
             subscription = Subscription(span, start_ts, self._request_ids)
-            subscription.moved_at_s = time.monotonic()
+            subscription.moved_at_s = self._clock()
             self._subscriptions[span.table_id] = subscription
         self._locator.submit(subscription, Retry(span.encoded))
 
@@ -145,7 +154,7 @@ class EventFeed:
     def status(self) -> list[SpanStatus]:
         """Return how every span stands."""
         with self.lock:
-            now_s = time.monotonic()
+            now_s = self._clock()
             return [span_status(subscription, now_s) for subscription in self._subscriptions.values()]
 
     def held_bytes(self) -> int:
@@ -167,18 +176,33 @@ class EventFeed:
                     time.sleep(TURN_S)
                 else:
                     self._take(wait_s)
-                with self.lock:
-                    now_s = time.monotonic()
-                    self._report_resolved(now_s)
-                    wait_s = self._sink.turn(now_s)
-                    if now_s - self._looked_at_s > LOOK_S:
-                        self._looked_at_s = now_s
-                        self._look(now_s)
+                wait_s = self._turn()
         except BusError as error:
             self._fail(error)
         except Exception as error:
             log.exception("event feed failed")
             self._fail(ProducerBugError("event feed failed", error=repr(error)))
+
+    def step(self) -> float:
+        """Handle all that is in the inbox and take one turn: what the feed's thread does, for one that was not started.
+
+        Returns in how many seconds the sink wants the next one. For simulations; a BusError reaches the caller.
+        """
+        with contextlib.suppress(queue.Empty):
+            while (item := self._inbox.get_nowait()) is not None:
+                with self.lock:
+                    self._handle(item)
+        return self._turn()
+
+    def _turn(self) -> float:
+        with self.lock:
+            now_s = self._clock()
+            self._report_resolved(now_s)
+            wait_s = self._sink.turn(now_s)
+            if now_s - self._looked_at_s > LOOK_S:
+                self._looked_at_s = now_s
+                self._look(now_s)
+            return wait_s
 
     def _fail(self, error: BusError) -> None:
         self._stopping = True
@@ -280,7 +304,7 @@ class EventFeed:
         subscription = located.subscription
         if subscription.stopped:
             return
-        placed = subscription.place(located.retry, located.regions, time.monotonic())
+        placed = subscription.place(located.retry, located.regions, self._clock())
         for registration in placed.registrations:
             self._register(registration, located.addresses)
         for retry in placed.retries:
@@ -291,7 +315,7 @@ class EventFeed:
         region, span = registration.region, registration.subscription.span
         assert region.leader is not None, "the locator gives only regions with a leader"
         store_id = region.leader.store_id
-        wait_s = self._reopen_at.get(store_id, 0.0) - time.monotonic()
+        wait_s = self._reopen_at.get(store_id, 0.0) - self._clock()
         if wait_s > 0:
             self._place_again(registration.subscription, registration.subscription.release(registration), wait_s)
             return
@@ -302,7 +326,7 @@ class EventFeed:
             self._stream_ended(stream, grpc.StatusCode.CANCELLED, "the store has moved to another address")
             stream = None
         if stream is None:
-            stream = self._streams[key] = StoreStream(
+            stream = self._streams[key] = self._open_stream(
                 store_id,
                 addresses[store_id],
                 multiplexed=multiplexed,
@@ -360,7 +384,7 @@ class EventFeed:
             self._old_stores.add(stream.store_id)
             log.info("store has no multiplexed event feed", extra={"store_id": stream.store_id})
         else:
-            self._reopen_at[stream.store_id] = time.monotonic() + STREAM_REOPEN_S
+            self._reopen_at[stream.store_id] = self._clock() + STREAM_REOPEN_S
             self._cache.forget_stores()
         released: dict[Subscription, list[Retry]] = {}
         for registration in list(stream.registrations.values()):

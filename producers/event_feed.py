@@ -333,6 +333,7 @@ class EventFeed:
                 budget=self._budget,
                 on_message=lambda stream, message: self._inbox.put((stream, message)),
                 on_end=lambda stream, code, details: self._inbox.put((stream, code, details)),
+                open_channel=self._cache.open_channel,
             )
             stream.start()
         if registration.region.region_id in stream.by_region:

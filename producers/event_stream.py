@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import grpc
 
+from producers.channels import OpenChannel, open_plain
 from producers.core.subscription import Registration
 from schemas.ids import RegionId, StoreId
 from schemas.proto import cdcpb_pb2
@@ -71,6 +72,7 @@ class StoreStream:
         budget: ByteBudget,
         on_message: Callable[["StoreStream", bytes], None],
         on_end: Callable[["StoreStream", grpc.StatusCode, str], None],
+        open_channel: OpenChannel = open_plain,
     ) -> None:
         """Open the stream; connecting goes on in the background, and a failure comes by ``on_end``.
 
@@ -81,6 +83,7 @@ class StoreStream:
             budget: shared by all streams of the feed.
             on_message: takes each message as bytes; called by the reader thread.
             on_end: called once by the reader thread, last.
+            open_channel: with TLS or without.
         """
         self.store_id = store_id
         self.address = address
@@ -92,7 +95,7 @@ class StoreStream:
         self._on_message = on_message
         self._on_end = on_end
         self._requests: queue.SimpleQueue[cdcpb_pb2.ChangeDataRequest | None] = queue.SimpleQueue()
-        self._channel = grpc.insecure_channel(address, options=_OPTIONS)
+        self._channel = open_channel(address, _OPTIONS)
         method = self._channel.stream_stream(
             "/cdcpb.ChangeData/EventFeedV2" if multiplexed else "/cdcpb.ChangeData/EventFeed",
             request_serializer=cdcpb_pb2.ChangeDataRequest.SerializeToString,

@@ -6,6 +6,7 @@ Safe from any thread; a call may block on PD.
 import threading
 import time
 
+from producers.channels import OpenChannel, open_plain
 from producers.core.region_map import RegionInfo, RegionMap, covering_prefix
 from producers.core.span_frontier import KeyRange
 from producers.errors import RegionsUnknownError, StoreUnavailableError
@@ -20,8 +21,10 @@ STORE_REFRESH_S = 30.0
 class RegionCache:
     """Cache over one :class:`PdClient`."""
 
-    def __init__(self, pd: PdClient) -> None:
+    def __init__(self, pd: PdClient, open_channel: OpenChannel = open_plain) -> None:
+        """``open_channel`` is for whoever talks to the stores found here."""
         self.pd = pd
+        self.open_channel = open_channel
         self._lock = threading.Lock()
         self._map = RegionMap()
         self._stores: dict[StoreId, metapb_pb2.Store] = {}

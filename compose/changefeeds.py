@@ -2,16 +2,21 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from compose.stack.local import Addresses
 from consumers.changefeed_store import ChangefeedRequest, ChangefeedStore
-from consumers.raw_log import frontier_window
+from consumers.raw_log import FrontierWindow, frontier_window
 from consumers.zookeeper import Session
 from schemas.changefeed import ChangefeedInfo, ChangefeedStatus, ZkPaths
+from schemas.config.changefeed import ChangefeedConfig, load_changefeed
 from schemas.config.secret import MASK, mask_uri
 from schemas.ids import physical_ms
 from schemas.rawlog.topics import raw_topics
+from sorters.core.feed import compile_feed
+from sorters.core.route_check import check_routes
+from sorters.schema_feed import schemas_at
 
 
 @contextmanager
@@ -25,15 +30,40 @@ def open_store(zookeeper: str, cluster: str) -> Iterator[ChangefeedStore]:
         yield ChangefeedStore(session, ZkPaths(cluster))
 
 
-def create_changefeed(addresses: Addresses, cluster: str, request: ChangefeedRequest) -> ChangefeedInfo:
+def create_changefeed(
+    addresses: Addresses, cluster: str, request: ChangefeedRequest, checked: ChangefeedConfig | None = None
+) -> ChangefeedInfo:
     """Check and create a changefeed; a sorter may start on it.
 
+    ``checked`` is ``request.config`` as it was read from its file, so that errors can name the line.
+
     Raises:
+        DispatchError: the dispatcher rules do not fit tables that there are at the start ts.
         BusError: see :meth:`ChangefeedStore.create`.
     """
+    config = checked or load_changefeed(request.sink_uri, request.config)
     window = frontier_window(addresses.kafka, raw_topics(request.upstream))
+    if window is not None and request.start_ts is None:
+        # Fixed here, so that what is checked is what is created.
+        request = replace(request, start_ts=window.newest_ts)
+    _check_tables(addresses.kafka, request, config, window)
     with open_store(addresses.zookeeper, cluster) as store:
         return store.create(request, window)
+
+
+def _check_tables(
+    kafka: str, request: ChangefeedRequest, config: ChangefeedConfig, window: FrontierWindow | None
+) -> None:
+    """Hold the rules against the tables at the start ts; where the log cannot serve it, the store says so."""
+    ts = request.start_ts
+    if window is None or ts is None or not window.oldest_ts <= ts <= window.newest_ts:
+        return
+    feed = compile_feed(config, request.namespace)
+    if not any(rule.asks_for_columns for rule in feed.dispatcher.rules):
+        return
+    schemas = schemas_at({"bootstrap.servers": kafka}, raw_topics(request.upstream).ddl, ts)
+    if schemas is not None:
+        check_routes(schemas, ts, feed)
 
 
 def summary(info: ChangefeedInfo, status: ChangefeedStatus | None) -> dict[str, Any]:

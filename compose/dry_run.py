@@ -9,7 +9,7 @@ import base64
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,13 @@ from schemas.tidb.schema_store import SchemaStore
 from sorters.core.companions import ddl_records, ddl_topics, watermark_records
 from sorters.core.cut import keep_where
 from sorters.core.ddl_event import ddl_events
+from sorters.core.dispatch import DispatchError
 from sorters.core.feed import CompiledFeed, compile_feed
 from sorters.core.mount_scalar import mount_row
 from sorters.core.mounted_json import mounted_object
 from sorters.core.order import OutputRecords, join_records, sort_records
 from sorters.core.pipeline import by_version, run
+from sorters.core.route_check import check_routes
 from sorters.core.scope import tables_between, watermark_topics_at
 from sorters.topic_admin import PARTITIONS_DEFAULT
 
@@ -56,6 +58,8 @@ class DryRun:
     may raise; if it returns, the dry run goes on past it, so that one look shows all of them."""
     watermark_every_ms: int | None = None
     """Of recorded time; None: one watermark at the end."""
+    _misfits: set[str] = field(default_factory=set)
+    """What was said of tables that the dispatcher rules do not fit."""
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Yield every message, in order of positions.
@@ -114,6 +118,8 @@ class DryRun:
         """Run the pipeline; where it refuses, find the rows that it refuses, report them and go on with the others."""
         try:
             yield run(rows, self.schemas, self.feed, encoded_at_ms=encoded_at_ms, with_table=True)
+        except DispatchError as error:
+            yield from self._run_versions(rows, encoded_at_ms, error)
         except BusError as error:
             if error.action is not Action.STOP_CHANGEFEED:
                 raise
@@ -123,6 +129,16 @@ class DryRun:
             first_half = np.arange(len(rows)) < len(rows) // 2
             for half in (first_half, ~first_half):
                 yield from self._run(keep_where(rows, half), encoded_at_ms)
+
+    def _run_versions(self, rows: RowChanges, encoded_at_ms: int, error: DispatchError) -> Iterator[OutputRecords]:
+        """Go on without the table version that the dispatcher rules do not fit; it is reported once, not once a row."""
+        groups = [group for _, group in by_version(rows, self.schemas)]
+        if len(groups) > 1:
+            for group in groups:
+                yield from self._run(group, encoded_at_ms)
+        elif str(error) not in self._misfits:
+            self._misfits.add(str(error))
+            self.refused(error)
 
     def _ddl(self, after_ts: Ts, upto_ts: Ts, encoded_at_ms: int) -> Iterator[OutputRecords]:
         for ts, names in _ddl_names(self.schemas, after_ts, upto_ts).items():
@@ -161,6 +177,7 @@ def prepare(
         watermark_every_ms: see :class:`DryRun`.
 
     Raises:
+        DispatchError: the dispatcher rules do not fit tables that there are when the recording starts.
         BusError: the recording or the changefeed is not usable.
     """
     log = read_recorded_log(folder)
@@ -168,6 +185,7 @@ def prepare(
     for record in log.ddl:
         schemas.apply(record)
     feed = compile_feed(config, NAMESPACE_DEFAULT)
+    check_routes(schemas, log.start_ts, feed)
     tables = list(tables_between(schemas, log.start_ts, log.end_ts, feed))
     topics = {feed.topic(stored.schema, stored.table) for stored in tables} | {feed.default_topic}
     for ts in _ddl_names(schemas, log.start_ts, log.end_ts):

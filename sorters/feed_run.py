@@ -72,6 +72,7 @@ class FeedRun:
                 acks_all=config.kafka.required_acks == -1,
             ),
             SchemaRegistry(url) if url and config.protocol == "avro" else None,
+            start_ts=info.start_ts,
         )
         self._job = CutJob(
             spark,

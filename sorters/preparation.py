@@ -11,6 +11,7 @@ from sorters.core.companions import ddl_records, ddl_topics, watermark_records
 from sorters.core.cut import Cut
 from sorters.core.feed import CompiledFeed
 from sorters.core.order import OutputRecords, join_records
+from sorters.core.route_check import check_routes
 from sorters.core.scope import tables_between, watermark_topics_at
 from sorters.registry import SchemaRegistry
 from sorters.schema_feed import SchemaFeed
@@ -22,13 +23,22 @@ class Preparation:
     """Keeps the program of one changefeed fit for the next cut. Cuts come in ts order."""
 
     def __init__(
-        self, spark: Any, feed: CompiledFeed, schemas: SchemaFeed, topics: TopicAdmin, registry: SchemaRegistry | None
+        self,
+        spark: Any,
+        feed: CompiledFeed,
+        schemas: SchemaFeed,
+        topics: TopicAdmin,
+        registry: SchemaRegistry | None,
+        *,
+        start_ts: Ts | None = None,
     ) -> None:
+        """``start_ts`` is the changefeed's: its first cut is held against the dispatcher rules as a whole."""
         self._spark = spark
         self.feed = feed
         self._schemas = schemas
         self._topics = topics
         self._registry = registry
+        self._start_ts = start_ts
         self._ready_upto: Ts | None = None
         self._program: Any = None
         self._watermark_topics: tuple[str, ...] = ()
@@ -37,11 +47,14 @@ class Preparation:
         """Return the broadcast :class:`Program` for a cut.
 
         Raises:
+            DispatchError: in the changefeed's first cut, the tables that the dispatcher rules do not fit.
             BusError: a DDL does not decode, a topic or schema is refused, or Kafka or the registry does not answer.
         """
         self._schemas.advance(cut.ddl_end)
         store = self._schemas.store
         changed = self._ready_upto is None or bool(store.changes_between(self._ready_upto, cut.upto_ts))
+        if cut.after_ts == self._start_ts:
+            check_routes(store, cut.after_ts, self.feed)
         if changed:
             store.gc(cut.after_ts)
             self.feed = self._prepared(cut)

@@ -1,5 +1,6 @@
 """The schema store of a sorter, on the driver: fed by the ddl topic, as far as a cut needs it."""
 
+import contextlib
 from collections.abc import Mapping
 
 from schemas.errors import BusError
@@ -45,3 +46,29 @@ class SchemaFeed:
     def forget(self, checkpoint_ts: Ts) -> None:
         """Drop versions that only rows at or below ``checkpoint_ts`` need."""
         self.store.gc(checkpoint_ts)
+
+
+def schemas_at(config: Mapping[str, str], topic: str, ts: Ts) -> SchemaStore | None:
+    """Return the schemas that the ddl topic has at ``ts``; None: its snapshot has not landed, or is younger.
+
+    Args:
+        config: librdkafka's: servers, TLS, SASL.
+        topic: the ddl topic. Once a job above ``ts`` has landed, every one up to ``ts`` has.
+        ts: later jobs are not looked at, so that one which does not decode harms nobody.
+
+    Raises:
+        DdlDecodeError, InconsistentDdlError, CorruptDataError: a record up to ``ts`` does not decode or fit.
+        HistoryLostError, KafkaUnreachableError: see :meth:`TopicReader.read`.
+    """
+    store = SchemaStore.empty()
+    with contextlib.closing(TopicReader(config, topic)) as reader:
+        for offset, value in reader.read(*reader.bounds()):
+            try:
+                record = decode_ddl_record(value)
+                if record.kind == "job" and record.ts > ts:
+                    break
+                store.apply(record)
+            except BusError as error:
+                error.fields.update(topic=topic, offset=offset)
+                raise
+    return store if store.snapshot_ts is not None and store.snapshot_ts <= ts else None

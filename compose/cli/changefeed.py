@@ -71,7 +71,7 @@ def create(
         start_ts=Ts(start_ts) if start_ts else None,
         target_ts=Ts(target_ts) if target_ts else None,
     )
-    info = create_changefeed(Addresses(kafka=kafka, zookeeper=zookeeper), cluster, request)
+    info = create_changefeed(Addresses(kafka=kafka, zookeeper=zookeeper), cluster, request, checked)
     for note in checked.notes:
         click.echo(f"note: {note}", err=True)
     _print(summary(info, None))

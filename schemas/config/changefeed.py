@@ -72,6 +72,8 @@ class ChangefeedConfig(ChangefeedFile):
     """All settings of a changefeed, the sink URI's among them."""
 
     uri: SinkUri
+    origin: Origin = dataclasses.field(default_factory=Origin, compare=False, repr=False)
+    """Where the settings stand: for errors that only a table, a topic or a row brings up."""
     notes: tuple[str, ...] = dataclasses.field(default=(), compare=False)
     """Settings that were accepted but mean nothing here, or less than they say: to be shown at creation."""
 
@@ -153,7 +155,7 @@ def load_changefeed(
         merged = _with(merged, path, value, origin)
     read = read_section(ChangefeedFile, merged, (), origin)
     values = {field.name: getattr(read, field.name) for field in dataclasses.fields(ChangefeedFile)}
-    config = ChangefeedConfig(uri=uri, **values)
+    config = ChangefeedConfig(uri=uri, origin=origin, **values)
     check_changefeed(config, origin)
     refuse_what_would_be_ignored(read, origin)
     return dataclasses.replace(config, notes=notes_for(config))

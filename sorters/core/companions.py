@@ -20,11 +20,11 @@ def watermark_records(ts: Ts, topics: Sequence[str], feed: CompiledFeed, encoded
     if value is None:
         return OUTPUT_SCHEMA.empty_table()
     position = Position(ts, PositionClass.WATERMARK).encode()
-    return _copies(((topic, _partitions(feed, topic)) for topic in topics), value, position)
-
-
-def _partitions(feed: CompiledFeed, topic: str) -> range:
     which = feed.encoder.watermark_partitions
+    return _copies(((topic, _partitions(which, feed, topic)) for topic in topics), value, position)
+
+
+def _partitions(which: Partitions, feed: CompiledFeed, topic: str) -> range:
     return range(feed.partitions[topic] if which is Partitions.ALL else 1 if which is Partitions.FIRST else 0)
 
 
@@ -59,9 +59,9 @@ def ddl_records(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFee
     tables = [OUTPUT_SCHEMA.empty_table()]
     for event in _events(store, after_ts, upto_ts, feed):
         value = feed.encoder.encode_ddl(event, encoded_at_ms=encoded_at_ms)
-        topic = _ddl_topic(event, feed)
-        partitions = feed.dispatcher.ddl_partitions(feed.partitions[topic])
-        if value is not None and partitions:
+        if value is not None:
+            topic = _ddl_topic(event, feed)
+            partitions = _partitions(feed.encoder.ddl_partitions, feed, topic)
             key = event.seq.to_bytes(4, "big")
             position = Position(event.commit_ts, PositionClass.DDL, event.start_ts, key=key).encode()
             tables.append(_copies([(topic, partitions)], value, position))

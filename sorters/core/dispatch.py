@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from schemas.config.changefeed import ChangefeedConfig
+from schemas.config.origin import Origin
 from schemas.config.sink import DispatchRule
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
@@ -27,7 +28,7 @@ StringArray = Any
 
 
 class DispatchError(BusError):
-    """A dispatcher rule names an index or a column that the table does not have; ``fields`` name table and rule."""
+    """A dispatcher rule names an index or a column that a table does not have; ``fields`` name table, key and line."""
 
     code, action = "sorter.dispatch_failed", Action.STOP_CHANGEFEED
 
@@ -49,9 +50,6 @@ _RULE_OF_WORD = {
 }
 """All other words mean ``default``, and that is ``table``."""
 
-DDL_PARTITION_ZERO_PROTOCOLS = frozenset({"canal-json", "canal"})
-DDL_NOWHERE_PROTOCOLS = frozenset({"avro", "csv"})
-
 
 @dataclass(frozen=True, slots=True)
 class CompiledRule:
@@ -64,6 +62,14 @@ class CompiledRule:
     partition: PartitionRule
     index: str
     columns: tuple[str, ...]
+    origin: Origin
+
+    @property
+    def asks_for_columns(self) -> bool:
+        """Whether there are tables that it does not fit: it names an index or columns."""
+        return self.partition is PartitionRule.COLUMNS or (
+            self.partition is PartitionRule.INDEX_VALUE and self.index != ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +122,6 @@ class Dispatcher:
 
     def __init__(self, config: ChangefeedConfig) -> None:
         self.default_topic = config.default_topic
-        self.protocol = config.protocol
         rules = (*config.sink.dispatchers, DispatchRule(matcher=("*.*",)))
         self.rules = tuple(_compile(number, rule, config) for number, rule in enumerate(rules))
 
@@ -164,12 +169,6 @@ class Dispatcher:
                 return self.topic(*name)
         return self.default_topic
 
-    def ddl_partitions(self, partition_count: int) -> tuple[int, ...]:
-        """Return the partitions that get a copy of a DDL event: one, all or, where the protocol sends none, no."""
-        if self.protocol in DDL_NOWHERE_PROTOCOLS:
-            return ()
-        return (0,) if self.protocol in DDL_PARTITION_ZERO_PROTOCOLS else tuple(range(partition_count))
-
     def watermark_topics(self, tables: Iterable[tuple[str, str]]) -> tuple[str, ...]:
         """Return the topics that get watermarks, each in every partition: the tables' and the default one, sorted."""
         return tuple(sorted({self.default_topic} | {self.topic(schema, table) for schema, table in tables}))
@@ -184,6 +183,7 @@ def _compile(number: int, rule: DispatchRule, config: ChangefeedConfig) -> Compi
         partition=_RULE_OF_WORD.get(word, PartitionRule.TABLE),
         index=rule.index,
         columns=rule.columns,
+        origin=config.origin,
     )
 
 
@@ -192,7 +192,8 @@ def _index_columns(table: TableVersion, rule: CompiledRule) -> tuple[tuple[int, 
         return tuple((offset, table.columns[offset].name) for offset in table.handle_columns)
     index = _find_index(table, rule)
     if len(index.offsets) != len(index.column_names):
-        raise _error(f"index `{index.name}` has a virtual generated column, whose values no row holds", table, rule)
+        why = f"index `{index.name}` has a virtual generated column, whose values no row holds"
+        raise _error(why, table, rule, "index")
     return tuple(zip(index.offsets, index.column_names, strict=True))
 
 
@@ -201,24 +202,27 @@ def _find_index(table: TableVersion, rule: CompiledRule) -> IndexVersion:
         # TiDB's index and column names ignore case.
         if index.name.lower() == rule.index.lower():
             if not (index.unique or index.primary):
-                raise _error(f"index `{index.name}` is not unique", table, rule)
+                raise _error(f"index `{index.name}` is not unique", table, rule, "index")
             return index
     names = ", ".join(index.name for index in table.indexes if index.unique or index.primary) or "none"
-    raise _error(f"table has no index `{rule.index}`; unique ones are: {names}", table, rule)
+    raise _error(f"table has no index `{rule.index}`; unique ones are: {names}", table, rule, "index")
 
 
 def _named_columns(table: TableVersion, rule: CompiledRule) -> tuple[tuple[int, str], ...]:
     by_name = {column.name.lower(): column for column in table.all_columns}
     found = []
-    for name in rule.columns:
+    for place, name in enumerate(rule.columns):
         column = by_name.get(name.lower())
         if column is None:
-            raise _error(f"table has no column `{name}`", table, rule)
+            raise _error(f"table has no column `{name}`", table, rule, "columns", place)
         if not column.visible:
-            raise _error(f"column `{name}` is virtual and generated, no row holds its values", table, rule)
+            why = f"column `{name}` is virtual and generated, no row holds its values"
+            raise _error(why, table, rule, "columns", place)
         found.append((column.offset, column.name))
     return tuple(found)
 
 
-def _error(message: str, table: TableVersion, rule: CompiledRule) -> DispatchError:
-    return DispatchError(message, table=table.name, version=table.version, key=f"sink.dispatchers[{rule.number}]")
+def _error(message: str, table: TableVersion, rule: CompiledRule, *at: str | int) -> DispatchError:
+    """Build the error of a rule's key ``at``; the caller raises it."""
+    where = rule.origin.where(("sink", "dispatchers", rule.number, *at))
+    return DispatchError(message, table=table.name, version=table.version, **where)

@@ -80,6 +80,22 @@ def test_changefeed_create_that_is_not_allowed_says_why_in_one_line(
     assert shown.startswith("error: [") and said in shown and shown.count("\n") == 1
 
 
+def test_changefeed_create_with_dispatchers_that_fit_no_table_names_table_key_file_and_line(
+    cli: Callable[..., Any], stack: Addresses, raw_log: RawLog, tmp_path: Path, capsys: Capsys
+) -> None:
+    file = tmp_path / "feed.toml"
+    file.write_text("[[sink.dispatchers]]\nmatcher = ['*.*']\npartition = 'columns'\ncolumns = ['id', 'region']\n")
+    where = ["--zookeeper", stack.zookeeper, "--cluster", raw_log.upstream, "--kafka", stack.kafka]
+    where += ["--upstream", raw_log.upstream, "--sink-uri", "kafka://h:1/t?protocol=canal-json", "-c", "misfit"]
+    assert run_cli(["changefeed", "create", *where, "--config", str(file)]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: [sorter.dispatch_failed] table has no column `region` (table=sb.sbtest1, ")
+    assert f"key=sink.dispatchers[0].columns[1], file={file}, line=4)" in shown and shown.count("\n") == 1
+    assert cli("list") == []
+    file.write_text(file.read_text().replace("region", "k"))
+    assert run_cli(["changefeed", "create", *where, "--config", str(file)]) == 0
+
+
 def test_changefeed_unknown_or_twice_is_an_error(
     cli: Callable[..., Any], stack: Addresses, raw_log: RawLog, capsys: Capsys
 ) -> None:

@@ -110,6 +110,22 @@ def test_sorter_when_registry_refuses_a_schema_fails_naming_it_and_resumes_when_
     ]
 
 
+def test_sorter_first_cut_that_the_dispatcher_rules_do_not_fit_fails_before_anything_is_written(
+    stack: Addresses, sorter: Sorter, raw_log: RawLog, fresh_name: Callable[[str], str]
+) -> None:
+    topic, sink = fresh_name("sink"), {"dispatchers": [{"matcher": ["*.*"], "partition": "index-value", "index": "uk"}]}
+    sorter.renew(raw_log.upstream, _canal_json(stack.kafka, topic), start_ts=START_TS, config={"sink": sink})
+    status = sorter.wait(lambda status: status.state == "failed")
+    assert status.error is not None
+    assert status.error.code == "sorter.dispatch_failed"
+    assert "table has no index `uk`" in status.error.message
+    assert "sink.dispatchers[0].index" in status.error.message
+    assert status.checkpoint_ts == START_TS
+    sorter.create(raw_log.upstream, _canal_json(stack.kafka, topic), start_ts=START_TS)
+    assert sorter.wait_checkpoint(ROWS_TS).state == "normal"
+    assert _ids(read_topic(stack.kafka, topic)) == list(range(ROWS))
+
+
 def test_sorter_when_registry_is_unreachable_warns_naming_it_and_goes_on_by_itself(
     stack: Addresses, sorter: Sorter, raw_log: RawLog, late: LateAddress, fresh_name: Callable[[str], str]
 ) -> None:

@@ -137,22 +137,24 @@ def test_route_ts_rule_is_commit_ts_modulo_partitions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "message"),
+    ("rule", "message", "key"),
     [
-        ({"partition": "index-value", "index": "nope"}, "table has no index `nope`; unique ones are: u"),
-        ({"partition": "index-value", "index": "k"}, "index `k` is not unique"),
-        ({"partition": "index-value", "index": "u"}, "virtual generated column"),
-        ({"partition": "columns", "columns": ["a", "x"]}, "table has no column `x`"),
-        ({"partition": "columns", "columns": ["v"]}, "column `v` is virtual and generated"),
+        ({"partition": "index-value", "index": "nope"}, "table has no index `nope`; unique ones are: u", "index"),
+        ({"partition": "index-value", "index": "k"}, "index `k` is not unique", "index"),
+        ({"partition": "index-value", "index": "u"}, "virtual generated column", "index"),
+        ({"partition": "columns", "columns": ["a", "x"]}, "table has no column `x`", "columns[1]"),
+        ({"partition": "columns", "columns": ["v"]}, "column `v` is virtual and generated", "columns[0]"),
     ],
 )
-def test_route_column_or_index_missing_stops_the_feed_naming_table_and_rule(rule: dict[str, Any], message: str) -> None:
+def test_route_column_or_index_missing_stops_the_feed_naming_table_and_rule(
+    rule: dict[str, Any], message: str, key: str
+) -> None:
     table = make_table(["a", "v"], unique={"u": ["a", "v"]}, plain={"k": ["a"]}, virtual=["v"])
     with pytest.raises(DispatchError) as caught:
         dispatcher({"matcher": ["test.*"], **rule}).route(table)
     assert message in str(caught.value)
     assert caught.value.fields["table"] == "test.t1"
-    assert caught.value.fields["key"] == "sink.dispatchers[0]"
+    assert caught.value.fields["key"] == f"sink.dispatchers[0].{key}"
     assert caught.value.action is Action.STOP_CHANGEFEED
 
 
@@ -163,11 +165,6 @@ def test_ddl_topic_goes_by_the_old_name_then_the_new_then_the_default() -> None:
     assert found.ddl_topic(pre=("a", ""), post=("a", "new")) == "a_new"
     assert found.ddl_topic(pre=None, post=("a", "")) == "default-topic"
     assert found.ddl_topic(pre=None, post=None) == "default-topic"
-
-
-def test_ddl_partitions_canal_json_is_the_first_and_avro_none() -> None:
-    assert dispatcher().ddl_partitions(5) == (0,)
-    assert dispatcher(protocol="avro").ddl_partitions(5) == ()
 
 
 def test_watermark_topics_are_the_tables_and_always_the_default() -> None:

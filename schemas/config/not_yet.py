@@ -31,9 +31,6 @@ SETTINGS: dict[str, str] = {
     "sink.enable-partition-separator": "storage sinks",
     "sink.file-index-digit": "storage sinks",
     "sink.safe-mode": "database sinks",
-    "sink.only-output-updated-columns": "old rows with changed columns only",
-    "sink.delete-only-output-handle-key-columns": "deletes with handle key columns only",
-    "sink.content-compatible": "canal-json in canal's own form",
     "sink.debezium-disable-schema": "the debezium protocol",
     "sink.debezium": "the debezium protocol",
     "sink.open": "the open-protocol",
@@ -42,7 +39,6 @@ SETTINGS: dict[str, str] = {
     "sink.send-bootstrap-to-all-partition": "the simple protocol",
     "sink.send-all-bootstrap-at-start": "the simple protocol",
     "sink.kafka-config.codec-config.encoding-format": "the simple protocol",
-    "sink.kafka-config.codec-config.avro-enable-watermark": "TiCDC's test mode of avro",
     "sink.kafka-config.large-message-handle": "messages beyond max-message-bytes",
     "sink.kafka-config.glue-schema-registry-config": "AWS Glue as schema registry",
     **{

@@ -30,6 +30,7 @@ ONLY_FOR = {
     "sink.schema-registry": ("avro",),
     "sink.kafka-config.codec-config.max-batch-size": ("open-protocol",),
     "sink.kafka-config.codec-config.avro-decimal-handling-mode": ("avro",),
+    "sink.kafka-config.codec-config.avro-enable-watermark": ("avro",),
     "sink.kafka-config.codec-config.avro-bigint-unsigned-handling-mode": ("avro",),
 }
 """Settings that other protocols than these do not read."""
@@ -58,6 +59,11 @@ def notes_for(config: "ChangefeedConfig") -> tuple[str, ...]:
             notes.append(f"{where}.partition `ts` does not keep the changes of one row in order")
         if rule.dispatcher is not None:
             notes.append(f"{where}.dispatcher is the old name of `partition`")
+    if config.codec.avro_enable_watermark and config.protocol == "avro":
+        notes.append(
+            "sink.kafka-config.codec-config.avro-enable-watermark is TiCDC's test mode: its DDL and watermark messages "
+            "are no Avro, and Confluent's clients fail on them"
+        )
     if config.kafka.output_raw_change_event and config.protocol == "avro":
         notes.append(
             "sink.kafka-config.output-raw-change-event with avro: a changed key is sent without a delete of the old one"

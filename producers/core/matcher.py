@@ -7,15 +7,23 @@ Rules and order: reference/cdcpb.md §4.2 and §4.3 (the rules of both TiCDC eng
 * Until INITIALIZED, scan and live rows interleave: a COMMIT may come before its PREWRITE, and so may a ROLLBACK.
 * A matcher belongs to one registration. When the region is registered again, it starts empty.
 
+* The values that a COMMIT event matches may be a thousand times larger than the event. So what comes out comes in
+  bounded **pieces**, and whoever takes them may take a breath in between.
+
 The matcher is the hot path, so it is a mutable object that takes rows by the event and returns plain tuples; it does no
-I/O and knows no clock. Larger events mostly hold rows of one transaction and one type, and those go column-wise; where
-columns would not do as the rules say (a prewrite that is there already, a region still scanned) they go row by row.
+I/O (what its quota sends to disk goes through a store that it is given) and knows no clock. Larger events mostly hold
+rows of one transaction and one type, and those go column-wise; where columns would not do as the rules say (a prewrite
+that is there already, a region still scanned) they go row by row.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import islice, repeat
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Final, Protocol
 
+from producers.core.cached_rows import CachedRows
+from producers.core.matcher_quota import MatcherQuota
+from producers.core.open_txns import OpenTxns
+from producers.core.spill import Prewrite
 from schemas.errors import BusError, InvariantBrokenError
 from schemas.ids import RegionId, Ts
 
@@ -29,7 +37,9 @@ INITIALIZED: Final = 5
 _OPS: Final = frozenset((1, 2))
 _COLUMNWISE_MIN: Final = 8
 """Rows of an event from which on columns are worth their fixed cost."""
-_SAMPLE: Final = 16
+PIECE_ROWS_MAX: Final = 4_096
+PIECE_BYTES_MAX: Final = 2 << 20
+"""Of keys and values of the changes that come out at once; one larger change makes a piece of its own."""
 
 
 class LogRow(Protocol):
@@ -58,11 +68,6 @@ class LogRow(Protocol):
 Change = tuple[int, int, int, bytes, bytes, bytes, int]
 """``(commit_ts, start_ts, op, key, value, old_value, txn_source)``: one committed row change, in RowChanges' order."""
 
-_Prewrite = tuple[bytes, bytes, int]
-"""``(value, old_value, generation)``."""
-_Commit = tuple[int, int, bytes, int, int]
-"""``(commit_ts, start_ts, key, op, txn_source)``."""
-
 
 class PrewriteNotMatchError(BusError):
     """A COMMIT came without its PREWRITE after the scan was complete: only a new scan can bring the value back.
@@ -78,7 +83,8 @@ class Matcher:
 
     __slots__ = (
         "_commits",
-        "_prewrites",
+        "_open",
+        "_quota",
         "_region_id",
         "_rollbacks",
         "_span_end",
@@ -89,7 +95,14 @@ class Matcher:
     )
 
     def __init__(
-        self, region_id: RegionId, span_start: bytes, span_end: bytes, *, start_ts: Ts, checkpoint_ts: Ts
+        self,
+        region_id: RegionId,
+        span_start: bytes,
+        span_end: bytes,
+        *,
+        start_ts: Ts,
+        checkpoint_ts: Ts,
+        quota: MatcherQuota | None = None,
     ) -> None:
         """Start empty.
 
@@ -99,29 +112,36 @@ class Matcher:
             span_end: the raw key after it, never empty.
             start_ts: of the subscription; a live COMMIT at or below it is not wanted (§4.3, 2).
             checkpoint_ts: of this registration; no row at or below it may come (§4.3, 3).
+            quota: shared by all matchers of a puller; without one all rows stay in memory.
         """
         self._region_id = region_id
         self._span_start = span_start
         self._span_end = span_end
         self._start_ts = start_ts
-        self._prewrites: dict[int, dict[bytes, _Prewrite]] = {}
-        self._commits: list[_Commit] = []
-        self._rollbacks: list[tuple[int, bytes]] = []
+        self._quota = quota = quota or MatcherQuota()
+        self._open = OpenTxns(quota)
+        # Most registrations have long been initialized, and there are up to a hundred thousand of them.
+        self._commits: CachedRows | None = None
+        self._rollbacks: CachedRows | None = None
         self.initialized = False
         self.resolved_ts = checkpoint_ts
 
     @property
     def open_prewrites(self) -> int:
-        """How many rows wait for their commit or rollback."""
-        return sum(map(len, self._prewrites.values()))
+        """How many prewrites wait for their commit or rollback."""
+        return len(self._open)
 
     def held_bytes(self) -> int:
-        """Return about how many bytes of values wait: the rows of each transaction times its first rows' mean size."""
-        total = 0
-        for txn in self._prewrites.values():
-            sample = [len(value) + len(old_value) for value, old_value, _ in islice(txn.values(), _SAMPLE)]
-            total += sum(sample) * len(txn) // max(1, len(sample))
-        return total
+        """Return about how many bytes of memory its rows take; those on disk do not count."""
+        cached = sum(rows.bytes for rows in (self._commits, self._rollbacks) if rows is not None)
+        return self._open.held_bytes() + cached
+
+    def close(self) -> None:
+        """Forget all rows, in memory and on disk: the registration has ended. Idempotent."""
+        self._open.close()
+        for rows in (self._commits, self._rollbacks):
+            if rows is not None:
+                rows.close()
 
     def resolve(self, ts: Ts) -> bool:
         """Take a resolved ts; say whether it moved this region forward.
@@ -134,133 +154,144 @@ class Matcher:
         return True
 
     def feed(self, rows: Iterable[LogRow]) -> list[Change]:
-        """Take the rows of one event; return the changes that are complete with it, checked (§4.3).
+        """Take the rows of one event, as :meth:`pieces` does, and return all changes at once."""
+        return [change for piece in self.pieces(rows) for change in piece]
+
+    def pieces(self, rows: Iterable[LogRow]) -> Iterator[list[Change]]:
+        """Take the rows of one event; yield the changes that are complete with it, checked (§4.3), in bounded pieces.
+
+        It must be taken to its end before the next event's, or the matcher must be closed.
 
         Raises:
             PrewriteNotMatchError: a COMMIT without PREWRITE after INITIALIZED.
             InvariantBrokenError: a change at or below the region's resolved ts, an op that is neither PUT nor DELETE,
                 or a row type that the protocol does not have.
+            SpillCorruptError: rows that were on disk are lost; the region must be registered again.
+            SpillRefusedError: rows must go to disk and cannot.
         """
         rows = list(rows)
-        if len(rows) >= _COLUMNWISE_MIN:
-            kind, start_ts = rows[0].type, rows[0].start_ts
-            if {row.type for row in rows} == {kind} and {row.start_ts for row in rows} == {start_ts}:
-                if kind == PREWRITE and self._prewrite_all(start_ts, rows):
-                    return []
-                if kind == COMMIT and self.initialized:
-                    return self._commit_all(start_ts, rows)
-        return self._feed_rows(rows)
+        kind, start_ts = (rows[0].type, rows[0].start_ts) if len(rows) >= _COLUMNWISE_MIN else (0, 0)
+        if kind and ({row.type for row in rows} != {kind} or {row.start_ts for row in rows} != {start_ts}):
+            kind = 0
+        if kind == COMMIT and self.initialized:
+            yield from self._commit_all(start_ts, rows)
+        elif kind != PREWRITE or not self._prewrite_all(start_ts, rows):
+            yield from _cut(self._changes(rows))
+        if self._quota.held_bytes > self._quota.bytes_max:
+            self._quota.settle()
 
     def _prewrite_all(self, start_ts: int, rows: Sequence[LogRow]) -> bool:
         """Take PREWRITE rows of one transaction; False (and nothing done) if one of them is there already."""
-        keys = [row.key for row in rows]
-        txn = self._prewrites.setdefault(start_ts, {})
-        if not txn.keys().isdisjoint(keys) or len(set(keys)) < len(keys):
-            return False
-        entries = zip(
-            [row.value for row in rows], [row.old_value for row in rows], [row.generation for row in rows], strict=True
+        return self._open.add_all(
+            start_ts,
+            [row.key for row in rows],
+            [row.value for row in rows],
+            [row.old_value for row in rows],
+            [row.generation for row in rows],
         )
-        txn.update(zip(keys, entries, strict=True))
-        return True
 
-    def _commit_all(self, start_ts: int, rows: Sequence[LogRow]) -> list[Change]:
+    def _commit_all(self, start_ts: int, rows: Sequence[LogRow]) -> Iterator[list[Change]]:
         """Take COMMIT rows of one transaction, the region being initialized."""
         keys = [row.key for row in rows]
-        txn = self._prewrites.get(start_ts, {})
-        try:
-            values, old_values, _ = zip(*map(txn.pop, keys), strict=True)
-        except KeyError:
-            raise self._unmatched(next(row for row in rows if row.key not in txn)) from None
-        if not txn:
-            self._prewrites.pop(start_ts, None)
         commit_ts, ops = [row.commit_ts for row in rows], [row.op_type for row in rows]
+        low, high, least_ts = min(keys), max(keys), min(commit_ts)
+        wanted: list[bool] | None = None
+        if least_ts <= self._start_ts or low < self._span_start or high >= self._span_end:
+            wanted = [self._wanted(row.key, row.commit_ts) for row in rows]
+        if least_ts <= self.resolved_ts or not _OPS.issuperset(ops):
+            for row, keep in zip(rows, wanted or repeat(True), strict=False):
+                if keep:
+                    self._check(row)
+        txn = self._open.by_start_ts.get(start_ts)
+        if txn is not None and txn.runs:
+            yield from _cut(self._stored_changes(start_ts, keys, rows))
+            return
+        try:
+            found, size = self._open.take_all(start_ts, keys)
+        except KeyError:
+            left = txn.rows if txn is not None else {}
+            raise self._unmatched(next(row for row in rows if row.key not in left)) from None
+        values, old_values, _ = zip(*found, strict=True)
         sources = [row.txn_source for row in rows]
         out = list(zip(commit_ts, repeat(start_ts), ops, keys, values, old_values, sources, strict=False))
-        low, high = min(keys), max(keys)
-        if min(commit_ts) <= self._start_ts or low < self._span_start or high >= self._span_end:
-            wanted = [self._wanted(row.key, row.commit_ts) for row in rows]
+        if wanted is not None:
             out = [change for change, keep in zip(out, wanted, strict=True) if keep]
-            rows = [row for row, keep in zip(rows, wanted, strict=True) if keep]
-        if min(commit_ts) <= self.resolved_ts or not _OPS.issuperset(ops):
-            for row in rows:
-                self._check(row)
-        return out
+        if size <= PIECE_BYTES_MAX and len(out) <= PIECE_ROWS_MAX:
+            if out:
+                yield out
+        else:
+            yield from _cut(out)
 
-    def _feed_rows(self, rows: Sequence[LogRow]) -> list[Change]:
-        out: list[Change] = []
-        prewrites = self._prewrites
+    def _stored_changes(self, start_ts: int, keys: Sequence[bytes], rows: Sequence[LogRow]) -> Iterator[Change]:
+        """Take COMMIT rows, already checked, of a transaction that has parts on disk."""
+        for key, row, found in zip(keys, rows, self._open.take_each(start_ts, keys), strict=True):
+            if found is None:
+                raise self._unmatched(row)
+            if self._wanted(key, row.commit_ts):
+                yield (row.commit_ts, start_ts, row.op_type, key, found[0], found[1], row.txn_source)
+
+    def _changes(self, rows: Sequence[LogRow]) -> Iterator[Change]:
+        """Take rows of any kind, one by one."""
+        opened = self._open
         for row in rows:
             kind = row.type
             if kind == PREWRITE:
-                self._prewrite(row)
+                opened.put(row.start_ts, row.key, (row.value, row.old_value, row.generation))
             elif kind == COMMIT:
                 start_ts, key = row.start_ts, row.key
-                txn = prewrites.get(start_ts)
-                found = None if txn is None else txn.get(key)
-                if not self.initialized and (found is None or not found[0] or found[2]):
-                    # An empty value may be a fake prewrite, and the real one yet to come by the scan; DELETE waits too.
+                if not self.initialized and self._must_wait(opened.find(start_ts, key)):
+                    if self._commits is None:
+                        self._commits = CachedRows(self._quota)
                     self._commits.append((row.commit_ts, start_ts, key, row.op_type, row.txn_source))
                     continue
-                if txn is None or found is None:
+                found = opened.take(start_ts, key)
+                if found is None:
                     raise self._unmatched(row)
-                self._forget(start_ts, key)
                 if self._wanted(key, row.commit_ts):
                     self._check(row)
-                    out.append((row.commit_ts, start_ts, row.op_type, key, found[0], found[1], row.txn_source))
+                    yield (row.commit_ts, start_ts, row.op_type, key, found[0], found[1], row.txn_source)
             elif kind == COMMITTED:
                 if self._span_start <= row.key < self._span_end:
                     self._check(row)
-                    out.append(
-                        (row.commit_ts, row.start_ts, row.op_type, row.key, row.value, row.old_value, row.txn_source)
-                    )
+                    yield (row.commit_ts, row.start_ts, row.op_type, row.key, row.value, row.old_value, row.txn_source)
             elif kind == ROLLBACK:
                 self._rollback(row.start_ts, row.key)
             elif kind == INITIALIZED:
-                out += self._initialize()
+                yield from self._initialize()
             else:
                 raise InvariantBrokenError("row has an unknown type", region_id=self._region_id, type=kind)
-        return out
 
-    def _prewrite(self, row: LogRow) -> None:
-        entry = (row.value, row.old_value, row.generation)
-        txn, key = self._prewrites.setdefault(row.start_ts, {}), row.key
-        before = txn.setdefault(key, entry)
-        # A fake prewrite must overwrite neither value nor old_value; an older flush has lost already.
-        if before is not entry and entry[0] and before[2] <= entry[2]:
-            txn[key] = entry
+    @staticmethod
+    def _must_wait(found: Prewrite | None) -> bool:
+        """Say whether a COMMIT before INITIALIZED may yet get another value by the scan.
+
+        An empty value may be a fake prewrite, and the real one yet to come; DELETE waits too. So does a flush.
+        """
+        return found is None or not found[0] or found[2] > 0
 
     def _rollback(self, start_ts: int, key: bytes) -> None:
         if self.initialized:
-            self._forget(start_ts, key)
+            self._open.take(start_ts, key)
         else:
-            self._rollbacks.append((start_ts, key))
+            if self._rollbacks is None:
+                self._rollbacks = CachedRows(self._quota)
+            self._rollbacks.append((0, start_ts, key, 0, 0))
 
-    def _forget(self, start_ts: int, key: bytes) -> _Prewrite | None:
-        txn = self._prewrites.get(start_ts)
-        if txn is None:
-            return None
-        entry = txn.pop(key, None)
-        if not txn:
-            del self._prewrites[start_ts]
-        return entry
-
-    def _initialize(self) -> list[Change]:
+    def _initialize(self) -> Iterator[Change]:
         """Run what was cached: commits, then rollbacks.
 
         The commits are not compared with start_ts or resolved ts, as in both engines; readers cut by commit_ts anyway.
         """
         self.initialized = True
-        commits, self._commits = self._commits, []
-        rollbacks, self._rollbacks = self._rollbacks, []
-        out: list[Change] = []
-        for commit_ts, start_ts, key, op, txn_source in commits:
-            entry = self._forget(start_ts, key)
+        commits, self._commits = self._commits, None
+        rollbacks, self._rollbacks = self._rollbacks, None
+        for commit_ts, start_ts, key, op, txn_source in commits.drain() if commits is not None else ():
+            found = self._open.take(start_ts, key)
             # No entry is normal here: a COMMITTED row of the scan stood for it.
-            if entry is not None and self._span_start <= key < self._span_end:
-                out.append((commit_ts, start_ts, op, key, entry[0], entry[1], txn_source))
-        for start_ts, key in rollbacks:
-            self._forget(start_ts, key)
-        return out
+            if found is not None and self._span_start <= key < self._span_end:
+                yield (commit_ts, start_ts, op, key, found[0], found[1], txn_source)
+        for _, start_ts, key, _, _ in rollbacks.drain() if rollbacks is not None else ():
+            self._open.take(start_ts, key)
 
     def _wanted(self, key: bytes, commit_ts: int) -> bool:
         """Say whether a matched COMMIT is asked for: inside the span, above the subscription's start."""
@@ -286,3 +317,15 @@ class Matcher:
             start_ts=row.start_ts,
             commit_ts=row.commit_ts,
         )
+
+
+def _cut(changes: Iterable[Change]) -> Iterator[list[Change]]:
+    piece, size = list[Change](), 0
+    for change in changes:
+        piece.append(change)
+        size += len(change[3]) + len(change[4]) + len(change[5])
+        if size >= PIECE_BYTES_MAX or len(piece) >= PIECE_ROWS_MAX:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece

@@ -15,6 +15,36 @@ class PdRefusedError(BusError):
     code, action = "producer.pd_refused", Action.STOP_CHANGEFEED
 
 
+class PdUnimplementedError(PdRefusedError):
+    """This PD is older than the call."""
+
+    code = "producer.pd_unimplemented"
+
+
+class TlsFileError(BusError):
+    """A CA, certificate or key file is missing or unusable; ``fields`` name the file and the reason."""
+
+    code, action = "producer.tls_file", Action.STOP_CHANGEFEED
+
+
+class TlsRefusedError(BusError):
+    """A server and we do not trust each other: expired, wrong CA, wrong name. ``fields`` name address and reason."""
+
+    code, action = "producer.tls_refused", Action.STOP_CHANGEFEED
+
+
+class RegionMovedError(BusError):
+    """A store does not serve the region as we know it, or did not answer; the cache has dropped it."""
+
+    code, action = "producer.region_moved", Action.RETRY
+
+
+class KvRefusedError(BusError):
+    """A store refuses a call in a way that trying again does not mend (it does not know the call)."""
+
+    code, action = "producer.kv_refused", Action.STOP_CHANGEFEED
+
+
 class RegionsUnknownError(BusError):
     """PD does not (yet) know regions for a range: a hole, or no region at all."""
 
@@ -28,7 +58,7 @@ class StoreUnavailableError(BusError):
 
 
 class HistoryGoneError(BusError):
-    """TiKV's garbage collection has passed the ts from which changes are wanted."""
+    """TiKV's garbage collection has passed the ts from which changes are wanted (TiCDC: CDC:ErrSnapshotLostByGC)."""
 
     code, action = "producer.history_gone", Action.STOP_CHANGEFEED
 

@@ -1,15 +1,12 @@
-"""Client of the Placement Driver: members, TSO, regions, stores, service GC safe points (reference/pd.md).
+"""Client of the Placement Driver: members, TSO, regions, stores, and what keeps history from GC (reference/pd.md).
 
 Blocking calls, safe from any thread. A call that finds no leader goes round the members until its deadline and then
 raises :class:`PdUnreachableError`; the caller decides whether to wait on. Nothing is retried without a bound here.
 """
 
-import contextlib
-import logging
-import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -17,11 +14,19 @@ import grpc
 from producers.core.region_errors import ClusterMismatchError
 from producers.core.region_map import KEY_END, Peer, RegionInfo
 from producers.core.span_frontier import KeyRange
-from producers.errors import PdRefusedError, PdUnreachableError
-from schemas.ids import PHYSICAL_SHIFT_BITS, RegionId, StoreId, Ts
+from producers.errors import (
+    HistoryGoneError,
+    PdRefusedError,
+    PdUnimplementedError,
+    PdUnreachableError,
+    TlsFileError,
+    TlsRefusedError,
+)
+from producers.tls import Channels
+from producers.tso_stream import TsoStream
+from schemas.ids import RegionId, StoreId, Ts
 from schemas.proto import metapb_pb2, pdpb_pb2, pdpb_pb2_grpc
 
-log = logging.getLogger(__name__)
 Reply = TypeVar("Reply")
 
 CALL_TIMEOUT_S: Final = 3.0
@@ -35,38 +40,52 @@ _CHANNEL_OPTIONS: Final = [
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 3_000),
+    # A member that comes back is used at once; grpc's own back-off grows to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
 ]
+NULL_KEYSPACE: Final = 0xFFFF_FFFF
+"""The scope of clusters without keyspaces."""
+_BARRIER_TOO_LATE: Final = "ErrGCBarrierTSBehindTxnSafePoint"
 
 
 class PdClient:
     """A client of one PD cluster."""
 
-    def __init__(self, addresses: str, *, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(self, addresses: str, *, channels: Channels | None = None, deadline_s: float = DEADLINE_S) -> None:
         """Know the way; the first call connects.
 
         Args:
-            addresses: ``host:port`` of one or more members, comma-separated; an ``http://`` before one is ignored.
+            addresses: ``host:port`` of one or more members, comma-separated; a scheme before one is ignored.
+            channels: with TLS, or not; whoever talks to the stores takes the same.
             deadline_s: bound of one call with all its retries.
+
+        Raises:
+            PdUnreachableError: no address is given.
+            TlsFileError: an address says https, and TLS is not set up.
         """
+        self.channels = channels or Channels()
         self._addresses = [_plain(address) for address in addresses.split(",") if address.strip()]
         if not self._addresses:
             raise PdUnreachableError("no PD address is given", addresses=addresses)
+        if "https://" in addresses and not self.channels.tls.enabled:
+            raise TlsFileError("PD is to be reached by https, so a CA is needed", addresses=addresses, file="--ca")
         self._deadline_s = deadline_s
         self._lock = threading.Lock()
-        self._channels: dict[str, grpc.Channel] = {}
+        self._open: dict[str, grpc.Channel] = {}
         self._leader: str | None = None
         self._cluster_id = 0
         self._closed = threading.Event()
-        self._tso_lock = threading.Lock()
-        self._tso: _TsoStream | None = None
+        self._tso: TsoStream | None = None
 
     def close(self) -> None:
         """End waits and connections; calls after it fail."""
         self._closed.set()
         with self._lock:
-            channels, self._channels = list(self._channels.values()), {}
-        if self._tso is not None:
-            self._tso.close()
+            channels, self._open = list(self._open.values()), {}
+            tso = self._tso
+        if tso is not None:
+            tso.close()
         for channel in channels:
             channel.close()
 
@@ -78,13 +97,14 @@ class PdClient:
         return self._cluster_id
 
     def now(self) -> Ts:
-        """Return a new TSO."""
+        """Return a new TSO. Callers at the same time share requests."""
 
         def ask(stub: pdpb_pb2_grpc.PDStub, header: pdpb_pb2.RequestHeader) -> Ts:
-            with self._tso_lock:
+            with self._lock:
                 if self._tso is None or self._tso.broken:
-                    self._tso = _TsoStream(stub)
-                return self._tso.ask(header)
+                    self._tso = TsoStream(stub, header, CALL_TIMEOUT_S)
+                tso = self._tso
+            return tso.ask()
 
         return self._call("Tso", ask)
 
@@ -136,6 +156,60 @@ class PdClient:
 
         return Ts(self._call("UpdateServiceGCSafePoint", ask).min_safe_point)
 
+    def set_gc_barrier(self, barrier_id: str, barrier_ts: Ts, ttl_s: int) -> None:
+        """Keep history above ``barrier_ts`` for ``ttl_s`` seconds, by the interface of new PDs.
+
+        Raises:
+            HistoryGoneError: the txn safe point has passed it.
+            PdUnimplementedError: this PD has the old interface only.
+        """
+
+        def ask(stub: pdpb_pb2_grpc.PDStub, header: pdpb_pb2.RequestHeader) -> pdpb_pb2.SetGCBarrierResponse:
+            request = pdpb_pb2.SetGCBarrierRequest(
+                header=header,
+                keyspace_scope=pdpb_pb2.KeyspaceScope(keyspace_id=NULL_KEYSPACE),
+                barrier_id=barrier_id,
+                barrier_ts=barrier_ts,
+                ttl_seconds=ttl_s,
+            )
+            return stub.SetGCBarrier(request, timeout=CALL_TIMEOUT_S)
+
+        try:
+            self._call("SetGCBarrier", ask)
+        except PdRefusedError as error:
+            if _BARRIER_TOO_LATE not in str(error.fields.get("said", "")):
+                raise
+            raise HistoryGoneError("PD refuses the GC barrier", needed_ts=barrier_ts, **error.fields) from error
+
+    def delete_gc_barrier(self, barrier_id: str) -> None:
+        """Keep history no longer; a barrier that is not there is no error."""
+
+        def ask(stub: pdpb_pb2_grpc.PDStub, header: pdpb_pb2.RequestHeader) -> pdpb_pb2.DeleteGCBarrierResponse:
+            scope = pdpb_pb2.KeyspaceScope(keyspace_id=NULL_KEYSPACE)
+            request = pdpb_pb2.DeleteGCBarrierRequest(header=header, keyspace_scope=scope, barrier_id=barrier_id)
+            return stub.DeleteGCBarrier(request, timeout=CALL_TIMEOUT_S)
+
+        self._call("DeleteGCBarrier", ask)
+
+    def gc_state(self) -> pdpb_pb2.GCState:
+        """Return the safe points that are in force, and all barriers."""
+
+        def ask(stub: pdpb_pb2_grpc.PDStub, header: pdpb_pb2.RequestHeader) -> pdpb_pb2.GetGCStateResponse:
+            scope = pdpb_pb2.KeyspaceScope(keyspace_id=NULL_KEYSPACE)
+            return stub.GetGCState(
+                pdpb_pb2.GetGCStateRequest(header=header, keyspace_scope=scope), timeout=CALL_TIMEOUT_S
+            )
+
+        return self._call("GetGCState", ask).gc_state
+
+    def gc_safe_point(self) -> Ts:
+        """Return the ts below which history may be gone."""
+
+        def ask(stub: pdpb_pb2_grpc.PDStub, header: pdpb_pb2.RequestHeader) -> pdpb_pb2.GetGCSafePointResponse:
+            return stub.GetGCSafePoint(pdpb_pb2.GetGCSafePointRequest(header=header), timeout=CALL_TIMEOUT_S)
+
+        return Ts(self._call("GetGCSafePoint", ask).safe_point)
+
     def _call(self, name: str, ask: Callable[[pdpb_pb2_grpc.PDStub, pdpb_pb2.RequestHeader], Reply]) -> Reply:
         """Run one call at the leader, going round the members until the deadline.
 
@@ -143,23 +217,37 @@ class PdClient:
             PdUnreachableError: nobody answered well in time.
             PdRefusedError: PD said no in a way that lasts.
             ClusterMismatchError: the members belong to another cluster than at first.
+            TlsRefusedError: with no member is there a TLS connection.
         """
         deadline, wait_s, tries, last = time.monotonic() + self._deadline_s, RETRY_FIRST_S, 0, "closed"
+        distrusted: dict[str, TlsRefusedError] = {}
         while not self._closed.is_set():
-            address = self._leader or self._addresses[tries % len(self._addresses)]
+            with self._lock:
+                address = self._leader or self._addresses[tries % len(self._addresses)]
             tries += 1
             try:
                 stub = pdpb_pb2_grpc.PDStub(self._channel(address))
                 if not self._cluster_id or self._leader is None:
                     self._members(stub)
-                    stub = pdpb_pb2_grpc.PDStub(self._channel(self._leader or address))
+                    address = self._leader or address
+                    stub = pdpb_pb2_grpc.PDStub(self._channel(address))
                 reply = ask(stub, pdpb_pb2.RequestHeader(cluster_id=self._cluster_id))
                 last = self._header_error(name, reply)
                 if not last:
                     return reply
             except grpc.RpcError as error:
                 last = self._judge(name, address, error)
+                refusal = self.channels.refusal(address) if error.code() is grpc.StatusCode.UNAVAILABLE else None
+                if refusal is not None:
+                    distrusted[address], last = refusal, str(refusal)
+                    self._forget(address)
+            except TlsRefusedError as refusal:
+                distrusted[address], last = refusal, str(refusal)
+            except ValueError as error:  # the channel was closed under the call
+                last = str(error)
             self._leader = None
+            if distrusted.keys() >= set(self._addresses):
+                raise distrusted[address]
             if time.monotonic() + wait_s > deadline or self._closed.wait(wait_s):
                 break
             wait_s = min(2 * wait_s, RETRY_MAX_S)
@@ -170,20 +258,38 @@ class PdClient:
     def _members(self, stub: pdpb_pb2_grpc.PDStub) -> pdpb_pb2.GetMembersResponse:
         reply = stub.GetMembers(pdpb_pb2.GetMembersRequest(), timeout=CALL_TIMEOUT_S)
         found = reply.header.cluster_id
-        if self._cluster_id and found != self._cluster_id:
-            raise ClusterMismatchError("PD belongs to another cluster", pd_cluster=found, our_cluster=self._cluster_id)
-        self._cluster_id = found
-        if reply.leader.client_urls:
-            self._leader = _plain(reply.leader.client_urls[0])
-        known = [_plain(url) for member in reply.members for url in member.client_urls]
-        self._addresses += [address for address in known if address not in self._addresses]
+        with self._lock:
+            if self._cluster_id and found != self._cluster_id:
+                raise ClusterMismatchError(
+                    "PD belongs to another cluster", pd_cluster=found, our_cluster=self._cluster_id
+                )
+            self._cluster_id = found
+            if reply.leader.client_urls:
+                self._leader = _plain(reply.leader.client_urls[0])
+            known = [_plain(url) for member in reply.members for url in member.client_urls]
+            self._addresses += [address for address in known if address not in self._addresses]
         return reply
 
     def _channel(self, address: str) -> grpc.Channel:
         with self._lock:
-            if address not in self._channels:
-                self._channels[address] = grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
-            return self._channels[address]
+            channel = self._open.get(address)
+        if channel is not None:
+            return channel
+        if self.channels.tls.allowed_cn and (refusal := self.channels.refusal(address)) is not None:
+            raise refusal
+        with self._lock:
+            if self._closed.is_set():
+                raise ValueError("the client is closed")
+            if address not in self._open:
+                self._open[address] = self.channels.open(address, _CHANNEL_OPTIONS)
+            return self._open[address]
+
+    def _forget(self, address: str) -> None:
+        """Close a channel: the next use of the address looks at its certificate again."""
+        with self._lock:
+            channel = self._open.pop(address, None)
+        if channel is not None:
+            channel.close()
 
     def _header_error(self, name: str, reply: Any) -> str:
         """Return why a reply that came is no answer ('' if it is one)."""
@@ -202,56 +308,11 @@ class PdClient:
             raise ClusterMismatchError(
                 "PD belongs to another cluster", address=address, our_cluster=self._cluster_id, said=details
             ) from error
-        if code in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.INVALID_ARGUMENT):
-            raise PdRefusedError("PD does not know the call", call=name, address=address, said=details) from error
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            raise PdUnimplementedError("PD does not know the call", call=name, address=address, said=details) from error
+        if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED):
+            raise PdRefusedError("PD refuses the call", call=name, address=address, said=details) from error
         return f"{address}: {code.name} {details}".strip()
-
-
-class _TsoStream:
-    """The one bidirectional Tso stream; requests are answered in order, so one at a time is asked."""
-
-    def __init__(self, stub: pdpb_pb2_grpc.PDStub) -> None:
-        self._requests: queue.SimpleQueue[pdpb_pb2.TsoRequest | None] = queue.SimpleQueue()
-        self.broken = False
-        self._call: Any = stub.Tso(self._iterate())
-
-    def _iterate(self) -> Iterator[pdpb_pb2.TsoRequest]:
-        while (request := self._requests.get()) is not None:
-            yield request
-
-    def ask(self, header: pdpb_pb2.RequestHeader) -> Ts:
-        # A bidirectional stream has no deadline of one reply: a timer ends the stream if the reply stays away.
-        timer = threading.Timer(CALL_TIMEOUT_S, self._call.cancel)
-        timer.daemon = True
-        timer.start()
-        try:
-            self._requests.put(pdpb_pb2.TsoRequest(header=header, count=1))
-            reply: pdpb_pb2.TsoResponse = next(self._call)
-        except StopIteration:
-            self.close()
-            raise _StreamEndedError() from None
-        except grpc.RpcError:
-            self.close()
-            raise
-        finally:
-            timer.cancel()
-        return Ts((reply.timestamp.physical << PHYSICAL_SHIFT_BITS) + reply.timestamp.logical)
-
-    def close(self) -> None:
-        self.broken = True
-        self._requests.put(None)
-        with contextlib.suppress(grpc.RpcError):
-            self._call.cancel()
-
-
-class _StreamEndedError(grpc.RpcError):
-    """PD ended the Tso stream without a status."""
-
-    def code(self) -> grpc.StatusCode:
-        return grpc.StatusCode.UNAVAILABLE
-
-    def details(self) -> str:
-        return "stream ended"
 
 
 def _plain(address: str) -> str:

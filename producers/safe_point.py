@@ -1,4 +1,8 @@
-"""Keeps TiKV's history from the published frontier on, by a service GC safe point (reference/pd.md §6.1)."""
+"""Keeps TiKV's history from the published frontier on, by a GC barrier or a service safe point (reference/pd.md §6).
+
+Only the frontier counts, not the changefeeds: what a paused changefeed has still to read is in the raw log, also past
+TiKV's garbage collection (DESIGN §1). TiKV's history is needed from the published R on, where a restart begins.
+"""
 
 import logging
 import threading
@@ -6,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from producers.errors import HistoryGoneError, ProducerBugError
+from producers.errors import HistoryGoneError, PdUnimplementedError, ProducerBugError
 from producers.pd_client import PdClient
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
@@ -84,7 +88,7 @@ class SafePointKeeper:
 
 
 def keep_safe_point(pd: PdClient, service_id: str, ts: Ts, ttl_s: int) -> None:
-    """Ask PD once to keep everything above ``ts``.
+    """Ask PD once to keep everything above ``ts``, by a GC barrier, or the old interface where PD has no other.
 
     Raises:
         HistoryGoneError: garbage collection has passed it already.
@@ -92,8 +96,31 @@ def keep_safe_point(pd: PdClient, service_id: str, ts: Ts, ttl_s: int) -> None:
     """
     # An incremental scan from checkpoint_ts reads old values as of checkpoint_ts: so one less, as TiCDC.
     wanted = Ts(max(0, ts - 1))
+    try:
+        if wanted:
+            pd.set_gc_barrier(service_id, wanted, ttl_s)
+            return
+    except PdUnimplementedError:
+        pass
+    except HistoryGoneError as error:
+        raise _history_gone(ts, pd.gc_state().txn_safe_point) from error
     least = pd.update_service_gc_safe_point(service_id, wanted, ttl_s)
     if least > wanted:
-        raise HistoryGoneError(
-            "TiKV's garbage collection has passed the ts that is needed", needed_ts=ts, gc_safe_point=least
-        )
+        raise _history_gone(ts, least)
+
+
+def release_safe_point(pd: PdClient, service_id: str) -> None:
+    """Tell PD that nobody needs the history any more; used where an upstream is given up for good."""
+    try:
+        pd.delete_gc_barrier(service_id)
+    except PdUnimplementedError:
+        pd.update_service_gc_safe_point(service_id, Ts((1 << 64) - 1), 0)
+
+
+def _history_gone(ts: Ts, gc_safe_point: int) -> HistoryGoneError:
+    return HistoryGoneError(
+        "CDC:ErrSnapshotLostByGC: changes after the needed ts are lost to TiKV's garbage collection; start anew from "
+        "a ts above the GC safe point, with a fresh raw log",
+        needed_ts=ts,
+        gc_safe_point=gc_safe_point,
+    )

@@ -40,8 +40,11 @@ SYSTEM_SCHEMAS = frozenset(
 )
 """Never replicated, whatever the filter says; lower case. Source: TiCDC ``pkg/filter``, ``IsSysSchema``."""
 
-RESERVED_TABLE_ID_MIN = 0x0000_FFFF_FFFF_F000
-"""Ids from here to 2^48 belong to TiDB's bootstrap tables, which no DDL job creates. Source: ``pkg/meta/metadef``."""
+RESERVED_TABLE_ID_MAX = 0x0000_FFFF_FFFF_FFFF
+RESERVED_TABLE_ID_MIN = RESERVED_TABLE_ID_MAX - 1000 + 1
+"""Ids from here to the maximum belong to TiDB's system tables: the DDL job tables everywhere, which no DDL job creates,
+and in the newer kernel all that its bootstrap makes. Source: pingcap/tidb ``pkg/meta/metadef/system.go``,
+``(ReservedGlobalIDLowerBound, ReservedGlobalIDUpperBound]``, of which the lower bound is a user's largest id."""
 
 
 class UnknownTableError(BusError):
@@ -228,7 +231,7 @@ class SchemaStore:
 
     def is_system(self, physical_id: TableId) -> bool:
         """Tell whether this is a table of a system schema."""
-        return physical_id in self._system_tables or physical_id >= RESERVED_TABLE_ID_MIN
+        return physical_id in self._system_tables or RESERVED_TABLE_ID_MIN <= physical_id <= RESERVED_TABLE_ID_MAX
 
     def stored_at(self, ts: Ts) -> Iterator[StoredTable]:
         """Yield all user tables (views and sequences too) as DDLs with finished_ts <= ``ts`` left them, not decoded."""

@@ -151,6 +151,16 @@ def test_pullable_tables_of_system_schemas_are_none_and_their_rows_are_skipped()
     assert store.lookup(DDL_JOB_TABLE_ID, Ts(20)) is NoSchema.SYSTEM
 
 
+def test_lookup_reserved_ids_are_of_the_system_and_the_largest_user_id_is_not() -> None:
+    store = snapshot(("d", 1, []))
+    largest_user_id = (1 << 48) - 1 - 1000
+    for table_id in (largest_user_id + 1, DDL_JOB_TABLE_ID, (1 << 48) - 1):
+        assert store.lookup(TableId(table_id), Ts(50)) is NoSchema.SYSTEM
+    for table_id in (largest_user_id, 1 << 48):
+        with pytest.raises(UnknownTableError):
+            store.lookup(TableId(table_id), Ts(50))
+
+
 def test_lookup_unknown_table_names_id_and_commit_ts() -> None:
     store = snapshot(("d", 2, [table_info(100, "t")]))
     with pytest.raises(UnknownTableError, match="table_id=777, commit_ts=20"):

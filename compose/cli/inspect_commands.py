@@ -33,32 +33,54 @@ def doctor() -> int:
 
 
 @click.command("dry-run")
-@recording_option(required=True)
+@recording_option(required=False)
+@click.option(
+    "--feed",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder with feed.jsonl.zst, a recorded event feed of TiKV; with --protocol raw.",
+)
 @click.option(
     "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Changefeed file, TiCDC's TOML."
 )
 @click.option("--sink-uri", default=DRY_RUN_URI_DEFAULT, show_default=True, metavar="URI")
-@click.option("--protocol", default=None, help="Instead of the URI's; `mounted` prints the mounted rows.")
+@click.option(
+    "--protocol",
+    default=None,
+    help="Instead of the URI's; `mounted` prints the mounted rows, `raw` the row changes of --feed.",
+)
 @click.option(
     "--watermark-every", type=Duration(), default=None, help="Of recorded time, such as 10s; else one at the end."
 )
 @click.option("--strict", is_flag=True, help="End with status 1 where a changefeed would fail, instead of a warning.")
 def dry_run(
-    recording: Path,
+    recording: Path | None,
+    feed: Path | None,
     config: Path | None,
     sink_uri: str,
     protocol: str | None,
     watermark_every: float | None,
     strict: bool,
 ) -> None:
-    """Print every message that a changefeed would write, as JSON lines in commit order; no Kafka, no Spark."""
+    """Print every message that a changefeed would write, as JSON lines in commit order; no Kafka, no Spark.
+
+    With --feed: the row changes of a recorded event feed, which the event feed's own client gets over loopback sockets.
+    """
+    if (recording is None) == (feed is None):
+        raise ConfigError("give either --recording or --feed", key="recording")
+    if (feed is not None) != (protocol == "raw"):
+        # A feed holds no schemas: what stands in the job table begins only where the recording does.
+        raise ConfigError("a recorded feed has the protocol raw only, and only it has", key="protocol", got=protocol)
+    if feed is not None:
+        _print_feed(feed)
+        return
+    assert recording is not None
     from compose.dry_run import json_line, prepare
     from schemas.config.changefeed import load_changefeed
 
     text = config.read_text() if config else None
     if protocol not in (None, "mounted"):
         sink_uri = with_protocol(sink_uri, str(protocol))
-    feed = load_changefeed(sink_uri, text, file=str(config) if config else None)
+    changefeed = load_changefeed(sink_uri, text, file=str(config) if config else None)
     every_ms = None if watermark_every is None else max(1, int(watermark_every * 1000))
 
     def refused(error: BusError) -> None:
@@ -66,9 +88,16 @@ def dry_run(
             raise error
         click.echo(f"warning: a changefeed would fail here: {error}", err=True)
 
-    prepared = prepare(recording, feed, refused=refused, watermark_every_ms=every_ms)
+    prepared = prepare(recording, changefeed, refused=refused, watermark_every_ms=every_ms)
     for shown in prepared.mounted() if protocol == "mounted" else prepared.records():
         click.echo(json_line(shown))
+
+
+def _print_feed(folder: Path) -> None:
+    from compose.feed_dry_run import row_changes
+
+    for row in row_changes(folder):
+        click.echo(json.dumps(row, separators=(",", ":")))
 
 
 @click.command()

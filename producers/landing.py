@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Final, Protocol
 
 from confluent_kafka import KafkaException
@@ -27,6 +28,8 @@ SLOW_BROKER_S: Final = 5.0
 """A record that waits longer for its acknowledgement is shown as the reason why nothing lands."""
 SEVERAL_REGIONS: Final = RegionId(0)
 """A batch's region_id when its rows come from more than one."""
+_VALUE: Final = itemgetter(4)
+_OLD_VALUE: Final = itemgetter(5)
 _TOO_LARGE: Final = ("MSG_SIZE_TOO_LARGE", "_MSG_SIZE_TOO_LARGE")
 """By the broker, by librdkafka."""
 
@@ -51,6 +54,8 @@ class LandingSettings:
     batch_bytes_max: int = 256 << 10
     """Of one record, before compression: large enough that per-record costs vanish, small enough to skip by ts."""
     batch_rows_max: int = 2_000
+    buffer_bytes_max: int = 1 << 20
+    """Of a table's values that wait for company: a few records' worth; large rows must not wait by the thousand."""
     linger_s: float = 0.005
     """How long a row waits for company; a tenth of the landing's share of the latency budget (DESIGN §5)."""
     in_flight_bytes_max: int = 64 << 20
@@ -74,6 +79,8 @@ class _Buffer:
     changes: list[Change] = field(default_factory=list)
     region_id: RegionId | None = None
     since_s: float = 0.0
+    bytes: int = 0
+    """Of values; what the rest takes is bounded by batch_rows_max."""
 
 
 class Landing:
@@ -111,7 +118,9 @@ class Landing:
             buffer = self._buffers[table_id, may_repeat] = _Buffer(since_s=time.monotonic())
         buffer.changes += changes
         buffer.region_id = region_id if buffer.region_id in (None, region_id) else SEVERAL_REGIONS
-        if len(buffer.changes) >= self._settings.batch_rows_max:
+        buffer.bytes += sum(map(len, map(_VALUE, changes))) + sum(map(len, map(_OLD_VALUE, changes)))
+        settings = self._settings
+        if len(buffer.changes) >= settings.batch_rows_max or buffer.bytes >= settings.buffer_bytes_max:
             self._send(table_id, may_repeat, buffer)
             del self._buffers[table_id, may_repeat]
 

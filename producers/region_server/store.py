@@ -51,15 +51,15 @@ class ClusterStore:
             case Prewrite(txn=txn, mutations=mutations, one_pc_commit_ts=commit_ts):
                 for region, part in self._by_region(mutations, lambda mutation: mutation.key):
                     if commit_ts:
-                        self._applied(region, region.data.commit_at_once(txn, part, commit_ts))
+                        self.applied(region, region.data.commit_at_once(txn, part, commit_ts))
                     else:
-                        self._applied(region, region.data.prewrite(txn, part))
+                        self.applied(region, region.data.prewrite(txn, part))
             case Commit(start_ts=start_ts, commit_ts=commit_ts, keys=keys):
                 for region, own in self._by_region(keys, lambda key: key):
-                    self._applied(region, region.data.commit(start_ts, commit_ts, own))
+                    self.applied(region, region.data.commit(start_ts, commit_ts, own))
             case Rollback(start_ts=start_ts, keys=keys):
                 for region, own in self._by_region(keys, lambda key: key):
-                    self._applied(region, region.data.rollback(start_ts, own))
+                    self.applied(region, region.data.rollback(start_ts, own))
             case ResolveLock():
                 self._resolve(command)
             case PessimisticLock(txn=txn, keys=keys):
@@ -81,9 +81,9 @@ class ClusterStore:
             wanted: Iterable[bytes] = command.keys or list(locks)
             own = [key for key in wanted if (held := locks.get(key)) and held.txn.start_ts == command.start_ts]
             if own and command.commit_ts:
-                self._applied(region, region.data.commit(command.start_ts, command.commit_ts, own))
+                self.applied(region, region.data.commit(command.start_ts, command.commit_ts, own))
             elif own:
-                self._applied(region, region.data.rollback(command.start_ts, own))
+                self.applied(region, region.data.rollback(command.start_ts, own))
 
     def _by_region(
         self, items: Iterable[_Keyed], key_of: Callable[[_Keyed], bytes]
@@ -98,7 +98,8 @@ class ClusterStore:
             own.append(item)
         return list(groups.values())
 
-    def _applied(self, region: Region, changes: list[Change]) -> None:
+    def applied(self, region: Region, changes: Sequence[Change]) -> None:
+        """Tell observers what was written to a region: for writers that work on its data themselves."""
         if not changes:
             return
         for observer in self._observers:

@@ -23,6 +23,11 @@ def raw_bound(encoded: bytes) -> bytes:
     return raw
 
 
+def region_bound(raw: bytes) -> bytes:
+    """A raw key as regions are bounded by; empty stays empty (no bound)."""
+    return encode_bytes(raw) if raw else b""
+
+
 def peer(region: Region, store_id: StoreId) -> metapb_pb2.Peer:
     """The replica of a region on a store. Region ids are even, and a peer's id differs from all of them."""
     return metapb_pb2.Peer(id=region.region_id * 100 + store_id * 2 + 1, store_id=store_id)
@@ -32,8 +37,8 @@ def region_meta(region: Region, store_ids: Sequence[StoreId]) -> metapb_pb2.Regi
     """A region with memcomparable-encoded bounds, and a replica on every store."""
     return metapb_pb2.Region(
         id=region.region_id,
-        start_key=encode_bytes(region.start) if region.start else b"",
-        end_key=encode_bytes(region.end) if region.end else b"",
+        start_key=region_bound(region.start),
+        end_key=region_bound(region.end),
         region_epoch=metapb_pb2.RegionEpoch(conf_ver=region.conf_ver, version=region.version),
         peers=[peer(region, store_id) for store_id in store_ids],
     )

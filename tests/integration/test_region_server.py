@@ -240,7 +240,9 @@ def test_kv_reads_at_a_version_and_says_who_holds_a_lock(server: RegionServer) -
     pd = Pd(server.pd_address)
     region = pd.regions()[0]
     stub = tikvpb_pb2_grpc.TikvStub(grpc.insecure_channel(pd.stores()[region.leader.store_id]))
-    context = kvrpcpb_pb2.Context(region_id=region.region.id, region_epoch=region.region.region_epoch)
+    context = kvrpcpb_pb2.Context(
+        region_id=region.region.id, region_epoch=region.region.region_epoch, peer=region.leader
+    )
 
     def scan(version: int) -> kvrpcpb_pb2.ScanResponse:
         return stub.KvScan(

@@ -3,9 +3,17 @@
 import pytest
 
 from producers.region_server.core.commands import Mutation, Txn
-from producers.region_server.core.mvcc import Committed, Locked, LockKind, RegionData, RolledBack, Unlocked
+from producers.region_server.core.mvcc import (
+    Committed,
+    Locked,
+    LockKind,
+    Refreshed,
+    RegionData,
+    RolledBack,
+    Unlocked,
+)
+from producers.region_server.core.refusals import KeyLockedError, WriteConflictError
 from producers.region_server.core.regions import RegionMap
-from schemas.errors import InvariantBrokenError
 from schemas.ids import StoreId, Ts
 
 
@@ -75,8 +83,60 @@ def test_rollback_without_a_lock_still_leaves_a_mark_but_never_undoes_a_commit()
     assert data.rollback(Ts(1), [b"k"]) == [RolledBack(b"k", Ts(1))]
     commit(data, 3, 4, put(b"k", b"a"))
     assert data.rollback(Ts(3), [b"k"]) == []
-    assert data.rollback(Ts(4), [b"k"]) == [RolledBack(b"k", Ts(4))]  # overlaps the commit_ts of the version
+    assert data.rollback(Ts(1), [b"k"]) == []  # marked already
     assert data.writes[b"k"].value == b"a"
+
+
+def test_rollback_that_overlaps_a_version_is_written_only_if_protected() -> None:
+    data = RegionData()
+    commit(data, 3, 4, put(b"k", b"a"))
+    assert data.rollback(Ts(4), [b"k"]) == []
+    assert data.rollback(Ts(4), [b"k"], protected=True) == [RolledBack(b"k", Ts(4))]
+    assert data.rollback(Ts(9), [b"k"], protected=True) == [RolledBack(b"k", Ts(9), b"p")]
+    data.pessimistic_lock(txn(11, for_update_ts=11), [b"k", b"l"])
+    assert data.rollback(Ts(11), [b"k", b"l"]) == [RolledBack(b"k", Ts(11), b"p"), RolledBack(b"l", Ts(11))]
+
+
+def test_rolled_back_lock_over_a_version_of_the_same_ts_frees_the_resolver() -> None:
+    data = RegionData()
+    commit(data, 3, 4, put(b"k", b"a"))
+    data.prewrite(txn(4), [put(b"k", b"b")])
+    assert data.rollback(Ts(4), [b"k"]) == [Unlocked(b"k")]
+
+
+@pytest.mark.parametrize("late", [put(b"k", b"b"), Mutation("lock", b"k")])
+def test_prewrite_after_a_rollback_or_a_newer_version_is_refused_and_changes_nothing(late: Mutation) -> None:
+    data = RegionData()
+    data.rollback(Ts(1), [b"k"])
+    commit(data, 3, 6, put(b"l", b"a"))
+    for start_ts, second in ((1, b"k"), (5, b"l")):
+        with pytest.raises(WriteConflictError):
+            data.prewrite(txn(start_ts), [put(b"free", b"x"), late._replace(key=second)])
+    assert data.locks == {}
+    data.prewrite(txn(5, for_update_ts=7), [late._replace(key=b"l")])  # it saw the version when it locked
+
+
+def test_record_of_a_transaction_is_its_commit_ts_also_for_lock_records_until_gc() -> None:
+    data = RegionData()
+    commit(data, 1, 2, put(b"k", b"a"))
+    commit(data, 3, 4, Mutation("lock", b"k"))
+    data.rollback(Ts(5), [b"k"])
+    assert [data.record_of(b"k", Ts(ts)) for ts in (1, 3, 5, 7)] == [2, 4, 0, None]
+    data.gc(Ts(4))
+    assert [data.record_of(b"k", Ts(ts)) for ts in (3, 5)] == [None, 0]
+
+
+def test_refresh_raises_ttl_and_min_commit_ts_of_the_primary_alone() -> None:
+    data = RegionData()
+    data.prewrite(txn(10, min_commit_ts=11), [put(b"k", b"a"), put(b"l", b"a")])
+    (refreshed,) = data.refresh(Ts(10), b"k", ttl_ms=9000, min_commit_ts=Ts(20))
+    assert isinstance(refreshed, Refreshed)
+    assert [(data.locks[key].txn.ttl_ms, data.locks[key].txn.min_commit_ts) for key in (b"k", b"l")] == [
+        (9000, 20),
+        (3000, 11),
+    ]
+    assert data.refresh(Ts(10), b"k", ttl_ms=5, min_commit_ts=Ts(5)) == []
+    assert data.refresh(Ts(11), b"k", ttl_ms=99_000) == []
 
 
 def test_rollback_of_one_transaction_leaves_the_lock_of_another() -> None:
@@ -104,8 +164,9 @@ def test_prewrite_that_turns_into_a_lock_only_unlocks_what_had_shown() -> None:
 def test_prewrite_on_the_lock_of_another_transaction_is_refused() -> None:
     data = RegionData()
     data.prewrite(txn(1), [put(b"k", b"a")])
-    with pytest.raises(InvariantBrokenError, match="another transaction"):
-        data.prewrite(txn(2), [put(b"k", b"b")])
+    with pytest.raises(KeyLockedError, match="another transaction"):
+        data.prewrite(txn(2), [put(b"free", b"b"), put(b"k", b"b")])
+    assert list(data.locks) == [b"k"]
 
 
 def test_blocking_lock_lets_readers_below_start_ts_and_min_commit_ts_through() -> None:

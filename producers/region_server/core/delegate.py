@@ -7,7 +7,8 @@ counts. A region error stops it for good; the client registers again.
 Which writes show, and how (TiKV's rules):
 
     lock that will be a version -> PREWRITE with value and old value     commit of it -> COMMIT, value only if short
-    1PC                         -> COMMITTED with value and old value    rollback mark -> ROLLBACK, no op
+    1PC                         -> COMMITTED with value and old value    rollback mark -> ROLLBACK, no op; where it
+    lock written again (heartbeat) -> nothing                            is protected, with a value that is no row
     pessimistic lock, LOCK-type lock and their ends -> nothing
     lossy-DDL or physical-import source -> never; another CDC's source -> not with filter_loop
 """
@@ -15,7 +16,16 @@ Which writes show, and how (TiKV's rules):
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from producers.region_server.core.mvcc import Change, Committed, Lock, Locked, RolledBack, Unlocked, Write
+from producers.region_server.core.mvcc import (
+    Change,
+    Committed,
+    Lock,
+    Locked,
+    Refreshed,
+    RolledBack,
+    Unlocked,
+    Write,
+)
 from producers.region_server.core.resolver import Resolver
 from schemas.ids import RegionId, Ts
 from schemas.proto import cdcpb_pb2
@@ -45,6 +55,8 @@ class Downstream:
     end: bytes
     checkpoint_ts: Ts
     filter_loop: bool = False
+    fake_prewrites: bool = False
+    """As older TiKV: a lock that is written again without its long value shows as a PREWRITE with an empty one."""
     resolver: Resolver = field(default_factory=Resolver)
     initialized: bool = False
     stopped: bool = False
@@ -151,9 +163,12 @@ def live_events(downstream: Downstream, changes: Sequence[Change]) -> Iterator[c
                 resolver.untrack(key)
                 if sees(write.txn_source):
                     (add_committed if one_pc else _add_commit)(build, key, write)
-            case RolledBack(_, start_ts):
+            case RolledBack(_, start_ts, mark):
                 resolver.untrack_of(key, start_ts)
-                build.rows(len(key)).entries.add(start_ts=start_ts, type=_ROLLBACK, key=key)
+                build.rows(len(key)).entries.add(start_ts=start_ts, type=_ROLLBACK, key=key, value=mark)
+            case Refreshed(_, lock, old_value):
+                if downstream.fake_prewrites and len(lock.value) > SHORT_VALUE_MAX_BYTES and sees(lock.txn.txn_source):
+                    add_prewrite(build, key, Lock(lock.txn, lock.kind, b""), old_value)
             case Unlocked():
                 resolver.untrack(key)
         if build.full and (event := build.take()) is not None:

@@ -42,15 +42,30 @@ class NotLocated:
 class Locator:
     """See the module's text."""
 
-    def __init__(self, cache: RegionCache, deliver: Callable[[Located | NotLocated], None]) -> None:
-        """``deliver`` is called by the locator's thread."""
+    def __init__(
+        self,
+        cache: RegionCache,
+        deliver: Callable[[Located | NotLocated], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            cache: asks PD.
+            deliver: called by the locator's thread.
+            clock: in seconds, never goes back; a simulation has its own.
+            jitter: a number in [0, 1) that spreads retries.
+        """
         self._cache = cache
         self._deliver = deliver
         self._jobs: list[tuple[float, int, Subscription, Retry]] = []
         self._numbers = itertools.count()
         self._changed = threading.Condition()
         self._stopping = False
-        self._jitter = random.Random()  # noqa: S311  # spreads retries; nothing secret
+        self._clock = clock
+        self._jitter = jitter
         self._thread = threading.Thread(target=self._run, name="region-locator", daemon=True)
 
     def start(self) -> None:
@@ -69,36 +84,45 @@ class Locator:
 
     def submit(self, subscription: Subscription, retry: Retry, *, wait_ms: int = 0) -> None:
         """Locate a range: at once at attempt 0, else after its back-off, or ``wait_ms`` if longer."""
-        backoff = backoff_ms(retry.attempt - 1, self._jitter.random()) if retry.attempt else 0
-        due = time.monotonic() + max(backoff, wait_ms) / 1000
+        backoff = backoff_ms(retry.attempt - 1, self._jitter()) if retry.attempt else 0
+        due = self._clock() + max(backoff, wait_ms) / 1000
         with self._changed:
             heapq.heappush(self._jobs, (due, next(self._numbers), subscription, retry))
             self._changed.notify()
 
+    def step(self) -> bool:
+        """Do the job that is due, if there is one: what the thread does, for a locator that was not started."""
+        if not self._jobs or self._jobs[0][0] > self._clock():
+            return False
+        self._do(*heapq.heappop(self._jobs)[2:])
+        return True
+
     def _run(self) -> None:
         while (job := self._next()) is not None:
-            subscription, retry = job
-            if subscription.stopped:
-                continue
-            try:
-                found = self._locate(subscription, retry)
-            except BusError as error:
-                if self._stopping:
-                    return
-                self._deliver(NotLocated(subscription, error))
-                if error.action is Action.RETRY:
-                    self._cache.drop(retry.range)
-                    self.submit(subscription, Retry(retry.range, retry.attempt + 1))
-                continue
-            except Exception as error:
-                self._deliver(NotLocated(subscription, ProducerBugError("locator failed", error=repr(error))))
-                raise
-            self._deliver(found)
+            self._do(*job)
+
+    def _do(self, subscription: Subscription, retry: Retry) -> None:
+        if subscription.stopped:
+            return
+        try:
+            found = self._locate(subscription, retry)
+        except BusError as error:
+            if self._stopping:
+                return
+            self._deliver(NotLocated(subscription, error))
+            if error.action is Action.RETRY:
+                self._cache.drop(retry.range)
+                self.submit(subscription, Retry(retry.range, retry.attempt + 1))
+            return
+        except Exception as error:
+            self._deliver(NotLocated(subscription, ProducerBugError("locator failed", error=repr(error))))
+            raise
+        self._deliver(found)
 
     def _next(self) -> tuple[Subscription, Retry] | None:
         with self._changed:
             while not self._stopping:
-                wait_s = self._jobs[0][0] - time.monotonic() if self._jobs else None
+                wait_s = self._jobs[0][0] - self._clock() if self._jobs else None
                 if wait_s is not None and wait_s <= 0:
                     return heapq.heappop(self._jobs)[2:]
                 self._changed.wait(wait_s)

@@ -1,0 +1,95 @@
+"""When to look for locks: spans whose resolved ts stands still (reference/cdcpb.md §7, the classic rule). Pure.
+
+    Look(spans) --stands still for 4 s, and 4 s behind PD--> the span gets a target; its regions below it are resolved
+
+A span keeps its target until its resolved ts has passed it, for a lock that is gone may uncover the next one. A region
+is not resolved again within 10 s: what the last time did needs a resolved-ts round of the store to show.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from producers.core.span_frontier import KeyRange
+from schemas.ids import PHYSICAL_SHIFT_BITS, RegionId, TableId, Ts, physical_ms
+
+LOOK_S: Final = 2.0
+STILL_S: Final = 4.0
+BEHIND_MS: Final = 4_000
+REGION_PAUSE_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class StuckRegion:
+    """A registered, initialized region of a span: a region that is being scanned has no locks to blame yet."""
+
+    region_id: RegionId
+    range: KeyRange
+    resolved_ts: Ts
+
+
+@dataclass(frozen=True, slots=True)
+class StillSpan:
+    """A span that stands still, or has a target. ``regions``: those with resolved_ts below :func:`reach`."""
+
+    table_id: TableId
+    resolved_ts: Ts
+    still_s: float
+    regions: tuple[StuckRegion, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """In: how things stand. ``now`` is a TSO, ``now_s`` any steady clock."""
+
+    now_s: float
+    now: Ts
+    spans: tuple[StillSpan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveRegion:
+    """Out: end what can be ended of the locks of transactions up to ``max_version`` in ``range``."""
+
+    table_id: TableId
+    region_id: RegionId
+    range: KeyRange
+    max_version: Ts
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What is remembered between looks."""
+
+    targets: Mapping[TableId, Ts] = field(default_factory=dict)
+    resolved_at_s: Mapping[tuple[TableId, RegionId], float] = field(default_factory=dict)
+
+
+def reach(resolved_ts: Ts) -> Ts:
+    """Return up to which start_ts the locks of a span at ``resolved_ts`` are looked for at most.
+
+    Not further: what lies there is younger, and its transaction likely still alive.
+    """
+    return Ts((physical_ms(resolved_ts) + BEHIND_MS) << PHYSICAL_SHIFT_BITS)
+
+
+def step(state: Watch, look: Look) -> tuple[Watch, tuple[ResolveRegion, ...]]:
+    """Choose the regions to resolve now."""
+    targets: dict[TableId, Ts] = {}
+    for span in look.spans:
+        target = state.targets.get(span.table_id)
+        behind_ms = physical_ms(look.now) - physical_ms(span.resolved_ts)
+        if span.still_s >= STILL_S and behind_ms >= BEHIND_MS:
+            targets[span.table_id] = min(look.now, reach(span.resolved_ts))
+        elif target is not None and span.resolved_ts < target:
+            targets[span.table_id] = target
+    recent = {region: at_s for region, at_s in state.resolved_at_s.items() if look.now_s - at_s < REGION_PAUSE_S}
+    orders: list[ResolveRegion] = []
+    for span in look.spans:
+        target = targets.get(span.table_id)
+        for region in span.regions if target is not None else ():
+            key = (span.table_id, region.region_id)
+            if target is not None and region.resolved_ts < target and key not in recent:
+                recent[key] = look.now_s
+                orders.append(ResolveRegion(span.table_id, region.region_id, region.range, target))
+    return Watch(targets, recent), tuple(orders)

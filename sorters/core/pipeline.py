@@ -86,7 +86,11 @@ def by_version(rows: RowChanges, schemas: SchemaStore) -> Iterator[tuple[TableVe
 
 def _run_version(rows: RowChanges, table: TableVersion, feed: CompiledFeed, encoded_at_ms: int) -> OutputRecords:
     ignored = feed.events.ignored_ops(table.schema, table.table)
-    kept = [part for part in mount(table, rows, zone=feed.zone).parts if _OPS[part.kind] not in ignored]
+    found = mount(table, rows, zone=feed.zone).parts
+    kept = [part for part in found if _OPS[part.kind] not in ignored]
+    for part in found:
+        if _OPS[part.kind] in ignored:
+            part.check()
     parts, source = _numbered(_split(part) if feed.split_updates else [part] for part in kept)
     if not len(source):
         return OUTPUT_SCHEMA.empty_table()
@@ -95,6 +99,8 @@ def _run_version(rows: RowChanges, table: TableVersion, feed: CompiledFeed, enco
     encoded = feed.encoder.encode_rows(
         mounted, topic=route.topic, encoded_at_ms=encoded_at_ms, schema_ids=feed.schema_ids
     )
+    for part in parts:  # after the encoder, which has looked at most values already
+        part.check()
     # Rows are numbered part after part, so what is made part by part stands in the order of the messages.
     partition = np.concatenate([_partitions(part, route, feed.partitions[route.topic]) for part in parts])
     keys = rows.key.take(pa.array(source))

@@ -63,8 +63,10 @@ def outcome(
     """Return the messages, or the error's code and the row's key."""
     try:
         mounted = mount(table, row_changes(table.table_id, changes), zone=zone, small_rows=small_rows)
-        mounted.decode_all()
-        return encode(mounted)
+        messages = encode(mounted)
+        for part in mounted.parts:
+            part.check()
+        return messages
     except (CorruptRowError, EncodeRefusedError) as error:
         assert error.fields["table"] == table.name
         return error.code, f"{error.fields['key']} at {error.fields['commit_ts']}"

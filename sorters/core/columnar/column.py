@@ -18,9 +18,9 @@ from schemas.errors import BusError
 from schemas.tidb.mysql_types import DATETIME_TYPES, INTEGER_TYPES, STRING_TYPES, MysqlType
 from schemas.tidb.table import ColumnVersion
 from schemas.tidb.value import Value
-from sorters.core.columnar.decimals import DigitsError, decimal_misfits, decimal_texts, unscaled_int64
+from sorters.core.columnar.decimals import DigitsError, check_digits, decimal_misfits, decimal_texts, unscaled_int64
 from sorters.core.columnar.escape import Escaper
-from sorters.core.columnar.json_texts import json_texts
+from sorters.core.columnar.json_texts import check_json, json_texts
 from sorters.core.columnar.keys import KeyValues
 from sorters.core.columnar.numbers import (
     FLOAT_BYTES,
@@ -41,6 +41,10 @@ NUMBER_TYPES = INTEGER_TYPES | FLOAT_TYPES | {MysqlType.YEAR, MysqlType.ENUM, My
 """Types with a number as their mounted value."""
 _BYTES_TYPES = STRING_TYPES | {MysqlType.JSON, MysqlType.DECIMAL, MysqlType.VECTOR}
 """Types whose row bytes are no single machine word."""
+LATE_TYPES = frozenset({MysqlType.JSON, MysqlType.DECIMAL})
+"""Types whose values may turn out corrupt only when they are decoded; what others hold is checked when it is mounted. A
+TIMESTAMP is one too, where it is moved to another zone than UTC.
+"""
 _DATE_TYPES = frozenset({MysqlType.DATE, MysqlType.NEWDATE})
 Numbers = npt.NDArray[Any]
 Result = TypeVar("Result")
@@ -116,6 +120,13 @@ class Column:
         """
         raise NotImplementedError
 
+    def check(self, like: "Column | None" = None) -> None:
+        """Look at values that may be corrupt and that nobody has decoded yet; those of ``like`` are known to be sound.
+
+        Raises:
+            CorruptRowError: one does not decode.
+        """
+
     def take(self, rows: npt.NDArray[np.int64]) -> "Column":
         raise NotImplementedError
 
@@ -166,9 +177,25 @@ class RowColumn(Column):
 
     def __init__(self, spec: ColumnVersion, spans: Spans, names: RowNames, zone: tzinfo) -> None:
         self.spec, self._spans, self._names, self._zone = spec, spans, names, zone
+        moved = spec.tp is MysqlType.TIMESTAMP and zone is not UTC
+        self._sound = spec.tp not in LATE_TYPES and not moved
+        """All values are known to decode."""
 
     def __len__(self) -> int:
         return len(self._spans)
+
+    def check(self, like: Column | None = None) -> None:
+        if self._sound:
+            return
+        if self.spec.tp is MysqlType.TIMESTAMP:
+            self._check_calendar()
+        elif like is not None and self.same_as(like):
+            pass
+        elif self.spec.tp is MysqlType.DECIMAL:
+            _checked(lambda: check_digits(self._spans), self.spec, self._names)
+        else:
+            check_json(self._spans, self._corrupt)
+        self._sound = True
 
     @cached_property
     def numbers(self) -> Numbers:
@@ -178,6 +205,11 @@ class RowColumn(Column):
 
     @cached_property
     def text(self) -> Any:
+        text = self._text()
+        self._sound = True
+        return text
+
+    def _text(self) -> Any:
         match self.spec.tp:
             case MysqlType.DECIMAL:
                 return _checked(lambda: decimal_texts(self._spans), self.spec, self._names)
@@ -198,15 +230,22 @@ class RowColumn(Column):
         return bool((self.numbers.view(np.int64) == other.numbers.view(np.int64)).all())  # bits: 0.0 is not -0.0
 
     def _number_text(self) -> Any:
-        if self.spec.tp is MysqlType.TIMESTAMP and self._zone is not UTC:
+        if self.spec.tp is MysqlType.TIMESTAMP:
+            self._check_calendar()
+        return _raw_text(self.spec, self.numbers, self._zone)
+
+    def _check_calendar(self) -> None:
+        """A TIMESTAMP that must be moved to another zone must be a time."""
+        if self._zone is not UTC:
             bad = no_calendar_times(self.numbers)
             if bad.any():
                 raise self._corrupt(int(bad.argmax()), "timestamp is no time of the calendar")
-        return _raw_text(self.spec, self.numbers, self._zone)
 
     def escaped(self, escaper: Escaper) -> Any:
         if self.spec.tp is MysqlType.JSON:  # its own quotes and punctuation are escaped once a shape, not once a row
-            return json_texts(self._spans, self._corrupt, escaper)
+            text = json_texts(self._spans, self._corrupt, escaper)
+            self._sound = True
+            return text
         return super().escaped(escaper)
 
     def _corrupt(self, row: int, why: str) -> BusError:
@@ -215,7 +254,9 @@ class RowColumn(Column):
     @cached_property
     def unscaled(self) -> IntArray | None:
         scale = max(self.spec.decimal, 0)
-        return _checked(lambda: unscaled_int64(self._spans, scale), self.spec, self._names)
+        number = _checked(lambda: unscaled_int64(self._spans, scale), self.spec, self._names)
+        self._sound = self._sound or number is not None
+        return number
 
     def take(self, rows: npt.NDArray[np.int64]) -> "RowColumn":
         return RowColumn(self.spec, self._spans.take(rows), self._names.take(rows), self._zone)
@@ -254,6 +295,12 @@ class KeyColumn(Column):
         spans, scale = self._values.spans, max(self.spec.decimal, 0)
         assert spans is not None
         return _checked(lambda: unscaled_int64(spans, scale), self.spec, self._names)
+
+    def check(self, like: Column | None = None) -> None:
+        if self.spec.tp is MysqlType.DECIMAL and like is not self:
+            spans = self._values.spans
+            assert spans is not None
+            _checked(lambda: check_digits(spans), self.spec, self._names)
 
     def take(self, rows: npt.NDArray[np.int64]) -> "KeyColumn":
         numbers, spans = self._values.numbers, self._values.spans

@@ -96,6 +96,21 @@ def _groups(spans: Spans, precision: int, fraction: int) -> tuple[list[tuple[int
     return groups, negative
 
 
+def check_digits(spans: Spans) -> None:
+    """Raise what :func:`decimal_texts` would, writing nothing.
+
+    Raises:
+        DigitsError: a value is corrupt.
+    """
+    pairs, pair = _pairs(spans)
+    if pair is not None:
+        _groups(spans, pair >> 8, pair & 0xFF)
+        return
+    for one in np.unique(pairs):
+        work = partial(_groups, precision=int(one) >> 8, fraction=int(one) & 0xFF)
+        _of_rows(np.flatnonzero(pairs == one), work, spans)
+
+
 def _of_rows(rows: IntArray, work: Callable[[Spans], Any], spans: Spans) -> Any:
     """Do some work on some rows; an error names the row by its number among all."""
     try:

@@ -14,7 +14,7 @@ from schemas.tidb.mysql_types import MysqlType
 from schemas.tidb.packed_time import text_in_zone
 from schemas.tidb.table import ColumnVersion
 from schemas.tidb.value import Value
-from sorters.core.columnar.column import FLOAT_TYPES, Column, Numbers, is_signed, value_text
+from sorters.core.columnar.column import FLOAT_TYPES, LATE_TYPES, Column, Numbers, is_signed, value_text
 from sorters.core.columnar.escape import Escaper
 from sorters.core.columnar.row_v2 import ABSENT, VALUE, State
 from sorters.core.columnar.spans import BoolArray, IntArray
@@ -148,6 +148,13 @@ class MixedColumn(Column):
             and (not self._has_absent or self._absent.same_as(other._absent))
         )
 
+    def check(self, like: Column | None = None) -> None:
+        if like is not None and self.spec.tp in LATE_TYPES and self.same_as(like):
+            return
+        self._present.check()
+        if self._has_absent:
+            self._absent.check()
+
     def take(self, rows: npt.NDArray[np.int64]) -> "MixedColumn":
         here = self._state == VALUE
         chosen = rows[here[rows]]
@@ -185,6 +192,9 @@ class PatchedColumn(Column):
     @property
     def unscaled(self) -> IntArray | None:
         return None
+
+    def check(self, like: Column | None = None) -> None:
+        self._base.check()
 
     def take(self, rows: npt.NDArray[np.int64]) -> Column:
         place = np.searchsorted(self._rows, rows)

@@ -6,7 +6,7 @@ it and taken apart with a fixed number of numpy calls; those that differ go roun
 first ``SHAPES_MAX`` covers are read one by one, each distinct one once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -37,8 +37,34 @@ def json_texts(spans: Spans, corrupt: Corrupt, outer: Escaper | None = None) -> 
     Raises:
         CorruptDataError: a value does not decode (made by ``corrupt``).
     """
-    left = np.arange(len(spans))
     places, parts = [], []
+    for rows, found in _by_shape(spans):
+        if found is None:
+            parts.append(_one_by_one(spans.take(rows), _naming(corrupt, rows), outer))
+        else:
+            fits, segments = found
+            parts.append(_join([_segment(segment, fits, outer) for segment in segments], len(rows)))
+        places.append(rows)
+    if len(parts) == 1:
+        return parts[0]
+    order = np.argsort(np.concatenate(places)) if places else np.zeros(0, np.int64)
+    return pa.concat_arrays(parts or [pa.array([], pa.binary())]).take(pa.array(order))
+
+
+def check_json(spans: Spans, corrupt: Corrupt) -> None:
+    """Raise what :func:`json_texts` would, writing nothing: what fits a shape decodes."""
+    for rows, found in _by_shape(spans):
+        if found is None:
+            _one_by_one(spans.take(rows), _naming(corrupt, rows), None)
+
+
+Found = tuple[npt.NDArray[np.bool_], list[bytes | Leaf]]
+"""Which of the rows that were compared fit a shape, and its segments."""
+
+
+def _by_shape(spans: Spans) -> Iterator[tuple[npt.NDArray[np.int64], Found | None]]:
+    """Yield the rows of each shape, and at last those that must be read one by one (None)."""
+    left = np.arange(len(spans))
     for _ in range(SHAPES_MAX):
         if len(left) < ROWS_MIN:
             break
@@ -48,18 +74,17 @@ def json_texts(spans: Spans, corrupt: Corrupt, outer: Escaper | None = None) -> 
             break
         fits, segments = match_shape(shape, rest)
         if fits.any():
-            parts.append(_join([_segment(segment, fits, outer) for segment in segments], int(fits.sum())))
-            places.append(left[fits])
+            yield left[fits], (fits, segments)
         if not fits[0]:  # a shape that its own document does not fit cannot be told from a corrupt one
             break
         left = left[~fits]
     if len(left):
-        parts.append(_one_by_one(spans.take(left), lambda row, why: corrupt(int(left[row]), why), outer))
-        places.append(left)
-    if len(parts) == 1:
-        return parts[0]
-    order = np.argsort(np.concatenate(places)) if places else np.zeros(0, np.int64)
-    return pa.concat_arrays(parts or [pa.array([], pa.binary())]).take(pa.array(order))
+        yield left, None
+
+
+def _naming(corrupt: Corrupt, rows: npt.NDArray[np.int64]) -> Corrupt:
+    """Return ``corrupt`` for row numbers among ``rows``."""
+    return lambda row, why: corrupt(int(rows[row]), why)
 
 
 def _join(segments: list[Any], count: int) -> Any:

@@ -41,7 +41,8 @@ def mount(table: TableVersion, rows: RowChanges, *, zone: tzinfo = UTC, small_ro
 
     Raises:
         CorruptRowError: a row does not decode; fields name table, key (hex) and commit_ts. Values that only one side
-            holds are checked for their layout here and decoded, JSON above all, when an encoder reads them.
+            holds are checked for their layout here and decoded, JSON above all, when an encoder reads them; what none
+            reads, :meth:`MountedPart.check` looks at.
     """
     names = RowNames(table.name, spans_of(rows.key), rows.commit_ts)
     value, old = spans_of(rows.value), spans_of(rows.old_value)

@@ -69,6 +69,19 @@ class MountedPart:
             raise ValueError(f"rows of kind {self.kind.name} have no such side")
         return tuple(ValuesColumn(spec, [row[place] for row in rows]) for place, spec in enumerate(self.table.columns))
 
+    def check(self) -> None:
+        """Look at every value that nobody has decoded yet, also where the protocol does not write it.
+
+        TiCDC decodes a row whole, and so does the scalar path: a corrupt value is an error whoever would read it.
+
+        Raises:
+            CorruptRowError: one does not decode.
+        """
+        for column in self.columns or ():
+            column.check()
+        for place, column in enumerate(self.old or ()):
+            column.check(self.columns[place] if self.columns else None)
+
     def take(self, chosen: npt.NDArray[np.int64]) -> "MountedPart":
         """Return some of these rows, by their number in the part."""
         return self._as(self.kind, chosen)
@@ -120,17 +133,6 @@ class MountedColumns:
         for part in self.parts:
             kinds[part.rows] = part.kind
         return kinds
-
-    def decode_all(self) -> None:
-        """Decode every value now, also those that the protocol will not write: a DELETE's columns, an old side.
-
-        Raises:
-            CorruptRowError: one does not decode. The scalar path, which decodes at once, has raised it before.
-        """
-        for part in self.parts:
-            sides = (part.columns or (), part.old or ())
-            for column in (column for side in sides for column in side):
-                _ = column.text
 
     def in_row_order(self, arrays: Sequence[Any]) -> Any:
         """Bring one ``pyarrow`` array per part into the order of the batch's rows."""

@@ -129,5 +129,4 @@ def raw_end(region: RegionInfo, end: bytes) -> bytes:
 
 
 def _around(key: bytes) -> KeyRange:
-    encoded = encode_bytes(key)
-    return KeyRange(encoded, encoded + b"\0")
+    return KeyRange(encode_bytes(key), encode_bytes(key + b"\0"))

@@ -18,6 +18,18 @@ _DECIMAL_DIGITS_MAX = 81
 """MyDecimal's word buffer holds nine words of nine digits."""
 
 
+def default_text(raw: dict[str, Any]) -> str | None:
+    """Return a column's DEFAULT as TiDB keeps it; a BIT's bytes as ISO-8859-1, for its text in ``default`` is damaged.
+
+    Source: pingcap/tidb ``pkg/meta/model/column.go``, ``GetDefaultValue`` and ``DefaultValueBit``.
+    """
+    bits = raw.get("default_bit")
+    if int(raw["type"]["Tp"]) == MysqlType.BIT and bits is not None:
+        return base64.b64decode(bits).decode("latin-1")
+    text = raw.get("default")
+    return None if text is None else str(text)
+
+
 def origin_default_text(raw: dict[str, Any]) -> str | None:
     """Return a column's origin default as TiDB keeps it; a BIT's as its number."""
     bits = raw.get("origin_default_bit")

@@ -12,7 +12,7 @@ from typing import Any
 from schemas.errors import CorruptDataError
 from schemas.ids import TableId, Ts
 from schemas.tidb.mysql_types import SCHEMA_STATE_PUBLIC, CdcFlag, MysqlFlag, MysqlType
-from schemas.tidb.origin_default import absent_value, origin_default_text
+from schemas.tidb.origin_default import absent_value, default_text, origin_default_text
 from schemas.tidb.value import Value
 
 # Plain integers: these two are asked for each value of a row, and ``&`` of an IntFlag takes half a microsecond.
@@ -52,7 +52,8 @@ class ColumnVersion:
     elems: tuple[str, ...]
     """Names of an ENUM or SET."""
     default: str | None
-    """DEFAULT as TiDB's text, for DDL messages; None: there is none."""
+    """DEFAULT as TiDB's text, for schemas and DDL messages; a BIT's is its bytes, one character each (ISO-8859-1).
+    None: there is none, or it is NULL."""
     origin_default: str | None
     """The default when the column was added, as TiDB's text: what rows written before hold."""
     absent_value: Value
@@ -338,7 +339,6 @@ def _own_flags(raw: dict[str, Any], handle_index_id: int) -> CdcFlag:
 def _column(raw: dict[str, Any], offset: int, cdc_flag: CdcFlag, *, whole_in_key: bool) -> ColumnVersion:
     field = raw["type"]
     tp, collation = MysqlType(int(field["Tp"])), str(field["Collate"])
-    default = raw.get("default")
     return ColumnVersion(
         id=int(raw["id"]),
         name=ci_name(raw["name"]),
@@ -351,7 +351,7 @@ def _column(raw: dict[str, Any], offset: int, cdc_flag: CdcFlag, *, whole_in_key
         charset=str(field["Charset"]),
         collation=collation,
         elems=tuple(field.get("Elems") or ()),
-        default=None if default is None else str(default),
+        default=default_text(raw),
         origin_default=origin_default_text(raw),
         absent_value=absent_value(raw) if offset >= 0 else None,
         generated=_generated(raw),

@@ -4,6 +4,7 @@ Source: pingcap/ticdc ``pkg/sink/codec/avro/arvo.go``. The text is Go's ``json.M
 structs (declared order: type, connect.parameters, logicalType, precision, scale).
 """
 
+import base64
 import json
 import re
 from collections.abc import Sequence
@@ -163,4 +164,9 @@ def _default(column: ColumnVersion, modes: AvroModes) -> str | int | float | Non
     if tp in {MysqlType.FLOAT, MysqlType.DOUBLE}:
         value = float(text)
         return int(value) if value.is_integer() else value
+    # Go's json writes []byte in base64. By Avro's own rule these characters are the bytes, but so TiCDC registers them.
+    if tp is MysqlType.BIT:
+        return base64.b64encode(text.encode("latin-1")).decode()
+    if tp in STRING_TYPES and column.binary:
+        return base64.b64encode(text.encode("utf-8", "surrogateescape")).decode()
     return text

@@ -13,6 +13,7 @@ from producers.puller import Puller, PullerStats
 from schemas.ids import CaptureId, TableId, physical_ms
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import DdlReport
+from schemas.tidb.bad_jobs import BadJobs
 from schemas.tidb.schema_store import SchemaStore
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ class Reign:
     ) -> None:
         """Begin at the owner's place: all tables start from it at the first tick."""
         self._capture, self._owner, self._puller, self._ddl, self._options = capture, owner, puller, ddl, options
-        self._store = SchemaStore.empty()
+        self._store, self._bad_jobs = SchemaStore.empty(), BadJobs()
         self._tables: TableSet | None = None
         self._assigned: dict[TableId, CaptureId] = {}
         self._repeats_until = time.monotonic() + options.repeats_s if had_predecessor else 0.0
@@ -62,13 +63,15 @@ class Reign:
         """Take one step; return how long to rest, in seconds.
 
         Raises:
-            BusError: a DDL job that does not decode or fit (R stands still until that is mended), or a lost lease.
+            BusError: a schema snapshot that does not decode, a DDL job that an earlier version could read and this one
+                cannot, or a lost lease.
         """
         began_at = time.monotonic()
         # The report first: jobs up to its landed_ts are then among those that are taken.
         ddl_report = self._ddl.report()
         for record in self._ddl.take():
             self._apply(record)
+        self._check_passed_jobs()
         if self._tables is not None:
             self._tables = self._tables.known_up_to(ddl_report.landed_ts)
             self._assign_new()
@@ -97,23 +100,36 @@ class Reign:
             "regions": stats.regions,
             "regions_initialized": stats.regions_initialized,
             "held_bytes": stats.held_bytes,
-            "stalls": _stalls(stats),
+            "stalls": [str(job.error) for job in self._bad_jobs.jobs[:5]] + _stalls(stats),
             "at_s": round(time.time(), 3),
         }
 
     def _apply(self, record: DdlRecord) -> None:
-        change = self._store.apply(record)
+        known = len(self._bad_jobs.jobs)
+        change = self._bad_jobs.apply(self._store, record)
+        for job in self._bad_jobs.jobs[known:]:
+            log.error("ddl job cannot be used", extra={"code": job.error.code, "error": str(job.error)})
         if record.kind == "snapshot_end" and self._tables is None:
             self._tables = TableSet.at_snapshot(self._store, record.ts)
         elif change is not None and self._tables is not None:
             self._tables = self._tables.with_ddl(change)
 
+    def _check_passed_jobs(self) -> None:
+        """Let no R move on by a schema that lacks a job which R has passed as a good one."""
+        place = self._owner.place
+        held = {(held.ts, held.start_ts) for held in place.held_ddl}
+        for job in self._bad_jobs.jobs:
+            if job.scope.ts <= place.resolved_ts and (job.scope.ts, job.scope.start_ts) not in held:
+                raise job.error
+
     def _assign_new(self) -> None:
+        """Assign tables from the published R, or from the job that made them where that is held but can be read now."""
         assert self._tables is not None
         place = self._owner.place
-        self._tables = self._tables.published(place.resolved_ts)
+        held = {held.ts for held in place.held_ddl}
+        self._tables = self._tables.published(min((place.resolved_ts, *held)))
         new = {
-            table: max(start_ts, place.resolved_ts)
+            table: start_ts if start_ts in held else max(start_ts, place.resolved_ts)
             for table, start_ts in self._tables.starts.items()
             if table not in self._assigned
         }
@@ -134,7 +150,9 @@ class Reign:
                 {self._capture: self._puller.report()},
                 ddl_report,
                 self._assigned,
-                repeats_possible=now < self._repeats_until,
+                # What is pulled from a held job on may have landed before.
+                repeats_possible=now < self._repeats_until or bool(self._owner.place.held_ddl),
+                bad_ddl=tuple(job.scope for job in self._bad_jobs.jobs),
             )
         except FrontierUnavailableError as error:
             # The broker is away: rows wait in the producer, and a later record says all that this one would have.

@@ -29,6 +29,7 @@ from schemas.position import POSITION_HEADER
 from schemas.rawlog.ddl_record import decode_ddl_record
 from schemas.rawlog.region_batch import decode_region_batch
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, RawTopics, raw_topics
+from schemas.tidb.bad_jobs import BadJobs
 from schemas.tidb.schema_store import SchemaStore
 from schemas.tidb.table import TableVersion
 from sorters.core.table_filter import TableFilter
@@ -156,9 +157,10 @@ class _Raw:
 
 def _read_raw(kafka: str, topics: RawTopics, info: ChangefeedInfo, config: ChangefeedConfig, upto: Ts) -> _Raw:
     """Hash the rows that are to be in the topics (``must``: up to ``upto``)."""
-    store = SchemaStore.empty()
+    store, bad_jobs = SchemaStore.empty(), BadJobs()
     for message in _read_topics(kafka, [topics.ddl]):
-        store.apply(decode_ddl_record(message.value()))
+        # A bad job stops the changefeeds that it concerns; what they have written is below it.
+        bad_jobs.apply(store, decode_ddl_record(message.value()))
     rows, expected, must = 0, [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
     replicated = _Replicated(store, config)
     for message in _read_topics(kafka, [topics.region_events]):

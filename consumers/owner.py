@@ -2,13 +2,14 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from consumers.core.frontier import advance, first_record, take_over
 from consumers.frontier_topic import FrontierTopic, common_partitions
 from consumers.zookeeper import Session
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, follow_frontier
+from schemas.tidb.ddl_job import JobScope
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Owner:
         tables: Mapping[TableId, CaptureId],
         *,
         repeats_possible: bool = False,
+        bad_ddl: Iterable[JobScope] = (),
     ) -> FrontierRecord | None:
         """Publish the frontier that ``reports`` allow, or return None when nothing has moved.
 
@@ -72,7 +74,7 @@ class Owner:
             LeaseLostError: the session is over; nothing was published.
             FrontierUnavailableError: not acknowledged; start anew.
         """
-        record = advance(self.place, reports, ddl, tables, repeats_possible=repeats_possible)
+        record = advance(self.place, reports, ddl, tables, repeats_possible=repeats_possible, bad_ddl=bad_ddl)
         now, place = time.monotonic(), self.place
         moved = (record.resolved_ts, record.ddl_high) != (place.resolved_ts, place.ddl_high)
         if record == place or not (moved or now >= self._published_at + OFFSETS_ONLY_S):

@@ -4,8 +4,9 @@
     meta keys at start_ts, once per upstream-+--> ddl topic --acknowledged--> take(): records in order, each once
     rows of mysql.tidb_ddl_job --resolved ts-+
 
-A job is written when the resolved ts of its span has passed it, so the topic is in finished_ts order. After a restart
-there is no second snapshot: the topic says where to go on. One DDL feed per upstream, on the owner.
+A job is written when the resolved ts of its span has passed it, so the topic is in finished_ts order. A row that does
+not decode is written as it is, at the place of its commit_ts. After a restart there is no second snapshot: the topic
+says where to go on. One DDL feed per upstream, on the owner.
 """
 
 import logging
@@ -38,7 +39,7 @@ from schemas.ids import RegionId, TableId, Ts, UpstreamId
 from schemas.rawlog.ddl_record import DdlRecord, decode_ddl_record, encode_ddl_record
 from schemas.rawlog.frontier import DdlReport, FrontierRecord
 from schemas.rawlog.topics import raw_topics
-from schemas.tidb.ddl_job import DDL_JOB_TABLE_ID, decode_ddl_job_row
+from schemas.tidb.ddl_job import DDL_JOB_TABLE_ID, DdlDecodeError, decode_ddl_job_row, undecodable_record
 from schemas.tidb.keys import table_span
 
 log = logging.getLogger(__name__)
@@ -284,11 +285,18 @@ class _DdlSink:
         return ready
 
     def rows(self, table_id: TableId, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
-        for commit_ts, start_ts, op, _, value, _, _ in sorted(changes):
+        for commit_ts, start_ts, op, key, value, _, _ in sorted(changes):
             if op == Op.PUT:
-                record = decode_ddl_job_row(value, self._table, start_ts=Ts(start_ts), commit_ts=Ts(commit_ts))
+                record = self._record(key, value, Ts(start_ts), Ts(commit_ts))
                 if record is not None:
                     self.book.add(record)
+
+    def _record(self, key: bytes, value: bytes, start_ts: Ts, commit_ts: Ts) -> DdlRecord | None:
+        try:
+            return decode_ddl_job_row(value, self._table, start_ts=start_ts, commit_ts=commit_ts, key=key)
+        except DdlDecodeError as error:
+            log.error("ddl job row does not decode", extra={"topic": self._topic, "error": str(error)})
+            return undecodable_record(key, value, self._table, start_ts=start_ts, commit_ts=commit_ts, error=error)
 
     def resolved(self, table_id: TableId, ts: Ts) -> None:
         for record in self.book.resolved(ts):

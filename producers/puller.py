@@ -175,7 +175,8 @@ class Puller:
         """Take the owner's newest frontier record."""
         with self._feed.lock:
             self._landing.book.published(record)
-        self._keeper.keep(min((record.resolved_ts, *(held.ts for held in record.held))))
+        held = (*(one.ts for one in record.held), *(one.ts for one in record.held_ddl))
+        self._keeper.keep(min((record.resolved_ts, *held)))
 
     def stats(self) -> PullerStats:
         """Return counters and what holds spans back."""

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from schemas.ids import TableId, Ts, physical_ms
-from schemas.rawlog.frontier import FrontierRecord, follow_frontier
+from schemas.rawlog.frontier import FrontierRecord, HeldDdl, follow_frontier
+from schemas.tidb.ddl_job import JobScope
 from sorters.core.batch_plan import plan_batches
 from sorters.core.cut import Cut, FrontierPlace, place_for
-from sorters.core.scope import covers_table
+from sorters.core.scope import concerns, covers_table
 from sorters.cut_job import CutJob
 from sorters.frontier_reader import FrontierReader, epoch_offsets
 from sorters.preparation import Preparation
@@ -77,7 +78,7 @@ class Epochs:
 
     def place(self, record: FrontierRecord) -> FrontierPlace:
         """Return what a frontier record says for this changefeed."""
-        if not record.held:
+        if not (record.held or record.held_ddl):
             return place_for(record, lambda _: False)
         # Which of the held tables are ours is told by the schema at the record's own ts, whatever has been read since.
         self._schemas.advance(record.ddl_high)
@@ -85,7 +86,17 @@ class Epochs:
         def contains(table: TableId) -> bool:
             return covers_table(self._schemas.store, table, record.resolved_ts, self._preparation.feed)
 
-        return place_for(record, contains)
+        def stops_us(held: HeldDdl) -> bool:
+            scope = JobScope(
+                ts=held.ts, start_ts=held.start_ts, schema=held.schema, table=held.table, table_id=held.table_id
+            )
+            return concerns(scope, self._schemas.store, self._preparation.feed)
+
+        place = place_for(record, contains, stops_us)
+        if place.resolved_ts <= self._checkpoint_ts:
+            # No cut will come that could fail at a job which is held.
+            self._preparation.check_jobs(self._checkpoint_ts)
+        return place
 
     def _record_before(self, offset: int) -> FrontierRecord:
         if self._last is not None and self._last[0] == offset:

@@ -12,7 +12,7 @@ from sorters.core.cut import Cut
 from sorters.core.feed import CompiledFeed
 from sorters.core.order import OutputRecords, join_records
 from sorters.core.route_check import check_routes
-from sorters.core.scope import tables_between, watermark_topics_at
+from sorters.core.scope import concerns, tables_between, watermark_topics_at
 from sorters.registry import SchemaRegistry
 from sorters.schema_feed import SchemaFeed
 from sorters.topic_admin import TopicAdmin
@@ -48,9 +48,11 @@ class Preparation:
 
         Raises:
             DispatchError: in the changefeed's first cut, the tables that the dispatcher rules do not fit.
-            BusError: a DDL does not decode, a topic or schema is refused, or Kafka or the registry does not answer.
+            BusError: a DDL job up to the cut's end that concerns the changefeed does not decode or fit, a topic or
+                schema is refused, or Kafka or the registry does not answer.
         """
         self._schemas.advance(cut.ddl_end)
+        self.check_jobs(cut.upto_ts)
         store = self._schemas.store
         changed = self._ready_upto is None or bool(store.changes_between(self._ready_upto, cut.upto_ts))
         if cut.after_ts == self._start_ts:
@@ -64,6 +66,16 @@ class Preparation:
             self._watermark_topics = watermark_topics_at(store, cut.upto_ts, self.feed)
         self._ready_upto = cut.upto_ts
         return self._program
+
+    def check_jobs(self, upto_ts: Ts) -> None:
+        """Check that the schema up to ``upto_ts`` is whole, as far as the changefeed goes.
+
+        Raises:
+            BusError: a DDL job is not in it; the error names it.
+        """
+        for job in self._schemas.bad_jobs.jobs:
+            if job.scope.ts <= upto_ts and concerns(job.scope, self._schemas.store, self.feed):
+                raise job.error
 
     def companions(self, cut: Cut, encoded_at_ms: int) -> OutputRecords:
         """Return the records of a cut that stem from no row: its DDL events, and the watermark of its end."""

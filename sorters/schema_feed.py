@@ -1,11 +1,16 @@
-"""The schema store of a sorter, on the driver: fed by the ddl topic, as far as a cut needs it."""
+"""The schema store of a sorter, on the driver: fed by the ddl topic, as far as a cut needs it.
+
+A job that does not decode or fit is noted in :attr:`SchemaFeed.bad_jobs`; what may run all the same is decided where
+the cut is known (:meth:`sorters.preparation.Preparation.program_for`).
+"""
 
 import contextlib
 from collections.abc import Mapping
 
-from schemas.errors import BusError
+from schemas.errors import CorruptDataError
 from schemas.ids import Ts
 from schemas.rawlog.ddl_record import decode_ddl_record
+from schemas.tidb.bad_jobs import BadJobs
 from schemas.tidb.schema_store import SchemaStore
 from sorters.topic_reader import TopicReader
 
@@ -17,7 +22,7 @@ class SchemaFeed:
         """``config`` is librdkafka's: servers, TLS, SASL."""
         self._reader = TopicReader(config, topic)
         self._next = 0
-        self.store = SchemaStore.empty()
+        self.store, self.bad_jobs = SchemaStore.empty(), BadJobs()
 
     def close(self) -> None:
         self._reader.close()
@@ -28,18 +33,19 @@ class SchemaFeed:
         A record that fails stays the next one, so that a retry fails at it again and nothing is written beyond it.
 
         Raises:
-            DdlDecodeError, InconsistentDdlError, CorruptDataError: a record does not decode or fit.
+            CorruptDataError: a record does not decode; bad jobs are noted instead.
             HistoryLostError, KafkaUnreachableError: see :meth:`TopicReader.read`.
         """
         changed = False
         for offset, value in self._reader.read(self._next, ddl_end):
+            where = {"topic": self._reader.topic, "offset": offset}
             try:
                 record = decode_ddl_record(value)
-                change = self.store.apply(record)
-            except BusError as error:
-                error.fields.update(topic=self._reader.topic, offset=offset)
+            except CorruptDataError as error:
+                error.fields.update(where)
                 raise
-            changed = changed or record.kind != "job" or change is not None
+            change = self.bad_jobs.apply(self.store, record, **where)
+            changed = changed or record.kind not in ("job", "undecodable") or change is not None
             self._next = offset + 1
         return changed
 
@@ -57,18 +63,18 @@ def schemas_at(config: Mapping[str, str], topic: str, ts: Ts) -> SchemaStore | N
         ts: later jobs are not looked at, so that one which does not decode harms nobody.
 
     Raises:
-        DdlDecodeError, InconsistentDdlError, CorruptDataError: a record up to ``ts`` does not decode or fit.
+        CorruptDataError: a record up to ``ts`` does not decode. Bad jobs are passed over: a sorter says what they stop.
         HistoryLostError, KafkaUnreachableError: see :meth:`TopicReader.read`.
     """
-    store = SchemaStore.empty()
+    store, bad_jobs = SchemaStore.empty(), BadJobs()
     with contextlib.closing(TopicReader(config, topic)) as reader:
         for offset, value in reader.read(*reader.bounds()):
             try:
                 record = decode_ddl_record(value)
-                if record.kind == "job" and record.ts > ts:
-                    break
-                store.apply(record)
-            except BusError as error:
+            except CorruptDataError as error:
                 error.fields.update(topic=topic, offset=offset)
                 raise
+            if record.kind in ("job", "undecodable") and record.ts > ts:
+                break
+            bad_jobs.apply(store, record, topic=topic, offset=offset)
     return store if store.snapshot_ts is not None and store.snapshot_ts <= ts else None

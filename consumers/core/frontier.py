@@ -27,7 +27,12 @@ from dataclasses import replace
 
 from schemas.errors import InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts
-from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport
+from schemas.rawlog.frontier import DdlReport, FrontierRecord, HeldDdl, LandingReport
+from schemas.tidb.ddl_job import JobScope
+
+HELD_DDL_MAX = 16
+"""Bad DDL jobs that one record lists. Each costs 100 bytes in every record, and more of them tell that this version
+cannot read this TiDB's jobs at all."""
 
 
 def first_record(owner_rev: int, start_ts: Ts, partitions: int) -> FrontierRecord:
@@ -56,6 +61,7 @@ def advance(
     tables: Mapping[TableId, CaptureId],
     *,
     repeats_possible: bool = False,
+    bad_ddl: Iterable[JobScope] = (),
 ) -> FrontierRecord:
     """Return the frontier after ``previous``; equal to it when nothing has moved.
 
@@ -64,6 +70,10 @@ def advance(
     ``ddl.landed_ts``, or a table that was created below R could be missing from it. ``ddl`` is None until the DDL feed
     has reported. With ``repeats_possible`` the whole log up to ``high`` counts as repeating: a capture that had tables
     and is not among ``reports`` any more may be landing still.
+
+    ``bad_ddl`` are the DDL jobs that cannot be read or applied, in order. R passes such a job, and the record says in
+    ``held_ddl`` who must not. What is held no more (a new owner reads the job) is still held until R moves, for by then
+    every table has landed up to R, those of the job too. At more than HELD_DDL_MAX of them R itself waits.
 
     Raises:
         InvariantBrokenError: vectors do not fit the log's partitions, or a report contradicts itself.
@@ -77,6 +87,7 @@ def advance(
     else:
         repeat_high = _highest(previous.repeat_high, (report.repeat_ends for report in reports.values()))
     resolved_ts = max(previous.resolved_ts, _landed_by_all(reports, ddl, tables) or Ts(0))
+    held_ddl, resolved_ts = _held_ddl(previous, tuple(bad_ddl), resolved_ts)
     return replace(
         previous,
         resolved_ts=resolved_ts,
@@ -84,7 +95,33 @@ def advance(
         low=_low(previous, reports, tables, resolved_ts, high),
         ddl_high=max(previous.ddl_high, ddl.end if ddl else 0),
         repeat_high=repeat_high,
+        held_ddl=held_ddl,
     )
+
+
+def _held_ddl(previous: FrontierRecord, bad: tuple[JobScope, ...], resolved_ts: Ts) -> tuple[tuple[HeldDdl, ...], Ts]:
+    """Return what is held, and the R that may be published."""
+    bad_ids = {(scope.ts, scope.start_ts) for scope in bad}
+    before = {(held.ts, held.start_ts): held for held in previous.held_ddl}
+    # By this law's own words previous.low bounds all rows above previous.resolved_ts, so those above a later ts too.
+    new = [
+        HeldDdl(
+            ts=scope.ts,
+            start_ts=scope.start_ts,
+            low=previous.low,
+            schema=scope.schema,
+            table=scope.table,
+            table_id=scope.table_id,
+        )
+        for scope in bad
+        if (scope.ts, scope.start_ts) not in before and previous.resolved_ts < scope.ts <= resolved_ts
+    ]
+    room = max(HELD_DDL_MAX - len(before), 0)
+    if len(new) > room:
+        resolved_ts = max(previous.resolved_ts, Ts(new[room].ts - 1))
+        new = [held for held in new[:room] if held.ts <= resolved_ts]
+    kept = [held for at, held in before.items() if at in bad_ids or resolved_ts == previous.resolved_ts]
+    return (*kept, *new), resolved_ts
 
 
 def _landed_by_all(

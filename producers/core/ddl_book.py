@@ -3,7 +3,8 @@
     jobs, in any order --add--> waiting --resolved(ts)--> to send, by (finished_ts, job id) --acked--> for the owner
 
 A job stands as `done` in its row once or more often (the row is written again); its first `done` counts, as its
-commit_ts is the moment at which the schema changed.
+commit_ts is the moment at which the schema changed. A row that does not decode may be any of them, so each such row
+goes to the topic, at the place of its commit_ts.
 """
 
 from collections import deque
@@ -12,6 +13,10 @@ from collections.abc import Iterable
 from schemas.ids import Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import DdlReport
+from schemas.tidb.ddl_job import DdlDecodeError, read_undecodable
+
+_Identity = int | tuple[str, Ts]
+"""A job's id, or key and commit_ts of a row that does not decode."""
 
 
 class DdlBook:
@@ -20,8 +25,8 @@ class DdlBook:
     def __init__(self, landed: Iterable[tuple[int, DdlRecord]]) -> None:
         """Open the book over what the ddl topic holds, as ``(offset, record)`` in order."""
         self.snapshot_ts: Ts | None = None
-        self._ids: set[int] = set()
-        self._waiting: dict[int, DdlRecord] = {}
+        self._known: set[_Identity] = set()
+        self._waiting: dict[_Identity, DdlRecord] = {}
         self._sent = 0
         self._acked = 0
         self._marks: deque[tuple[int, Ts]] = deque()
@@ -29,8 +34,9 @@ class DdlBook:
         self._end = 0
         for offset, record in landed:
             self._end = offset + 1
-            if record.kind == "job":
-                self._ids.add(int(record.payload["id"]))
+            if record.kind in ("job", "undecodable"):
+                self._known.add(_identity(record))
+                self._known |= _late_job_id(record)
                 # Of two jobs with one finished_ts perhaps only the first has landed: so one less.
                 self._landed_ts = max(self._landed_ts, Ts(record.ts - 1))
             elif record.kind == "snapshot_end" and self.snapshot_ts is None:
@@ -46,22 +52,24 @@ class DdlBook:
         self.snapshot_ts, self._landed_ts, self._end = ts, ts, end
 
     def add(self, record: DdlRecord) -> None:
-        """Take a finished job; one that is known already changes nothing but may turn out earlier."""
-        job_id = int(record.payload["id"])
-        known = self._waiting.get(job_id)
-        if job_id not in self._ids and (known is None or record.ts < known.ts):
-            self._waiting[job_id] = record
+        """Take a finished job, or a row that does not decode; one that is known already changes nothing but may turn
+        out earlier.
+        """
+        identity = _identity(record)
+        waiting = self._waiting.get(identity)
+        if identity not in self._known and (waiting is None or record.ts < waiting.ts):
+            self._waiting[identity] = record
 
     def resolved(self, ts: Ts) -> list[DdlRecord]:
         """Return the jobs to send now: no job at or below ``ts`` is still to come."""
         ready = sorted(
             (record for record in self._waiting.values() if record.ts <= ts),
-            key=lambda record: (record.ts, int(record.payload["id"])),
+            key=lambda record: (record.ts, int(record.payload.get("id", 0))),
         )
         for record in ready:
-            job_id = int(record.payload["id"])
-            del self._waiting[job_id]
-            self._ids.add(job_id)
+            identity = _identity(record)
+            del self._waiting[identity]
+            self._known.add(identity)
         self._sent += len(ready)
         self._marks.append((self._sent, ts))
         self._settle()
@@ -80,3 +88,18 @@ class DdlBook:
     def _settle(self) -> None:
         while self._marks and self._marks[0][0] <= self._acked:
             self._landed_ts = max(self._landed_ts, self._marks.popleft()[1])
+
+
+def _identity(record: DdlRecord) -> _Identity:
+    return int(record.payload["id"]) if record.kind == "job" else (str(record.payload["key"]), record.ts)
+
+
+def _late_job_id(record: DdlRecord) -> set[_Identity]:
+    """Return the id of the job in a row that an earlier version could not read and this one can: it has landed."""
+    if record.kind != "undecodable":
+        return set()
+    try:
+        job = read_undecodable(record)
+    except DdlDecodeError:
+        return set()
+    return set() if job is None else {int(job.payload["id"])}

@@ -1,8 +1,12 @@
 """Records of the ``ddl`` topic: first the schema snapshot, then one record a finished DDL job, in finished_ts order.
 
-JSON, one record a message: ``{"kind": "schema" | "table" | "snapshot_end" | "job", …}``. A job that was landed again
-(the producer restarted) is the same job; readers drop jobs whose ``(finished_ts, job id)`` they have applied.
-``snapshot_end`` carries the snapshot's ts: the schema store is complete at that ts from there on.
+JSON, one record a message: ``{"kind": "schema" | "table" | "snapshot_end" | "job" | "undecodable", …}``. A job that was
+landed again (the producer restarted) is the same job; readers drop jobs whose ``(finished_ts, job id)`` they have
+applied. ``snapshot_end`` carries the snapshot's ts: the schema store is complete at that ts from there on.
+
+``undecodable`` is a row of the job table that the producer could not read, as it is: a reader that can read it takes
+the job from it, any other one must not go past its ts. A reader older than this kind refuses the record, and so stops
+there too.
 """
 
 import json
@@ -12,8 +16,8 @@ from typing import Any, Literal
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
 
-DdlRecordKind = Literal["schema", "table", "snapshot_end", "job"]
-_KINDS = ("schema", "table", "snapshot_end", "job")
+DdlRecordKind = Literal["schema", "table", "snapshot_end", "job", "undecodable"]
+_KINDS = ("schema", "table", "snapshot_end", "job", "undecodable")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +26,8 @@ class DdlRecord:
 
     ``schema``: DBInfo. ``table``: TableInfo, with ``schema_id`` of its schema. ``snapshot_end``: empty. ``job``: the
     job's JSON as it stood in ``mysql.tidb_ddl_job`` when its state became done; ``ts`` is the commit_ts of that
-    transaction (BinlogInfo.FinishedTS) and ``start_ts`` its start_ts.
+    transaction (BinlogInfo.FinishedTS) and ``start_ts`` its start_ts. ``undecodable``: ``key`` and ``value`` of the row
+    in hex, the job table's ``cols`` (id and name of each) and the ``reason``; ``ts`` and ``start_ts`` as of a job.
     """
 
     kind: DdlRecordKind

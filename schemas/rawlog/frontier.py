@@ -8,6 +8,7 @@ upstream's row changes in that ts interval.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from schemas.errors import CorruptDataError
 from schemas.ids import CaptureId, TableId, Ts
@@ -58,6 +59,25 @@ class HeldTables:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldDdl:
+    """A DDL job that the owner cannot read or apply: rows of tables that it made may be missing from the log.
+
+    A changefeed that it may concern goes no further than ``ts`` by this record. The first record without it is above
+    the resolved_ts of all that had it, and all rows up to there have landed.
+    """
+
+    ts: Ts
+    """The job's finished_ts."""
+    start_ts: Ts
+    low: tuple[int, ...]
+    """Rows above ``ts`` are at or above these offsets."""
+    schema: str = ""
+    """With ``table`` and ``table_id``: the one table that it concerns. '': any."""
+    table: str = ""
+    table_id: TableId = TableId(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FrontierRecord:
     """One record of the frontier topic: ``(R, high, low)`` and what belongs to them. None of them ever goes back."""
 
@@ -69,6 +89,7 @@ class FrontierRecord:
     repeat_high: tuple[int, ...]
     """Per partition, the offset after the last record that may repeat an earlier one: at or below low, no repeats."""
     held: tuple[HeldTables, ...] = ()
+    held_ddl: tuple[HeldDdl, ...] = ()
 
 
 def follow_frontier(last: FrontierRecord | None, record: FrontierRecord) -> FrontierRecord:
@@ -90,6 +111,7 @@ def follow_frontier(last: FrontierRecord | None, record: FrontierRecord) -> Fron
         ddl_high=max(last.ddl_high, record.ddl_high),
         repeat_high=_later(last.repeat_high, record.repeat_high),
         held=record.held if record.resolved_ts >= last.resolved_ts else last.held,
+        held_ddl=record.held_ddl if record.resolved_ts >= last.resolved_ts else last.held_ddl,
     )
 
 
@@ -108,6 +130,7 @@ def encode_frontier(record: FrontierRecord) -> bytes:
             "ddl_high": record.ddl_high,
             "repeat_high": record.repeat_high,
             "held": [{"tables": held.tables, "ts": held.ts, "low": held.low} for held in record.held],
+            **({"held_ddl": [_held_ddl_json(held) for held in record.held_ddl]} if record.held_ddl else {}),
         },
         separators=(",", ":"),
     ).encode()
@@ -136,9 +159,32 @@ def decode_frontier(value: bytes) -> FrontierRecord:
                 )
                 for held in raw["held"]
             ),
+            held_ddl=tuple(_held_ddl(held) for held in raw.get("held_ddl", ())),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptDataError("frontier record does not decode", value=value[:200], reason=repr(error)) from error
+
+
+def _held_ddl_json(held: HeldDdl) -> dict[str, object]:
+    return {
+        "ts": held.ts,
+        "start_ts": held.start_ts,
+        "low": held.low,
+        "schema": held.schema,
+        "table": held.table,
+        "table_id": held.table_id,
+    }
+
+
+def _held_ddl(raw: dict[str, Any]) -> HeldDdl:
+    return HeldDdl(
+        ts=Ts(int(raw["ts"])),
+        start_ts=Ts(int(raw["start_ts"])),
+        low=_vector(raw["low"]),
+        schema=str(raw["schema"]),
+        table=str(raw["table"]),
+        table_id=TableId(int(raw["table_id"])),
+    )
 
 
 def _vector(items: list[int]) -> tuple[int, ...]:

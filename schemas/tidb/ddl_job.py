@@ -110,6 +110,7 @@ DDL_TYPE_NAMES: dict[DdlType, str] = {
     DdlType.REMOVE_PARTITIONING: "alter table remove partitioning",
 }
 """``ActionType.String()``; event filters and oracles use these words."""
+_TYPE_IDS = frozenset(int(type_) for type_ in DdlType)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +151,35 @@ class DdlJob:
     bdr_role: str
 
 
-def decode_ddl_job_row(value: bytes, table: dict[str, Any], *, start_ts: Ts, commit_ts: Ts) -> DdlRecord | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobScope:
+    """Which tables a job that nobody could read, or apply, may concern. Without a schema: any."""
+
+    ts: Ts
+    """finished_ts, or commit_ts of the row."""
+    start_ts: Ts
+    schema: str = ""
+    table: str = ""
+    table_id: TableId = TableId(0)
+
+
+_MORE_THAN_ONE_TABLE = frozenset(
+    {
+        DdlType.CREATE_SCHEMA,
+        DdlType.DROP_SCHEMA,
+        DdlType.MODIFY_SCHEMA_CHARSET,
+        DdlType.RENAME_TABLE,
+        DdlType.RENAME_TABLES,
+        DdlType.CREATE_TABLES,
+        DdlType.EXCHANGE_PARTITION,
+    }
+)
+"""Jobs whose ``schema_name`` and ``table_name`` do not name all that they change (a rename has the new name only)."""
+
+
+def decode_ddl_job_row(
+    value: bytes, table: dict[str, Any], *, start_ts: Ts, commit_ts: Ts, key: bytes = b""
+) -> DdlRecord | None:
     """Turn a PUT of ``mysql.tidb_ddl_job`` into a record of the ddl topic.
 
     Args:
@@ -158,6 +187,7 @@ def decode_ddl_job_row(value: bytes, table: dict[str, Any], *, start_ts: Ts, com
         table: the job table's TableInfo JSON (which column holds the job differs between TiDB versions).
         start_ts: of the transaction that wrote the row.
         commit_ts: of the same; it becomes the job's finished_ts.
+        key: of the row, for the error.
 
     Returns:
         None when the job is not done yet, or changed no schema.
@@ -170,11 +200,70 @@ def decode_ddl_job_row(value: bytes, table: dict[str, Any], *, start_ts: Ts, com
         job = json.loads(meta)
         done = int(job["state"]) == JOB_STATE_DONE
         changed = int((job.get("binlog") or {}).get("SchemaVersion") or 0) != 0
+        if not (done and changed):
+            return None
+        int(job["id"])
     except (KeyError, TypeError, ValueError, AttributeError, CorruptDataError) as error:
         raise DdlDecodeError(
-            "row of mysql.tidb_ddl_job does not decode", commit_ts=commit_ts, start_ts=start_ts, reason=repr(error)
+            "row of mysql.tidb_ddl_job does not decode",
+            key=key.hex(),
+            commit_ts=commit_ts,
+            start_ts=start_ts,
+            reason=repr(error),
         ) from error
-    return DdlRecord(kind="job", ts=commit_ts, start_ts=start_ts, payload=job) if done and changed else None
+    return DdlRecord(kind="job", ts=commit_ts, start_ts=start_ts, payload=job)
+
+
+def undecodable_record(
+    key: bytes, value: bytes, table: dict[str, Any], *, start_ts: Ts, commit_ts: Ts, error: DdlDecodeError
+) -> DdlRecord:
+    """Keep a row that :func:`decode_ddl_job_row` refused, with all that a later version needs to read it."""
+    columns = [{"id": column.get("id"), "name": column.get("name")} for column in table["cols"]]
+    return DdlRecord(
+        kind="undecodable",
+        ts=commit_ts,
+        start_ts=start_ts,
+        payload={
+            "key": key.hex(),
+            "value": value.hex(),
+            "cols": columns,
+            "reason": str(error.fields.get("reason", error)),
+        },
+    )
+
+
+def read_undecodable(record: DdlRecord) -> DdlRecord | None:
+    """Try again to read an ``undecodable`` record: perhaps another version wrote it.
+
+    Returns:
+        The job's record; None when the row is no finished job that changed a schema.
+
+    Raises:
+        DdlDecodeError: it still does not decode; the error names key and commit_ts.
+    """
+    raw = record.payload
+    try:
+        key, value, table = bytes.fromhex(raw["key"]), bytes.fromhex(raw["value"]), {"cols": list(raw["cols"])}
+    except (KeyError, TypeError, ValueError) as error:
+        raise DdlDecodeError("undecodable ddl record is not whole", commit_ts=record.ts, reason=repr(error)) from error
+    return decode_ddl_job_row(value, table, start_ts=record.start_ts, commit_ts=record.ts, key=key)
+
+
+def job_scope(record: DdlRecord) -> JobScope:
+    """Return what a ``job`` or ``undecodable`` record concerns, by as much of it as can be read."""
+    raw = record.payload
+    schema, name, table_id, type_id = (raw.get(key) for key in ("schema_name", "table_name", "table_id", "type"))
+    named = isinstance(schema, str) and schema and isinstance(name, str) and name and isinstance(table_id, int)
+    one_table = isinstance(type_id, int) and type_id in _TYPE_IDS and type_id not in _MORE_THAN_ONE_TABLE
+    if record.kind != "job" or not named or not one_table:
+        return JobScope(ts=record.ts, start_ts=record.start_ts)
+    return JobScope(
+        ts=record.ts,
+        start_ts=record.start_ts,
+        schema=str(schema),
+        table=str(name),
+        table_id=TableId(int(table_id or 0)),
+    )
 
 
 def parse_ddl_job(record: DdlRecord) -> DdlJob:
@@ -193,7 +282,10 @@ def parse_ddl_job(record: DdlRecord) -> DdlJob:
 
 
 def _job_meta(value: bytes, table: dict[str, Any]) -> bytes:
-    column_id = next(int(column["id"]) for column in table["cols"] if ci_name(column["name"]).lower() == "job_meta")
+    ids = [int(column["id"]) for column in table["cols"] if ci_name(column["name"]).lower() == "job_meta"]
+    if not ids:
+        raise ValueError("the job table has no column job_meta")
+    column_id = ids[0]
     found = decode_row_v2(value).get(column_id) if is_row_v2(value) else decode_row_v1(value).get(column_id)
     if not isinstance(found, bytes):
         raise ValueError(f"row has no job_meta (column id {column_id})")
@@ -202,7 +294,7 @@ def _job_meta(value: bytes, table: dict[str, Any]) -> bytes:
 
 def _parse(raw: dict[str, Any], record: DdlRecord) -> DdlJob:
     type_id, binlog = int(raw["type"]), raw["binlog"]
-    known = type_id in DdlType.__members__.values()
+    known = type_id in _TYPE_IDS
     return DdlJob(
         job_id=int(raw["id"]),
         type_id=type_id,

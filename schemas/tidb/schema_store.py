@@ -21,7 +21,7 @@ import numpy.typing as npt
 from schemas.errors import Action, BusError, CorruptDataError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
-from schemas.tidb.ddl_job import parse_ddl_job
+from schemas.tidb.ddl_job import parse_ddl_job, read_undecodable
 from schemas.tidb.schema_change import SchemaChange, SchemaView, StoredTable, plan_job, stored_table
 from schemas.tidb.table import TableVersion, ci_name
 
@@ -114,6 +114,8 @@ class SchemaStore:
         self._truncated: set[TableId] = set()
         self._system_tables: set[TableId] = set()
         self._last: tuple[Ts, frozenset[int]] = (Ts(0), frozenset())
+        self._late_ids: set[int] = set()
+        """Jobs that came in ``undecodable`` records: such a row may stand there once more, which nobody could know."""
         self._decoded: dict[tuple[TableId, Ts, str, str], TableVersion] = {}
 
     @classmethod
@@ -133,12 +135,14 @@ class SchemaStore:
             What a replicated job of a user schema changed. None for snapshot records, repeats and all other jobs.
 
         Raises:
-            DdlDecodeError: the job does not decode.
+            DdlDecodeError: the job, or the row that it stands in, does not decode.
             InconsistentDdlError: the job does not fit the schema. The store is unchanged.
             CorruptDataError: a TableInfo or DBInfo does not decode.
         """
         if record.kind == "job":
             return self._apply_job(record)
+        if record.kind == "undecodable":
+            return self._apply_undecodable(record)
         if self.snapshot_ts is not None:
             return None  # a snapshot landed again: the jobs that we have applied say the same
         match record.kind:
@@ -291,6 +295,14 @@ class SchemaStore:
             self._commit(change)
         ids = last_ids if job.finished_ts == last_ts else frozenset[int]()
         self._last = (job.finished_ts, ids | {job.job_id})
+        return change
+
+    def _apply_undecodable(self, record: DdlRecord) -> SchemaChange | None:
+        job = read_undecodable(record)
+        if job is None or int(job.payload["id"]) in self._late_ids:
+            return None
+        change = self._apply_job(job)
+        self._late_ids.add(int(job.payload["id"]))
         return change
 
     def _commit(self, change: SchemaChange) -> None:

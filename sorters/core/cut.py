@@ -15,7 +15,7 @@ import pyarrow as pa
 from schemas.changes import RowChanges
 from schemas.errors import InvariantBrokenError
 from schemas.ids import TableId, Ts
-from schemas.rawlog.frontier import FrontierRecord
+from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
 from schemas.rawlog.region_batch import BatchHead
 
 
@@ -49,9 +49,14 @@ class Cut:
         return sum(end - start for start, end in zip(self.start, self.end, strict=True))
 
 
-def place_for(record: FrontierRecord, contains: Callable[[TableId], bool]) -> FrontierPlace:
-    """Return the place of a changefeed whose tables are those that ``contains`` says."""
-    mine = [held for held in record.held if any(contains(table) for table in held.tables)]
+def place_for(
+    record: FrontierRecord, contains: Callable[[TableId], bool], concerns: Callable[[HeldDdl], bool] = lambda _: True
+) -> FrontierPlace:
+    """Return the place of a changefeed whose tables are those that ``contains`` says; it waits for what ``concerns``
+    it of the held DDL jobs.
+    """
+    mine: list[HeldTables | HeldDdl] = [held for held in record.held if any(contains(table) for table in held.tables)]
+    mine += [held for held in record.held_ddl if concerns(held)]
     low = record.low
     for held in mine:
         low = tuple(min(pair) for pair in zip(low, held.low, strict=True))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from schemas.ids import TableId, Ts
+from schemas.tidb.ddl_job import JobScope
 from schemas.tidb.schema_change import StoredTable
 from schemas.tidb.schema_store import SchemaStore
 from sorters.core.encode.protocol import Partitions
@@ -36,6 +37,21 @@ def covers_table(store: SchemaStore, table_id: TableId, ts: Ts, feed: CompiledFe
     if not versions:
         return True
     return any(v is not None and feed.contains(v.schema, v.table, eligible=v.eligible) for v in versions)
+
+
+def concerns(scope: JobScope, store: SchemaStore, feed: CompiledFeed) -> bool:
+    """Tell whether a DDL job that cannot be read or applied may change what goes downstream: it must not be passed.
+
+    Not one that ``ignore-txn-start-ts`` names, nor one of a single table that is not the changefeed's by its name, and
+    was not just before the job. The answer is the same whether ``store`` could take the job or not.
+    """
+    if scope.start_ts in feed.ignore_start_ts:
+        return False
+    if not scope.schema or feed.filter.matches(scope.schema, scope.table):
+        return True
+    before = Ts(scope.ts - 1)
+    known = any(valid_after <= before for valid_after, _ in store.versions_of(scope.table_id))
+    return known and covers_table(store, scope.table_id, before, feed)
 
 
 def _covers(feed: CompiledFeed, stored: StoredTable) -> bool:

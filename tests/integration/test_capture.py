@@ -24,9 +24,12 @@ from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
 from schemas.changefeed import ZkPaths
 from schemas.ids import Ts, UpstreamId
+from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import FrontierRecord, follow_frontier
 from schemas.rawlog.region_batch import decode_region_batch
 from schemas.rawlog.topics import RawTopics, raw_topics
+from schemas.tidb.ddl_job import DdlDecodeError, DdlType, decode_ddl_job_row
+from sorters.core.cut import place_for
 from tests.support.recording import TIDB_DATA, committed_changes, row_table_id
 from tests.support.schema_feed import schema_store
 
@@ -147,9 +150,12 @@ def upstream_rows(after_ts: Ts) -> tuple[set[Change], set[Change]]:
 
 
 def check_law(kafka: str, topics: RawTopics, start_ts: Ts, end_ts: Ts) -> None:
-    """Check the cut between any two of 25 places against the upstream, and that the log holds nothing invented."""
-    stands = [place for place in places(kafka, topics) if place.resolved_ts <= end_ts] + [
-        next(place for place in places(kafka, topics) if place.resolved_ts > end_ts)
+    """Check the cut between any two of 25 places of a changefeed of all tables against the upstream, and that the log
+    holds nothing invented.
+    """
+    followed = [place_for(record, lambda _: True) for record in places(kafka, topics)]
+    stands = [place for place in followed if place.resolved_ts <= end_ts] + [
+        next(place for place in followed if place.resolved_ts > end_ts)
     ]
     log, (promised, made) = raw_rows(kafka, topics, len(stands[0].high)), upstream_rows(start_ts)
     all_rows = {row for partition in log for record in partition for row in record}
@@ -188,6 +194,39 @@ def test_capture_recording_lands_under_the_frontier_law_across_a_restart(
     finally:
         assert second.stop() == 0
     assert {place.owner_rev for place in places(options.kafka, topics)} == {1, 2}
+    check_law(options.kafka, topics, Ts(replay.bootstrap_ts), end_ts)
+
+
+def test_capture_that_cannot_read_a_ddl_job_goes_on_and_one_that_can_lands_what_was_missed(
+    options: CaptureOptions, replayed: tuple[RegionServer, Replay], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def older_version(value: bytes, *args: Any, **where: Any) -> DdlRecord | None:
+        record = decode_ddl_job_row(value, *args, **where)
+        if record is not None and record.payload["type"] == DdlType.CREATE_TABLE and b"t_upk" in value:
+            raise DdlDecodeError("row of mysql.tidb_ddl_job does not decode", reason="from a newer TiDB")
+        return record
+
+    server, replay = replayed
+    options = replace(options, pd=server.pd_address)
+    topics, end_ts = raw_topics(options.upstream), read_recording(TIDB_DATA).end_ts
+    for module in ("producers.ddl_feed", "schemas.tidb.ddl_job"):
+        monkeypatch.setattr(f"{module}.decode_ddl_job_row", older_version)
+    server.spawn(replay.run(2.0, wait_for_subscriber=True))
+    first = serve(options)
+    reached(options.kafka, topics, Ts(end_ts + 1))
+    assert first.stop() == 0
+    last = places(options.kafka, topics)[-1]
+    assert last.held_ddl, "R goes on, and says what it lacks"
+    job_ts = last.held_ddl[0].ts
+    monkeypatch.undo()
+    second = serve(options)
+    try:
+        reached(options.kafka, topics, Ts(last.resolved_ts + 1))
+    finally:
+        assert second.stop() == 0
+    assert places(options.kafka, topics)[-1].held_ddl == ()
+    stands = [place_for(record, lambda _: True).resolved_ts for record in places(options.kafka, topics)]
+    assert not any(job_ts < ts <= last.resolved_ts for ts in stands), "nobody is told to pass the job before that"
     check_law(options.kafka, topics, Ts(replay.bootstrap_ts), end_ts)
 
 

@@ -7,18 +7,21 @@ import http.client
 import json
 import urllib.parse
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from compose.stack.local import Addresses
 from schemas.ids import Ts
-from schemas.position import decode_position
+from schemas.position import PositionClass, decode_position
 from schemas.rawlog.ddl_record import DdlRecord
-from schemas.tidb.ddl_job import DdlType
+from schemas.rawlog.frontier import HeldDdl
+from schemas.tidb.ddl_job import DdlDecodeError, DdlType, undecodable_record
+from schemas.tidb.row_v2 import encode_row_v2
 from tests.support.ddl_jobs import job
 from tests.support.late_address import LateAddress
-from tests.support.raw_log import START_TS, RawLog, SinkRecord, read_topic, recorded, sbtest1_changes
+from tests.support.raw_log import START_TS, RawLog, SinkRecord, read_topic, recorded, row_key, sbtest1_changes
 from tests.support.sorter_process import Sorter
 
 TABLE = 114
@@ -27,6 +30,14 @@ ROWS, ROWS_TS = 100, START_TS + 2_000
 BAD_TS, LAST_TS = START_TS + 5_000, START_TS + 9_000
 UNDECODABLE = DdlRecord(kind="job", ts=Ts(BAD_TS), payload={"id": BAD_TS, "type": int(DdlType.ADD_COLUMN)})
 UNKNOWN_TABLE_DROPPED = job(BAD_TS, DdlType.DROP_TABLE, schema_id=1, table_id=999, schema="sb", query="DROP TABLE `x`")
+
+
+def unread(meta: bytes) -> DdlRecord:
+    """Return what a producer lands that could not read the row of a job."""
+    table = {"cols": [{"id": 2, "name": {"O": "job_meta", "L": "job_meta"}}]}
+    error = DdlDecodeError("no", reason="too new")
+    row = encode_row_v2({2: meta})
+    return undecodable_record(b"k", row, table, start_ts=Ts(BAD_TS - 1), commit_ts=Ts(BAD_TS), error=error)
 
 
 @pytest.fixture(scope="module")
@@ -184,8 +195,12 @@ def test_sorter_stopped_by_the_user_writes_nothing_until_it_is_normal_again(
 
 @pytest.mark.parametrize(
     ("record", "code"),
-    [(UNDECODABLE, "schema.undecodable_ddl"), (UNKNOWN_TABLE_DROPPED, "schema.inconsistent_ddl")],
-    ids=["undecodable", "inconsistent"],
+    [
+        (UNDECODABLE, "schema.undecodable_ddl"),
+        (UNKNOWN_TABLE_DROPPED, "schema.inconsistent_ddl"),
+        (unread(b"\xff"), "schema.undecodable_ddl"),
+    ],
+    ids=["undecodable", "inconsistent", "row"],
 )
 def test_sorter_on_bad_ddl_job_fails_naming_it_and_writes_nothing_beyond(
     stack: Addresses,
@@ -204,13 +219,42 @@ def test_sorter_on_bad_ddl_job_fails_naming_it_and_writes_nothing_beyond(
     status = sorter.wait(lambda status: status.state == "failed")
     assert status.error is not None
     assert status.error.code == code
-    assert f"job_id={BAD_TS}" in status.error.message
-    assert f"finished_ts={BAD_TS}" in status.error.message
-    assert raw_log.topics.ddl in status.error.message
+    which = f"job_id={BAD_TS}" if record.kind == "job" else "key=6b"
+    for part in (which, f"commit_ts={BAD_TS}", f"start_ts={record.start_ts}", raw_log.topics.ddl, "upgrade"):
+        assert part in status.error.message
     assert status.checkpoint_ts == ROWS_TS
     written = read_topic(stack.kafka, topic)
     assert _ids(written) == list(range(ROWS))
     assert max(decode_position(one.position).commit_ts for one in written) == ROWS_TS
+
+
+def test_sorter_at_a_held_ddl_job_waits_unless_it_may_pass_and_goes_on_once_all_has_landed(
+    stack: Addresses, sorter: Sorter, raw_log: RawLog, fresh_name: Callable[[str], str]
+) -> None:
+    """The job made a table that the capture did not know; a newer one lands its rows, far behind those that follow."""
+    info, table_id = recorded("sbtest1")[0], 115
+    made = {**info, "id": table_id, "name": {"O": "later", "L": "later"}}
+    creation = job(BAD_TS, DdlType.CREATE_TABLE, schema_id=1, table_id=table_id, schema="sb", table_info=made)
+    record = unread(json.dumps(creation.payload).encode())
+    held = HeldDdl(ts=record.ts, start_ts=record.start_ts, low=raw_log.frontier[-1].low)
+    topics = [fresh_name("sink"), fresh_name("sink")]
+    raw_log.ddl(record)
+    raw_log.rows(TABLE, sbtest1_changes(ROWS, BAD_TS + 1, ROWS))
+    raw_log.advance(LAST_TS, held_ddl=(held,))
+    ignoring = {"filter": {"ignore-txn-start-ts": [int(record.start_ts)]}}
+    sorter.renew(raw_log.upstream, _canal_json(stack.kafka, topics[0]), start_ts=START_TS, config=ignoring)
+    assert sorter.wait_checkpoint(LAST_TS).state == "normal"
+    assert _ids(read_topic(stack.kafka, topics[0])) == list(range(2 * ROWS)), "who does not need the job passes it"
+    sorter.renew(raw_log.upstream, _canal_json(stack.kafka, topics[1]), start_ts=START_TS)
+    assert sorter.wait_checkpoint(BAD_TS).checkpoint_ts == BAD_TS
+    late = [replace(change, key=row_key(table_id, at)) for at, change in enumerate(sbtest1_changes(5, BAD_TS + 2, 0))]
+    raw_log.rows(table_id, late)
+    raw_log.advance(LAST_TS + 10)
+    assert sorter.wait_checkpoint(LAST_TS + 10).state == "normal"
+    positions = [decode_position(one.position) for one in read_topic(stack.kafka, topics[1])]
+    rows = [position.commit_ts for position in positions if position.position_class is PositionClass.ROW]
+    assert rows == sorted(rows)
+    assert len(rows) == 2 * ROWS + 5
 
 
 def test_sorter_with_target_below_a_bad_ddl_job_finishes_and_exits(

@@ -98,6 +98,8 @@ def test_frontier_record_when_malformed_is_refused_with_its_bytes(value: bytes) 
 
 
 def test_ddl_record_encoded_then_decoded_is_the_same() -> None:
+    row = DdlRecord(kind="undecodable", ts=Ts(9), start_ts=Ts(8), payload={"key": "6b", "value": "80", "cols": []})
+    assert decode_ddl_record(encode_ddl_record(row)) == row
     record = DdlRecord(kind="job", ts=Ts(9), start_ts=Ts(8), schema_id=2, payload={"query": "CREATE TABLE `名` …"})
     assert decode_ddl_record(encode_ddl_record(record)) == record
 

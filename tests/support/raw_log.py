@@ -18,7 +18,7 @@ from schemas.changes import Op, RowChanges
 from schemas.ids import RegionId, TableId, Ts, UpstreamId, compose_ts
 from schemas.position import POSITION_HEADER
 from schemas.rawlog.ddl_record import DdlRecord, encode_ddl_record
-from schemas.rawlog.frontier import FrontierRecord, encode_frontier
+from schemas.rawlog.frontier import FrontierRecord, HeldDdl, encode_frontier
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_topics
 
@@ -100,7 +100,9 @@ class RawLog:
         self._producer.poll(0)
         self.ends[partition] += 1
 
-    def advance(self, ts: int, *, repeats: bool = False, low: Iterable[int] | None = None) -> None:
+    def advance(
+        self, ts: int, *, repeats: bool = False, low: Iterable[int] | None = None, held_ddl: tuple[HeldDdl, ...] = ()
+    ) -> None:
         """Publish that everything up to ``ts`` has been written, and nothing above it unless ``low`` says where."""
         self._producer.flush()
         high = tuple(self.ends)
@@ -111,6 +113,7 @@ class RawLog:
             low=tuple(low) if low is not None else high,
             ddl_high=self.ddl_end,
             repeat_high=high if repeats else (0,) * self.partitions,
+            held_ddl=held_ddl,
         )
         self.frontier.append(record)
         self._producer.produce(self.topics.frontier, encode_frontier(record), partition=0)

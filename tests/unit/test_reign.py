@@ -1,5 +1,7 @@
 """An owner's tick without Kafka, PD and ZooKeeper: its steps, a broker that is away, a DDL that does not fit."""
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,10 +9,12 @@ import pytest
 from compose.reign import Reign, ReignOptions
 from consumers.core.frontier import advance, first_record
 from consumers.frontier_topic import FrontierUnavailableError
-from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
-from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport
+from schemas.rawlog.frontier import DdlReport, FrontierRecord, HeldDdl, LandingReport
+from schemas.tidb.ddl_job import DdlDecodeError, DdlType, undecodable_record
+from schemas.tidb.row_v2 import encode_row_v2
+from tests.support.ddl_jobs import job, table_info
 from tests.support.recording import committed_changes
 from tests.support.schema_feed import ddl_records
 
@@ -23,11 +27,13 @@ class FakeOwner:
     def __init__(self) -> None:
         self.place, self.away, self.seen = first_record(1, Ts(0), 1), False, list[set[TableId]]()
 
-    def tick(self, reports: Any, ddl: Any, tables: Any, *, repeats_possible: bool) -> FrontierRecord | None:
+    def tick(
+        self, reports: Any, ddl: Any, tables: Any, *, repeats_possible: bool, bad_ddl: Any
+    ) -> FrontierRecord | None:
         if self.away:
             raise FrontierUnavailableError("away")
         self.seen.append(set(tables))
-        record = advance(self.place, reports, ddl, tables, repeats_possible=repeats_possible)
+        record = advance(self.place, reports, ddl, tables, repeats_possible=repeats_possible, bad_ddl=bad_ddl)
         moved, self.place = record != self.place, record
         return record if moved else None
 
@@ -68,8 +74,11 @@ class FakeDdl:
         return ready
 
 
-def reign(records: list[DdlRecord]) -> tuple[Reign, FakeOwner, FakePuller, FakeDdl]:
+def reign(
+    records: list[DdlRecord], place: FrontierRecord | None = None
+) -> tuple[Reign, FakeOwner, FakePuller, FakeDdl]:
     owner, puller, ddl = FakeOwner(), FakePuller(), FakeDdl(records)
+    owner.place = place or owner.place
     made: Any = Reign(CAPTURE, owner, puller, ddl, ReignOptions(), had_predecessor=False)  # type: ignore[arg-type]
     return made, owner, puller, ddl
 
@@ -109,11 +118,65 @@ def test_reign_without_snapshot_publishes_nothing() -> None:
     assert owner.seen == []
 
 
-def test_reign_ddl_that_does_not_decode_stops_before_the_frontier_moves() -> None:
-    broken = DdlRecord(kind="job", ts=Ts(8), payload={"id": 1, "type": 3})
-    one, owner, _, ddl = reign([DdlRecord(kind="snapshot_end", ts=Ts(5), payload={}), broken])
-    ddl.landed = Ts(9)
-    with pytest.raises(BusError) as caught:
+OLD, NEW = TableId(70), TableId(71)
+JOB_TABLE = {"cols": [{"id": 2, "name": {"O": "job_meta", "L": "job_meta"}}]}
+
+
+def creation(finished_ts: int, table_id: int) -> DdlRecord:
+    info = table_info(table_id, f"t{table_id}")
+    return job(finished_ts, DdlType.CREATE_TABLE, schema_id=1, table_id=table_id, table_info=info)
+
+
+def unread(record: DdlRecord, *, readable: bool) -> DdlRecord:
+    """Return a job as a version lands it that cannot read its row; ``readable``: the one under test can."""
+    meta = json.dumps(record.payload).encode() if readable else b"\xff"
+    row = encode_row_v2({2: meta})
+    error = DdlDecodeError("no", reason="too new")
+    return undecodable_record(b"k", row, JOB_TABLE, start_ts=record.start_ts, commit_ts=record.ts, error=error)
+
+
+def snapshot() -> list[DdlRecord]:
+    schema = DdlRecord(kind="schema", ts=Ts(5), schema_id=1, payload={"id": 1, "db_name": {"O": "d", "L": "d"}})
+    return [schema, DdlRecord(kind="snapshot_end", ts=Ts(5), payload={})]
+
+
+UNREADABLE = unread(creation(20, NEW), readable=False)
+MISFIT = replace(creation(20, NEW), payload={"id": 20, "type": int(DdlType.CREATE_TABLE)})
+
+
+@pytest.mark.parametrize("record", [UNREADABLE, MISFIT], ids=["row", "job"])
+def test_reign_bad_ddl_job_is_held_and_the_frontier_goes_on(
+    record: DdlRecord, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, owner, puller, ddl = reign([*snapshot(), creation(10, OLD), record])
+    ddl.landed = puller.landed = Ts(10)
+    one.tick()
+    ddl.landed = puller.landed = Ts(30)
+    one.tick()
+    one.tick()
+    assert (owner.place.resolved_ts, set(puller.starts)) == (30, {OLD})
+    assert [(held.ts, held.start_ts, held.schema) for held in owner.place.held_ddl] == [(20, 19, "")]
+    assert [line.levelname for line in caplog.records if "ddl job" in line.message] == ["ERROR"]
+
+
+def test_reign_job_that_an_earlier_owner_could_not_read_its_table_is_pulled_from_the_job_on() -> None:
+    held = HeldDdl(ts=Ts(20), start_ts=Ts(19), low=(0,))
+    place = replace(first_record(2, Ts(30), 1), held_ddl=(held,))
+    one, owner, puller, ddl = reign([*snapshot(), creation(10, OLD), unread(creation(20, NEW), readable=True)], place)
+    ddl.landed, puller.landed = Ts(40), Ts(0)
+    one.tick()
+    assert puller.starts == {OLD: 30, NEW: 20}
+    assert (owner.place.resolved_ts, owner.place.held_ddl) == (30, (held,)), "held until its rows have landed"
+    assert owner.place.repeat_high == owner.place.high
+    puller.landed = Ts(35)
+    one.tick()
+    assert (owner.place.resolved_ts, owner.place.held_ddl) == (35, ())
+
+
+def test_reign_job_that_an_earlier_owner_could_read_and_this_one_cannot_ends_it() -> None:
+    place = first_record(2, Ts(30), 1)
+    one, owner, _, ddl = reign([*snapshot(), unread(creation(20, NEW), readable=False)], place)
+    ddl.landed = Ts(40)
+    with pytest.raises(DdlDecodeError, match="key=6b, commit_ts=20"):
         one.tick()
-    assert caught.value.code
-    assert owner.place.resolved_ts == 0
+    assert owner.place == place

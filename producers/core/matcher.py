@@ -78,6 +78,12 @@ class PrewriteNotMatchError(BusError):
     code = "producer.prewrite_not_match"
 
 
+class BadRowError(InvariantBrokenError):
+    """A row's type or op is none that the protocol has; a new scan may bring the row whole."""
+
+    code = "producer.bad_row"
+
+
 class Matcher:
     """Matches the rows of one registration of a region for the raw-key span ``[span_start, span_end)``."""
 
@@ -164,8 +170,8 @@ class Matcher:
 
         Raises:
             PrewriteNotMatchError: a COMMIT without PREWRITE after INITIALIZED.
-            InvariantBrokenError: a change at or below the region's resolved ts, an op that is neither PUT nor DELETE,
-                or a row type that the protocol does not have.
+            InvariantBrokenError: a change at or below the region's resolved ts.
+            BadRowError: an op that is neither PUT nor DELETE, or a row type that the protocol does not have.
             SpillCorruptError: rows that were on disk are lost; the region must be registered again.
             SpillRefusedError: rows must go to disk and cannot.
         """
@@ -208,9 +214,10 @@ class Matcher:
             return
         try:
             found, size = self._open.take_all(start_ts, keys)
-        except KeyError:
-            left = txn.rows if txn is not None else {}
-            raise self._unmatched(next(row for row in rows if row.key not in left)) from None
+        except KeyError as error:
+            # start_ts, if nothing of the transaction is there; else the key that is missing, or comes twice.
+            missing = error.args[0]
+            raise self._unmatched(next((row for row in rows if row.key == missing), rows[0])) from None
         values, old_values, _ = zip(*found, strict=True)
         sources = [row.txn_source for row in rows]
         out = list(zip(commit_ts, repeat(start_ts), ops, keys, values, old_values, sources, strict=False))
@@ -259,7 +266,7 @@ class Matcher:
             elif kind == INITIALIZED:
                 yield from self._initialize()
             else:
-                raise InvariantBrokenError("row has an unknown type", region_id=self._region_id, type=kind)
+                raise BadRowError("row has an unknown type", region_id=self._region_id, type=kind)
 
     @staticmethod
     def _must_wait(found: Prewrite | None) -> bool:
@@ -300,8 +307,10 @@ class Matcher:
     def _check(self, row: LogRow) -> None:
         if row.commit_ts > self.resolved_ts and row.op_type in _OPS:
             return
-        raise InvariantBrokenError(
-            "a change came at or below its region's resolved ts, or is neither PUT nor DELETE",
+        late = row.commit_ts <= self.resolved_ts
+        kind = InvariantBrokenError if late else BadRowError
+        raise kind(
+            "a change came at or below its region's resolved ts" if late else "a change is neither PUT nor DELETE",
             region_id=self._region_id,
             key=row.key.hex(),
             op=row.op_type,

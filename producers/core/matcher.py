@@ -34,7 +34,11 @@ COMMITTED: Final = 4
 INITIALIZED: Final = 5
 """cdcpb ``Event.LogType``; UNKNOWN is 0."""
 
-_OPS: Final = frozenset((1, 2))
+PUT: Final = 1
+DELETE: Final = 2
+"""cdcpb ``Event.OpType``."""
+
+_OPS: Final = frozenset((PUT, DELETE))
 _COLUMNWISE_MIN: Final = 8
 """Rows of an event from which on columns are worth their fixed cost."""
 PIECE_ROWS_MAX: Final = 4_096
@@ -219,6 +223,8 @@ class Matcher:
             missing = error.args[0]
             raise self._unmatched(next((row for row in rows if row.key == missing), rows[0])) from None
         values, old_values, _ = zip(*found, strict=True)
+        if DELETE in ops:
+            values = tuple(map(_value, ops, values))
         sources = [row.txn_source for row in rows]
         out = list(zip(commit_ts, repeat(start_ts), ops, keys, values, old_values, sources, strict=False))
         if wanted is not None:
@@ -235,7 +241,8 @@ class Matcher:
             if found is None:
                 raise self._unmatched(row)
             if self._wanted(key, row.commit_ts):
-                yield (row.commit_ts, start_ts, row.op_type, key, found[0], found[1], row.txn_source)
+                value = _value(row.op_type, found[0])
+                yield (row.commit_ts, start_ts, row.op_type, key, value, found[1], row.txn_source)
 
     def _changes(self, rows: Sequence[LogRow]) -> Iterator[Change]:
         """Take rows of any kind, one by one."""
@@ -256,7 +263,8 @@ class Matcher:
                     raise self._unmatched(row)
                 if self._wanted(key, row.commit_ts):
                     self._check(row)
-                    yield (row.commit_ts, start_ts, row.op_type, key, found[0], found[1], row.txn_source)
+                    value = _value(row.op_type, found[0])
+                    yield (row.commit_ts, start_ts, row.op_type, key, value, found[1], row.txn_source)
             elif kind == COMMITTED:
                 if self._span_start <= row.key < self._span_end:
                     self._check(row)
@@ -296,7 +304,7 @@ class Matcher:
             found = self._open.take(start_ts, key)
             # No entry is normal here: a COMMITTED row of the scan stood for it.
             if found is not None and self._span_start <= key < self._span_end:
-                yield (commit_ts, start_ts, op, key, found[0], found[1], txn_source)
+                yield (commit_ts, start_ts, op, key, _value(op, found[0]), found[1], txn_source)
         for _, start_ts, key, _, _ in rollbacks.drain() if rollbacks is not None else ():
             self._open.take(start_ts, key)
 
@@ -326,6 +334,15 @@ class Matcher:
             start_ts=row.start_ts,
             commit_ts=row.commit_ts,
         )
+
+
+def _value(op: int, value: bytes) -> bytes:
+    """Return the row after a change: a DELETE has none.
+
+    A transaction that flushes a key twice may have put it first. The DELETE's empty PREWRITE looks like a fake one, so
+    the older value stands with the lock; the scan of the same change brings none, and both must be the same fact.
+    """
+    return b"" if op == DELETE else value
 
 
 def _cut(changes: Iterable[Change]) -> Iterator[list[Change]]:

@@ -150,3 +150,25 @@ def test_matcher_when_a_key_is_outside_the_span_then_it_is_dropped() -> None:
 def test_matcher_when_the_protocol_is_broken_then_it_says_so(row: Row) -> None:
     with pytest.raises(InvariantBrokenError):
         matcher().feed([row])
+
+
+@pytest.mark.parametrize("initialized", [True, False])
+def test_matcher_when_a_later_flush_deletes_what_an_earlier_one_put_then_the_delete_has_no_value(
+    initialized: bool,
+) -> None:
+    state = matcher(initialized=initialized)
+    out = state.feed(
+        [prewrite(1, "k1", "v1", "v0", generation=1), prewrite(1, "k1", "", "v0", generation=2, op=DELETE)]
+    )
+    out += state.feed([commit(1, 2, "k1", op=DELETE)])
+    if not initialized:
+        out += state.feed([INIT])
+    assert out == [(2, 1, DELETE, b"k1", b"", b"v0", 0)]
+
+
+def test_matcher_when_deletes_come_in_a_large_event_then_none_has_the_value_of_an_earlier_flush() -> None:
+    state = matcher()
+    state.feed([prewrite(1, f"k{at}", "v", generation=1) for at in range(9)])
+    state.feed([prewrite(1, f"k{at}", "", generation=2, op=DELETE) for at in range(1, 9, 2)])
+    out = state.feed([commit(1, 2, f"k{at}", op=DELETE if at % 2 else PUT) for at in range(9)])
+    assert [change[4] for change in out] == [b"" if at % 2 else b"v" for at in range(9)]

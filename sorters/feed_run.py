@@ -73,6 +73,7 @@ class FeedRun:
             ),
             SchemaRegistry(url) if url and config.protocol == "avro" else None,
             start_ts=info.start_ts,
+            target_ts=info.target_ts,
         )
         self._job = CutJob(
             spark,

@@ -13,6 +13,7 @@ from sorters.core.feed import CompiledFeed
 from sorters.core.order import OutputRecords, join_records
 from sorters.core.route_check import check_routes
 from sorters.core.scope import concerns, tables_between, watermark_topics_at
+from sorters.core.watermark_pace import watermark_is_due
 from sorters.registry import SchemaRegistry
 from sorters.schema_feed import SchemaFeed
 from sorters.topic_admin import TopicAdmin
@@ -31,14 +32,17 @@ class Preparation:
         registry: SchemaRegistry | None,
         *,
         start_ts: Ts | None = None,
+        target_ts: Ts | None = None,
     ) -> None:
-        """``start_ts`` is the changefeed's: its first cut is held against the dispatcher rules as a whole."""
+        """Both ts are the changefeed's: its first cut is held against the dispatcher rules as a whole, its last one has
+        watermarks in any case.
+        """
         self._spark = spark
         self.feed = feed
         self._schemas = schemas
         self._topics = topics
         self._registry = registry
-        self._start_ts = start_ts
+        self._start_ts, self._target_ts = start_ts, target_ts
         self._ready_upto: Ts | None = None
         self._program: Any = None
         self._watermark_topics: tuple[str, ...] = ()
@@ -78,10 +82,13 @@ class Preparation:
                 raise job.error
 
     def companions(self, cut: Cut, encoded_at_ms: int) -> OutputRecords:
-        """Return the records of a cut that stem from no row: its DDL events, and the watermark of its end."""
-        watermark = watermark_records(cut.upto_ts, self._watermark_topics, self.feed, encoded_at_ms)
+        """Return the records of a cut that stem from no row: its DDL events, and the watermarks of its end if due."""
         ddl = ddl_records(self._schemas.store, cut.after_ts, cut.upto_ts, self.feed, encoded_at_ms)
-        return join_records([watermark, ddl])
+        topics = self._watermark_topics
+        messages = sum(self.feed.partitions[topic] for topic in topics)
+        if not watermark_is_due(cut, messages, with_ddl=ddl.num_rows > 0, target_ts=self._target_ts):
+            return ddl
+        return join_records([watermark_records(cut.upto_ts, topics, self.feed, encoded_at_ms), ddl])
 
     def _prepared(self, cut: Cut) -> CompiledFeed:
         store, feed = self._schemas.store, self.feed

@@ -1,0 +1,100 @@
+"""What stands before a cut may run: rules that fit the first tables, and watermarks at the pace of the cut's ts."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from schemas.config.changefeed import load_changefeed
+from schemas.ids import Ts, compose_ts
+from schemas.position import PositionClass, decode_position
+from schemas.tidb.bad_jobs import BadJobs
+from schemas.tidb.ddl_job import DdlType
+from schemas.tidb.schema_store import SchemaStore
+from sorters.core.cut import Cut
+from sorters.core.dispatch import DispatchError
+from sorters.core.feed import compile_feed
+from sorters.core.watermark_pace import EVERY_BATCH_MAX
+from sorters.preparation import Preparation
+from sorters.topic_admin import SinkTopic
+from tests.support.ddl_jobs import job, snapshot, table_info
+
+START_MS = 1_760_000_000_000
+MISFIT = {"sink": {"dispatchers": [{"matcher": ["*.*"], "partition": "columns", "columns": ["nope"]}]}}
+
+
+class Driver:
+    """Stands in for Spark, the schema feed and the topic admin: all that they do here is answer."""
+
+    def __init__(self, store: SchemaStore, partitions: int) -> None:
+        self.store, self.bad_jobs, self.partitions = store, BadJobs(), partitions
+        self.sparkContext = self
+
+    def broadcast(self, value: Any) -> "Driver":
+        return self
+
+    def unpersist(self) -> None:
+        """Nothing is held."""
+
+    def advance(self, ddl_end: int) -> bool:
+        return False
+
+    def ensure(self, topics: Iterable[str]) -> dict[str, SinkTopic]:
+        return {topic: SinkTopic(partitions=self.partitions, message_bytes_max=1 << 20) for topic in topics}
+
+
+def ts(ms: int) -> Ts:
+    return compose_ts(START_MS + ms)
+
+
+def cut(after_ms: int, upto_ms: int) -> Cut:
+    return Cut(after_ts=ts(after_ms), upto_ts=ts(upto_ms), start=(0,), end=(1,), may_repeat=False, ddl_end=0)
+
+
+def preparation(
+    store: SchemaStore, partitions: int = 1, config: dict[str, Any] | None = None, target_ts: Ts | None = None
+) -> Preparation:
+    uri = "kafka://h:1/t?protocol=canal-json&enable-tidb-extension=true"
+    feed = compile_feed(load_changefeed(uri, config), "default")
+    driver: Any = Driver(store, partitions)
+    return Preparation(driver, feed, driver, driver, None, start_ts=ts(0), target_ts=target_ts)
+
+
+def one_table() -> SchemaStore:
+    return snapshot(("d", 1, [table_info(100, "orders")]), ts=ts(0))
+
+
+def classes(ready: Preparation, of: Cut) -> list[PositionClass]:
+    ready.program_for(of)
+    positions = ready.companions(of, 1).column("position").to_pylist()
+    return [decode_position(position).position_class for position in positions]
+
+
+def test_program_for_the_first_cut_of_a_changefeed_holds_the_rules_against_its_tables() -> None:
+    with pytest.raises(DispatchError, match="nope"):
+        preparation(one_table(), config=MISFIT).program_for(cut(0, 5))
+
+
+def test_program_for_a_later_cut_leaves_misfits_to_their_first_row() -> None:
+    # A changefeed that has run must not stop for a restart alone.
+    preparation(one_table(), config=MISFIT).program_for(cut(3, 5))
+
+
+def test_companions_with_few_partitions_end_every_cut_with_watermarks() -> None:
+    ready = preparation(one_table(), EVERY_BATCH_MAX)
+    for after, upto in ((0, 3), (3, 4), (4, 990)):
+        assert classes(ready, cut(after, upto)) == [PositionClass.WATERMARK] * EVERY_BATCH_MAX
+
+
+def test_companions_with_many_partitions_have_watermarks_once_a_second_with_ddl_and_at_the_target() -> None:
+    count = EVERY_BATCH_MAX + 1
+    store = one_table()
+    info = table_info(200, "more")
+    store.apply(job(ts(2100), DdlType.CREATE_TABLE, schema_id=1, table_id=200, query="CREATE TABLE m", table_info=info))
+    ready = preparation(store, count, target_ts=ts(2500))
+    sent = {upto: len(classes(ready, cut(after, upto))) for after, upto in ((0, 400), (400, 1200), (1200, 1900))}
+    assert sent == {400: 0, 1200: count, 1900: 0}
+    assert len(classes(ready, cut(1900, 2000))) == count
+    assert classes(ready, cut(2050, 2150)).count(PositionClass.WATERMARK) == count, "a DDL is closed at once"
+    assert classes(ready, cut(2150, 2300)) == []
+    assert len(classes(ready, cut(2300, 2500))) == count

@@ -1,12 +1,15 @@
 """The way from an endpoint to one gRPC stream: a queue of serialised events and resolved ts, bounded in bytes.
 
-Live events never wait (the store cannot), scans do (:meth:`Channel.room`), and a client that reads so slowly that the
-quota is used up loses its stream, as TiKV ends connections that read too slowly.
+Live events never wait (the store cannot), scans do (:meth:`Channel.room`). What does not fit the quota is not queued,
+and whoever sent it makes a ``congested`` error of it; errors always fit. A stream that stays full for long is ended:
+see the watchdog in :mod:`service`.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
+
+import grpc
 
 from schemas.ids import RegionId, Ts
 from schemas.proto import cdcpb_pb2
@@ -36,21 +39,33 @@ class Channel:
 
     def __init__(self, quota_bytes: int) -> None:
         self.queued_bytes = 0
-        self.overflowed = False
+        self.messages_taken = 0
+        """How many messages the transport took: what stands still does not drain."""
+        self.end: tuple[grpc.StatusCode, str] | None = None
+        """How the stream ends, if not well."""
         self._quota_bytes = quota_bytes
+        self._room_bytes = min(SCAN_ROOM_BYTES, quota_bytes // 2)
         self._queue: deque[tuple[bool, bytes]] = deque()
         self._wake = asyncio.Event()
         self._drained = asyncio.Event()
         self._closed = False
 
-    def push(self, event: cdcpb_pb2.Event) -> None:
-        """Queue one event."""
-        self._put(True, _field(_EVENTS_TAG, event.SerializeToString()))
+    def push(self, event: cdcpb_pb2.Event, *, force: bool = False) -> int:
+        """Queue one event and return its bytes; 0: it did not fit the quota. ``force`` is for errors."""
+        return self._put(True, _field(_EVENTS_TAG, event.SerializeToString()), force=force)
 
-    def push_resolved(self, ts: Ts, regions: Sequence[RegionId], request_id: int) -> None:
-        """Queue one batched resolved ts; it stays behind every event that was queued before."""
+    def push_resolved(self, ts: Ts, regions: Sequence[RegionId], request_id: int) -> int:
+        """Queue one batched resolved ts, behind every event that was queued before; 0: it did not fit, and is lost.
+
+        That is no harm: the next round promises more.
+        """
         resolved = cdcpb_pb2.ResolvedTs(regions=regions, ts=ts, request_id=request_id)
-        self._put(False, _field(_RESOLVED_TS_TAG, resolved.SerializeToString()))
+        return self._put(False, _field(_RESOLVED_TS_TAG, resolved.SerializeToString()))
+
+    @property
+    def full(self) -> bool:
+        """Whether the quota is used up, or all but 0.1 % of it. Source: tikv ``components/cdc/src/watchdog.rs``."""
+        return self.queued_bytes >= self._quota_bytes * 0.999
 
     def close(self) -> None:
         """End the stream once everything queued is sent."""
@@ -58,9 +73,17 @@ class Channel:
         self._wake.set()
         self._drained.set()
 
+    def abort(self, status: grpc.StatusCode, details: str) -> None:
+        """End the stream now; what is queued is lost."""
+        if self.end is None:
+            self.end = (status, details)
+        self._queue.clear()
+        self.queued_bytes = 0
+        self.close()
+
     async def room(self) -> None:
         """Wait until a scan may queue more."""
-        while self.queued_bytes > SCAN_ROOM_BYTES and not self._closed:
+        while self.queued_bytes > self._room_bytes and not self._closed:
             self._drained.clear()
             await self._drained.wait()
 
@@ -75,21 +98,20 @@ class Channel:
             message = self._next_message()
             yield message
             # Only now: what the transport has not taken is still ours to account for.
-            self.queued_bytes -= len(message)
-            if self.queued_bytes <= SCAN_ROOM_BYTES:
+            self.messages_taken += 1
+            self.queued_bytes = max(0, self.queued_bytes - len(message))
+            if self.queued_bytes <= self._room_bytes:
                 self._drained.set()
 
-    def _put(self, is_event: bool, field: bytes) -> None:
-        if self._closed:
-            return
-        if self.queued_bytes + len(field) > self._quota_bytes:
-            self.overflowed = True
-            self._queue.clear()
-            self.close()
-            return
-        self._queue.append((is_event, field))
-        self.queued_bytes += len(field)
-        self._wake.set()
+    def _put(self, is_event: bool, field: bytes, *, force: bool = False) -> int:
+        # A single event larger than the whole quota must still get through an empty queue.
+        if not force and self.queued_bytes and self.queued_bytes + len(field) > self._quota_bytes:
+            return 0
+        if not self._closed:
+            self._queue.append((is_event, field))
+            self.queued_bytes += len(field)
+            self._wake.set()
+        return len(field)
 
     def _next_message(self) -> bytes:
         is_event, field = self._queue.popleft()

@@ -7,21 +7,29 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import grpc
+
 from producers.region_server.channel import Channel
 from producers.region_server.core.delegate import Delegate, Downstream
-from producers.region_server.core.incremental_scan import take_snapshot
+from producers.region_server.core.incremental_scan import Snapshot, take_snapshot
 from producers.region_server.core.mvcc import Change
 from producers.region_server.core.regions import Region
 from producers.region_server.core.resolved_groups import group
-from producers.region_server.initializer import initialize
+from producers.region_server.core.scan_pace import ScanPace
+from producers.region_server.initializer import ScanTurns, initialize
 from producers.region_server.store import ClusterStore
 from producers.region_server.wire import not_leader, raw_bound, region_meta
+from schemas.errors import ConfigError
 from schemas.ids import RegionId, StoreId, Ts
 from schemas.proto import cdcpb_pb2, errorpb_pb2
 
 BATCHED_RESOLVED_TS_SINCE = (4, 0, 8)
 CLUSTER_ID_CHECKED_SINCE = (5, 3, 0)
 BUSY_BACKOFF_MS = 1000
+SCANS_AT_ONCE = 6
+SCANS_MAX = 10_000
+SCAN_BYTES_PER_S = 512 * 1024 * 1024
+"""TiKV's limits of scans: at once, waiting, and what they fetch together a second."""
 
 Key = tuple[int, RegionId]
 """(request id, region id); the request id is 0 on a stream without multiplexing, where a region is registered once."""
@@ -51,19 +59,27 @@ class Endpoint:
         store: ClusterStore,
         cluster_id: int,
         *,
-        scans_at_once: int = 6,
-        scans_max: int = 10_000,
+        scans_at_once: int = SCANS_AT_ONCE,
+        scans_max: int = SCANS_MAX,
+        scan_bytes_per_s: float = SCAN_BYTES_PER_S,
+        fake_prewrites: bool = False,
     ) -> None:
         self._store_id = store_id
         self._store = store
         self._cluster_id = cluster_id
-        self._scans = asyncio.Semaphore(scans_at_once)
+        self._turns = ScanTurns(asyncio.Semaphore(scans_at_once), ScanPace(scan_bytes_per_s), asyncio.Event())
+        self._turns.gate.set()
         self._scans_max = scans_max
         self._scans_pending = 0
+        self._fake_prewrites = fake_prewrites
+        self._refusals = 0
+        self._refusal_backoff_ms = BUSY_BACKOFF_MS
         self._delegates: dict[RegionId, Delegate] = {}
         self._owners: dict[Downstream, Connection] = {}
         self._connections: set[Connection] = set()
         self.registrations = 0
+        self.delay_s = 0.0
+        """How late every message of this store is."""
         store.watch(self)
 
     # Streams -------------------------------------------------------------------------------------------------------
@@ -71,6 +87,14 @@ class Endpoint:
     def connect(self, connection: Connection) -> None:
         """A client opened a stream."""
         self._connections.add(connection)
+
+    def drop_streams(self, status: grpc.StatusCode, details: str) -> int:
+        """End every stream now, with what is queued on it lost; return how many there were."""
+        connections = list(self._connections)
+        for connection in connections:
+            connection.channel.abort(status, details)
+            self.disconnect(connection)
+        return len(connections)
 
     def disconnect(self, connection: Connection) -> None:
         """A stream ended, however it did."""
@@ -92,9 +116,8 @@ class Endpoint:
         """Subscribe, or answer with the first region error that applies."""
         error = self._refusal(connection, request)
         if error is not None:
-            connection.channel.push(
-                cdcpb_pb2.Event(region_id=request.region_id, request_id=request.request_id, error=error)
-            )
+            event = cdcpb_pb2.Event(region_id=request.region_id, request_id=request.request_id, error=error)
+            connection.channel.push(event, force=True)
             return
         region = self._store.regions.get(request.region_id)
         assert region is not None
@@ -108,17 +131,28 @@ class Endpoint:
             end=end,
             checkpoint_ts=Ts(request.checkpoint_ts),
             filter_loop=request.filter_loop,
+            fake_prewrites=self._fake_prewrites,
         )
-        # Observe, take the locks and take the snapshot in one step: a write is in the snapshot or comes live.
-        delegate = self._delegates.setdefault(region.region_id, Delegate(region.region_id))
-        delegate.subscribe(downstream, region.data.locked_between(downstream.start, end))
+        self._delegates.setdefault(region.region_id, Delegate(region.region_id)).enroll(downstream)
         connection.downstreams[connection.key(request.request_id, request.region_id)] = downstream
         self._owners[downstream] = connection
-        snapshot = take_snapshot(region.data, downstream.start, end, downstream.checkpoint_ts)
-        task = asyncio.create_task(initialize(downstream, snapshot, connection.channel, self._scans))
+        scan = initialize(downstream, self._capture, connection.channel, self._turns, self._congested)
+        task = asyncio.create_task(scan)
         self._scans_pending += 1
         connection.scans.add(task)
         task.add_done_callback(lambda done: self._scanned(connection, done))
+
+    def _capture(self, downstream: Downstream) -> Snapshot:
+        """Observe, take the locks and take the snapshot in one step: a write is in the snapshot or comes live."""
+        region = self._store.regions.get(downstream.region_id)
+        assert region is not None, "a region that is gone has ended its downstreams"
+        start, end = downstream.start, downstream.end
+        self._delegates[downstream.region_id].subscribe(downstream, region.data.locked_between(start, end))
+        return take_snapshot(region.data, start, end, downstream.checkpoint_ts)
+
+    def _congested(self, downstream: Downstream) -> None:
+        if not downstream.stopped:
+            self._fail_one(downstream, _congested_error(downstream.region_id))
 
     def deregister(self, connection: Connection, request_id: int, region_id: int) -> None:
         """Stop one subscription, or every one of ``request_id`` if ``region_id`` is 0. There is no answer."""
@@ -137,9 +171,10 @@ class Endpoint:
             return cdcpb_pb2.Error(cluster_id_mismatch=mismatch)
         if request.kv_api != cdcpb_pb2.ChangeDataRequest.TiDB:
             return cdcpb_pb2.Error(compatibility=cdcpb_pb2.Compatibility(required_version="6.2.0"))
-        if self._scans_pending >= self._scans_max:
-            busy = errorpb_pb2.ServerIsBusy(reason="too many pending incremental scans", backoff_ms=BUSY_BACKOFF_MS)
-            return cdcpb_pb2.Error(server_is_busy=busy)
+        if self._scans_pending >= self._scans_max or self._refusals > 0:
+            backoff_ms = self._refusal_backoff_ms if self._refusals else BUSY_BACKOFF_MS
+            self._refusals = max(0, self._refusals - 1)
+            return _busy_error(backoff_ms)
         region = self._store.regions.get(request.region_id)
         if region is None:
             missing = errorpb_pb2.RegionNotFound(region_id=request.region_id)
@@ -168,7 +203,8 @@ class Endpoint:
         if delegate is None:
             return
         for downstream, event in delegate.observe(changes):
-            self._owners[downstream].channel.push(event)
+            if not self._owners[downstream].channel.push(event):
+                self._congested(downstream)
 
     def on_epoch_changed(self, region_ids: Sequence[RegionId], current: Sequence[Region]) -> None:
         """End every subscription of regions that were split or merged."""
@@ -182,20 +218,62 @@ class Endpoint:
         if before == self._store_id:
             self._fail(region.region_id, cdcpb_pb2.Error(not_leader=not_leader(region)))
 
-    def _fail(self, region_id: RegionId, error: cdcpb_pb2.Error) -> None:
+    def fail_region(self, region_id: RegionId, error: str) -> int:
+        """End every subscription of a region with an error of that name (see :class:`core.chaos.FailRegion`).
+
+        Returns:
+            How many subscriptions ended.
+
+        Raises:
+            ConfigError: the name is unknown.
+        """
+        match error:
+            case "region_not_found":
+                missing = errorpb_pb2.RegionNotFound(region_id=region_id)
+                return self._fail(region_id, cdcpb_pb2.Error(region_not_found=missing))
+            case "congested":
+                return self._fail(region_id, _congested_error(region_id))
+            case "server_is_busy":
+                return self._fail(region_id, _busy_error(BUSY_BACKOFF_MS // 10))
+            case "none":
+                return self._fail(region_id, cdcpb_pb2.Error())
+            case _:
+                known = ("region_not_found", "congested", "server_is_busy", "none")
+                raise ConfigError("region error is unknown", error=error, known=known)
+
+    def _fail(self, region_id: RegionId, error: cdcpb_pb2.Error) -> int:
         delegate = self._delegates.get(region_id)
-        for downstream in list(delegate.downstreams) if delegate is not None else ():
-            event = cdcpb_pb2.Event(region_id=region_id, request_id=downstream.request_id, error=error)
-            self._owners[downstream].channel.push(event)
-            self._stop(downstream)
+        downstreams = delegate.everyone if delegate is not None else []
+        for downstream in downstreams:
+            self._fail_one(downstream, error)
+        return len(downstreams)
+
+    def _fail_one(self, downstream: Downstream, error: cdcpb_pb2.Error) -> None:
+        event = cdcpb_pb2.Event(region_id=downstream.region_id, request_id=downstream.request_id, error=error)
+        self._owners[downstream].channel.push(event, force=True)
+        downstream.failed = True
+        self._stop(downstream)
 
     def _stop(self, downstream: Downstream) -> None:
         connection = self._owners.pop(downstream)
         connection.downstreams.pop(connection.key(downstream.request_id, downstream.region_id), None)
         delegate = self._delegates[downstream.region_id]
         delegate.unsubscribe(downstream)
-        if not delegate.downstreams:
+        if not delegate.everyone:
             del self._delegates[downstream.region_id]
+
+    # Trouble -------------------------------------------------------------------------------------------------------
+
+    def refuse(self, count: int, backoff_ms: int) -> None:
+        """Answer the next ``count`` registrations server_is_busy."""
+        self._refusals, self._refusal_backoff_ms = count, backoff_ms
+
+    def hold_scans(self, held: bool) -> None:
+        """Let scans stand still, or go on; live rows overtake them meanwhile."""
+        if held:
+            self._turns.gate.clear()
+        else:
+            self._turns.gate.set()
 
     # Resolved ts ---------------------------------------------------------------------------------------------------
 
@@ -217,6 +295,15 @@ class Endpoint:
         for (connection, request_id), resolved in rounds.items():
             for ts, regions in group(resolved):
                 connection.channel.push_resolved(ts, regions, request_id)
+
+
+def _congested_error(region_id: RegionId) -> cdcpb_pb2.Error:
+    return cdcpb_pb2.Error(congested=cdcpb_pb2.Congested(region_id=region_id))
+
+
+def _busy_error(backoff_ms: int) -> cdcpb_pb2.Error:
+    busy = errorpb_pb2.ServerIsBusy(reason="too many pending incremental scans", backoff_ms=backoff_ms)
+    return cdcpb_pb2.Error(server_is_busy=busy)
 
 
 def decode_range(request: cdcpb_pb2.ChangeDataRequest) -> tuple[bytes, bytes]:

@@ -4,7 +4,8 @@ A request names its region, epoch and store in the Context; they are checked in 
 epoch, key), and the answer to a mistake is a region error, never a gRPC status.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from producers.region_server.core import refusals, txn_status
@@ -65,13 +66,14 @@ def key_error(error: refusals.RefusedError, lock: kvrpcpb_pb2.LockInfo | None = 
 class TikvService(tikvpb_pb2_grpc.TikvServicer):
     """The unary calls. Each is one step on the event loop, so no other write comes in between."""
 
-    def __init__(self, store_id: StoreId, store: ClusterStore) -> None:
+    def __init__(self, store_id: StoreId, store: ClusterStore, delay_s: Callable[[], float] = lambda: 0.0) -> None:
         self._store_id = store_id
         self._store = store
+        self._delay_s = delay_s
 
     async def KvGet(self, request: kvrpcpb_pb2.GetRequest, context: Any) -> kvrpcpb_pb2.GetResponse:  # noqa: N802
         """Read one key at a version."""
-        region, error = self._region(request.context, request.key)
+        region, error = await self._region(request.context, request.key)
         if region is None:
             return kvrpcpb_pb2.GetResponse(region_error=error)
         data, version = region.data, Ts(request.version)
@@ -89,7 +91,7 @@ class TikvService(tikvpb_pb2_grpc.TikvServicer):
         A reverse scan runs from ``start_key`` (excluded) down to ``end_key``, as in TiKV.
         """
         low, high = (request.end_key, request.start_key) if request.reverse else (request.start_key, request.end_key)
-        region, error = self._region(request.context, low)
+        region, error = await self._region(request.context, low)
         if region is None:
             return kvrpcpb_pb2.ScanResponse(region_error=error)
         data, version = region.data, Ts(request.version)
@@ -112,7 +114,7 @@ class TikvService(tikvpb_pb2_grpc.TikvServicer):
 
     async def KvScanLock(self, request: kvrpcpb_pb2.ScanLockRequest, context: Any) -> kvrpcpb_pb2.ScanLockResponse:  # noqa: N802
         """Locks with start_ts <= ``max_version``, by key, at most ``limit`` (0: all); page by the last key."""
-        region, error = self._region(request.context, request.start_key)
+        region, error = await self._region(request.context, request.start_key)
         if region is None:
             return kvrpcpb_pb2.ScanLockResponse(region_error=error)
         high = request.end_key
@@ -124,7 +126,7 @@ class TikvService(tikvpb_pb2_grpc.TikvServicer):
         self, request: kvrpcpb_pb2.CheckTxnStatusRequest, context: Any
     ) -> kvrpcpb_pb2.CheckTxnStatusResponse:
         """What became of a transaction, by its primary key; ends it there if its time is up."""
-        region, error = self._region(request.context, request.primary_key)
+        region, error = await self._region(request.context, request.primary_key)
         if region is None:
             return kvrpcpb_pb2.CheckTxnStatusResponse(region_error=error)
         ask = txn_status.StatusQuestion(
@@ -154,7 +156,7 @@ class TikvService(tikvpb_pb2_grpc.TikvServicer):
         self, request: kvrpcpb_pb2.CheckSecondaryLocksRequest, context: Any
     ) -> kvrpcpb_pb2.CheckSecondaryLocksResponse:
         """Which keys of an async-commit transaction are locked; one that is not is rolled back, which decides."""
-        region, error = self._region(request.context, *request.keys)
+        region, error = await self._region(request.context, *request.keys)
         if region is None:
             return kvrpcpb_pb2.CheckSecondaryLocksResponse(region_error=error)
         status = txn_status.check_secondary_locks(region.data, Ts(request.start_version), request.keys)
@@ -166,7 +168,7 @@ class TikvService(tikvpb_pb2_grpc.TikvServicer):
         self, request: kvrpcpb_pb2.ResolveLockRequest, context: Any
     ) -> kvrpcpb_pb2.ResolveLockResponse:
         """End a transaction on some keys, or one or several on the whole region."""
-        region, error = self._region(request.context, *request.keys)
+        region, error = await self._region(request.context, *request.keys)
         if region is None:
             return kvrpcpb_pb2.ResolveLockResponse(region_error=error)
         start_ts, commit_ts = Ts(request.start_version), Ts(request.commit_version)
@@ -186,8 +188,15 @@ class TikvService(tikvpb_pb2_grpc.TikvServicer):
         lock = region.data.locks.get(error.key)
         return key_error(error, lock_info(error.key, lock) if lock is not None else None)
 
-    def _region(self, context: kvrpcpb_pb2.Context, *keys: bytes) -> tuple[Region | None, errorpb_pb2.Error | None]:
-        """The region that the request means, or the error that tells the client to look again."""
+    async def _region(
+        self, context: kvrpcpb_pb2.Context, *keys: bytes
+    ) -> tuple[Region | None, errorpb_pb2.Error | None]:
+        """The region that the request means, or the error that tells the client to look again.
+
+        Whatever is slow about the store comes before the checks: from there on a call is one step.
+        """
+        if delay_s := self._delay_s():
+            await asyncio.sleep(delay_s)
         if context.peer.store_id != self._store_id:
             other = errorpb_pb2.StoreNotMatch(request_store_id=context.peer.store_id, actual_store_id=self._store_id)
             return None, errorpb_pb2.Error(message="store not match", store_not_match=other)

@@ -17,30 +17,19 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
-import grpc
-import grpc.aio
-
+from producers.region_server.chaos import Chaos
+from producers.region_server.core.chaos import ClusterEvent
 from producers.region_server.core.commands import Command
 from producers.region_server.core.oracle import TimestampOracle
-from producers.region_server.endpoint import Endpoint
-from producers.region_server.kv import TikvService
-from producers.region_server.pd import PdService
-from producers.region_server.service import ChangeDataService
+from producers.region_server.endpoint import SCAN_BYTES_PER_S, SCANS_AT_ONCE, SCANS_MAX, Endpoint
+from producers.region_server.nodes import PdNode, StoreNode
+from producers.region_server.pd_cluster import GcApi, PdCluster, PdMember
+from producers.region_server.service import WATCHDOG_PATIENCE_S
 from producers.region_server.store import ClusterStore
 from schemas.ids import StoreId, Ts, compose_ts, physical_ms
-from schemas.proto import pdpb_pb2_grpc, tikvpb_pb2_grpc
 
 log = logging.getLogger(__name__)
 
-_SERVER_OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    # Clients ping every 10 s, also without a stream; the default calls that abuse and closes the connection.
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
-    ("grpc.http2.max_ping_strikes", 0),
-    ("grpc.so_reuseport", 0),
-)
 _Result = TypeVar("_Result")
 
 
@@ -51,6 +40,8 @@ class RegionServerOptions:
     host: str = "127.0.0.1"
     pd_port: int = 0
     """0 takes a free port."""
+    pd_members: int = 1
+    """More than one: the first leads; the others answer "not leader", also from ports of their own."""
     stores: int = 3
     cluster_id: int = 7_312_554_880_153_088_001
     min_ts_interval_ms: int = 1000
@@ -58,7 +49,19 @@ class RegionServerOptions:
     region_max_keys: int = 200_000
     """A region with more keys splits in the middle (a TiKV region is split at 256 MiB); 0: never."""
     stream_quota_bytes: int = 512 * 1024 * 1024
-    """A stream whose client leaves more than this unread is ended; TiKV's sink memory quota."""
+    """What does not fit is answered ``congested``; TiKV's sink memory quota."""
+    slow_client_s: float = WATCHDOG_PATIENCE_S
+    """A stream that has been full for so long without taking a message is ended UNKNOWN."""
+    scans_at_once: int = SCANS_AT_ONCE
+    """Incremental scans of a store; more wait, up to ``scans_max``, beyond which a store is busy."""
+    scans_max: int = SCANS_MAX
+    scan_bytes_per_s: float = SCAN_BYTES_PER_S
+    """Of all scans of a store together."""
+    fake_prewrites: bool = False
+    """As older TiKV: a heartbeat on a long value's lock shows as a PREWRITE with an empty value."""
+    gc_api: GcApi = "service_safe_points"
+    """Which of PD's two interfaces for keeping history there are: "service_safe_points" as in the version that this
+    cluster claims, "barriers", or "both" with the old calls mapped to barriers."""
     gc_life_time_s: float | None = None
     """How long versions are kept, as TiDB's ``tidb_gc_life_time`` (600); None keeps everything. Service safe points
     of PD hold it back, as always."""
@@ -73,11 +76,14 @@ class RegionServer:
         store_ids = [StoreId(number) for number in range(1, self.options.stores + 1)]
         self.store = ClusterStore(store_ids, region_max_keys=self.options.region_max_keys)
         self.oracle = TimestampOracle(wall_clock_ms)
-        self.pd = PdService(self.store, self.oracle, self.options.cluster_id)
+        self.pd = PdCluster(self.store, self.oracle, self.options.cluster_id, self.options.gc_api)
+        self.pd.members = [PdMember(f"pd-{number}", number) for number in range(1, self.options.pd_members + 1)]
+        self.pd_nodes = [PdNode(self.pd, at, host=self.options.host) for at in range(self.options.pd_members)]
+        self.nodes: dict[StoreId, StoreNode] = {}
         self.endpoints: dict[StoreId, Endpoint] = {}
+        self.chaos = Chaos(self)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="region-server", daemon=True)
-        self._servers: list[grpc.aio.Server] = []
         self._tasks: set[asyncio.Task[Any]] = set()
 
     # Life ----------------------------------------------------------------------------------------------------------
@@ -111,8 +117,22 @@ class RegionServer:
 
     @property
     def pd_address(self) -> str:
-        """``host:port`` of PD: all that a client needs to know."""
+        """``host:port`` of PD's leader: all that a client needs to know."""
         return self.pd.client_url.removeprefix("http://")
+
+    @property
+    def pd_addresses(self) -> list[str]:
+        """``host:port`` of all PD members."""
+        return [member.url.removeprefix("http://") for member in self.pd.members]
+
+    def perform(self, *events: ClusterEvent) -> None:
+        """Let something happen to the cluster, from another thread; what lasts a while goes on after the return."""
+
+        async def work() -> None:
+            for event in events:
+                await self.chaos.perform(event)
+
+        self.call(work())
 
     # For plain code in other threads -------------------------------------------------------------------------------
 
@@ -186,37 +206,39 @@ class RegionServer:
 
     async def _start(self) -> None:
         options = self.options
-        pd_server = self._new_server()
-        pdpb_pb2_grpc.add_PDServicer_to_server(self.pd, pd_server)
         for store_id in self.store.store_ids:
-            endpoint = self.endpoints[store_id] = Endpoint(store_id, self.store, options.cluster_id)
-            server = self._new_server()
-            service = ChangeDataService(endpoint, options.stream_quota_bytes)
-            server.add_generic_rpc_handlers((service.handlers(),))
-            tikvpb_pb2_grpc.add_TikvServicer_to_server(TikvService(store_id, self.store), server)
-            self.pd.addresses[store_id] = f"{options.host}:{server.add_insecure_port(f'{options.host}:0')}"
-            await server.start()
-        port = pd_server.add_insecure_port(f"{options.host}:{options.pd_port}")
-        self.pd.client_url = f"http://{options.host}:{port}"
-        await pd_server.start()
-        self._background(self._resolve_rounds())
+            endpoint = self.endpoints[store_id] = Endpoint(
+                store_id,
+                self.store,
+                options.cluster_id,
+                scans_at_once=options.scans_at_once,
+                scans_max=options.scans_max,
+                scan_bytes_per_s=options.scan_bytes_per_s,
+                fake_prewrites=options.fake_prewrites,
+            )
+            node = self.nodes[store_id] = StoreNode(
+                store_id, endpoint, self.pd, host=options.host,
+                quota_bytes=options.stream_quota_bytes, patience_s=options.slow_client_s,
+            )  # fmt: skip
+            await node.start()
+        for at, pd_node in enumerate(self.pd_nodes):
+            await pd_node.start(options.pd_port if at == 0 else 0)
+        self.background(self._resolve_rounds())
         if options.gc_life_time_s is not None:
-            self._background(self._collect(options.gc_life_time_s))
-        log.info("region server listens", extra={"pd": self.pd_address, "stores": self.pd.addresses})
+            self.background(self._collect(options.gc_life_time_s))
+        log.info("region server listens", extra={"pd": self.pd_addresses, "stores": self.pd.addresses})
 
     async def _stop(self) -> None:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(server.stop(grace=None) for server in self._servers))
+        await asyncio.gather(*(node.stop() for node in self.nodes.values()))
+        await asyncio.gather(*(node.stop() for node in self.pd_nodes))
 
-    def _new_server(self) -> "grpc.aio.Server":
-        server = grpc.aio.server(options=_SERVER_OPTIONS)
-        self._servers.append(server)
-        return server
+    def background(self, work: Awaitable[None]) -> None:
+        """Run something on the loop until it ends or the server stops."""
 
-    def _background(self, work: Awaitable[None]) -> None:
         async def run() -> None:
             await work
 
@@ -237,7 +259,7 @@ class RegionServer:
         while True:
             await asyncio.sleep(self.options.gc_interval_s)
             wanted = compose_ts(physical_ms(self.oracle.tso()) - int(life_time_s * 1000))
-            safe_point = self.pd.safe_points.collect(wanted, time.monotonic())
+            safe_point = self.pd.collect(wanted)
             self.store.gc(safe_point)
 
 

@@ -18,6 +18,9 @@ from schemas.errors import CorruptDataError
 from schemas.proto import cdcpb_pb2
 
 STREAM_MULTIPLEXING = "stream-multiplexing"
+WATCHDOG_PATIENCE_S = 300.0
+"""Five minutes. Source: tikv ``components/cdc/src/watchdog.rs``, 2026."""
+WATCHDOG_LOOK_S = 0.2
 _Context: TypeAlias = "grpc.aio.ServicerContext[cdcpb_pb2.ChangeDataRequest, bytes]"
 _SEMVER = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:[-+].*)?")
 
@@ -33,11 +36,16 @@ def parse_version(text: str) -> tuple[int, int, int]:
 
 
 class ChangeDataService:
-    """``EventFeed`` and ``EventFeedV2`` of one store. ``quota_bytes`` bounds what a slow stream holds in memory."""
+    """``EventFeed`` and ``EventFeedV2`` of one store.
 
-    def __init__(self, endpoint: Endpoint, quota_bytes: int) -> None:
+    ``quota_bytes`` bounds what a slow stream holds in memory. A stream that has been full for ``patience_s`` without
+    taking one message is ended by the watchdog.
+    """
+
+    def __init__(self, endpoint: Endpoint, quota_bytes: int, patience_s: float = WATCHDOG_PATIENCE_S) -> None:
         self._endpoint = endpoint
         self._quota_bytes = quota_bytes
+        self._patience_s = patience_s
 
     def handlers(self) -> "grpc.GenericRpcHandler[Any, Any]":
         """The service under its gRPC name."""
@@ -70,21 +78,45 @@ class ChangeDataService:
         *,
         multiplexing: bool,
     ) -> None:
-        connection = Connection(channel=Channel(self._quota_bytes), multiplexing=multiplexing)
+        channel = Channel(self._quota_bytes)
+        connection = Connection(channel=channel, multiplexing=multiplexing)
         self._endpoint.connect(connection)
         reader = asyncio.create_task(self._read(connection, requests))
+        writer = asyncio.create_task(self._write(channel, context))
         try:
-            async for message in connection.channel.messages():
-                await context.write(message)
-            if connection.channel.overflowed:
-                await context.abort(grpc.StatusCode.UNKNOWN, "the client reads too slowly, memory quota exceeded")
+            if not await self._watch(channel, writer):
+                await context.abort(grpc.StatusCode.UNKNOWN, "the client reads too slowly, memory quota used up")
+            if channel.end is not None:
+                await context.abort(*channel.end)
             if reader.done() and (error := reader.exception()) is not None:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         finally:
             self._endpoint.disconnect(connection)
-            reader.cancel()
-            with contextlib.suppress(asyncio.CancelledError, CorruptDataError, grpc.RpcError):
-                await reader
+            for task in (writer, reader):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, CorruptDataError, grpc.RpcError):
+                    await task
+
+    async def _write(self, channel: Channel, context: _Context) -> None:
+        async for message in channel.messages():
+            if self._endpoint.delay_s:
+                await asyncio.sleep(self._endpoint.delay_s)
+            await context.write(message)
+
+    async def _watch(self, channel: Channel, writer: "asyncio.Task[None]") -> bool:
+        """Wait for the writer; False if the client stopped reading. An abort does not wait for a stuck write."""
+        now_s = asyncio.get_running_loop().time
+        taken, moved_at = -1, now_s()
+        while not writer.done():
+            await asyncio.wait([writer], timeout=min(WATCHDOG_LOOK_S, self._patience_s))
+            if channel.end is not None:
+                return True
+            if channel.messages_taken != taken or not channel.full:
+                taken, moved_at = channel.messages_taken, now_s()
+            elif now_s() - moved_at >= self._patience_s:
+                return False
+        writer.result()
+        return True
 
     async def _read(self, connection: Connection, requests: AsyncIterator[cdcpb_pb2.ChangeDataRequest]) -> None:
         first = True

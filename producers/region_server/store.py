@@ -7,9 +7,11 @@ so no lock is taken anywhere and "the exact point of the snapshot" is just a pla
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from producers.region_server.core.chaos import NO_STORE
 from producers.region_server.core.commands import (
     Command,
     Commit,
+    Heartbeat,
     Mutation,
     PessimisticLock,
     PessimisticRollback,
@@ -62,6 +64,9 @@ class ClusterStore:
                     self.applied(region, region.data.rollback(start_ts, own))
             case ResolveLock():
                 self._resolve(command)
+            case Heartbeat(start_ts=start_ts, primary=primary, ttl_ms=ttl_ms):
+                region = self.regions.of_key(primary)
+                self.applied(region, region.data.refresh(start_ts, primary, ttl_ms=ttl_ms))
             case PessimisticLock(txn=txn, keys=keys):
                 for region, own in self._by_region(keys, lambda key: key):
                     region.data.pessimistic_lock(txn, own)
@@ -129,20 +134,39 @@ class ClusterStore:
         # TiKV lists no regions in the errors of a merge.
         self._epoch_changed([region_id, merged.region_id], ())
 
-    def transfer_leader(self, region_id: RegionId, to: StoreId) -> None:
-        """Let another store lead a region; nothing happens if it does already.
+    def transfer_leader(self, region_id: RegionId, to: StoreId, *, hint: bool = True) -> None:
+        """Let another store lead a region, or none (NO_STORE); nothing happens if it does already.
+
+        With ``hint`` the other stores' not_leader errors name the new leader.
 
         Raises:
-            InvariantBrokenError: no such region or store.
+            InvariantBrokenError: no such region, or no such store that runs.
         """
         region = self.regions.get(region_id)
-        if region is None or to not in self.store_ids:
+        if region is None or to not in (*self.regions.up, NO_STORE):
             raise InvariantBrokenError("no such region or store", region_id=region_id, store_id=to)
         if region.leader == to:
             return
-        before, region.leader = region.leader, to
+        before, region.leader, region.leader_known = region.leader, to, hint
         for observer in self._observers:
             observer.on_leader_changed(region, before)
+
+    def stop_store(self, store_id: StoreId) -> None:
+        """Let the other stores lead what this one led; without another, nobody does. End its streams first."""
+        self.regions.up = tuple(store for store in self.regions.up if store != store_id)
+        for region in self.regions:
+            if region.leader == store_id:
+                up = self.regions.up
+                self.transfer_leader(
+                    region.region_id, up[region.region_id // 2 % len(up)] if up else NO_STORE, hint=False
+                )
+
+    def start_store(self, store_id: StoreId) -> None:
+        """Let a stopped store lead again: at first only the regions that nobody leads."""
+        self.regions.up = tuple(store for store in self.store_ids if store in self.regions.up or store == store_id)
+        for region in self.regions:
+            if region.leader == NO_STORE:
+                self.transfer_leader(region.region_id, store_id, hint=False)
 
     def _epoch_changed(self, region_ids: Sequence[RegionId], current: Sequence[Region]) -> None:
         for observer in self._observers:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from producers.region_server.core.chaos import NO_STORE
 from producers.region_server.core.regions import Region
 from schemas.errors import CorruptDataError
 from schemas.ids import StoreId
@@ -44,6 +45,13 @@ def region_meta(region: Region, store_ids: Sequence[StoreId]) -> metapb_pb2.Regi
     )
 
 
+def leader_peer(region: Region, leader: StoreId) -> metapb_pb2.Peer:
+    """The leader as PD names it: an empty peer where there is none."""
+    return peer(region, leader) if leader != NO_STORE else metapb_pb2.Peer()
+
+
 def not_leader(region: Region) -> errorpb_pb2.NotLeader:
-    """The region error with the hint who leads."""
+    """The region error, with the hint who leads where that is known."""
+    if not region.leader_known or region.leader == NO_STORE:
+        return errorpb_pb2.NotLeader(region_id=region.region_id)
     return errorpb_pb2.NotLeader(region_id=region.region_id, leader=peer(region, region.leader))

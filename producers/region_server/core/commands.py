@@ -90,4 +90,13 @@ class ResolveLock:
     keys: tuple[bytes, ...] = field(default=())
 
 
-Command = Prewrite | PessimisticLock | Commit | Rollback | PessimisticRollback | ResolveLock
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """Keep a large transaction alive: raise the ttl of its primary's lock (milliseconds from start_ts)."""
+
+    start_ts: Ts
+    primary: bytes
+    ttl_ms: int
+
+
+Command = Prewrite | PessimisticLock | Commit | Rollback | PessimisticRollback | ResolveLock | Heartbeat

@@ -60,6 +60,12 @@ class Downstream:
     resolver: Resolver = field(default_factory=Resolver)
     initialized: bool = False
     stopped: bool = False
+    failed: bool = False
+    """Whether a region error stopped it."""
+
+    def is_stopped(self) -> bool:
+        """Ask again after every wait: whoever waits may be stopped meanwhile."""
+        return self.stopped
 
     def covers(self, key: bytes) -> bool:
         """Whether a raw key is observed."""
@@ -178,14 +184,30 @@ def live_events(downstream: Downstream, changes: Sequence[Change]) -> Iterator[c
 
 
 class Delegate:
-    """The downstreams of one region on the store that leads it."""
+    """The downstreams of one region on the store that leads it.
+
+    A downstream is first *enrolled*: it waits for a turn to scan and sees nothing yet, but a region error ends it. Once
+    *subscribed* it sees every further write; the snapshot that it scans is taken in the same step.
+    """
 
     def __init__(self, region_id: RegionId) -> None:
         self.region_id = region_id
+        self.enrolled: list[Downstream] = []
         self.downstreams: list[Downstream] = []
 
+    @property
+    def everyone(self) -> list[Downstream]:
+        """All downstreams, in the order in which they came into their state."""
+        return [*self.downstreams, *self.enrolled]
+
+    def enroll(self, downstream: Downstream) -> None:
+        """Add a downstream that will be subscribed later."""
+        self.enrolled.append(downstream)
+
     def subscribe(self, downstream: Downstream, locks: Iterable[tuple[bytes, Lock]]) -> None:
-        """Add a downstream; ``locks`` are those open in its range at this moment, before any further write."""
+        """Let a downstream see writes; ``locks`` are those open in its range now, before any further write."""
+        if downstream in self.enrolled:
+            self.enrolled.remove(downstream)
         for key, lock in locks:
             if lock.writes_data:
                 downstream.resolver.track(key, lock.txn.start_ts)
@@ -194,13 +216,16 @@ class Delegate:
     def unsubscribe(self, downstream: Downstream) -> None:
         """Stop a downstream; nothing is sent to it from here on."""
         downstream.stopped = True
-        if downstream in self.downstreams:
-            self.downstreams.remove(downstream)
+        for held in (self.enrolled, self.downstreams):
+            if downstream in held:
+                held.remove(downstream)
 
     def observe(self, changes: Sequence[Change]) -> Iterator[tuple[Downstream, cdcpb_pb2.Event]]:
-        """Yield the events of every downstream for one applied command."""
-        for downstream in self.downstreams:
+        """Yield the events of every downstream for one applied command. A downstream may be stopped meanwhile."""
+        for downstream in list(self.downstreams):
             for event in live_events(downstream, changes):
+                if downstream.stopped:
+                    break
                 yield downstream, event
 
     def resolve(self, min_ts: Ts) -> Iterator[tuple[Downstream, Ts]]:

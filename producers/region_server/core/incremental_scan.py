@@ -58,3 +58,10 @@ def scan(
     last = build.take()
     assert last is not None
     yield last
+
+
+def initialized_event(downstream: Downstream) -> cdcpb_pb2.Event:
+    """An event with nothing but INITIALIZED."""
+    event = cdcpb_pb2.Event(region_id=downstream.region_id, request_id=downstream.request_id)
+    event.entries.entries.add(type=cdcpb_pb2.Event.INITIALIZED)
+    return event

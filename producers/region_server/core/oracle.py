@@ -10,7 +10,10 @@ the replay writes meanwhile.
 
 from collections.abc import Callable
 
-from schemas.ids import Ts, compose_ts
+from schemas.errors import ConfigError
+from schemas.ids import PHYSICAL_SHIFT_BITS, Ts, compose_ts
+
+LOGICAL_MAX = (1 << PHYSICAL_SHIFT_BITS) - 1
 
 
 class TimestampOracle:
@@ -22,13 +25,24 @@ class TimestampOracle:
         self.last = Ts(last)
 
     def tso(self, count: int = 1) -> Ts:
-        """Give out ``count`` timestamps and return the last of them. Under a ceiling it may repeat."""
+        """Give out ``count`` timestamps and return the last of them. Under a ceiling it may repeat.
+
+        All of them share a physical half, so that the last minus ``count`` - 1 is the first, as clients reckon.
+
+        Raises:
+            ConfigError: more than a physical millisecond holds.
+        """
+        if count > LOGICAL_MAX:
+            raise ConfigError("more timestamps at once than a millisecond holds", count=count, allowed=LOGICAL_MAX)
         clock = compose_ts(self._now_ms())
         if self._ceiling is not None:
             self.last = max(self.last, min(clock, self._ceiling))
-        else:
-            # The logical half may run over into the physical one: PD does the same, by waiting for the next tick.
-            self.last = Ts(max(self.last + count, clock))
+            return self.last
+        last = max(self.last + count, clock + count - 1)
+        if last & LOGICAL_MAX < count - 1:
+            # The logical half ran over: PD waits for the next tick then, which comes to the same.
+            last = (last & ~LOGICAL_MAX) + count - 1
+        self.last = Ts(last)
         return self.last
 
     def hold(self, ceiling: Ts, now_ms: Callable[[], int]) -> None:

@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from producers.region_server.core.chaos import NO_STORE
 from producers.region_server.core.mvcc import RegionData
 from schemas.ids import RegionId, StoreId
 
@@ -21,6 +22,13 @@ class Region:
     version: int
     conf_ver: int
     leader: StoreId
+    """NO_STORE while none leads it."""
+    leader_known: bool = True
+    """Whether stores that do not lead it know who does; in a real feed they seldom do."""
+    pd_leader: StoreId | None = None
+    """The leader that PD still names after a change; None: the present one."""
+    hidden: bool = False
+    """Whether PD leaves it out of scans."""
     data: RegionData = field(default_factory=RegionData)
 
     def covers(self, key: bytes) -> bool:
@@ -33,6 +41,8 @@ class RegionMap:
 
     def __init__(self, stores: Iterable[StoreId]) -> None:
         self._stores = tuple(stores)
+        self.up: tuple[StoreId, ...] = self._stores
+        """Stores that can lead."""
         self._starts: list[bytes] = []
         self._by_start: dict[bytes, Region] = {}
         self._by_id: dict[RegionId, Region] = {}
@@ -97,7 +107,7 @@ class RegionMap:
 
     def _add(self, start: bytes, end: bytes, *, version: int) -> Region:
         self._last_id += 2  # odd ids are left to peers, so that no test confuses the two
-        leader = self._stores[(self._last_id // 2) % len(self._stores)]
+        leader = self.up[(self._last_id // 2) % len(self.up)] if self.up else NO_STORE
         region = Region(RegionId(self._last_id), start, end, version, len(self._stores), leader)
         self._by_start[start] = region
         self._by_id[region.region_id] = region

@@ -38,6 +38,12 @@ class FrontierUnavailableError(BusError):
     code, action = "frontier.unavailable", Action.RETRY
 
 
+class FrontierLostError(BusError):
+    """All records have gone by retention: nobody knows any more up to where the raw log is whole."""
+
+    code, action = "frontier.lost", Action.STOP_CHANGEFEED
+
+
 class FrontierTopic:
     """Reads and writes one upstream's frontier topic. Not thread-safe; close it."""
 
@@ -92,16 +98,24 @@ class FrontierTopic:
         return int(outcome[0][1].offset())
 
     def newest(self) -> FrontierRecord | None:
-        """Return where a reader of the whole topic stands, or None: the topic is empty.
+        """Return where a reader of the whole topic stands, or None: nothing has ever been published.
 
         Raises:
             FrontierUnavailableError: the broker does not answer.
+            FrontierLostError: there were records, and retention has removed them all.
             CorruptDataError: a record does not decode.
         """
         start, end = self.offsets()
         place: FrontierRecord | None = None
         for _, record in self.read(max(start, end - TAIL_RECORDS), end):
             place = follow_frontier(place, record)
+        if place is None and end > 0:
+            raise FrontierLostError(
+                "no owner has published for longer than the frontier topic's retention, so changes are missing in the "
+                "raw log; delete its three topics, start the capture as for a new upstream, create changefeeds anew",
+                topic=self._topic,
+                end=end,
+            )
         return place
 
     def oldest_usable(self, log_starts: tuple[int, ...]) -> FrontierRecord | None:

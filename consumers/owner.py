@@ -15,6 +15,8 @@ log = logging.getLogger(__name__)
 
 OFFSETS_ONLY_S = 1.0
 """A record that moves neither R nor ddl_high tells a sorter nothing new; offsets alone are published this seldom."""
+REPEAT_S = 60.0
+"""A place where nothing moves is published again after so long: Kafka's retention must always find a newer record."""
 
 
 class Owner:
@@ -40,6 +42,7 @@ class Owner:
         Raises:
             LeaseLostError: the session is over.
             FrontierUnavailableError: Kafka does not answer.
+            FrontierLostError: there were records, and retention has removed them all.
             InvariantBrokenError: a newer owner has published already, or the raw log changed its partitions.
         """
         last = self._topic.newest()
@@ -51,6 +54,7 @@ class Owner:
         self._topic.publish(opening)
         # A predecessor's last record may have come in between: readers have followed it, so we do.
         self._place = follow_frontier(self._topic.newest(), opening)
+        self._published_at = time.monotonic()
         log.info(
             "owner took over the frontier",
             extra={"owner_rev": self._owner_rev, "resolved_ts": self._place.resolved_ts, "new": last is None},
@@ -66,7 +70,7 @@ class Owner:
         repeats_possible: bool = False,
         bad_ddl: Iterable[JobScope] = (),
     ) -> FrontierRecord | None:
-        """Publish the frontier that ``reports`` allow, or return None when nothing has moved.
+        """Publish the frontier that ``reports`` allow, or return None when there is nothing to say.
 
         When this returns a record, every in-sync replica has it: only then may agents drop what it makes needless.
 
@@ -77,7 +81,8 @@ class Owner:
         record = advance(self.place, reports, ddl, tables, repeats_possible=repeats_possible, bad_ddl=bad_ddl)
         now, place = time.monotonic(), self.place
         moved = (record.resolved_ts, record.ddl_high) != (place.resolved_ts, place.ddl_high)
-        if record == place or not (moved or now >= self._published_at + OFFSETS_ONLY_S):
+        rest_s = 0.0 if moved else REPEAT_S if record == place else OFFSETS_ONLY_S
+        if now < self._published_at + rest_s:
             return None
         self._session.check_lease()
         self._topic.publish(record)

@@ -16,6 +16,10 @@ from schemas.rawlog.region_batch import REGION_BATCH_SCHEMA_TEXT
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, RawTopics
 
 ADMIN_TIMEOUT_S: Final = 30.0
+FRONTIER_MARGIN_MS: Final = 3600 * 1000
+"""A frontier record must be there for all rows that are: Kafka looks for what is too old every five minutes only, and
+topic by topic."""
+SEGMENT_MS_MIN: Final = 60 * 1000
 QUIETER: Final = {"reconnect.backoff.ms": 500, "log.connection.close": False}
 """For every client: an absent broker is asked twice a second and not twenty times, each with a line in the log."""
 kafka_log = logging.getLogger("producers.kafka")
@@ -31,7 +35,8 @@ class RawLogSettings:
     replication_factor: int = -1
     """-1: what the brokers' default.replication.factor says (Kafka 2.4 and later)."""
     retention_ms: int = 7 * 24 * 3600 * 1000
-    """Of region-events: how far back a new changefeed can start, and how long one may stand still."""
+    """Of region-events: how far back a new changefeed can start, and how long one may stand still. The frontier topic
+    is kept FRONTIER_MARGIN_MS longer."""
     kafka: Mapping[str, Any] = field(default_factory=dict)
     """More librdkafka settings (security), for every client of the producer."""
 
@@ -39,8 +44,9 @@ class RawLogSettings:
 def ensure_raw_topics(bootstrap_servers: str, topics: RawTopics, settings: RawLogSettings) -> int:
     """Create what is missing of the three topics; return how many partitions region-events has.
 
-    ddl and frontier keep everything: the schema store is built from the first ddl record on, and a changefeed may start
-    at any frontier record.
+    ddl keeps everything: the schema store is built from its first record on. A frontier record is of use as long as the
+    rows above it are there, and one is published at least each minute (:data:`consumers.owner.REPEAT_S`), so retention
+    always leaves one while an owner lives.
 
     Raises:
         RawTopicError: Kafka does not answer or refuses, or ddl or frontier has more than one partition.
@@ -48,11 +54,18 @@ def ensure_raw_topics(bootstrap_servers: str, topics: RawTopics, settings: RawLo
     admin = AdminClient({**QUIETER, **settings.kafka, "bootstrap.servers": bootstrap_servers}, logger=kafka_log)
     keep = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
     events = {"cleanup.policy": "delete", "retention.ms": str(settings.retention_ms)}
+    frontier = {
+        "cleanup.policy": "delete",
+        "retention.ms": str(settings.retention_ms + FRONTIER_MARGIN_MS),
+        # Kafka deletes whole segments. One of the default 1 GiB would take days to fill: ten records a second are some
+        # 10 MB an hour.
+        "segment.ms": str(max(settings.retention_ms // 24, SEGMENT_MS_MIN)),
+    }
     large = {"max.message.bytes": str(RAW_MESSAGE_BYTES_MAX)}
     wanted = {
         topics.region_events: (settings.partitions, {**events, **large}),
         topics.ddl: (1, {**keep, **large}),
-        topics.frontier: (1, keep),
+        topics.frontier: (1, frontier),
     }
     present = _partition_counts(admin, bootstrap_servers)
     made = (

@@ -17,7 +17,7 @@ from schemas.rawlog.topics import RawTopics
 from sorters.core.feed import compile_feed
 from sorters.cut_job import CutJob
 from sorters.epochs import Epochs, Progress
-from sorters.failures import bus_error
+from sorters.failures import HistoryLostError, bus_error
 from sorters.frontier_reader import FrontierReader, last_epoch
 from sorters.preparation import Preparation
 from sorters.registry import SchemaRegistry
@@ -172,6 +172,9 @@ class FeedRun:
         epoch = last_epoch(self._query_dir, self._frontier_topic)
         if epoch is None:
             return bool(origin["origin_ts"] == self._checkpoint_ts)
-        first, last = (self._frontier.place_before(offset).resolved_ts for offset in (epoch.start, epoch.end))
+        try:
+            first, last = (self._frontier.place_before(offset).resolved_ts for offset in (epoch.start, epoch.end))
+        except HistoryLostError:
+            return False  # the checkpoint itself may still be within the log
         # A committed epoch is not repeated, so a checkpoint within it (set back, or never written) would leave a gap.
         return (last if epoch.committed else first) <= self._checkpoint_ts <= last

@@ -41,8 +41,18 @@ class FrontierReader:
         for record in self.read(max(first, offset - LOOK_BACK_RECORDS), offset):
             place = follow_frontier(place, record)
         if place is None:
-            raise HistoryLostError("frontier record before the epoch is gone", topic=self._reader.topic, offset=offset)
+            raise HistoryLostError(
+                "frontier record before the epoch is gone",
+                topic=self._reader.topic,
+                offset=offset,
+                oldest_ts=self.oldest_ts(),
+            )
         return place
+
+    def oldest_ts(self) -> Ts | None:
+        """Return the resolved_ts of the first record that is left; None: there is none."""
+        first, end = self._reader.bounds()
+        return next(self.read(first, first + 1)).resolved_ts if end > first else None
 
     def read(self, start: int, end: int) -> Iterator[FrontierRecord]:
         """Yield the records at offsets ``[start, end)``.
@@ -65,7 +75,7 @@ class FrontierReader:
         sorts out.
 
         Raises:
-            HistoryLostError: the first record that is left is above ``after_ts``.
+            HistoryLostError: the first record that is left is above ``after_ts``, or none is left.
         """
         first, end = self._reader.bounds()
         low, high = first, end
@@ -75,9 +85,12 @@ class FrontierReader:
                 low = middle + 1
             else:
                 high = middle
-        if low == first and end > first:
+        if low == first and end > 0:
             raise HistoryLostError(
-                "raw log starts above the checkpoint", topic=self._reader.topic, checkpoint_ts=after_ts
+                "raw log starts above the checkpoint; a changefeed can go on only by a new snapshot of its tables",
+                topic=self._reader.topic,
+                checkpoint_ts=after_ts,
+                oldest_ts=self.oldest_ts(),
             )
         return low
 

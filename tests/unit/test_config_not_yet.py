@@ -1,0 +1,102 @@
+"""Settings of TiCDC that do nothing here yet, or less than they say: refused by their own code, or noted."""
+
+import pytest
+
+from schemas.config.changefeed import load_changefeed
+from schemas.config.origin import NotSupportedYetError
+from tests.support.changefeed_config import AVRO, CANAL, refused
+
+
+@pytest.mark.parametrize(
+    ("uri", "text", "key"),
+    [
+        (CANAL.replace("canal-json", "simple"), "", "sink.protocol"),
+        (CANAL.replace("canal-json", "open-protocol"), "", "sink.protocol"),
+        (CANAL.replace("canal-json", "debezium"), "", "sink.protocol"),
+        (CANAL.replace("canal-json", "canal"), "", "sink.protocol"),
+        (CANAL, "bdr-mode = true", "bdr-mode"),
+        *(
+            (
+                CANAL,
+                f"[[filter.event-filters]]\nmatcher = ['a.*']\nignore-{event}-value-expr = 'a > 1'",
+                f"filter.event-filters[0].ignore-{event}-value-expr",
+            )
+            for event in ("insert", "update-new", "update-old", "delete")
+        ),
+        (CANAL, "enable-sync-point = true", "enable-sync-point"),
+        (CANAL, "sync-point-interval = '11m'", "sync-point-interval"),
+        (CANAL, "sql-mode = ''", "sql-mode"),
+        (CANAL, "[consistent]\nlevel = 'eventual'", "consistent.level"),
+        (
+            CANAL,
+            "[consistent.memory-usage]\nmemory-quota-percentage = 1",
+            "consistent.memory-usage.memory-quota-percentage",
+        ),
+        (CANAL, "[[sink.column-selectors]]\nmatcher = ['a.*']\ncolumns = ['a']", "sink.column-selectors"),
+        (CANAL, "[sink.csv]\ndelimiter = ';'", "sink.csv.delimiter"),
+        (CANAL, "[sink.mysql-config]\nworker-count = 1", "sink.mysql-config"),
+        (CANAL, "[sink.pulsar-config]\nx = 1", "sink.pulsar-config"),
+        (CANAL, "[sink.cloud-storage-config]\nx = 1", "sink.cloud-storage-config"),
+        (CANAL + "&sasl-mechanism=gssapi", "", "sink.kafka-config.sasl-mechanism"),
+        (CANAL, "[sink.kafka-config]\nsasl-oauth-token-url = 'x'", "sink.kafka-config.sasl-oauth-token-url"),
+        (
+            CANAL,
+            "[sink.kafka-config.large-message-handle]\nlarge-message-handle-compression = 'lz4'",
+            "sink.kafka-config.large-message-handle.large-message-handle-compression",
+        ),
+    ],
+)
+def test_load_changefeed_setting_without_effect_yet_is_refused_by_its_own_code(uri: str, text: str, key: str) -> None:
+    error = refused(uri, text, NotSupportedYetError)
+    assert error.code == "config.not_supported_yet"
+    assert error.fields["key"] == key
+    assert "is not supported yet" in error.message
+
+
+@pytest.mark.parametrize(
+    "uri", ["mysql://root@h:3306/", "tidb://h", "pulsar://h/t", "s3://b/p", "file:///x", "blackhole://"]
+)
+def test_load_changefeed_other_sink_of_ticdc_is_refused_by_its_own_code(uri: str) -> None:
+    error = refused(uri, "", NotSupportedYetError)
+    assert f"sink scheme `{uri.partition(':')[0]}` is not supported yet" in error.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "enable-sync-point = false\nsync-point-interval = '600s'\nbdr-mode = false",
+        "[consistent]\nlevel = 'none'",
+        "[sink.csv]\ndelimiter = ','",
+        "[sink.mysql-config]",
+        "[sink]\ncolumn-selectors = []",
+    ],
+)
+def test_load_changefeed_setting_at_its_default_passes(text: str) -> None:
+    assert load_changefeed(CANAL, text) == load_changefeed(CANAL)
+
+
+@pytest.mark.parametrize(
+    ("uri", "text", "note"),
+    [
+        (CANAL, "memory-quota = 5", "memory-quota has no effect: "),
+        (CANAL, "ignore-ineligible-table = true", "tables without a usable key are always left out"),
+        (CANAL + "&max-retry=9", "", "sink.kafka-config.max-retry has no effect: "),
+        (CANAL, "[scheduler]\nregion-threshold = 5", "scheduler.region-threshold has no effect: "),
+        (CANAL + "&kafka-version=3.0.0", "", "sink.kafka-config.kafka-version has no effect: "),
+        (CANAL + "&max-batch-size=3", "", "codec-config.max-batch-size has no effect: protocol canal-json"),
+        (AVRO, "[sink.kafka-config]\noutput-raw-change-event = true", "without a delete of the old one"),
+        (CANAL, "[[sink.dispatchers]]\nmatcher = ['*.*']\ndispatcher = 'rowid'", "is the old name of `partition`"),
+        (
+            CANAL,
+            "[[sink.dispatchers]]\nmatcher = ['*.*']\npartition = 'row'",
+            "`row` is unknown and taken as `default`",
+        ),
+        (
+            CANAL,
+            "[[sink.dispatchers]]\nmatcher = ['*.*']\npartition = 'ts'",
+            "does not keep the changes of one row in order",
+        ),
+    ],
+)
+def test_load_changefeed_setting_that_means_less_than_it_says_is_noted(uri: str, text: str, note: str) -> None:
+    assert any(note in line for line in load_changefeed(uri, text).notes)

@@ -12,39 +12,41 @@ sink that is saturated stops the thread from taking more, the readers then stop,
 """
 
 import contextlib
-import itertools
 import logging
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
 import grpc
+from google.protobuf.message import DecodeError
 
-from producers.core.region_errors import Step, decide
-from producers.core.subscription import Registration, Retry, Subscription, TableSpan, joined
+from producers.core.matcher import BadRowError, PrewriteNotMatchError
+from producers.core.matcher_quota import MatcherQuota
+from producers.core.region_errors import decide
+from producers.core.span_frontier import TS_MAX
+from producers.core.spill import SpillCorruptError
+from producers.core.stream_errors import bad_rows, decide_stream, malformed
+from producers.core.subscription import Registration, Retry, Subscription, TableSpan
 from producers.errors import ProducerBugError
 from producers.event_stream import ByteBudget, StoreStream
-from producers.feed_types import FeedCounters, FeedSettings, FeedSink, SpanStatus
+from producers.feed_recovery import Recovery
+from producers.feed_types import FeedCounters, FeedSettings, FeedSink, SlowRegion, SpanStatus
 from producers.locator import Located, Locator, NotLocated
 from producers.region_cache import RegionCache
-from producers.span_watch import LOOK_S, StallLog, span_status
+from producers.span_watch import LOOK_S, StallLog, slow_regions, span_status
+from producers.store_streams import OpenStream, StoreStreams
 from schemas.errors import Action, BusError
 from schemas.ids import RegionId, StoreId, TableId, Ts
-from schemas.proto import cdcpb_pb2, kvrpcpb_pb2, metapb_pb2
+from schemas.proto import cdcpb_pb2
 
 log = logging.getLogger(__name__)
 
-CLIENT_VERSION: Final = "8.5.0"
-"""Strict semver on every request: TiKV chooses batched resolved ts and the cluster check by it (cdcpb.md §1.2)."""
-STREAM_REOPEN_S: Final = 1.0
-"""A store whose stream broke is left alone so long, as both engines do."""
 TURN_S: Final = 0.005
 """How long the thread takes messages before it lets the sink flush."""
 
-
-_StreamKey = tuple[StoreId, TableId | None]
 _Item = tuple[StoreStream, bytes] | tuple[StoreStream, grpc.StatusCode, str] | Located | NotLocated
 
 
@@ -61,6 +63,7 @@ class EventFeed:
         clock: Callable[[], float] = time.monotonic,
         open_stream: Callable[..., StoreStream] = StoreStream,
         locator: Callable[[RegionCache, Callable[[Located | NotLocated], None]], Locator] = Locator,
+        quota: MatcherQuota | None = None,
     ) -> None:
         """Prepare; :meth:`start` connects.
 
@@ -72,28 +75,31 @@ class EventFeed:
             clock: in seconds, never goes back; a simulation has its own.
             open_stream: takes the arguments of :class:`StoreStream`; a simulation's needs no socket.
             locator: made from the cache and the inbox; a simulation's runs on its own clock.
+            quota: of all matchers; without one all open transactions stay in memory.
         """
         self.lock = threading.RLock()
         self.counters = FeedCounters()
+        self.troubles: Counter[str] = Counter()
+        """How often each kind of trouble was met (producers.core.region_errors); take it under the lock."""
         self._cache = cache
         self._sink = sink
         self._on_fatal = on_fatal
-        self._settings = settings = settings or FeedSettings()
+        settings = settings or FeedSettings()
+        self._quota = quota or MatcherQuota()
         self._inbox: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._budget = ByteBudget(settings.inbox_bytes_max)
         self._clock = clock
         self._open_stream = open_stream
         self._locator = locator(cache, self._inbox.put)
-        self._subscriptions: dict[TableId, Subscription] = {}
-        self._streams: dict[_StreamKey, StoreStream] = {}
-        self._ended: list[StoreStream] = []
-        self._reopen_at: dict[StoreId, float] = {}
-        self._old_stores: set[StoreId] = set()
-        self._request_ids = itertools.count(1)
+        self._streams = StoreStreams(settings, self._open_transport, lambda: cache.pd.cluster_id)
+        self._recovery = Recovery(cache, self._streams, self._locator.submit, self.troubles)
+        self._subscriptions: dict[TableSpan, Subscription] = {}
+        self._last_request_id = 0
         self._dirty: set[Subscription] = set()
         self._stopping = False
         self._stalls = StallLog()
         self._looked_at_s = 0.0
+        self._listening_since_s = clock()
         self._thread = threading.Thread(target=self._run, name="event-feed", daemon=True)
 
     def start(self) -> None:
@@ -110,46 +116,29 @@ class EventFeed:
             self._thread.join(timeout_s)
         self._budget.close()
         with self.lock:
-            streams = [*self._streams.values(), *self._ended]
-            self._streams.clear()
-        for stream in streams:
-            stream.close()
-        for stream in streams:
-            stream.join(timeout_s)
+            transports = self._streams.close_all()
+        for transport in transports:
+            transport.join(timeout_s)
 
     def subscribe(self, span: TableSpan, start_ts: Ts) -> None:
-        """Feed a table's rows with commit_ts > ``start_ts``; a table that is fed already starts anew."""
+        """Feed a span's rows with commit_ts > ``start_ts``; spans of its table that overlap it end."""
         with self.lock:
-            self.unsubscribe(span.table_id)
-            subscription = Subscription(span, start_ts, self._request_ids)
+            for other in [other for other in self._subscriptions if other.overlaps(span)]:
+                self.unsubscribe(other)
+            subscription = Subscription(span, start_ts, iter(self._next_request_id, 0), self._quota)
             subscription.moved_at_s = self._clock()
-            self._subscriptions[span.table_id] = subscription
+            self._subscriptions[span] = subscription
         self._locator.submit(subscription, Retry(span.encoded))
 
-    def unsubscribe(self, table_id: TableId) -> None:
-        """End a table's feed; nothing of it reaches the sink any more."""
+    def unsubscribe(self, what: TableSpan | TableId) -> None:
+        """End the feed of a span, or of all spans of a table; nothing of it reaches the sink any more."""
         with self.lock:
-            subscription = self._subscriptions.pop(table_id, None)
-            if subscription is None:
-                return
-            subscription.stopped = True
-            self._dirty.discard(subscription)
-            self._stalls.forget(subscription)
-            for (_, owner), stream in list(self._streams.items()):
-                if owner == table_id:
-                    self._drop_stream(stream)
-                    continue
-                mine = [item for item in stream.registrations.values() if item.subscription is subscription]
-                for registration in mine:
-                    stream.remove(registration)
-                for request_id in {item.request_id for item in mine}:
-                    stream.send(
-                        cdcpb_pb2.ChangeDataRequest(
-                            header=self._header(),
-                            request_id=request_id,
-                            deregister=cdcpb_pb2.ChangeDataRequest.Deregister(),
-                        )
-                    )
+            for span in [span for span in self._subscriptions if what in (span, span.table_id)]:
+                subscription = self._subscriptions.pop(span)
+                subscription.stop()
+                self._dirty.discard(subscription)
+                self._stalls.forget(subscription)
+                self._streams.unsubscribe(subscription, self._clock())
 
     def status(self) -> list[SpanStatus]:
         """Return how every span stands."""
@@ -157,14 +146,24 @@ class EventFeed:
             now_s = self._clock()
             return [span_status(subscription, now_s) for subscription in self._subscriptions.values()]
 
-    def held_bytes(self) -> int:
-        """Return the bytes of open transactions in all matchers."""
+    def subscriptions(self) -> list[Subscription]:
+        """Return the live ones, for the lock watch; whoever looks into them holds :attr:`lock`."""
+        return list(self._subscriptions.values())
+
+    def slow_regions(self, before_ts: Ts) -> list[SlowRegion]:
+        """Return the registered regions whose resolved ts is below ``before_ts``."""
         with self.lock:
-            return sum(
-                registration.matcher.held_bytes()
-                for subscription in self._subscriptions.values()
-                for registration in subscription.registrations
-            )
+            return slow_regions(self._subscriptions.values(), before_ts)
+
+    def scans(self) -> tuple[int, int]:
+        """Return how many incremental scans are under way and how many wait for their turn."""
+        with self.lock:
+            return self._streams.scans()
+
+    def held_bytes(self) -> int:
+        """Return the bytes of open transactions that all matchers hold in memory."""
+        with self.lock:
+            return self._quota.memory_bytes
 
     # -- the feed's thread ---------------------------------------------------------------------------------------------
 
@@ -227,58 +226,89 @@ class EventFeed:
     def _handle(self, item: _Item) -> None:
         match item:
             case Located():
-                self._place(item)
+                self._recovery.place(item, self._clock())
             case NotLocated(subscription, error):
                 subscription.reason = str(error)
+                self.troubles[error.code.partition(".")[2]] += 1
                 if error.action is not Action.RETRY:
                     raise error
-            case (stream, message):
+            case (transport, message):
                 self._budget.give(len(message))
                 self.counters.messages += 1
                 self.counters.message_bytes += len(message)
-                self._message(stream, cdcpb_pb2.ChangeDataEvent.FromString(message))
-            case (stream, code, details):
-                self._stream_ended(stream, code, details)
+                stream = self._streams.of(transport)
+                if stream is not None:  # else dropped by ourselves: its regions are registered anew
+                    self._bytes(stream, message)
+            case (transport, code, details):
+                stream = self._streams.of(transport)
+                if stream is not None:
+                    self.counters.stream_failures += 1
+                    multiplexed = stream.table.multiplexed
+                    decision = decide_stream(code.name, details, multiplexed=multiplexed, where=stream.where)
+                    self._recovery.end_stream(stream, decision, self._clock())
 
-    def _message(self, stream: StoreStream, message: cdcpb_pb2.ChangeDataEvent) -> None:
+    def _bytes(self, stream: OpenStream, message: bytes) -> None:
+        stream.heard_at_s = self._clock()
+        try:
+            parsed = cdcpb_pb2.ChangeDataEvent.FromString(message)
+        except DecodeError as error:
+            self._recovery.end_stream(stream, malformed(stream.where, f"{len(message)} bytes: {error}"), self._clock())
+            return
+        self._message(stream, parsed)
+
+    def _message(self, stream: OpenStream, message: cdcpb_pb2.ChangeDataEvent) -> None:
+        table = stream.table
         for event in message.events:
             self.counters.events += 1
-            registration = stream.registrations.get((event.request_id, RegionId(event.region_id)))
+            registration = table.find(event.request_id, event.region_id)
             if registration is None:
-                self.counters.stale_events += 1  # legal: after an error, a deregister
+                self._unclaimed(stream, event)
             elif event.HasField("entries"):
-                self._entries(registration, event.entries)
+                self._entries(stream, registration, event.entries)
             elif event.HasField("error"):
-                self._region_error(stream, registration, event.error)
+                self.counters.region_errors += 1
+                self._recovery.end_registration(stream, registration, decide(event.error), self._clock())
             elif event.HasField("resolved_ts"):
-                self._resolve(registration, event.resolved_ts)
+                self._resolve(stream, event.request_id, (event.region_id,), event.resolved_ts)
         if message.HasField("resolved_ts") and message.resolved_ts.ts:  # 0 has been observed, and means nothing
             resolved = message.resolved_ts
-            registrations, request_id, ts = stream.registrations, resolved.request_id, resolved.ts
-            for region_id in resolved.regions:
-                found = (
-                    registrations.get((request_id, RegionId(region_id)))
-                    if stream.multiplexed
-                    else stream.by_region.get(RegionId(region_id))
-                )
-                if found is not None:
-                    self._resolve(found, ts)
+            self._resolve(stream, resolved.request_id, resolved.regions, resolved.ts)
 
-    def _entries(self, registration: Registration, entries: cdcpb_pb2.Event.Entries) -> None:
-        matcher = registration.matcher
-        scanned = not matcher.initialized
-        changes = matcher.feed(entries.entries)
-        if scanned and matcher.initialized:
-            registration.attempt = 0
-        if changes:
-            self.counters.changes += len(changes)
-            subscription = registration.subscription
-            # The scan's rows, and the live ones that came between them, may be in the log already.
-            self._sink.rows(subscription.span.table_id, registration.region.region_id, changes, may_repeat=scanned)
+    def _entries(self, stream: OpenStream, registration: Registration, entries: cdcpb_pb2.Event.Entries) -> None:
+        table_id, region_id = registration.subscription.span.table_id, registration.region.region_id
+        # The scan's rows, and the live ones that came between them, may be in the log already.
+        scanned = not registration.matcher.initialized
+        try:
+            for changes in registration.pieces(entries.entries):
+                self.counters.changes += len(changes)
+                self._sink.rows(table_id, region_id, changes, may_repeat=scanned)
+        except (PrewriteNotMatchError, BadRowError, SpillCorruptError) as error:
+            self._recovery.end_registration(stream, registration, bad_rows(error), self._clock(), deregister=True)
+            return
+        if scanned and registration.matcher.initialized:
+            registration.subscription.initialize(registration)
+            self._streams.initialized(stream, registration, self._clock())
 
-    def _resolve(self, registration: Registration, ts: int) -> None:
-        if registration.subscription.resolve(registration, Ts(ts)):
-            self._dirty.add(registration.subscription)
+    def _resolve(self, stream: OpenStream, request_id: int, regions: Sequence[int], ts: int) -> None:
+        if ts >= TS_MAX:
+            self._recovery.end_stream(stream, malformed(stream.where, f"resolved ts {ts}"), self._clock())
+        else:
+            self._dirty.update(stream.table.resolve(request_id, regions, Ts(ts)))
+
+    def _unclaimed(self, stream: OpenStream, event: cdcpb_pb2.Event) -> None:
+        """Pass over an event that no registration claims: legal after an error or a deregister."""
+        request_id, region_id = event.request_id, RegionId(event.region_id)
+        owner = next((one for one in self._subscriptions.values() if request_id in one.request_ids()), None)
+        if 0 < request_id <= self._last_request_id if owner is None else owner.has_used(request_id, region_id):
+            self.counters.stale_events += 1
+            return
+        # Nothing is invented by it, and nothing lost: what was registered is vouched for by its own resolved ts.
+        self.counters.stranger_events += 1
+        self.troubles["region_never_registered"] += 1
+        stream.strangers += 1
+        if stream.strangers == 1:
+            extra = {"store": stream.where, "region_id": region_id, "request_id": request_id}
+            log.warning("store sends events of a region that was never registered", extra=extra)
 
     def _report_resolved(self, now_s: float) -> None:
         dirty, self._dirty = self._dirty, set()
@@ -290,121 +320,23 @@ class EventFeed:
                 self._sink.resolved(subscription.span.table_id, ts)
 
     def _look(self, now_s: float) -> None:
-        """Look at all spans, once a second."""
+        """Look at all spans and streams, once a second."""
         self._stalls.look(self._subscriptions.values(), now_s)
-        for subscription in self._subscriptions.values():
-            # A range waits until an older lock over it is released. Asking again also costs little, and then no mistake
-            # about who waits for whom can leave a range without a registration for ever.
-            waiting, subscription.waiting = subscription.waiting, []
-            self._place_again(subscription, waiting, 0.0)
+        if self._sink.saturated() or not self._inbox.empty():
+            self._listening_since_s = now_s  # who does not listen cannot call others silent
+        self._recovery.look(self._subscriptions.values(), now_s, self._listening_since_s)
 
-    # -- registering ---------------------------------------------------------------------------------------------------
+    def _next_request_id(self) -> int:
+        self._last_request_id += 1
+        return self._last_request_id
 
-    def _place(self, located: Located) -> None:
-        subscription = located.subscription
-        if subscription.stopped:
-            return
-        placed = subscription.place(located.retry, located.regions, self._clock())
-        for registration in placed.registrations:
-            self._register(registration, located.addresses)
-        for retry in placed.retries:
-            self._cache.drop(retry.range)
-            self._locator.submit(subscription, retry)
-
-    def _register(self, registration: Registration, addresses: dict[StoreId, str]) -> None:
-        region, span = registration.region, registration.subscription.span
-        assert region.leader is not None, "the locator gives only regions with a leader"
-        store_id = region.leader.store_id
-        wait_s = self._reopen_at.get(store_id, 0.0) - self._clock()
-        if wait_s > 0:
-            self._place_again(registration.subscription, registration.subscription.release(registration), wait_s)
-            return
-        multiplexed = self._settings.multiplexing and store_id not in self._old_stores
-        key = (store_id, None if multiplexed else span.table_id)
-        stream = self._streams.get(key)
-        if stream is not None and stream.address != addresses[store_id]:
-            self._stream_ended(stream, grpc.StatusCode.CANCELLED, "the store has moved to another address")
-            stream = None
-        if stream is None:
-            stream = self._streams[key] = self._open_stream(
-                store_id,
-                addresses[store_id],
-                multiplexed=multiplexed,
-                budget=self._budget,
-                on_message=lambda stream, message: self._inbox.put((stream, message)),
-                on_end=lambda stream, code, details: self._inbox.put((stream, code, details)),
-                open_channel=self._cache.open_channel,
-            )
-            stream.start()
-        if registration.region.region_id in stream.by_region:
-            # A merge: the region has a part of the span already. Without multiplexing it cannot be registered twice,
-            # nor deregistered; the stream starts anew, and the joined range is registered from the lesser ts.
-            stream.add(registration)
-            self._stream_ended(stream, grpc.StatusCode.CANCELLED, "a merged region must be registered as one range")
-            return
-        stream.add(registration)
-        stream.send(
-            cdcpb_pb2.ChangeDataRequest(
-                header=self._header(),
-                region_id=region.region_id,
-                region_epoch=metapb_pb2.RegionEpoch(conf_ver=region.conf_ver, version=region.version),
-                checkpoint_ts=registration.lock.resolved_ts,
-                start_key=registration.lock.range.start,
-                end_key=registration.lock.range.end,
-                request_id=registration.request_id,
-                extra_op=kvrpcpb_pb2.ReadOldValue,
-                register=cdcpb_pb2.ChangeDataRequest.Register(),
-            )
+    def _open_transport(self, store_id: StoreId, address: str, multiplexed: bool) -> StoreStream:
+        return self._open_stream(
+            store_id,
+            address,
+            multiplexed=multiplexed,
+            budget=self._budget,
+            on_message=lambda stream, message: self._inbox.put((stream, message)),
+            on_end=lambda stream, code, details: self._inbox.put((stream, code, details)),
+            open_channel=self._cache.open_channel,
         )
-
-    def _header(self) -> cdcpb_pb2.Header:
-        return cdcpb_pb2.Header(cluster_id=self._cache.pd.cluster_id, ticdc_version=CLIENT_VERSION)
-
-    def _region_error(self, stream: StoreStream, registration: Registration, error: cdcpb_pb2.Error) -> None:
-        self.counters.region_errors += 1
-        decision = decide(error)
-        if decision.error is not None:
-            raise decision.error
-        subscription, region = registration.subscription, registration.region
-        stream.remove(registration)
-        subscription.reason = f"region {region.region_id}: {decision.reason}"
-        if decision.step is Step.LOCATE:
-            self._cache.drop(registration.lock.range)
-        elif decision.new_leader is not None:
-            self._cache.set_leader(region.region_id, registration.lock.range, decision.new_leader)
-        self._place_again(subscription, subscription.release(registration), decision.wait_ms / 1000)
-
-    def _stream_ended(self, stream: StoreStream, code: grpc.StatusCode, details: str) -> None:
-        key = next((key for key, open_one in self._streams.items() if open_one is stream), None)
-        if key is None:
-            return  # dropped by ourselves
-        self.counters.stream_failures += 1
-        reason = f"stream to store {stream.store_id} at {stream.address} ended: {code.name} {details}"
-        if code is grpc.StatusCode.UNIMPLEMENTED and stream.multiplexed:
-            # TiKV before EventFeedV2 (or without multiplexing): from now on one stream for each table.
-            self._old_stores.add(stream.store_id)
-            log.info("store has no multiplexed event feed", extra={"store_id": stream.store_id})
-        else:
-            self._reopen_at[stream.store_id] = self._clock() + STREAM_REOPEN_S
-            self._cache.forget_stores()
-        released: dict[Subscription, list[Retry]] = {}
-        for registration in list(stream.registrations.values()):
-            registration.subscription.reason = reason
-            released.setdefault(registration.subscription, []).extend(registration.subscription.release(registration))
-        self._drop_stream(stream)
-        for subscription, retries in released.items():
-            ranges = joined(retries)
-            for retry in ranges:
-                self._cache.drop(retry.range)
-            self._place_again(subscription, ranges, 0.0)
-
-    def _drop_stream(self, stream: StoreStream) -> None:
-        self._streams = {key: kept for key, kept in self._streams.items() if kept is not stream}
-        stream.registrations.clear()
-        stream.by_region.clear()
-        stream.close()
-        self._ended = [ended for ended in self._ended if ended.alive()] + [stream]
-
-    def _place_again(self, subscription: Subscription, retries: Sequence[Retry], wait_s: float) -> None:
-        for retry in retries:
-            self._locator.submit(subscription, retry, wait_ms=int(wait_s * 1000))

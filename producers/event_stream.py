@@ -12,8 +12,7 @@ from typing import Any, Final
 import grpc
 
 from producers.channels import OpenChannel, open_plain
-from producers.core.subscription import Registration
-from schemas.ids import RegionId, StoreId
+from schemas.ids import StoreId
 from schemas.proto import cdcpb_pb2
 
 MESSAGE_BYTES_MAX: Final = 1 << 28
@@ -61,7 +60,7 @@ class ByteBudget:
 
 
 class StoreStream:
-    """A stream and the registrations on it. The registrations belong to the feed's thread."""
+    """The transport; who is registered on it is the feed's to know (:mod:`producers.store_streams`)."""
 
     def __init__(
         self,
@@ -88,9 +87,6 @@ class StoreStream:
         self.store_id = store_id
         self.address = address
         self.multiplexed = multiplexed
-        self.registrations: dict[tuple[int, RegionId], Registration] = {}
-        self.by_region: dict[RegionId, Registration] = {}
-        """Only for streams without multiplexing, whose batched resolved ts carry no request id."""
         self._budget = budget
         self._on_message = on_message
         self._on_end = on_end
@@ -112,18 +108,6 @@ class StoreStream:
     def send(self, request: cdcpb_pb2.ChangeDataRequest) -> None:
         """Queue a request."""
         self._requests.put(request)
-
-    def add(self, registration: Registration) -> None:
-        """Note a registration that was sent."""
-        self.registrations[registration.request_id, registration.region.region_id] = registration
-        if not self.multiplexed:
-            self.by_region[registration.region.region_id] = registration
-
-    def remove(self, registration: Registration) -> None:
-        """Forget one; what still comes for it is ignored."""
-        self.registrations.pop((registration.request_id, registration.region.region_id), None)
-        if self.by_region.get(registration.region.region_id) is registration:
-            del self.by_region[registration.region.region_id]
 
     def close(self) -> None:
         """End the stream; does not wait for the reader."""

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from producers.core.matcher import Change
+from producers.core.region_map import RegionInfo
+from producers.core.span_frontier import KeyRange
+from producers.core.subscription import TableSpan
 from schemas.ids import RegionId, TableId, Ts
 
 
@@ -30,7 +33,17 @@ class FeedSettings:
     inbox_bytes_max: int = 64 << 20
     """Unparsed messages; ten of the largest ordinary ones (6 MiB)."""
     multiplexing: bool = True
-    """False forces the old EventFeed with one stream for each table and store."""
+    """False forces the old EventFeed with one stream for each span and store."""
+    scans_per_store_max: int = 128
+    """Incremental scans asked of one store at once. TiKV runs 6 and queues; more than that only keeps its queue filled
+    while INITIALIZED is under way, and what waits here can still be located anew at no cost."""
+    streams_per_store_max: int = 256
+    """Only a store before EventFeedV2 needs more than one. Each is a connection and a thread."""
+    silence_s: float = 30.0
+    """A stream with initialized regions that says nothing for so long is opened anew: 30 of TiKV's default rounds of
+    resolved ts. Doubled each time in a row, up to 10 min: PD's outage silences stores that are well."""
+    filter_loop: bool = False
+    """True: TiKV leaves out what another TiCDC (or bus) has written, for `bdr-mode`. Never for the DDL feed."""
 
 
 @dataclass(slots=True)
@@ -43,6 +56,9 @@ class FeedCounters:
     changes: int = 0
     region_errors: int = 0
     stale_events: int = 0
+    """Of registrations that have ended; legal."""
+    stranger_events: int = 0
+    """Of regions that were never registered: a store's mistake, passed over."""
     stream_failures: int = 0
 
 
@@ -58,3 +74,17 @@ class SpanStatus:
     """Since when its resolved ts has not moved."""
     reason: str
     """What holds it back at this moment; '' while all its regions are initialized and it moves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowRegion:
+    """One registered region that lags."""
+
+    span: TableSpan
+    region: RegionInfo
+    range: KeyRange
+    """The part of the region that is registered: encoded keys."""
+    resolved_ts: Ts
+    initialized: bool
+    since_s: float
+    """When its registration was sent (or made, while it waits), by the feed's clock."""

@@ -1,6 +1,7 @@
 """The locator: one thread that asks the region cache (and so PD) where ranges are, each not before its time.
 
-It keeps the feed's thread free of blocking calls. A range that cannot be located is tried again with growing waits, and
+It keeps the feed's thread free of blocking calls, and goes through a long range page by page, so that the first regions
+are registered while the last are still looked up. A range that cannot be located is tried again with growing waits, and
 the feed hears each failure, so that a span's stall shows its reason.
 """
 
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 from producers.core.region_errors import backoff_ms
 from producers.core.region_map import RegionInfo
+from producers.core.span_frontier import KeyRange
 from producers.core.subscription import Retry, Subscription
 from producers.errors import ProducerBugError, RegionsUnknownError, StoreUnavailableError
 from producers.region_cache import RegionCache
@@ -29,6 +31,8 @@ class Located:
     retry: Retry
     regions: tuple[RegionInfo, ...]
     addresses: dict[StoreId, str]
+    rest: Retry | None = None
+    """What of the range stands behind these regions; whoever takes them submits it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,20 +133,27 @@ class Locator:
         return None
 
     def _locate(self, subscription: Subscription, retry: Retry) -> Located:
-        regions = self._cache.locate(retry.range)
-        # What stands behind a region without leader is located with it again: one question, one answer.
-        usable = list(itertools.takewhile(lambda region: region.leader is not None, regions))
-        if not usable:
-            raise RegionsUnknownError("region has no leader", region_id=regions[0].region_id)
+        regions = self._cache.locate_page(retry.range, retry.read_to)
+        usable: list[RegionInfo] = []
         addresses: dict[StoreId, str] = {}
-        for region in usable:
+        for region in regions:
+            # What stands behind a region that cannot be had is located with it again: one question, one answer.
             if region.leader is None:
-                continue
-            try:
-                addresses[region.leader.store_id] = self._cache.address(region.leader.store_id)
-            except StoreUnavailableError:
-                if region is usable[0]:
-                    raise
-                usable = usable[: usable.index(region)]
+                if not usable:
+                    raise RegionsUnknownError("region has no leader", region_id=region.region_id)
                 break
-        return Located(subscription, retry, tuple(usable), addresses)
+            if region.leader.store_id not in addresses:
+                try:
+                    addresses[region.leader.store_id] = self._cache.address(region.leader.store_id)
+                except StoreUnavailableError:
+                    if not usable:
+                        raise
+                    break
+            usable.append(region)
+        end = usable[-1].range.end
+        if end >= retry.range.end:
+            return Located(subscription, retry, tuple(usable), addresses)
+        # Something was found: what could not be had, if there is such, begins its own back-off.
+        rest = Retry(KeyRange(end, retry.range.end), 0, retry.faults, retry.read_to)
+        found = Retry(KeyRange(retry.range.start, end), retry.attempt, retry.faults)
+        return Located(subscription, found, tuple(usable), addresses, rest)

@@ -6,11 +6,11 @@ Safe from any thread; a call may block on PD.
 import threading
 import time
 
-from producers.channels import OpenChannel, open_plain
+from producers.channels import OpenChannel
 from producers.core.region_map import RegionInfo, RegionMap, covering_prefix
 from producers.core.span_frontier import KeyRange
 from producers.errors import RegionsUnknownError, StoreUnavailableError
-from producers.pd_client import PdClient
+from producers.pd_client import SCAN_REGIONS_LIMIT, PdClient
 from schemas.ids import RegionId, StoreId
 from schemas.proto import metapb_pb2
 
@@ -21,14 +21,20 @@ STORE_REFRESH_S = 30.0
 class RegionCache:
     """Cache over one :class:`PdClient`."""
 
-    def __init__(self, pd: PdClient, open_channel: OpenChannel = open_plain) -> None:
-        """``open_channel`` is for whoever talks to the stores found here."""
+    def __init__(self, pd: PdClient) -> None:
+        """Know nothing yet; stores are talked to with the same TLS as PD."""
         self.pd = pd
-        self.open_channel = open_channel
         self._lock = threading.Lock()
         self._map = RegionMap()
         self._stores: dict[StoreId, metapb_pb2.Store] = {}
         self._stores_at = float("-inf")
+        self._trusted: set[str] = set()
+        """Addresses whose certificates have been looked at since the stores were last asked for."""
+
+    @property
+    def open_channel(self) -> OpenChannel:
+        """For whoever talks to the stores found here."""
+        return self.pd.channels.open
 
     def locate(self, wanted: KeyRange) -> list[RegionInfo]:
         """Return regions that cover ``wanted`` from its start without a gap, as far as PD knows; at least one.
@@ -48,6 +54,29 @@ class RegionCache:
                 self._map.put(page)
             known += page
             end = page[-1].range.end
+        if not known:
+            raise RegionsUnknownError("PD knows no region for the range", start=wanted.start.hex())
+        return known
+
+    def locate_page(self, wanted: KeyRange, read_to: bytes = b"") -> list[RegionInfo]:
+        """Return the first regions that cover ``wanted`` from its start, a page of PD's at most; at least one.
+
+        Args:
+            wanted: encoded keys.
+            read_to: where PD is asked, it is asked up to here, for those who come next.
+
+        Raises:
+            RegionsUnknownError: nothing covers the start of ``wanted``.
+            PdUnreachableError: PD does not answer.
+        """
+        with self._lock:
+            known = self._map.find(wanted, SCAN_REGIONS_LIMIT)
+        if not known:
+            asked = KeyRange(wanted.start, max(wanted.end, read_to))
+            page = covering_prefix(self.pd.scan_regions(asked, SCAN_REGIONS_LIMIT), wanted.start)
+            with self._lock:
+                self._map.put(page)
+            known = [region for region in page if region.range.start < wanted.end]
         if not known:
             raise RegionsUnknownError("PD knows no region for the range", start=wanted.start.hex())
         return known
@@ -72,7 +101,8 @@ class RegionCache:
         """Return where a TiKV store serves.
 
         Raises:
-            StoreUnavailableError: PD does not know it, or it is TiFlash.
+            StoreUnavailableError: PD does not know it, it is TiFlash, or there is no TLS with it (which is tried again:
+                one store's certificate must not stop what the others serve).
         """
         with self._lock:
             fresh = time.monotonic() - self._stores_at < STORE_REFRESH_S
@@ -81,9 +111,26 @@ class RegionCache:
             stores = {StoreId(item.id): item for item in self.pd.stores()}
             with self._lock:
                 self._stores, self._stores_at = stores, time.monotonic()
+                self._trusted.clear()
             store = stores.get(store_id)
         if store is None:
             raise StoreUnavailableError("PD does not know the store", store_id=store_id)
         if any(label.key == "engine" and label.value == "tiflash" for label in store.labels):
             raise StoreUnavailableError("store is TiFlash, which has no change feed", store_id=store_id)
+        self._trust(store_id, store.address)
         return store.address
+
+    def _trust(self, store_id: StoreId, address: str) -> None:
+        channels = self.pd.channels
+        if not channels.tls.enabled or address in self._trusted:
+            return
+        try:
+            refusal = channels.probe(address)
+        except OSError as error:
+            raise StoreUnavailableError(
+                "store is not reached", store_id=store_id, address=address, reason=error
+            ) from error
+        if refusal is not None:
+            raise StoreUnavailableError("store cannot be trusted", store_id=store_id, reason=refusal) from refusal
+        with self._lock:
+            self._trusted.add(address)

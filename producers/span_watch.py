@@ -6,7 +6,8 @@ from typing import Final
 
 from producers.core.span_frontier import KeyRange
 from producers.core.subscription import Subscription
-from producers.feed_types import SpanStatus
+from producers.feed_types import SlowRegion, SpanStatus
+from schemas.ids import Ts
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +22,8 @@ def span_status(subscription: Subscription, now_s: float) -> SpanStatus:
     return SpanStatus(
         table_id=subscription.span.table_id,
         resolved_ts=subscription.resolved_ts,
-        regions=len(subscription.registrations),
-        initialized=sum(registration.matcher.initialized for registration in subscription.registrations),
+        regions=len(subscription.frontier),
+        initialized=subscription.initialized,
         still_s=now_s - subscription.moved_at_s,
         reason=stall_reason(subscription, now_s),
     )
@@ -33,14 +34,36 @@ def stall_reason(subscription: Subscription, now_s: float) -> str:
     slowest = subscription.frontier.slowest()
     if isinstance(slowest, KeyRange):
         return subscription.reason
-    registration = next(item for item in subscription.registrations if item.lock is slowest)
+    registration = subscription.holder(slowest)
     region = registration.region
     where = f"region {region.region_id} at store {region.leader.store_id if region.leader else 0}"
+    if not registration.sent:
+        return f"{where}: waits for its turn, the store runs as many incremental scans as it may"
     if not registration.matcher.initialized:
         return f"{where}: incremental scan not finished for {now_s - registration.since_s:.0f} s"
+    noted_ts, note = subscription.lock_notes.get(region.region_id, (Ts(0), ""))
+    if note and registration.lock.resolved_ts < noted_ts:
+        return f"{where}: resolved ts does not move: {note}"
     if now_s - subscription.moved_at_s > STALL_WARN_S:
         return f"{where}: resolved ts does not move (a lock that stays?)"
     return ""
+
+
+def slow_regions(subscriptions: Iterable[Subscription], before_ts: Ts) -> list[SlowRegion]:
+    """Return the registered regions whose resolved ts is below ``before_ts``."""
+    return [
+        SlowRegion(
+            span=subscription.span,
+            region=registration.region,
+            range=lock.range,
+            resolved_ts=lock.resolved_ts,
+            initialized=registration.matcher.initialized,
+            since_s=registration.since_s,
+        )
+        for subscription in subscriptions
+        for lock in subscription.frontier.behind(before_ts)
+        for registration in (subscription.holder(lock),)
+    ]
 
 
 class StallLog:

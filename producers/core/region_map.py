@@ -3,7 +3,7 @@
 All keys are memcomparable-encoded. PD writes "no upper bound" as an empty end; here it is :data:`KEY_END`, as in TiCDC.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -74,9 +74,11 @@ class RegionMap:
             self._regions[first:last] = [region]
             self._starts[first:last] = [region.range.start]
 
-    def find(self, wanted: KeyRange) -> list[RegionInfo]:
+    def find(self, wanted: KeyRange, limit: int | None = None) -> list[RegionInfo]:
         """Return the known regions that cover ``wanted`` from its start without a gap: maybe all, maybe none."""
         first, last = self._overlap(wanted)
+        if limit is not None:
+            last = min(last, first + limit)
         return covering_prefix(self._regions[first:last], wanted.start)
 
     def drop(self, wanted: KeyRange) -> None:
@@ -101,10 +103,7 @@ class RegionMap:
         first = max(0, bisect_right(self._starts, wanted.start) - 1)
         if first < len(self._regions) and self._regions[first].range.end <= wanted.start:
             first += 1
-        last = first
-        while last < len(self._regions) and self._starts[last] < wanted.end:
-            last += 1
-        return first, last
+        return first, max(first, bisect_left(self._starts, wanted.end))
 
 
 def _peer_on(peers: Sequence[Peer], store_id: StoreId) -> Peer | None:

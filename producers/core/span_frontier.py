@@ -7,13 +7,28 @@ Reference: ordering-and-watermarks.md §3.2. All keys are memcomparable-encoded 
 At every moment locked ranges and unlocked pieces together tile the span; an unlocked piece keeps the resolved ts that
 its range had, which is the checkpoint_ts of whoever locks it next. The span's resolved ts is the least over both. So a
 split, a merge or a leader change never loses a ts, and two registrations can never feed the same keys at once.
+
+The resolved ts of all locks stand in one vector, by the lock's ``slot``: a round of resolved ts for 100,000 regions is
+then one indexed maximum, and the span's own resolved ts one minimum.
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 from schemas.errors import InvariantBrokenError
 from schemas.ids import RegionId, Ts
+
+Slots = npt.NDArray[np.intp]
+TS_MAX: Final = Ts(int(np.iinfo(np.int64).max))
+"""Above every TSO; a free slot has it."""
+_SLOTS_FIRST: Final = 8
+_BULK_MIN: Final = 32
+"""Locks from which on it is cheaper to rebuild the lists than to cut each lock out of them."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -31,12 +46,20 @@ class KeyRange:
 
 @dataclass(slots=True, eq=False)
 class LockedRange:
-    """A range that one registration holds. ``resolved_ts`` moves by :meth:`SpanFrontier.advance` only."""
+    """A range that one registration holds."""
 
     range: KeyRange
     region_id: RegionId
     version: int
-    resolved_ts: Ts
+    slot: int
+    """Its place in the frontier's vector; free slots are given again. -1 when it is not locked any more."""
+    frontier: "SpanFrontier"
+
+    @property
+    def resolved_ts(self) -> Ts:
+        """How far it is resolved, while it is locked; moves by :meth:`SpanFrontier.advance` only."""
+        assert self.slot >= 0, "an unlocked range keeps its resolved ts in the frontier"
+        return self.frontier.ts_at(self.slot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +92,14 @@ class SpanFrontier:
         self._locked: list[LockedRange] = []
         self._piece_starts: list[bytes] = [span.start]
         self._pieces: list[tuple[bytes, bytes, Ts]] = [(span.start, span.end, start_ts)]
+        self._pieces_ts: Ts | None = start_ts
+        """The least ts of the pieces (TS_MAX: there are none); None: to be computed."""
+        self._ts = np.full(_SLOTS_FIRST, TS_MAX, np.int64)
+        self._by_slot: list[LockedRange | None] = []
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._locked)
 
     def lock(self, wanted: KeyRange, region_id: RegionId, version: int) -> Granted | Stale | Wait:
         """Take ``wanted`` (clipped to the span by the caller) for one region at one epoch version.
@@ -79,7 +110,8 @@ class SpanFrontier:
             raise InvariantBrokenError("range is outside the span", region_id=region_id, start=wanted.start.hex())
         overlapping = self._overlapping(wanted)
         if not overlapping:
-            lock = LockedRange(wanted, region_id, version, self._take(wanted))
+            slot = self._new_slot(self._take(wanted))
+            lock = self._by_slot[slot] = LockedRange(wanted, region_id, version, slot, self)
             at = bisect_left(self._starts, wanted.start)
             self._starts.insert(at, wanted.start)
             self._locked.insert(at, lock)
@@ -95,29 +127,69 @@ class SpanFrontier:
         if at == len(self._locked) or self._locked[at] is not lock:
             raise InvariantBrokenError("range is not locked", region_id=lock.region_id, start=lock.range.start.hex())
         del self._starts[at], self._locked[at]
-        self._put(lock.range.start, lock.range.end, lock.resolved_ts)
+        ts = self._release_slot(lock)
+        self._put(lock.range.start, lock.range.end, ts)
+
+    def unlock_all(self, locks: Sequence[LockedRange]) -> None:
+        """Give many ranges back at once: those of a stream that ended."""
+        if len(locks) < _BULK_MIN:
+            for lock in locks:
+                self.unlock(lock)
+            return
+        gone = set(locks)
+        kept = [lock for lock in self._locked if lock not in gone]
+        if len(kept) + len(gone) != len(self._locked):
+            raise InvariantBrokenError("some of the ranges are not locked", locks=len(gone))
+        self._locked, self._starts = kept, [lock.range.start for lock in kept]
+        pieces = self._pieces + [(lock.range.start, lock.range.end, self._release_slot(lock)) for lock in gone]
+        self._pieces, self._piece_starts = [], []
+        for start, end, ts in sorted(pieces):
+            if self._pieces and self._pieces[-1][1] == start and self._pieces[-1][2] == ts:
+                self._pieces[-1] = (self._pieces[-1][0], end, ts)
+            else:
+                self._pieces.append((start, end, ts))
+                self._piece_starts.append(start)
+        self._pieces_ts = None
 
     def advance(self, lock: LockedRange, ts: Ts) -> None:
         """Move a locked range's resolved ts forward; lower or equal is ignored."""
-        lock.resolved_ts = max(lock.resolved_ts, ts)
+        if lock.slot < 0:
+            raise InvariantBrokenError("range is not locked", region_id=lock.region_id, start=lock.range.start.hex())
+        self.advance_slot(lock.slot, ts)
+
+    def advance_slot(self, slot: int, ts: Ts) -> None:
+        """The same by the lock's slot."""
+        if ts > self._ts[slot]:
+            self._ts[slot] = ts
+
+    def advance_slots(self, slots: Slots, ts: Ts) -> None:
+        """Move the resolved ts of many locked ranges forward, by their slots."""
+        self._ts[slots] = np.maximum(self._ts[slots], ts)
+
+    def ts_at(self, slot: int) -> Ts:
+        """Return the resolved ts of the lock in ``slot``."""
+        return Ts(int(self._ts[slot]))
 
     def resolved_ts(self) -> Ts:
         """Return the least resolved ts of the span's parts."""
-        locked = min((lock.resolved_ts for lock in self._locked), default=None)
-        unlocked = min((piece[2] for piece in self._pieces), default=None)
-        if locked is None or unlocked is None:
-            least = unlocked if locked is None else locked
-            assert least is not None, "locked and unlocked parts tile a span that is not empty"
-            return least
-        return min(locked, unlocked)
+        if self._pieces_ts is None:
+            self._pieces_ts = min((piece[2] for piece in self._pieces), default=TS_MAX)
+        used = len(self._by_slot)
+        return min(self._pieces_ts, Ts(int(self._ts[:used].min()))) if used else self._pieces_ts
 
     def slowest(self) -> LockedRange | KeyRange:
         """Return the part that holds the span back: a lock, or a range that nobody holds."""
         resolved_ts = self.resolved_ts()
-        for start, end, ts in self._pieces:
-            if ts == resolved_ts:
-                return KeyRange(start, end)
-        return next(lock for lock in self._locked if lock.resolved_ts == resolved_ts)
+        if resolved_ts == self._pieces_ts:
+            return next(KeyRange(start, end) for start, end, ts in self._pieces if ts == resolved_ts)
+        lock = self._by_slot[int(self._ts[: len(self._by_slot)].argmin())]
+        assert lock is not None, "a free slot never has the least ts"
+        return lock
+
+    def behind(self, ts: Ts) -> list[LockedRange]:
+        """Return the locks whose resolved ts is below ``ts``."""
+        found = (self._by_slot[slot] for slot in np.flatnonzero(self._ts[: len(self._by_slot)] < ts).tolist())
+        return [lock for lock in found if lock is not None]
 
     def unlocked(self) -> list[KeyRange]:
         """Return the ranges that nobody holds, ascending."""
@@ -126,6 +198,25 @@ class SpanFrontier:
     def locked(self) -> list[LockedRange]:
         """Return the locks, ascending."""
         return list(self._locked)
+
+    def _new_slot(self, ts: Ts) -> int:
+        if self._free:
+            slot = self._free.pop()
+        else:
+            slot = len(self._by_slot)
+            self._by_slot.append(None)
+            if slot == len(self._ts):
+                self._ts = np.concatenate([self._ts, np.full(slot, TS_MAX, np.int64)])
+        self._ts[slot] = ts
+        return slot
+
+    def _release_slot(self, lock: LockedRange) -> Ts:
+        ts = self.ts_at(lock.slot)
+        self._ts[lock.slot] = TS_MAX
+        self._by_slot[lock.slot] = None
+        self._free.append(lock.slot)
+        lock.slot = -1
+        return ts
 
     def _overlapping(self, wanted: KeyRange) -> list[LockedRange]:
         at = max(0, bisect_right(self._starts, wanted.start) - 1)
@@ -157,11 +248,13 @@ class SpanFrontier:
                 kept.append((wanted.end, end, ts))
         if least is None or cursor < wanted.end:
             raise InvariantBrokenError("span has a hole that is neither locked nor unlocked", at=cursor.hex())
+        self._pieces_ts = None
         self._pieces[first:last] = kept
         self._piece_starts[first:last] = [piece[0] for piece in kept]
         return least
 
     def _put(self, start: bytes, end: bytes, ts: Ts) -> None:
+        self._pieces_ts = None
         at = bisect_left(self._piece_starts, start)
         # Join equal neighbours, or a region that flaps between two sizes would leave ever more pieces behind.
         if at < len(self._pieces) and self._pieces[at][0] == end and self._pieces[at][2] == ts:

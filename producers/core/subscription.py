@@ -3,10 +3,11 @@
 place(regions) --> registrations to send --INITIALIZED, rows, resolved ts--> release() --> ranges to place again
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from producers.core.matcher import Matcher
+from producers.core.matcher import Change, LogRow, Matcher
+from producers.core.matcher_quota import MatcherQuota
 from producers.core.region_map import RegionInfo
 from producers.core.span_frontier import Granted, KeyRange, LockedRange, SpanFrontier, Stale
 from schemas.ids import RegionId, TableId, Ts
@@ -15,7 +16,7 @@ from schemas.tidb.codec import encode_bytes
 
 @dataclass(frozen=True, slots=True)
 class TableSpan:
-    """The rows of one physical table: raw keys ``[start, end)``."""
+    """The rows of one physical table, or a part of them: raw keys ``[start, end)``."""
 
     table_id: TableId
     start: bytes
@@ -26,13 +27,22 @@ class TableSpan:
         """The same span among the keys of regions."""
         return KeyRange(encode_bytes(self.start), encode_bytes(self.end))
 
+    def overlaps(self, other: "TableSpan") -> bool:
+        """Say whether both have keys of one table in common."""
+        return self.table_id == other.table_id and self.start < other.end and other.start < self.end
+
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A range to locate again; ``attempt`` counts the failures since it last worked."""
+    """A range to locate again."""
 
     range: KeyRange
     attempt: int = 0
+    """Failures since it last worked (was INITIALIZED): the back-off grows with it."""
+    faults: int = 0
+    """Bad data in a row, without a step of its resolved ts between: bounded (producers.core.faults)."""
+    read_to: bytes = b""
+    """Its neighbours that failed with it end here: PD is asked for all of them at once."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,10 +53,21 @@ class Registration:
     region: RegionInfo
     lock: LockedRange
     request_id: int
+    checkpoint_ts: Ts
     matcher: Matcher
     attempt: int
+    faults: int
     since_s: float
     """By the shell's monotonic clock; for stall reasons."""
+    sent: bool = False
+    """False while it waits for its turn to be scanned."""
+
+    def pieces(self, rows: Iterable[LogRow]) -> Iterator[list[Change]]:
+        """Take the rows of one event; see :meth:`Matcher.pieces`."""
+        # Resolved ts go to the frontier's vector alone; the matcher needs its own only to judge rows.
+        if self.matcher.initialized:
+            self.matcher.resolve(self.lock.resolved_ts)
+        return self.matcher.pieces(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +80,53 @@ class Placed:
 
 
 class Subscription:
-    """See the module's text. ``request_ids`` hands out numbers that no other subscription on the stream uses."""
+    """See the module's text."""
 
-    def __init__(self, span: TableSpan, start_ts: Ts, request_ids: Iterator[int]) -> None:
+    def __init__(
+        self, span: TableSpan, start_ts: Ts, request_ids: Iterator[int], quota: MatcherQuota | None = None
+    ) -> None:
+        """Start with nothing registered.
+
+        Args:
+            span: what is wanted.
+            start_ts: from where, exclusive.
+            request_ids: hands out numbers that no other subscription on the stream uses.
+            quota: of all matchers together.
+        """
         self.span = span
         self.start_ts = start_ts
         self.frontier = SpanFrontier(span.encoded, start_ts)
-        self.registrations: set[Registration] = set()
         self.waiting: list[Retry] = []
         """Ranges under the locks of older regions; they are placed again after a release."""
         self.resolved_ts = start_ts
+        """What the sink has been told."""
         self.moved_at_s = 0.0
         """When resolved_ts last moved, by the shell's clock."""
         self.reason = "regions of the span are being located"
         """Why the span's unlocked part is unlocked, for people."""
+        self.lock_notes: dict[RegionId, tuple[Ts, str]] = {}
+        """What the lock resolver found in a region that stood still; void once its resolved ts has reached the ts."""
         self.stopped = False
+        self.initialized = 0
+        """How many of its registrations are."""
+        self._at_slot: dict[int, Registration] = {}
+        self._quota = quota or MatcherQuota()
         self._request_ids = request_ids
         self._rounds: list[int] = []
         self._round_of: dict[RegionId, int] = {}
+
+    @property
+    def registrations(self) -> list[Registration]:
+        """All of them; a copy."""
+        return list(self._at_slot.values())
+
+    def holder(self, lock: LockedRange) -> Registration:
+        """Return the registration that holds a lock of this span."""
+        return self._at_slot[lock.slot]
+
+    def has_used(self, request_id: int, region_id: RegionId) -> bool:
+        """Say whether the region has ever been registered by this request id."""
+        return request_id in self._rounds[: self._round_of.get(region_id, 0)]
 
     def request_ids(self) -> Sequence[int]:
         """Return every request id that it has used."""
@@ -86,6 +136,10 @@ class Subscription:
         """Lock ``wanted`` for ``regions`` (they cover it from its start, maybe not to its end)."""
         made: list[Registration] = []
         retries: list[Retry] = []
+
+        def again(part: KeyRange) -> Retry:
+            return Retry(part, wanted.attempt + 1, wanted.faults)
+
         end = wanted.range.start
         for region in regions:
             part = region.range.intersect(wanted.range)
@@ -94,30 +148,44 @@ class Subscription:
             end = part.end
             outcome = self.frontier.lock(part, region.region_id, region.version)
             if isinstance(outcome, Granted):
-                made.append(self._register(region, outcome.lock, wanted.attempt, now_s))
+                made.append(self._register(region, outcome.lock, wanted, now_s))
             elif isinstance(outcome, Stale):
-                retries += [Retry(piece, wanted.attempt + 1) for piece in outcome.retry]
+                retries += map(again, outcome.retry)
             else:
-                self.waiting.append(Retry(part, wanted.attempt + 1))
+                self.waiting.append(again(part))
         if end < wanted.range.end:
-            retries.append(Retry(KeyRange(end, wanted.range.end), wanted.attempt + 1))
+            retries.append(again(KeyRange(end, wanted.range.end)))
         return Placed(tuple(made), tuple(retries))
 
-    def release(self, registration: Registration) -> list[Retry]:
+    def initialize(self, registration: Registration) -> None:
+        """Note that a registration's scan is complete."""
+        registration.attempt = 0
+        self.initialized += 1
+
+    def release(self, registration: Registration, *, fault: bool = False) -> list[Retry]:
         """Give up a registration; return what to locate again: its range, and what had waited for a lock."""
-        self.registrations.discard(registration)
-        self.frontier.unlock(registration.lock)
-        waiting, self.waiting = self.waiting, []
-        return [Retry(registration.lock.range, registration.attempt + 1), *waiting]
+        return self.release_all([registration], fault=fault)
 
-    def resolve(self, registration: Registration, ts: Ts) -> bool:
-        """Take a region's resolved ts; say whether it moved."""
-        if not registration.matcher.resolve(ts):
-            return False
-        self.frontier.advance(registration.lock, ts)
-        return True
+    def release_all(self, registrations: Sequence[Registration], *, fault: bool = False) -> list[Retry]:
+        """Give up registrations of this span; ``fault``: for bad data, which is not forgiven without end."""
+        retries, self.waiting = self.waiting, []
+        for registration in registrations:
+            del self._at_slot[registration.lock.slot]
+            self.initialized -= registration.matcher.initialized
+            registration.matcher.close()
+            faults = registration.faults if registration.lock.resolved_ts == registration.checkpoint_ts else 0
+            faults += fault
+            retries.append(Retry(registration.lock.range, max(registration.attempt + 1, faults), faults))
+        self.frontier.unlock_all([registration.lock for registration in registrations])
+        return retries
 
-    def _register(self, region: RegionInfo, lock: LockedRange, attempt: int, now_s: float) -> Registration:
+    def stop(self) -> None:
+        """Forget what its matchers hold: nothing more is taken."""
+        self.stopped = True
+        for registration in self._at_slot.values():
+            registration.matcher.close()
+
+    def _register(self, region: RegionInfo, lock: LockedRange, wanted: Retry, now_s: float) -> Registration:
         # A region's registration that ended may still be heard of (an INITIALIZED that was under way when the error
         # came): the next one of this region gets another request id. Regions in the same round share one, as the
         # server groups resolved ts by request id.
@@ -125,34 +193,37 @@ class Subscription:
         self._round_of[region.region_id] = number + 1
         while len(self._rounds) <= number:
             self._rounds.append(next(self._request_ids))
-        registration = Registration(
+        checkpoint_ts = lock.resolved_ts
+        registration = self._at_slot[lock.slot] = Registration(
             subscription=self,
             region=region,
             lock=lock,
             request_id=self._rounds[number],
+            checkpoint_ts=checkpoint_ts,
             matcher=Matcher(
                 region.region_id,
                 self.span.start,
                 self.span.end,
                 start_ts=self.start_ts,
-                checkpoint_ts=lock.resolved_ts,
+                checkpoint_ts=checkpoint_ts,
+                quota=self._quota,
             ),
-            attempt=attempt,
+            attempt=wanted.attempt,
+            faults=wanted.faults,
             since_s=now_s,
         )
-        self.registrations.add(registration)
         return registration
 
 
 def joined(retries: Sequence[Retry]) -> list[Retry]:
-    """Join neighbouring ranges, so that a store that fails costs PD one question a span and not one a region."""
+    """Join neighbouring ranges, and let the rest be looked up together: a store that fails costs PD few questions."""
     out: list[Retry] = []
     for retry in sorted(retries, key=lambda retry: retry.range):
         if out and out[-1].range.end >= retry.range.start:
             last = out[-1]
-            out[-1] = Retry(
-                KeyRange(last.range.start, max(last.range.end, retry.range.end)), max(last.attempt, retry.attempt)
-            )
+            whole = KeyRange(last.range.start, max(last.range.end, retry.range.end))
+            out[-1] = Retry(whole, max(last.attempt, retry.attempt), max(last.faults, retry.faults))
         else:
             out.append(retry)
-    return out
+    read_to = max((retry.range.end for retry in out), default=b"")
+    return [Retry(retry.range, retry.attempt, retry.faults, read_to) for retry in out]

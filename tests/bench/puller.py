@@ -18,11 +18,13 @@ from typing import Any
 from producers.core.landing import LandingBook
 from producers.core.region_map import KEY_END, Peer, RegionInfo
 from producers.core.span_frontier import KeyRange
+from producers.core.stream_table import StreamTable
 from producers.core.subscription import Retry, Subscription, TableSpan
 from producers.event_feed import EventFeed
 from producers.landing import Landing
 from producers.puller import close_producer, kafka_producer
 from producers.raw_log import RawLogSettings, ensure_raw_topics
+from producers.store_streams import OpenStream
 from schemas.ids import CaptureId, RegionId, StoreId, TableId, Ts, UpstreamId
 from schemas.proto import cdcpb_pb2
 from schemas.rawlog.topics import raw_topics
@@ -58,15 +60,6 @@ class NowhereProducer:
         return self._offset
 
 
-class Stream:
-    """What the feed looks up of a stream."""
-
-    multiplexed = True
-
-    def __init__(self) -> None:
-        self.registrations: dict[tuple[int, RegionId], Any] = {}
-
-
 def messages(rows: int) -> list[bytes]:
     """Return EventFeed messages of ``rows`` committed changes over :data:`TABLES` regions, resolved ts between."""
     dice, out, ts = random.Random(1), [], 1_000
@@ -92,9 +85,19 @@ def messages(rows: int) -> list[bytes]:
     return out
 
 
-def feed_over(landing: Landing) -> tuple[EventFeed, Stream]:
+def feed_over(landing: Landing) -> tuple[EventFeed, OpenStream]:
     """Return a feed with one initialized region for each table, without stores behind it."""
-    feed, stream = EventFeed(None, landing, print), Stream()  # type: ignore[arg-type]
+    feed = EventFeed(None, landing, print)  # type: ignore[arg-type]
+    stream = OpenStream(
+        transport=None,  # type: ignore[arg-type]
+        store_id=StoreId(1),
+        address="nowhere",
+        subscription=None,
+        table=StreamTable(multiplexed=True),
+        opened_at_s=0.0,
+        heard_at_s=0.0,
+        empty_since_s=None,
+    )
     for table in range(1, TABLES + 1):
         landing.book.assign(TableId(table), Ts(0))
         span = TableSpan(TableId(table), *table_span(TableId(table)))
@@ -107,8 +110,10 @@ def feed_over(landing: Landing) -> tuple[EventFeed, Stream]:
             leader=Peer(1, StoreId(1)),
         )
         (registration,) = subscription.place(Retry(span.encoded), [region], 0.0).registrations
-        registration.matcher.feed([cdcpb_pb2.Event.Row(type=cdcpb_pb2.Event.INITIALIZED)])
-        stream.registrations[registration.request_id, RegionId(table)] = registration
+        stream.table.add(registration)
+        initialized = cdcpb_pb2.Event(region_id=table, request_id=registration.request_id)
+        initialized.entries.entries.add(type=cdcpb_pb2.Event.INITIALIZED)
+        feed._message(stream, cdcpb_pb2.ChangeDataEvent(events=[initialized]))
     return feed, stream
 
 
@@ -117,7 +122,7 @@ def measure(raw: list[bytes], landing: Landing, rows: int) -> dict[str, int]:
     feed, stream = feed_over(landing)
     wall, cpu = time.perf_counter(), time.process_time()
     for number, message in enumerate(raw):
-        feed._message(stream, cdcpb_pb2.ChangeDataEvent.FromString(message))  # type: ignore[arg-type]
+        feed._message(stream, cdcpb_pb2.ChangeDataEvent.FromString(message))
         if number % 20 == 0:
             feed._report_resolved(time.monotonic())
             landing.turn(time.monotonic())

@@ -81,9 +81,9 @@ def recorded_changes(after_ts: int) -> dict[TableId, set[Change]]:
 def break_a_stream(feed: EventFeed, dice: random.Random) -> None:
     """Cut one connection, as a store that restarts does."""
     with feed.lock:
-        streams = list(feed._streams.values())
+        streams = list(feed._streams)
     if streams:
-        dice.choice(streams)._call.cancel()
+        dice.choice(streams).transport._call.cancel()
 
 
 REPLAY_SPEED = 4.0

@@ -26,13 +26,17 @@ from producers.core.subscription import TableSpan
 from producers.errors import DeliveryFailedError, RawTopicError, SnapshotFailedError
 from producers.event_feed import EventFeed
 from producers.feed_types import SpanStatus
+from producers.kv_client import KvClient
 from producers.landing import RecordProducer
+from producers.lock_resolver import LockResolver
+from producers.lock_watch import LockWatch
 from producers.pd_client import PdClient
 from producers.puller import PullerSettings, close_producer, kafka_producer
 from producers.raw_log import QUIETER, ensure_raw_topics, kafka_log
 from producers.region_cache import RegionCache
 from producers.safe_point import keep_safe_point
 from producers.schema_snapshot import SnapshotReader
+from producers.tls import Channels
 from schemas.changes import Op
 from schemas.errors import BusError
 from schemas.ids import RegionId, TableId, Ts, UpstreamId
@@ -85,8 +89,10 @@ class DdlFeed:
         self._on_fatal = on_fatal
         self._settings = settings = settings or PullerSettings()
         self.topics = raw_topics(upstream, settings.topic_prefix)
-        self._pd = PdClient(pd_address)
+        self._pd = PdClient(pd_address, channels=Channels(settings.tls))
         self._cache = RegionCache(self._pd)
+        self._resolver = LockResolver(KvClient(self._cache))
+        self._lock_watch: LockWatch | None = None
         self._sink: _DdlSink | None = None
         self._feed: EventFeed | None = None
         self._producer: Any = None
@@ -120,6 +126,9 @@ class DdlFeed:
         published_ts = self._frontier.resolved_ts if self._frontier else Ts(0)
         span = TableSpan(DDL_JOB_TABLE_ID, *table_span(DDL_JOB_TABLE_ID))
         self._feed.start()
+        if self._settings.resolve_locks:
+            self._lock_watch = LockWatch(self._feed, self._pd, self._resolver)
+            self._lock_watch.start()
         self._feed.subscribe(span, book.resume_ts(published_ts))
         log.info(
             "ddl feed started",
@@ -129,6 +138,9 @@ class DdlFeed:
 
     def stop(self) -> None:
         """End all threads. Idempotent."""
+        if self._lock_watch is not None:
+            self._lock_watch.stop()
+        self._resolver.close()
         if self._feed is not None:
             self._feed.stop()
         if self._producer is not None:
@@ -169,8 +181,8 @@ class DdlFeed:
         return self._pd.now() if self._start_ts is None else self._start_ts
 
     def _land_snapshot(self, book: DdlBook, producer: RecordProducer, ts: Ts) -> list[DdlRecord]:
-        keep_safe_point(self._pd, f"tidebus-{self._upstream}-creating", ts, SNAPSHOT_TTL_S)
-        reader = SnapshotReader(self._cache, ts)
+        keep_safe_point(self._pd, f"{self._settings.gc_service_id(self._upstream)}-creating", ts, SNAPSHOT_TTL_S)
+        reader = SnapshotReader(self._cache, ts, self._resolver if self._settings.resolve_locks else None)
         try:
             records = list(snapshot_records(reader.scan, ts))
         finally:

@@ -99,7 +99,7 @@ class LockWatch:
             return tuple(
                 _still_span(subscription, now_s)
                 for subscription in self._feed.subscriptions()
-                if now_s - subscription.moved_at_s >= STILL_S or subscription.span.table_id in self._state.targets
+                if now_s - subscription.moved_at_s >= STILL_S or subscription.span in self._state.targets
             )
 
     def _resolve(self, order: ResolveRegion) -> None:
@@ -113,7 +113,7 @@ class LockWatch:
             text = f"its locks cannot be resolved: {error!r}"
         with self._feed.lock:
             for subscription in self._feed.subscriptions():
-                if subscription.span.table_id == order.table_id:
+                if subscription.span == order.span:
                     subscription.lock_notes[order.region_id] = (order.max_version, text)
 
 
@@ -121,13 +121,14 @@ def _still_span(subscription: Subscription, now_s: float) -> StillSpan:
     resolved_ts = subscription.frontier.resolved_ts()
     bound = reach(resolved_ts)
     return StillSpan(
-        subscription.span.table_id,
+        subscription.span,
         resolved_ts,
         now_s - subscription.moved_at_s,
         tuple(
-            StuckRegion(registration.region.region_id, registration.lock.range, registration.lock.resolved_ts)
-            for registration in subscription.registrations
-            if registration.lock.resolved_ts < bound and registration.matcher.initialized
+            StuckRegion(holder.region.region_id, lock.range, lock.resolved_ts)
+            for lock in subscription.frontier.behind(bound)
+            for holder in (subscription.holder(lock),)
+            if holder.matcher.initialized
         ),
     )
 

@@ -243,8 +243,8 @@ class PdClient:
                     self._forget(address)
             except TlsRefusedError as refusal:
                 distrusted[address], last = refusal, str(refusal)
-            except ValueError as error:  # the channel was closed under the call
-                last = str(error)
+            except (ValueError, OSError) as error:  # the channel was closed under the call; or no probe gets through
+                last = f"{address}: {error}"
             self._leader = None
             if distrusted.keys() >= set(self._addresses):
                 raise distrusted[address]
@@ -275,7 +275,7 @@ class PdClient:
             channel = self._open.get(address)
         if channel is not None:
             return channel
-        if self.channels.tls.allowed_cn and (refusal := self.channels.refusal(address)) is not None:
+        if self.channels.tls.allowed_cn and (refusal := self.channels.probe(address)) is not None:
             raise refusal
         with self._lock:
             if self._closed.is_set():

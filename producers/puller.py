@@ -8,21 +8,28 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, Producer
 
 from producers.core.landing import LandingBook
+from producers.core.matcher_quota import MatcherQuota
 from producers.core.subscription import TableSpan
 from producers.errors import DeliveryFailedError
 from producers.event_feed import EventFeed
 from producers.feed_types import FeedCounters, FeedSettings, SpanStatus
+from producers.kv_client import KvClient
 from producers.landing import Landing, LandingCounters, LandingSettings
+from producers.lock_resolver import LockCounters, LockResolver
+from producers.lock_watch import LockWatch
 from producers.pd_client import PdClient
 from producers.raw_log import QUIETER, RawLogSettings, ensure_raw_topics, kafka_log, register_region_batch
 from producers.region_cache import RegionCache
-from producers.safe_point import SafePointKeeper
+from producers.safe_point import SafePointKeeper, keep_safe_point
+from producers.spill_files import SpillFiles, SpillSettings
+from producers.tls import Channels, TlsSettings
+from schemas.changefeed import CLUSTER_DEFAULT
 from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId, physical_ms
 from schemas.rawlog.frontier import FrontierRecord, LandingReport
@@ -45,10 +52,24 @@ class PullerSettings:
     raw_log: RawLogSettings = field(default_factory=RawLogSettings)
     landing: LandingSettings = field(default_factory=LandingSettings)
     feed: FeedSettings = field(default_factory=FeedSettings)
+    matcher_memory_bytes_max: int = 128 << 20
+    """Open transactions of all regions together; what is more goes to disk. With 64 MiB each of messages not yet parsed
+    and of records in flight, and some 100 MiB of program, a capture stays below 512 MiB."""
+    spill: SpillSettings = field(default_factory=SpillSettings)
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    """To PD and to every store."""
+    resolve_locks: bool = True
+    """End locks that their transactions left behind where they hold a resolved ts back."""
+    cluster: str = CLUSTER_DEFAULT
+    """Of this TideBus: two of them that follow one TiDB must not take each other's hold on its history."""
     gc_ttl_s: int = 86_400
     """TiCDC's gc-ttl: how long TiKV keeps history for a bus that has gone silent."""
     keep_safe_point: bool = True
     """False where another capture keeps the upstream's service safe point."""
+
+    def gc_service_id(self, upstream: UpstreamId) -> str:
+        """Return under which name PD keeps history for us: one for each upstream of a TideBus, as TiCDC's."""
+        return f"tidebus-{self.cluster}-{upstream}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +84,12 @@ class PullerStats:
     regions: int
     regions_initialized: int
     held_bytes: int
-    """Open transactions in the matchers."""
+    """Open transactions in the matchers' memory, with what Python adds to them."""
+    spilled_bytes: int = 0
+    """Open transactions on disk."""
     in_flight: int
     """Records that wait for the broker."""
+    locks: LockCounters = field(default_factory=LockCounters)
     resolved_lag_s: float
     """Of the slowest table, against this machine's clock; 0 without tables."""
     stalls: tuple[SpanStatus, ...]
@@ -105,6 +129,7 @@ class Puller:
         Raises:
             RawTopicError: topics cannot be made.
             RegistryError: the schema cannot be registered.
+            TlsFileError: the TLS files cannot be used.
         """
         self.failure: Future[BusError] = Future()
         self._on_fatal = on_fatal
@@ -112,7 +137,7 @@ class Puller:
         self.topics = raw_topics(upstream, settings.topic_prefix)
         self.partitions = ensure_raw_topics(bootstrap_servers, self.topics, settings.raw_log)
         schema_id = register_region_batch(schema_registry, self.topics.region_events)
-        self._pd = PdClient(pd_address)
+        self._pd = PdClient(pd_address, channels=Channels(settings.tls))
         self._producer = kafka_producer(
             bootstrap_servers, settings.compression, settings.raw_log.kafka, self._kafka_error
         )
@@ -124,15 +149,33 @@ class Puller:
             schema_id=schema_id,
             settings=settings.landing,
         )
-        self._feed = EventFeed(RegionCache(self._pd), self._landing, self._fail, settings.feed)
-        self._keeper = SafePointKeeper(self._pd, f"tidebus-{upstream}", ttl_s=settings.gc_ttl_s, on_fatal=self._fail)
+        self._spill = SpillFiles(settings.spill)
+        self._quota = MatcherQuota(settings.matcher_memory_bytes_max, self._spill)
+        cache = RegionCache(self._pd)
+        self._feed = EventFeed(cache, self._landing, self._fail, settings.feed, quota=self._quota)
+        self._resolver = LockResolver(KvClient(cache))
+        self._lock_watch = LockWatch(self._feed, self._pd, self._resolver)
+        self._gc_service_id = settings.gc_service_id(upstream)
+        self._keeper = SafePointKeeper(self._pd, self._gc_service_id, ttl_s=settings.gc_ttl_s, on_fatal=self._fail)
+        self._resume_ts = _needed_ts(frontier) if frontier is not None else None
         self._kafka_trouble = ""
         self._failing = threading.Lock()
         self._stopped = False
 
     def start(self) -> None:
-        """Start the threads."""
+        """Start the threads.
+
+        Raises:
+            HistoryGoneError: while nobody pulled, TiKV's garbage collection has passed the published frontier.
+            PdUnreachableError: PD does not answer.
+            TlsRefusedError: no member of PD can be trusted, or trusts us.
+        """
+        if self._resume_ts is not None and self._settings.keep_safe_point:
+            # TiKV registers a region at any ts, also where the changes after it are collected already.
+            keep_safe_point(self._pd, self._gc_service_id, self._resume_ts, self._settings.gc_ttl_s)
         self._feed.start()
+        if self._settings.resolve_locks:
+            self._lock_watch.start()
         if self._settings.keep_safe_point:
             self._keeper.start()
 
@@ -142,9 +185,11 @@ class Puller:
             return
         self._stopped = True
         self._keeper.stop()
+        self._lock_watch.stop()
         self._feed.stop()
         with self._feed.lock:
             left = self._landing.flush(STOP_FLUSH_S)
+        self._spill.close()
         close_producer(self._producer)
         self._pd.close()
         if left:
@@ -175,8 +220,7 @@ class Puller:
         """Take the owner's newest frontier record."""
         with self._feed.lock:
             self._landing.book.published(record)
-        held = (*(one.ts for one in record.held), *(one.ts for one in record.held_ddl))
-        self._keeper.keep(min((record.resolved_ts, *held)))
+        self._keeper.keep(_needed_ts(record))
 
     def stats(self) -> PullerStats:
         """Return counters and what holds spans back."""
@@ -191,7 +235,9 @@ class Puller:
                 regions=sum(span.regions for span in spans),
                 regions_initialized=sum(span.initialized for span in spans),
                 held_bytes=self._feed.held_bytes(),
+                spilled_bytes=self._quota.spilled_bytes,
                 in_flight=self._landing.book.in_flight(),
+                locks=replace(self._resolver.counters),
                 resolved_lag_s=max(0.0, time.time() - slowest / 1000) if slowest is not None else 0.0,
                 stalls=tuple(span for span in spans if span.reason),
                 broker_reason=self._landing.slow_reason()
@@ -211,6 +257,11 @@ class Puller:
             self.failure.set_result(error)
         log.error("puller failed", extra={"code": error.code, "error": str(error)})
         self._on_fatal(error)
+
+
+def _needed_ts(record: FrontierRecord) -> Ts:
+    """Return from where on TiKV's history is needed: a restart begins there."""
+    return min((record.resolved_ts, *(one.ts for one in record.held), *(one.ts for one in record.held_ddl)))
 
 
 def kafka_producer(

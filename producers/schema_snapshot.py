@@ -11,6 +11,7 @@ from producers.core.meta_snapshot import KeyValue
 from producers.core.region_map import KEY_END, RegionInfo
 from producers.core.span_frontier import KeyRange
 from producers.errors import RegionsUnknownError, SnapshotFailedError, StoreUnavailableError
+from producers.lock_resolver import LockResolver, lock_of
 from producers.region_cache import RegionCache
 from schemas.ids import Ts
 from schemas.proto import kvrpcpb_pb2, metapb_pb2, tikvpb_pb2_grpc
@@ -23,13 +24,17 @@ SCAN_LIMIT: Final = 256
 CALL_TIMEOUT_S: Final = 20.0
 RETRY_S: Final = 0.2
 DEADLINE_S: Final = 60.0
-"""Without progress. A lock's transaction ends or is resolved by TiDB's own readers well within it."""
+"""Without progress. A lock's transaction ends, or its TTL does, well within it."""
 
 
 class SnapshotReader:
     """Reads at one version. Close it when done."""
 
-    def __init__(self, cache: RegionCache, version: Ts, *, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(
+        self, cache: RegionCache, version: Ts, resolver: LockResolver | None = None, *, deadline_s: float = DEADLINE_S
+    ) -> None:
+        """``resolver`` ends locks that are met and that nobody lives to end; without one they are waited for."""
+        self._resolver = resolver
         self._cache = cache
         self._version = version
         self._deadline_s = deadline_s
@@ -83,20 +88,29 @@ class SnapshotReader:
             self._cache.drop(encoded)
             return [], cursor, f"region {region.region_id}: {str(reply.region_error).strip()}"
         if reply.HasField("error"):
-            return [], cursor, _lock_text(reply.error)
+            return [], cursor, self._locked(reply.error)
         pairs: list[KeyValue] = []
         for pair in reply.pairs:
             if pair.HasField("error"):
                 # What stands before the lock is good; the lock's key is read again.
-                return pairs, (pairs[-1][0] + b"\0" if pairs else cursor), _lock_text(pair.error)
+                return pairs, (pairs[-1][0] + b"\0" if pairs else cursor), self._locked(pair.error)
             pairs.append((pair.key, pair.value))
         return pairs, (pairs[-1][0] + b"\0" if len(pairs) >= SCAN_LIMIT else stop), ""
 
+    def _locked(self, error: kvrpcpb_pb2.KeyError) -> str:
+        """Resolve the lock that was met, if its transaction has ended or expired; return what to say of it."""
+        if not error.HasField("locked"):
+            return " ".join(str(error).split())
+        lock = error.locked
+        text = f"key {lock.key.hex()} is locked by transaction {lock.lock_version} (ttl {lock.lock_ttl} ms)"
+        if self._resolver is None:
+            return text
+        task = self._resolver.resolve([lock_of(lock)])
+        return "; ".join([text, *(f"transaction is alive: ttl {live.ttl_ms} ms" for live in task.held), *task.troubles])
+
     def _ask(self, address: str, region: RegionInfo, start: bytes, end: bytes) -> kvrpcpb_pb2.ScanResponse:
         if address not in self._channels:
-            self._channels[address] = grpc.insecure_channel(
-                address, options=[("grpc.max_receive_message_length", 1 << 28)]
-            )
+            self._channels[address] = self._cache.open_channel(address, [("grpc.max_receive_message_length", 1 << 28)])
         assert region.leader is not None
         return tikvpb_pb2_grpc.TikvStub(self._channels[address]).KvScan(
             kvrpcpb_pb2.ScanRequest(
@@ -112,10 +126,3 @@ class SnapshotReader:
             ),
             timeout=CALL_TIMEOUT_S,
         )
-
-
-def _lock_text(error: kvrpcpb_pb2.KeyError) -> str:
-    if error.HasField("locked"):
-        lock = error.locked
-        return f"key {lock.key.hex()} is locked by transaction {lock.lock_version} (ttl {lock.lock_ttl} ms)"
-    return str(error).strip()

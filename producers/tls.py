@@ -77,6 +77,17 @@ class Channels:
 
     def refusal(self, address: str) -> TlsRefusedError | None:
         """Return why TLS with a server fails; None if it works, is off, or the server is not reached at all."""
+        try:
+            return self.probe(address)
+        except OSError:
+            return None
+
+    def probe(self, address: str) -> TlsRefusedError | None:
+        """Return why TLS with a server fails; None if it works or is off.
+
+        Raises:
+            OSError: the server is not reached.
+        """
         if not self.tls.enabled:
             return None
         host, _, port = address.rpartition(":")
@@ -87,8 +98,6 @@ class Channels:
                 reason = self._handshake(context, plain, host)
         except TlsFileError as error:
             reason = str(error)
-        except (OSError, ValueError):
-            return None
         if not reason:
             return None
         return TlsRefusedError("no TLS connection", address=address, reason=reason, ca=self.tls.ca_path)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from producers.core.span_frontier import KeyRange
-from schemas.ids import PHYSICAL_SHIFT_BITS, RegionId, TableId, Ts, physical_ms
+from producers.core.subscription import TableSpan
+from schemas.ids import PHYSICAL_SHIFT_BITS, RegionId, Ts, physical_ms
 
 LOOK_S: Final = 2.0
 STILL_S: Final = 4.0
@@ -32,7 +33,7 @@ class StuckRegion:
 class StillSpan:
     """A span that stands still, or has a target. ``regions``: those with resolved_ts below :func:`reach`."""
 
-    table_id: TableId
+    span: TableSpan
     resolved_ts: Ts
     still_s: float
     regions: tuple[StuckRegion, ...]
@@ -51,7 +52,7 @@ class Look:
 class ResolveRegion:
     """Out: end what can be ended of the locks of transactions up to ``max_version`` in ``range``."""
 
-    table_id: TableId
+    span: TableSpan
     region_id: RegionId
     range: KeyRange
     max_version: Ts
@@ -61,8 +62,8 @@ class ResolveRegion:
 class Watch:
     """What is remembered between looks."""
 
-    targets: Mapping[TableId, Ts] = field(default_factory=dict)
-    resolved_at_s: Mapping[tuple[TableId, RegionId], float] = field(default_factory=dict)
+    targets: Mapping[TableSpan, Ts] = field(default_factory=dict)
+    resolved_at_s: Mapping[tuple[TableSpan, RegionId], float] = field(default_factory=dict)
 
 
 def reach(resolved_ts: Ts) -> Ts:
@@ -75,21 +76,21 @@ def reach(resolved_ts: Ts) -> Ts:
 
 def step(state: Watch, look: Look) -> tuple[Watch, tuple[ResolveRegion, ...]]:
     """Choose the regions to resolve now."""
-    targets: dict[TableId, Ts] = {}
-    for span in look.spans:
-        target = state.targets.get(span.table_id)
-        behind_ms = physical_ms(look.now) - physical_ms(span.resolved_ts)
-        if span.still_s >= STILL_S and behind_ms >= BEHIND_MS:
-            targets[span.table_id] = min(look.now, reach(span.resolved_ts))
-        elif target is not None and span.resolved_ts < target:
-            targets[span.table_id] = target
+    targets: dict[TableSpan, Ts] = {}
+    for still in look.spans:
+        target = state.targets.get(still.span)
+        behind_ms = physical_ms(look.now) - physical_ms(still.resolved_ts)
+        if still.still_s >= STILL_S and behind_ms >= BEHIND_MS:
+            targets[still.span] = min(look.now, reach(still.resolved_ts))
+        elif target is not None and still.resolved_ts < target:
+            targets[still.span] = target
     recent = {region: at_s for region, at_s in state.resolved_at_s.items() if look.now_s - at_s < REGION_PAUSE_S}
     orders: list[ResolveRegion] = []
-    for span in look.spans:
-        target = targets.get(span.table_id)
-        for region in span.regions if target is not None else ():
-            key = (span.table_id, region.region_id)
+    for still in look.spans:
+        target = targets.get(still.span)
+        for region in still.regions if target is not None else ():
+            key = (still.span, region.region_id)
             if target is not None and region.resolved_ts < target and key not in recent:
                 recent[key] = look.now_s
-                orders.append(ResolveRegion(span.table_id, region.region_id, region.range, target))
+                orders.append(ResolveRegion(still.span, region.region_id, region.range, target))
     return Watch(targets, recent), tuple(orders)

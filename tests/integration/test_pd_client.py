@@ -59,7 +59,8 @@ def test_pd_client_safe_point_then_history_is_kept_or_the_loss_is_told() -> None
         now = pd.now()
         keep_safe_point(pd, "tidebus-u", now, 60)
         assert pd.update_service_gc_safe_point("gc_worker", Ts(now + 100), (1 << 63) - 1) == now - 1
-        pd.update_service_gc_safe_point("tidebus-u", Ts(now + 50), 60)
+        keep_safe_point(pd, "tidebus-u", Ts(now + 51), 60)
+        pd.update_service_gc_safe_point("gc_worker", Ts(now + 100), (1 << 63) - 1)
         with pytest.raises(HistoryGoneError) as caught:
             keep_safe_point(pd, "tidebus-late", now, 60)
         assert caught.value.action is Action.STOP_CHANGEFEED

@@ -2,16 +2,17 @@
 
 from producers.core.span_frontier import KeyRange
 from producers.core.stuck_spans import Look, ResolveRegion, StillSpan, StuckRegion, Watch, step
+from producers.core.subscription import TableSpan
 from schemas.ids import RegionId, TableId, Ts, compose_ts
 
-TABLE = TableId(7)
+SPAN = TableSpan(TableId(7), b"t1", b"t2")
 RANGE = KeyRange(b"a", b"b")
 
 
 def look(now_ms: int, resolved_ms: int, *, still_s: float, regions: dict[int, int], now_s: float = 100.0) -> Look:
     """Return a look at one span; ``regions``: region id to resolved ts in ms."""
     stuck = tuple(StuckRegion(RegionId(number), RANGE, compose_ts(ms)) for number, ms in regions.items())
-    return Look(now_s, compose_ts(now_ms), (StillSpan(TABLE, compose_ts(resolved_ms), still_s, stuck),))
+    return Look(now_s, compose_ts(now_ms), (StillSpan(SPAN, compose_ts(resolved_ms), still_s, stuck),))
 
 
 def chosen(orders: tuple[ResolveRegion, ...]) -> dict[int, Ts]:

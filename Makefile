@@ -1,7 +1,7 @@
 # `make run` and `make test` do all their set-up themselves; see README.md.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench lock clean
+.PHONY: help setup run test nightly check bench lock clean
 
 BIN := .venv/bin
 PACKAGES := schemas producers sorters consumers compose
@@ -49,6 +49,9 @@ check: setup  ## ruff, mypy (strict), import contracts
 test: check  ## all checks and all tests
 	$(BIN)/pytest -q -n 2 --dist worksteal --ignore tests/integration --ignore tests/e2e
 	$(BIN)/pytest -q tests/integration tests/e2e
+
+nightly: setup  ## many more random schedules than `make test` runs; SCHEDULES=10000 of the event feed's
+	NIGHTLY_SCHEDULES=$(or $(SCHEDULES),10000) $(BIN)/pytest -q tests/simulation/test_feed_law.py
 
 bench: setup  ## figures as JSON lines and a plot in bench-out/; ONLY=mount_encode runs one
 	@$(BIN)/python -m tests.bench.run $(if $(ONLY),--only $(ONLY))

@@ -7,6 +7,7 @@ from producers.region_server.endpoint import Endpoint
 from producers.region_server.kv import TikvService
 from producers.region_server.pd import PdService
 from producers.region_server.pd_cluster import PdCluster
+from producers.region_server.server_tls import ServerTls
 from producers.region_server.service import ChangeDataService
 from schemas.errors import InvariantBrokenError
 from schemas.ids import StoreId
@@ -35,6 +36,7 @@ class StoreNode:
         host: str,
         quota_bytes: int,
         patience_s: float,
+        tls: ServerTls | None = None,
     ) -> None:
         self.store_id = store_id
         self.endpoint = endpoint
@@ -42,6 +44,7 @@ class StoreNode:
         self._host = host
         self._quota_bytes = quota_bytes
         self._patience_s = patience_s
+        self._tls = tls
         self._server: grpc.aio.Server | None = None
 
     @property
@@ -60,7 +63,7 @@ class StoreNode:
         self._server.add_generic_rpc_handlers((service.handlers(),))
         kv = TikvService(self.store_id, self._cluster.store, lambda: self.endpoint.delay_s)
         tikvpb_pb2_grpc.add_TikvServicer_to_server(kv, self._server)
-        self._cluster.addresses[self.store_id] = f"{self._host}:{_bind(self._server, self._host, port)}"
+        self._cluster.addresses[self.store_id] = f"{self._host}:{_bind(self._server, self._host, port, self._tls)}"
         await self._server.start()
 
     async def stop(self) -> int:
@@ -80,8 +83,9 @@ class StoreNode:
 class PdNode:
     """One PD member."""
 
-    def __init__(self, cluster: PdCluster, index: int, *, host: str) -> None:
+    def __init__(self, cluster: PdCluster, index: int, *, host: str, tls: ServerTls | None = None) -> None:
         self._cluster = cluster
+        self._tls = tls
         self._index = index
         self._host = host
         self._server: grpc.aio.Server | None = None
@@ -95,9 +99,10 @@ class PdNode:
         """
         self._server = grpc.aio.server(options=_SERVER_OPTIONS)
         pdpb_pb2_grpc.add_PDServicer_to_server(PdService(self._cluster, self._index), self._server)
-        self._port = _bind(self._server, self._host, port or self._port)
+        self._port = _bind(self._server, self._host, port or self._port, self._tls)
         member = self._cluster.members[self._index]
-        member.url, member.running = f"http://{self._host}:{self._port}", True
+        scheme = "https" if self._tls else "http"
+        member.url, member.running = f"{scheme}://{self._host}:{self._port}", True
         await self._server.start()
 
     async def stop(self) -> None:
@@ -108,8 +113,10 @@ class PdNode:
             await server.stop(grace=None)
 
 
-def _bind(server: "grpc.aio.Server", host: str, port: int) -> int:
+def _bind(server: "grpc.aio.Server", host: str, port: int, tls: ServerTls | None) -> int:
     try:
+        if tls is not None:
+            return server.add_secure_port(f"{host}:{port}", tls.credentials())
         return server.add_insecure_port(f"{host}:{port}")
     except RuntimeError as error:
         raise InvariantBrokenError("port is taken", host=host, port=port) from error

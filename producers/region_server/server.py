@@ -24,6 +24,7 @@ from producers.region_server.core.oracle import TimestampOracle
 from producers.region_server.endpoint import SCAN_BYTES_PER_S, SCANS_AT_ONCE, SCANS_MAX, Endpoint
 from producers.region_server.nodes import PdNode, StoreNode
 from producers.region_server.pd_cluster import GcApi, PdCluster, PdMember
+from producers.region_server.server_tls import ServerTls
 from producers.region_server.service import WATCHDOG_PATIENCE_S
 from producers.region_server.store import ClusterStore
 from schemas.ids import StoreId, Ts, compose_ts, physical_ms
@@ -66,6 +67,8 @@ class RegionServerOptions:
     """How long versions are kept, as TiDB's ``tidb_gc_life_time`` (600); None keeps everything. Service safe points
     of PD hold it back, as always."""
     gc_interval_s: float = 10.0
+    tls: ServerTls | None = None
+    """For PD and all stores; clients need a certificate of the same CA."""
 
 
 class RegionServer:
@@ -78,7 +81,9 @@ class RegionServer:
         self.oracle = TimestampOracle(wall_clock_ms)
         self.pd = PdCluster(self.store, self.oracle, self.options.cluster_id, self.options.gc_api)
         self.pd.members = [PdMember(f"pd-{number}", number) for number in range(1, self.options.pd_members + 1)]
-        self.pd_nodes = [PdNode(self.pd, at, host=self.options.host) for at in range(self.options.pd_members)]
+        self.pd_nodes = [
+            PdNode(self.pd, at, host=self.options.host, tls=self.options.tls) for at in range(self.options.pd_members)
+        ]
         self.nodes: dict[StoreId, StoreNode] = {}
         self.endpoints: dict[StoreId, Endpoint] = {}
         self.chaos = Chaos(self)
@@ -118,12 +123,12 @@ class RegionServer:
     @property
     def pd_address(self) -> str:
         """``host:port`` of PD's leader: all that a client needs to know."""
-        return self.pd.client_url.removeprefix("http://")
+        return self.pd.client_url.partition("://")[2]
 
     @property
     def pd_addresses(self) -> list[str]:
         """``host:port`` of all PD members."""
-        return [member.url.removeprefix("http://") for member in self.pd.members]
+        return [member.url.partition("://")[2] for member in self.pd.members]
 
     def perform(self, *events: ClusterEvent) -> None:
         """Let something happen to the cluster, from another thread; what lasts a while goes on after the return."""
@@ -218,7 +223,7 @@ class RegionServer:
             )
             node = self.nodes[store_id] = StoreNode(
                 store_id, endpoint, self.pd, host=options.host,
-                quota_bytes=options.stream_quota_bytes, patience_s=options.slow_client_s,
+                quota_bytes=options.stream_quota_bytes, patience_s=options.slow_client_s, tls=options.tls,
             )  # fmt: skip
             await node.start()
         for at, pd_node in enumerate(self.pd_nodes):

@@ -1,12 +1,7 @@
 """A span that a lock holds back: the lock of a dead writer is resolved and the span goes on, a live one is named."""
 
-import time
-from collections import defaultdict
-from collections.abc import Callable
-
 import pytest
 
-from producers.core.matcher import Change
 from producers.core.subscription import TableSpan
 from producers.event_feed import EventFeed
 from producers.kv_client import KvClient
@@ -17,43 +12,14 @@ from producers.region_cache import RegionCache
 from producers.region_server.core.commands import Commit, Mutation, Prewrite, Txn
 from producers.region_server.server import RegionServer
 from producers.schema_snapshot import SnapshotReader
-from schemas.errors import BusError
-from schemas.ids import RegionId, TableId, Ts
+from schemas.ids import TableId
 from schemas.tidb.keys import row_key, table_span
+from tests.support.feed_sink import Collected, wait_until
 
 pytestmark = pytest.mark.integration
 
 TABLE, OTHER = TableId(45), TableId(47)
 HOUR_MS = 3_600_000
-
-
-class Collected:
-    """A sink that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.changes: list[Change] = []
-        self.resolved_ts: dict[TableId, Ts] = defaultdict(lambda: Ts(0))
-        self.errors: list[BusError] = []
-
-    def rows(self, table_id: TableId, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
-        self.changes += changes
-
-    def resolved(self, table_id: TableId, ts: Ts) -> None:
-        self.resolved_ts[table_id] = ts
-
-    def turn(self, now_s: float) -> float:
-        return 0.05
-
-    def saturated(self) -> bool:
-        return False
-
-
-def wait_until(condition: Callable[[], bool], what: Callable[[], object], timeout_s: float = 60.0) -> None:
-    """Wait for a condition; show ``what`` when it does not come."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.02)
 
 
 def put(key: bytes) -> tuple[Mutation, ...]:

@@ -33,10 +33,10 @@ from producers.core.subscription import Registration, Retry, Subscription, Table
 from producers.errors import ProducerBugError
 from producers.event_stream import ByteBudget, StoreStream
 from producers.feed_recovery import Recovery
-from producers.feed_types import FeedCounters, FeedSettings, FeedSink, SlowRegion, SpanStatus
+from producers.feed_types import FeedCounters, FeedSettings, FeedSink, SpanStatus
 from producers.locator import Located, Locator, NotLocated
 from producers.region_cache import RegionCache
-from producers.span_watch import LOOK_S, StallLog, slow_regions, span_status
+from producers.span_watch import LOOK_S, StallLog, span_status
 from producers.store_streams import OpenStream, StoreStreams
 from schemas.errors import Action, BusError
 from schemas.ids import RegionId, StoreId, TableId, Ts
@@ -149,11 +149,6 @@ class EventFeed:
     def subscriptions(self) -> list[Subscription]:
         """Return the live ones, for the lock watch; whoever looks into them holds :attr:`lock`."""
         return list(self._subscriptions.values())
-
-    def slow_regions(self, before_ts: Ts) -> list[SlowRegion]:
-        """Return the registered regions whose resolved ts is below ``before_ts``."""
-        with self.lock:
-            return slow_regions(self._subscriptions.values(), before_ts)
 
     def scans(self) -> tuple[int, int]:
         """Return how many incremental scans are under way and how many wait for their turn."""

@@ -4,9 +4,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from producers.core.matcher import Change
-from producers.core.region_map import RegionInfo
-from producers.core.span_frontier import KeyRange
-from producers.core.subscription import TableSpan
 from schemas.ids import RegionId, TableId, Ts
 
 
@@ -74,17 +71,3 @@ class SpanStatus:
     """Since when its resolved ts has not moved."""
     reason: str
     """What holds it back at this moment; '' while all its regions are initialized and it moves."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlowRegion:
-    """One registered region that lags."""
-
-    span: TableSpan
-    region: RegionInfo
-    range: KeyRange
-    """The part of the region that is registered: encoded keys."""
-    resolved_ts: Ts
-    initialized: bool
-    since_s: float
-    """When its registration was sent (or made, while it waits), by the feed's clock."""

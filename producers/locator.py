@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from producers.core.region_errors import backoff_ms
 from producers.core.region_map import RegionInfo
@@ -116,7 +116,7 @@ class Locator:
             self._deliver(NotLocated(subscription, error))
             if error.action is Action.RETRY:
                 self._cache.drop(retry.range)
-                self.submit(subscription, Retry(retry.range, retry.attempt + 1))
+                self.submit(subscription, replace(retry, attempt=retry.attempt + 1))
             return
         except Exception as error:
             self._deliver(NotLocated(subscription, ProducerBugError("locator failed", error=repr(error))))

@@ -6,7 +6,7 @@ from typing import Final
 
 from producers.core.span_frontier import KeyRange
 from producers.core.subscription import Subscription
-from producers.feed_types import SlowRegion, SpanStatus
+from producers.feed_types import SpanStatus
 from schemas.ids import Ts
 
 log = logging.getLogger(__name__)
@@ -49,41 +49,31 @@ def stall_reason(subscription: Subscription, now_s: float) -> str:
     return ""
 
 
-def slow_regions(subscriptions: Iterable[Subscription], before_ts: Ts) -> list[SlowRegion]:
-    """Return the registered regions whose resolved ts is below ``before_ts``."""
-    return [
-        SlowRegion(
-            span=subscription.span,
-            region=registration.region,
-            range=lock.range,
-            resolved_ts=lock.resolved_ts,
-            initialized=registration.matcher.initialized,
-            since_s=registration.since_s,
-        )
-        for subscription in subscriptions
-        for lock in subscription.frontier.behind(before_ts)
-        for registration in (subscription.holder(lock),)
-    ]
-
-
 class StallLog:
-    """Logs each stall once when it begins and once when it ends."""
+    """Logs once when spans stall and once when they move again: one line a look, however many they are."""
 
     def __init__(self) -> None:
         self._stalled: set[Subscription] = set()
 
     def look(self, subscriptions: Iterable[Subscription], now_s: float) -> None:
         """Look at all spans."""
-        for subscription in subscriptions:
-            stalled = now_s - subscription.moved_at_s > STALL_WARN_S
-            extra = {"table_id": subscription.span.table_id, "resolved_ts": subscription.resolved_ts}
-            if stalled and subscription not in self._stalled:
-                self._stalled.add(subscription)
-                log.warning("span makes no progress", extra={**extra, "reason": stall_reason(subscription, now_s)})
-            elif not stalled and subscription in self._stalled:
-                self._stalled.discard(subscription)
-                log.info("span makes progress again", extra=extra)
+        stalled = {item for item in subscriptions if now_s - item.moved_at_s > STALL_WARN_S}
+        new, over = stalled - self._stalled, self._stalled - stalled
+        self._stalled = stalled
+        if new:
+            log.warning("spans make no progress", extra=_shown(new) | {"reason": stall_reason(_slowest(new), now_s)})
+        if over:
+            log.info("spans make progress again", extra=_shown(over))
 
     def forget(self, subscription: Subscription) -> None:
         """Drop a span that is fed no more."""
         self._stalled.discard(subscription)
+
+
+def _slowest(spans: set[Subscription]) -> Subscription:
+    return min(spans, key=lambda item: (item.resolved_ts, item.span.table_id))
+
+
+def _shown(spans: set[Subscription]) -> dict[str, object]:
+    slowest = _slowest(spans)
+    return {"spans": len(spans), "table_id": slowest.span.table_id, "resolved_ts": slowest.resolved_ts}

@@ -18,8 +18,8 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 
 from compose.reign import Reign, ReignOptions
@@ -112,14 +112,19 @@ class Capture:
                 if revision is not None:
                     log.info("capture is owner", extra={"capture": self.capture_id, "owner_rev": revision})
                     self._reign(session, paths, revision)
+            except BusError as error:
+                if error.action is not Action.RETRY:
+                    self._write_failure(session, paths, error)
+                raise
             finally:
                 election.resign()
 
     def _reign(self, session: Session, paths: ZkPaths, revision: int) -> None:
         options, failed = self._options, Failure()
-        topics = raw_topics(options.upstream, options.puller.topic_prefix)
+        settings = replace(options.puller, cluster=options.cluster)
+        topics = raw_topics(options.upstream, settings.topic_prefix)
         with contextlib.ExitStack() as stack:
-            partitions = ensure_raw_topics(options.kafka, topics, options.puller.raw_log)
+            partitions = ensure_raw_topics(options.kafka, topics, settings.raw_log)
             frontier = stack.enter_context(contextlib.closing(FrontierTopic(options.kafka, topics.frontier)))
             last = frontier.newest()
             ddl = DdlFeed(
@@ -129,7 +134,7 @@ class Capture:
                 start_ts=options.start_ts,
                 frontier=last,
                 on_fatal=failed.set,
-                settings=options.puller,
+                settings=settings,
             )
             stack.callback(ddl.stop)
             snapshot_ts = ddl.start()
@@ -143,7 +148,7 @@ class Capture:
                 schema_registry=options.schema_registry,
                 frontier=place,
                 on_fatal=failed.set,
-                settings=options.puller,
+                settings=settings,
             )
             stack.callback(puller.stop)
             puller.start()
@@ -153,15 +158,21 @@ class Capture:
                 session.check_lease()
                 pause_s = reign.tick()
                 if reign.status_is_due():
-                    self._write_status(session, paths, reign)
+                    self._write_status(session, paths, {"state": "normal", **reign.status()})
                 self._stopping.wait(pause_s)
 
-    def _write_status(self, session: Session, paths: ZkPaths, reign: Reign) -> None:
-        node = json.dumps(reign.status()).encode()
+    def _write_status(self, session: Session, paths: ZkPaths, status: Mapping[str, object]) -> None:
         with session.requests("writing the upstream's status") as client:
             path = paths.upstream(self._options.upstream)
             client.ensure_path(path)
-            client.set(path, node)
+            client.set(path, json.dumps(status).encode())
+
+    def _write_failure(self, session: Session, paths: ZkPaths, error: BusError) -> None:
+        """Leave the reason where whoever looks for this upstream finds it: nobody pulls it until it is mended."""
+        shown = {"code": error.code, "message": str(error)}
+        failed = {"capture": self.capture_id, "state": "failed", "error": shown, "at_s": round(time.time(), 3)}
+        with contextlib.suppress(BusError):  # the first error says more
+            self._write_status(session, paths, failed)
 
     def _info(self) -> CaptureInfo:
         return CaptureInfo(

@@ -1,7 +1,9 @@
 """What this machine has and lacks for TideBus, one line each."""
 
+import contextlib
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +13,11 @@ from compose.stack.errors import MachineError
 from compose.stack.jars import cache_dir, missing_parts
 from compose.stack.java import find_java, java_major
 from compose.stack.ports import free_ports
+from producers.pd_client import PdClient
+from producers.tls import Channels, TlsSettings
+from schemas.errors import BusError
+from schemas.ids import physical_ms
+from schemas.proto.metapb_pb2 import Store
 
 PYTHON_MIN, PYTHON_MAX = (3, 11), (3, 13)
 """The newest that the pinned pyspark and pandas have wheels for."""
@@ -19,6 +26,7 @@ MEMORY_MIN_GIB = 6.0
 DISK_MIN_GIB = 5.0
 """Jars and the environment are 2 GiB; the rest is the topics of a run."""
 PORTS_NEEDED = 5
+UPSTREAM_DEADLINE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +87,34 @@ def _disk(data_dir: Path) -> Finding:
         folder = folder.parent
     gib = shutil.disk_usage(folder).free / 2**30
     return Finding("disk", gib >= DISK_MIN_GIB, f"{gib:.1f} GiB free at {folder}; {DISK_MIN_GIB:.0f} are wanted")
+
+
+def examine_upstream(pd: str, tls: TlsSettings) -> Iterator[Finding]:
+    """Yield whether PD and every TiKV store can be reached and trusted."""
+    try:
+        channels = Channels(tls)
+    except BusError as error:
+        yield Finding("tls", False, str(error))
+        return
+    said = f"CA {tls.ca_path}, certificate {tls.cert_path or 'none'}" if tls.enabled else "off"
+    yield Finding("tls", True, said)
+    try:
+        with contextlib.closing(PdClient(pd, channels=channels, deadline_s=UPSTREAM_DEADLINE_S)) as client:
+            yield Finding("pd", True, f"cluster {client.cluster_id}, its time is {physical_ms(client.now())} ms")
+            for store in client.stores():
+                yield _store(store, channels)
+    except BusError as error:
+        yield Finding("pd", False, str(error))
+
+
+def _store(store: Store, channels: Channels) -> Finding:
+    name = f"store {store.id}"
+    if any(label.key == "engine" and label.value == "tiflash" for label in store.labels):
+        return Finding(name, True, f"{store.address} is TiFlash, which is not needed")
+    host, _, port = store.address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), UPSTREAM_DEADLINE_S):
+            refusal = channels.probe(store.address)
+    except (OSError, ValueError) as error:
+        return Finding(name, False, f"{store.address} is not reached: {error}")
+    return Finding(name, refusal is None, str(refusal) if refusal else f"{store.address}, version {store.version}")

@@ -24,6 +24,7 @@ from consumers.changefeed_store import ChangefeedRequest, NoFrontierError
 from consumers.raw_log import RawLogUnavailableError, frontier_window
 from producers.pd_client import PdClient
 from producers.region_server.recording import read_recording
+from producers.tls import Channels, TlsSettings
 from schemas.changefeed import ZkPaths
 from schemas.config.changefeed import parse_changefeed_text
 from schemas.errors import BusError, ConfigError
@@ -57,6 +58,8 @@ class LiveRunOptions:
     data_dir: Path
     given: Addresses = field(default_factory=Addresses)
     pd: str = ""
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    """To the PD given, and its TiKV stores."""
     upstream: UpstreamId
     recording: Path | None = None
     """None: the checkout's own, where there is one."""
@@ -80,6 +83,8 @@ def live_run(options: LiveRunOptions) -> int:
     end_ts = read_recording(recording).end_ts if recording and not options.pd else None
     if options.exit_at_end and end_ts is None:
         raise ConfigError("exit-at-end needs a recording, and a region server that is started here", key="exit-at-end")
+    if options.tls.enabled and not options.pd:
+        raise ConfigError("TLS is for a PD that --pd names; the region server that is started here has none", key="ca")
     data = data_folder(options.data_dir / options.upstream, keep=options.keep_data)
     news: list[str] = []
 
@@ -92,6 +97,7 @@ def live_run(options: LiveRunOptions) -> int:
             data_dir=data,
             given=options.given,
             pd=options.pd,
+            tls=options.tls,
             upstream=options.upstream,
             recording=recording,
             speed=options.speed,
@@ -121,7 +127,7 @@ class _Session:
         self, options: LiveRunOptions, bus: LocalBus, console: Console, news: list[str], end_ts: Ts | None
     ) -> None:
         self._options, self._bus, self._console, self._news, self._end_ts = options, bus, console, news, end_ts
-        self._pd = PdClient(bus.pd)
+        self._pd = PdClient(bus.pd, channels=Channels(bus.options.tls))
         self._started_at = time.monotonic()
 
     def run(self) -> int:

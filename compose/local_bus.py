@@ -16,6 +16,7 @@ from compose.stack.local import Addresses, LocalStack
 from compose.stack.ports import LOOPBACK, free_ports, is_listening
 from compose.supervisor import Supervisor
 from consumers.changefeed_store import ChangefeedRequest
+from producers.tls import TlsSettings
 from schemas.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths
 from schemas.ids import UpstreamId
 
@@ -30,6 +31,7 @@ class BusOptions:
     data_dir: Path
     given: Addresses = field(default_factory=Addresses)
     pd: str = ""
+    tls: TlsSettings = field(default_factory=TlsSettings)
     upstream: UpstreamId = UpstreamId("local")
     cluster: str = CLUSTER_DEFAULT
     recording: Path | None = None
@@ -113,8 +115,8 @@ class LocalBus:
         """Start a capture; several with different names form one cluster."""
         where = self.addresses
         arguments = ["capture", "--pd", self.pd, "--kafka", where.kafka, "--zookeeper", where.zookeeper]
-        arguments += ["--schema-registry", where.schema_registry, *self._names(), *more]
-        return self._start(name, arguments, restart=True)
+        arguments += ["--schema-registry", where.schema_registry, *_tls_arguments(self.options.tls), *self._names()]
+        return self._start(name, [*arguments, *more], restart=True)
 
     def create_changefeed(self, request: ChangefeedRequest) -> ChangefeedInfo:
         """Create a changefeed and start its sorter.
@@ -176,3 +178,9 @@ class LocalBus:
         self.processes[name] = child
         self.supervisor.add(child, restart=restart, done_ok=done_ok)
         return child
+
+
+def _tls_arguments(tls: TlsSettings) -> list[str]:
+    given = {"--ca": tls.ca_path, "--cert": tls.cert_path, "--key": tls.key_path}
+    given["--cert-allowed-cn"] = ",".join(tls.allowed_cn)
+    return [part for flag, value in given.items() if value for part in (flag, value)]

@@ -1,12 +1,17 @@
 """The commands that look, print and end."""
 
+import itertools
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from compose.cli.options import Duration, kafka_option, recording_option
+from compose.cli.options import Duration, kafka_option, pd_option, recording_option, tls_options
 from schemas.errors import BusError, ConfigError
+
+if TYPE_CHECKING:
+    from producers.tls import TlsSettings
 
 DRY_RUN_URI_DEFAULT = "kafka://127.0.0.1:9092/tidebus?protocol=canal-json&enable-tidb-extension=true"
 
@@ -20,12 +25,17 @@ def setup() -> None:
 
 
 @click.command()
-def doctor() -> int:
-    """Say what this machine has and lacks; exit status 1 if something needed is missing."""
-    from compose.doctor import examine
+@pd_option(required=False)
+@tls_options
+def doctor(pd: str, tls: "TlsSettings") -> int:
+    """Say what this machine has and lacks; exit status 1 if something needed is missing.
+
+    With --pd also whether that TiDB cluster can be reached and trusted.
+    """
+    from compose.doctor import examine, examine_upstream
 
     healthy = True
-    for finding in examine(Path("data")):
+    for finding in itertools.chain(examine(Path("data")), examine_upstream(pd, tls) if pd else ()):
         mark = "ok  " if finding.ok else ("FAIL" if finding.needed else "note")
         healthy &= finding.ok or not finding.needed
         click.echo(f"{mark}  {finding.name:<7} {finding.said}")

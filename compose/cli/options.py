@@ -1,5 +1,6 @@
 """Options that several commands take, and the types they are given in."""
 
+import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -66,6 +67,27 @@ def pd_option(*, required: bool) -> Callable[[Command], Command]:
     return click.option(
         "--pd", default="", required=required, envvar="TIDEBUS_PD", metavar="HOST:PORT,…", help="TiDB's PD endpoints."
     )
+
+
+def tls_options(command: Command) -> Command:
+    """Add TiCDC's ``--ca``, ``--cert``, ``--key`` and ``--cert-allowed-cn``; the command gets them as ``tls``."""
+
+    @functools.wraps(command)
+    def wrapper(*, ca: str, cert: str, key: str, cert_allowed_cn: str, **others: Any) -> Any:
+        from producers.tls import TlsSettings  # grpc is slow to load, and most commands do without
+
+        names = tuple(name.strip() for name in cert_allowed_cn.split(",") if name.strip())
+        return command(**others, tls=TlsSettings(ca_path=ca, cert_path=cert, key_path=key, allowed_cn=names))
+
+    for flag, variable, text in (
+        ("--cert-allowed-cn", "TIDEBUS_CERT_ALLOWED_CN", "Common names that PD and TiKV may have, comma-separated."),
+        ("--key", "TIDEBUS_KEY_PATH", "Key of --cert, not encrypted."),
+        ("--cert", "TIDEBUS_CERT_PATH", "Certificate that we show to PD and TiKV."),
+        ("--ca", "TIDEBUS_CA_PATH", "CA of PD and TiKV (PEM); turns TLS on."),
+    ):
+        metavar = "NAME,…" if "cn" in flag else "FILE"
+        wrapper = click.option(flag, default="", envvar=variable, metavar=metavar, help=text)(wrapper)
+    return wrapper  # type: ignore[return-value]
 
 
 def cluster_option(command: Command) -> Command:

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,11 +16,15 @@ from compose.cli.options import (
     pd_option,
     recording_option,
     registry_option,
+    tls_options,
     upstream_option,
     zookeeper_option,
 )
 from schemas.changefeed import NAMESPACE_DEFAULT
 from schemas.ids import UpstreamId
+
+if TYPE_CHECKING:
+    from producers.tls import TlsSettings
 
 
 @click.command()
@@ -27,6 +32,7 @@ from schemas.ids import UpstreamId
 @zookeeper_option(required=False)
 @registry_option(required=False)
 @pd_option(required=False)
+@tls_options
 @upstream_option
 @data_dir_option("data/run")
 @recording_option(required=False)
@@ -52,6 +58,7 @@ def run(
     exit_at_end: bool,
     master: str,
     keep: bool,
+    tls: "TlsSettings",
 ) -> int:
     """Run the whole bus on this machine and show it live; parts given by address are not started."""
     from compose.live_run import LiveRunOptions, live_run
@@ -61,6 +68,7 @@ def run(
         LiveRunOptions(
             given=Addresses(kafka=kafka, zookeeper=zookeeper, schema_registry=schema_registry),
             pd=pd,
+            tls=tls,
             upstream=UpstreamId(upstream),
             data_dir=data_dir,
             recording=recording,
@@ -135,15 +143,19 @@ def region_server(
 
 @click.command()
 @pd_option(required=True)
+@tls_options
 @kafka_option(required=True)
 @zookeeper_option(required=True)
 @registry_option(required=True)
 @cluster_option
 @upstream_option
-def capture(pd: str, kafka: str, zookeeper: str, schema_registry: str, cluster: str, upstream: str) -> int:
+def capture(
+    pd: str, kafka: str, zookeeper: str, schema_registry: str, cluster: str, upstream: str, tls: "TlsSettings"
+) -> int:
     """Pull an upstream's changes into the raw log; one of the captures of a cluster is its owner."""
     from compose.capture import CaptureOptions, run_capture
     from compose.logs import log_to_stderr
+    from producers.puller import PullerSettings
 
     log_to_stderr()
     options = CaptureOptions(
@@ -153,6 +165,7 @@ def capture(pd: str, kafka: str, zookeeper: str, schema_registry: str, cluster: 
         schema_registry=schema_registry,
         cluster=cluster,
         upstream=UpstreamId(upstream),
+        puller=PullerSettings(tls=tls),
     )
     return run_capture(options)
 

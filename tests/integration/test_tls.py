@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from compose.cli import run_cli
 from producers.core.subscription import TableSpan
 from producers.errors import PdUnreachableError, StoreUnavailableError, TlsFileError, TlsRefusedError
 from producers.event_feed import EventFeed
@@ -204,3 +205,26 @@ def test_tls_files_are_wrong_then_the_start_fails_and_names_them(authority: Auth
             Channels(wrong)
         assert caught.value.code == "producer.tls_file"
     Channels(right)
+
+
+def test_doctor_with_pd_and_tls_then_it_says_who_can_be_trusted(
+    authority: Authority, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = authority.issue("tidebus")
+
+    def doctor(server: RegionServer, key: str, *more: str) -> tuple[int, str]:
+        files = ["--ca", authority.path, "--cert", pair.cert, "--key", key]
+        status = run_cli(["doctor", "--pd", server.pd_address, *files, *more])
+        return status, capsys.readouterr().out
+
+    with RegionServer(stores=2, tls=server_tls(authority, authority.issue("tidb-server"))) as server:
+        _, said = doctor(server, pair.key)
+        assert f"ok    pd      cluster {server.options.cluster_id}" in said
+        assert all(f"ok    store {store_id}" in said for store_id in server.nodes)
+        status, said = doctor(server, pair.key, "--cert-allowed-cn", "pd-server")
+        assert status == 1
+        assert "FAIL  pd      [producer.tls_refused]" in said
+        assert "common name of the server's certificate is tidb-server, allowed: pd-server" in said
+        status, said = doctor(server, "no-such-key.pem")
+        assert status == 1
+        assert "FAIL  tls     [producer.tls_file] file cannot be read (file=no-such-key.pem" in said

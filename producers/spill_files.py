@@ -9,10 +9,10 @@
 
 Nothing here outlives its process: rows of a transaction belong to one registration of a region, and after a start every
 region is registered anew. So the folder is emptied at the start, nothing is synced, and the segments are deleted at the
-end. The folder is made only when something is written, so a puller that never spills needs no disk.
+end. Without a folder the segments are nameless files in the system's temporary folder: a process that is killed leaves
+nothing behind.
 """
 
-import contextlib
 import errno
 import fcntl
 import logging
@@ -22,7 +22,7 @@ import tempfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import IO, Final, NamedTuple
 
 from producers.core.spill import Address, SpillCorruptError, SpillRefusedError
 
@@ -37,7 +37,7 @@ class SpillSettings:
     """Where open transactions go that are too large for memory."""
 
     folder: Path | None = None
-    """For one process alone; None: a new one in the system's temporary folder, which may be small."""
+    """For one process alone; None: the system's temporary folder, which may be small, or memory (tmpfs)."""
     spill_bytes_max: int = 64 << 30
     """Of all segments together. The largest transaction that TiDB lets through by default has some 10 GiB per node."""
     segment_bytes: int = 64 << 20
@@ -53,9 +53,12 @@ class _Place(NamedTuple):
 class _Segment:
     __slots__ = ("bytes", "file", "live", "path")
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.file = path.open("x+b", buffering=0)
+    def __init__(self, folder: Path, name: str, *, nameless: bool) -> None:
+        self.path = folder / name
+        if nameless:
+            self.file: IO[bytes] = tempfile.TemporaryFile(prefix=name, dir=folder, buffering=0)  # noqa: SIM115
+        else:
+            self.file = self.path.open("x+b", buffering=0)
         self.bytes = 0
         self.live = 0
 
@@ -73,11 +76,12 @@ class SpillFiles:
         self.file_bytes = 0
         """Of all segments; more than ``stored_bytes`` by what was dropped since."""
         self._settings = settings
-        self._folder = settings.folder
+        self._nameless = settings.folder is None
+        self._folder = settings.folder or Path(tempfile.gettempdir())
         self._segments: dict[int, _Segment] = {}
         self._number = 0
         self._lock: int | None = None
-        if self._folder is not None:
+        if not self._nameless:
             self._open(self._folder)
 
     def put(self, blob: bytes) -> Address:
@@ -130,13 +134,9 @@ class SpillFiles:
         """Delete all segments; idempotent."""
         for number in list(self._segments):
             self._delete(number)
-        if self._lock is not None and self._folder is not None:
+        if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-            if self._settings.folder is None:
-                with contextlib.suppress(OSError):
-                    (self._folder / "lock").unlink()
-                    self._folder.rmdir()
 
     def _open(self, folder: Path) -> None:
         """Take the folder for this process, and delete what an earlier one left."""
@@ -167,12 +167,10 @@ class SpillFiles:
             return segment
         if segment is not None and not segment.live:
             self._delete(self._number)
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="tidebus-spill-"))
-            self._open(self._folder)
         self._number += 1
-        segment = self._segments[self._number] = _Segment(self._folder / f"{self._number:08}.spill")
-        return segment
+        made = _Segment(self._folder, f"{self._number:08}.spill", nameless=self._nameless)
+        self._segments[self._number] = made
+        return made
 
     @staticmethod
     def _write(segment: _Segment, parts: tuple[bytes, bytes]) -> None:
@@ -186,8 +184,8 @@ class SpillFiles:
         segment = self._segments.pop(number)
         self.file_bytes -= segment.bytes
         segment.file.close()
-        with contextlib.suppress(FileNotFoundError):
-            segment.path.unlink()
+        if not self._nameless:
+            segment.path.unlink(missing_ok=True)
 
     def _refused(self, message: str, error: OSError | None) -> SpillRefusedError:
         return SpillRefusedError(

@@ -91,6 +91,10 @@ class ZkPaths:
     def changefeed_status(self, namespace: str, changefeed_id: str) -> str:
         return f"{self.changefeeds}/{namespace}/{changefeed_id}/status"
 
+    def changefeed_sorter(self, namespace: str, changefeed_id: str) -> str:
+        """Ephemeral: held by the one sorter that may write."""
+        return f"{self.changefeeds}/{namespace}/{changefeed_id}/sorter"
+
 
 def encode_changefeed_info(info: ChangefeedInfo) -> bytes:
     """Return the node's bytes."""

@@ -47,9 +47,13 @@ class Epochs:
         origin_ts: Ts,
         checkpoint_ts: Ts,
         target_ts: Ts | None,
+        before_cut: Callable[[], None],
         on_progress: Callable[[Progress], None],
     ) -> None:
-        """``origin_ts`` is where the query began; ``checkpoint_ts`` what is downstream already."""
+        """``origin_ts`` is where the query began; ``checkpoint_ts`` what is downstream already.
+
+        ``before_cut`` raises where this process must not write.
+        """
         self._frontier = frontier
         self._frontier_topic = frontier_topic
         self._query_dir = query_dir
@@ -59,6 +63,7 @@ class Epochs:
         self._origin_ts = origin_ts
         self._checkpoint_ts = checkpoint_ts
         self._target_ts = target_ts
+        self._before_cut = before_cut
         self._on_progress = on_progress
         self._last: tuple[int, FrontierRecord] | None = None
 
@@ -108,6 +113,7 @@ class Epochs:
         program: Any = self._preparation.program_for(cut)
         # Messages carry the time at which they were encoded; a wall clock would make a repeated message another one.
         encoded_at_ms = physical_ms(cut.upto_ts)
+        self._before_cut()
         rows = self._job.run(cut, program, self._preparation.companions(cut, encoded_at_ms), encoded_at_ms)
         self._checkpoint_ts = cut.upto_ts
         batch_s = time.monotonic() - started

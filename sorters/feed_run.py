@@ -44,6 +44,7 @@ class FeedRun:
         info: ChangefeedInfo,
         config: ChangefeedConfig,
         checkpoint_ts: Ts,
+        before_cut: Callable[[], None],
         on_progress: Callable[[Progress], None],
     ) -> None:
         """``kafka`` holds the raw log; ``schema_registry`` is for a changefeed that names none."""
@@ -85,6 +86,7 @@ class FeedRun:
         )
         self._checkpoint_ts = checkpoint_ts
         self._target_ts = info.target_ts
+        self._before_cut = before_cut
         self._on_progress = on_progress
 
     def start(self) -> None:
@@ -105,6 +107,7 @@ class FeedRun:
             origin_ts=origin_ts,
             checkpoint_ts=self._checkpoint_ts,
             target_ts=self._target_ts,
+            before_cut=self._before_cut,
             on_progress=self._on_progress,
         )
 

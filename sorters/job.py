@@ -18,6 +18,7 @@ from schemas.errors import Action, BusError
 from schemas.rawlog.topics import raw_topics
 from sorters.epochs import Progress
 from sorters.failures import bus_error
+from sorters.feed_lock import SESSION_S, FeedLock, SorterLockLostError
 from sorters.feed_run import FeedRun
 from sorters.spark_session import DRIVER_MEMORY, create_session
 from sorters.status import StatusBoard, ZooKeeperUnreachableError
@@ -69,22 +70,28 @@ class SorterProcess:
     def run(self) -> int:
         """Return the process's exit status: 0 when told to stop or done, 1 when it could not start."""
         options = self._options
-        zookeeper = KazooClient(hosts=options.zookeeper)
+        zookeeper = KazooClient(hosts=options.zookeeper, timeout=SESSION_S)
         try:
             zookeeper.start(timeout=30)
         except KazooTimeoutError as error:
             raise ZooKeeperUnreachableError("zookeeper does not answer", address=options.zookeeper) from error
         try:
-            board = StatusBoard(zookeeper, ZkPaths(options.cluster), options.namespace, options.changefeed_id)
+            paths = ZkPaths(options.cluster)
+            board = StatusBoard(zookeeper, paths, options.namespace, options.changefeed_id)
             if board.info() is None:
                 log.error("no such changefeed", extra={"changefeed": options.changefeed_id})
                 return 1
+            lock = FeedLock(zookeeper, paths.changefeed_sorter(options.namespace, options.changefeed_id))
+            # Before Spark starts: who only waits needs no memory for it.
+            if not lock.acquire(lambda: self._is_wanted(board)):
+                return 0
             app = f"tidebus-sorter-{options.namespace}-{options.changefeed_id}"
             spark = create_session(options.master, app, self._data_dir(), driver_memory=options.driver_memory)
             try:
-                self._supervise(spark, board)
+                self._supervise(spark, board, lock)
             finally:
                 spark.stop()
+                lock.release()
         finally:
             zookeeper.stop()
             zookeeper.close()
@@ -93,10 +100,14 @@ class SorterProcess:
     def _data_dir(self) -> Path:
         return self._options.data_dir / "sorters" / self._options.namespace / self._options.changefeed_id
 
-    def _supervise(self, spark: Any, board: StatusBoard) -> None:
+    def _is_wanted(self, board: StatusBoard) -> bool:
+        found = None if self._stop.is_set() else self._info(board)
+        return found is not None and found[0].desired_state != "removed"
+
+    def _supervise(self, spark: Any, board: StatusBoard, lock: FeedLock) -> None:
         """Start a run whenever the user wants one, and act on how it ends."""
         seen: int | None = None
-        while not self._stop.is_set():
+        while lock.acquire(lambda: self._is_wanted(board)):
             found = self._info(board)
             if found is None or found[0].desired_state == "removed":
                 return
@@ -107,7 +118,10 @@ class SorterProcess:
             if info.desired_state != "normal":
                 self._idle(board, info, version)
                 continue
-            error = self._run_once(spark, board, info, version)
+            error = self._run_once(spark, board, lock, info, version)
+            if isinstance(error, SorterLockLostError):
+                log.warning("sorter stops writing", extra={"code": error.code, "reason": str(error)})
+                continue  # what the status says is another's to say now
             if error is None:
                 if self._finished(board, info):
                     return
@@ -135,7 +149,9 @@ class SorterProcess:
             if found is None or found[1] != version:
                 return
 
-    def _run_once(self, spark: Any, board: StatusBoard, info: ChangefeedInfo, version: int) -> BusError | None:
+    def _run_once(
+        self, spark: Any, board: StatusBoard, lock: FeedLock, info: ChangefeedInfo, version: int
+    ) -> BusError | None:
         """Run the changefeed until it fails (the error), or it should stop or run otherwise (None)."""
         options = self._options
         run: FeedRun | None = None
@@ -153,27 +169,35 @@ class SorterProcess:
                 info=info,
                 config=config,
                 checkpoint_ts=checkpoint_ts,
-                on_progress=lambda progress: self._on_progress(board, progress),
+                before_cut=lock.check,
+                on_progress=lambda progress: None if lock.is_lost() else self._on_progress(board, progress),
             )
             run.start()
             if self._failing_since is None:
                 board.report("normal")
             log.info("changefeed runs", extra={"changefeed": info.changefeed_id, "checkpoint_ts": checkpoint_ts})
-            return self._watch(run, board, info, version)
+            return self._watch(run, board, lock, info, version)
         except Exception as error:
             return bus_error(error)
         finally:
             if run is not None:
                 run.close()
 
-    def _watch(self, run: FeedRun, board: StatusBoard, info: ChangefeedInfo, version: int) -> BusError | None:
+    def _watch(
+        self, run: FeedRun, board: StatusBoard, lock: FeedLock, info: ChangefeedInfo, version: int
+    ) -> BusError | None:
         while not self._stop.wait(POLL_S):
+            if lock.is_lost():
+                return SorterLockLostError("zookeeper does not answer", changefeed=info.changefeed_id)
             failure = run.failure()
             if failure is not None:
                 return failure
             if info.target_ts is not None and board.checkpoint_ts >= info.target_ts:
                 return None
-            found = self._info(board)
+            try:
+                found = board.info()
+            except ZooKeeperUnreachableError:
+                continue  # the lock tells how long that may last
             if found is None or found[1] != version:
                 return None
         return None

@@ -22,6 +22,8 @@ from schemas.errors import Action, BusError
 from schemas.ids import Ts
 
 _NO_TS = Ts(0)
+ANSWER_S = 2.0
+"""kazoo keeps a request until the connection is back, however long that takes; nobody here may hang so long."""
 log = logging.getLogger(__name__)
 
 
@@ -48,7 +50,7 @@ class StatusBoard:
             ZooKeeperUnreachableError, CorruptDataError
         """
         try:
-            node, stat = self._zookeeper.get(self._info_path)
+            node, stat = self._zookeeper.get_async(self._info_path).get(timeout=ANSWER_S)
         except NoNodeError:
             return None
         except (KazooException, KazooTimeoutError) as error:
@@ -62,7 +64,7 @@ class StatusBoard:
             ZooKeeperUnreachableError, CorruptDataError
         """
         try:
-            node, _ = self._zookeeper.get(self._status_path)
+            node, _ = self._zookeeper.get_async(self._status_path).get(timeout=ANSWER_S)
         except NoNodeError:
             return None
         except (KazooException, KazooTimeoutError) as error:
@@ -110,9 +112,9 @@ class StatusBoard:
         node = encode_changefeed_status(self._last)
         try:
             try:
-                self._zookeeper.set(self._status_path, node)
+                self._zookeeper.set_async(self._status_path, node).get(timeout=ANSWER_S)
             except NoNodeError:
-                self._zookeeper.create(self._status_path, node, makepath=True)
+                self._zookeeper.create_async(self._status_path, node, makepath=True).get(timeout=ANSWER_S)
         except (KazooException, KazooTimeoutError) as failure:
             log.warning("status not written", extra={"path": self._status_path, "reason": repr(failure)})
 

@@ -1,0 +1,149 @@
+"""One sorter a changefeed: the lock alone on a real ZooKeeper, and two sorter processes."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from compose.stack.local import Addresses
+from schemas.position import PositionClass, decode_position
+from sorters.feed_lock import SESSION_S, SUSPENDED_MAX_S, FeedLock, SorterLockLostError
+from tests.support.raw_log import START_TS, RawLog, read_topic, recorded, sbtest1_changes
+from tests.support.sorter_process import Sorter
+
+ROWS = 100
+
+
+@pytest.fixture
+def client(stack: Addresses) -> Iterator[Callable[[], Any]]:
+    made = []
+
+    def new() -> Any:
+        made.append(KazooClient(stack.zookeeper, timeout=SESSION_S))
+        made[-1].start()
+        return made[-1]
+
+    yield new
+    for one in made:
+        one.stop()
+        one.close()
+
+
+@pytest.fixture
+def path(client: Callable[[], Any], fresh_name: Callable[[str], str]) -> str:
+    folder = f"/{fresh_name('lock')}"
+    client().ensure_path(folder)
+    return f"{folder}/sorter"
+
+
+def end_session(stack: Addresses, client: Any) -> None:
+    """End a client's session: closing a second connection to it does that."""
+    twin = KazooClient(stack.zookeeper, client_id=client.client_id, timeout=SESSION_S)
+    twin.start()
+    twin.stop()
+    twin.close()
+
+
+def eventually(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_lock_second_sorter_waits_names_the_holder_and_takes_over_when_it_goes(
+    client: Callable[[], Any], path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = FeedLock(client(), path), FeedLock(client(), path)
+    assert first.acquire(lambda: True)
+    assert first.acquire(lambda: True), "again costs nothing"
+    first.check()
+    got: list[bool] = []
+    waiting = threading.Thread(target=lambda: got.append(second.acquire(lambda: True)))
+    waiting.start()
+    eventually(lambda: any(str(os.getpid()) in str(vars(record).get("holder")) for record in caplog.records))
+    assert got == []
+    with pytest.raises(SorterLockLostError):
+        second.check()
+    first.release()
+    waiting.join(30)
+    assert got == [True]
+    second.check()
+    first.release()
+    second.check()
+
+
+def test_lock_whose_session_has_ended_is_lost_and_can_be_had_again(
+    stack: Addresses, client: Callable[[], Any], path: str
+) -> None:
+    zookeeper = client()
+    lock = FeedLock(zookeeper, path)
+    assert lock.acquire(lambda: True)
+    assert not lock.is_lost()
+    end_session(stack, zookeeper)
+    eventually(lock.is_lost)
+    with pytest.raises(SorterLockLostError):
+        lock.check()
+    assert lock.acquire(lambda: True)
+    lock.check()
+    assert not lock.is_lost()
+
+
+def test_lock_without_an_answer_of_zookeeper_is_lost_before_the_session_can_have_ended(
+    client: Callable[[], Any], path: str
+) -> None:
+    zookeeper = client()
+    lock = FeedLock(zookeeper, path)
+    assert lock.acquire(lambda: True)
+    lock._on_state("SUSPENDED")
+    assert not lock.is_lost(), "a server that restarts costs nothing yet"
+    eventually(lock.is_lost)
+    lock._on_state("CONNECTED")
+    assert not lock.is_lost()
+    assert SESSION_S * 2 / 3 + SUSPENDED_MAX_S < SESSION_S
+
+
+def test_lock_of_a_removed_changefeed_is_not_waited_for(client: Callable[[], Any], path: str) -> None:
+    asked = iter([True, False])
+    assert not FeedLock(client(), f"{path}/gone/sorter").acquire(lambda: next(asked))
+
+
+def test_second_sorter_process_waits_without_writing_and_takes_over_from_a_killed_one(
+    stack: Addresses, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    raw_log, topic = RawLog(stack.kafka, fresh_name("up")), fresh_name("sink")
+    raw_log.snapshot([recorded("sbtest1")[0]])
+    feed = fresh_name("feed")
+    first, second = (Sorter(stack.kafka, stack.zookeeper, tmp_path / name, feed) for name in ("first", "second"))
+    try:
+        sink = f"kafka://{stack.kafka}/{topic}?protocol=canal-json&enable-tidb-extension=true&partition-num=1"
+        first.create(raw_log.upstream, sink, start_ts=START_TS)
+        raw_log.rows(114, sbtest1_changes(ROWS, START_TS + 1))
+        raw_log.advance(START_TS + 2_000)
+        first.start()
+        first.wait_checkpoint(START_TS + 2_000)
+        node, _ = first.client.get(first.paths.changefeed_sorter("default", feed))
+        assert first.process is not None
+        assert json.loads(node)["pid"] == first.process.pid
+        second.start()
+        eventually(lambda: "waiting for it to go" in second.log())
+        raw_log.rows(114, sbtest1_changes(ROWS, START_TS + 3_001, ROWS))
+        raw_log.advance(START_TS + 5_000)
+        first.wait_checkpoint(START_TS + 5_000)
+        first.kill()
+        raw_log.rows(114, sbtest1_changes(ROWS, START_TS + 6_001, 2 * ROWS))
+        raw_log.advance(START_TS + 8_000)
+        second.wait_checkpoint(START_TS + 8_000)
+    finally:
+        first.close()
+        second.close()
+    positions = [decode_position(record.position) for record in read_topic(stack.kafka, topic)]
+    rows = [position for position in positions if position.position_class is PositionClass.ROW]
+    assert [row.commit_ts for row in rows] == sorted({row.commit_ts for row in rows}), "nothing twice, all in order"
+    assert len(rows) == 3 * ROWS

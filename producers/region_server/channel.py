@@ -41,6 +41,8 @@ class Channel:
         self.queued_bytes = 0
         self.messages_taken = 0
         """How many messages the transport took: what stands still does not drain."""
+        self.full = False
+        """Whether something did not fit since the transport last took a message."""
         self.end: tuple[grpc.StatusCode, str] | None = None
         """How the stream ends, if not well."""
         self._quota_bytes = quota_bytes
@@ -61,11 +63,6 @@ class Channel:
         """
         resolved = cdcpb_pb2.ResolvedTs(regions=regions, ts=ts, request_id=request_id)
         return self._put(False, _field(_RESOLVED_TS_TAG, resolved.SerializeToString()))
-
-    @property
-    def full(self) -> bool:
-        """Whether the quota is used up, or all but 0.1 % of it. Source: tikv ``components/cdc/src/watchdog.rs``."""
-        return self.queued_bytes >= self._quota_bytes * 0.999
 
     def close(self) -> None:
         """End the stream once everything queued is sent."""
@@ -99,6 +96,7 @@ class Channel:
             yield message
             # Only now: what the transport has not taken is still ours to account for.
             self.messages_taken += 1
+            self.full = False
             self.queued_bytes = max(0, self.queued_bytes - len(message))
             if self.queued_bytes <= self._room_bytes:
                 self._drained.set()
@@ -106,6 +104,7 @@ class Channel:
     def _put(self, is_event: bool, field: bytes, *, force: bool = False) -> int:
         # A single event larger than the whole quota must still get through an empty queue.
         if not force and self.queued_bytes and self.queued_bytes + len(field) > self._quota_bytes:
+            self.full = True
             return 0
         if not self._closed:
             self._queue.append((is_event, field))

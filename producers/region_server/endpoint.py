@@ -106,6 +106,11 @@ class Endpoint:
         self._connections.discard(connection)
 
     @property
+    def streams(self) -> int:
+        """Streams that clients have open."""
+        return len(self._connections)
+
+    @property
     def queued_bytes(self) -> int:
         """Bytes that all streams of this store still have to take."""
         return sum(connection.channel.queued_bytes for connection in self._connections)

@@ -5,7 +5,6 @@ would parse and serialise every event a second time.
 """
 
 import asyncio
-import contextlib
 import re
 from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
@@ -85,6 +84,8 @@ class ChangeDataService:
         writer = asyncio.create_task(self._write(channel, context))
         try:
             if not await self._watch(channel, writer):
+                # First this: the status only goes out once the client has read what is already under way.
+                self._endpoint.disconnect(connection)
                 await context.abort(grpc.StatusCode.UNKNOWN, "the client reads too slowly, memory quota used up")
             if channel.end is not None:
                 await context.abort(*channel.end)
@@ -92,10 +93,10 @@ class ChangeDataService:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         finally:
             self._endpoint.disconnect(connection)
-            for task in (writer, reader):
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, CorruptDataError, grpc.RpcError):
-                    await task
+            writer.cancel()
+            reader.cancel()
+            # What they end with now is only that the stream is over.
+            await asyncio.gather(writer, reader, return_exceptions=True)
 
     async def _write(self, channel: Channel, context: _Context) -> None:
         async for message in channel.messages():

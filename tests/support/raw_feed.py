@@ -7,6 +7,7 @@ resolved ts that its registration has seen, COMMIT only for a known PREWRITE aft
 import queue
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,25 +30,51 @@ def encode(raw: bytes) -> bytes:
 
 
 class Pd:
-    """PD's calls, by address."""
+    """PD's calls, by the address of a member; who leads is asked again whenever a member says that it does not."""
 
     def __init__(self, address: str) -> None:
         self.channel = grpc.insecure_channel(address)
         self.stub = pdpb_pb2_grpc.PDStub(self.channel)
-        self.cluster_id = self.stub.GetMembers(pdpb_pb2.GetMembersRequest()).header.cluster_id
+        self._addresses = [address]
+        self.cluster_id = self._find_leader()
         self.header = pdpb_pb2.RequestHeader(cluster_id=self.cluster_id)
 
     def tso(self, count: int = 1) -> int:
-        reply = next(iter(self.stub.Tso(iter([pdpb_pb2.TsoRequest(header=self.header, count=count)]))))
+        request = pdpb_pb2.TsoRequest(header=self.header, count=count)
+        reply = self._led(lambda stub: next(iter(stub.Tso(iter([request])))))
         return (reply.timestamp.physical << 18) + reply.timestamp.logical
 
     def regions(self, start: bytes = b"", end: bytes = b"") -> list[pdpb_pb2.Region]:
         request = pdpb_pb2.ScanRegionsRequest(header=self.header, start_key=start, end_key=end)
-        return list(self.stub.ScanRegions(request).regions)
+        return list(self._led(lambda stub: stub.ScanRegions(request)).regions)
 
     def stores(self) -> dict[int, str]:
-        reply = self.stub.GetAllStores(pdpb_pb2.GetAllStoresRequest(header=self.header))
-        return {store.id: store.address for store in reply.stores}
+        request = pdpb_pb2.GetAllStoresRequest(header=self.header)
+        return {store.id: store.address for store in self._led(lambda stub: stub.GetAllStores(request)).stores}
+
+    def _led(self, ask: Callable[[Any], Any]) -> Any:
+        for _ in range(100):
+            try:
+                return ask(self.stub)
+            except grpc.RpcError as error:
+                assert error.code() is grpc.StatusCode.UNAVAILABLE, error  # type: ignore[attr-defined]
+                time.sleep(0.02)
+                self._find_leader()
+        raise AssertionError("no PD member leads")
+
+    def _find_leader(self) -> int:
+        for address in self._addresses:
+            try:
+                with grpc.insecure_channel(address) as channel:
+                    reply = pdpb_pb2_grpc.PDStub(channel).GetMembers(pdpb_pb2.GetMembersRequest(), timeout=5)
+            except grpc.RpcError:
+                continue
+            self._addresses = [url.removeprefix("http://") for member in reply.members for url in member.client_urls]
+            self.channel.close()
+            self.channel = grpc.insecure_channel(reply.leader.client_urls[0].removeprefix("http://"))
+            self.stub = pdpb_pb2_grpc.PDStub(self.channel)
+            return int(reply.header.cluster_id)
+        raise AssertionError("no PD member answers")
 
 
 @dataclass
@@ -59,6 +86,7 @@ class Registration:
     start: bytes
     end: bytes
     resolved: int
+    stream: int = 0
     initialized: bool = False
     prewrites: dict[tuple[int, bytes], Any] = field(default_factory=dict)
     commits: list[Any] = field(default_factory=list)
@@ -75,14 +103,17 @@ class RawFeed:
         self.pd, self.v2, self.filter_loop = pd, v2, filter_loop
         self.changes: dict[tuple[bytes, int, int], Change] = {}
         self.counts: dict[str, int] = {}
+        self.late_initialized = 0
+        self.ends: list[tuple[grpc.StatusCode, str]] = []
+        """How streams ended, those that did not end well."""
         self.registrations: dict[tuple[int, int], Registration] = {}
-        self._incoming: queue.Queue[cdcpb_pb2.ChangeDataEvent] = queue.Queue()
+        self._incoming: queue.Queue[tuple[int, cdcpb_pb2.ChangeDataEvent | None]] = queue.Queue()
+        # By store id the stream that is open to it, by stream its requests; a stream that ended is never used again.
+        self._streams: dict[int, int] = {}
         self._outgoing: dict[int, queue.Queue[cdcpb_pb2.ChangeDataRequest | None]] = {}
         self._channels: list[grpc.Channel] = []
         self._request_id = 0
         self._retries: list[tuple[float, bytes, bytes, int]] = []
-        for store_id, address in pd.stores().items():
-            self._open(store_id, address)
         self._register(encode(start), encode(end), checkpoint_ts)
 
     def close(self) -> None:
@@ -112,18 +143,24 @@ class RawFeed:
         for _, start, end, checkpoint_ts in due:
             self._register(start, end, checkpoint_ts)
         try:
-            message = self._incoming.get(timeout=timeout_s)
+            stream, message = self._incoming.get(timeout=timeout_s)
         except queue.Empty:
+            return
+        if message is None:
+            self._ended(stream)
             return
         for event in message.events:
             self._event(event)
         if message.HasField("resolved_ts"):
             self._resolved(message.resolved_ts)
 
-    def _open(self, store_id: int, address: str) -> None:
-        channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", -1)])
+    def _open(self, store_id: int) -> int:
+        channel = grpc.insecure_channel(
+            self.pd.stores()[store_id], options=[("grpc.max_receive_message_length", -1)]
+        )  # fmt: skip
         self._channels.append(channel)
-        requests = self._outgoing[store_id] = queue.Queue()
+        number = self._streams[store_id] = len(self._channels)
+        requests = self._outgoing[number] = queue.Queue()
         stub = cdcpb_pb2_grpc.ChangeDataStub(channel)
         feed = stub.EventFeedV2 if self.v2 else stub.EventFeed
         metadata = (("features", "stream-multiplexing"),) if self.v2 else ()
@@ -132,28 +169,53 @@ class RawFeed:
         def pump() -> None:
             try:
                 for message in replies:
-                    self._incoming.put(message)
-            except grpc.RpcError:
-                pass
+                    self._incoming.put((number, message))
+            except grpc.RpcError as error:
+                self.ends.append((error.code(), error.details()))  # type: ignore[attr-defined]
+            self._incoming.put((number, None))
 
         threading.Thread(target=pump, daemon=True).start()
+        return number
+
+    def _ended(self, stream: int) -> None:
+        self._streams = {store: number for store, number in self._streams.items() if number != stream}
+        for key, one in list(self.registrations.items()):
+            if one.stream == stream:
+                del self.registrations[key]
+                self._retry(one.start, one.end, one.resolved)
+
+    def _retry(self, start: bytes, end: bytes, checkpoint_ts: int) -> None:
+        self._retries.append((time.monotonic() + 0.02, start, end, checkpoint_ts))
 
     def _register(self, start: bytes, end: bytes, checkpoint_ts: int) -> None:
+        at: bytes | None = start
         for region in self.pd.regions(start, end):
             meta = region.region
             low = max(start, meta.start_key)
             high = min(end, meta.end_key) if end and meta.end_key else end or meta.end_key
-            self._request_id += 1
-            one = Registration(self._request_id, meta.id, low, high, checkpoint_ts)
-            self.registrations[self._key(one.request_id, meta.id)] = one
-            self._outgoing[region.leader.store_id].put(
-                cdcpb_pb2.ChangeDataRequest(
-                    header=cdcpb_pb2.Header(cluster_id=self.pd.cluster_id, ticdc_version=VERSION),
-                    region_id=meta.id, region_epoch=meta.region_epoch, checkpoint_ts=checkpoint_ts,
-                    start_key=low, end_key=high, request_id=one.request_id, extra_op=1,
-                    register=cdcpb_pb2.ChangeDataRequest.Register(), filter_loop=self.filter_loop,
-                )
-            )  # fmt: skip
+            if at is not None and low > at:
+                self._retry(at, low, checkpoint_ts)  # a hole
+            at = high or None
+            if not region.leader.store_id:
+                self._retry(low, high, checkpoint_ts)
+                continue
+            self._register_one(meta, region.leader.store_id, Registration(0, meta.id, low, high, checkpoint_ts))
+        if at is not None and at != end:
+            self._retry(at, end, checkpoint_ts)
+
+    def _register_one(self, meta: Any, store_id: int, one: Registration) -> None:
+        self._request_id += 1
+        one.request_id = self._request_id
+        one.stream = self._streams.get(store_id) or self._open(store_id)
+        self.registrations[self._key(one.request_id, meta.id)] = one
+        self._outgoing[one.stream].put(
+            cdcpb_pb2.ChangeDataRequest(
+                header=cdcpb_pb2.Header(cluster_id=self.pd.cluster_id, ticdc_version=VERSION),
+                region_id=meta.id, region_epoch=meta.region_epoch, checkpoint_ts=one.resolved,
+                start_key=one.start, end_key=one.end, request_id=one.request_id, extra_op=1,
+                register=cdcpb_pb2.ChangeDataRequest.Register(), filter_loop=self.filter_loop,
+            )
+        )  # fmt: skip
 
     def _key(self, request_id: int, region_id: int) -> tuple[int, int]:
         return request_id, region_id
@@ -162,12 +224,15 @@ class RawFeed:
         kind = event.WhichOneof("event")
         one = self.registrations.get(self._key(event.request_id, event.region_id))
         if kind == "error":
-            name = next(field.name for field, _ in event.error.ListFields())
+            name = next((field.name for field, _ in event.error.ListFields()), "none")
             self.counts[name] = self.counts.get(name, 0) + 1
             assert name != "duplicate_request"
             if one is not None:
                 del self.registrations[self._key(event.request_id, event.region_id)]
-                self._retries.append((time.monotonic() + 0.02, one.start, one.end, one.resolved))
+                self._retry(one.start, one.end, one.resolved)
+        elif kind == "entries" and one is None:
+            # Rows of a registration that has ended are void; an INITIALIZED among them was seen in a real feed.
+            self.late_initialized += sum(row.type == _Event.INITIALIZED for row in event.entries.entries)
         elif kind == "entries" and one is not None:
             for row in event.entries.entries:
                 self._row(one, row)

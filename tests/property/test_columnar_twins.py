@@ -18,6 +18,7 @@ from sorters.core.columnar import MountedColumns, mount
 from sorters.core.columnar.times import in_zone
 from sorters.core.encode.avro import AvroEncoder
 from sorters.core.encode.canal_json import CanalJsonEncoder
+from sorters.core.encode.open_protocol import OpenProtocolEncoder
 from sorters.core.encode.protocol import EncodeRefusedError
 from sorters.core.mount_scalar import CorruptRowError
 from tests.support.mounting import row_changes
@@ -31,6 +32,11 @@ CANAL_OPTIONS = [
     {"only_output_updated_columns": True},
     {"content_compatible": True, "delete_only_output_handle_key_columns": True},
 ]
+OPEN_OPTIONS = [
+    {},
+    {"output_old_value": False, "delete_only_output_handle_key_columns": True},
+    {"only_output_updated_columns": True},
+]
 AVRO_OPTIONS = [
     {"enable_tidb_extension": True},
     {"avro_decimal_handling_mode": "string", "avro_bigint_unsigned_handling_mode": "string"},
@@ -41,8 +47,9 @@ Encode = Callable[[MountedColumns], list[Message]]
 
 
 def encoders(table: TableVersion, rng: random.Random) -> list[Encode]:
-    """Return both protocols, each with one set of options."""
+    """Return the protocols, each with one set of options."""
     canal = CanalJsonEncoder(**rng.choice(CANAL_OPTIONS))
+    opened = OpenProtocolEncoder(**rng.choice(OPEN_OPTIONS))
     avro = AvroEncoder(**rng.choice(AVRO_OPTIONS))
     ids = {(text.subject, text.update_ts): number for number, text in enumerate(avro.schemas(table, "t"), 1)}
 
@@ -54,7 +61,11 @@ def encoders(table: TableVersion, rng: random.Random) -> list[Encode]:
         encoded = avro.encode_rows(mounted, topic="t", schema_ids=ids)
         return list(zip(encoded.keys.to_pylist(), encoded.values.to_pylist(), strict=True))
 
-    return [by_canal, by_avro]
+    def by_open(mounted: MountedColumns) -> list[Message]:
+        encoded = opened.encode_rows(mounted)
+        return list(zip(encoded.keys.to_pylist(), encoded.values.to_pylist(), strict=True))
+
+    return [by_canal, by_avro, by_open]
 
 
 def outcome(

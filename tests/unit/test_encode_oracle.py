@@ -21,7 +21,13 @@ from schemas.ids import Ts
 from sorters.core.columnar import MountedColumns, mount
 from sorters.core.encode.avro import AvroEncoder
 from sorters.core.encode.canal_json import CanalJsonEncoder
-from sorters.core.encode.protocol import EncodedRows, EncodeRefusedError, Partitions, SchemaMissingError
+from sorters.core.encode.protocol import (
+    EncodedRows,
+    EncodeRefusedError,
+    Message,
+    Partitions,
+    SchemaMissingError,
+)
 from tests.support.mounting import Batch, encoded_oracle, recorded_batches
 from tests.support.recording import TIDB_DATA, oracle
 
@@ -193,13 +199,14 @@ def watermark_lines(name: str) -> list[dict[str, Any]]:
 def test_canal_json_ddl_and_watermarks_equal_ticdc(name: str) -> None:
     encoder, seen = CANAL[name], 0
     for event, message in ddl_lines(name):
-        assert masked(encoder.encode_ddl(event, encoded_at_ms=ENCODED_AT_MS)) == masked(message)
+        assert masked(encoder.encode_ddl(event, encoded_at_ms=ENCODED_AT_MS).value) == masked(message)
         seen += 1
     assert seen == 97
     for line in watermark_lines(name):
-        value = encoder.encode_watermark(Ts(line["commit_ts"]), encoded_at_ms=ENCODED_AT_MS)
-        assert value is not None
-        assert masked(value) == masked(base64.b64decode(line["value"]))
+        watermark = encoder.encode_watermark(Ts(line["commit_ts"]), encoded_at_ms=ENCODED_AT_MS)
+        assert watermark is not None
+        assert watermark.key is None
+        assert masked(watermark.value) == masked(base64.b64decode(line["value"]))
     has_watermarks = name == "canal-json"
     assert len(watermark_lines(name)) == (10 if has_watermarks else 0)
     assert encoder.watermark_partitions is (Partitions.ALL if has_watermarks else Partitions.NONE)
@@ -209,13 +216,14 @@ def test_canal_json_ddl_and_watermarks_equal_ticdc(name: str) -> None:
 def test_avro_test_mode_ddl_and_watermarks_equal_ticdc() -> None:
     seen = 0
     for event, message in ddl_lines("avro"):
-        assert AVRO["avro"].encode_ddl(event) == message
+        assert AVRO["avro"].encode_ddl(event) == Message(None, message)
         seen += 1
     assert seen == 97
     lines = watermark_lines("avro")
     assert len(lines) == 10
     for line in lines:
-        assert AVRO["avro"].encode_watermark(Ts(line["commit_ts"])) == base64.b64decode(line["value"])
+        watermark = AVRO["avro"].encode_watermark(Ts(line["commit_ts"]))
+        assert watermark == Message(None, base64.b64decode(line["value"]))
 
 
 def test_avro_outside_the_test_mode_has_no_ddl_and_no_watermarks() -> None:

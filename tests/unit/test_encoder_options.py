@@ -15,7 +15,7 @@ from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from schemas.tidb.table import TableVersion, table_version
 from sorters.core.columnar import mount
-from sorters.core.encode.protocol import Partitions
+from sorters.core.encode.protocol import Message, Partitions
 from sorters.core.feed import CompiledFeed, compile_feed
 from tests.support.ddl_jobs import PRIMARY, column, index, table_info
 from tests.support.mounting import row_changes
@@ -139,10 +139,11 @@ def test_avro_enable_watermark_messages_are_the_documented_bytes() -> None:
     encoder = feed("avro", kafka_config={"codec-config": {"avro-enable-watermark": True}}).encoder
     assert encoder.ddl_partitions is encoder.watermark_partitions is Partitions.ALL
     watermark = encoder.encode_watermark(Ts(415508856908021766), encoded_at_ms=1)
-    assert watermark == bytes.fromhex("02 05 c4 2f 1a 99 08 00 06")
-    ddl = encoder.encode_ddl(CreateTable(), encoded_at_ms=1)
-    assert ddl is not None
-    assert ddl[:1] == b"\x01"
+    assert watermark == Message(None, bytes.fromhex("02 05 c4 2f 1a 99 08 00 06"))
+    message = encoder.encode_ddl(CreateTable(), encoded_at_ms=1)
+    assert message is not None
+    ddl = message.value
+    assert (message.key, ddl[:1]) == (None, b"\x01")
     assert list(json.loads(ddl[1:]).items()) == [
         ("query", CreateTable.query),
         ("type", 3),

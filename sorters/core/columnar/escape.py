@@ -1,9 +1,9 @@
-r"""Escaping of JSON strings as two of Go's encoders do it, for one value and for whole columns.
+r"""Escaping of JSON strings as Go's encoders do it, for one value and for whole columns.
 
 ``CANAL``: mailru/easyjson ``jwriter.Writer.String``, which canal-json uses: ``\t \r \n \\ \"`` have short forms, other
 controls and ``< > &`` become ``\u00xx``. ``JSON_TEXT``: encoding/json without HTML escaping, in which TiDB prints JSON
-values: ``\b`` and ``\f`` are short too, ``< > &`` stay. Both write U+2028 and U+2029 as ``\u2028``, and a byte that is
-no UTF-8 as ``\ufffd``.
+values: ``\b`` and ``\f`` are short too, ``< > &`` stay. ``GO_JSON``: encoding/json as it is, of which open-protocol is
+made. All write U+2028 and U+2029 as ``\u2028``, and a byte that is no UTF-8 as ``\ufffd``.
 
 The columnar form looks for special bytes in a whole column with a few vectorised scans and mostly finds none.
 """
@@ -22,8 +22,6 @@ _HTML = (0x3C, 0x3E, 0x26)
 _LINE_SEPARATORS = {b"\xe2\x80\xa8": b"\\u2028", b"\xe2\x80\xa9": b"\\u2029"}
 _SUBSTITUTIONS_MAX = 3
 """With more distinct specials than this, one pass that maps byte by byte is cheaper than one pass for each."""
-_FORM_BYTES_MAX = 6
-
 Lengths = npt.NDArray[np.int64]
 Forms = npt.NDArray[np.uint8]
 
@@ -39,8 +37,8 @@ class Escaper:
         table |= dict.fromkeys(range(0xDC80, 0xDD00), "\\ufffd")  # where surrogateescape puts bytes that are no UTF-8
         self._table = table
         self._forms = [table.get(byte, chr(byte)).encode() for byte in range(256)]
-        self._blob_map = _byte_map(self._forms)
-        self._text_map = _byte_map([*self._forms[:_ASCII_END], *(bytes((byte,)) for byte in range(_ASCII_END, 256))])
+        self._blob_map = byte_map(self._forms)
+        self._text_map = byte_map([*self._forms[:_ASCII_END], *(bytes((byte,)) for byte in range(_ASCII_END, 256))])
 
     def _ascii_form(self, byte: int, short: dict[int, str]) -> str:
         if byte in short:
@@ -58,19 +56,19 @@ class Escaper:
 
     def column(self, array: Any, *, blob: bool = False) -> Any:
         """Escape the values of a ``pyarrow.BinaryArray``; nulls stay null."""
-        data = _data_of(array)
+        data = data_of(array)
         if not len(data):
             return array
         high = bool(data.max() >= _ASCII_END)
         if high and blob:
-            return _map_bytes(array, *self._blob_map)
+            return map_codes(array, data, *self._blob_map)
         if high and not _is_utf8(array):
             return self._broken(array)
         specials = [byte for byte in self._printable if (data == byte).any()]
         if data.min() < _CONTROLS_END:
             specials += np.unique(data[data < _CONTROLS_END]).tolist()
         if len(specials) > _SUBSTITUTIONS_MAX:
-            array = _map_bytes(array, *self._text_map)
+            array = map_codes(array, data, *self._text_map)
         else:
             for byte in specials:
                 array = pc.replace_substring(array, bytes((byte,)), self._forms[byte])
@@ -88,17 +86,24 @@ class Escaper:
         return escaped.take(words.indices)
 
 
-def _byte_map(forms: list[bytes]) -> tuple[Lengths, Forms]:
+def byte_map(forms: list[bytes]) -> tuple[Lengths, Forms]:
+    """Return the lengths of the forms, and the forms as rows of a matrix."""
     lengths = np.array([len(form) for form in forms], np.int64)
-    padded = b"".join(form.ljust(_FORM_BYTES_MAX, b"\0") for form in forms)
-    return lengths, np.frombuffer(padded, np.uint8).reshape(256, _FORM_BYTES_MAX)
+    width = int(lengths.max())
+    return lengths, np.frombuffer(b"".join(form.ljust(width, b"\0") for form in forms), np.uint8).reshape(-1, width)
 
 
-def _data_of(array: Any) -> npt.NDArray[np.uint8]:
-    _, offsets_buffer, data = array.buffers()
+def offsets_of(array: Any) -> npt.NDArray[np.int32]:
+    """Return the offsets of a ``pyarrow.BinaryArray``, one more than values."""
+    return np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
+
+
+def data_of(array: Any) -> npt.NDArray[np.uint8]:
+    """Return the bytes of all values, one after the other."""
+    data = array.buffers()[2]
     if data is None or not data.size:
         return np.zeros(0, np.uint8)
-    offsets = np.frombuffer(offsets_buffer, np.int32, len(array) + 1, array.offset * 4)
+    offsets = offsets_of(array)
     return np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
 
 
@@ -110,16 +115,15 @@ def _is_utf8(array: Any) -> bool:
     return True
 
 
-def _map_bytes(array: Any, form_lengths: Lengths, forms: Forms) -> Any:
-    """Write each byte's form one after the other, for the whole column at once (about 20 ns a byte)."""
-    offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
-    data = _data_of(array)
-    lengths = form_lengths[data]
+def map_codes(array: Any, codes: npt.NDArray[Any], form_lengths: Lengths, forms: Forms) -> Any:
+    """Write a form for each byte of a column one after the other (about 20 ns a byte); ``codes`` say which forms."""
+    offsets = offsets_of(array)
+    lengths = form_lengths[codes]
     ends = np.concatenate([[0], np.cumsum(lengths)])
     out = np.empty(int(ends[-1]), np.uint8)
     for place in range(int(lengths.max())):
         chosen = np.flatnonzero(lengths > place)
-        out[ends[:-1][chosen] + place] = forms[data[chosen], place]
+        out[ends[:-1][chosen] + place] = forms[codes[chosen], place]
     bits = np.packbits(array.is_valid().to_numpy(zero_copy_only=False), bitorder="little")
     moved = ends[offsets - offsets[0]].astype(np.int32)
     return pa.Array.from_buffers(pa.binary(), len(array), [pa.py_buffer(bits), pa.py_buffer(moved), pa.py_buffer(out)])
@@ -127,3 +131,4 @@ def _map_bytes(array: Any, form_lengths: Lengths, forms: Forms) -> Any:
 
 CANAL = Escaper(html=True, short=_SHORT)
 JSON_TEXT = Escaper(html=False, short=_SHORT | _MORE_SHORT)
+GO_JSON = Escaper(html=True, short=_SHORT | _MORE_SHORT)

@@ -21,6 +21,7 @@ from sorters.core.encode.avro_varint import long_bytes, longs
 from sorters.core.encode.protocol import (
     DdlMessage,
     EncodedRows,
+    Message,
     Messages,
     Partitions,
     SchemaIds,
@@ -98,21 +99,22 @@ class AvroEncoder:
             messages.append(make(part, key_columns, key_head, value_head))
         return in_row_order(mounted, messages)
 
-    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int = 0) -> bytes | None:
+    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int = 0) -> Message | None:
         """Encode a DDL event in the test mode; otherwise Avro has none."""
         if not self._test_mode:
             return None
-        return _DDL_MARK + b'{"query":"%s","type":%d,"schema":"%s","table":"%s","commitTs":%d}' % (
+        value = b'{"query":"%s","type":%d,"schema":"%s","table":"%s","commitTs":%d}' % (
             _go_text(event.query),
             event.ddl_type,
             _go_text(event.schema),
             _go_text(event.table),
             event.commit_ts,
         )
+        return Message(None, _DDL_MARK + value)
 
-    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int = 0) -> bytes | None:
+    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int = 0) -> Message | None:
         """Encode a watermark in the test mode; otherwise Avro has none."""
-        return _WATERMARK_MARK + struct.pack(">Q", ts) if self._test_mode else None
+        return Message(None, _WATERMARK_MARK + struct.pack(">Q", ts)) if self._test_mode else None
 
     def _columnar_part(
         self, part: MountedPart, key_columns: Sequence[ColumnVersion], key_head: bytes, value_head: bytes

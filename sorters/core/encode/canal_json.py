@@ -20,12 +20,12 @@ from sorters.core.columnar.column import Column, value_text
 from sorters.core.columnar.escape import CANAL
 from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
 from sorters.core.columnar.numbers import integer_text
-from sorters.core.columnar.spans import Spans, spans_of
 from sorters.core.encode.canal_types import ddl_event_type, promotion, sql_type
 from sorters.core.encode.mysql_names import mysql_type_name
 from sorters.core.encode.protocol import (
     DdlMessage,
     EncodedRows,
+    Message,
     Messages,
     Partitions,
     SchemaIds,
@@ -33,7 +33,7 @@ from sorters.core.encode.protocol import (
     in_row_order,
     no_keys,
 )
-from sorters.core.encode.segments import Segment, join, or_else
+from sorters.core.encode.segments import Segment, join, or_else, without_first_byte
 
 _TYPE_NAMES = {RowKind.INSERT: b"INSERT", RowKind.UPDATE: b"UPDATE", RowKind.DELETE: b"DELETE"}
 _NEEDS_ESCAPE = STRING_TYPES | {MysqlType.JSON}
@@ -69,7 +69,7 @@ class CanalJsonEncoder:
         """Encode a batch; keys are null. ``encoded_at_ms`` is the wall time that stands in ``ts``."""
         return in_row_order(mounted, [self._part(part, encoded_at_ms) for part in mounted.parts])
 
-    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int) -> bytes:
+    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int) -> Message:
         """Encode a DDL event."""
         return self._message(
             database=event.schema,
@@ -82,7 +82,7 @@ class CanalJsonEncoder:
             extension=b"commitTs",
         )
 
-    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int) -> bytes | None:
+    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int) -> Message | None:
         """Encode a watermark; there is none without the TiDB extension."""
         if not self.enable_tidb_extension:
             return None
@@ -108,7 +108,7 @@ class CanalJsonEncoder:
         encoded_at_ms: int,
         sql: str,
         extension: bytes,
-    ) -> bytes:
+    ) -> Message:
         head = b'{"id":0,"database":%s,"table":%s,"pkNames":null,"isDdl":%s,"type":"%s","es":%d,"ts":%d,"sql":%s' % (
             _quoted(database),
             _quoted(table),
@@ -119,7 +119,7 @@ class CanalJsonEncoder:
             _quoted(sql),
         )
         tail = b',"_tidb":{"%s":%d}}' % (extension, ts) if self.enable_tidb_extension else b"}"
-        return head + b',"sqlType":null,"mysqlType":null,"data":null,"old":null' + tail
+        return Message(None, head + b',"sqlType":null,"mysqlType":null,"data":null,"old":null' + tail)
 
     def _part(self, part: MountedPart, encoded_at_ms: int) -> Messages:
         if part.is_scalar:
@@ -238,9 +238,7 @@ def _updated(
         was, is_now = join(count, old), join(count, new)
         member = join(count, [b"," + _quoted(name) + b":", was])
         members.append(pc.if_else(pc.equal(was, is_now), pa.scalar(b"", pa.binary()), member))
-    inner = spans_of(join(count, members))
-    without_comma = Spans(inner.buffer, np.minimum(inner.start + 1, inner.end), inner.end)
-    return [b"[{", without_comma.to_arrow(), b"}]"]
+    return [b"[{", without_first_byte(join(count, members)), b"}]"]
 
 
 def _sql_types(columns: Sequence[Column]) -> list[Segment]:

@@ -66,6 +66,14 @@ class SchemaText:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message that belongs to no row."""
+
+    key: bytes | None
+    value: bytes
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedRows:
     """Messages by row of the batch; a row that was in no part of the mounted batch has none.
@@ -103,12 +111,12 @@ class Encoder(Protocol):
         """
         ...
 
-    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int) -> bytes | None:
-        """Return the value of a DDL message (its key is null); None: the protocol has none."""
+    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int) -> Message | None:
+        """Return a DDL message; None: the protocol has none."""
         ...
 
-    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int) -> bytes | None:
-        """Return the value of a watermark message (its key is null); None: the protocol has none."""
+    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int) -> Message | None:
+        """Return a watermark message; None: the protocol has none."""
         ...
 
 

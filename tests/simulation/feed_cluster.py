@@ -6,7 +6,7 @@ the world turns it. What they write waits on the **wire** of its stream until th
 
 import asyncio
 import contextlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from producers.region_server.service import ChangeDataService
 from producers.region_server.store import ClusterStore
 from schemas.ids import StoreId
 from schemas.proto import cdcpb_pb2, pdpb_pb2
+from tests.support.feed_rules import FeedRules, RuleBrokenError
 
 CLUSTER_ID = 77
 STREAM_QUOTA_BYTES = 1 << 20
@@ -156,6 +157,10 @@ class SimCluster:
         self.streams: list[SimStream] = []
         """Streams that the client has not closed, oldest first."""
         self.down: set[StoreId] = set()
+        self.kinds: Counter[str] = Counter()
+        """Of all messages, rows and errors that the stores have sent."""
+        self.broken: list[RuleBrokenError] = []
+        """What they should not have sent."""
 
     def turn(self, times: int = 1) -> None:
         """Let the services go on: one turn of the loop runs every task up to its next wait."""
@@ -206,11 +211,13 @@ class SimCluster:
         handler: Any = self._handlers[stream.store_id].service(
             SimpleNamespace(method=method, invocation_metadata=())  # type: ignore[arg-type]
         )
-        context = _Context(stream)
+        context = _Context(stream, self)
 
         async def requests() -> AsyncIterator[cdcpb_pb2.ChangeDataRequest]:
             while True:
-                yield handler.request_deserializer(await stream.requests.get())
+                request = handler.request_deserializer(await stream.requests.get())
+                context.rules.request(request)
+                yield request
 
         with contextlib.suppress(AbortedError):
             await handler.stream_stream(requests(), context)
@@ -218,14 +225,21 @@ class SimCluster:
 
 
 class _Context:
-    def __init__(self, stream: SimStream) -> None:
+    def __init__(self, stream: SimStream, cluster: SimCluster) -> None:
+        self.rules = FeedRules(multiplexed=stream.multiplexed)
+        self.rules.kinds = cluster.kinds
         self._stream = stream
+        self._broken = cluster.broken
 
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
         return (("features", "stream-multiplexing"),) if self._stream.multiplexed else ()
 
     async def write(self, message: bytes) -> None:
         self._stream.wire.append(bytes(message))
+        try:
+            self.rules.message(cdcpb_pb2.ChangeDataEvent.FromString(message))
+        except RuleBrokenError as error:
+            self._broken.append(error)
 
     async def abort(self, code: grpc.StatusCode, details: str) -> None:
         self._stream.wire.append((code, details))

@@ -468,7 +468,10 @@ class FeedWorld:
         raise LawBrokenError(f"stuck: {[span for span in self.feed.status() if span.reason or span.still_s > 5]}")
 
     def check(self) -> None:
-        """Compare what landed with the store's write records, and those with what the coordinators know."""
+        """Compare what landed with the store's write records, and those with what the coordinators know; look at the
+        streams' rules."""
+        if self.cluster.broken:
+            raise self.cluster.broken[0]
         wanted: dict[TableId, set[Change]] = {table: set() for table in TABLES}
         recorded: dict[tuple[bytes, Ts], tuple[Ts, LockKind, bytes, int]] = {}
         for region in self.cluster.store.regions:

@@ -277,6 +277,8 @@ class EventFeed:
             for changes in registration.pieces(entries.entries):
                 self.counters.changes += len(changes)
                 self._sink.rows(table_id, region_id, changes, may_repeat=scanned)
+                if self._sink.saturated() and not self._breathe(registration.subscription):
+                    return
         except (PrewriteNotMatchError, BadRowError, SpillCorruptError) as error:
             self._recovery.end_registration(stream, registration, bad_rows(error), self._clock(), deregister=True)
             return
@@ -284,10 +286,28 @@ class EventFeed:
             registration.subscription.initialize(registration)
             self._streams.initialized(stream, registration, self._clock())
 
+    def _breathe(self, subscription: Subscription) -> bool:
+        """Between two pieces of one event: wait until the sink takes more, and let others have the lock meanwhile.
+
+        A COMMIT event of a few MiB may bring gigabytes, and the sink bounds what is under way by being saturated.
+        Returns False when there is nobody left to take the rest: the span's feed, or all of it, has ended.
+        """
+        while self._sink.saturated() and not self._stopping and not subscription.stopped:
+            self.lock.release()  # taken once, around _handle
+            try:
+                time.sleep(TURN_S)
+            finally:
+                self.lock.acquire()
+            now_s = self._clock()
+            self._report_resolved(now_s)
+            self._sink.turn(now_s)
+        return not self._stopping and not subscription.stopped
+
     def _resolve(self, stream: OpenStream, request_id: int, regions: Sequence[int], ts: int) -> None:
         if ts >= TS_MAX:
             self._recovery.end_stream(stream, malformed(stream.where, f"resolved ts {ts}"), self._clock())
         else:
+            stream.resolves = True
             self._dirty.update(stream.table.resolve(request_id, regions, Ts(ts)))
 
     def _unclaimed(self, stream: OpenStream, event: cdcpb_pb2.Event) -> None:

@@ -40,6 +40,8 @@ class OpenStream:
     heard_at_s: float
     """When the feed last took a message of it."""
     empty_since_s: float | None
+    resolves: bool = False
+    """It has told resolved ts: what it owes is flowing."""
     strangers: int = 0
     """Events of regions that were never registered."""
 
@@ -198,7 +200,7 @@ class StoreStreams:
         found = []
         for stream in self:
             store = self._store(stream.store_id)
-            if stream.heard_at_s > stream.opened_at_s:
+            if stream.resolves:
                 store.silences = 0
             if not stream.table.expects_an_answer():
                 continue

@@ -13,9 +13,9 @@ Locks of one key range, or some locks that a reader met, transaction by transact
                             RESOLVE <---commit_ts is known------------'
                                '--all keys done--> next transaction
 
-A key that is not reached (its region moved, its store is away) is asked for again after a back-off; after
-:data:`GIVE_UP_MS` of waiting the task is DONE and says what kept it. Nothing is lost by that: the span is still stuck
-and is looked at again.
+A key that is not reached (its region moved, its store is away) is asked for again after a back-off; when the task has
+waited for :data:`GIVE_UP_MS` in all, the transaction is left and noted, and the others get at least one try. Nothing is
+lost by that: the span is still stuck and is looked at again.
 
 A transaction that is alive is never pushed or ended: caller_start_ts is 0, and only a TTL that has run out by PD's
 clock lets TiKV roll it back.
@@ -214,7 +214,8 @@ def _checked(state: Task, message: Status | TxnNotFound | PrimaryMismatch) -> St
         case TxnNotFound():
             if txn.locks[0].expired(state.now):
                 return _check(state, rollback_if_not_exist=True, force_sync_commit=request.force_sync_commit)
-            return _wait(state, request, f"transaction {txn.start_ts} has no lock on its primary yet")
+            # Its prewrite is on the way to the primary. Who needs the answer looks again.
+            return _leave(state, alive_ms=txn.locks[0].ttl_ms)
         case Status():
             lock = message.lock
             # TiKV never ends an async commit by its TTL: its fate lies with all its keys, and is ours to find out.
@@ -302,7 +303,7 @@ def _answered(state: Task, keys: tuple[bytes, ...], reason: str = "") -> Stepped
 def _wait(state: Task, again: Asked, reason: str) -> Stepped:
     ms = min(BACKOFF_FIRST_MS << min(state.attempt, 16), BACKOFF_MAX_MS)
     if state.waited_ms + ms > GIVE_UP_MS:
-        return replace(state, phase=Phase.DONE, asked=None, troubles=(*state.troubles, f"gave up: {reason}")), ()
+        return _leave(state, trouble=f"gave up: {reason}")
     state = replace(state, asked=None, after_wait=again, attempt=state.attempt + 1, waited_ms=state.waited_ms + ms)
     return state, (Wait(ms),)
 

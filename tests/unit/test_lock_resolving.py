@@ -206,13 +206,29 @@ def test_transaction_not_found_and_expired_then_its_rollback_is_ordered() -> Non
     assert out == (check(lock, rollback_if_not_exist=True),)
 
 
-def test_transaction_not_found_and_young_then_it_is_asked_again_after_a_wait() -> None:
-    lock = a_lock(b"k1", YOUNG)
-    task, out = drive(scanned(lock)[0], TxnNotFound(check(lock)))
-    assert out == (Wait(50),)
-    later = compose_ts(1_000_050)
-    _, out = step(task, Woken(later))
-    assert out == (replace(check(lock), current_ts=later),)
+def test_transaction_not_found_and_young_then_it_is_alive_and_the_next_goes_on() -> None:
+    one, two = a_lock(b"k1", YOUNG), a_lock(b"k2", Ts(YOUNG + 1))
+    task, out = drive(scanned(one, two)[0], TxnNotFound(check(one)))
+    assert out == (check(two),)
+    assert [live.start_ts for live in task.held] == [YOUNG]
+
+
+def test_primary_is_not_reached_for_long_then_its_transaction_is_left_and_the_next_gets_its_try() -> None:
+    one, two = a_lock(b"k1", OLD), a_lock(b"k2", YOUNG)
+    task, out = scanned(one, two)
+    tries = {one.start_ts: 0, two.start_ts: 0}
+    while task.phase is not Phase.DONE:
+        (request,) = out
+        if isinstance(request, Wait):
+            task, out = step(task, Woken(NOW))
+            continue
+        assert isinstance(request, CheckTxn)
+        tries[request.start_ts] += 1
+        task, out = step(task, Unreached(request, (b"p",), "store is away"))
+    assert tries[one.start_ts] > 10
+    assert tries[two.start_ts] >= 1
+    assert task.troubles == ("gave up: store is away",) * 2
+    assert task.waited_ms <= GIVE_UP_MS
 
 
 def test_primary_mismatch_then_the_lock_stays_and_both_keys_are_named() -> None:

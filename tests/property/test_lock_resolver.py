@@ -1,0 +1,192 @@
+"""Transactions whose writers die anywhere, over regions that move meanwhile: the resolver ends each as one whole.
+
+Everything but the sockets is real: the resolver, the KV client and its cache against the region server's own KV calls.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from producers.core.region_map import Peer, RegionInfo
+from producers.core.span_frontier import KeyRange
+from producers.kv_client import KvClient
+from producers.lock_resolver import LockResolver
+from producers.pd_client import PdClient
+from producers.region_cache import RegionCache
+from producers.region_server.core.commands import Commit, Mutation, Prewrite, Txn
+from producers.region_server.kv import TikvService
+from producers.region_server.store import ClusterStore
+from producers.region_server.wire import peer, region_bound
+from schemas.ids import RegionId, StoreId, Ts, compose_ts
+from schemas.proto import metapb_pb2
+
+STORES = tuple(map(StoreId, (1, 2, 3)))
+KEYS = [b"t%02d" % number for number in range(40)]
+START, END = b"t", b"u"
+NOW_MS = 1_000_000
+LIVE_TTL_MS = 10 * NOW_MS
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One transaction, and how far its writer got."""
+
+    keys: tuple[bytes, ...]
+    is_async: bool
+    live: bool
+    prewritten: frozenset[bytes]
+    committed: frozenset[bytes]
+    """Keys that carry the commit already; for 2PC the primary is among them, or none is."""
+
+    @property
+    def is_committed(self) -> bool:
+        """Say whether the writer could have told its user so."""
+        return bool(self.committed) or (self.is_async and self.prewritten == set(self.keys))
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> list[Plan]:
+    """Draw transactions over keys of their own."""
+    keys, out = draw(st.permutations(KEYS)), list[Plan]()
+    while keys and len(out) < 5:
+        size = draw(st.integers(1, 8))
+        own, keys = tuple(keys[:size]), keys[size:]
+        is_async = draw(st.booleans())
+        prewritten = frozenset(own if draw(st.booleans()) else draw(st.sets(st.sampled_from(own))))
+        committed = frozenset[bytes]()
+        if prewritten == set(own) and draw(st.booleans()):
+            committed = frozenset(draw(st.sets(st.sampled_from(own), min_size=1)))
+            committed |= frozenset() if is_async else {own[0]}
+        out.append(Plan(own, is_async, draw(st.booleans()), prewritten, committed))
+    return out
+
+
+class Cluster:
+    """Stores behind channels that call them directly; before each call something may happen to the regions."""
+
+    def __init__(self, events: list[tuple[str, int]]) -> None:
+        self.store = ClusterStore(STORES)
+        self._services = {f"store-{store_id}": TikvService(store_id, self.store) for store_id in STORES}
+        self._events = list(events)
+
+    def channel(self, address: str, options: object) -> Any:
+        """Return what looks like a channel to a store."""
+        return _Channel(lambda path, request: self._call(address, path, request))
+
+    def _call(self, address: str, path: str, request: Any) -> Any:
+        if self._events:
+            self._happen(*self._events.pop())
+        work = getattr(self._services[address], path.rpartition("/")[2])(request, None)
+        try:
+            work.send(None)
+        except StopIteration as done:
+            return done.value
+        raise AssertionError("a KV call is one step")
+
+    def _happen(self, kind: str, number: int) -> None:
+        regions = list(self.store.regions)
+        region = regions[number % len(regions)]
+        if kind == "split":
+            self.store.split(KEYS[number % len(KEYS)])
+        elif kind == "merge" and region is not regions[-1]:
+            self.store.merge(region.region_id)
+        elif kind == "move":
+            self.store.transfer_leader(region.region_id, STORES[number % 3], hint=bool(number % 2))
+
+
+@dataclass
+class _Channel:
+    ask: Callable[[str, Any], Any]
+
+    def unary_unary(self, path: str, *_: object, **__: object) -> Callable[..., Any]:
+        """Return a method's call."""
+        return lambda request, timeout: self.ask(path, request)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class DirectPd(PdClient):
+    """PD's view is the truth; its clock stands still, as waits cost nothing here."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__("nowhere:1")
+        self._cluster = cluster
+        self.channels.open = cluster.channel  # type: ignore[method-assign]
+
+    def now(self) -> Ts:
+        return compose_ts(NOW_MS)
+
+    def stores(self) -> list[metapb_pb2.Store]:
+        return [metapb_pb2.Store(id=store_id, address=f"store-{store_id}") for store_id in STORES]
+
+    def scan_regions(self, wanted: KeyRange, limit: int = 0) -> list[RegionInfo]:
+        found = [
+            RegionInfo(
+                region_id=RegionId(region.region_id),
+                range=KeyRange(region_bound(region.start), region_bound(region.end) or b"\xff" * 5),
+                version=region.version,
+                conf_ver=region.conf_ver,
+                leader=Peer(peer(region, region.leader).id, region.leader),
+            )
+            for region in self._cluster.store.regions
+        ]
+        return [info for info in found if info.range.intersect(wanted)]
+
+
+def write(store: ClusterStore, plan: Plan, start_ts: Ts) -> Ts:
+    """Do what the writer did before it died; return the commit_ts that a commit of it has."""
+    min_commit_ts = Ts(start_ts + 100) if plan.is_async else Ts(0)
+    txn = Txn(
+        start_ts=start_ts,
+        primary=plan.keys[0],
+        ttl_ms=LIVE_TTL_MS if plan.live else 3_000,
+        use_async_commit=plan.is_async,
+        min_commit_ts=min_commit_ts,
+        secondaries=plan.keys[1:] if plan.is_async else (),
+    )
+    if plan.prewritten:
+        store.apply(Prewrite(txn=txn, mutations=[Mutation("put", key, b"v") for key in sorted(plan.prewritten)]))
+    commit_ts = min_commit_ts or Ts(start_ts + 200)
+    if plan.committed:
+        store.apply(Commit(start_ts=start_ts, commit_ts=commit_ts, keys=sorted(plan.committed)))
+    return commit_ts
+
+
+EVENTS = st.lists(st.tuples(st.sampled_from(["split", "merge", "move"]), st.integers(0, 1_000)), max_size=30)
+
+
+@given(plans(), EVENTS, st.lists(st.sampled_from(KEYS), max_size=5))
+@settings(deadline=None, max_examples=150)
+def test_resolver_writers_died_anywhere_then_every_transaction_ends_whole_or_is_left_whole(
+    made: list[Plan], events: list[tuple[str, int]], split_at: list[bytes]
+) -> None:
+    cluster = Cluster(events)
+    for key in split_at:
+        cluster.store.split(key)
+    starts = [compose_ts(NOW_MS - 60_000, number * 1_000) for number in range(len(made))]
+    commits = [write(cluster.store, plan, start_ts) for plan, start_ts in zip(made, starts, strict=True)]
+    pd = DirectPd(cluster)
+    resolver = LockResolver(KvClient(RegionCache(pd)))
+    resolver._closed.wait = lambda timeout=None: False  # type: ignore[method-assign]
+    task = resolver.resolve_range(START, END, pd.now())
+    assert task.troubles == ()
+    locks = {key: lock.txn.start_ts for region in cluster.store.regions for key, lock in region.data.locks.items()}
+    for plan, start_ts, commit_ts in zip(made, starts, commits, strict=True):
+        mine = {key for key, holder in locks.items() if holder == start_ts}
+        writes = {key: cluster.store.regions.of_key(key).data.committed_by(key, start_ts) for key in plan.keys}
+        at = {write.commit_ts for write in writes.values() if write is not None}
+        primary_locked = plan.keys[0] in plan.prewritten - plan.committed
+        if plan.live and primary_locked:
+            assert mine == plan.prewritten - plan.committed, "a live transaction is left alone"
+        elif plan.is_committed:
+            assert mine == set()
+            assert at == {commit_ts}
+            assert None not in writes.values(), "all of it"
+        else:
+            assert at == set(), "none of it"
+            # A live writer that has not reached its primary yet is waited for, and then given up for this time.
+            assert mine == set() or plan.live

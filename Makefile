@@ -53,7 +53,7 @@ test: check  ## all checks and all tests
 nightly: setup  ## many more random schedules than `make test` runs; SCHEDULES=10000 of the event feed's
 	NIGHTLY_SCHEDULES=$(or $(SCHEDULES),10000) $(BIN)/pytest -q tests/simulation/test_feed_law.py
 
-bench: setup  ## figures as JSON lines and a plot in bench-out/; ONLY=mount_encode runs one
+bench: setup  ## figures as JSON lines and a plot in bench-out/, some 15 min; ONLY=mount_encode (puller, lag, …) runs one
 	@$(BIN)/python -m tests.bench.run $(if $(ONLY),--only $(ONLY))
 
 lock:  ## make requirements.lock anew (needs uv); no address of any registry goes in

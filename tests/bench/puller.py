@@ -1,20 +1,24 @@
 """Rows a second from EventFeed's bytes to acknowledged raw records: parse, match, pack, encode, and produce.
 
 ``python -m tests.bench.puller`` prints one JSON line per figure: ``to: nowhere`` takes records at once and shows the
-Python side alone; ``to: kafka`` (with ``--kafka HOST:PORT``) waits for the broker's last acknowledgement.
+Python side alone; ``to: kafka`` waits for the last acknowledgement of a broker that it starts, or ``--kafka``.
 ``rows_per_s`` counts wall time, ``cpu_rows_per_s`` process CPU time, librdkafka's threads included.
 
 The rows are sysbench's, 195 bytes; a transaction has 100 of them, PREWRITE and COMMIT of each, as a live feed has them.
 """
 
 import argparse
+import contextlib
 import json
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+from compose.stack.local import Addresses, LocalStack
 from producers.core.landing import LandingBook
 from producers.core.region_map import KEY_END, Peer, RegionInfo
 from producers.core.span_frontier import KeyRange
@@ -149,29 +153,49 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--kafka", default="", help="bootstrap servers; without it only `to: nowhere` is measured")
+    parser.add_argument("--kafka", default="", help="address; the default starts one here")
+    parser.add_argument("--nowhere", action="store_true", help="only the Python side, without Kafka")
     parser.add_argument("--compression", default="lz4", choices=["none", "lz4", "zstd"])
     options = parser.parse_args(argv)
     rows = options.rows // TXN_ROWS * TXN_ROWS
     raw = messages(rows)
-    for to in ["nowhere", "kafka"] if options.kafka else ["nowhere"]:
-        best: dict[str, int] = {}
-        for _ in range(options.repeats):
-            topics = raw_topics(UpstreamId(f"bench-{time.time_ns()}"))
-            producer: Any = NowhereProducer()
-            if to == "kafka":
-                ensure_raw_topics(options.kafka, topics, RawLogSettings())
-                producer = kafka_producer(options.kafka, options.compression, {}, print)
-            landing = Landing(
-                LandingBook(CaptureId("bench"), 8), producer, topic=topics.region_events, partitions=8, schema_id=1
-            )
-            found = measure(raw, landing, rows)
-            best = max(best, found, key=lambda figures: figures.get("rows_per_s", 0))
-            if to == "kafka":
-                close_producer(producer)
-        figure = {"bench": "puller", "to": to, **best, "row_bytes": VALUE_BYTES, "rows": rows}
-        print(json.dumps(figure | ({"compression": options.compression} if to == "kafka" else {})), flush=True)
+    _print(options, rows, "nowhere", best_of(options, "", raw, rows))
+    if not options.nowhere:
+        with tempfile.TemporaryDirectory(prefix="tidebus-bench-") as folder, contextlib.ExitStack() as stack:
+            kafka = options.kafka
+            if not kafka:
+                # Only Kafka is of use here: the other addresses count as given.
+                given = Addresses(zookeeper="-", schema_registry="-")
+                local = stack.enter_context(LocalStack(data=Path(folder), given=given, say=_say))
+                kafka = local.addresses.kafka
+            _print(options, rows, "kafka", best_of(options, kafka, raw, rows))
     return 0
+
+
+def best_of(options: argparse.Namespace, kafka: str, raw: list[bytes], rows: int) -> dict[str, int]:
+    """Measure some times, to ``kafka`` ('': to nowhere); return the best figures."""
+    found = []
+    for _ in range(options.repeats):
+        topics = raw_topics(UpstreamId(f"bench-{time.time_ns()}"))
+        producer: Any = NowhereProducer()
+        if kafka:
+            ensure_raw_topics(kafka, topics, RawLogSettings())
+            producer = kafka_producer(kafka, options.compression, {}, print)
+        book = LandingBook(CaptureId("bench"), 8)
+        landing = Landing(book, producer, topic=topics.region_events, partitions=8, schema_id=1)
+        found.append(measure(raw, landing, rows))
+        if kafka:
+            close_producer(producer)
+    return max(found, key=lambda figures: figures["rows_per_s"])
+
+
+def _print(options: argparse.Namespace, rows: int, to: str, figures: dict[str, int]) -> None:
+    figure = {"bench": "puller", "to": to, **figures, "row_bytes": VALUE_BYTES, "rows": rows}
+    print(json.dumps(figure | ({"compression": options.compression} if to == "kafka" else {})), flush=True)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -128,6 +128,7 @@ class Feed:
             info=info,
             config=load_changefeed(uri, info.config),
             checkpoint_ts=START_TS,
+            before_cut=lambda: None,
             on_progress=self._on_progress,
         )
 

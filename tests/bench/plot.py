@@ -1,0 +1,81 @@
+"""Draws what the benches printed: one panel a bench, an empty one where it has not run."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+Figures = Sequence[dict[str, Any]]
+COPY_AIM = 0.6
+"""sorter ÷ copy must not be below."""
+
+
+def draw(figures: Figures, path: Path) -> None:
+    """Write one picture of all figures."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    picture, panels = pyplot.subplots(2, 3, figsize=(17, 10), width_ratios=(3, 1.5, 1.5))
+    for (bench, (title, fill)), axes in zip(PANELS.items(), panels.flat, strict=True):
+        mine = [figure for figure in figures if figure["bench"] == bench]
+        axes.set_title(title if mine else f"{title}\n(has not run)")
+        if mine:
+            fill(axes, mine)
+    picture.tight_layout()
+    picture.savefig(path, dpi=110)
+    pyplot.close(picture)
+
+
+def _mount_encode(axes: Any, figures: Figures) -> None:
+    encode = [figure for figure in figures if "shape" in figure]
+    places = range(len(encode))
+    axes.bar([place - 0.2 for place in places], [f["rows_per_s"] / 1000 for f in encode], 0.4, label="columnar")
+    scalar = [f.get("scalar_rows_per_s", 0) / 1000 for f in encode]
+    axes.bar([place + 0.2 for place in places], scalar, 0.4, label="scalar")
+    axes.set_xticks(list(places), [f"{f['shape']}\n{f['protocol']}" for f in encode], fontsize=8)
+    axes.legend()
+
+
+def _sorter_vs_copy(axes: Any, figures: Figures) -> None:
+    ratios = [figure for figure in figures if "ratio" in figure]
+    _bars(axes, [str(f.get("protocol", number)) for number, f in enumerate(ratios)], [f["ratio"] for f in ratios])
+    axes.axhline(COPY_AIM, linestyle="--", color="grey")
+
+
+def _lag(axes: Any, figures: Figures) -> None:
+    for name in ("p50_s", "p99_s", "max_s"):
+        _bars(axes, [name[:-2]], [max(figure[name] for figure in figures)])
+
+
+def _puller(axes: Any, figures: Figures) -> None:
+    _bars(axes, [f"to {f['to']}" for f in figures], [f["rows_per_s"] / 1000 for f in figures])
+    _bars(axes, [f"to {f['to']},\nby CPU" for f in figures], [f["cpu_rows_per_s"] / 1000 for f in figures])
+
+
+def _big_transaction(axes: Any, figures: Figures) -> None:
+    last = figures[-1]
+    _bars(axes, ["transaction"], [last["bytes"] / (1 << 20)])
+    _bars(axes, ["peak memory"], [last["peak_rss_mb"]])
+    axes.set_xlabel(f"{last['rows_per_s'] / 1000:,.0f} thousand rows/s", fontsize=8)
+
+
+def _idle_regions(axes: Any, figures: Figures) -> None:
+    names = [f"{f['regions'] / 1000:,.0f}k,\n{f['tables']} tables" for f in figures]
+    _bars(axes, names, [f["cpu_cores"] for f in figures])
+
+
+def _bars(axes: Any, names: list[str], values: list[float]) -> None:
+    bars = axes.bar(names, values)
+    axes.bar_label(bars, fmt="{:,.3g}", fontsize=8)
+    axes.tick_params(axis="x", labelsize=8)
+
+
+PANELS: dict[str, tuple[str, Callable[[Any, Figures], None]]] = {
+    "mount_encode": ("mount + encode, thousand rows/s on one core", _mount_encode),
+    "sorter_vs_copy": ("sorter ÷ plain Spark copy", _sorter_vs_copy),
+    "lag": ("lag in s", _lag),
+    "puller": ("puller, thousand rows/s", _puller),
+    "big_transaction": ("one large transaction, MiB", _big_transaction),
+    "idle_regions": ("idle regions: cores of the client", _idle_regions),
+}

@@ -44,8 +44,8 @@ class MatcherQuota:
         loaded_max = int(bytes_max * _LOADED_SHARE)
         self.bytes_max: float = bytes_max - loaded_max if store is not None else inf
         """Whoever has brought :attr:`held_bytes` above it calls :meth:`settle`."""
-        self._stuck_at: float = inf
-        """The least that was held since a search could not bring it down."""
+        self._stuck_at: int | None = None
+        """The least that was held since a search could not bring it below the quota."""
         self.cache = BlockCache(store, loaded_max) if store is not None else None
         self.held_bytes = 0
         """In memory, loaded blocks apart."""
@@ -68,13 +68,17 @@ class MatcherQuota:
         Raises:
             SpillRefusedError: there is no room on disk.
         """
-        self._stuck_at = min(self._stuck_at, self.held_bytes)
-        if self.held_bytes <= self.bytes_max or self.held_bytes < self._stuck_at + self.bytes_max / 8:
-            return  # where even all parts did not do, the next search waits until there is something new to find
+        if self.held_bytes <= self.bytes_max:
+            return
+        if self._stuck_at is not None:
+            # Where even all parts did not do, the next search waits until there is something new to find.
+            self._stuck_at = min(self._stuck_at, self.held_bytes)
+            if self.held_bytes < self._stuck_at + self.bytes_max / 8:
+                return
         parts = [part for holder in self.holders for part in holder.parts() if part[0] >= PART_BYTES_MIN]
         parts.sort(key=lambda part: part[0], reverse=True)
         for _, spill in parts:
             if self.held_bytes <= self.bytes_max * _SETTLE_TO:
                 break
             spill()
-        self._stuck_at = self.held_bytes if self.held_bytes > self.bytes_max else inf
+        self._stuck_at = self.held_bytes if self.held_bytes > self.bytes_max else None

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 
 from producers.core.matcher import Change
+from producers.core.matcher_quota import MatcherQuota
 from producers.core.region_map import KEY_END, Peer, RegionInfo
 from producers.core.span_frontier import KeyRange
 from producers.core.subscription import TableSpan
@@ -159,7 +160,13 @@ class Collected:
 class FeedRig:
     """One feed, one PD, and every stream that the feed has opened."""
 
-    def __init__(self, *regions: tuple[int, bytes, bytes, int, int], subscribe: bool = True, **settings: Any) -> None:
+    def __init__(
+        self,
+        *regions: tuple[int, bytes, bytes, int, int],
+        subscribe: bool = True,
+        quota: MatcherQuota | None = None,
+        **settings: Any,
+    ) -> None:
         self.now_s = 1000.0
         self.pd, self.sink, self.fatal = ScriptedPd(), Collected(), list[BusError]()
         self.pd.set(*(regions or ((2, b"", b"", 5, 1),)))
@@ -172,6 +179,7 @@ class FeedRig:
             clock=lambda: self.now_s,
             open_stream=functools.partial(ScriptedStream, self.streams),
             locator=self._make_locator,
+            quota=quota,
         )
         if subscribe:
             self.feed.subscribe(SPAN, START_TS)

@@ -56,8 +56,6 @@ class SimStream(StoreStream):
         self.requests: asyncio.Queue[bytes] = asyncio.Queue()
         self.server: asyncio.Task[None] | None = None
         self.closed = False
-        self.registrations: dict[Any, Any] = {}
-        self.by_region: dict[Any, Any] = {}
         self._cluster = cluster
         self._budget = budget
         self._on_message = on_message

@@ -15,7 +15,7 @@ import grpc
 from producers.region_server.core import chaos
 from producers.region_server.core.regions import Region
 from producers.region_server.nodes import StoreNode
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, InvariantBrokenError
 from schemas.ids import RegionId, StoreId
 from schemas.proto import metapb_pb2
 
@@ -163,9 +163,14 @@ class Chaos:
 
     async def _start_store(self, store_id: StoreId, new_address: bool) -> None:
         node = self._node(store_id)
-        if not node.running:
+        if node.running:
+            return
+        try:
             await node.start(0 if new_address else await node.stop())
-            self._server.store.start_store(store_id)
+        except InvariantBrokenError:
+            # Somebody else has the port now: then it is a new address after all.
+            await node.start()
+        self._server.store.start_store(store_id)
 
     def _slow(self, store_id: StoreId, delay_ms: int, for_ms: int) -> None:
         endpoint = self._node(store_id).endpoint

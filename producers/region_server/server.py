@@ -19,8 +19,9 @@ from typing import Any, Self, TypeVar
 
 from producers.region_server.chaos import Chaos
 from producers.region_server.core.chaos import ClusterEvent
-from producers.region_server.core.commands import Command
+from producers.region_server.core.commands import Command, Mutation
 from producers.region_server.core.oracle import TimestampOracle
+from producers.region_server.core.transactions import Transaction
 from producers.region_server.endpoint import SCAN_BYTES_PER_S, SCANS_AT_ONCE, SCANS_MAX, Endpoint
 from producers.region_server.nodes import PdNode, StoreNode
 from producers.region_server.pd_cluster import GcApi, PdCluster, PdMember
@@ -167,6 +168,14 @@ class RegionServer:
                 self.store.apply(command)
 
         self.call(work())
+
+    def begin(self, *mutations: Mutation, txn_source: int = 0) -> Transaction:
+        """Begin a transaction; its steps run on the loop: ``server.act(lambda _: transaction.commit())``."""
+
+        async def work() -> Transaction:
+            return Transaction(self.store, self.oracle.tso, mutations, txn_source=txn_source)
+
+        return self.call(work())
 
     def act(self, action: Callable[[ClusterStore], _Result]) -> _Result:
         """Run ``action`` on the store, on the server's loop: splits, merges, leader transfers, looks at the data."""

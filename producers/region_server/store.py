@@ -19,7 +19,7 @@ from producers.region_server.core.commands import (
     ResolveLock,
     Rollback,
 )
-from producers.region_server.core.mvcc import Change
+from producers.region_server.core.mvcc import Change, RegionData
 from producers.region_server.core.regions import Region, RegionMap
 from producers.region_server.observer import StoreObserver
 from schemas.errors import InvariantBrokenError
@@ -73,6 +73,10 @@ class ClusterStore:
             case PessimisticRollback(start_ts=start_ts, keys=keys):
                 for region, own in self._by_region(keys, lambda key: key):
                     region.data.pessimistic_rollback(start_ts, own)
+
+    def data_of(self, key: bytes) -> RegionData:
+        """The data of the region that holds a raw key."""
+        return self.regions.of_key(key).data
 
     def open_transactions(self) -> dict[Ts, bytes]:
         """Primary key of every transaction that holds a lock which would become a version, by start_ts."""

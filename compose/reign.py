@@ -2,7 +2,7 @@
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from consumers.core.table_set import TableSet
@@ -100,6 +100,8 @@ class Reign:
             "regions": stats.regions,
             "regions_initialized": stats.regions_initialized,
             "held_bytes": stats.held_bytes,
+            "spilled_bytes": stats.spilled_bytes,
+            "locks": asdict(stats.locks),
             "stalls": [str(job.error) for job in self._bad_jobs.jobs[:5]] + _stalls(stats),
             "at_s": round(time.time(), 3),
         }

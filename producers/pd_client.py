@@ -46,6 +46,7 @@ _CHANNEL_OPTIONS: Final = [
 ]
 NULL_KEYSPACE: Final = 0xFFFF_FFFF
 """The scope of clusters without keyspaces."""
+_PASSING: Final = (pdpb_pb2.UNKNOWN, pdpb_pb2.NOT_BOOTSTRAPPED, pdpb_pb2.REGION_NOT_FOUND)
 _BARRIER_TOO_LATE: Final = "ErrGCBarrierTSBehindTxnSafePoint"
 
 
@@ -296,11 +297,11 @@ class PdClient:
         header = getattr(reply, "header", None)
         if header is None or header.error.type == pdpb_pb2.OK:
             return ""
-        if header.error.type in (pdpb_pb2.NOT_BOOTSTRAPPED, pdpb_pb2.REGION_NOT_FOUND):
-            return str(header.error.message or pdpb_pb2.ErrorType.Name(header.error.type))
-        raise PdRefusedError(
-            "PD refuses the call", call=name, kind=pdpb_pb2.ErrorType.Name(header.error.type), said=header.error.message
-        )
+        kind, said = header.error.type, header.error.message
+        # UNKNOWN is whatever PD has no name for, mostly trouble that passes.
+        if kind in _PASSING and _BARRIER_TOO_LATE not in said:
+            return str(said or pdpb_pb2.ErrorType.Name(kind))
+        raise PdRefusedError("PD refuses the call", call=name, kind=pdpb_pb2.ErrorType.Name(kind), said=said)
 
     def _judge(self, name: str, address: str, error: grpc.RpcError) -> str:
         code, details = error.code(), error.details() or ""

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -149,15 +150,33 @@ def region_server(
 @registry_option(required=True)
 @cluster_option
 @upstream_option
+@click.option(
+    "--gc-ttl",
+    type=Duration(),
+    default=86_400.0,
+    show_default=True,
+    help="How long TiKV keeps history for a capture that is away, in seconds or as 24h.",
+)
 def capture(
-    pd: str, kafka: str, zookeeper: str, schema_registry: str, cluster: str, upstream: str, tls: "TlsSettings"
+    pd: str,
+    kafka: str,
+    zookeeper: str,
+    schema_registry: str,
+    cluster: str,
+    upstream: str,
+    gc_ttl: float,
+    tls: "TlsSettings",
 ) -> int:
     """Pull an upstream's changes into the raw log; one of the captures of a cluster is its owner."""
     from compose.capture import CaptureOptions, run_capture
     from compose.logs import log_to_stderr
     from producers.puller import PullerSettings
+    from producers.spill_files import SpillSettings
 
     log_to_stderr()
+    puller = PullerSettings(tls=tls, spill=SpillSettings(folder=data_dir / "spill" if data_dir is not None else None))
+    if matcher_memory_bytes_max is not None:
+        puller = replace(puller, matcher_memory_bytes_max=matcher_memory_bytes_max)
     options = CaptureOptions(
         pd=pd,
         kafka=kafka,
@@ -165,7 +184,7 @@ def capture(
         schema_registry=schema_registry,
         cluster=cluster,
         upstream=UpstreamId(upstream),
-        puller=PullerSettings(tls=tls),
+        puller=PullerSettings(tls=tls, gc_ttl_s=int(gc_ttl)),
     )
     return run_capture(options)
 

@@ -157,6 +157,17 @@ def region_server(
     show_default=True,
     help="How long TiKV keeps history for a capture that is away, in seconds or as 24h.",
 )
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="TIDEBUS_DATA_DIR",
+    help="This capture's own folder, for transactions too large for memory; the default is the system's temporary one.",
+)
+@click.option(
+    "--matcher-memory-bytes-max",
+    type=click.IntRange(min=1 << 20),
+    help="Memory for open transactions; what is more goes to disk.  [default: 128 MiB]",
+)
 def capture(
     pd: str,
     kafka: str,
@@ -166,6 +177,8 @@ def capture(
     upstream: str,
     gc_ttl: float,
     tls: "TlsSettings",
+    data_dir: Path | None,
+    matcher_memory_bytes_max: int | None,
 ) -> int:
     """Pull an upstream's changes into the raw log; one of the captures of a cluster is its owner."""
     from compose.capture import CaptureOptions, run_capture
@@ -174,7 +187,8 @@ def capture(
     from producers.spill_files import SpillSettings
 
     log_to_stderr()
-    puller = PullerSettings(tls=tls, spill=SpillSettings(folder=data_dir / "spill" if data_dir is not None else None))
+    spill = SpillSettings(folder=data_dir / "spill" if data_dir is not None else None)
+    puller = PullerSettings(tls=tls, gc_ttl_s=int(gc_ttl), spill=spill)
     if matcher_memory_bytes_max is not None:
         puller = replace(puller, matcher_memory_bytes_max=matcher_memory_bytes_max)
     options = CaptureOptions(
@@ -184,7 +198,7 @@ def capture(
         schema_registry=schema_registry,
         cluster=cluster,
         upstream=UpstreamId(upstream),
-        puller=PullerSettings(tls=tls, gc_ttl_s=int(gc_ttl)),
+        puller=puller,
     )
     return run_capture(options)
 

@@ -133,19 +133,26 @@ class TopicFollower:
         Raises:
             KafkaReadError: no answer.
         """
-        return {number: self._bounds_of(number) for number in self.partitions}
+        return {number: partition_bounds(self._consumer, self._topic, number) for number in self.partitions}
 
-    def _bounds_of(self, partition: int) -> tuple[int, int]:
-        deadline = time.monotonic() + METADATA_TIMEOUT_S
-        while True:
-            try:
-                place = TopicPartition(self._topic, partition)
-                low, high = self._consumer.get_watermark_offsets(place, METADATA_TIMEOUT_S)
-                return int(low), int(high)
-            except KafkaException as error:
-                # A partition that was just created, or whose broker is back, has no leader for some milliseconds.
-                leaderless = error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION
-                if not leaderless or time.monotonic() > deadline:
-                    reason = error.args[0].str()
-                    raise KafkaReadError("kafka does not answer", topic=self._topic, reason=reason) from error
-            time.sleep(0.05)
+
+def partition_bounds(
+    consumer: Any, topic: str, partition: int, timeout_s: float = METADATA_TIMEOUT_S
+) -> tuple[int, int]:
+    """Return the first offset of a partition and the one after its last record.
+
+    Raises:
+        KafkaReadError: no answer.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout_s)
+            return int(low), int(high)
+        except KafkaException as error:
+            # A partition that was just created, or whose broker is back, has no leader for some milliseconds.
+            reason = error.args[0]
+            leaderless = reason.retriable() or reason.code() == KafkaError.NOT_LEADER_FOR_PARTITION
+            if not leaderless or time.monotonic() > deadline:
+                raise KafkaReadError("kafka does not answer", topic=topic, reason=reason.str()) from error
+        time.sleep(0.05)

@@ -14,6 +14,7 @@ from compose.stack.children import Child, Nursery
 from compose.stack.jars import Say
 from compose.stack.local import Addresses, LocalStack
 from compose.stack.ports import LOOPBACK, free_ports, is_listening
+from compose.stack.scoped import Scoped
 from compose.supervisor import Supervisor
 from consumers.changefeed_store import ChangefeedRequest
 from producers.tls import TlsSettings
@@ -46,7 +47,7 @@ class BusOptions:
     sorter_arguments: tuple[str, ...] = ()
 
 
-class LocalBus:
+class LocalBus(Scoped):
     """Starts and watches everything; a context manager that leaves no process behind."""
 
     def __init__(self, options: BusOptions, say: Say = print) -> None:
@@ -57,17 +58,6 @@ class LocalBus:
         self.pd = options.pd
         self._say = say
         self._stack = LocalStack(data=options.data_dir / "stack", given=options.given, say=say, nursery=self.nursery)
-
-    def __enter__(self) -> "LocalBus":
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     @property
     def addresses(self) -> Addresses:
@@ -116,6 +106,7 @@ class LocalBus:
         where = self.addresses
         arguments = ["capture", "--pd", self.pd, "--kafka", where.kafka, "--zookeeper", where.zookeeper]
         arguments += ["--schema-registry", where.schema_registry, *_tls_arguments(self.options.tls), *self._names()]
+        arguments += ["--data-dir", str(self.options.data_dir.resolve() / "captures" / name)]
         return self._start(name, [*arguments, *more], restart=True)
 
     def create_changefeed(self, request: ChangefeedRequest) -> ChangefeedInfo:

@@ -10,11 +10,9 @@ says where to go on. One DDL feed per upstream, on the owner.
 """
 
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -23,6 +21,7 @@ from producers.core.ddl_book import DdlBook
 from producers.core.matcher import Change
 from producers.core.meta_snapshot import snapshot_records
 from producers.core.subscription import TableSpan
+from producers.ending import Ending
 from producers.errors import DeliveryFailedError, RawTopicError, SnapshotFailedError
 from producers.event_feed import EventFeed
 from producers.feed_types import SpanStatus
@@ -81,12 +80,12 @@ class DdlFeed:
                 runs in one of our threads, so it must not call :meth:`stop` itself.
             settings: topics, Kafka and feed settings, as the puller's.
         """
-        self.failure: Future[BusError] = Future()
+        self._ending = Ending("ddl feed", on_fatal)
+        self.failure = self._ending.failure
         self._upstream = upstream
         self._bootstrap_servers = bootstrap_servers
         self._start_ts = start_ts
         self._frontier = frontier
-        self._on_fatal = on_fatal
         self._settings = settings = settings or PullerSettings()
         self.topics = raw_topics(upstream, settings.topic_prefix)
         self._pd = PdClient(pd_address, channels=Channels(settings.tls))
@@ -96,7 +95,6 @@ class DdlFeed:
         self._sink: _DdlSink | None = None
         self._feed: EventFeed | None = None
         self._producer: Any = None
-        self._failing = threading.Lock()
 
     def start(self) -> Ts:
         """Read the topic, land the snapshot if there is none, and begin to follow jobs; blocks until then.
@@ -115,14 +113,14 @@ class DdlFeed:
         landed = list(self._read_topic())
         book = DdlBook(landed)
         self._producer = producer = kafka_producer(
-            self._bootstrap_servers, self._settings.compression, self._settings.raw_log.kafka, self._kafka_error
+            self._bootstrap_servers, self._settings.compression, self._settings.raw_log.kafka, self._ending.kafka_error
         )
         records = [record for _, record in landed]
         if book.snapshot_ts is None:
             records += self._land_snapshot(book, producer, self._snapshot_ts(records))
         assert book.snapshot_ts is not None
         self._sink = _DdlSink(book, producer, self.topics.ddl, records)
-        self._feed = EventFeed(self._cache, self._sink, self._fail, self._settings.feed)
+        self._feed = EventFeed(self._cache, self._sink, self._ending.fail, self._settings.feed)
         published_ts = self._frontier.resolved_ts if self._frontier else Ts(0)
         span = TableSpan(DDL_JOB_TABLE_ID, *table_span(DDL_JOB_TABLE_ID))
         self._feed.start()
@@ -249,18 +247,6 @@ class DdlFeed:
             raise RawTopicError("the ddl topic cannot be read", topic=self.topics.ddl, reason=error.args[0]) from error
         finally:
             consumer.close()
-
-    def _kafka_error(self, error: Any) -> None:
-        if error.fatal():
-            self._fail(DeliveryFailedError("the Kafka producer cannot go on", reason=error.str()))
-
-    def _fail(self, error: BusError) -> None:
-        with self._failing:
-            if self.failure.done():
-                return
-            self.failure.set_result(error)
-        log.error("ddl feed failed", extra={"code": error.code, "error": str(error)})
-        self._on_fatal(error)
 
 
 def _watermarks(consumer: Any, place: Any) -> tuple[int, int]:

@@ -4,10 +4,8 @@
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -16,6 +14,7 @@ from confluent_kafka import KafkaException, Producer
 from producers.core.landing import LandingBook
 from producers.core.matcher_quota import MatcherQuota
 from producers.core.subscription import TableSpan
+from producers.ending import Ending
 from producers.errors import DeliveryFailedError
 from producers.event_feed import EventFeed
 from producers.feed_types import FeedCounters, FeedSettings, SpanStatus
@@ -131,8 +130,8 @@ class Puller:
             RegistryError: the schema cannot be registered.
             TlsFileError: the TLS files cannot be used.
         """
-        self.failure: Future[BusError] = Future()
-        self._on_fatal = on_fatal
+        self._ending = Ending("puller", on_fatal)
+        self.failure = self._ending.failure
         self._settings = settings
         self.topics = raw_topics(upstream, settings.topic_prefix)
         self.partitions = ensure_raw_topics(bootstrap_servers, self.topics, settings.raw_log)
@@ -152,14 +151,15 @@ class Puller:
         self._spill = SpillFiles(settings.spill)
         self._quota = MatcherQuota(settings.matcher_memory_bytes_max, self._spill)
         cache = RegionCache(self._pd)
-        self._feed = EventFeed(cache, self._landing, self._fail, settings.feed, quota=self._quota)
+        self._feed = EventFeed(cache, self._landing, self._ending.fail, settings.feed, quota=self._quota)
         self._resolver = LockResolver(KvClient(cache))
         self._lock_watch = LockWatch(self._feed, self._pd, self._resolver)
         self._gc_service_id = settings.gc_service_id(upstream)
-        self._keeper = SafePointKeeper(self._pd, self._gc_service_id, ttl_s=settings.gc_ttl_s, on_fatal=self._fail)
+        self._keeper = SafePointKeeper(
+            self._pd, self._gc_service_id, ttl_s=settings.gc_ttl_s, on_fatal=self._ending.fail
+        )
         self._resume_ts = _needed_ts(frontier) if frontier is not None else None
         self._kafka_trouble = ""
-        self._failing = threading.Lock()
         self._stopped = False
 
     def start(self) -> None:
@@ -245,18 +245,8 @@ class Puller:
             )
 
     def _kafka_error(self, error: Any) -> None:
-        """librdkafka's own trouble: a broker that is away heals, a fatal error does not (idempotence is lost)."""
         self._kafka_trouble = str(error.str())
-        if error.fatal():
-            self._fail(DeliveryFailedError("the Kafka producer cannot go on", reason=error.str()))
-
-    def _fail(self, error: BusError) -> None:
-        with self._failing:
-            if self.failure.done():
-                return
-            self.failure.set_result(error)
-        log.error("puller failed", extra={"code": error.code, "error": str(error)})
-        self._on_fatal(error)
+        self._ending.kafka_error(error)
 
 
 def _needed_ts(record: FrontierRecord) -> Ts:

@@ -17,6 +17,7 @@ from compose.stack.parts import (
     zookeeper_ready,
 )
 from compose.stack.ports import LOOPBACK, free_ports
+from compose.stack.scoped import Scoped
 
 KAFKA_HEAP = "768m"
 
@@ -34,7 +35,7 @@ class Addresses:
 
 
 @dataclass(kw_only=True)
-class LocalStack:
+class LocalStack(Scoped):
     """Kafka, ZooKeeper and a schema registry; a context manager. Parts whose address is given are not started."""
 
     data: Path
@@ -44,17 +45,6 @@ class LocalStack:
     nursery: Nursery = field(default_factory=Nursery)
     children: dict[str, Child] = field(default_factory=dict, init=False)
     _ports: dict[str, int] = field(default_factory=dict, init=False)
-
-    def __enter__(self) -> "LocalStack":
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     @property
     def addresses(self) -> Addresses:

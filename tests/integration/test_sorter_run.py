@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
+from compose.kafka_follower import partition_bounds
 from compose.stack.local import Addresses
 from schemas.position import PositionClass, decode_position
 from tests.support.raw_log import (
@@ -19,7 +20,6 @@ from tests.support.raw_log import (
     recorded,
     row_key,
     sbtest1_changes,
-    topic_bounds,
 )
 from tests.support.sorter_process import Sorter
 
@@ -173,7 +173,7 @@ def _wait_for_records(kafka: str, topic: str, count: int, timeout_s: float = 120
         while time.monotonic() < deadline:
             known = consumer.list_topics(timeout=10).topics.get(topic)
             partitions = list(known.partitions) if known is not None else []
-            ends = [topic_bounds(consumer, topic, partition)[1] for partition in partitions]
+            ends = [partition_bounds(consumer, topic, partition)[1] for partition in partitions]
             if sum(ends) >= count:
                 return
             time.sleep(0.02)

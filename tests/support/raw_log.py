@@ -1,7 +1,6 @@
 """Writes a raw log by hand (topics, schema snapshot, region batches, frontier), for tests of the sorter alone."""
 
 import json
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -11,9 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import zstandard
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from compose.kafka_follower import partition_bounds
 from schemas.changes import Op, RowChanges
 from schemas.ids import RegionId, TableId, Ts, UpstreamId, compose_ts
 from schemas.position import POSITION_HEADER
@@ -171,29 +171,13 @@ class SinkRecord:
     position: bytes
 
 
-def topic_bounds(consumer: Consumer, topic: str, partition: int, timeout_s: float = 20.0) -> tuple[int, int]:
-    """Return the first offset and the one after the last; a partition that was just made has no leader for a while."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
-        except KafkaException as error:
-            if not error.args[0].retriable() and error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
-                raise
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-        else:
-            return int(low), int(high)
-
-
 def read_topic(kafka: str, topic: str) -> list[SinkRecord]:
     """Return all records of a topic now, partition after partition, each in the order of its offsets."""
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": "tests", "enable.auto.commit": False})
     found: list[SinkRecord] = []
     try:
         for partition in sorted(consumer.list_topics(topic, timeout=20).topics[topic].partitions):
-            at, end = topic_bounds(consumer, topic, partition)
+            at, end = partition_bounds(consumer, topic, partition)
             consumer.assign([TopicPartition(topic, partition, at)])
             while at < end:
                 for message in consumer.consume(10_000, timeout=1.0):

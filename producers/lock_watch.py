@@ -7,12 +7,13 @@ of others waiting. What they find is noted at the span, so that its stall reason
 import logging
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, Protocol
 
 from producers.core.lock_resolving import Task
 from producers.core.stuck_spans import (
     LOOK_S,
+    REGIONS_MAX,
     STILL_S,
     Look,
     ResolveRegion,
@@ -55,6 +56,7 @@ class LockWatch:
         self._look_s = look_s
         self._state = Watch()
         self._stopping = threading.Event()
+        self._under_way: set[Future[None]] = set()
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="lock-resolver")
         self._thread = threading.Thread(target=self._run, name="lock-watch", daemon=True)
 
@@ -89,10 +91,12 @@ class LockWatch:
         if not spans:
             self._state = Watch(resolved_at_s=self._state.resolved_at_s)
             return
-        self._state, orders = step(self._state, Look(now_s, self._pd.now(), spans))
+        self._state, orders = step(self._state, Look(now_s, self._pd.now(), spans, REGIONS_MAX - len(self._under_way)))
         for order in orders:
             if not self._stopping.is_set():
-                self._workers.submit(self._resolve, order)
+                task = self._workers.submit(self._resolve, order)
+                self._under_way.add(task)
+                task.add_done_callback(self._under_way.discard)
 
     def _still_spans(self, now_s: float) -> tuple[StillSpan, ...]:
         with self._feed.lock:

@@ -18,6 +18,8 @@ LOOK_S: Final = 2.0
 STILL_S: Final = 4.0
 BEHIND_MS: Final = 4_000
 REGION_PAUSE_S: Final = 10.0
+REGIONS_MAX: Final = 1024
+"""Under resolution at once; the others wait for a later look, those that hold their span back first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class Look:
     now_s: float
     now: Ts
     spans: tuple[StillSpan, ...]
+    room: int
+    """How many regions can be taken on now: an outage makes all of them stand still at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +89,17 @@ def step(state: Watch, look: Look) -> tuple[Watch, tuple[ResolveRegion, ...]]:
         elif target is not None and still.resolved_ts < target:
             targets[still.span] = target
     recent = {region: at_s for region, at_s in state.resolved_at_s.items() if look.now_s - at_s < REGION_PAUSE_S}
+    due = [
+        (region.resolved_ts, region, still.span, targets[still.span])
+        for still in look.spans
+        if still.span in targets
+        for region in still.regions
+        if region.resolved_ts < targets[still.span] and (still.span, region.region_id) not in recent
+    ]
+    due.sort(key=lambda one: one[0])
     orders: list[ResolveRegion] = []
-    for still in look.spans:
-        target = targets.get(still.span)
-        for region in still.regions if target is not None else ():
-            key = (still.span, region.region_id)
-            if target is not None and region.resolved_ts < target and key not in recent:
-                recent[key] = look.now_s
-                orders.append(ResolveRegion(still.span, region.region_id, region.range, target))
+    for _, region, span, target in due[: max(0, look.room)]:
+        # A region of two ranges, after a merge, is resolved in both.
+        recent[span, region.region_id] = look.now_s
+        orders.append(ResolveRegion(span, region.region_id, region.range, target))
     return Watch(targets, recent), tuple(orders)

@@ -10,7 +10,8 @@ op                    1      rows: 1 delete, 2 update, 3 insert; else 0
 key                   rest   rows: the raw TiKV key (table id included); DDL: sequence number, 4 bytes big-endian
 ====================  =====  ==========================================================================
 
-Two records of one changefeed with the same position are the same record.
+Two records of one changefeed with the same position are the same record. One that holds several rows (open-protocol)
+carries the position of its last row.
 """
 
 import struct
@@ -22,6 +23,8 @@ from schemas.ids import Ts
 
 POSITION_HEADER = "tidebus-position"
 _HEAD = struct.Struct(">QBQB")
+POSITION_CLASS_AT = 8
+"""Where the class stands in a header, for readers of whole columns."""
 
 
 class PositionClass(IntEnum):

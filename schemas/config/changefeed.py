@@ -79,7 +79,7 @@ class ChangefeedConfig(ChangefeedFile):
 
     @property
     def protocol(self) -> str:
-        """canal-json or avro; never unset."""
+        """As it was given; never unset. ``default`` is open-protocol."""
         assert self.sink.protocol is not None
         return self.sink.protocol
 

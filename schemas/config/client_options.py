@@ -48,11 +48,24 @@ def librdkafka_options(config: ChangefeedConfig) -> dict[str, str | int | bool]:
     return options
 
 
-def librdkafka_producer_options(config: ChangefeedConfig) -> dict[str, str | int | bool]:
-    """Return :func:`librdkafka_options` with a producer's own: acks, idempotence, compression, sizes."""
+def librdkafka_producer_options(
+    config: ChangefeedConfig, read_pem: Callable[[str], str] | None = None
+) -> dict[str, str | int | bool]:
+    """Return :func:`librdkafka_options` with a producer's own: acks, idempotence, compression, sizes.
+
+    Args:
+        read_pem: reads a PEM file. With it the options hold texts instead of file names, and can be used by processes
+            of other machines.
+    """
     kafka = config.kafka
     all_acks = kafka.required_acks == -1
-    return librdkafka_options(config) | {
+    options = librdkafka_options(config)
+    if read_pem is not None:
+        for name in ("ca", "certificate", "key"):
+            file = options.pop(f"ssl.{name}.location", None)
+            if file is not None:
+                options[f"ssl.{name}.pem"] = read_pem(str(file))
+    return options | {
         "acks": kafka.required_acks,
         "enable.idempotence": all_acks,  # Kafka allows it with all acks only
         # Without idempotence only one request in flight keeps the order over retries.

@@ -10,8 +10,8 @@ from typing import Any
 from schemas.config.origin import Origin, Path, dotted
 from schemas.config.section import default_of, fields_by_key, is_section
 
-PROTOCOLS = ("canal-json", "avro")
-"""Protocols with an encoder."""
+PROTOCOLS = ("canal-json", "avro", "open-protocol", "default")
+"""Protocols with an encoder; ``default`` is open-protocol's old name."""
 
 SETTINGS: dict[str, str] = {
     "enable-sync-point": "syncpoints",
@@ -33,7 +33,6 @@ SETTINGS: dict[str, str] = {
     "sink.safe-mode": "database sinks",
     "sink.debezium-disable-schema": "the debezium protocol",
     "sink.debezium": "the debezium protocol",
-    "sink.open": "the open-protocol",
     "sink.send-bootstrap-interval-in-sec": "the simple protocol",
     "sink.send-bootstrap-in-msg-count": "the simple protocol",
     "sink.send-bootstrap-to-all-partition": "the simple protocol",

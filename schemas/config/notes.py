@@ -26,9 +26,12 @@ NO_EFFECT = {
 }
 """Place of the setting and why it changes nothing. They tune TiCDC's own process and cannot change what is sent."""
 
+_OPEN = ("open-protocol", "default")
 ONLY_FOR = {
     "sink.schema-registry": ("avro",),
-    "sink.kafka-config.codec-config.max-batch-size": ("open-protocol",),
+    "sink.open.output-old-value": _OPEN,
+    "sink.kafka-config.codec-config.enable-tidb-extension": ("canal-json", "avro", "debezium"),
+    "sink.kafka-config.codec-config.max-batch-size": _OPEN,
     "sink.kafka-config.codec-config.avro-decimal-handling-mode": ("avro",),
     "sink.kafka-config.codec-config.avro-enable-watermark": ("avro",),
     "sink.kafka-config.codec-config.avro-bigint-unsigned-handling-mode": ("avro",),
@@ -67,6 +70,11 @@ def notes_for(config: "ChangefeedConfig") -> tuple[str, ...]:
     if config.kafka.output_raw_change_event and config.protocol == "avro":
         notes.append(
             "sink.kafka-config.output-raw-change-event with avro: a changed key is sent without a delete of the old one"
+        )
+    if config.kafka.output_raw_change_event and config.protocol in _OPEN and not config.sink.open.output_old_value:
+        notes.append(
+            "sink.kafka-config.output-raw-change-event with sink.open.output-old-value = false: a changed key is sent "
+            "without the old one"
         )
     if config.kafka.insecure_skip_verify:
         notes.append(

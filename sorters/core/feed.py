@@ -1,6 +1,6 @@
 """A changefeed as workers need it: its settings compiled once, and what the driver found out for it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 
@@ -10,8 +10,11 @@ from schemas.ids import Ts
 from sorters.core.dispatch import Dispatcher
 from sorters.core.encode.avro import AvroEncoder
 from sorters.core.encode.canal_json import CanalJsonEncoder
+from sorters.core.encode.open_protocol import OpenProtocolEncoder
 from sorters.core.encode.protocol import Encoder
 from sorters.core.event_filter import EventFilter
+from sorters.core.order import OutputRecords
+from sorters.core.row_batches import join_neighbours, join_stream
 from sorters.core.table_filter import TableFilter
 
 
@@ -45,6 +48,16 @@ class CompiledFeed:
     def message_limit(self, topic: str) -> int:
         """Return the largest message that may go to a topic: key, value and overhead."""
         return min(self.message_bytes_max, self.topic_message_bytes.get(topic, self.message_bytes_max))
+
+    def joined(self, records: OutputRecords) -> OutputRecords:
+        """Join neighbouring rows where messages may hold several; ``records`` are a whole cut in its order."""
+        joiner = self.encoder.joiner
+        return records if joiner is None else join_neighbours(records, joiner, self.message_limit)
+
+    def joined_stream(self, chunks: Iterable[OutputRecords]) -> Iterator[OutputRecords]:
+        """Do the same with what a cut has for some of the partitions, chunk after chunk."""
+        joiner = self.encoder.joiner
+        return iter(chunks) if joiner is None else join_stream(chunks, joiner, self.message_limit)
 
     def contains(self, schema: str, table: str, *, eligible: bool) -> bool:
         """Tell whether rows of a table go downstream."""
@@ -88,6 +101,13 @@ def _encoder(config: ChangefeedConfig, namespace: str) -> Encoder:
                 avro_bigint_unsigned_handling_mode=codec.avro_bigint_unsigned_handling_mode,
                 avro_enable_watermark=codec.avro_enable_watermark,
                 namespace=namespace,
+            )
+        case "open-protocol" | "default":
+            return OpenProtocolEncoder(
+                output_old_value=config.sink.open.output_old_value,
+                max_batch_size=codec.max_batch_size,
+                only_output_updated_columns=config.sink.only_output_updated_columns,
+                delete_only_output_handle_key_columns=config.sink.delete_only_output_handle_key_columns,
             )
         case protocol:
             raise ConfigError("protocol has no encoder yet", key="protocol", protocol=protocol)

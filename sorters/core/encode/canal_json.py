@@ -52,6 +52,10 @@ class CanalJsonEncoder:
     delete_only_output_handle_key_columns: bool = False
 
     @property
+    def joiner(self) -> None:
+        return None
+
+    @property
     def ddl_partitions(self) -> Partitions:
         return Partitions.FIRST
 

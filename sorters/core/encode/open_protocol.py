@@ -25,6 +25,7 @@ from sorters.core.columnar.escape import GO_JSON
 from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
 from sorters.core.columnar.numbers import integer_text
 from sorters.core.columnar.spans import words_ending
+from sorters.core.encode.open_batches import VERSION_HEAD, OpenJoiner
 from sorters.core.encode.open_values import column_json, value_json
 from sorters.core.encode.protocol import (
     DdlMessage,
@@ -38,8 +39,6 @@ from sorters.core.encode.protocol import (
 )
 from sorters.core.encode.segments import Segment, join, without_first_byte
 
-VERSION_HEAD = (1).to_bytes(8, "big")
-"""Of a key, before its rows."""
 _ROW, _DDL, _WATERMARK = 1, 2, 3
 _SIDE = {RowKind.INSERT: b"u", RowKind.UPDATE: b"u", RowKind.DELETE: b"d"}
 _INT_KEY_BYTES = 19
@@ -56,6 +55,13 @@ class OpenProtocolEncoder:
     only_output_updated_columns: bool = False
     """Of the row before an UPDATE only columns that changed."""
     delete_only_output_handle_key_columns: bool = False
+
+    max_batch_size: int = 1
+    """Rows of one message at most."""
+
+    @property
+    def joiner(self) -> OpenJoiner | None:
+        return OpenJoiner(self.max_batch_size) if self.max_batch_size > 1 else None
 
     @property
     def ddl_partitions(self) -> Partitions:

@@ -87,8 +87,32 @@ class EncodedRows:
     values: Any
 
 
+class Joiner(Protocol):
+    """Joins messages of one row to messages of several."""
+
+    @property
+    def rows_per_message(self) -> int: ...
+    @property
+    def head_bytes(self) -> int:
+        """What a message has beside its rows."""
+        ...
+
+    def added_bytes(self, keys: Any, values: Any) -> IntArray:
+        """Return how much longer each row makes a message: int64, one a row."""
+        ...
+
+    def join(self, keys: Any, values: Any) -> tuple[Any, Any]:
+        """Join the messages of each list; both are ``pyarrow.ListArray`` of binary with the same offsets."""
+        ...
+
+
 class Encoder(Protocol):
     """One protocol with its options; stateless, picklable."""
+
+    @property
+    def joiner(self) -> Joiner | None:
+        """None: a message holds one row."""
+        ...
 
     @property
     def ddl_partitions(self) -> Partitions: ...

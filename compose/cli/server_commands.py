@@ -94,7 +94,11 @@ def run(
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the generator.")
 @click.option("--pd-port", type=int, default=0, help="Port of PD; 0: a free one.")
 @click.option("--stores", type=int, default=3, show_default=True, help="TiKV stores that it plays.")
+@click.option("--pd-members", type=int, default=1, show_default=True, help="PD members; one leads.")
 @click.option("--min-ts-interval", type=Duration(), default=0.2, show_default=True, help="Between resolved-ts rounds.")
+@click.option("--control-port", type=int, help="HTTP port for cluster events (POST /chaos/split?key=…); 0: a free one.")
+@click.option("--chaos", "chaos_seed", type=int, help="Split, merge, stop and move things at random, by this seed.")
+@click.option("--chaos-every-s", type=float, default=1.0, show_default=True, help="Between two random events.")
 @click.option("--wait-for-subscriber/--no-wait", default=True, help="Replay only once somebody listens.")
 def region_server(
     recording: Path | None,
@@ -107,7 +111,11 @@ def region_server(
     seed: int,
     pd_port: int,
     stores: int,
+    pd_members: int,
     min_ts_interval: float,
+    control_port: int | None,
+    chaos_seed: int | None,
+    chaos_every_s: float,
     wait_for_subscriber: bool,
 ) -> int:
     """Play a TiDB cluster's PD and TiKV on loopback, from a recording and then a generator.
@@ -122,7 +130,15 @@ def region_server(
     log_to_stderr()
     run(
         RunOptions(
-            server=RegionServerOptions(pd_port=pd_port, stores=stores, min_ts_interval_ms=int(min_ts_interval * 1000)),
+            server=RegionServerOptions(
+                pd_port=pd_port,
+                pd_members=pd_members,
+                stores=stores,
+                min_ts_interval_ms=int(min_ts_interval * 1000),
+            ),
+            control_port=control_port,
+            chaos_seed=chaos_seed,
+            chaos_every_s=chaos_every_s,
             recording=recording,
             speed=speed,
             wait_for_subscriber=wait_for_subscriber,

@@ -3,6 +3,7 @@
 Each line on stdout is one JSON object with an ``event``:
 
     {"event": "listening", "pd": "127.0.0.1:4321", "bootstrap_ts": 470…, "cluster_id": …}  first, once all answers
+                            (all PD members are in "pds"; with a control port, its address is in "control")
     {"event": "progress", "replayed": 1200, "of": 20939, "generated": 0, "last_ts": …}     about once a second
     {"event": "replayed", "end_ts": …}      the recording is in; a checkpoint at or past end_ts has passed all of it
     {"event": "generated", "rows": …, "last_commit_ts": …}                                 only with a row limit
@@ -12,6 +13,7 @@ start). Waiting for a subscriber or not, nothing is missed from there: the store
 collection is switched on.
 """
 
+import asyncio
 import json
 import sys
 import threading
@@ -36,6 +38,11 @@ class RunOptions:
     speed: float = 0.0
     wait_for_subscriber: bool = True
     generator: GeneratorOptions | None = None
+    control_port: int | None = None
+    """Of the HTTP port that takes cluster events; 0: a free one, None: no such port."""
+    chaos_seed: int | None = None
+    """Let things happen at random, by this seed, from the first subscription on; None: only on command."""
+    chaos_every_s: float = 1.0
     server: RegionServerOptions = field(default_factory=lambda: RegionServerOptions(min_ts_interval_ms=200))
 
 
@@ -53,8 +60,12 @@ def run(options: RunOptions, stop: threading.Event, emit: Callable[[str], None] 
     with server:
         generator = Generator(server, options.generator) if options.generator else None
         bootstrap_ts = replay.bootstrap_ts if replay else server.tso()
-        cluster_id = options.server.cluster_id
-        _say(say, "listening", pd=server.pd_address, bootstrap_ts=bootstrap_ts, cluster_id=cluster_id)
+        where: dict[str, Any] = {"pd": server.pd_address, "pds": server.pd_addresses}
+        if options.control_port is not None:
+            where["control"] = server.call(server.open_control(options.control_port))
+        _say(say, "listening", **where, bootstrap_ts=bootstrap_ts, cluster_id=options.server.cluster_id)
+        if options.chaos_seed is not None:
+            server.spawn(_chaos(server, options.chaos_seed, options.chaos_every_s))
 
         async def write() -> None:
             if replay and recording:
@@ -71,6 +82,13 @@ def run(options: RunOptions, stop: threading.Event, emit: Callable[[str], None] 
                 stop.wait()
                 break
             _say(say, "progress", **_progress(replay, generator))
+
+
+async def _chaos(server: RegionServer, seed: int, every_s: float) -> None:
+    # Not before somebody listens: a replay may have to be loaded still, and trouble without clients is no test.
+    while not server.registrations:
+        await asyncio.sleep(0.01)
+    await server.chaos.run(seed, every_s)
 
 
 def _progress(replay: Replay | None, generator: Generator | None) -> dict[str, int]:

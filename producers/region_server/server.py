@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from producers.region_server.chaos import Chaos
+from producers.region_server.control import ControlServer
 from producers.region_server.core.chaos import ClusterEvent
 from producers.region_server.core.commands import Command, Mutation
 from producers.region_server.core.oracle import TimestampOracle
@@ -88,6 +89,7 @@ class RegionServer:
         self.nodes: dict[StoreId, StoreNode] = {}
         self.endpoints: dict[StoreId, Endpoint] = {}
         self.chaos = Chaos(self)
+        self._control: ControlServer | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="region-server", daemon=True)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -247,8 +249,15 @@ class RegionServer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._control is not None:
+            await self._control.stop()
         await asyncio.gather(*(node.stop() for node in self.nodes.values()))
         await asyncio.gather(*(node.stop() for node in self.pd_nodes))
+
+    async def open_control(self, port: int) -> str:
+        """Take cluster events by HTTP on a loopback port, 0: a free one; return its ``host:port``."""
+        self._control = ControlServer(self, port, self.options.host)
+        return await self._control.start()
 
     def background(self, work: Awaitable[None]) -> None:
         """Run something on the loop until it ends or the server stops."""

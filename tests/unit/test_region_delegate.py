@@ -124,6 +124,40 @@ def test_rollback_shows_with_or_without_its_prewrite_and_frees_resolved_ts() -> 
     assert watched.resolve(10) == [10]
 
 
+def test_protected_rollback_carries_a_mark_that_is_no_row() -> None:
+    watched = Watched()
+    watched._observe(watched.data.rollback(Ts(5), [b"k"], protected=True))
+    assert watched.sent == [("ROLLBACK", b"k", 5, 0, b"p", b"")]
+
+
+def test_heartbeat_shows_nothing_or_in_older_tikv_a_fake_prewrite_of_a_long_value() -> None:
+    for fake, size, expected in (
+        (False, 300, []),
+        (True, 255, []),
+        (True, 256, [("PREWRITE", b"k", 2, 0, b"", b"old")]),
+    ):
+        subscriber = downstream()
+        subscriber.fake_prewrites = fake
+        watched = Watched(subscriber)
+        watched.one_pc(0, 1, put(b"k", b"old"))
+        watched.prewrite(2, put(b"k", bytes(size)))
+        watched.sent.clear()
+        watched._observe(watched.data.refresh(Ts(2), b"k", ttl_ms=60_000))
+        assert watched.sent == expected
+
+
+def test_enrolled_downstream_sees_nothing_until_it_is_subscribed() -> None:
+    store, late = Watched(), downstream()
+    store.delegate.enroll(late)
+    changes = store.data.commit_at_once(Txn(start_ts=Ts(1), primary=b"k"), [put(b"k")], Ts(2))
+    assert [one for one, _ in store.delegate.observe(changes)] == [store.subscriber]
+    assert store.delegate.everyone == [store.subscriber, late]
+    store.delegate.subscribe(late, [])
+    assert [one for one, _ in store.delegate.observe(changes)] == [store.subscriber, late]
+    store.delegate.unsubscribe(late)
+    assert store.delegate.everyone == [store.subscriber]
+
+
 def test_lossy_ddl_and_import_rows_are_never_sent_but_their_locks_hold_resolved_ts() -> None:
     watched = Watched()
     watched.subscriber.initialized = True

@@ -1,9 +1,15 @@
 """resolved_ts = max(resolved_ts, min(min_ts, least start_ts of the open locks))."""
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from producers.region_server.core.oracle import TimestampOracle
 from producers.region_server.core.resolved_groups import group
 from producers.region_server.core.resolver import Resolver
-from schemas.ids import RegionId, Ts, compose_ts
+from producers.region_server.core.scan_pace import ScanPace
+from schemas.errors import ConfigError
+from schemas.ids import RegionId, Ts, compose_ts, physical_ms
 
 
 def test_resolver_without_locks_returns_the_ts_of_pd() -> None:
@@ -63,3 +69,53 @@ def test_oracle_under_a_ceiling_never_passes_it_and_runs_on_above_the_floor() ->
     assert oracle.tso() == 70
     oracle.release(Ts(90), lambda: 0)
     assert oracle.tso() == 91
+
+
+def test_resolver_of_a_transaction_that_locks_again_later_counts_it_again() -> None:
+    resolver = Resolver()
+    resolver.track(b"a", Ts(10))
+    resolver.untrack(b"a")
+    resolver.track(b"b", Ts(10))
+    assert resolver.resolve(Ts(100)) == 10
+    resolver.untrack(b"b")
+    assert resolver.resolve(Ts(100)) == 100
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["track", "untrack", "resolve"]), st.integers(0, 4), st.integers(1, 30)), max_size=60
+    )
+)
+def test_resolver_with_a_heap_says_what_the_definition_says(steps: list[tuple[str, int, int]]) -> None:
+    resolver, locks, resolved = Resolver(), dict[bytes, int](), 0
+    for what, number, ts in steps:
+        key = b"%d" % number
+        if what == "track":
+            resolver.track(key, Ts(ts))
+            locks[key] = ts
+        elif what == "untrack":
+            resolver.untrack(key)
+            locks.pop(key, None)
+        else:
+            resolved = max(resolved, min([ts, *locks.values()]))
+            assert resolver.resolve(Ts(ts)) == resolved
+        assert resolver.lock_count == len(locks)
+
+
+def test_oracle_gives_a_run_of_timestamps_within_one_millisecond_also_where_the_logical_half_runs_over() -> None:
+    oracle = TimestampOracle(lambda: 5)
+    last = 0
+    for count in (10, 200_000, 200_000, 7):
+        ts = oracle.tso(count)
+        assert ts - count + 1 > last
+        assert physical_ms(Ts(ts - count + 1)) == physical_ms(ts)
+        last = ts
+    with pytest.raises(ConfigError):
+        oracle.tso(1 << 18)
+
+
+def test_scan_pace_lets_a_second_through_and_then_waits() -> None:
+    pace = ScanPace(1000.0, now_s=50.0)
+    assert [pace.take(600, 50.0), pace.take(600, 50.0)] == [0.0, pytest.approx(0.2)]
+    assert pace.take(0, 50.2) == pytest.approx(0.0)
+    assert pace.take(3000, 100.0) == pytest.approx(2.0)  # idle time saves up no more than a second

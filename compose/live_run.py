@@ -85,13 +85,8 @@ def live_run(options: LiveRunOptions) -> int:
         raise ConfigError("exit-at-end needs a recording, and a region server that is started here", key="exit-at-end")
     if options.tls.enabled and not options.pd:
         raise ConfigError("TLS is for a PD that --pd names; the region server that is started here has none", key="ca")
+    Channels(options.tls)  # a file that cannot be used is said before ten seconds of starting
     data = data_folder(options.data_dir / options.upstream, keep=options.keep_data)
-    news: list[str] = []
-
-    def say(line: str) -> None:
-        news.append(line)
-        console.print(line, style="dim")
-
     bus = LocalBus(
         BusOptions(
             data_dir=data,
@@ -104,13 +99,14 @@ def live_run(options: LiveRunOptions) -> int:
             generate_rows_per_s=options.generate_rows_per_s,
             master=options.master,
         ),
-        say=say,
+        # Above the live picture, where it stays.
+        say=partial(console.print, style="dim"),
     )
     with _interruptible():
         try:
             with bus:
                 try:
-                    return _Session(options, bus, console, news, end_ts).run()
+                    return _Session(options, bus, console, end_ts).run()
                 finally:
                     # Stopping takes seconds; an impatient second Ctrl-C must not cut it short.
                     for number in (signal.SIGINT, signal.SIGTERM):
@@ -123,10 +119,8 @@ def live_run(options: LiveRunOptions) -> int:
 class _Session:
     """One run over a bus that has started."""
 
-    def __init__(
-        self, options: LiveRunOptions, bus: LocalBus, console: Console, news: list[str], end_ts: Ts | None
-    ) -> None:
-        self._options, self._bus, self._console, self._news, self._end_ts = options, bus, console, news, end_ts
+    def __init__(self, options: LiveRunOptions, bus: LocalBus, console: Console, end_ts: Ts | None) -> None:
+        self._options, self._bus, self._console, self._end_ts = options, bus, console, end_ts
         self._pd = PdClient(bus.pd, channels=Channels(bus.options.tls))
         self._started_at = time.monotonic()
 
@@ -167,11 +161,9 @@ class _Session:
 
     def _show(self, monitor: Monitor) -> None:
         deadline = None if self._options.for_s is None else Deadline(self._options.for_s)
-        if self._console.is_terminal:
-            with Live(console=self._console, refresh_per_second=4, screen=False) as live:
-                self._watch(
-                    monitor, deadline, lambda view: live.update(live_picture(view, self._elapsed(), self._news))
-                )
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
+            with Live(console=self._console, auto_refresh=False) as live:
+                self._watch(monitor, deadline, Picture(live, self._elapsed))
             return
         shown_at = [0.0]
 
@@ -257,6 +249,25 @@ def data_folder(folder: Path, *, keep: bool) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     mark.touch()
     return folder
+
+
+class Picture:
+    """Draws views one over the other; drawn anew on a clean screen when the terminal has got another size.
+
+    A terminal breaks lines anew when it gets narrower, so nobody knows then how far up the last picture begins.
+    """
+
+    def __init__(self, live: Live, elapsed_s: Callable[[], float]) -> None:
+        self._live, self._elapsed_s = live, elapsed_s
+        self._size = live.console.size
+
+    def __call__(self, view: BusView) -> None:
+        """Draw one view."""
+        console = self._live.console
+        if console.size != self._size:
+            self._size = console.size
+            console.clear()
+        self._live.update(live_picture(view, self._elapsed_s(), console.width), refresh=True)
 
 
 class Deadline:

@@ -201,8 +201,10 @@ def capture(
     from compose.logs import log_to_stderr
     from producers.puller import PullerSettings
     from producers.spill_files import SpillSettings
+    from producers.tls import Channels
 
     log_to_stderr()
+    Channels(tls)  # a file that cannot be used is said at once, before anything is asked of anybody
     spill = SpillSettings(folder=data_dir / "spill" if data_dir is not None else None)
     puller = PullerSettings(tls=tls, gc_ttl_s=int(gc_ttl), spill=spill)
     if matcher_memory_bytes_max is not None:

@@ -71,7 +71,7 @@ def silence(stream: ScriptedStream, request: cdcpb_pb2.ChangeDataRequest) -> Non
 
 
 STRANGE_TYPE = Row.FromString(b"\x08\x65\x10\x66\x18\x09")
-STRANGE_OP = Row(type=Event.COMMITTED, op_type=0, start_ts=112, commit_ts=113, key=row_key(TABLE, 1))
+STRANGE_OP = Row(type=Event.COMMITTED, op_type=Row.UNKNOWN, start_ts=112, commit_ts=113, key=row_key(TABLE, 1))
 
 
 @dataclass(frozen=True)

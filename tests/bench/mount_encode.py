@@ -31,6 +31,7 @@ from sorters.core.columnar import mount
 from sorters.core.columnar.column import value_text
 from sorters.core.encode.avro import AvroEncoder
 from sorters.core.encode.canal_json import CanalJsonEncoder
+from sorters.core.encode.open_protocol import OpenProtocolEncoder
 from sorters.core.mount_scalar import MountedRow, mount_row
 from tests.support.mounting import benchmark_rows
 
@@ -77,6 +78,7 @@ def _protocols(table: TableVersion) -> list[tuple[str, Callable[[RowChanges], An
     texts = avro.schemas(table, TOPIC)
     ids = {(text.subject, text.update_ts): number for number, text in enumerate(texts, 1)}
     schema = fastavro.parse_schema(json.loads(texts[-1].text))
+    opened = OpenProtocolEncoder()
     return [
         (
             "canal-json",
@@ -88,6 +90,7 @@ def _protocols(table: TableVersion) -> list[tuple[str, Callable[[RowChanges], An
             lambda rows: avro.encode_rows(mount(table, rows), topic=TOPIC, schema_ids=ids),
             lambda row: _plain_avro(row, schema),
         ),
+        ("open-protocol", lambda rows: opened.encode_rows(mount(table, rows)), _plain_json),
     ]
 
 

@@ -13,6 +13,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -120,7 +121,9 @@ class DdlFeed:
             records += self._land_snapshot(book, producer, self._snapshot_ts(records))
         assert book.snapshot_ts is not None
         self._sink = _DdlSink(book, producer, self.topics.ddl, records)
-        self._feed = EventFeed(self._cache, self._sink, self._ending.fail, self._settings.feed)
+        # What a bidirectional partner's DDL is worth, the changefeed decides by its role, not TiKV by its write source.
+        feed = replace(self._settings.feed, filter_loop=False)
+        self._feed = EventFeed(self._cache, self._sink, self._ending.fail, feed)
         published_ts = self._frontier.resolved_ts if self._frontier else Ts(0)
         span = TableSpan(DDL_JOB_TABLE_ID, *table_span(DDL_JOB_TABLE_ID))
         self._feed.start()

@@ -82,6 +82,12 @@ class PullerStats:
     tables: int
     regions: int
     regions_initialized: int
+    scans_running: int
+    """Incremental scans asked of the stores and not yet complete."""
+    scans_waiting: int
+    """Regions that wait for their turn to be scanned."""
+    troubles: Mapping[str, int]
+    """How often each kind of error, broken stream or bad data was met (producers.core.region_errors lists them)."""
     held_bytes: int
     """Open transactions in the matchers' memory, with what Python adds to them."""
     spilled_bytes: int = 0
@@ -227,6 +233,7 @@ class Puller:
         spans = self._feed.status()
         slowest = min((physical_ms(span.resolved_ts) for span in spans), default=None)
         with self._feed.lock:
+            scans_running, scans_waiting = self._feed.scans()
             return PullerStats(
                 at_s=time.monotonic(),
                 feed=FeedCounters(**_as_dict(self._feed.counters)),
@@ -234,6 +241,9 @@ class Puller:
                 tables=len(spans),
                 regions=sum(span.regions for span in spans),
                 regions_initialized=sum(span.initialized for span in spans),
+                scans_running=scans_running,
+                scans_waiting=scans_waiting,
+                troubles=dict(self._feed.troubles),
                 held_bytes=self._feed.held_bytes(),
                 spilled_bytes=self._quota.spilled_bytes,
                 in_flight=self._landing.book.in_flight(),

@@ -1,6 +1,6 @@
 """A changefeed as workers need it: its settings compiled once, and what the driver found out for it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 
@@ -13,8 +13,7 @@ from sorters.core.encode.canal_json import CanalJsonEncoder
 from sorters.core.encode.open_protocol import OpenProtocolEncoder
 from sorters.core.encode.protocol import Encoder
 from sorters.core.event_filter import EventFilter
-from sorters.core.order import OutputRecords
-from sorters.core.row_batches import join_neighbours, join_stream
+from sorters.core.row_batches import RowJoin, message_limit
 from sorters.core.table_filter import TableFilter
 
 
@@ -47,17 +46,13 @@ class CompiledFeed:
 
     def message_limit(self, topic: str) -> int:
         """Return the largest message that may go to a topic: key, value and overhead."""
-        return min(self.message_bytes_max, self.topic_message_bytes.get(topic, self.message_bytes_max))
+        return message_limit(topic, self.message_bytes_max, self.topic_message_bytes)
 
-    def joined(self, records: OutputRecords) -> OutputRecords:
-        """Join neighbouring rows where messages may hold several; ``records`` are a whole cut in its order."""
+    @property
+    def row_join(self) -> RowJoin | None:
+        """What joins neighbouring rows, for whoever writes the records; None: a message holds one row."""
         joiner = self.encoder.joiner
-        return records if joiner is None else join_neighbours(records, joiner, self.message_limit)
-
-    def joined_stream(self, chunks: Iterable[OutputRecords]) -> Iterator[OutputRecords]:
-        """Do the same with what a cut has for some of the partitions, chunk after chunk."""
-        joiner = self.encoder.joiner
-        return iter(chunks) if joiner is None else join_stream(chunks, joiner, self.message_limit)
+        return None if joiner is None else RowJoin(joiner, self.message_bytes_max, self.topic_message_bytes)
 
     def contains(self, schema: str, table: str, *, eligible: bool) -> bool:
         """Tell whether rows of a table go downstream."""

@@ -8,7 +8,7 @@ position that a consumer has applied, all its rows are; above it, the first ones
 Source: pingcap/tiflow ``pkg/sink/codec/open/open_protocol_encoder.go``, ``AppendRowChangedEvent``.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -47,6 +47,31 @@ def join_stream(chunks: Iterable[OutputRecords], joiner: Joiner, limit: Limit) -
         yield sort_records(done.joined(joiner))
     if held.num_rows:
         yield join_neighbours(held, joiner, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class RowJoin:
+    """What :func:`join_neighbours` needs of a changefeed: small, and picklable, for the tasks that write."""
+
+    joiner: Joiner
+    message_bytes_max: int
+    topic_message_bytes: Mapping[str, int]
+
+    def whole(self, records: OutputRecords) -> OutputRecords:
+        """See :func:`join_neighbours`."""
+        return join_neighbours(records, self.joiner, self._limit)
+
+    def stream(self, chunks: Iterable[OutputRecords]) -> Iterator[OutputRecords]:
+        """See :func:`join_stream`."""
+        return join_stream(chunks, self.joiner, self._limit)
+
+    def _limit(self, topic: str) -> int:
+        return message_limit(topic, self.message_bytes_max, self.topic_message_bytes)
+
+
+def message_limit(topic: str, message_bytes_max: int, topic_message_bytes: Mapping[str, int]) -> int:
+    """Return the largest message that may go to a topic: the changefeed's setting, or less if the topic takes less."""
+    return min(message_bytes_max, topic_message_bytes.get(topic, message_bytes_max))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,5 +1,6 @@
 """Messages of several rows: taken apart by the protocol's own framing they are the rows, in order, within limits."""
 
+import pickle
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from schemas.ids import Ts
 from schemas.position import Position, PositionClass, RowOp, decode_position
 from sorters.core.encode.open_batches import OpenJoiner
 from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, sort_records
-from sorters.core.row_batches import join_neighbours, join_stream
+from sorters.core.row_batches import RowJoin, join_neighbours
 
 VERSION = (1).to_bytes(8, "big")
 Record = tuple[str, int, bytes, bytes, bytes]
@@ -111,12 +112,13 @@ def test_joined_stream_of_chunks_equals_the_whole(records: list[Record], rows_ma
     for size in sizes:
         chunks.append(single.slice(at, size))
         at += size
-    streamed = list(join_stream([*chunks, single.slice(at)], joiner, lambda _: 150))
+    join = pickle.loads(pickle.dumps(RowJoin(joiner, 150, {"a": 200})))
+    streamed = list(join.stream([*chunks, single.slice(at)]))
     found: dict[tuple[str, int], list[Any]] = {}
     for chunk in streamed:
         for home, rows in by_home(chunk).items():
             found.setdefault(home, []).extend(rows)
-    assert found == by_home(join_neighbours(single, joiner, lambda _: 150))
+    assert found == by_home(join.whole(single)) == by_home(join_neighbours(single, joiner, lambda _: 150))
 
 
 def test_joined_insert_and_delete_equal_the_documented_bytes() -> None:

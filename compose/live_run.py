@@ -191,7 +191,8 @@ class _Session:
         late = not self._wait(lambda: _all_passed(monitor.view(), goal), DRAIN_S, None)
         view = monitor.view()
         self._console.print(summary_table(view, self._elapsed()))
-        self._console.print(topics_line(view), soft_wrap=True)
+        # A file gets each as one line; a terminal gets it broken between words.
+        self._console.print(topics_line(view), soft_wrap=not self._console.is_terminal)
         for name, deaths in self._bus.supervisor.deaths().items():
             self._console.print(f"{name} died {deaths} times; its log is in {self._bus.logs}", style="yellow")
         broken = self._check(view)
@@ -214,7 +215,7 @@ class _Session:
                 broken = True
                 continue
             for line in result.lines():
-                self._console.print(line, soft_wrap=True)
+                self._console.print(line, soft_wrap=not self._console.is_terminal)
             broken |= not result.ok
         return broken
 

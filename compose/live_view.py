@@ -1,60 +1,69 @@
 """What `tidebus run` shows: the live picture, and the summary at the end."""
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from compose.monitor import BusView, FeedView
-from schemas.ids import physical_ms
 
 TOPICS_SHOWN_MAX = 12
+TS_WIDTH_MIN = 96
+"""Columns of a terminal that has room for the ts, too; without them the picture fits 80 by 24."""
+ERROR_LINES_MAX = 3
 
 
-def live_picture(view: BusView, elapsed_s: float, news: list[str]) -> RenderableType:
-    """Return the picture of now; ``news`` are the last messages about processes."""
-    log = Table(title="raw log", expand=True)
-    for heading in ("rows/s in", "rows in", "frontier resolved_ts", "frontier lag"):
-        log.add_column(heading, justify="right")
+def live_picture(view: BusView, elapsed_s: float, width: int) -> RenderableType:
+    """Return the picture of now for a terminal of ``width`` columns, in few lines: it must not scroll."""
+    headings = ["", "state", "rows/s", "rows", "lag", "batch", "resolved or checkpoint ts"]
+    if width < TS_WIDTH_MIN:
+        headings.pop()
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if number < 2 else "right", no_wrap=True)
+    for row in (_log_row(view), *map(_feed_row, view.feeds)):
+        table.add_row(*row[: len(headings)])
+    title = Text(f"TideBus, {elapsed_s:.0f} s; Ctrl-C ends it", style="bold")
+    topics = topics_line(view)
+    topics.no_wrap, topics.overflow = True, "ellipsis"
+    return Group(title, table, topics, *_errors(view.feeds, width))
+
+
+def _log_row(view: BusView) -> tuple[Text | str, ...]:
     resolved = str(view.frontier.resolved_ts) if view.frontier else "-"
-    log.add_row(f"{view.rows_in_per_s:,.0f}", f"{view.rows_in_total:,}", resolved, _seconds(view.frontier_lag_s))
-    shown: list[RenderableType] = [
-        Text(f"TideBus, {elapsed_s:.0f} s; Ctrl-C ends it", style="bold"),
-        log,
-        _feeds(view.feeds),
-        topics_line(view),
-    ]
-    return Group(*shown, *_errors(view.feeds), *(Text(line, style="yellow") for line in news[-6:]))
+    return (
+        "raw log",
+        "",
+        f"{view.rows_in_per_s:,.0f}",
+        f"{view.rows_in_total:,}",
+        _seconds(view.frontier_lag_s),
+        "",
+        resolved,
+    )
 
 
-def _feeds(feeds: tuple[FeedView, ...]) -> Table:
-    table = Table(title="changefeeds", expand=True)
-    for heading in ("changefeed", "state"):
-        table.add_column(heading)
-    for heading in ("rows/s out", "rows out", "checkpoint_ts", "lag", "batch rows", "batch s"):
-        table.add_column(heading, justify="right")
-    for feed in feeds:
-        status = feed.status
-        if status is None:
-            table.add_row(feed.changefeed_id, "starting", *["-"] * 6)
-            continue
-        state = Text(status.state, style="green" if status.state == "normal" else "red")
-        table.add_row(
-            feed.changefeed_id,
-            state,
-            f"{feed.rows_per_s:,.0f}",
-            f"{feed.rows_total:,}",
-            str(status.checkpoint_ts),
-            _seconds(feed.lag_s),
-            f"{status.batch_rows:,}",
-            f"{status.batch_s:.2f}",
-        )
-    return table
+def _feed_row(feed: FeedView) -> tuple[Text | str, ...]:
+    status = feed.status
+    if status is None:
+        return feed.changefeed_id, "starting", *["-"] * 5
+    return (
+        feed.changefeed_id,
+        Text(status.state, style="green" if status.state == "normal" else "red"),
+        f"{feed.rows_per_s:,.0f}",
+        f"{feed.rows_total:,}",
+        _seconds(feed.lag_s),
+        f"{status.batch_rows:,} in {status.batch_s:.2f} s" if status.batch_s else "-",
+        str(status.checkpoint_ts),
+    )
 
 
-def _errors(feeds: tuple[FeedView, ...]) -> list[Text]:
+def _errors(feeds: tuple[FeedView, ...], width: int) -> list[Text]:
     """Return the last error of each changefeed that has one, on lines of their own: they are long."""
     found = [(feed.changefeed_id, feed.status.error) for feed in feeds if feed.status and feed.status.error]
-    return [Text(f"{name}: {error.code}: {error.message}", style="red") for name, error in found]
+    texts = [Text(f"{name}: {error.code}: {error.message}", style="red") for name, error in found]
+    for text in texts:
+        text.truncate(ERROR_LINES_MAX * width, overflow="ellipsis")
+    return texts
 
 
 def topics_line(view: BusView) -> Text:
@@ -76,19 +85,18 @@ def progress_line(view: BusView, elapsed_s: float) -> str:
 
 def summary_table(view: BusView, elapsed_s: float) -> Table:
     """Return what was done in all."""
-    table = Table(title=f"after {elapsed_s:.0f} s", title_justify="left")
-    for heading in ("what", "rows", "mean rows/s", "reached ts", "at (ms)", "state"):
-        table.add_column(heading, justify="right" if heading not in ("what", "state") else "left")
-    frontier = view.frontier
-    resolved = (str(frontier.resolved_ts), str(physical_ms(frontier.resolved_ts))) if frontier else ("-", "-")
+    table = Table(title=f"after {elapsed_s:.0f} s", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("what", "rows", "mean rows/s", "reached ts", "state"):
+        table.add_column(heading, justify="right" if heading not in ("what", "state") else "left", no_wrap=True)
+    resolved = str(view.frontier.resolved_ts) if view.frontier else "-"
     rate = view.rows_in_total / elapsed_s if elapsed_s else 0.0
-    table.add_row("raw log", f"{view.rows_in_total:,}", f"{rate:,.0f}", *resolved, "")
+    table.add_row("raw log", f"{view.rows_in_total:,}", f"{rate:,.0f}", resolved, "")
     for feed in view.feeds:
         status = feed.status
-        reached = (str(status.checkpoint_ts), str(physical_ms(status.checkpoint_ts))) if status else ("-", "-")
+        reached = str(status.checkpoint_ts) if status else "-"
         mean = feed.rows_total / elapsed_s if elapsed_s else 0.0
         state = status.state if status else "starting"
-        table.add_row(feed.changefeed_id, f"{feed.rows_total:,}", f"{mean:,.0f}", *reached, state)
+        table.add_row(feed.changefeed_id, f"{feed.rows_total:,}", f"{mean:,.0f}", reached, state)
     return table
 
 

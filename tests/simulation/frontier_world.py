@@ -2,182 +2,23 @@
 
 The oracle is the upstream's own list of committed rows. Everything else is messages with free timing: appends and acks,
 reports, news of published records, crashes of captures (whose last sends may still reach the log), moves, owners that
-are replaced while their last record is on its way, tables that are created and dropped.
+are replaced while their last record is on its way, tables that are created and dropped, some by DDL jobs that the owner
+cannot read until a newer one takes over.
 """
 
-from collections import deque
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from random import Random
 
 from consumers.core.frontier import advance, first_record, take_over
-from producers.core.landing import LandingBook
-from producers.core.landing import Sent as LandedRecord
 from schemas.ids import CaptureId, TableId, Ts
-from schemas.rawlog.frontier import Chunk, DdlReport, FrontierRecord, LandingReport, follow_frontier
+from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, follow_frontier
+from schemas.tidb.ddl_job import JobScope
+from sorters.core.cut import FrontierPlace, place_for
+from tests.simulation.frontier_agents import Agent, Row, Sent
 
 FOREVER = Ts(1 << 62)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Row:
-    """A committed change: the upstream never has two equal ones."""
-
-    commit_ts: Ts
-    table: TableId
-    key: int
-
-
-@dataclass(slots=True)
-class Sent:
-    """A batch on its way to one partition; ``reached`` is where its sender knew that partition to end."""
-
-    rows: tuple[Row, ...]
-    may_repeat: bool
-    reached: int
-    offset: int | None = None
-
-
-@dataclass(slots=True)
-class Pulled:
-    """One table on one agent: what it has received and not sent, and what is not acknowledged yet."""
-
-    start_ts: Ts
-    scan_ts: Ts
-    received_ts: Ts
-    waiting: list[Row] = field(default_factory=list)
-    unacked: list[Row] = field(default_factory=list)
-
-    def landed_ts(self) -> Ts:
-        """Just below the first row that is not acknowledged, else all that was received."""
-        behind = [row.commit_ts for row in (*self.waiting, *self.unacked)]
-        return min([Ts(ts - 1) for ts in behind], default=self.received_ts)
-
-
-class Agent:
-    """A plain model of an agent: independent of the producers' code, which has to do the same."""
-
-    def __init__(self, capture: CaptureId, partitions: int) -> None:
-        self.capture = capture
-        self.tables: dict[TableId, Pulled] = {}
-        self.flights: list[deque[Sent]] = [deque() for _ in range(partitions)]
-        self.ends = [0] * partitions
-        self.reached = [0] * partitions
-        self.repeat_ends = [0] * partitions
-        self.chunks: list[Chunk] = []
-
-    def start(self, table: TableId, start_ts: Ts, now: Ts) -> None:
-        self.tables[table] = Pulled(start_ts=start_ts, scan_ts=now, received_ts=start_ts)
-
-    def stop(self, table: TableId) -> None:
-        self.tables.pop(table, None)
-
-    def receive(self, table: TableId, rows: list[Row], now: Ts) -> None:
-        pulled = self.tables[table]
-        pulled.waiting += [row for row in rows if row.table == table and pulled.received_ts < row.commit_ts <= now]
-        pulled.received_ts = max(pulled.received_ts, now)
-
-    def rescan(self, table: TableId, rows: list[Row], now: Ts) -> None:
-        """A region error: everything above landed_ts comes again."""
-        pulled = self.tables[table]
-        again = [row for row in rows if row.table == table and pulled.landed_ts() < row.commit_ts <= now]
-        pulled.waiting += again
-        pulled.scan_ts, pulled.received_ts = now, max(pulled.received_ts, now)
-
-    def send(self, random: Random, table: TableId) -> None:
-        pulled = self.tables[table]
-        if not pulled.waiting:
-            return
-        random.shuffle(pulled.waiting)
-        count = random.randint(1, min(3, len(pulled.waiting)))
-        rows, pulled.waiting = pulled.waiting[:count], pulled.waiting[count:]
-        pulled.unacked += rows
-        partition = random.randrange(len(self.ends))
-        may_repeat = any(row.commit_ts <= pulled.scan_ts for row in rows)
-        self.flights[partition].append(Sent(tuple(rows), may_repeat, self.reached[partition]))
-
-    def acknowledge(self, partition: int) -> None:
-        flight = self.flights[partition]
-        offset = flight[0].offset if flight else None
-        if offset is None:
-            return
-        sent = flight.popleft()
-        self.ends[partition] = offset + 1
-        self.reached[partition] = max(self.reached[partition], offset + 1)
-        if sent.may_repeat:
-            self.repeat_ends[partition] = offset + 1
-        self.chunks.append(Chunk(partition, offset, max(row.commit_ts for row in sent.rows)))
-        for row in sent.rows:
-            pulled = self.tables.get(row.table)
-            if pulled and row in pulled.unacked:
-                pulled.unacked.remove(row)
-
-    def hear(self, record: FrontierRecord) -> None:
-        self.reached = [max(pair) for pair in zip(self.reached, record.high, strict=True)]
-        self.chunks = [chunk for chunk in self.chunks if chunk.max_commit_ts > record.resolved_ts]
-
-    def report(self) -> LandingReport:
-        return LandingReport(
-            capture=self.capture,
-            landed_ts={table: pulled.landed_ts() for table, pulled in self.tables.items()},
-            ends=tuple(self.ends),
-            chunks=tuple(self.chunks),
-            floors=tuple(
-                flight[0].reached if flight else reached
-                for flight, reached in zip(self.flights, self.reached, strict=True)
-            ),
-            repeat_ends=tuple(self.repeat_ends),
-        )
-
-
-class BookAgent(Agent):
-    """The same agent on the producers' own landing book, which the product uses."""
-
-    def __init__(self, capture: CaptureId, partitions: int) -> None:
-        super().__init__(capture, partitions)
-        self.book = LandingBook(capture, partitions)
-        self.records: dict[int, LandedRecord] = {}
-
-    def start(self, table: TableId, start_ts: Ts, now: Ts) -> None:
-        super().start(table, start_ts, now)
-        self.book.assign(table, start_ts)
-
-    def stop(self, table: TableId) -> None:
-        super().stop(table)
-        self.book.remove([table])
-
-    def receive(self, table: TableId, rows: list[Row], now: Ts) -> None:
-        super().receive(table, rows, now)
-        self.resolve(table)
-
-    def send(self, random: Random, table: TableId) -> None:
-        before = [len(flight) for flight in self.flights]
-        super().send(random, table)
-        for partition, flight in enumerate(self.flights):
-            for sent in list(flight)[before[partition] :]:
-                newest = max(row.commit_ts for row in sent.rows)
-                record = self.book.sent(table, partition, newest, may_repeat=sent.may_repeat)
-                self.records[id(sent)] = record
-        self.resolve(table)
-
-    def resolve(self, table: TableId) -> None:
-        pulled = self.tables[table]
-        oldest = min((row.commit_ts for row in pulled.waiting), default=Ts(pulled.received_ts + 1))
-        self.book.resolved(table, Ts(oldest - 1))
-
-    def acknowledge(self, partition: int) -> None:
-        flight = self.flights[partition]
-        sent = flight[0] if flight else None
-        super().acknowledge(partition)
-        if sent is not None and sent.offset is not None:
-            self.book.acked(self.records.pop(id(sent)), sent.offset)
-
-    def hear(self, record: FrontierRecord) -> None:
-        super().hear(record)
-        self.book.published(record)
-
-    def report(self) -> LandingReport:
-        return self.book.report()
 
 
 class World:
@@ -190,6 +31,9 @@ class World:
         self.now = Ts(10)
         self.rows: list[Row] = []
         self.alive: dict[TableId, tuple[Ts, Ts]] = {}
+        self.unread: set[TableId] = set()
+        """Tables whose creation the present owner cannot read."""
+        self.ever_unread: set[TableId] = set()
         self.log: list[list[Sent]] = [[] for _ in range(partitions)]
         self.topic = [first_record(1, self.now, partitions)]
         self.revision = 1
@@ -205,6 +49,8 @@ class World:
             self.join()
         for _ in range(3):
             self.create_table()
+        self.unread.clear()
+        self.ever_unread.clear()
         self.read_ddl()
 
     # -- the upstream
@@ -218,7 +64,11 @@ class World:
 
     def create_table(self) -> None:
         self.now = Ts(self.now + 1)
-        self.alive[TableId(100 + len(self.alive))] = (self.now, FOREVER)
+        table = TableId(100 + len(self.alive))
+        self.alive[table] = (self.now, FOREVER)
+        if self.random.random() < 0.4:
+            self.unread.add(table)
+            self.ever_unread.add(table)
 
     def drop_table(self) -> None:
         living = [table for table, (_, end) in self.alive.items() if end == FOREVER]
@@ -285,13 +135,15 @@ class World:
     def read_ddl(self) -> None:
         self.ddl = DdlReport(landed_ts=self.now, end=len(self.alive))
         for table, (created_ts, _) in self.alive.items():
-            if table not in self.assigned and created_ts > self.place.resolved_ts:
+            if table not in self.assigned | dict.fromkeys(self.unread) and created_ts > self.place.resolved_ts:
                 self.assign(table, created_ts)
 
     def assign(self, table: TableId, not_before: Ts) -> None:
         agent = self.random.choice(list(self.agents.values()))
         self.assigned[table] = agent.capture
-        agent.start(table, max(self.place.resolved_ts, not_before), self.now)
+        held = {one.ts for one in self.place.held_ddl}
+        start_ts = not_before if not_before in held else max(self.place.resolved_ts, not_before)
+        agent.start(table, start_ts, self.now)
 
     def move(self) -> None:
         if self.assigned:
@@ -321,22 +173,37 @@ class World:
             ends = tuple(len(partition) for partition in self.log)
             reports = {capture: replace(report, floors=ends) for capture, report in reports.items()}
         for table, (_, dropped_ts) in self.alive.items():
-            if dropped_ts <= self.place.resolved_ts and table in self.assigned:
+            held = (one.ts for one in self.place.held_ddl)
+            if dropped_ts <= min((self.place.resolved_ts, *held)) and table in self.assigned:
                 self.agents[self.assigned.pop(table)].stop(table)
-        return advance(self.place, reports, self.ddl, self.assigned, repeats_possible=bool(self.zombies))
+        created = sorted(self.alive[table][0] for table in self.unread)
+        return advance(
+            self.place,
+            reports,
+            self.ddl,
+            self.assigned,
+            repeats_possible=bool(self.zombies or self.place.held_ddl),
+            bad_ddl=[JobScope(ts=ts, start_ts=Ts(ts - 1)) for ts in created if ts <= self.ddl.landed_ts],
+        )
 
     def publish(self) -> None:
         self.place = self.next_record()
         self.topic.append(self.place)
 
-    def replace_owner(self) -> None:
-        """Its predecessor's last record may come before or after its own first, or be lost."""
+    def replace_owner(self, *, reads_all: bool = False) -> None:
+        """Its predecessor's last record may come before or after its own first, or be lost; it may read more jobs."""
         late = self.next_record()
         first = take_over(self.place, self.revision + 1)
         self.revision += 1
         self.topic += self.random.choice([[first], [late, first], [first, late]])
         self.place = self.places()[-1]
         self.reports = {}
+        if reads_all or self.random.random() < 0.5:
+            held = {one.ts for one in self.place.held_ddl}
+            read, self.unread = self.unread, set()
+            for table in sorted(read):
+                if self.alive[table][0] in held:
+                    self.assign(table, self.alive[table][0])
 
     def places(self) -> list[FrontierRecord]:
         """Where a reader of the topic stands after each record."""
@@ -371,17 +238,26 @@ class World:
 
 
 def broken_law(world: World) -> str | None:
-    """Return the first pair of published places whose cut is not the upstream's changes, or None."""
-    places = world.places()
+    """Return the first pair of published places whose cut is not the upstream's changes, or None.
+
+    For a changefeed of all tables, which stands at a job that nobody could read, and for one that needs no such table.
+    """
+    return _broken_law(world, lambda _: True, world.rows) or _broken_law(
+        world, lambda _: False, [row for row in world.rows if row.table not in world.ever_unread]
+    )
+
+
+def _broken_law(world: World, concerned: Callable[[object], bool], rows: list[Row]) -> str | None:
+    places, tables = _stands(world, concerned), {row.table for row in rows}
     for j, second in enumerate(places):
         for first in places[:j]:
-            wanted = {row for row in world.rows if first.resolved_ts < row.commit_ts <= second.resolved_ts}
+            wanted = {row for row in rows if first.resolved_ts < row.commit_ts <= second.resolved_ts}
             cut = [
                 row
                 for partition, (low, high) in enumerate(zip(first.low, second.high, strict=True))
                 for sent in world.log[partition][low:high]
                 for row in sent.rows
-                if first.resolved_ts < row.commit_ts <= second.resolved_ts
+                if first.resolved_ts < row.commit_ts <= second.resolved_ts and row.table in tables
             ]
             if set(cut) != wanted:
                 return f"{first} .. {second}: lost {wanted - set(cut)}, invented {set(cut) - wanted}"
@@ -391,10 +267,16 @@ def broken_law(world: World) -> str | None:
     return None
 
 
+def _stands(world: World, concerned: Callable[[object], bool]) -> list[FrontierPlace]:
+    return [place_for(record, lambda _: True, concerned) for record in world.places()]
+
+
 def went_back(world: World) -> str | None:
     """Return the first place that is behind its predecessor in any of its values, or None."""
-    places = world.places()
-    for before, after in pairwise(places):
+    for one, other in pairwise(_stands(world, lambda _: True)):
+        if other.resolved_ts < one.resolved_ts:
+            return f"{one} -> {other}"
+    for before, after in pairwise(world.places()):
         pairs = [
             (before.owner_rev, after.owner_rev), (before.resolved_ts, after.resolved_ts),
             (before.ddl_high, after.ddl_high), *zip(before.high, after.high, strict=True),

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.simulation.frontier_world import Agent, BookAgent, World, broken_law, went_back
+from tests.simulation.frontier_agents import Agent, BookAgent
+from tests.simulation.frontier_world import World, broken_law, went_back
 
 SCHEDULES = 300
 STEPS = 400
@@ -17,6 +18,9 @@ def run(random: Random, kind: type[Agent], *, steps: int = STEPS, floors: bool =
     world = World(random, partitions=random.randint(1, 3), agents=random.randint(1, 3), floors=floors, kind=kind)
     for _ in range(steps):
         world.step()
+    world.settle()
+    world.replace_owner(reads_all=True)
+    world.commit()
     world.settle()
     return world
 
@@ -39,6 +43,9 @@ def test_frontier_law_random_schedules_are_worth_the_name() -> None:
     assert landed > 1.05 * sum(len(world.rows) for world in worlds), "hardly anything is landed twice"
     assert sum(len(world.zombies) for world in worlds) > 30
     assert sum(world.revision for world in worlds) > 45
+    held = [[bool(place.held_ddl) for place in world.places()] for world in worlds]
+    assert sum(any(one) for one in held) > 10, "jobs that nobody can read are hardly ever passed"
+    assert not any(one[-1] for one in held), "nor read later"
 
 
 def test_frontier_law_without_floors_breaks() -> None:

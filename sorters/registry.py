@@ -1,17 +1,21 @@
-"""The schema registry, on the driver only: schemas are registered before a row that needs them is encoded."""
+"""The schema registry, on the driver only: schemas are registered before a row that needs them is encoded.
 
-import base64
-import http.client
-import json
+The client is Confluent's own, as in the producer; here its errors become ours, and its own retries are off: the
+changefeed backs off, says why in its status, and tries again.
+"""
+
+import http
 import urllib.parse
+
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from schemas.errors import Action, BusError, ConfigError
 
 TIMEOUT_S = 10.0
-"""For one request; the changefeed backs off and tries again."""
-_CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
-_MAY_PASS = (408, 429)
-"""Status 4xx that says nothing about the schema: a time-out, too many requests."""
+"""For one request."""
+_MAY_PASS = (http.HTTPStatus.REQUEST_TIMEOUT, http.HTTPStatus.TOO_MANY_REQUESTS)
+"""Status 4xx that says nothing about the schema."""
 
 
 class SchemaRefusedError(BusError):
@@ -40,13 +44,18 @@ class SchemaRegistry:
             raise ConfigError(
                 "schema-registry must be an http or https URL", key="schema-registry", scheme=parts.scheme
             )
-        self._tls, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
-        self._root = parts.path.rstrip("/")
-        self._headers = {"Content-Type": _CONTENT_TYPE, "Accept": _CONTENT_TYPE}
+        self._address = parts.netloc.rsplit("@", 1)[-1]
+        config = {
+            "url": parts._replace(netloc=self._address).geturl(),
+            "timeout": TIMEOUT_S,
+            "max.retries": 0,
+            # What is in use stays known: a changefeed has a subject or two a table.
+            "cache.capacity": 1_000_000,
+        }
         if parts.username is not None:
             user = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
-            self._headers["Authorization"] = "Basic " + base64.b64encode(user.encode()).decode()
-        self._ids: dict[tuple[str, str], int] = {}
+            config["basic.auth.user.info"] = user
+        self._client = SchemaRegistryClient(config)
 
     def register(self, subject: str, schema: str, *, table: str) -> int:
         """Return the id of ``schema`` (JSON text) under ``subject``; the registry gives the same one if it has it.
@@ -55,37 +64,15 @@ class SchemaRegistry:
             SchemaRefusedError: status 4xx; 409 means incompatible.
             RegistryUnreachableError: anything else.
         """
-        known = self._ids.get((subject, schema))
-        if known is not None:
-            return known
-        port = f":{self._port}" if self._port else ""
-        where = {"subject": subject, "table": table, "address": f"{self._host}{port}"}
-        path = f"{self._root}/subjects/{urllib.parse.quote(subject, safe='')}/versions"
+        where = {"subject": subject, "table": table, "address": self._address}
         try:
-            status, body = self._post(path, json.dumps({"schema": schema}).encode())
-            if status == http.HTTPStatus.OK:
-                schema_id = self._ids[(subject, schema)] = int(json.loads(body)["id"])
-                return schema_id
-        except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+            return int(self._client.register_schema(subject, Schema(schema, "AVRO")))
+        except SchemaRegistryError as error:
+            status, reason = error.http_status_code, f"{error.http_status_code} {error.error_message}"[:500]
+            if 400 <= status < 500 and status not in _MAY_PASS:
+                raise SchemaRefusedError("schema registry refuses the schema", **where, reason=reason) from error
+            raise RegistryUnreachableError("schema registry failed", **where, reason=reason) from error
+        except (
+            Exception
+        ) as error:  # the client lets its HTTP library's errors through, and which one differs by version
             raise RegistryUnreachableError("schema registry does not answer", **where, reason=repr(error)) from error
-        reason = f"{status} {_message(body)}"
-        if 400 <= status < 500 and status not in _MAY_PASS:
-            raise SchemaRefusedError("schema registry refuses the schema", **where, reason=reason)
-        raise RegistryUnreachableError("schema registry failed", **where, reason=reason)
-
-    def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        kind = http.client.HTTPSConnection if self._tls else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=TIMEOUT_S)
-        try:
-            connection.request("POST", path, body, self._headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        finally:
-            connection.close()
-
-
-def _message(body: bytes) -> str:
-    try:
-        return str(json.loads(body)["message"])[:500]
-    except (ValueError, KeyError, TypeError):
-        return body[:300].decode(errors="replace")

@@ -59,9 +59,10 @@ def test_register_asks_once_for_a_schema_with_path_and_credentials(registry: Fak
     assert [client.register("a/b-value", '{"type":"int"}', table="d.t") for _ in range(2)] == [42, 42]
     path, credentials, body = registry.asked[0]
     assert len(registry.asked) == 1
-    assert path == "/apis/ccompat/v7/subjects/a%2Fb-value/versions"
+    assert path.partition("?")[0] == "/apis/ccompat/v7/subjects/a%2Fb-value/versions"
     assert credentials == "Basic bWU6cEBzcw=="  # me:p@ss
-    assert body == {"schema": '{"type":"int"}'}
+    assert isinstance(body, dict)
+    assert body["schema"] == '{"type":"int"}'
 
 
 @pytest.mark.parametrize("status", [409, 422, 401])

@@ -237,12 +237,15 @@ class Matcher:
 
     def _stored_changes(self, start_ts: int, keys: Sequence[bytes], rows: Sequence[LogRow]) -> Iterator[Change]:
         """Take COMMIT rows, already checked, of a transaction that has parts on disk."""
-        for key, row, found in zip(keys, rows, self._open.take_each(start_ts, keys), strict=True):
-            if found is None:
-                raise self._unmatched(row)
-            if self._wanted(key, row.commit_ts):
-                value = _value(row.op_type, found[0])
-                yield (row.commit_ts, start_ts, row.op_type, key, value, found[1], row.txn_source)
+        step = self._open.keys_at_once(start_ts)
+        for at in range(0, len(keys), step):
+            some = keys[at : at + step]
+            for key, row, found in zip(some, rows[at : at + step], self._open.take_some(start_ts, some), strict=True):
+                if found is None:
+                    raise self._unmatched(row)
+                commit_ts, op = row.commit_ts, row.op_type
+                if self._wanted(key, commit_ts):
+                    yield (commit_ts, start_ts, op, key, _value(op, found[0]), found[1], row.txn_source)
 
     def _changes(self, rows: Sequence[LogRow]) -> Iterator[Change]:
         """Take rows of any kind, one by one."""

@@ -12,9 +12,14 @@ so :meth:`OpenTxns.put` looks a up.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from producers.core.matcher_quota import MatcherQuota, Part
 from producers.core.spill import ROW_BYTES_FIXED, Prewrite, Run, later, row_bytes, write_run
+
+TAKE_BLOCKS: Final = 4
+"""Blocks whose rows :meth:`OpenTxns.take_some` is asked for at once, if the keys come in order; see keys_at_once."""
+_TAKE_KEYS_MAX: Final = 128
 
 
 class OpenTxn:
@@ -118,21 +123,27 @@ class OpenTxns:
         txn = self.by_start_ts.get(start_ts)
         if txn is None:
             return None
-        found = self._take(txn, key, txn.runs)
+        (found,) = self._take(txn, (key,))
         self._tidy(start_ts, txn)
         return found
 
-    def take_each(self, start_ts: int, keys: Sequence[bytes]) -> Iterator[Prewrite | None]:
-        """Yield what :meth:`take` returns for each key; for transactions with parts on disk."""
+    def take_some(self, start_ts: int, keys: Sequence[bytes]) -> list[Prewrite | None]:
+        """Return what :meth:`take` returns for each key; for transactions with parts on disk.
+
+        All that is returned is in memory, so whoever has many keys takes them by :meth:`keys_at_once`.
+        """
         txn = self.by_start_ts.get(start_ts)
         if txn is None:
-            yield from (None for _ in keys)
-            return
-        first, last = min(keys), max(keys)
-        runs = tuple(run for run in txn.runs if run.first <= last and first <= run.last)
-        for key in keys:
-            yield self._take(txn, key, runs)
+            return [None] * len(keys)
+        found = self._take(txn, keys)
         self._tidy(start_ts, txn)
+        return found
+
+    def keys_at_once(self, start_ts: int) -> int:
+        """Return how many rows of a transaction may be asked for together: few where rows are large."""
+        txn = self.by_start_ts.get(start_ts)
+        rows = min((run.block_rows for run in txn.runs), default=_TAKE_KEYS_MAX) if txn is not None else _TAKE_KEYS_MAX
+        return min(_TAKE_KEYS_MAX, TAKE_BLOCKS * rows)
 
     def parts(self) -> Iterator[Part]:
         """Yield each transaction's part in memory."""
@@ -175,19 +186,22 @@ class OpenTxns:
                 found = later(found, row)
         return found
 
-    def _take(self, txn: OpenTxn, key: bytes, runs: Sequence[Run]) -> Prewrite | None:
-        cache, found = self._quota.cache, None
-        for run in runs:
-            assert cache is not None, "only a store has runs"
-            row = run.pop(key, cache)
-            if row is not None:
-                found = later(found, row)
-        row = txn.rows.pop(key, None)
-        if row is not None:
-            size = row_bytes(key, row)
-            txn.bytes -= size
-            self._quota.held_bytes -= size
-            found = later(found, row)
+    def _take(self, txn: OpenTxn, keys: Sequence[bytes]) -> list[Prewrite | None]:
+        found: list[Prewrite | None] = [None] * len(keys)
+        if txn.runs:
+            assert self._quota.cache is not None, "only a store has runs"
+            first, last = min(keys), max(keys)
+            for run in txn.runs:
+                if run.first <= last and first <= run.last:
+                    run.pop_all(keys, found, self._quota.cache)
+        if txn.rows:
+            for at, key in enumerate(keys):
+                row = txn.rows.pop(key, None)
+                if row is not None:
+                    size = row_bytes(key, row)
+                    txn.bytes -= size
+                    self._quota.held_bytes -= size
+                    found[at] = later(found[at], row)
         return found
 
     def _tidy(self, start_ts: int, txn: OpenTxn) -> None:

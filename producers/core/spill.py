@@ -146,9 +146,9 @@ class BlockCache:
             self._unload(next(iter(self._loaded)))
         return block.rows
 
-    def gone(self, block: Block) -> None:
-        """Note that one row has left ``block.rows``."""
-        block.live -= 1
+    def gone(self, block: Block, count: int) -> None:
+        """Note that so many rows have left ``block.rows``."""
+        block.live -= count
         if not block.live:
             self.drop(block)
 
@@ -175,7 +175,7 @@ class BlockCache:
 class Run:
     """Rows of one transaction that went to disk together."""
 
-    __slots__ = ("_at", "_blocks", "_firsts", "first", "last", "live")
+    __slots__ = ("_at", "_blocks", "_firsts", "block_rows", "first", "last", "live")
 
     def __init__(self, blocks: Sequence[Block]) -> None:
         self._blocks = blocks
@@ -184,22 +184,42 @@ class Run:
         self.first = blocks[0].first
         self.last = blocks[-1].last
         self.live = sum(block.live for block in blocks)
+        self.block_rows = max(1, self.live // len(blocks))
+        """Of a block, in the mean, when it was written."""
 
     def get(self, key: bytes, cache: BlockCache) -> Prewrite | None:
         """Return the row of ``key``, and leave it."""
         block = self._block(key)
         return None if block is None else cache.load(block).get(key)
 
-    def pop(self, key: bytes, cache: BlockCache) -> Prewrite | None:
-        """Take the row of ``key`` out."""
-        block = self._block(key)
-        if block is None:
-            return None
-        row = (block.rows if block.rows is not None else cache.load(block)).pop(key, None)
-        if row is not None:
-            self.live -= 1
-            cache.gone(block)
-        return row
+    def pop_all(self, keys: Sequence[bytes], found: list[Prewrite | None], cache: BlockCache) -> None:
+        """Take the rows of ``keys`` out and put each into its place in ``found``, if it stands against what is there.
+
+        Args:
+            keys: in any order; while they stay in one block, its rows are at hand.
+            found: as long as ``keys``; rows of older runs.
+            cache: of the run's store.
+        """
+        block: Block | None = None
+        rows: dict[bytes, Prewrite] | None = None
+        taken = 0
+        for at, key in enumerate(keys):
+            if block is None or not block.first <= key <= block.last:
+                if block is not None and taken:
+                    cache.gone(block, taken)
+                block, taken = self._block(key), 0
+                if block is None:
+                    continue
+                rows = cache.load(block)
+            assert rows is not None, "set with the block"
+            row = rows.pop(key, None)
+            if row is not None:
+                taken += 1
+                self.live -= 1
+                before = found[at]
+                found[at] = row if before is None else later(before, row)
+        if block is not None and taken:
+            cache.gone(block, taken)
 
     def drop(self, cache: BlockCache) -> None:
         """Forget all of it."""

@@ -151,8 +151,10 @@ def test_spilled_run_when_rows_leave_in_any_order_with_a_cache_of_any_size_then_
     order = random.sample(sorted(wanted), len(wanted))
     for key in order:
         assert run.get(key, cache) == wanted[key]
-        assert run.pop(key, cache) == wanted[key]
-        assert run.pop(key, cache) is None
+        found: list[spill.Prewrite | None] = [None]
+        run.pop_all([key], found, cache)
+        assert found == [wanted[key]]
+        assert run.get(key, cache) is None
         assert run.get(b"%05dx" % random.randrange(5_000), cache) is None
         assert cache.loaded_bytes <= max(cache_bytes, largest)
     assert (run.live, store.blobs, cache.loaded_bytes) == (0, {}, 0)

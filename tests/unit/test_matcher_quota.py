@@ -1,7 +1,8 @@
 """The quota over several matchers: what goes to disk first, what stays, and that reading back is sequential."""
 
-from producers.core.matcher import COMMIT, INITIALIZED, PREWRITE, ROLLBACK, Matcher
+from producers.core.matcher import COMMIT, INITIALIZED, PIECE_BYTES_MAX, PREWRITE, ROLLBACK, Matcher
 from producers.core.matcher_quota import MatcherQuota
+from producers.core.open_txns import TAKE_BLOCKS
 from producers.core.spill import BLOCK_BYTES
 from schemas.ids import RegionId, Ts
 from tests.support.log_rows import Row
@@ -89,6 +90,20 @@ def test_quota_when_a_region_is_scanned_then_waiting_commits_and_rollbacks_are_c
     assert [change[3] for change in out] == [row.key for row in rows(COMMIT, 10, 3_000)], "in the order of the commits"
     assert {change[:2] for change in out} == {(11, 10)}
     assert (quota.memory_bytes, store.blobs, state.open_prewrites) == (0, {}, 0)
+
+
+def test_quota_when_one_event_commits_large_spilled_rows_then_pieces_and_memory_stay_bounded() -> None:
+    store = MemorySpill()
+    quota = MatcherQuota(2 << 20, store)
+    state, size = matcher(quota), 1 << 20
+    for at in range(40):
+        state.feed(rows(PREWRITE, 10, 1, first=at, size=size))
+    store.gets.clear()
+    for number, piece in enumerate(state.pieces(rows(COMMIT, 10, 40)), start=1):
+        assert sum(len(change[4]) for change in piece) <= PIECE_BYTES_MAX + size
+        assert len(store.gets) * size <= number * (PIECE_BYTES_MAX + size) + TAKE_BLOCKS * size, "read far ahead"
+        assert quota.memory_bytes <= 4 << 20
+    assert (quota.memory_bytes, store.blobs) == (0, {})
 
 
 def test_quota_when_a_spilled_transaction_rolls_back_then_nothing_of_it_is_left() -> None:

@@ -1,0 +1,56 @@
+"""The services of docker-compose.yml: their very commands, with the environment that they are given, are understood.
+
+There is no container engine where the tests run, so the file is read here as far as it concerns TideBus: the anchor's
+environment, with ``${NAME:-default}`` and ``${NAME:?what}`` as Compose fills them in, and each service's command.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compose.cli import run_cli
+
+TEXT = (Path(__file__).parents[2] / "compose" / "docker-compose.yml").read_text()
+GIVEN = {"TIDEBUS_PD": "pd:2379", "TIDEBUS_CHANGEFEED": "orders"}
+
+
+def filled(text: str) -> str:
+    """Fill in variables; one that must be set is in GIVEN, or this is no test of what users do."""
+    text = re.sub(r"\$\{(\w+):\?[^}]*\}", lambda found: GIVEN[found[1]], text)
+    return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: found[2], text)
+
+
+def environment() -> dict[str, str]:
+    return dict(re.findall(r"^    (TIDEBUS_\w+): (.+)$", filled(TEXT), re.MULTILINE))
+
+
+def commands() -> dict[str, list[str]]:
+    """Return the arguments of each of our services."""
+    found = re.findall(r"^  ([\w-]+):\n    <<: \*tidebus\n    command: \[(.+)\]$", filled(TEXT), re.MULTILINE)
+    return {name: [word.strip().strip('"') for word in words.split(",")] for name, words in found}
+
+
+def test_containers_every_service_of_ours_has_a_command() -> None:
+    assert list(commands()) == ["capture-1", "capture-2", "sorter"]
+    assert TEXT.count("<<: *tidebus") == 3
+
+
+@pytest.mark.parametrize("service", ["capture-1", "capture-2", "sorter"])
+def test_containers_each_command_starts_with_the_addresses_of_the_file(
+    service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    for name in ("compose.capture.run_capture", "sorters.job.run_sorter"):
+        monkeypatch.setattr(name, started.append)
+    assert run_cli(commands()[service]) == 0
+    (options,) = started
+    assert (options.kafka, options.zookeeper) == ("kafka:9092", "zookeeper:2181")
+    assert options.schema_registry == "http://registry:8080/apis/ccompat/v7"
+    if service == "sorter":
+        assert (options.changefeed_id, options.data_dir) == ("orders", Path("/var/lib/tidebus"))
+    else:
+        assert (options.pd, options.upstream) == ("pd:2379", "default")

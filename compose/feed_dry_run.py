@@ -10,7 +10,7 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -173,6 +173,7 @@ def play(
     *,
     speed: float = math.inf,
     settings: FeedSettings | None = None,
+    on_listening: Callable[[FeedReplayServer], None] = lambda server: None,
 ) -> Played:
     """Serve a recording to an event feed until every span is resolved as far as it was recorded.
 
@@ -181,6 +182,7 @@ def play(
         spans: what to subscribe when the recorder did.
         speed: of the recording's clock; see :class:`FeedReplayServer`.
         settings: of the feed.
+        on_listening: told before the client starts; it may put proxies before the stores.
 
     Raises:
         FeedStalledError: nothing has moved for :data:`STALL_S`.
@@ -196,6 +198,7 @@ def play(
         changed.set()
 
     with FeedReplayServer(recording, speed=speed, on_note=notes.put) as server:
+        on_listening(server)
         pd = PdClient(server.pd_address)
         feed = EventFeed(RegionCache(pd), collector, failed, settings)
         feed.start()
@@ -213,6 +216,7 @@ def play(
                 for table_id in [one for one in leaving if _resolved(collector, by_request[one])]:
                     leaving.discard(table_id)
                     feed.unsubscribe(table_id)
+                    server.go_on()
                 if collector.moves > moves:
                     moves, moved_at_s = collector.moves, time.monotonic()
                 if time.monotonic() - moved_at_s > STALL_S:

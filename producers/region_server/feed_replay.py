@@ -55,7 +55,7 @@ class FeedReplayServer:
         recording: FeedRecording,
         *,
         speed: float = math.inf,
-        on_note: Callable[[Note], None] = lambda note: None,
+        on_note: Callable[[Note], None] | None = None,
     ) -> None:
         """Prepare; :meth:`start` binds the ports.
 
@@ -64,7 +64,8 @@ class FeedReplayServer:
             speed: recorded seconds in one second; the clock stands while a gate is closed. Infinite: as fast as the
                 client registers.
             on_note: told of the recorder's notes as the cursor passes them (``subscribe``, ``deregister``: what an
-                owner would order); runs on the server's thread and must not block.
+                owner would order); runs on the server's thread and must not block. With it, the recording stands still
+                at each ``deregister`` until :meth:`go_on`.
         """
         self._recording = recording
         self._speed = speed
@@ -74,6 +75,7 @@ class FeedReplayServer:
         self._servers: list[grpc.aio.Server] = []
         self._ticking: asyncio.Task[None] | None = None
         self.addresses: dict[StoreId, str] = {}
+        """What PD says of the stores; whoever puts something before one changes it here."""
         self.pd_address = ""
 
     def start(self) -> Self:
@@ -97,6 +99,10 @@ class FeedReplayServer:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def go_on(self) -> None:
+        """The span of the newest ``deregister`` note has come whole, and is given up."""
+        self._loop.call_soon_threadsafe(self._hub.go_on)
 
     @property
     def waits_for(self) -> str:

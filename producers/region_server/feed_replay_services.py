@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import grpc
 
@@ -13,6 +13,8 @@ from producers.region_server.service import STREAM_MULTIPLEXING
 from schemas.ids import PHYSICAL_SHIFT_BITS, StoreId
 from schemas.proto import cdcpb_pb2, metapb_pb2, pdpb_pb2, pdpb_pb2_grpc
 
+HELD_NOTES: Final = frozenset({"deregister"})
+"""A span that is given up must have come whole before: what the stores say of it ends there."""
 _LOGICAL_MASK = (1 << PHYSICAL_SHIFT_BITS) - 1
 _Context: TypeAlias = "grpc.aio.ServicerContext[cdcpb_pb2.ChangeDataRequest, bytes]"
 
@@ -20,8 +22,8 @@ _Context: TypeAlias = "grpc.aio.ServicerContext[cdcpb_pb2.ChangeDataRequest, byt
 class ReplayHub:
     """The replay and the queues of its streams."""
 
-    def __init__(self, recording: FeedRecording, now_ms: float, on_note: Callable[[Note], None]) -> None:
-        self.replay = FeedReplay(recording)
+    def __init__(self, recording: FeedRecording, now_ms: float, on_note: Callable[[Note], None] | None) -> None:
+        self.replay = FeedReplay(recording, frozenset() if on_note is None else HELD_NOTES)
         self.now_ms = now_ms
         """Of recorded time: how far the recording may go."""
         self.queues: dict[Stream, asyncio.Queue[bytes | End]] = {}
@@ -36,8 +38,13 @@ class ReplayHub:
                     self.queues[stream].put_nowait(message.SerializeToString())
                 case End(stream):
                     self.queues[stream].put_nowait(output)
-                case Note():
+                case Note() if self._on_note is not None:
                     self._on_note(output)
+
+    def go_on(self) -> None:
+        """See :meth:`FeedReplay.go_on`."""
+        self.replay.go_on()
+        self.pump()
 
 
 class ReplayChangeData:
@@ -116,12 +123,8 @@ class ReplayPd(pdpb_pb2_grpc.PDServicer):
             name=recorded.name, member_id=recorded.member_id, client_urls=[f"http://{address}"],
             binary_version=recorded.binary_version,
         )  # fmt: skip
-        self._stores: dict[int, metapb_pb2.Store] = {}
-        for store in recording.stores.stores:
-            mine = metapb_pb2.Store()
-            mine.CopyFrom(store)
-            mine.address = addresses[StoreId(store.id)]
-            self._stores[store.id] = mine
+        self._stores = {store.id: store for store in recording.stores.stores}
+        self._addresses = addresses
 
     async def GetMembers(self, request: pdpb_pb2.GetMembersRequest, context: Any) -> pdpb_pb2.GetMembersResponse:  # noqa: N802
         """Who is in PD."""
@@ -165,8 +168,15 @@ class ReplayPd(pdpb_pb2_grpc.PDServicer):
             return pdpb_pb2.GetStoreResponse(
                 header=pdpb_pb2.ResponseHeader(cluster_id=self._header.cluster_id, error=error)
             )  # fmt: skip
-        return pdpb_pb2.GetStoreResponse(header=self._header, store=store)
+        return pdpb_pb2.GetStoreResponse(header=self._header, store=self._ours(store))
 
     async def GetAllStores(self, request: pdpb_pb2.GetAllStoresRequest, context: Any) -> pdpb_pb2.GetAllStoresResponse:  # noqa: N802
         """All stores."""
-        return pdpb_pb2.GetAllStoresResponse(header=self._header, stores=list(self._stores.values()))
+        stores = [self._ours(store) for store in self._stores.values()]
+        return pdpb_pb2.GetAllStoresResponse(header=self._header, stores=stores)
+
+    def _ours(self, recorded: metapb_pb2.Store) -> metapb_pb2.Store:
+        store = metapb_pb2.Store()
+        store.CopyFrom(recorded)
+        store.address = self._addresses[StoreId(recorded.id)]
+        return store

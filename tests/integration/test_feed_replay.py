@@ -34,7 +34,7 @@ def test_dry_run_of_a_recorded_feed_prints_exactly_the_expected_changes(capsys: 
     assert not [row for row in left_out if (row["key"], row["commit_ts"]) in shown]
 
 
-@pytest.mark.parametrize(("multiplexing", "speed"), [(True, 30.0), (False, math.inf)])
+@pytest.mark.parametrize(("multiplexing", "speed"), [(True, 60.0), (False, math.inf)])
 def test_event_feed_on_a_recorded_feed_meets_its_troubles_and_ends_with_every_change(
     multiplexing: bool, speed: float
 ) -> None:

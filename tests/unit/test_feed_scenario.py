@@ -9,7 +9,6 @@ A COMMIT can come first while the incremental scan runs: here the region's leade
 again at store 2, the scan's snapshot holds the second transaction's lock, and the commit overtakes the scan.
 """
 
-from producers.core.matcher import COMMIT, INITIALIZED, PREWRITE
 from schemas.ids import Ts
 from schemas.proto import cdcpb_pb2, errorpb_pb2, metapb_pb2
 from schemas.tidb.keys import row_key
@@ -78,10 +77,10 @@ def say(rig: FeedRig, script: str) -> None:
 
 def row(kind: str, words: list[str]) -> Row:
     if kind == "INITIALIZED":
-        return Row(type=INITIALIZED)
+        return Row(type=cdcpb_pb2.Event.INITIALIZED)
     said = dict(word.split("=") for word in words[1:])
     return Row(
-        type=PREWRITE if kind == "PREWRITE" else COMMIT,
+        type=cdcpb_pb2.Event.PREWRITE if kind == "PREWRITE" else cdcpb_pb2.Event.COMMIT,
         op_type=Row.PUT,
         key=KEYS[words[0]],
         start_ts=int(said["start"]),

@@ -86,8 +86,17 @@ Output: TypeAlias = Send | End | Note
 class FeedReplay:
     """See the module's text. The caller carries out what every call leaves in :meth:`take_outputs`, in order."""
 
-    def __init__(self, recording: FeedRecording) -> None:
+    def __init__(self, recording: FeedRecording, held_notes: frozenset[str] = frozenset()) -> None:
+        """Stand before the first step.
+
+        Args:
+            recording: what to serve.
+            held_notes: at notes of these kinds the cursor stands still until :meth:`go_on`.
+        """
         self._recording = recording
+        self._held_notes = held_notes
+        self._told_line = -1
+        self._go_on_line = -1
         self._steps = recording.steps
         self._at = 0
         self._history = History(recording.registrations)
@@ -112,8 +121,7 @@ class FeedReplay:
     @property
     def waits_for(self) -> str:
         """What the cursor waits for; '' if nothing but time."""
-        step = None if self.finished else self._steps[self._at][2]
-        return "" if step is None else self._gate(step)
+        return "" if self.finished else self._gate(self._steps[self._at][2])
 
     @property
     def line(self) -> int:
@@ -134,13 +142,23 @@ class FeedReplay:
         """
         while not self.finished:
             t_ms, _, step = self._steps[self._at]
-            if t_ms > until_ms or self._gate(step):
+            if t_ms > until_ms:
                 return t_ms
+            if self._gate(step):
+                if isinstance(step, Note) and self._told_line < self.line:
+                    self._told_line = self.line
+                    self._out.append(step)
+                return t_ms
+            line = self.line
             self._at += 1
-            self._run(step)
+            self._run(line, step)
         return None
 
-    def _run(self, step: object) -> None:
+    def go_on(self) -> None:
+        """What the note asks at which the cursor stands has been done."""
+        self._go_on_line = self.line
+
+    def _run(self, line: int, step: object) -> None:
         match step:
             case Begin(recorded):
                 for served in self._served[recorded]:
@@ -167,7 +185,7 @@ class FeedReplay:
             case StoreUp(store_id):
                 self._down.pop(store_id, None)
                 self._tried.discard(store_id)
-            case Note():
+            case Note() if self._told_line < line:
                 self._out.append(step)
 
     def _gate(self, step: object) -> str:
@@ -180,6 +198,8 @@ class FeedReplay:
             case StoreDown(store_id, _):
                 line = self._steps[self._at][1]
                 needed = [one for one in self._served if one.store_id == store_id and one.end_line == line]
+            case Note(fields) if fields["what"] in self._held_notes and self._go_on_line < self.line:
+                return f"{fields['what']} to be done"
             case StoreUp(store_id) if store_id not in self._tried:
                 return f"a stream to store {store_id}, which is down"
         for recorded in needed:

@@ -4,7 +4,8 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 
-from tests.simulation.feed_world import CLIENT, CLUSTER, FLOW, WIRE, WRITES, FeedWorld, Step
+from tests.simulation.feed_coordinators import WRITES
+from tests.simulation.feed_world import CLIENT, CLUSTER, FLOW, WIRE, FeedWorld, Step
 
 STEPS_MIN, STEPS_MAX = 40, 160
 

@@ -7,8 +7,7 @@ transactions, regions, streams), so that a schedule stays valid whatever is take
 import asyncio
 import functools
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 import grpc
 
@@ -19,36 +18,18 @@ from producers.feed_types import FeedSettings
 from producers.locator import Locator
 from producers.region_cache import RegionCache
 from producers.region_server.core.chaos import NO_STORE
-from producers.region_server.core.commands import (
-    Commit,
-    Mutation,
-    PessimisticLock,
-    PessimisticRollback,
-    Prewrite,
-    ResolveLock,
-    Rollback,
-    Txn,
-)
 from producers.region_server.core.mvcc import LockKind
 from producers.region_server.core.regions import Region
 from schemas.errors import BusError
 from schemas.ids import RegionId, StoreId, TableId, Ts
-from schemas.tidb.keys import row_key, table_span
+from schemas.tidb.keys import table_span
 from tests.simulation.feed_cluster import SimCluster, SimStream
+from tests.simulation.feed_coordinators import KEYS, LOSSY_SOURCE, TABLES, Coordinators
 
 Step = tuple[str, int, int]
-TABLES = (TableId(45), TableId(46))
-KEYS = tuple(row_key(table, handle) for table in TABLES for handle in range(5))
-LOSSY_SOURCE = 1 << 8
-"""A row of a lossy column change: never delivered."""
 SETTLE_TURNS = 600
 """Of 0.25 s: far more than the longest back-off (2 s) and every store's second of rest need."""
 
-WRITES = (
-    "prewrite", "prewrite", "pessimistic", "lock_only", "async", "pipelined", "flush", "one_pc", "one_pc",
-    "take_commit_ts", "commit", "commit", "commit", "commit_one", "commit_one", "rollback", "rollback_unknown",
-    "resolve", "heartbeat",
-)  # fmt: skip
 CLUSTER = (
     "split", "split", "split", "merge", "merge", "transfer", "transfer", "stop_store", "start_store", "start_store",
     "start_store", "lose_leader", "elect", "hold_scans", "go_on", "fail_region", "refuse", "pd_lags", "pd_knows",
@@ -72,19 +53,6 @@ FLOW = ("flow", "flow_slow")
 
 class LawBrokenError(AssertionError):
     """The feed lost, invented or overtook a change, or got stuck."""
-
-
-@dataclass(eq=False)
-class Open:
-    """A transaction under way."""
-
-    txn: Txn
-    ops: dict[bytes, Mutation]
-    """What it has prewritten, the newest of each key."""
-    only_locked: set[bytes] = field(default_factory=set)
-    commit_ts: Ts = Ts(0)
-    decided: bool = False
-    """Its primary is committed: it can only go on to commit."""
 
 
 class Landed:
@@ -116,13 +84,13 @@ class Landed:
         return False
 
 
-class FeedWorld:
+class FeedWorld(Coordinators):
     """See the module's text. Use :func:`run_schedule`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seed: int, *, multiplexing: bool) -> None:
         self.now_s = 100.0
         dice = random.Random(seed)
-        self.cluster = SimCluster(loop, lambda: self.now_s, fake_prewrites=seed % 5 == 4)
+        super().__init__(SimCluster(loop, lambda: self.now_s, fake_prewrites=seed % 5 == 4))
         self.landed, self.fatal = Landed(), list[BusError]()
         self.feed = EventFeed(
             RegionCache(self.cluster.pd),
@@ -133,10 +101,6 @@ class FeedWorld:
             open_stream=functools.partial(SimStream, self.cluster),
             locator=self._make_locator(dice),
         )
-        self.open: list[Open] = []
-        self.committed: dict[tuple[bytes, Ts], tuple[Ts, LockKind, bytes, int]] = {}
-        """What the coordinators know to be committed: (start_ts, op, value, txn_source) by (key, commit_ts)."""
-        self._values = 0
         for table in TABLES:
             self.feed.subscribe(TableSpan(table, *table_span(table)), Ts(0))
 
@@ -151,162 +115,6 @@ class FeedWorld:
         """Take one step; one that does not apply at this moment does nothing."""
         kind, a, b = step
         getattr(self, f"_{kind}")(a, b)
-
-    # Transactions ----------------------------------------------------------------------------------------------------
-
-    def _free(self, bits: int) -> list[bytes]:
-        locked = {key for region in self.cluster.store.regions for key in region.data.locks}
-        return [key for at, key in enumerate(KEYS) if bits >> at & 1 and key not in locked][:4]
-
-    def _changed_after(self, key: bytes, ts: Ts) -> bool:
-        newest = self.cluster.store.regions.of_key(key).data.writes.get(key)
-        return newest is not None and newest.commit_ts > ts
-
-    def _mutations(self, keys: Sequence[bytes], how: int) -> tuple[Mutation, ...]:
-        self._values += 1
-        value = b"v%d" % self._values + bytes(300 if how % 7 == 3 else 0)  # a long value does not stand in the COMMIT
-        return tuple(
-            Mutation("delete", key) if (how + at) % 4 == 0 else Mutation("put", key, value)
-            for at, key in enumerate(keys)
-        )
-
-    def _begin(self, a: int, b: int, **txn: object) -> Open | None:
-        keys = self._free(a)
-        if not keys:
-            return None
-        source = LOSSY_SOURCE if b % 11 == 5 else 0
-        start_ts = self.cluster.oracle.tso()
-        made = Txn(start_ts=start_ts, primary=keys[0], txn_source=source, **txn)  # type: ignore[arg-type]
-        mutations = self._mutations(keys, b)
-        return Open(made, {mutation.key: mutation for mutation in mutations})
-
-    def _put(self, begun: Open | None) -> None:
-        if begun is not None:
-            self.cluster.store.apply(Prewrite(txn=begun.txn, mutations=tuple(begun.ops.values())))
-            self.open.append(begun)
-
-    def _prewrite(self, a: int, b: int) -> None:
-        self._put(self._begin(a, b))
-
-    def _async(self, a: int, b: int) -> None:
-        begun = self._begin(a, b, use_async_commit=True)
-        if begun is not None:
-            begun.commit_ts = begun.txn.min_commit_ts = self.cluster.oracle.tso()
-            begun.decided = True  # once all keys are prewritten it is committed, whoever comes to see it
-        self._put(begun)
-
-    def _pipelined(self, a: int, b: int) -> None:
-        self._put(self._begin(a, b, generation=1))
-
-    def _flush(self, a: int, b: int) -> None:
-        flushing = [one for one in self.open if one.txn.generation and not one.decided and not one.commit_ts]
-        if flushing:
-            one = flushing[a % len(flushing)]
-            again = [key for at, key in enumerate(one.ops) if b >> at & 1]
-            more = [key for key in self._free(a)[:1] if not self._changed_after(key, one.txn.start_ts)]
-            mutations = self._mutations([*again, *more], b)
-            one.txn = Txn(
-                start_ts=one.txn.start_ts,
-                primary=one.txn.primary,
-                txn_source=one.txn.txn_source,
-                generation=one.txn.generation + 1,
-            )
-            self.cluster.store.apply(Prewrite(txn=one.txn, mutations=mutations))
-            one.ops |= {mutation.key: mutation for mutation in mutations}
-
-    def _lock_only(self, a: int, b: int) -> None:
-        begun = self._begin(a, b)
-        if begun is not None:
-            begun.ops = {
-                key: Mutation("lock", key) if at % 2 == b % 2 else mutation
-                for at, (key, mutation) in enumerate(begun.ops.items())
-            }
-        self._put(begun)
-
-    def _pessimistic(self, a: int, b: int) -> None:
-        begun = self._begin(a, b)
-        if begun is None:
-            return
-        begun.txn.for_update_ts = self.cluster.oracle.tso()
-        self.cluster.store.apply(PessimisticLock(txn=begun.txn, keys=tuple(begun.ops)))
-        if b % 5 == 0:
-            self.cluster.store.apply(PessimisticRollback(start_ts=begun.txn.start_ts, keys=tuple(begun.ops)))
-        else:
-            begun.only_locked = set(begun.ops)
-            self.open.append(begun)
-
-    def _one_pc(self, a: int, b: int) -> None:
-        begun = self._begin(a, b)
-        if begun is not None:
-            commit_ts = self.cluster.oracle.tso()
-            mutations = tuple(begun.ops.values())
-            self.cluster.store.apply(Prewrite(txn=begun.txn, mutations=mutations, one_pc_commit_ts=commit_ts))
-            for mutation in mutations:
-                self._know(begun, mutation, commit_ts)
-
-    def _chosen(self, a: int) -> Open | None:
-        one = self.open[a % len(self.open)] if self.open else None
-        if one is not None and one.only_locked:
-            self.cluster.store.apply(Prewrite(txn=one.txn, mutations=tuple(one.ops.values())))
-            one.only_locked = set()
-            return None  # now it is prewritten; another step may commit it
-        return one
-
-    def _take_commit_ts(self, a: int, b: int) -> None:
-        """The coordinator has its commit_ts from PD, and the commit takes its time."""
-        if (one := self._chosen(a)) is not None and not one.commit_ts:
-            one.commit_ts = self.cluster.oracle.tso()
-
-    def _commit(self, a: int, b: int) -> None:
-        if (one := self._chosen(a)) is not None:
-            self._commit_keys(one, list(one.ops))
-
-    def _commit_one(self, a: int, b: int) -> None:
-        """One key of it: the primary first, the others when they come."""
-        if (one := self._chosen(a)) is not None:
-            keys = list(one.ops)
-            self._commit_keys(one, [keys[b % len(keys)] if one.decided else one.txn.primary])
-
-    def _commit_keys(self, one: Open, keys: list[bytes]) -> None:
-        one.commit_ts = one.commit_ts or self.cluster.oracle.tso()
-        one.decided = True
-        self.cluster.store.apply(Commit(start_ts=one.txn.start_ts, commit_ts=one.commit_ts, keys=tuple(keys)))
-        for key in keys:
-            self._know(one, one.ops.pop(key), one.commit_ts)
-        if not one.ops:
-            self.open.remove(one)
-
-    def _know(self, one: Open, mutation: Mutation, commit_ts: Ts) -> None:
-        if mutation.op != "lock":
-            kind = LockKind.PUT if mutation.op == "put" else LockKind.DELETE
-            value = (one.txn.start_ts, kind, mutation.value, one.txn.txn_source)
-            self.committed[mutation.key, commit_ts] = value
-
-    def _rollback(self, a: int, b: int) -> None:
-        one = self.open[a % len(self.open)] if self.open else None
-        if one is not None and not one.decided:
-            self.cluster.store.apply(Rollback(start_ts=one.txn.start_ts, keys=tuple(one.ops)))
-            self.open.remove(one)
-
-    def _rollback_unknown(self, a: int, b: int) -> None:
-        """A reader rolls a transaction back whose prewrite never came."""
-        self.cluster.store.apply(Rollback(start_ts=self.cluster.oracle.tso(), keys=(KEYS[a % len(KEYS)],)))
-
-    def _resolve(self, a: int, b: int) -> None:
-        """A reader ends what a crashed client left: as its primary says."""
-        one = self._chosen(a)
-        if one is not None and one.decided and one.txn.primary not in one.ops:
-            self.cluster.store.apply(ResolveLock(start_ts=one.txn.start_ts, commit_ts=one.commit_ts))
-            for mutation in one.ops.values():
-                self._know(one, mutation, one.commit_ts)
-            self.open.remove(one)
-
-    def _heartbeat(self, a: int, b: int) -> None:
-        one = self._chosen(a)
-        if one is not None and one.txn.primary in one.ops:
-            region = self.cluster.store.regions.of_key(one.txn.primary)
-            changes = region.data.refresh(one.txn.start_ts, one.txn.primary, ttl_ms=20_000 + b)
-            self.cluster.store.applied(region, changes)
 
     # The cluster -----------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,12 @@ Python side alone; ``to: kafka`` waits for the last acknowledgement of a broker 
 ``rows_per_s`` counts wall time, ``cpu_rows_per_s`` process CPU time, librdkafka's threads included.
 
 The rows are sysbench's, 195 bytes; a transaction has 100 of them, PREWRITE and COMMIT of each, as a live feed has them.
+
+Where the time goes, in CPU time of one row (two messages' rows), measured stage by stage while other work kept the two
+cores busy: protobuf's parser 0.1 µs; reading fields of parsed rows and matching 1.7 µs, of which some 0.04 µs for each
+of the 12 fields, 0.25 µs to wrap the rows as Python objects, and the rest for dicts and tuples; columns 0.35 µs; Avro
+0.06 µs; librdkafka (lz4, checksums, sending) 0.5 to 0.8 µs. So the parser is not what to work on, and Python objects of
+rows are: a next step would have to take keys and values out of the wire format by column.
 """
 
 import argparse

@@ -4,17 +4,21 @@ Called by the feed's thread only, under its lock. A range is always in one place
 waiting under an older lock, or locked by a registration that stands on a stream.
 """
 
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from producers.core.region_errors import FAULTS_MAX, Decision, Step
+from producers.core.region_map import RegionInfo
+from producers.core.span_frontier import KeyRange
 from producers.core.stream_errors import silent
 from producers.core.subscription import Registration, Retry, Subscription, joined
 from producers.locator import Located
 from producers.region_cache import RegionCache
-from producers.store_streams import Later, OpenStream, StoreStreams
+from producers.store_streams import OpenStream, StoreStreams
 from schemas.ids import StoreId
 
 log = logging.getLogger(__name__)
@@ -41,12 +45,24 @@ class Recovery:
         subscription = located.subscription
         if subscription.stopped:
             return
-        placed = subscription.place(located.retry, located.regions, now_s)
-        for registration in placed.registrations:
-            self._register(registration, located.addresses, now_s)
-        for retry in placed.retries:
-            self._cache.drop(retry.range)
-            self._submit(subscription, retry)
+        waits = {store_id: self._streams.later(store_id, subscription, now_s) for store_id in located.addresses}
+        runs = itertools.groupby(located.regions, lambda region: waits[_leader_of(region)])
+        for later, group in runs:
+            regions = list(group)
+            wanted = located.retry.range.intersect(KeyRange(regions[0].range.start, regions[-1].range.end))
+            if wanted is None:
+                continue
+            retry = replace(located.retry, range=wanted)
+            if later is not None:
+                subscription.reason = later.reason or subscription.reason
+                self._submit(subscription, retry, wait_ms=int(later.wait_s * 1000))
+                continue
+            placed = subscription.place(retry, regions, now_s)
+            for registration in placed.registrations:
+                self._register(registration, located.addresses[_leader_of(registration.region)], now_s)
+            for again in placed.retries:
+                self._cache.drop(again.range)
+                self._submit(subscription, again)
         if located.rest is not None:
             self._submit(subscription, located.rest)
 
@@ -110,22 +126,15 @@ class Recovery:
             for retry in waiting:
                 self._submit(subscription, retry)
 
-    def _register(self, registration: Registration, addresses: dict[StoreId, str], now_s: float) -> None:
+    def _register(self, registration: Registration, address: str, now_s: float) -> None:
         region, subscription = registration.region, registration.subscription
-        assert region.leader is not None, "the locator gives only regions with a leader"
-        store_id = region.leader.store_id
-        address = addresses[store_id]
+        store_id = _leader_of(region)
         known = self._streams.get(store_id, subscription)
         if known is not None and known.address != address:
             moved = f"store {store_id} has moved from {known.address} to {address}"
             self.end_stream(known, Decision(kind="store_moved", step=Step.LOCATE, reason=moved), now_s)
             known = None
         stream = known or self._streams.open(store_id, address, subscription, now_s)
-        if isinstance(stream, Later):
-            subscription.reason = stream.reason or subscription.reason
-            for retry in subscription.release(registration):
-                self._submit(subscription, retry, wait_ms=int(stream.wait_s * 1000))
-            return
         merged = not stream.table.multiplexed and stream.table.has_region(region.region_id)
         self._streams.register(stream, registration, now_s)
         if merged:
@@ -151,3 +160,8 @@ class Recovery:
             log.warning("a part of a span is registered anew after bad data", extra=extra)
         for retry in retries:
             self._submit(subscription, retry, wait_ms=wait_ms)
+
+
+def _leader_of(region: RegionInfo) -> StoreId:
+    assert region.leader is not None, "the locator gives only regions with a leader"
+    return region.leader.store_id

@@ -104,15 +104,22 @@ class StoreStreams:
         store = self._store(store_id)
         return store.streams.get(self._owner(store, subscription))
 
-    def open(self, store_id: StoreId, address: str, subscription: Subscription, now_s: float) -> OpenStream | Later:
-        """Open that stream, unless the store is to be left alone."""
+    def later(self, store_id: StoreId, subscription: Subscription, now_s: float) -> Later | None:
+        """Return why that stream is not open and must not be opened yet; None: go on."""
         store = self._store(store_id)
+        if self._owner(store, subscription) in store.streams:
+            return None
         if store.reopen_at_s > now_s:
             return Later(store.reopen_at_s - now_s, "")
-        owner = self._owner(store, subscription)
         if len(store.streams) >= self._settings.streams_per_store_max:
             reason = f"store {store_id} has no multiplexed event feed, and {len(store.streams)} streams are open to it"
             return Later(FULL_WAIT_S, reason)
+        return None
+
+    def open(self, store_id: StoreId, address: str, subscription: Subscription, now_s: float) -> OpenStream:
+        """Open that stream; :meth:`later` has been asked."""
+        store = self._store(store_id)
+        owner = self._owner(store, subscription)
         multiplexed = owner is None
         transport = self._open_transport(store_id, address, multiplexed)
         stream = store.streams[owner] = self._by_transport[transport] = OpenStream(

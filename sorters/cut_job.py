@@ -1,68 +1,34 @@
-"""The Spark job of one cut: read raw offsets, map in Python, order, write with Spark's Kafka sink.
+"""One cut, from the raw log to the sink: by a Spark job of two steps, or by the driver if it is not worth one."""
 
-A cut that is too small to be worth a job is done on the driver by the same functions.
-"""
-
-import json
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 # Spark's own convention
 
-from schemas.position import POSITION_HEADER
 from sorters.core.cut import Cut
 from sorters.core.order import OutputRecords
+from sorters.cut_tasks import BLOCK_COLUMNS, SIGN_COLUMNS, ReadTask, Tally, WriteTask, read_step, write_step
+from sorters.run_store import MEMORY_BYTES_MAX
+from sorters.sink_writer import BATCH_BYTES
 from sorters.small_cut import SmallCut
-from sorters.worker import CutTask, Tally, mapper
+from sorters.worker import Program
 
-DRIVER_BATCH_BYTES_MAX = 1024 * 1024
-"""Raw bytes (some 5,000 rows) up to which the driver does the batch itself: :mod:`sorters.small_cut`."""
-SMALL_BATCH_BYTES_MAX = 12 * 1024 * 1024
-"""Up to here one task does the whole batch, without a shuffle: a second Python task alone costs about 0.1 s."""
+DRIVER_BATCH_BYTES_MAX = 12 * 1024 * 1024
+"""Raw bytes (some 50,000 rows) up to which the driver does the batch itself, in less time than a Spark job takes."""
 RAW_RECORD_BYTES_GUESS = 64 * 1024
 """Size of a raw record until one batch has told."""
-FETCH_BYTES_MAX = 16 * 1024 * 1024
-"""Per partition and fetch: measured 542 → 661 k rows/s against Kafka's default of 1 MiB."""
-
-_MAPPED = "topic string, partition int, key binary, value binary, position binary"
-_MAPPED_WITH_SLOT = _MAPPED + ", slot int"
-BULK_PRODUCER = {
-    "kafka.linger.ms": "20",
-    "kafka.batch.size": "262144",
-}
-"""Larger requests; Spark flushes at the end of a task, which does not wait for linger."""
 
 
 class CutJob:
     """Runs cuts of one changefeed, one at a time."""
 
     def __init__(
-        self,
-        spark: Any,
-        *,
-        raw_topic: str,
-        source_options: Mapping[str, str],
-        sink_options: Mapping[str, str],
-        group_id: str,
-        small: SmallCut,
+        self, spark: Any, *, raw_topic: str, raw_config: Mapping[str, Any], sink_config: Mapping[str, Any]
     ) -> None:
-        """``small`` does the cuts that are not worth a job; :meth:`close` closes it.
-
-        ``source_options`` and ``sink_options`` are Spark's Kafka options: servers, TLS, SASL, producer settings."""
+        """Both maps are librdkafka's; the sink's must keep the order, and hold texts where it could name files."""
         self._spark = spark
-        self._small = small
-        self._raw_topic = raw_topic
-        # A fixed group id lets Spark keep the consumers of the last batch: they are assigned, never subscribed, so it
-        # joins nothing. By default each batch would connect anew, once for every partition.
-        self._source_options = {
-            **source_options,
-            "kafka.group.id": group_id,
-            "kafka.max.partition.fetch.bytes": str(FETCH_BYTES_MAX),
-            "kafka.fetch.max.bytes": str(4 * FETCH_BYTES_MAX),
-            "failOnDataLoss": "true",
-        }
-        self._sink_options = {**BULK_PRODUCER, **sink_options}
+        self._raw_topic, self._raw_config, self._sink_config = raw_topic, raw_config, sink_config
+        self._small = SmallCut(raw_config, raw_topic, sink_config)
         self._tasks = max(2, spark.sparkContext.defaultParallelism)
         self._found_slots: tuple[int, ...] = ()
         self._record_bytes: float = RAW_RECORD_BYTES_GUESS
@@ -79,46 +45,44 @@ class CutJob:
         Raises:
             Exception: Spark's, Py4J's; see :func:`sorters.failures.bus_error`.
         """
+        batch_bytes = _batch_bytes(program.value)
         if cut.offsets * self._record_bytes <= DRIVER_BATCH_BYTES_MAX:
-            rows = self._small.run(cut, program.value, extras, encoded_at_ms)
-            self._learn_record_bytes(cut, self._small.raw_bytes)
-            return rows
-        context = self._spark.sparkContext
-        tally = Tally(rows=context.accumulator(0), raw_bytes=context.accumulator(0))
-        whole = cut.offsets * self._record_bytes <= SMALL_BATCH_BYTES_MAX
-        slots = () if whole else self._slots()
-        task = CutTask(cut=cut, extras=extras, encoded_at_ms=encoded_at_ms, slots=slots)
-        raw = self._read(cut, tasks=max(1, len(slots)))
-        mapped = raw.mapInArrow(mapper(task, program, tally), _MAPPED if whole else _MAPPED_WITH_SLOT)
-        if not whole:
-            mapped = mapped.repartition(len(slots), "slot")
-            mapped = _sorted_without_repeats(mapped) if cut.may_repeat else mapped.sortWithinPartitions("position")
-        self._write(mapped)
-        self._learn_record_bytes(cut, tally.raw_bytes.value)
-        return int(tally.rows.value)
-
-    def _learn_record_bytes(self, cut: Cut, raw_bytes: int) -> None:
+            rows, raw_bytes = (
+                self._small.run(cut, program.value, extras, encoded_at_ms, batch_bytes),
+                self._small.raw_bytes,
+            )
+        else:
+            rows, raw_bytes = self._run_tasks(cut, program, extras, encoded_at_ms, batch_bytes)
         if cut.offsets:
             self._record_bytes = (self._record_bytes + raw_bytes / cut.offsets) / 2
+        return rows
 
-    def _read(self, cut: Cut, *, tasks: int) -> Any:
-        ranges = {p: (start, end) for p, (start, end) in enumerate(zip(cut.start, cut.end, strict=True)) if end > start}
-        options = {
-            **self._source_options,
-            "assign": json.dumps({self._raw_topic: sorted(ranges)}),
-            "startingOffsets": json.dumps({self._raw_topic: {str(p): start for p, (start, _) in ranges.items()}}),
-            "endingOffsets": json.dumps({self._raw_topic: {str(p): end for p, (_, end) in ranges.items()}}),
-        }
-        if tasks > 1:
-            options["minPartitions"] = str(tasks * 2)
-        frame = self._spark.read.format("kafka").options(**options).load().select("value")
-        return frame.coalesce(tasks)
-
-    def _write(self, frame: Any) -> None:
-        header = F.struct(F.lit(POSITION_HEADER).alias("key"), F.col("position").alias("value"))
-        frame.select("topic", "partition", "key", "value", F.array(header).alias("headers")).write.format(
-            "kafka"
-        ).options(**self._sink_options).save()
+    def _run_tasks(
+        self, cut: Cut, program: Any, extras: OutputRecords, encoded_at_ms: int, batch_bytes: int
+    ) -> tuple[int, int]:
+        context, slots = self._spark.sparkContext, self._slots()
+        tally = Tally(rows=context.accumulator(0), raw_bytes=context.accumulator(0))
+        read = ReadTask(
+            cut=cut,
+            raw_config=self._raw_config,
+            raw_topic=self._raw_topic,
+            extras=extras,
+            encoded_at_ms=encoded_at_ms,
+            slots=slots,
+        )
+        write = WriteTask(
+            may_repeat=cut.may_repeat,
+            row_join=program.value.feed.row_join,
+            sink_config=self._sink_config,
+            batch_bytes=batch_bytes,
+            memory_bytes_max=MEMORY_BYTES_MAX,
+        )
+        blocks = self._spark.range(0, len(slots), 1, len(slots)).mapInArrow(
+            read_step(read, program, tally), BLOCK_COLUMNS
+        )
+        signs = blocks.repartition(len(slots), "slot").mapInArrow(write_step(write), SIGN_COLUMNS)
+        signs.write.format("noop").mode("overwrite").save()
+        return int(tally.rows.value), int(tally.raw_bytes.value)
 
     def _slots(self) -> tuple[int, ...]:
         """Return one number for each task that ``repartition(tasks, "slot")`` sends there."""
@@ -138,11 +102,6 @@ class CutJob:
         return self._found_slots
 
 
-def _sorted_without_repeats(frame: Any) -> Any:
-    """Sort, and keep the first of equal records.
-
-    The window's partitions are the equal records themselves, so it buffers one or two rows at a time; the sort that it
-    needs is the one that the order asks for.
-    """
-    same = Window.partitionBy("slot", "position", "topic", "partition").orderBy("position")
-    return frame.withColumn("copy", F.row_number().over(same)).where("copy = 1")
+def _batch_bytes(program: Program) -> int:
+    """Return how large a producer's batches may be: each topic takes only such as its largest message."""
+    return min([BATCH_BYTES, *program.feed.topic_message_bytes.values()])

@@ -10,7 +10,7 @@ from typing import Any
 
 from schemas.changefeed import ChangefeedInfo
 from schemas.config.changefeed import ChangefeedConfig
-from schemas.config.client_options import librdkafka_options, librdkafka_producer_options, spark_producer_options
+from schemas.config.client_options import librdkafka_options, librdkafka_producer_options
 from schemas.errors import BusError
 from schemas.ids import Ts
 from schemas.rawlog.topics import RawTopics
@@ -22,7 +22,6 @@ from sorters.frontier_reader import FrontierReader, last_epoch
 from sorters.preparation import Preparation
 from sorters.registry import SchemaRegistry
 from sorters.schema_feed import SchemaFeed
-from sorters.small_cut import SmallCut
 from sorters.topic_admin import TopicAdmin
 
 log = logging.getLogger(__name__)
@@ -79,10 +78,8 @@ class FeedRun:
         self._job = CutJob(
             spark,
             raw_topic=raw_topics.region_events,
-            source_options={"kafka.bootstrap.servers": kafka},
-            sink_options=spark_producer_options(config, lambda file: Path(file).read_text()),
-            group_id=f"tidebus-sorter-{info.namespace}-{info.changefeed_id}",
-            small=SmallCut(raw_config, raw_topics.region_events, librdkafka_producer_options(config)),
+            raw_config=raw_config,
+            sink_config=librdkafka_producer_options(config, lambda file: Path(file).read_text()),
         )
         self._checkpoint_ts = checkpoint_ts
         self._target_ts = info.target_ts

@@ -1,4 +1,4 @@
-"""A changefeed's Kafka settings in the words of the clients: librdkafka (driver) and Java (Spark's sink).
+"""A changefeed's Kafka settings in the words of the client that all parts of a sorter use: librdkafka.
 
 The maps hold secrets in clear: hand them to a client, never to a log.
 """
@@ -11,8 +11,6 @@ from schemas.config.origin import NotSupportedYetError
 
 POSITION_HEADER_ROOM_BYTES = 16 * 1024
 """Added to ``max-message-bytes`` for the producer's own limit: it also counts our header, which holds the row's key."""
-_JAVA_BUFFER_DEFAULT_BYTES = 32 * 1024 * 1024
-_JAVA_REQUEST_OVERHEAD_BYTES = 1024
 _CLIENT_ID_BAD = re.compile(r'[?:,"]')
 
 
@@ -75,71 +73,11 @@ def librdkafka_producer_options(
     }
 
 
-def spark_producer_options(config: ChangefeedConfig, read_pem: Callable[[str], str]) -> dict[str, str]:
-    """Return the ``kafka.*`` options of Spark's Kafka sink.
-
-    Args:
-        read_pem: reads a PEM file; Java takes a certificate and its key as texts, as two files it takes them not.
-    """
-    kafka = config.kafka
-    all_acks = kafka.required_acks == -1
-    request_bytes = min(kafka.max_message_bytes + POSITION_HEADER_ROOM_BYTES, 2**31 - 1)
-    options = java_options(config, read_pem) | {
-        "acks": "all" if all_acks else str(kafka.required_acks),
-        "enable.idempotence": str(all_acks).lower(),
-        "max.in.flight.requests.per.connection": "5" if all_acks else "1",
-        "compression.type": kafka.compression,
-        "max.request.size": str(request_bytes),
-        "buffer.memory": str(max(_JAVA_BUFFER_DEFAULT_BYTES, request_bytes + _JAVA_REQUEST_OVERHEAD_BYTES)),
-        "request.timeout.ms": str(max(_ms(kafka.read_timeout_s), _ms(kafka.write_timeout_s))),
-        # Java gives a record up after this long, retries included; it must not be below one request and its linger.
-        "delivery.timeout.ms": str(max(120_000, 2 * (_ms(kafka.read_timeout_s) + _ms(kafka.write_timeout_s)))),
-    }
-    return {f"kafka.{name}": value for name, value in options.items()}
-
-
-def java_options(config: ChangefeedConfig, read_pem: Callable[[str], str]) -> dict[str, str]:
-    """Return what every Java client of this sink needs to connect."""
-    kafka = config.kafka
-    options = {
-        "bootstrap.servers": config.uri.bootstrap_servers,
-        "security.protocol": security_protocol(config),
-        "socket.connection.setup.timeout.ms": str(_ms(kafka.dial_timeout_s)),
-    }
-    if kafka.kafka_client_id is not None:
-        options["client.id"] = kafka.kafka_client_id
-    if config.tls:
-        if kafka.ca is not None:
-            options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": read_pem(kafka.ca)}
-        if kafka.cert is not None and kafka.key is not None:
-            options |= {
-                "ssl.keystore.type": "PEM",
-                "ssl.keystore.certificate.chain": read_pem(kafka.cert),
-                "ssl.keystore.key": read_pem(kafka.key),
-            }
-        if kafka.insecure_skip_verify:
-            options["ssl.endpoint.identification.algorithm"] = ""
-    if kafka.sasl_mechanism is not None:
-        _refuse_other_sasl(config)
-        options["sasl.mechanism"] = kafka.sasl_mechanism
-        options["sasl.jaas.config"] = _jaas_config(config)
-    return options
-
-
 def security_protocol(config: ChangefeedConfig) -> str:
     """Return Kafka's name of the pair (TLS, SASL)."""
     if config.kafka.sasl_mechanism is None:
         return "SSL" if config.tls else "PLAINTEXT"
     return "SASL_SSL" if config.tls else "SASL_PLAINTEXT"
-
-
-def _jaas_config(config: ChangefeedConfig) -> str:
-    user, password = config.kafka.sasl_user, config.kafka.sasl_password
-    assert user is not None and password is not None and config.kafka.sasl_mechanism is not None
-    plain = config.kafka.sasl_mechanism == "PLAIN"
-    module = "plain.PlainLoginModule" if plain else "scram.ScramLoginModule"
-    quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in (user, password.reveal())]
-    return f'org.apache.kafka.common.security.{module} required username="{quoted[0]}" password="{quoted[1]}";'
 
 
 def _refuse_other_sasl(config: ChangefeedConfig) -> None:

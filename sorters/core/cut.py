@@ -48,6 +48,22 @@ class Cut:
         """Raw records to read."""
         return sum(end - start for start, end in zip(self.start, self.end, strict=True))
 
+    def share(self, number: int, count: int) -> dict[int, tuple[int, int]]:
+        """Return which offsets ``[start, end)`` of each raw partition task ``number`` of ``count`` reads.
+
+        Each task reads a piece of every partition, since those of one partition are of about one size. What does not
+        divide goes to another task in each partition, so that many short partitions do not all end up with one.
+        """
+
+        def bound(partition: int, at: int) -> int:
+            start, end = self.start[partition], self.end[partition]
+            return start + ((end - start) * at + partition % count) // count if at < count else end
+
+        pieces = (
+            (p, bound(p, number) if number else start, bound(p, number + 1)) for p, start in enumerate(self.start)
+        )
+        return {partition: (start, end) for partition, start, end in pieces if end > start}
+
 
 def place_for(
     record: FrontierRecord, contains: Callable[[TableId], bool], concerns: Callable[[HeldDdl], bool] = lambda _: True

@@ -1,14 +1,13 @@
-"""A cut may be done on the driver, by one Spark task, or by several with a shuffle: the topics must not show which."""
+"""A cut may be done on the driver or by Spark tasks, in memory or not: the topics must not show which."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from compose.stack.local import Addresses
 from schemas.config.changefeed import load_changefeed
-from schemas.config.client_options import librdkafka_options, librdkafka_producer_options, spark_producer_options
+from schemas.config.client_options import librdkafka_options, librdkafka_producer_options
 from schemas.ids import Ts, physical_ms
 from sorters import cut_job
 from sorters.core.cut import cut_between, place_for
@@ -16,16 +15,15 @@ from sorters.core.feed import compile_feed
 from sorters.cut_job import CutJob
 from sorters.preparation import Preparation
 from sorters.schema_feed import SchemaFeed
-from sorters.small_cut import SmallCut
 from sorters.spark_session import create_session
 from sorters.topic_admin import TopicAdmin
 from tests.support.raw_log import START_TS, RawLog, SinkRecord, read_topic, recorded, sbtest1_changes
 
 TABLE = 114
 PARTITIONS = 3
-ROWS = 600
-WAYS = {"driver": (2**40, 2**40), "one task": (-1, 2**40), "shuffle": (-1, -1)}
-"""Bytes up to which a cut goes to the driver, and to one task."""
+ROWS = 40_000
+WAYS = {"driver": (2**40, 0), "tasks": (-1, 2**40), "tasks with runs in a file": (-1, 0)}
+"""Bytes up to which a cut goes to the driver, and up to which a task keeps runs in memory."""
 
 
 @pytest.fixture(scope="module")
@@ -35,21 +33,27 @@ def spark(stack: Addresses, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     session.stop()
 
 
-@pytest.mark.parametrize("repeats", [False, True])
+@pytest.mark.parametrize(("protocol", "repeats"), [("canal-json", False), ("open-protocol", True)])
 def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
-    repeats: bool, stack: Addresses, spark: Any, fresh_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    protocol: str,
+    repeats: bool,
+    stack: Addresses,
+    spark: Any,
+    fresh_name: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log, topic = RawLog(stack.kafka, fresh_name("up")), fresh_name("sink")
     log.snapshot([recorded("sbtest1")[0]])
     changes = sbtest1_changes(ROWS, START_TS + 1)
-    log.rows(TABLE, changes[ROWS // 2 :], 0)
-    log.rows(TABLE, changes[: ROWS // 2][::-1], 1)
+    for partition, mine in enumerate((changes[0::2], changes[1::2][::-1])):
+        for start in range(0, len(mine), 1_000):
+            log.rows(TABLE, mine[start : start + 1_000], partition)
     if repeats:
         log.rows(TABLE, changes[100:500], 1, may_repeat=True)
     upto_ts = Ts(START_TS + 10 * ROWS)
     log.advance(upto_ts, repeats=repeats)
     config = load_changefeed(
-        f"kafka://{stack.kafka}/{topic}?protocol=canal-json&enable-tidb-extension=true&partition-num={PARTITIONS}",
+        f"kafka://{stack.kafka}/{topic}?protocol={protocol}&enable-tidb-extension=true&partition-num={PARTITIONS}",
         {"sink": {"dispatchers": [{"matcher": ["*.*"], "partition": "index-value"}]}},
     )
     raw_config = {"bootstrap.servers": stack.kafka}
@@ -59,19 +63,17 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
     job = CutJob(
         spark,
         raw_topic=log.topics.region_events,
-        source_options={"kafka.bootstrap.servers": stack.kafka},
-        sink_options=spark_producer_options(config, lambda file: Path(file).read_text()),
-        group_id=fresh_name("group"),
-        small=SmallCut(raw_config, log.topics.region_events, librdkafka_producer_options(config)),
+        raw_config=raw_config,
+        sink_config=librdkafka_producer_options(config),
     )
     first, second = (place_for(record, lambda _: False) for record in log.frontier)
     cut = cut_between(first, second, START_TS, upto_ts)
     written: dict[str, list[SinkRecord]] = {}
     try:
         program = preparation.program_for(cut)
-        for way, (driver_bytes_max, task_bytes_max) in WAYS.items():
+        for way, (driver_bytes_max, memory_bytes_max) in WAYS.items():
             monkeypatch.setattr(cut_job, "DRIVER_BATCH_BYTES_MAX", driver_bytes_max)
-            monkeypatch.setattr(cut_job, "SMALL_BATCH_BYTES_MAX", task_bytes_max)
+            monkeypatch.setattr(cut_job, "MEMORY_BYTES_MAX", memory_bytes_max)
             before = {(record.partition, record.offset) for record in read_topic(stack.kafka, topic)}
             companions = preparation.companions(cut, physical_ms(upto_ts))
             rows = job.run(cut, program, companions, physical_ms(upto_ts))
@@ -85,5 +87,17 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
         way: [(record.partition, record.key, record.value, record.position) for record in records]
         for way, records in written.items()
     }
-    assert len(plain["driver"]) == ROWS + PARTITIONS
-    assert plain["driver"] == plain["one task"] == plain["shuffle"]
+    count = {"canal-json": lambda _: 1, "open-protocol": _open_protocol_rows}[protocol]
+    assert sum(count(record) for record in written["driver"]) == ROWS + PARTITIONS
+    assert plain["driver"] == plain["tasks"] == plain["tasks with runs in a file"]
+    for partition in range(PARTITIONS):
+        positions = [record.position for record in written["driver"] if record.partition == partition]
+        assert positions == sorted(set(positions))
+
+
+def _open_protocol_rows(record: SinkRecord) -> int:
+    """Return how many events a message holds: after the version, each one's key stands behind its length."""
+    key, at, rows = record.key or b"", 8, 0
+    while at < len(key):
+        at, rows = at + 8 + int.from_bytes(key[at : at + 8], "big"), rows + 1
+    return rows

@@ -1,4 +1,4 @@
-"""Kafka settings in the words of librdkafka and of Java."""
+"""Kafka settings in the words of librdkafka."""
 
 import pytest
 from confluent_kafka import Producer
@@ -7,10 +7,8 @@ from confluent_kafka.admin import AdminClient
 from schemas.config.changefeed import load_changefeed
 from schemas.config.client_options import (
     client_id,
-    java_options,
     librdkafka_options,
     librdkafka_producer_options,
-    spark_producer_options,
 )
 
 PLAIN = "kafka://h1:1,h2:2/t?protocol=canal-json"
@@ -34,9 +32,7 @@ def pem(path: str) -> str:
     ],
 )
 def test_client_options_security_protocol_follows_tls_and_sasl(uri: str, protocol: str) -> None:
-    config = load_changefeed(uri)
-    assert librdkafka_options(config)["security.protocol"] == protocol
-    assert java_options(config, pem)["security.protocol"] == protocol
+    assert librdkafka_options(load_changefeed(uri))["security.protocol"] == protocol
 
 
 def test_librdkafka_options_tls_and_sasl_are_all_there() -> None:
@@ -65,48 +61,24 @@ def test_librdkafka_options_are_taken_by_the_client(compression: str, acks: str)
     AdminClient(librdkafka_options(config))
 
 
-def test_spark_producer_options_java_names_and_texts() -> None:
-    config = load_changefeed(
-        TLS + SASL + "&compression=zstd&max-message-bytes=1000000&read-timeout=3s&write-timeout=20s"
-    )
-    options = spark_producer_options(config, pem)
-    jaas = options.pop("kafka.sasl.jaas.config")
-    assert jaas == (
-        'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="p\\"\\\\q";'
-    )
-    assert options == {
-        "kafka.bootstrap.servers": "h1:1",
-        "kafka.security.protocol": "SASL_SSL",
-        "kafka.socket.connection.setup.timeout.ms": "10000",
-        "kafka.ssl.truststore.type": "PEM",
-        "kafka.ssl.truststore.certificates": "content of /ca.pem",
-        "kafka.ssl.keystore.type": "PEM",
-        "kafka.ssl.keystore.certificate.chain": "content of /c.pem",
-        "kafka.ssl.keystore.key": "content of /k.pem",
-        "kafka.sasl.mechanism": "SCRAM-SHA-256",
-        "kafka.acks": "all",
-        "kafka.enable.idempotence": "true",
-        "kafka.max.in.flight.requests.per.connection": "5",
-        "kafka.compression.type": "zstd",
-        "kafka.max.request.size": str(1_000_000 + 16 * 1024),
-        "kafka.buffer.memory": str(32 * 1024 * 1024),
-        "kafka.request.timeout.ms": "20000",
-        "kafka.delivery.timeout.ms": "120000",
+def test_librdkafka_producer_options_with_pem_texts_name_no_files() -> None:
+    options = librdkafka_producer_options(load_changefeed(TLS + SASL), pem)
+    assert {name: value for name, value in options.items() if name.startswith("ssl.")} == {
+        "ssl.ca.pem": "content of /ca.pem",
+        "ssl.certificate.pem": "content of /c.pem",
+        "ssl.key.pem": "content of /k.pem",
     }
+    assert options["sasl.password"] == 'p"\\q'
 
 
-@pytest.mark.parametrize(("acks", "java"), [("-1", "all"), ("0", "0"), ("1", "1")])
-def test_spark_producer_options_fewer_acks_keep_order_by_one_request_in_flight(acks: str, java: str) -> None:
-    options = spark_producer_options(load_changefeed(f"{PLAIN}&required-acks={acks}"), pem)
-    idempotent = acks == "-1"
-    assert options["kafka.acks"] == java
-    assert options["kafka.enable.idempotence"] == str(idempotent).lower()
-    assert options["kafka.max.in.flight.requests.per.connection"] == ("5" if idempotent else "1")
-
-
-def test_spark_producer_options_large_messages_fit_into_the_buffer() -> None:
-    options = spark_producer_options(load_changefeed(PLAIN + "&max-message-bytes=100000000"), pem)
-    assert int(options["kafka.buffer.memory"]) > int(options["kafka.max.request.size"]) > 100_000_000
+@pytest.mark.parametrize(("acks", "idempotent", "in_flight"), [(-1, True, 5), (0, False, 1), (1, False, 1)])
+def test_librdkafka_producer_options_keep_the_order_whatever_the_acks(
+    acks: int, idempotent: bool, in_flight: int
+) -> None:
+    options = librdkafka_producer_options(load_changefeed(f"{PLAIN}&required-acks={acks}"))
+    assert options["acks"] == acks
+    assert options["enable.idempotence"] == idempotent
+    assert options["max.in.flight.requests.per.connection"] == in_flight
 
 
 def test_client_id_default_is_ticdcs_with_illegal_characters_replaced() -> None:
@@ -115,4 +87,4 @@ def test_client_id_default_is_ticdcs_with_illegal_characters_replaced() -> None:
     assert named == "TiCDC_producer_127.0.0.1_8300_default_a_b"
     given = load_changefeed(PLAIN + "&kafka-client-id=mine")
     assert client_id(given, capture_address="h:1", namespace="n", changefeed_id="c") == "mine"
-    assert librdkafka_options(given)["client.id"] == spark_producer_options(given, pem)["kafka.client.id"] == "mine"
+    assert librdkafka_options(given)["client.id"] == "mine"

@@ -1,0 +1,187 @@
+"""The two steps of a cut's Spark job, as functions for ``mapInArrow``: read and make runs, merge runs and write.
+
+Spark ships these functions by name, so the package must be importable where executors run. Between the steps Spark
+moves rows of two columns: the slot, and a block that holds a whole run (:mod:`sorters.core.runs`). Kafka is read and
+written here and not by Spark's connector, so that the JVM moves blocks and nothing else.
+"""
+
+import gc
+import sys
+import zipimport
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+
+from schemas.errors import BusError
+from sorters.core.cut import Cut
+from sorters.core.order import OutputRecords
+from sorters.core.row_batches import RowJoin
+from sorters.core.runs import merge_runs, pack_run, split_runs
+from sorters.failures import WorkerError
+from sorters.run_store import RunStore
+from sorters.sink_writer import SinkWriter
+from sorters.topic_reader import TopicReader
+from sorters.worker import Program, output_records
+
+BLOCK_SCHEMA = pa.schema([pa.field("slot", pa.int32(), nullable=False), pa.field("block", pa.binary(), nullable=False)])
+BLOCK_COLUMNS = "slot int, block binary"
+SIGN_COLUMNS = "sign binary"
+_SIGN = pa.record_batch([pa.array([bytes(128 * 1024)])], names=["sign"])
+"""What the second step says after each window: more than Spark's pipe to a worker buffers, so that a task whose Spark
+task was killed finds its pipe broken, and stops writing, a window later."""
+
+ArrowBatches = Iterator[Any]
+"""Of ``pyarrow.RecordBatch``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """What tasks count for the driver: Spark accumulators."""
+
+    rows: Any
+    """Row messages made."""
+    raw_bytes: Any
+    """Raw records read, also those that were skipped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadTask:
+    """Orders to the tasks of the first step."""
+
+    cut: Cut
+    raw_config: Mapping[str, Any]
+    """librdkafka's: servers, TLS, SASL."""
+    raw_topic: str
+    extras: OutputRecords
+    """Records that stem from no row: DDL events and watermarks. Task 0 adds them."""
+    encoded_at_ms: int
+    slots: tuple[int, ...]
+    """Values of column ``slot`` that Spark hashes to task 0, 1, … of the second step; the first has as many tasks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteTask:
+    """Orders to the tasks of the second step."""
+
+    may_repeat: bool
+    row_join: RowJoin | None
+    sink_config: Mapping[str, Any]
+    """librdkafka's, of a producer that keeps the order; with PEM texts and no files, which executors do not have."""
+    batch_bytes: int
+    memory_bytes_max: int
+
+
+def read_step(task: ReadTask, program: Any, tally: Tally) -> Callable[[ArrowBatches], ArrowBatches]:
+    """Return the first step. ``program`` is a broadcast :class:`Program`; what it gets from Spark does not matter."""
+
+    def read(batches: ArrowBatches) -> ArrowBatches:
+        from pyspark import TaskContext
+
+        for _ in batches:
+            pass
+        context = TaskContext.get()
+        assert context is not None
+        with _ready_worker():
+            yield from read_runs(task, program.value, tally, context.partitionId())
+
+    return read
+
+
+def write_step(task: WriteTask) -> Callable[[ArrowBatches], ArrowBatches]:
+    """Return the second step."""
+
+    def write(batches: ArrowBatches) -> ArrowBatches:
+        with _ready_worker():
+            yield from write_runs(batches, task)
+
+    return write
+
+
+def read_runs(task: ReadTask, program: Program, tally: Tally, number: int) -> ArrowBatches:
+    """Yield the blocks of one task, with what slot each is of."""
+    tables = output_records(_raw_records(task, tally, number), task.cut, program, task.encoded_at_ms)
+    for table in tables:
+        tally.rows.add(table.num_rows)
+        yield _blocks(table, task.slots)
+    if number == 0 and task.extras.num_rows:
+        yield _blocks(task.extras, task.slots)
+
+
+def write_runs(batches: ArrowBatches, task: WriteTask) -> ArrowBatches:
+    """Write what is in the blocks, in order; yield a sign of life for each window.
+
+    Raises:
+        BusError: a record cannot be sent, or Kafka does not answer.
+    """
+    writer = _writer(tuple(sorted(task.sink_config.items())), task.batch_bytes)
+    done = False
+    with RunStore(task.memory_bytes_max) as store:
+        try:
+            for batch in batches:
+                for block in batch.column("block"):
+                    store.add(block.as_buffer())
+            windows = merge_runs(store.take(), may_repeat=task.may_repeat)
+            for messages in task.row_join.stream(windows) if task.row_join is not None else windows:
+                writer.write(messages)
+                yield _SIGN
+            writer.finish()
+            done = True
+        finally:
+            if not done:
+                writer.abandon()
+                _writer.cache_clear()
+
+
+def _raw_records(task: ReadTask, tally: Tally, number: int) -> Iterator[bytes]:
+    reader = _reader(tuple(sorted(task.raw_config.items())), task.raw_topic)
+    for _, _, value in reader.read_all(task.cut.share(number, len(task.slots))):
+        tally.raw_bytes.add(len(value))
+        yield value
+
+
+def _blocks(table: OutputRecords, slots: tuple[int, ...]) -> Any:
+    found = list(split_runs(table, len(slots)))
+    columns = [[slots[slot] for slot, _ in found], [pack_run(run) for _, run in found]]
+    return pa.record_batch(
+        [pa.array(column, field.type) for column, field in zip(columns, BLOCK_SCHEMA, strict=True)], schema=BLOCK_SCHEMA
+    )
+
+
+@cache
+def _reader(config: tuple[tuple[str, Any], ...], topic: str) -> TopicReader:
+    """Return this process's reader: Spark uses its Python workers again, and a new client must connect anew."""
+    return TopicReader(dict(config), topic, follow=False)
+
+
+@cache
+def _writer(config: tuple[tuple[str, Any], ...], batch_bytes: int) -> SinkWriter:
+    """Return this process's writer; one that has failed must be taken out of the cache."""
+    return SinkWriter(dict(config), batch_bytes=batch_bytes)
+
+
+@contextmanager
+def _ready_worker() -> Iterator[None]:
+    """Make the worker's next task cheap, and carry errors of ours to the driver.
+
+    Between tasks pyspark drops import caches and collects garbage. The first reads the directory of pyspark's zip file
+    anew for each of its packages that was imported, unless no finder of it is kept; the second looks at every object of
+    every module, unless they are frozen. Together they took 0.25 s of CPU for each task.
+    """
+    _freeze()
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimport.zipimporter):
+            del sys.path_importer_cache[path]
+    try:
+        yield
+    except BusError as error:
+        raise WorkerError(error) from error
+
+
+@cache
+def _freeze() -> None:
+    gc.collect()
+    gc.freeze()

@@ -16,8 +16,9 @@ from importlib.resources import files
 from typing import Any
 
 from producers.region_server.core import ddl_writes
-from producers.region_server.core.commands import Commit, Mutation, Prewrite, Rollback, Txn
+from producers.region_server.core.commands import Mutation
 from producers.region_server.core.row_shapes import SHAPES, Shape, text_pool
+from producers.region_server.core.transactions import Transaction
 from producers.region_server.server import RegionServer
 from schemas.errors import ConfigError
 from schemas.ids import TableId, Ts
@@ -49,6 +50,9 @@ class GeneratorOptions:
     delete_share: float = 0.1
     one_pc_share: float = 0.1
     """Of transactions; as TiDB does where a transaction fits one region."""
+    async_commit_share: float = 0.1
+    pessimistic_share: float = 0.1
+    """These lock their rows before they write them: TiDB's default for sessions; here a part, for variety."""
     rollback_share: float = 0.01
     split_tables: bool = True
     """Each table gets its own region when it is created, TiDB's ``split-table``."""
@@ -60,7 +64,8 @@ class GeneratorOptions:
             raise ConfigError("row shape is unknown", shapes=self.shapes, known=sorted(SHAPES))
         if self.tables < 1 or self.txn_rows < 1 or min(self.rows_per_s, self.rows_max) < 0:
             raise ConfigError("tables and txn_rows are at least 1, rates and limits not negative", given=self)
-        if self.update_share + self.delete_share > 1 or self.one_pc_share + self.rollback_share > 1:
+        kinds = self.one_pc_share + self.async_commit_share + self.pessimistic_share
+        if max(self.update_share + self.delete_share, kinds, self.rollback_share) > 1:
             raise ConfigError("shares add up to more than 1", given=self)
 
 
@@ -75,9 +80,9 @@ class _Table:
 
 @dataclass(slots=True, eq=False)
 class _OpenTransaction:
-    start_ts: Ts
+    transaction: Transaction
     table: _Table
-    mutations: list[Mutation]
+    rows: int
     if_committed: list[int]
     if_rolled_back: list[int]
 
@@ -104,28 +109,24 @@ class Generator:
             if options.rows_per_s:
                 due = int((time.monotonic() - began) * options.rows_per_s)
                 left_over, open_ones = open_ones, []
-                for transaction in left_over:
-                    self._finish(transaction)
+                for opened in left_over:
+                    self._finish(opened)
             else:
                 due = written + _ROWS_A_BREATH
             due = min(due, options.rows_max or due)
             while written < due:
-                transaction = self._begin(
-                    min(options.txn_rows, due - written if options.rows_max else options.txn_rows)
-                )
-                written += len(transaction.mutations)
-                if self._random.random() < options.one_pc_share:
-                    self._commit_at_once(transaction)
-                else:
-                    self._prewrite(transaction)
-                    open_ones.append(transaction)
+                left = due - written if options.rows_max else options.txn_rows
+                opened = self._begin(min(options.txn_rows, left))
+                written += opened.rows
+                if self._write_rows(opened):
+                    open_ones.append(opened)
                 if len(open_ones) > IN_FLIGHT_MAX:
                     self._finish(open_ones.pop(self._random.randrange(len(open_ones))))
             await self._server.breathe()
             if options.rows_per_s:
                 await asyncio.sleep(TICK_S)
-        for transaction in open_ones:
-            self._finish(transaction)
+        for opened in open_ones:
+            self._finish(opened)
         log.info("generator finished", extra={"rows": self.rows_committed, "last_commit_ts": self.last_commit_ts})
 
     # Rows ----------------------------------------------------------------------------------------------------------
@@ -153,32 +154,33 @@ class Generator:
             survive.append(number)
             row = value(number, self._sequence, self._pool)
             mutations.append(Mutation("put", key(table.table_id, number), row))
-        return _OpenTransaction(self._server.oracle.tso(), table, mutations, survive, revive)
+        transaction = Transaction(self._server.store, self._server.oracle.tso, mutations)
+        return _OpenTransaction(transaction, table, len(mutations), survive, revive)
 
-    def _prewrite(self, transaction: _OpenTransaction) -> None:
-        txn = Txn(start_ts=transaction.start_ts, primary=transaction.mutations[0].key)
-        self._server.store.apply(Prewrite(txn=txn, mutations=transaction.mutations))
+    def _write_rows(self, opened: _OpenTransaction) -> bool:
+        """Prewrite, or commit at once; True if the transaction is still open."""
+        options, transaction, dice = self._options, opened.transaction, self._random.random()
+        dice -= options.one_pc_share
+        if dice < 0:
+            self._committed(opened, transaction.commit_at_once())
+            return False
+        dice -= options.pessimistic_share
+        if dice < 0:
+            transaction.lock(*transaction.keys)
+        transaction.prewrite(async_commit=0 <= dice < options.async_commit_share)
+        return True
 
-    def _commit_at_once(self, transaction: _OpenTransaction) -> None:
-        txn = Txn(start_ts=transaction.start_ts, primary=transaction.mutations[0].key)
-        commit_ts = self._server.oracle.tso()
-        self._server.store.apply(Prewrite(txn=txn, mutations=transaction.mutations, one_pc_commit_ts=commit_ts))
-        self._committed(transaction, commit_ts)
-
-    def _finish(self, transaction: _OpenTransaction) -> None:
-        keys = [mutation.key for mutation in transaction.mutations]
+    def _finish(self, opened: _OpenTransaction) -> None:
         if self._random.random() < self._options.rollback_share:
-            self._server.store.apply(Rollback(start_ts=transaction.start_ts, keys=keys))
-            transaction.table.alive.extend(transaction.if_rolled_back)
+            opened.transaction.rollback()
+            opened.table.alive.extend(opened.if_rolled_back)
             return
-        commit_ts = self._server.oracle.tso()
-        self._server.store.apply(Commit(start_ts=transaction.start_ts, commit_ts=commit_ts, keys=keys))
-        self._committed(transaction, commit_ts)
+        self._committed(opened, opened.transaction.commit())
 
-    def _committed(self, transaction: _OpenTransaction, commit_ts: Ts) -> None:
-        transaction.table.alive.extend(transaction.if_committed)
-        self.rows_committed += len(transaction.mutations)
-        self.last_commit_ts = commit_ts
+    def _committed(self, opened: _OpenTransaction, commit_ts: Ts) -> None:
+        opened.table.alive.extend(opened.if_committed)
+        self.rows_committed += opened.rows
+        self.last_commit_ts = max(self.last_commit_ts, commit_ts)
 
     # Schema --------------------------------------------------------------------------------------------------------
 
@@ -227,12 +229,10 @@ class Generator:
         return int(write.value) if write is not None and write.value else 0
 
     def _write(self, mutations: list[Mutation], start_ts: Ts | None = None) -> None:
-        store, oracle = self._server.store, self._server.oracle
-        start_ts = start_ts or oracle.tso()
-        txn = Txn(start_ts=start_ts, primary=mutations[0].key)
-        store.apply(Prewrite(txn=txn, mutations=mutations))
-        keys = [mutation.key for mutation in mutations]
-        store.apply(Commit(start_ts=start_ts, commit_ts=oracle.tso(), keys=keys))
+        transaction = Transaction(self._server.store, self._server.oracle.tso, start_ts=start_ts)
+        transaction.write(*mutations)
+        transaction.prewrite()
+        transaction.commit()
 
 
 def _template(name: str) -> dict[str, Any]:

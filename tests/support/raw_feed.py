@@ -200,7 +200,7 @@ class RawFeed:
                 self._retry(low, high, checkpoint_ts)
                 continue
             self._register_one(meta, region.leader.store_id, Registration(0, meta.id, low, high, checkpoint_ts))
-        if at is not None and at != end:
+        if at is not None and (not end or at < end):
             self._retry(at, end, checkpoint_ts)
 
     def _register_one(self, meta: Any, store_id: int, one: Registration) -> None:

@@ -155,6 +155,17 @@ def test_commit_takes_a_later_ts_where_a_reader_pushed_the_transaction(world: Wo
     assert txn.commit() == txn.start_ts + 500
 
 
+@pytest.mark.parametrize("kind", ["lock", "prewrite", "flush"])
+def test_step_that_one_of_two_regions_refuses_leaves_no_lock_after_the_rollback(world: World, kind: str) -> None:
+    holder = world.begin(put(b"x", b"held"))
+    holder.prewrite()
+    txn = world.begin(put(b"a"), put(b"x"))
+    with pytest.raises(KeyLockedError):
+        {"lock": lambda: txn.lock(b"a", b"x"), "prewrite": txn.prewrite, "flush": txn.flush}[kind]()
+    txn.rollback()
+    assert world.locks() == {b"x"}
+
+
 def test_heartbeat_keeps_a_large_transaction_from_expiring(world: World) -> None:
     txn = world.begin(put(b"a"))
     txn.prewrite()

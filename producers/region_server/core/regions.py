@@ -85,7 +85,7 @@ class RegionMap:
         if old.start == key:
             return None
         del self._by_start[old.start]
-        self._starts.remove(old.start)
+        del self._starts[bisect_left(self._starts, old.start)]
         left = self._add(old.start, key, version=old.version + 1)
         left.data = old.data.split_off(key)
         old.start, old.version = key, old.version + 1
@@ -99,7 +99,7 @@ class RegionMap:
             return None
         right = self._by_start[left.end]
         del self._by_start[right.start], self._by_id[left.region_id]
-        self._starts.remove(right.start)
+        del self._starts[bisect_left(self._starts, right.start)]
         right.data.absorb(left.data)
         right.start, right.version = left.start, max(left.version, right.version) + 1
         self._by_start[right.start] = right

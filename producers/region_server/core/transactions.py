@@ -25,7 +25,7 @@ from producers.region_server.core.commands import (
     Txn,
 )
 from producers.region_server.core.mvcc import RegionData
-from producers.region_server.core.refusals import CommitTsExpiredError, WriteConflictError
+from producers.region_server.core.refusals import CommitTsExpiredError, RefusedError, WriteConflictError
 from producers.region_server.core.txn_status import check_commit
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
@@ -54,6 +54,7 @@ class Transaction:
         *,
         txn_source: int = 0,
         ttl_ms: int = DEFAULT_TTL_MS,
+        start_ts: Ts | None = None,
     ) -> None:
         self._store = store
         self._tso = tso
@@ -68,7 +69,7 @@ class Transaction:
         self._for_update_ts = Ts(0)
         self._primary: bytes | None = None
         self._min_commit_ts = Ts(0)
-        self.start_ts = tso()
+        self.start_ts = tso() if start_ts is None else start_ts
         self.commit_ts = Ts(0)
         """Once it is known."""
 
@@ -111,7 +112,10 @@ class Transaction:
         primary = self._primary or next(iter({**self._locked, **fresh}))
         try:
             self._store.apply(PessimisticLock(txn=self._txn(primary), keys=keys))
-        except Exception:
+        except RefusedError:
+            # One region may have locked its part before another refused.
+            gone = tuple(key for key in fresh if key not in self._locked)
+            self._store.apply(PessimisticRollback(start_ts=self.start_ts, keys=gone))
             self._for_update_ts = before
             raise
         self._primary = primary
@@ -125,9 +129,11 @@ class Transaction:
             WriteConflictError: a key changed after the transaction began.
         """
         self._generation += 1
-        self._store.apply(Prewrite(txn=self._txn(self.primary), mutations=list(self._writes.values())))
+        primary, mutations = self.primary, list(self._writes.values())
+        # Before the store answers: where one region refuses, another may have locked its part.
         self._flushed.update(dict.fromkeys(self._writes))
         self._writes = {}
+        self._store.apply(Prewrite(txn=self._txn(primary), mutations=mutations))
 
     def prewrite(self, keys: Sequence[bytes] | None = None, *, async_commit: bool = False) -> None:
         """Lock keys with their values; all keys unless some are named. Keys only locked so far become LOCK records.
@@ -145,8 +151,9 @@ class Transaction:
             self._min_commit_ts = max(self._min_commit_ts, self._tso())
         mutations = [self._writes.get(key) or Mutation("lock", key) for key in chosen]
         self._check_unlocked(chosen)
-        self._store.apply(Prewrite(txn=self._txn(primary), mutations=mutations))
+        # Before the store answers: where one region refuses, another may have locked its part.
         self._prewritten.update(dict.fromkeys(chosen))
+        self._store.apply(Prewrite(txn=self._txn(primary), mutations=mutations))
 
     def commit(self) -> Ts:
         """Commit all keys in one step; return the commit_ts.
@@ -190,7 +197,7 @@ class Transaction:
         return self.commit_ts
 
     def rollback(self) -> None:
-        """Give up: prewritten and flushed keys get a rollback, keys only locked are let go."""
+        """Give up: keys whose prewrite or flush was tried get a rollback, keys only locked are let go."""
         written = [key for key in self.keys if key in self._prewritten or key in self._flushed]
         only_locked = tuple(key for key in self._locked if key not in self._prewritten)
         if written:

@@ -280,6 +280,8 @@ class FeedWorld(Coordinators):
         streams' rules."""
         if self.cluster.broken:
             raise self.cluster.broken[0]
+        if self.feed.counters.stranger_events:
+            raise LawBrokenError(f"{self.feed.counters.stranger_events} events of what was never registered")
         wanted: dict[TableId, set[Change]] = {table: set() for table in TABLES}
         recorded: dict[tuple[bytes, Ts], tuple[Ts, LockKind, bytes, int]] = {}
         for region in self.cluster.store.regions:

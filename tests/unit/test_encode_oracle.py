@@ -175,6 +175,8 @@ class RecordedDdl:
     query: str
     ddl_type: int
     commit_ts: Ts
+    pre: None = None
+    post: None = None
 
 
 def ddl_lines(name: str) -> Iterator[tuple[RecordedDdl, bytes]]:

@@ -133,6 +133,7 @@ class CreateTable:
     """A DDL event as encoders read it."""
 
     schema, table, query, ddl_type, commit_ts = "test", "t<1>", 'CREATE TABLE `t<1>` (a INT COMMENT "x")', 3, Ts(7)
+    pre = post = None
 
 
 def test_avro_enable_watermark_messages_are_the_documented_bytes() -> None:

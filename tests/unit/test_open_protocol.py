@@ -74,6 +74,7 @@ def test_open_protocol_watermark_and_ddl_equal_the_documented_bytes() -> None:
     class AddColumn:
         schema, table, ddl_type, commit_ts = "test", "t1", 5, Ts(COMMIT_TS)
         query = "alter table t1 add column c int"
+        pre = post = None
 
     encoder = OpenProtocolEncoder()
     assert encoder.encode_watermark(Ts(415508856908021766)) == Message(

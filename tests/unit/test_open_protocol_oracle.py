@@ -37,6 +37,8 @@ def test_open_protocol_ddl_and_watermarks_equal_ticdc() -> None:
     }
 
     class Recorded:
+        pre = post = None
+
         def __init__(self, commit_ts: int, seq: int) -> None:
             event = queries[commit_ts, seq]
             self.schema, self.table, self.query = event["schema"], event["table"], event["restored_query"]

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
+from schemas.tidb.schema_change import StoredTable
 from schemas.tidb.table import TableVersion
 from sorters.core.columnar.mounted import MountedColumns, MountedPart
 from sorters.core.columnar.spans import IntArray
@@ -55,6 +56,15 @@ class DdlMessage(Protocol):
     def ddl_type(self) -> int: ...
     @property
     def commit_ts(self) -> Ts: ...
+    @property
+    def pre(self) -> StoredTable | None:
+        """The table before it; None when it came with this DDL, and for schemas."""
+        ...
+
+    @property
+    def post(self) -> StoredTable | None:
+        """The table after it; None when it went, and for schemas."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,60 @@
+"""Which errors a changefeed gets over by itself, by their codes: TiCDC's (reference/cluster.md §4) and ours."""
+
+from dataclasses import dataclass
+from typing import Final
+
+GC_CODES: Final = (
+    "ErrGCTTLExceeded",
+    "ErrSnapshotLostByGC",
+    "ErrStartTsBeforeGC",
+    "sorter.history_lost",
+    "schema.history_gone",
+    "producer.history_gone",
+    "frontier.lost",
+)
+"""History that the changefeed needs is gone: it has failed for good, and holds nothing back any more."""
+
+UNRETRYABLE_CODES: Final = (
+    "ErrExpressionColumnNotFound",
+    "ErrExpressionParseFailed",
+    "ErrSchemaSnapshotNotFound",
+    "ErrSyncRenameTableFailed",
+    "ErrChangefeedUnretryable",
+    "ErrCorruptedDataMutation",
+    "ErrDispatcherFailed",
+    "ErrColumnSelectorFailed",
+    "ErrSinkURIInvalid",
+    "ErrKafkaInvalidConfig",
+    "ErrMySQLInvalidConfig",
+    "ErrStorageSinkInvalidConfig",
+)
+"""Errors that come again until an operator has changed something. Of ours, every error says so itself (``Action``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedError:
+    """An error or a warning, as the API shows it."""
+
+    code: str
+    message: str
+    time: str = ""
+    """RFC 3339."""
+    addr: str = ""
+    """Of the capture where it came up; empty: a sorter's own process."""
+    may_heal: bool = True
+    """Ours: its action is to retry. What TiCDC's codes say comes on top of it."""
+
+
+def is_gc_error(error: FeedError) -> bool:
+    """Tell whether history is gone. A substring test over code and message, as TiCDC: codes come wrapped in others."""
+    return _holds(error, GC_CODES)
+
+
+def fails_at_once(error: FeedError) -> bool:
+    """Tell whether trying again is of no use."""
+    return not error.may_heal or is_gc_error(error) or _holds(error, UNRETRYABLE_CODES)
+
+
+def _holds(error: FeedError, codes: tuple[str, ...]) -> bool:
+    text = f"{error.code} {error.message}"
+    return any(code in text for code in codes)

@@ -1,0 +1,204 @@
+"""The table of changefeed states, row by row (reference: TiCDC's feed state manager)."""
+
+from dataclasses import replace
+
+import pytest
+
+from consumers.core.changefeed_errors import GC_CODES, UNRETRYABLE_CODES, FeedError, fails_at_once, is_gc_error
+from consumers.core.changefeed_state import (
+    DeleteNodes,
+    Failed,
+    Feed,
+    Message,
+    Patience,
+    Pause,
+    Progress,
+    Remove,
+    Resume,
+    Retrying,
+    StartSorter,
+    StopSorter,
+    Tick,
+    Warned,
+    opened,
+    step,
+)
+from schemas.changefeed import ChangefeedState
+from schemas.ids import Ts
+
+NOW_S = 1000.0
+HEALS = FeedError(code="sorter.kafka_unreachable", message="kafka did not answer in time")
+FOR_GOOD = FeedError(code="CDC:ErrDispatcherFailed", message="topic of what?")
+GONE = FeedError(code="CDC:ErrSnapshotLostByGC", message="lost")
+RETRYING = Retrying(since_s=900.0, attempt=0, retry_at_s=NOW_S, checkpoint_ts=Ts(50))
+ALL: tuple[ChangefeedState, ...] = ("normal", "warning", "pending", "stopped", "failed", "finished")
+
+
+def feed(state: ChangefeedState, **changes: object) -> Feed:
+    known = Feed(state=state, checkpoint_ts=Ts(50), resolved_ts=Ts(60), start_ts=Ts(40), epoch=7, moved_at_s=NOW_S)
+    if state == "pending":
+        known = replace(known, error=HEALS, retrying=RETRYING)
+    return replace(known, **changes)  # type: ignore[arg-type]
+
+
+def moved(checkpoint: int, resolved: int = 100, epoch: int = 7) -> Progress:
+    return Progress(epoch, Ts(checkpoint), Ts(resolved), NOW_S)
+
+
+TABLE: list[tuple[ChangefeedState, str, Message, ChangefeedState]] = [
+    ("normal", "pause", Pause(), "stopped"),
+    ("warning", "pause", Pause(), "stopped"),
+    ("pending", "pause", Pause(), "stopped"),
+    ("stopped", "pause", Pause(), "stopped"),
+    ("failed", "pause", Pause(), "failed"),
+    ("finished", "pause", Pause(), "finished"),
+    ("stopped", "resume", Resume(), "normal"),
+    ("failed", "resume", Resume(), "normal"),
+    ("finished", "resume", Resume(), "normal"),
+    ("normal", "resume", Resume(), "normal"),
+    ("warning", "resume", Resume(), "warning"),
+    ("pending", "resume", Resume(), "pending"),
+    *((state, "remove", Remove(), "removed") for state in ALL),
+    ("normal", "target reached", moved(80), "finished"),
+    ("warning", "target reached", moved(80), "finished"),
+    ("normal", "target not reached", moved(79), "normal"),
+    ("normal", "error that may heal", Failed(HEALS, NOW_S, 7), "pending"),
+    ("warning", "error that may heal", Failed(HEALS, NOW_S, 7), "pending"),
+    ("stopped", "error that may heal", Failed(HEALS, NOW_S), "stopped"),
+    ("pending", "error that may heal", Failed(HEALS, NOW_S), "pending"),
+    ("normal", "error for good", Failed(FOR_GOOD, NOW_S, 7), "failed"),
+    ("warning", "error for good", Failed(FOR_GOOD, NOW_S, 7), "failed"),
+    ("normal", "history gone", Failed(GONE, NOW_S), "failed"),
+    ("warning", "history gone", Failed(GONE, NOW_S), "failed"),
+    ("pending", "history gone", Failed(GONE, NOW_S), "failed"),
+    ("stopped", "history gone", Failed(GONE, NOW_S), "failed"),
+    ("finished", "history gone", Failed(GONE, NOW_S), "finished"),
+    ("pending", "back-off not over", Tick(NOW_S - 0.1), "pending"),
+    ("pending", "back-off over", Tick(NOW_S), "warning"),
+    ("pending", "total back-off over", Tick(900.0 + 1800.1), "failed"),
+    ("normal", "warning", Warned(HEALS, NOW_S, 7), "warning"),
+    ("warning", "warning, not stuck for long", Warned(HEALS, NOW_S + 1800.0, 7), "warning"),
+    ("warning", "warning, stuck", Warned(HEALS, NOW_S + 1800.1, 7), "failed"),
+    ("normal", "first warning, stuck", Warned(HEALS, NOW_S + 1800.1, 7), "warning"),
+]
+
+
+@pytest.mark.parametrize(("before", "event", "message", "after"), TABLE, ids=lambda value: str(value)[:40])
+def test_changefeed_each_row_of_the_table_goes_where_it_says(
+    before: ChangefeedState, event: str, message: Message, after: ChangefeedState
+) -> None:
+    assert step(feed(before, target_ts=Ts(80)), message)[0].state == after, event
+
+
+def test_changefeed_pause_stops_the_sorter_and_gives_a_new_epoch() -> None:
+    stopped, orders = step(feed("normal"), Pause())
+    assert (stopped.epoch, stopped.checkpoint_ts, orders) == (8, 50, (StopSorter(),))
+
+
+def test_changefeed_resume_starts_from_the_checkpoint_and_forgets_the_error() -> None:
+    failed = feed("failed", error=FOR_GOOD, warning=HEALS, retrying=RETRYING)
+    resumed, orders = step(failed, Resume())
+    assert orders == (StartSorter(7, Ts(50)),)
+    assert (resumed.error, resumed.warning, resumed.retrying, resumed.start_ts) == (None, None, None, 40)
+
+
+@pytest.mark.parametrize("ts", [10, 900])
+def test_changefeed_resume_with_another_checkpoint_starts_there(ts: int) -> None:
+    resumed, orders = step(feed("stopped"), Resume(Ts(ts)))
+    assert (resumed.checkpoint_ts, resumed.resolved_ts, resumed.start_ts) == (ts, ts, ts)
+    assert orders == (StartSorter(7, Ts(ts)),)
+
+
+def test_changefeed_running_does_not_take_another_checkpoint() -> None:
+    assert step(feed("normal"), Resume(Ts(10))) == (feed("normal"), ())
+
+
+def test_changefeed_older_epoch_is_not_heard() -> None:
+    for message in (moved(99, epoch=6), Failed(FOR_GOOD, NOW_S, 6), Warned(HEALS, NOW_S, 6)):
+        assert step(feed("normal"), message) == (feed("normal"), ())
+
+
+def test_changefeed_back_off_doubles_up_to_ten_minutes_with_its_jitter() -> None:
+    patience = Patience()
+    assert [patience.interval_s(n, 0.0) for n in range(8)] == [10, 20, 40, 80, 160, 320, 600, 600]
+    assert (patience.interval_s(1, 1.0), patience.interval_s(1, -0.5)) == (22.0, 19.0)
+    assert patience.interval_s(9, 1.0) == 600
+
+
+def test_changefeed_errors_in_a_row_wait_longer_each_and_fail_after_half_an_hour() -> None:
+    state, now_s, waits = feed("normal"), NOW_S, []
+    while state.state != "failed":
+        state, _ = step(state, Failed(HEALS, now_s, state.epoch))
+        assert state.state == "pending"
+        assert state.retrying is not None
+        waits.append(state.retrying.retry_at_s - now_s)
+        now_s = state.retrying.retry_at_s
+        state, _ = step(state, Tick(now_s))
+    assert waits == [10, 20, 40, 80, 160, 320, 600, 600]
+    assert now_s - NOW_S == sum(waits) > 1800
+    assert state.error == HEALS
+
+
+def test_changefeed_recovered_begins_its_back_off_anew_at_the_next_error() -> None:
+    state, _ = step(feed("pending"), Tick(NOW_S))
+    assert (state.state, state.error) == ("warning", HEALS)
+    state, _ = step(state, moved(50, epoch=state.epoch))
+    assert state.state == "warning"
+    state, _ = step(state, moved(51, epoch=state.epoch))
+    assert (state.state, state.error, state.retrying) == ("normal", None, None)
+    state, _ = step(state, Failed(HEALS, NOW_S + 5000, state.epoch))
+    assert state.retrying == Retrying(since_s=6000.0, attempt=0, retry_at_s=6010.0, checkpoint_ts=Ts(51))
+
+
+def test_changefeed_warned_is_well_again_only_above_the_checkpoint_of_the_warning() -> None:
+    state, _ = step(feed("normal"), Warned(HEALS, NOW_S, 7))
+    assert (state.state, state.warning) == ("warning", HEALS)
+    assert step(state, moved(50))[0].state == "warning"
+    assert step(state, moved(51))[0].warning is None
+
+
+def test_changefeed_with_nothing_to_do_is_not_stuck() -> None:
+    state, _ = step(feed("warning", resolved_ts=Ts(50)), Warned(HEALS, NOW_S + 9000, 7))
+    assert state.state == "warning"
+
+
+def test_changefeed_stuck_under_warnings_says_that_it_cannot_be_retried() -> None:
+    state, orders = step(feed("warning"), Warned(HEALS, NOW_S + 1801, 7))
+    assert state.error is not None
+    assert (state.error.code, orders) == ("CDC:ErrChangefeedUnretryable", (StopSorter(),))
+    assert HEALS.message in state.error.message
+
+
+def test_changefeed_stored_as_pending_waits_anew_by_this_clock() -> None:
+    state, orders = step(feed("pending", retrying=None), Tick(5.0))
+    assert (state.state, orders) == ("pending", ())
+    assert step(state, Tick(14.9))[0].state == "pending"
+    assert step(state, Tick(15.0))[0].state == "warning"
+
+
+def test_changefeed_removed_is_deleted_once_and_hears_nothing_more() -> None:
+    removed, orders = step(feed("normal"), Remove())
+    assert orders == (StopSorter(), DeleteNodes())
+    for message in (Remove(), Resume(), Pause(), Tick(NOW_S), moved(99, epoch=removed.epoch)):
+        assert step(removed, message) == (removed, ())
+
+
+def test_changefeed_taken_up_starts_a_sorter_where_its_state_wants_one() -> None:
+    started = {state: opened(feed(state))[1] for state in ALL}
+    assert {state for state, orders in started.items() if orders} == {"normal", "warning"}
+    assert started["normal"] == (StartSorter(7, Ts(50)),)
+
+
+def test_changefeed_holds_history_unless_it_is_done_or_history_is_gone() -> None:
+    held = {state: feed(state).holds_history for state in ALL}
+    assert held == dict.fromkeys(ALL, True) | {"finished": False}
+    assert feed("failed", error=FOR_GOOD).holds_history
+    assert not feed("failed", error=GONE).holds_history
+
+
+def test_errors_codes_within_the_text_are_found() -> None:
+    wrapped = FeedError(code="CDC:ErrProcessorUnknown", message="[CDC:ErrGCTTLExceeded] ttl is over")
+    assert is_gc_error(wrapped)
+    assert all(fails_at_once(FeedError(code=f"CDC:{code}", message="")) for code in (*GC_CODES, *UNRETRYABLE_CODES))
+    assert fails_at_once(replace(HEALS, may_heal=False))
+    assert not fails_at_once(HEALS)

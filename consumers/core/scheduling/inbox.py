@@ -13,7 +13,7 @@ from schemas.ids import CaptureId
 
 @dataclass(slots=True)
 class Inbox:
-    """One receiver's memory of its senders: a number each."""
+    """One receiver's memory of its senders: a number each. An agent has one, and a coordinator has one."""
 
     last: dict[CaptureId, int] = field(default_factory=dict)
 

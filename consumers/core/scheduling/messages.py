@@ -187,6 +187,6 @@ class Message:
     sender: CaptureId
     receiver: CaptureId
     sequence: int
-    """Grows by any step with each message of ``sender`` to ``receiver`` and never starts again: a capture that
-    restarts has another id."""
+    """Grows by any step with each request, or with each response, of ``sender`` to ``receiver`` and never starts again:
+    a capture that restarts has another id."""
     body: Request | Response

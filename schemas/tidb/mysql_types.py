@@ -69,6 +69,7 @@ class MysqlFlag(IntFlag):
     ZEROFILL = 1 << 6
     BINARY = 1 << 7
     AUTO_INCREMENT = 1 << 9
+    ON_UPDATE_NOW = 1 << 13
 
 
 class CdcFlag(IntFlag):

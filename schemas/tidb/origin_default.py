@@ -47,13 +47,18 @@ def absent_value(raw: dict[str, Any]) -> Value:
     """
     text = origin_default_text(raw)
     if text is not None:
-        return _convert(text, raw["type"])
+        return value_of_text(text, raw["type"])
     if not int(raw["type"]["Flag"]) & MysqlFlag.NOT_NULL:
         return None
     return _zero_value(MysqlType(int(raw["type"]["Tp"])))
 
 
-def _convert(text: str, field: dict[str, Any]) -> Value:
+def value_of_text(text: str, field: dict[str, Any]) -> Value:
+    """Return the mounted value of a default's text; ``field`` is the column's FieldType JSON.
+
+    Raises:
+        ValueError: it is no value of the type.
+    """
     tp, fsp = MysqlType(int(field["Tp"])), max(int(field["Decimal"]), 0)
     if tp in STRING_TYPES:
         value = text.encode("utf-8", "surrogateescape")

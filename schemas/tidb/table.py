@@ -63,6 +63,8 @@ class ColumnVersion:
     comment: str
     in_key: bool
     """The row key holds the whole value: a part of the clustered primary key, neither collated nor a prefix."""
+    hidden: bool = False
+    """TiDB made it for an index over an expression; users do not see it."""
 
     @property
     def nullable(self) -> bool:
@@ -358,6 +360,7 @@ def _column(raw: dict[str, Any], offset: int, cdc_flag: CdcFlag, *, whole_in_key
         stored=bool(raw.get("generated_stored")),
         comment=str(raw.get("comment") or ""),
         in_key=whole_in_key and not needs_restored_data(tp, str(field["Charset"]), collation),
+        hidden=bool(raw.get("hidden")),
     )
 
 

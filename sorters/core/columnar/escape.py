@@ -3,7 +3,8 @@ r"""Escaping of JSON strings as Go's encoders do it, for one value and for whole
 ``CANAL``: mailru/easyjson ``jwriter.Writer.String``, which canal-json uses: ``\t \r \n \\ \"`` have short forms, other
 controls and ``< > &`` become ``\u00xx``. ``JSON_TEXT``: encoding/json without HTML escaping, in which TiDB prints JSON
 values: ``\b`` and ``\f`` are short too, ``< > &`` stay. ``GO_JSON``: encoding/json as it is, of which open-protocol is
-made. All write U+2028 and U+2029 as ``\u2028``, and a byte that is no UTF-8 as ``\ufffd``.
+made. These write U+2028 and U+2029 as ``\u2028``, and a byte that is no UTF-8 as ``\ufffd``. ``JSONITER``: json-iterator
+without HTML escaping, which debezium uses: as ``CANAL``, but ``< > &`` and all that is not ASCII stay as they are.
 
 The columnar form looks for special bytes in a whole column with a few vectorised scans and mostly finds none.
 """
@@ -29,12 +30,15 @@ Forms = npt.NDArray[np.uint8]
 class Escaper:
     """One set of escapes."""
 
-    def __init__(self, *, html: bool, short: dict[int, str]) -> None:
+    def __init__(self, *, html: bool, short: dict[int, str], ascii_only: bool = False) -> None:
+        """``ascii_only``: what is not ASCII stays as it is, U+2028 and broken UTF-8 included."""
+        self._ascii_only = ascii_only
         # The backslash first: replacing the others brings in new ones.
         self._printable = (0x5C, 0x22, *(_HTML if html else ()))
         table = {byte: self._ascii_form(byte, short) for byte in range(_ASCII_END)}
-        table |= {0x2028: "\\u2028", 0x2029: "\\u2029"}
-        table |= dict.fromkeys(range(0xDC80, 0xDD00), "\\ufffd")  # where surrogateescape puts bytes that are no UTF-8
+        if not ascii_only:
+            table |= {0x2028: "\\u2028", 0x2029: "\\u2029"}
+            table |= dict.fromkeys(range(0xDC80, 0xDD00), "\\ufffd")  # surrogateescape: bytes that are no UTF-8
         self._table = table
         self._forms = [table.get(byte, chr(byte)).encode() for byte in range(256)]
         self._blob_map = byte_map(self._forms)
@@ -52,14 +56,14 @@ class Escaper:
         b'a\\u003c\\"b'
         """
         text = value.decode("latin-1") if blob else value.decode("utf-8", "surrogateescape")
-        return text.translate(self._table).encode()
+        return text.translate(self._table).encode("utf-8", "surrogateescape")
 
     def column(self, array: Any, *, blob: bool = False) -> Any:
         """Escape the values of a ``pyarrow.BinaryArray``; nulls stay null."""
         data = data_of(array)
         if not len(data):
             return array
-        high = bool(data.max() >= _ASCII_END)
+        high = not self._ascii_only and bool(data.max() >= _ASCII_END)
         if high and blob:
             return map_codes(array, data, *self._blob_map)
         if high and not _is_utf8(array):
@@ -132,3 +136,4 @@ def map_codes(array: Any, codes: npt.NDArray[Any], form_lengths: Lengths, forms:
 CANAL = Escaper(html=True, short=_SHORT)
 JSON_TEXT = Escaper(html=False, short=_SHORT | _MORE_SHORT)
 GO_JSON = Escaper(html=True, short=_SHORT | _MORE_SHORT)
+JSONITER = Escaper(html=False, short=_SHORT, ascii_only=True)

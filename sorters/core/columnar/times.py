@@ -124,7 +124,7 @@ def _each(values: npt.NDArray[Any], text_of: Callable[[int], str], valid: BoolAr
 def no_calendar_times(packed: Packed) -> BoolArray:
     """Tell which packed times cannot change zone: they are not zero, and no date or time of day either."""
     year, month, day, hour, minute, second, micro = unpack(packed)
-    epoch = _days_of_civil(year, np.maximum(month, 1), day) * 86_400 + hour * 3600 + minute * 60 + second
+    epoch = days_of_civil(year, np.maximum(month, 1), day) * 86_400 + hour * 3600 + minute * 60 + second
     odd = (_pack_epoch(epoch, micro) != packed) | (micro > _MICROSECONDS_MAX) | (year < 1) | (year > _YEAR_MAX)
     bad: BoolArray = odd & (packed != 0)
     return bad
@@ -136,7 +136,7 @@ def in_zone(packed: Packed, zone: tzinfo) -> Packed:
         return packed
     year, month, day, hour, minute, second, micro = unpack(packed)
     zero = packed == 0
-    days = _days_of_civil(year, np.where(zero, 1, month), np.where(zero, 1, day))
+    days = days_of_civil(year, np.where(zero, 1, month), np.where(zero, 1, day))
     epoch = days * 86_400 + hour * 3600 + minute * 60 + second
     steps, place = np.unique(epoch // _ZONE_STEP_S, return_inverse=True)
     offsets = np.array([_offset_s(int(step) * _ZONE_STEP_S, zone) for step in steps.tolist()], np.int64)
@@ -151,7 +151,7 @@ def _offset_s(epoch_s: int, zone: tzinfo) -> int:
     return int(offset.total_seconds()) if offset is not None else 0
 
 
-def _days_of_civil(year: IntArray, month: IntArray, day: IntArray) -> IntArray:
+def days_of_civil(year: IntArray, month: IntArray, day: IntArray) -> IntArray:
     """Count days since 1970-01-01 in the proleptic Gregorian calendar, with years that start in March."""
     shifted = year - (month <= 2)
     era = shifted // 400

@@ -4,6 +4,7 @@ from schemas.tidb.mysql_types import MysqlFlag, MysqlType
 from schemas.tidb.table import ColumnVersion
 
 _NAMES = {
+    MysqlType.UNSPECIFIED: "unspecified",
     MysqlType.TINYINT: "tinyint",
     MysqlType.SMALLINT: "smallint",
     MysqlType.INT: "int",
@@ -43,7 +44,7 @@ _BINARY_NAMES = {
     MysqlType.STRING: "binary",
 }
 _NO_SIGN = frozenset({MysqlType.BIT, MysqlType.YEAR})
-_DISPLAY_LENGTH = {
+DISPLAY_LENGTH = {
     MysqlType.TINYINT: 4,
     MysqlType.SMALLINT: 6,
     MysqlType.MEDIUMINT: 9,
@@ -60,16 +61,14 @@ _DISPLAY_LENGTH = {
 }
 """Length where FieldType has -1, for types that show one; pingcap/tidb ``mysql.GetDefaultFieldLengthAndDecimal``."""
 _WITH_FRACTION = frozenset({MysqlType.TIMESTAMP, MysqlType.DATETIME, MysqlType.TIME})
-_WITH_LENGTH = frozenset(_DISPLAY_LENGTH) - {MysqlType.DECIMAL, MysqlType.FLOAT, MysqlType.DOUBLE}
+_WITH_LENGTH = frozenset(DISPLAY_LENGTH) - {MysqlType.DECIMAL, MysqlType.FLOAT, MysqlType.DOUBLE}
 
 
 def mysql_type_name(column: ColumnVersion, *, parameters: bool) -> str:
     """Return the type's name; ``parameters``: with length, elements and so on (canal-json's content-compatible
     form).
     """
-    name = _NAMES[column.tp]
-    if column.binary:
-        name = _BINARY_NAMES.get(column.tp, name)
+    name = bare_type_name(column)
     if parameters:
         name += _parameters(column)
     if column.tp not in _NO_SIGN:
@@ -82,7 +81,7 @@ def mysql_type_name(column: ColumnVersion, *, parameters: bool) -> str:
 
 def _parameters(column: ColumnVersion) -> str:
     """Source: pingcap/tidb ``pkg/parser/types/field_type.go``, ``CompactStr``."""
-    tp, length = column.tp, column.flen if column.flen != -1 else _DISPLAY_LENGTH.get(column.tp, -1)
+    tp, length = column.tp, column.flen if column.flen != -1 else DISPLAY_LENGTH.get(column.tp, -1)
     if tp in {MysqlType.ENUM, MysqlType.SET}:
         elems = (elem.replace("\\", "\\\\").replace("'", "''") for elem in column.elems)
         return "('" + "','".join(elems) + "')"

@@ -46,7 +46,7 @@ def value_json(spec: ColumnVersion, value: Value) -> bytes:
         return b"null"
     if spec.tp in FLOAT_TYPES:
         assert isinstance(value, float)
-        extreme = _is_extreme(np.array([value]), single=spec.tp is MysqlType.FLOAT)[0]
+        extreme = takes_exponent(np.array([value]), single=spec.tp is MysqlType.FLOAT)[0]
         return _exponent_form(value, single=spec.tp is MysqlType.FLOAT) if extreme else text
     if spec.tp in NUMBER_TYPES:
         return text
@@ -73,7 +73,7 @@ def _numbers(column: Column) -> Any:
     if tp not in FLOAT_TYPES:
         return text
     single = tp is MysqlType.FLOAT
-    extreme = _is_extreme(column.numbers, single=single)
+    extreme = takes_exponent(column.numbers, single=single)
     if column.valid is not None:
         extreme &= column.valid
     if not extreme.any():
@@ -83,7 +83,7 @@ def _numbers(column: Column) -> Any:
     return pc.replace_with_mask(text, pa.array(extreme), forms.take(pa.array(place.reshape(-1))))
 
 
-def _is_extreme(values: npt.NDArray[np.float64], *, single: bool) -> npt.NDArray[np.bool_]:
+def takes_exponent(values: npt.NDArray[np.float64], *, single: bool) -> npt.NDArray[np.bool_]:
     """Tell which floats Go writes with an exponent; a FLOAT is compared with the limits as floats."""
     size = np.abs(values.astype(np.float32) if single else values)
     small, large = (np.float32(_SMALL), np.float32(_LARGE)) if single else (_SMALL, _LARGE)

@@ -32,6 +32,8 @@ from sorters.core.columnar.column import value_text
 from sorters.core.encode.avro import AvroEncoder
 from sorters.core.encode.canal_json import CanalJsonEncoder
 from sorters.core.encode.open_protocol import OpenProtocolEncoder
+from sorters.core.encode.simple_avro import SimpleAvroEncoder
+from sorters.core.encode.simple_json import SimpleJsonEncoder
 from sorters.core.mount_scalar import MountedRow, mount_row
 from tests.support.mounting import benchmark_rows
 
@@ -78,7 +80,7 @@ def _protocols(table: TableVersion) -> list[tuple[str, Callable[[RowChanges], An
     texts = avro.schemas(table, TOPIC)
     ids = {(text.subject, text.update_ts): number for number, text in enumerate(texts, 1)}
     schema = fastavro.parse_schema(json.loads(texts[-1].text))
-    opened = OpenProtocolEncoder()
+    opened, simple, simple_avro = OpenProtocolEncoder(), SimpleJsonEncoder(), SimpleAvroEncoder()
     return [
         (
             "canal-json",
@@ -91,6 +93,16 @@ def _protocols(table: TableVersion) -> list[tuple[str, Callable[[RowChanges], An
             lambda row: _plain_avro(row, schema),
         ),
         ("open-protocol", lambda rows: opened.encode_rows(mount(table, rows)), _plain_json),
+        (
+            "simple-json",
+            lambda rows: simple.encode_rows(mount(table, rows), encoded_at_ms=1_700_000_000_000),
+            _plain_json,
+        ),
+        (
+            "simple-avro",
+            lambda rows: simple_avro.encode_rows(mount(table, rows), encoded_at_ms=1_700_000_000_000),
+            lambda row: _plain_avro(row, schema),
+        ),
     ]
 
 

@@ -20,6 +20,8 @@ from sorters.core.encode.avro import AvroEncoder
 from sorters.core.encode.canal_json import CanalJsonEncoder
 from sorters.core.encode.open_protocol import OpenProtocolEncoder
 from sorters.core.encode.protocol import EncodeRefusedError
+from sorters.core.encode.simple_avro import SimpleAvroEncoder
+from sorters.core.encode.simple_json import SimpleJsonEncoder
 from sorters.core.mount_scalar import CorruptRowError
 from tests.support.mounting import row_changes
 from tests.support.random_rows import random_change, random_table
@@ -65,7 +67,14 @@ def encoders(table: TableVersion, rng: random.Random) -> list[Encode]:
         encoded = opened.encode_rows(mounted)
         return list(zip(encoded.keys.to_pylist(), encoded.values.to_pylist(), strict=True))
 
-    return [by_canal, by_avro, by_open]
+    both = SimpleJsonEncoder(location="Asia/Kathmandu"), SimpleAvroEncoder(location="Asia/Kathmandu")
+    simple: SimpleJsonEncoder | SimpleAvroEncoder = rng.choice(both)
+
+    def by_simple(mounted: MountedColumns) -> list[Message]:
+        encoded = simple.encode_rows(mounted, encoded_at_ms=5)
+        return list(zip(encoded.keys.to_pylist(), encoded.values.to_pylist(), strict=True))
+
+    return [by_canal, by_avro, by_open, by_simple]
 
 
 def outcome(

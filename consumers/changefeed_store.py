@@ -1,10 +1,12 @@
 """Changefeeds in ZooKeeper: created with all checks, listed, changed by compare-and-set, removed."""
 
+import datetime
 import logging
 import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from typing import Any
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
@@ -107,6 +109,8 @@ class ChangefeedStore:
             config=request.config,
             start_ts=start_ts,
             target_ts=request.target_ts,
+            create_time=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+            creator_version=version("tidebus"),
         )
         self._write_new(info)
         log.info("changefeed created", extra={"changefeed": changefeed_id, "start_ts": start_ts})
@@ -167,13 +171,13 @@ class ChangefeedStore:
             BusError: ZooKeeper failed.
         """
         while True:
-            info, version = self._read(changefeed_id, namespace)
+            info, node_version = self._read(changefeed_id, namespace)
             changed = replace(change(info), changefeed_id=changefeed_id, namespace=namespace)
             load_changefeed(changed.sink_uri, changed.config)
             with self._session.requests("updating a changefeed") as client:
                 try:
                     path = self._paths.changefeed_info(namespace, changefeed_id)
-                    client.set(path, encode_changefeed_info(changed), version=version)
+                    client.set(path, encode_changefeed_info(changed), version=node_version)
                 except BadVersionError:
                     continue
                 except NoNodeError as error:

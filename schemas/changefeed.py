@@ -30,6 +30,11 @@ class ChangefeedInfo:
     start_ts: Ts
     target_ts: Ts | None = None
     desired_state: ChangefeedState = "normal"
+    epoch: int = 0
+    """Grows whenever the changefeed is stopped (``consumers.core.changefeed_state``)."""
+    create_time: str = ""
+    """RFC 3339; empty: created by a version that did not note it."""
+    creator_version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +113,9 @@ def encode_changefeed_info(info: ChangefeedInfo) -> bytes:
             "start_ts": info.start_ts,
             "target_ts": info.target_ts,
             "desired_state": info.desired_state,
+            "epoch": info.epoch,
+            "create_time": info.create_time,
+            "creator_version": info.creator_version,
         }
     ).encode()
 
@@ -129,6 +137,10 @@ def decode_changefeed_info(node: bytes) -> ChangefeedInfo:
             start_ts=Ts(int(raw["start_ts"])),
             target_ts=None if raw["target_ts"] is None else Ts(int(raw["target_ts"])),
             desired_state=raw["desired_state"],
+            # Absent from nodes of earlier versions.
+            epoch=int(raw.get("epoch", 0)),
+            create_time=str(raw.get("create_time", "")),
+            creator_version=str(raw.get("creator_version", "")),
         )
     except (ValueError, KeyError, TypeError) as error:
         # The node itself stays out of the error: it may hold passwords.

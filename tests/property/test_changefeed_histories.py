@@ -36,7 +36,7 @@ EPOCHS_AGO = st.sampled_from([0, 0, 0, 1, 2])
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[tuple[str, object, object, float]]:
+def histories(draw: st.DrawFn) -> list[tuple[str, object, int, float]]:
     """Return events as (kind, argument, epochs ago, seconds since the last)."""
     kinds = st.sampled_from(["tick", "progress", "failed", "outside", "warned", "pause", "resume", "overwrite"])
     seconds = st.sampled_from([0.1, 9.0, 30.0, 700.0, 2000.0])
@@ -49,7 +49,7 @@ def histories(draw: st.DrawFn) -> list[tuple[str, object, object, float]]:
     return events
 
 
-def message_of(event: tuple[str, object, object, float], epoch: int, now_s: float, jitter: float) -> Message:
+def message_of(event: tuple[str, object, int, float], epoch: int, now_s: float, jitter: float) -> Message:
     kind, argument, _, _ = event
     if isinstance(argument, FeedError):
         if kind == "warned":
@@ -58,7 +58,8 @@ def message_of(event: tuple[str, object, object, float], epoch: int, now_s: floa
     if isinstance(argument, tuple) and kind in ("progress", "overwrite"):
         low, high = sorted(argument)
         return Progress(epoch, Ts(low), Ts(high), now_s) if kind == "progress" else Resume(Ts(argument[0]))
-    return {"tick": Tick(now_s), "pause": Pause(), "resume": Resume(), "remove": Remove()}[kind]
+    others: dict[str, Message] = {"tick": Tick(now_s), "pause": Pause(), "resume": Resume(), "remove": Remove()}
+    return others[kind]
 
 
 def follow(running: int | None, orders: tuple[Order, ...]) -> int | None:

@@ -1,0 +1,168 @@
+"""Pause, resume, update and remove on a real ZooKeeper, beside a sorter that writes its status."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from compose.stack.local import Addresses
+from consumers.changefeed_control import ChangefeedControl, ConfigChange, UpdateRefusedError, state_of
+from consumers.changefeed_store import ChangefeedNotFoundError, ChangefeedRequest
+from consumers.raw_log import FrontierWindow
+from consumers.zookeeper import Session
+from schemas.changefeed import ChangefeedError, ChangefeedStatus, ZkPaths
+from schemas.errors import ConfigError
+from schemas.ids import Ts, UpstreamId
+from sorters.failures import KafkaUnreachableError
+from sorters.status import StatusBoard
+
+URI = "kafka://127.0.0.1:9092/t?protocol=canal-json"
+ERROR = ChangefeedError(code="sorter.dispatch_failed", message="no", time="2026-01-01T00:00:00Z")
+
+
+@pytest.fixture
+def paths(fresh_name: Callable[[str], str]) -> ZkPaths:
+    return ZkPaths(fresh_name("cluster"))
+
+
+@pytest.fixture
+def control(stack: Addresses, paths: ZkPaths) -> Iterator[ChangefeedControl]:
+    with Session(stack.zookeeper) as session:
+        control = ChangefeedControl(session, paths)
+        request = ChangefeedRequest(
+            upstream=UpstreamId("u"), sink_uri=URI, config={}, changefeed_id="cf", target_ts=Ts(900)
+        )
+        control.store.create(replace(request, start_ts=Ts(100)), FrontierWindow(Ts(50), Ts(200)))
+        yield control
+
+
+@pytest.fixture
+def board(stack: Addresses, paths: ZkPaths) -> Iterator[StatusBoard]:
+    client = KazooClient(stack.zookeeper)
+    client.start()
+    yield StatusBoard(client, paths, "default", "cf")
+    client.stop()
+    client.close()
+
+
+def wanted(control: ChangefeedControl) -> tuple[str, str]:
+    info, status = control.store.get("cf"), control.store.status("cf")
+    return info.desired_state, state_of(info, status)
+
+
+def failed(control: ChangefeedControl, checkpoint: int = 150) -> None:
+    control.store.write_status(
+        "cf", ChangefeedStatus(state="failed", checkpoint_ts=Ts(checkpoint), resolved_ts=Ts(160), error=ERROR)
+    )
+
+
+def test_control_pause_and_resume_change_what_the_user_wants(control: ChangefeedControl) -> None:
+    assert control.pause("cf").state == "stopped"
+    assert wanted(control) == ("stopped", "stopped")
+    assert control.store.get("cf").epoch == 1
+    assert control.resume("cf").state == "normal"
+    assert wanted(control) == ("normal", "normal")
+
+
+def test_control_resume_of_a_failed_one_forgets_its_error_and_keeps_its_checkpoint(control: ChangefeedControl) -> None:
+    failed(control)
+    control.pause("cf")  # does nothing to a failed one
+    assert wanted(control) == ("normal", "failed")
+    control.resume("cf")
+    status = control.store.status("cf")
+    assert status == ChangefeedStatus(state="normal", checkpoint_ts=Ts(150), resolved_ts=Ts(160))
+
+
+def test_control_resume_with_another_checkpoint_is_where_the_sorter_goes_on(
+    control: ChangefeedControl, board: StatusBoard
+) -> None:
+    assert board.open(Ts(100)) == 100
+    board.report("normal", checkpoint_ts=Ts(180))
+    control.pause("cf")
+    control.resume("cf", overwrite_checkpoint_ts=Ts(120))
+    board.report("stopped", checkpoint_ts=Ts(190))  # the old run's last word comes late, and is not written
+    assert control.store.status("cf") == ChangefeedStatus(state="normal", checkpoint_ts=Ts(120), resolved_ts=Ts(120))
+    found = board.info()
+    assert found is not None
+    assert board.open(found[0].start_ts) == 120
+    board.report("normal", checkpoint_ts=Ts(130))
+    assert control.store.status("cf").checkpoint_ts == 130  # type: ignore[union-attr]
+
+
+def test_control_overwritten_checkpoint_above_the_target_is_refused(control: ChangefeedControl) -> None:
+    control.pause("cf")
+    with pytest.raises(ConfigError, match="below the changefeed's target-ts"):
+        control.resume("cf", overwrite_checkpoint_ts=Ts(900))
+    assert wanted(control) == ("stopped", "stopped")
+
+
+def test_control_verbs_that_the_state_does_not_allow_write_nothing(control: ChangefeedControl) -> None:
+    before = control.store.get("cf")
+    control.resume("cf", overwrite_checkpoint_ts=Ts(1))
+    assert control.store.get("cf") == before
+    assert control.store.status("cf") is None
+
+
+def test_control_remove_is_once(control: ChangefeedControl, board: StatusBoard) -> None:
+    board.open(Ts(100))
+    board.report("normal", checkpoint_ts=Ts(110))
+    assert control.remove("cf").state == "removed"
+    board.report("normal", checkpoint_ts=Ts(120))
+    assert control.store.list() == []
+    for verb in (control.remove, control.pause, control.resume):
+        with pytest.raises(ChangefeedNotFoundError):
+            verb("cf")
+
+
+def test_control_update_replaces_what_is_given_and_only_where_it_is_stopped(control: ChangefeedControl) -> None:
+    change = ConfigChange(sink_uri=URI.replace("/t?", "/other?"), target_ts=Ts(800))
+    with pytest.raises(UpdateRefusedError, match="pause it first"):
+        control.configure("cf", change)
+    control.pause("cf")
+    changed = control.configure("cf", change)
+    assert (changed.sink_uri, changed.target_ts, changed.start_ts) == (change.sink_uri, 800, 100)
+    assert control.store.get("cf") == changed
+    with pytest.raises(UpdateRefusedError, match="nothing to update"):
+        control.configure("cf", change)
+
+
+@pytest.mark.parametrize(
+    "change", [ConfigChange(target_ts=Ts(100)), ConfigChange(config={"no-such-key": 1}), ConfigChange(sink_uri="x://")]
+)
+def test_control_update_that_is_not_allowed_changes_nothing(control: ChangefeedControl, change: ConfigChange) -> None:
+    control.pause("cf")
+    before = control.store.get("cf")
+    with pytest.raises(ConfigError):
+        control.configure("cf", change)
+    assert control.store.get("cf") == before
+
+
+def test_control_that_raced_with_the_sorter_takes_its_newest_checkpoint(
+    control: ChangefeedControl, board: StatusBoard
+) -> None:
+    board.open(Ts(100))
+    failed(control, 150)
+    read: Any = control._read
+    raced = iter([True])
+
+    def read_then_race(*names: str) -> Any:
+        found = read(*names)
+        if next(raced, False):
+            failed(control, 170)
+        return found
+
+    control._read = read_then_race  # type: ignore[method-assign, assignment]
+    control.resume("cf")
+    assert control.store.status("cf").checkpoint_ts == 170  # type: ignore[union-attr]
+
+
+def test_status_board_writes_over_a_sorter_that_should_be_gone(control: ChangefeedControl, board: StatusBoard) -> None:
+    board.open(Ts(100))
+    board.report("normal", checkpoint_ts=Ts(170))
+    control.store.write_status("cf", ChangefeedStatus(state="normal", checkpoint_ts=Ts(160), resolved_ts=Ts(160)))
+    board.report("pending", error=KafkaUnreachableError("no answer"))
+    status = control.store.status("cf")
+    assert status is not None
+    assert (status.state, status.checkpoint_ts) == ("pending", 170)

@@ -3,8 +3,8 @@ r"""Escaping of JSON strings as Go's encoders do it, for one value and for whole
 ``CANAL``: mailru/easyjson ``jwriter.Writer.String``, which canal-json uses: ``\t \r \n \\ \"`` have short forms, other
 controls and ``< > &`` become ``\u00xx``. ``JSON_TEXT``: encoding/json without HTML escaping, in which TiDB prints JSON
 values: ``\b`` and ``\f`` are short too, ``< > &`` stay. ``GO_JSON``: encoding/json as it is, of which open-protocol is
-made. These write U+2028 and U+2029 as ``\u2028``, and a byte that is no UTF-8 as ``\ufffd``. ``JSONITER``: json-iterator
-without HTML escaping, which debezium uses: as ``CANAL``, but ``< > &`` and all that is not ASCII stay as they are.
+made. These write U+2028 and U+2029 as ``\u2028``, and a byte that is no UTF-8 as ``\ufffd``. ``JSONITER``: debezium's
+json-iterator without HTML escaping: as ``CANAL``, but ``< > &`` and all that is not ASCII stay as they are.
 
 The columnar form looks for special bytes in a whole column with a few vectorised scans and mostly finds none.
 """

@@ -68,7 +68,7 @@ def mysql_type_name(column: ColumnVersion, *, parameters: bool) -> str:
     """Return the type's name; ``parameters``: with length, elements and so on (canal-json's content-compatible
     form).
     """
-    name = bare_type_name(column)
+    name = base_type_name(column)
     if parameters:
         name += _parameters(column)
     if column.tp not in _NO_SIGN:

@@ -153,6 +153,7 @@ class Capture:
             stack.callback(puller.stop)
             puller.start()
             reign = Reign(self.capture_id, owner, puller, ddl, options.reign, had_predecessor=last is not None)
+            stack.callback(reign.close)
             while not self._stopping.is_set():
                 failed.check()
                 session.check_lease()

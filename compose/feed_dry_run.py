@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from producers.core.matcher import Change
-from producers.core.subscription import TableSpan
 from producers.event_feed import EventFeed
 from producers.feed_types import FeedCounters, FeedSettings
 from producers.pd_client import PdClient
@@ -26,6 +25,7 @@ from producers.region_server.feed_replay import FeedReplayServer, read_feed_fold
 from schemas.changes import Op
 from schemas.errors import Action, BusError, ConfigError, CorruptDataError, InvariantBrokenError
 from schemas.ids import RegionId, TableId, Ts
+from schemas.spans import TableSpan
 from schemas.tidb.codec import decode_bytes
 
 SUBSCRIPTIONS_FILE: Final = "subscriptions.json"
@@ -88,14 +88,14 @@ class FeedCollector:
         self.moves = 0
         """Calls so far: a measure of progress."""
 
-    def rows(self, table_id: TableId, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
+    def rows(self, span: TableSpan, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
         """Take changes.
 
         Raises:
             InvariantBrokenError: a change that was not known before lies at or below the span's resolved ts.
         """
         self.moves += 1
-        known, resolved_ts = self.changes.setdefault(table_id, set()), self.resolved_ts.get(table_id, 0)
+        known, resolved_ts = self.changes.setdefault(span.table_id, set()), self.resolved_ts.get(span.table_id, 0)
         before = len(known)
         for change in changes:
             if change[0] <= resolved_ts and change not in known:
@@ -106,16 +106,16 @@ class FeedCollector:
         known.update(changes)
         self.repeats += len(changes) - (len(known) - before)
 
-    def resolved(self, table_id: TableId, ts: Ts) -> None:
+    def resolved(self, span: TableSpan, ts: Ts) -> None:
         """Take a span's resolved ts.
 
         Raises:
             InvariantBrokenError: it goes back.
         """
         self.moves += 1
-        if ts < self.resolved_ts.get(table_id, 0):
-            raise InvariantBrokenError("resolved ts went back", table_id=table_id, resolved_ts=ts)
-        self.resolved_ts[table_id] = ts
+        if ts < self.resolved_ts.get(span.table_id, 0):
+            raise InvariantBrokenError("resolved ts went back", table_id=span.table_id, resolved_ts=ts)
+        self.resolved_ts[span.table_id] = ts
 
     def turn(self, now_s: float) -> float:
         """Nothing is ever due."""

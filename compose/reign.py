@@ -2,17 +2,21 @@
 
 import logging
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from compose.split_watch import SplitWatch
+from consumers.core.span_split import SplitSettings
 from consumers.core.table_set import TableSet
 from consumers.frontier_topic import FrontierUnavailableError
 from consumers.owner import Owner
 from producers.ddl_feed import DdlFeed
 from producers.puller import Puller, PullerStats
-from schemas.ids import CaptureId, TableId, physical_ms
+from schemas.ids import CaptureId, TableId, Ts, physical_ms
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import DdlReport
+from schemas.spans import TableSpan
 from schemas.tidb.bad_jobs import BadJobs
 from schemas.tidb.schema_store import SchemaStore
 
@@ -35,6 +39,10 @@ class ReignOptions:
     repeats_s: float = 60.0
     """How long after a takeover the predecessor may be landing still, so that all records count as repeating. What is
     on its way from a process that is gone arrives within Kafka's request timeout (30 s)."""
+    split: SplitSettings = field(default_factory=SplitSettings)
+    """Which tables are pulled in several spans."""
+    split_look_s: float = 300.0
+    """Between two counts of the tables' regions, each of which reads all of them from PD."""
 
 
 class Reign:
@@ -54,7 +62,10 @@ class Reign:
         self._capture, self._owner, self._puller, self._ddl, self._options = capture, owner, puller, ddl, options
         self._store, self._bad_jobs = SchemaStore.empty(), BadJobs()
         self._tables: TableSet | None = None
-        self._assigned: dict[TableId, CaptureId] = {}
+        self._spans: dict[TableId, tuple[TableSpan, ...]] = {}
+        """Of each table that is pulled, ascending."""
+        self._assigned: dict[TableSpan, CaptureId] = {}
+        self._splits = SplitWatch(options.split, puller.table_regions, every_s=options.split_look_s)
         self._repeats_until = time.monotonic() + options.repeats_s if had_predecessor else 0.0
         self._status_at = self._gc_at = self._unpublished_since = 0.0
         puller.published(owner.place)
@@ -74,10 +85,16 @@ class Reign:
         self._check_passed_jobs()
         if self._tables is not None:
             self._tables = self._tables.known_up_to(ddl_report.landed_ts)
-            self._assign_new()
-            self._publish(ddl_report, began_at)
+            if self._splits.ready(self._tables.starts):  # before it nothing is assigned, so no R may be said
+                self._assign_new()
+                self._split_anew()
+                self._publish(ddl_report, began_at)
         spent_s = time.monotonic() - began_at
         return max(self._options.tick_s, spent_s / BUSY_SHARE_MAX - spent_s)
+
+    def close(self) -> None:
+        """Count no more regions."""
+        self._splits.close()
 
     def status_is_due(self) -> bool:
         """Tell whether the status node should be written now."""
@@ -96,7 +113,8 @@ class Reign:
             "resolved_ts": place.resolved_ts,
             "lag_s": round(time.time() - physical_ms(place.resolved_ts) / 1000, 3),
             "rows_in": stats.landing.acked_rows,
-            "tables": len(self._assigned),
+            "tables": len(self._spans),
+            "spans": len(self._assigned),
             "regions": stats.regions,
             "regions_initialized": stats.regions_initialized,
             "scans_running": stats.scans_running,
@@ -130,24 +148,43 @@ class Reign:
     def _assign_new(self) -> None:
         """Assign tables from the published R, or from the job that made them where that is held but can be read now."""
         assert self._tables is not None
+        held = {held.ts for held in self._owner.place.held_ddl}
+        self._tables = self._tables.published(min((self._owner.place.resolved_ts, *held)))
+        new = [table for table in self._tables.starts if table not in self._spans]
+        if new:
+            self._assign({table: self._splits.spans_of(table) for table in new})
+            log.info("tables assigned", extra={"tables": len(new), "all": len(self._spans)})
+        if len(self._spans) > len(self._tables.starts):
+            over = self._spans.keys() - self._tables.starts.keys()
+            self._remove(over)
+            log.info("tables removed", extra={"tables": len(over), "all": len(self._spans)})
+
+    def _split_anew(self) -> None:
+        """Pull tables that have grown, or become uneven, by other spans: from the published R, as any that move."""
+        new = self._splits.look(self._spans)
+        if new:
+            self._remove(new)
+            self._assign(new)
+            for table, spans in new.items():
+                log.info("table is split anew", extra={"table_id": table, "spans": len(spans)})
+
+    def _assign(self, tables: Mapping[TableId, tuple[TableSpan, ...]]) -> None:
+        assert self._tables is not None
         place = self._owner.place
         held = {held.ts for held in place.held_ddl}
-        self._tables = self._tables.published(min((place.resolved_ts, *held)))
-        new = {
-            table: start_ts if start_ts in held else max(start_ts, place.resolved_ts)
-            for table, start_ts in self._tables.starts.items()
-            if table not in self._assigned
-        }
-        if new:
-            self._puller.assign(new)
-            self._assigned.update(dict.fromkeys(new, self._capture))
-            log.info("tables assigned", extra={"tables": len(new), "all": len(self._assigned)})
-        if len(self._assigned) > len(self._tables.starts):
-            over = self._assigned.keys() - self._tables.starts.keys()
-            self._puller.remove(over)
-            for table in over:
-                del self._assigned[table]
-            log.info("tables removed", extra={"tables": len(over), "all": len(self._assigned)})
+        spans: dict[TableSpan, Ts] = {}
+        for table, parts in tables.items():
+            start_ts = self._tables.starts[table]
+            spans |= dict.fromkeys(parts, start_ts if start_ts in held else max(start_ts, place.resolved_ts))
+        self._puller.assign(spans)
+        self._spans.update(tables)
+        self._assigned.update(dict.fromkeys(spans, self._capture))
+
+    def _remove(self, tables: Iterable[TableId]) -> None:
+        spans = [span for table in tables for span in self._spans.pop(table)]
+        self._puller.remove(spans)
+        for span in spans:
+            del self._assigned[span]
 
     def _publish(self, ddl_report: DdlReport, now: float) -> None:
         try:
@@ -176,5 +213,5 @@ class Reign:
 
 
 def _stalls(stats: PullerStats) -> list[str]:
-    reasons = [f"table {span.table_id}: {span.reason}" for span in stats.stalls[:5]]
+    reasons = [f"{one.span}: {one.reason}" for one in stats.stalls[:5]]
     return reasons + ([f"kafka: {stats.broker_reason}"] if stats.broker_reason else [])

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from consumers.core.frontier import advance, first_record, take_over
 from consumers.frontier_topic import FrontierTopic, common_partitions
 from consumers.zookeeper import Session
-from schemas.ids import CaptureId, TableId, Ts
+from schemas.ids import CaptureId, Ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, follow_frontier
+from schemas.spans import TableSpan
 from schemas.tidb.ddl_job import JobScope
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class Owner:
         self,
         reports: Mapping[CaptureId, LandingReport],
         ddl: DdlReport | None,
-        tables: Mapping[TableId, CaptureId],
+        spans: Mapping[TableSpan, CaptureId],
         *,
         repeats_possible: bool = False,
         bad_ddl: Iterable[JobScope] = (),
@@ -78,7 +79,7 @@ class Owner:
             LeaseLostError: the session is over; nothing was published.
             FrontierUnavailableError: not acknowledged; start anew.
         """
-        record = advance(self.place, reports, ddl, tables, repeats_possible=repeats_possible, bad_ddl=bad_ddl)
+        record = advance(self.place, reports, ddl, spans, repeats_possible=repeats_possible, bad_ddl=bad_ddl)
         now, place = time.monotonic(), self.place
         moved = (record.resolved_ts, record.ddl_high) != (place.resolved_ts, place.ddl_high)
         rest_s = 0.0 if moved else REPEAT_S if record == place else OFFSETS_ONLY_S

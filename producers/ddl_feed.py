@@ -21,7 +21,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from producers.core.ddl_book import DdlBook
 from producers.core.matcher import Change
 from producers.core.meta_snapshot import snapshot_records
-from producers.core.subscription import TableSpan
 from producers.ending import Ending
 from producers.errors import DeliveryFailedError, RawTopicError, SnapshotFailedError
 from producers.event_feed import EventFeed
@@ -39,12 +38,12 @@ from producers.schema_snapshot import SnapshotReader
 from producers.tls import Channels
 from schemas.changes import Op
 from schemas.errors import BusError
-from schemas.ids import RegionId, TableId, Ts, UpstreamId
+from schemas.ids import RegionId, Ts, UpstreamId
 from schemas.rawlog.ddl_record import DdlRecord, decode_ddl_record, encode_ddl_record
 from schemas.rawlog.frontier import DdlReport, FrontierRecord
 from schemas.rawlog.topics import raw_topics
+from schemas.spans import TableSpan
 from schemas.tidb.ddl_job import DDL_JOB_TABLE_ID, DdlDecodeError, decode_ddl_job_row, undecodable_record
-from schemas.tidb.keys import table_span
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +124,7 @@ class DdlFeed:
         feed = replace(self._settings.feed, filter_loop=False)
         self._feed = EventFeed(self._cache, self._sink, self._ending.fail, feed)
         published_ts = self._frontier.resolved_ts if self._frontier else Ts(0)
-        span = TableSpan(DDL_JOB_TABLE_ID, *table_span(DDL_JOB_TABLE_ID))
+        span = TableSpan.of_table(DDL_JOB_TABLE_ID)
         self._feed.start()
         if self._settings.resolve_locks:
             self._lock_watch = LockWatch(self._feed, self._pd, self._resolver)
@@ -285,7 +284,7 @@ class _DdlSink:
         ready, self._ready = self._ready, []
         return ready
 
-    def rows(self, table_id: TableId, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
+    def rows(self, span: TableSpan, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
         for commit_ts, start_ts, op, key, value, _, _ in sorted(changes):
             if op == Op.PUT:
                 record = self._record(key, value, Ts(start_ts), Ts(commit_ts))
@@ -299,7 +298,7 @@ class _DdlSink:
             log.error("ddl job row does not decode", extra={"topic": self._topic, "error": str(error)})
             return undecodable_record(key, value, self._table, start_ts=start_ts, commit_ts=commit_ts, error=error)
 
-    def resolved(self, table_id: TableId, ts: Ts) -> None:
+    def resolved(self, span: TableSpan, ts: Ts) -> None:
         for record in self.book.resolved(ts):
             self._sent.append(record)
             _produce(self._producer, self._topic, record, self._delivered)

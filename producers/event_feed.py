@@ -26,10 +26,10 @@ from google.protobuf.message import DecodeError
 from producers.core.matcher import BadRowError, PrewriteNotMatchError
 from producers.core.matcher_quota import MatcherQuota
 from producers.core.region_errors import decide
-from producers.core.span_frontier import TS_MAX
+from producers.core.span_frontier import TS_MAX, KeyRange
 from producers.core.spill import SpillCorruptError
 from producers.core.stream_errors import bad_rows, decide_stream, malformed
-from producers.core.subscription import Registration, Retry, Subscription, TableSpan
+from producers.core.subscription import Registration, Retry, Subscription
 from producers.errors import ProducerBugError
 from producers.event_stream import ByteBudget, StoreStream
 from producers.feed_recovery import Recovery
@@ -41,6 +41,7 @@ from producers.store_streams import OpenStream, StoreStreams
 from schemas.errors import Action, BusError
 from schemas.ids import RegionId, StoreId, TableId, Ts
 from schemas.proto import cdcpb_pb2
+from schemas.spans import TableSpan
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +95,7 @@ class EventFeed:
         self._streams = StoreStreams(settings, self._open_transport, lambda: cache.pd.cluster_id)
         self._recovery = Recovery(cache, self._streams, self._locator.submit, self.troubles)
         self._subscriptions: dict[TableSpan, Subscription] = {}
+        self._spans: dict[TableId, set[TableSpan]] = {}
         self._last_request_id = 0
         self._dirty: set[Subscription] = set()
         self._stopping = False
@@ -123,22 +125,33 @@ class EventFeed:
     def subscribe(self, span: TableSpan, start_ts: Ts) -> None:
         """Feed a span's rows with commit_ts > ``start_ts``; spans of its table that overlap it end."""
         with self.lock:
-            for other in [other for other in self._subscriptions if other.overlaps(span)]:
+            for other in self.overlapping(span):
                 self.unsubscribe(other)
             subscription = Subscription(span, start_ts, iter(self._next_request_id, 0), self._quota)
             subscription.moved_at_s = self._clock()
             self._subscriptions[span] = subscription
-        self._locator.submit(subscription, Retry(span.encoded))
+            self._spans.setdefault(span.table_id, set()).add(span)
+        self._locator.submit(subscription, Retry(KeyRange(*span.encoded)))
 
     def unsubscribe(self, what: TableSpan | TableId) -> None:
         """End the feed of a span, or of all spans of a table; nothing of it reaches the sink any more."""
         with self.lock:
-            for span in [span for span in self._subscriptions if what in (span, span.table_id)]:
+            table_id = what.table_id if isinstance(what, TableSpan) else what
+            spans = self._spans.get(table_id, set())
+            for span in [span for span in spans if what in (span, table_id)]:
                 subscription = self._subscriptions.pop(span)
+                spans.discard(span)
                 subscription.stop()
                 self._dirty.discard(subscription)
                 self._stalls.forget(subscription)
                 self._streams.unsubscribe(subscription, self._clock())
+            if not spans:
+                self._spans.pop(table_id, None)
+
+    def overlapping(self, span: TableSpan) -> list[TableSpan]:
+        """Return the subscribed spans that have rows in common with ``span``."""
+        with self.lock:
+            return [other for other in self._spans.get(span.table_id, ()) if other.overlaps(span)]
 
     def status(self) -> list[SpanStatus]:
         """Return how every span stands."""
@@ -270,13 +283,13 @@ class EventFeed:
             self._resolve(stream, resolved.request_id, resolved.regions, resolved.ts)
 
     def _entries(self, stream: OpenStream, registration: Registration, entries: cdcpb_pb2.Event.Entries) -> None:
-        table_id, region_id = registration.subscription.span.table_id, registration.region.region_id
+        span, region_id = registration.subscription.span, registration.region.region_id
         # The scan's rows, and the live ones that came between them, may be in the log already.
         scanned = not registration.matcher.initialized
         try:
             for changes in registration.pieces(entries.entries):
                 self.counters.changes += len(changes)
-                self._sink.rows(table_id, region_id, changes, may_repeat=scanned)
+                self._sink.rows(span, region_id, changes, may_repeat=scanned)
                 if self._sink.saturated() and not self._breathe(registration.subscription):
                     return
         except (PrewriteNotMatchError, BadRowError, SpillCorruptError) as error:
@@ -332,7 +345,7 @@ class EventFeed:
             if ts > subscription.resolved_ts:
                 subscription.resolved_ts = ts
                 subscription.moved_at_s = now_s
-                self._sink.resolved(subscription.span.table_id, ts)
+                self._sink.resolved(subscription.span, ts)
 
     def _look(self, now_s: float) -> None:
         """Look at all spans and streams, once a second."""

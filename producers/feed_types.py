@@ -4,17 +4,18 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from producers.core.matcher import Change
-from schemas.ids import RegionId, TableId, Ts
+from schemas.ids import RegionId, Ts
+from schemas.spans import TableSpan
 
 
 class FeedSink(Protocol):
     """Where the feed's output goes; called by the feed's thread, under its lock."""
 
-    def rows(self, table_id: TableId, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
+    def rows(self, span: TableSpan, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
         """Take committed changes of one region; ``may_repeat``: of an incremental scan."""
 
-    def resolved(self, table_id: TableId, ts: Ts) -> None:
-        """Every change of the table with commit_ts <= ``ts`` has been given to :meth:`rows`."""
+    def resolved(self, span: TableSpan, ts: Ts) -> None:
+        """Every change of the span with commit_ts <= ``ts`` has been given to :meth:`rows`."""
 
     def turn(self, now_s: float) -> float:
         """Flush what is due; return in how many seconds the next turn is wanted."""
@@ -63,7 +64,7 @@ class FeedCounters:
 class SpanStatus:
     """How one span stands."""
 
-    table_id: TableId
+    span: TableSpan
     resolved_ts: Ts
     regions: int
     initialized: int

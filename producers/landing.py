@@ -20,7 +20,8 @@ from producers.core.packing import pack
 from producers.errors import DeliveryFailedError, RowTooLargeError
 from schemas.ids import RegionId, TableId, Ts
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
-from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_partition
+from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_partition_of_span
+from schemas.spans import TableSpan
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class LandingSettings:
     """Of one record, before compression: large enough that per-record costs vanish, small enough to skip by ts."""
     batch_rows_max: int = 2_000
     buffer_bytes_max: int = 1 << 20
-    """Of a table's values that wait for company: a few records' worth; large rows must not wait by the thousand."""
+    """Of a span's values that wait for company: a few records' worth; large rows must not wait by the thousand."""
     linger_s: float = 0.005
     """How long a row waits for company; a tenth of the landing's share of the latency budget (DESIGN §5)."""
     in_flight_bytes_max: int = 64 << 20
@@ -104,41 +105,41 @@ class Landing:
         self._partitions = partitions
         self._schema_id = schema_id
         self._settings = settings
-        self._buffers: dict[tuple[TableId, bool], _Buffer] = {}
+        self._buffers: dict[tuple[TableSpan, bool], _Buffer] = {}
         self._in_flight_bytes = 0
         self._in_flight: dict[Sent, float] = {}
         self._failure: DeliveryFailedError | RowTooLargeError | None = None
 
     # -- FeedSink ------------------------------------------------------------------------------------------------------
 
-    def rows(self, table_id: TableId, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
+    def rows(self, span: TableSpan, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
         """Buffer changes; a full buffer is sent at once."""
-        buffer = self._buffers.get((table_id, may_repeat))
+        buffer = self._buffers.get((span, may_repeat))
         if buffer is None:
-            buffer = self._buffers[table_id, may_repeat] = _Buffer(since_s=time.monotonic())
+            buffer = self._buffers[span, may_repeat] = _Buffer(since_s=time.monotonic())
         buffer.changes += changes
         buffer.region_id = region_id if buffer.region_id in (None, region_id) else SEVERAL_REGIONS
         buffer.bytes += sum(map(len, map(_VALUE, changes))) + sum(map(len, map(_OLD_VALUE, changes)))
         settings = self._settings
         if len(buffer.changes) >= settings.batch_rows_max or buffer.bytes >= settings.buffer_bytes_max:
-            self._send(table_id, may_repeat, buffer)
-            del self._buffers[table_id, may_repeat]
+            self._send(span, may_repeat, buffer)
+            del self._buffers[span, may_repeat]
 
-    def resolved(self, table_id: TableId, ts: Ts) -> None:
-        """Send what is buffered of the table, then tell the book: every row up to ``ts`` has been sent."""
+    def resolved(self, span: TableSpan, ts: Ts) -> None:
+        """Send what is buffered of the span, then tell the book: every row up to ``ts`` has been sent."""
         for may_repeat in (True, False):
-            buffer = self._buffers.pop((table_id, may_repeat), None)
+            buffer = self._buffers.pop((span, may_repeat), None)
             if buffer is not None:
-                self._send(table_id, may_repeat, buffer)
-        self.book.resolved(table_id, ts)
+                self._send(span, may_repeat, buffer)
+        self.book.resolved(span, ts)
 
     def turn(self, now_s: float) -> float:
         """Send buffers that are due, take delivery reports."""
         linger_s = self._settings.linger_s
-        for (table_id, may_repeat), buffer in list(self._buffers.items()):
+        for (span, may_repeat), buffer in list(self._buffers.items()):
             if now_s - buffer.since_s >= linger_s:
-                self._send(table_id, may_repeat, buffer)
-                del self._buffers[table_id, may_repeat]
+                self._send(span, may_repeat, buffer)
+                del self._buffers[span, may_repeat]
         self._producer.poll(0)
         if self._failure is not None:
             raise self._failure
@@ -150,10 +151,10 @@ class Landing:
 
     # -- for the puller ------------------------------------------------------------------------------------------------
 
-    def forget(self, table_id: TableId) -> None:
-        """Drop what is buffered of a table; it comes again from the published R."""
-        self._buffers.pop((table_id, False), None)
-        self._buffers.pop((table_id, True), None)
+    def forget(self, span: TableSpan) -> None:
+        """Drop what is buffered of a span; it comes again from the published R."""
+        self._buffers.pop((span, False), None)
+        self._buffers.pop((span, True), None)
 
     def flush(self, timeout_s: float) -> int:
         """Wait for acknowledgements; return how many records are still without."""
@@ -166,8 +167,8 @@ class Landing:
             return ""
         return f"Kafka has not acknowledged a record of {self._topic} for {time.monotonic() - oldest_s:.0f} s"
 
-    def _send(self, table_id: TableId, may_repeat: bool, buffer: _Buffer) -> None:
-        partition = raw_partition(table_id, self._partitions)
+    def _send(self, span: TableSpan, may_repeat: bool, buffer: _Buffer) -> None:
+        partition, table_id = raw_partition_of_span(span, self._partitions), span.table_id
         region_id = buffer.region_id or SEVERAL_REGIONS
         for rows in pack(table_id, buffer.changes, self._settings.batch_bytes_max):
             value = encode_region_batch(
@@ -175,7 +176,7 @@ class Landing:
             )
             if len(value) > RAW_MESSAGE_BYTES_MAX:
                 raise self._too_large(table_id, rows.key[0].as_py(), len(value))
-            sent = self.book.sent(table_id, partition, Ts(int(rows.commit_ts.max())), may_repeat=may_repeat)
+            sent = self.book.sent(span, partition, Ts(int(rows.commit_ts.max())), may_repeat=may_repeat)
             self._in_flight[sent] = time.monotonic()
             self._in_flight_bytes += len(value)
             self.counters.rows += len(rows)

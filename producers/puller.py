@@ -1,11 +1,11 @@
-"""The puller: tables of one upstream into the raw log. One per capture; the owner says which tables, from which ts.
+"""The puller: spans of tables of one upstream into the raw log. One per capture; the owner says which, from which ts.
 
-``assign`` always starts a table from a *published* resolved ts (DESIGN §4), so nothing is kept across restarts.
+``assign`` always starts a span from a *published* resolved ts (DESIGN §4), so nothing is kept across restarts.
 """
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -13,7 +13,6 @@ from confluent_kafka import KafkaException, Producer
 
 from producers.core.landing import LandingBook
 from producers.core.matcher_quota import MatcherQuota
-from producers.core.subscription import TableSpan
 from producers.ending import Ending
 from producers.errors import DeliveryFailedError
 from producers.event_feed import EventFeed
@@ -27,13 +26,14 @@ from producers.raw_log import QUIETER, RawLogSettings, ensure_raw_topics, kafka_
 from producers.region_cache import RegionCache
 from producers.safe_point import SafePointKeeper, keep_safe_point
 from producers.spill_files import SpillFiles, SpillSettings
+from producers.table_regions import table_regions
 from producers.tls import Channels, TlsSettings
 from schemas.changefeed import CLUSTER_DEFAULT
 from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId, physical_ms
 from schemas.rawlog.frontier import FrontierRecord, LandingReport
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_topics
-from schemas.tidb.keys import table_span
+from schemas.spans import TableSpan
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +80,8 @@ class PullerStats:
     feed: FeedCounters
     landing: LandingCounters
     tables: int
+    spans: int
+    """More than tables where some are pulled in parts."""
     regions: int
     regions_initialized: int
     scans_running: int
@@ -201,21 +203,27 @@ class Puller:
         if left:
             log.warning("stopped with records that Kafka has not acknowledged", extra={"records": left})
 
-    def assign(self, tables: Mapping[TableId, Ts]) -> None:
-        """Pull tables, each from its ts (exclusive). A table that is pulled already starts anew from there."""
-        for table_id, ts in tables.items():
+    def assign(self, spans: Mapping[TableSpan, Ts]) -> None:
+        """Pull spans, each from its ts (exclusive). One that is pulled already starts anew from there; what overlaps it
+        is pulled no more.
+        """
+        for span, ts in spans.items():
             with self._feed.lock:
-                self._landing.forget(table_id)
-                self._landing.book.assign(table_id, ts)
-                self._feed.subscribe(TableSpan(table_id, *table_span(table_id)), ts)
+                self.remove(self._feed.overlapping(span))
+                self._landing.book.assign(span, ts)
+                self._feed.subscribe(span, ts)
 
-    def remove(self, tables: Iterable[TableId]) -> None:
-        """Pull tables no more."""
+    def remove(self, spans: Iterable[TableSpan]) -> None:
+        """Pull spans no more."""
         with self._feed.lock:
-            for table_id in tables:
-                self._feed.unsubscribe(table_id)
-                self._landing.forget(table_id)
-                self._landing.book.remove((table_id,))
+            for span in spans:
+                self._feed.unsubscribe(span)
+                self._landing.forget(span)
+                self._landing.book.remove((span,))
+
+    def table_regions(self, tables: Collection[TableId], at_least: int) -> dict[TableId, list[bytes]]:
+        """Return where the regions of large tables begin; see :func:`producers.table_regions.table_regions`."""
+        return table_regions(self._pd, tables, at_least)
 
     def report(self) -> LandingReport:
         """Return what has landed, at one moment."""
@@ -238,7 +246,8 @@ class Puller:
                 at_s=time.monotonic(),
                 feed=FeedCounters(**_as_dict(self._feed.counters)),
                 landing=LandingCounters(**_as_dict(self._landing.counters)),
-                tables=len(spans),
+                tables=len({span.span.table_id for span in spans}),
+                spans=len(spans),
                 regions=sum(span.regions for span in spans),
                 regions_initialized=sum(span.initialized for span in spans),
                 scans_running=scans_running,

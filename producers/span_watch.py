@@ -20,7 +20,7 @@ LOOK_S: Final = 1.0
 def span_status(subscription: Subscription, now_s: float) -> SpanStatus:
     """Return how one span stands."""
     return SpanStatus(
-        table_id=subscription.span.table_id,
+        span=subscription.span,
         resolved_ts=subscription.resolved_ts,
         regions=len(subscription.frontier),
         initialized=subscription.initialized,
@@ -71,7 +71,7 @@ class StallLog:
 
 
 def _slowest(spans: set[Subscription]) -> Subscription:
-    return min(spans, key=lambda item: (item.resolved_ts, item.span.table_id))
+    return min(spans, key=lambda item: (item.resolved_ts, item.span))
 
 
 def _shown(spans: set[Subscription]) -> dict[str, object]:

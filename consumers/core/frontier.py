@@ -5,13 +5,15 @@ offsets ``[low1[p], high2[p])`` are exactly the upstream's row changes in that t
 
 Why it holds, given what a :class:`LandingReport` says of one moment of one agent:
 
-* *Nothing is missing above.* R is at most the landed_ts of every table, taken from the report of the capture that the
-  table is assigned to, and a report's ``ends`` are of the same moment: every row up to R is below ``high``.
+* *Nothing is missing above.* R is at most the landed_ts of every span, taken from the report of the capture that the
+  span is assigned to; the spans of a table cover it exactly, or R stands; and a report's ``ends`` are of the same
+  moment: every row up to R is below ``high``.
 * *Nothing is missing below.* A row above R1 is in a chunk whose max_commit_ts is above R1, or in flight, or not yet
-  sent: chunks and floors of the reports bound all three. What a dead capture knew is not needed, because a table
-  (re)starts from a *published* R, and what its next capture lands has offsets above every published ``high``.
+  sent: chunks and floors of the reports bound all three. What a dead capture knew is not needed, because a span
+  (re)starts from a *published* R, also where its table is split anew, and what is landed of it from then on has offsets
+  above every published ``high``.
 * *An agent that nobody has heard of yet* may have rows in flight that no floor bounds: until every capture that has
-  tables has reported, neither R nor low moves. (Its rows stay above the low that stood when it got its first table.)
+  spans has reported, neither R nor low moves. (Its rows stay above the low that stood when it got its first span.)
 * *Old reports are as true as new ones*: they bound everything that their agent landed later. So reports may be lost,
   late or out of order. A capture that restarts has a new id, so a report never outlives its agent's memory.
 * *Nothing is invented*, because raw rows are facts: a repeat is the same change.
@@ -26,8 +28,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from schemas.errors import InvariantBrokenError
-from schemas.ids import CaptureId, TableId, Ts
+from schemas.ids import CaptureId, Ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, HeldDdl, LandingReport
+from schemas.spans import TableSpan, incomplete_tables
 from schemas.tidb.ddl_job import JobScope
 
 HELD_DDL_MAX = 16
@@ -58,18 +61,18 @@ def advance(
     previous: FrontierRecord,
     reports: Mapping[CaptureId, LandingReport],
     ddl: DdlReport | None,
-    tables: Mapping[TableId, CaptureId],
+    spans: Mapping[TableSpan, CaptureId],
     *,
     repeats_possible: bool = False,
     bad_ddl: Iterable[JobScope] = (),
 ) -> FrontierRecord:
     """Return the frontier after ``previous``; equal to it when nothing has moved.
 
-    ``reports`` holds one report of every live capture that has sent one; ``tables`` is every table that must be pulled,
-    with the capture that it is assigned to *now*: the DDL feed behind it must have been read at least up to
-    ``ddl.landed_ts``, or a table that was created below R could be missing from it. ``ddl`` is None until the DDL feed
-    has reported. With ``repeats_possible`` the whole log up to ``high`` counts as repeating: a capture that had tables
-    and is not among ``reports`` any more may be landing still.
+    ``reports`` holds one report of every live capture that has sent one; ``spans`` are those of every table that must
+    be pulled, each with the capture that it is assigned to *now*: the DDL feed behind it must have been read at least
+    up to ``ddl.landed_ts``, or a table that was created below R could be missing from it. ``ddl`` is None until the DDL
+    feed has reported. With ``repeats_possible`` the whole log up to ``high`` counts as repeating: a capture that had
+    spans and is not among ``reports`` any more may be landing still.
 
     ``bad_ddl`` are the DDL jobs that cannot be read or applied, in order. R passes such a job, and the record says in
     ``held_ddl`` who must not. What is held no more (a new owner reads the job) is still held until R moves, for by then
@@ -81,18 +84,18 @@ def advance(
     for report in reports.values():
         _check(report, len(previous.high))
     high = _highest(previous.high, (report.ends for report in reports.values()))
-    if repeats_possible or len({*reports, *tables.values()}) > 1:
+    if repeats_possible or len({*reports, *spans.values()}) > 1:
         # One capture's end can be above what another has landed again and not reported yet.
         repeat_high = high
     else:
         repeat_high = _highest(previous.repeat_high, (report.repeat_ends for report in reports.values()))
-    resolved_ts = max(previous.resolved_ts, _landed_by_all(reports, ddl, tables) or Ts(0))
+    resolved_ts = max(previous.resolved_ts, _landed_by_all(reports, ddl, spans) or Ts(0))
     held_ddl, resolved_ts = _held_ddl(previous, tuple(bad_ddl), resolved_ts)
     return replace(
         previous,
         resolved_ts=resolved_ts,
         high=high,
-        low=_low(previous, reports, tables, resolved_ts, high),
+        low=_low(previous, reports, spans, resolved_ts, high),
         ddl_high=max(previous.ddl_high, ddl.end if ddl else 0),
         repeat_high=repeat_high,
         held_ddl=held_ddl,
@@ -125,12 +128,12 @@ def _held_ddl(previous: FrontierRecord, bad: tuple[JobScope, ...], resolved_ts: 
 
 
 def _landed_by_all(
-    reports: Mapping[CaptureId, LandingReport], ddl: DdlReport | None, tables: Mapping[TableId, CaptureId]
+    reports: Mapping[CaptureId, LandingReport], ddl: DdlReport | None, spans: Mapping[TableSpan, CaptureId]
 ) -> Ts | None:
     """Return the ts up to which everything has landed, or None if something has not been heard of."""
-    if ddl is None or any(capture not in reports for capture in tables.values()):
+    if ddl is None or any(capture not in reports for capture in spans.values()) or incomplete_tables(spans):
         return None
-    landed = [reports[capture].landed_ts.get(table) for table, capture in tables.items()]
+    landed = [reports[capture].landed_ts.get(span) for span, capture in spans.items()]
     known = [ts for ts in landed if ts is not None]
     return min([*known, ddl.landed_ts]) if len(known) == len(landed) else None
 
@@ -138,11 +141,11 @@ def _landed_by_all(
 def _low(
     previous: FrontierRecord,
     reports: Mapping[CaptureId, LandingReport],
-    tables: Mapping[TableId, CaptureId],
+    spans: Mapping[TableSpan, CaptureId],
     resolved_ts: Ts,
     high: tuple[int, ...],
 ) -> tuple[int, ...]:
-    if not reports or any(capture not in reports for capture in tables.values()):
+    if not reports or any(capture not in reports for capture in spans.values()):
         return previous.low
     low = list(high)
     for report in reports.values():

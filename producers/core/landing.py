@@ -1,20 +1,20 @@
 """The landing book: what one agent sent to the raw log, what the broker acknowledged, and what may be said about it.
 
-Pure bookkeeping behind DESIGN §4. The shell calls, in this order for each table::
+Pure bookkeeping behind DESIGN §4. The shell calls, in this order for each span of a table::
 
-    assign(table, ts)                     a table (re)starts from the published R
-    sent(table, …) -> Sent                a record goes to the producer, tables and partitions interleaved
+    assign(span, ts)                      a span (re)starts from the published R
+    sent(span, …) -> Sent                 a record goes to the producer, spans and partitions interleaved
     acked(Sent, offset)                   the broker has it; in any order
-    resolved(table, ts)                   every row with commit_ts <= ts stands in records that were `sent` before
+    resolved(span, ts)                    every row with commit_ts <= ts stands in records that were `sent` before
     report()                              -> LandingReport, one consistent moment
     published(record)                     the owner's frontier record came by
 
 Three rules carry the frontier law:
 
-1. **landed_ts** of a table is the greatest resolved ts whose records are *all* acknowledged. A record that is never
-   acknowledged holds it for ever: a failed delivery can stop a table, never lose a row.
+1. **landed_ts** of a span is the greatest resolved ts whose records are *all* acknowledged. A record that is never
+   acknowledged holds it for ever: a failed delivery can stop a span, never lose a row.
 2. A **chunk** (start offset, max commit_ts) is kept while its max commit_ts is above the published R (above the least
-   held ts, if tables are held), of whatever table and incarnation. Chunks may be joined (start of the first, max of
+   held ts, if tables are held), of whatever span and incarnation. Chunks may be joined (start of the first, max of
    both): that only lowers `low`.
 3. A **floor**: nothing in flight, and nothing that is sent later, gets an offset below it. The broker appends at the
    end, so the end that was known when the oldest record in flight was sent is such a bound.
@@ -25,8 +25,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from schemas.errors import InvariantBrokenError
-from schemas.ids import CaptureId, TableId, Ts
+from schemas.ids import CaptureId, Ts
 from schemas.rawlog.frontier import Chunk, FrontierRecord, LandingReport
+from schemas.spans import TableSpan
 
 CHUNKS_MAX = 256
 """Chunks kept for one raw partition; beyond it neighbours are joined, so a report stays small however long R stalls."""
@@ -34,8 +35,8 @@ CHUNK_RECORDS_MAX = 32
 """Records joined into one chunk at once: some 8 MiB, the most that a sorter reads again for one late row."""
 
 
-class _Table:
-    """One incarnation of a table here; records of an earlier one never count for it."""
+class _Span:
+    """One incarnation of a span here; records of an earlier one never count for it."""
 
     __slots__ = ("in_flight", "landed_ts", "marks", "sent")
 
@@ -63,7 +64,7 @@ class Sent:
     may_repeat: bool
     number: int
     floor: int
-    table: _Table
+    span: _Span
 
 
 @dataclass(slots=True)
@@ -120,7 +121,7 @@ class LandingBook:
             frontier: the newest published record, where there is one.
         """
         self._capture = capture
-        self._tables: dict[TableId, _Table] = {}
+        self._spans: dict[TableSpan, _Span] = {}
         self._partitions = [_Partition() for _ in range(partitions)]
         self._published_ts = Ts(0)
         self._keep_above = Ts(0)
@@ -132,18 +133,18 @@ class LandingBook:
         """The newest published resolved ts known here."""
         return self._published_ts
 
-    def assign(self, table: TableId, ts: Ts) -> None:
-        """Start a table at ``ts``: everything at or below is in the log. A table that was here starts anew."""
-        self._tables[table] = _Table(ts)
+    def assign(self, span: TableSpan, ts: Ts) -> None:
+        """Start a span at ``ts``: everything at or below is in the log. A span that was here starts anew."""
+        self._spans[span] = _Span(ts)
 
-    def remove(self, tables: Iterable[TableId]) -> None:
-        """Forget tables; what they have in flight keeps its floors and chunks."""
-        for table in tables:
-            self._tables.pop(table, None)
+    def remove(self, spans: Iterable[TableSpan]) -> None:
+        """Forget spans; what they have in flight keeps its floors and chunks."""
+        for span in spans:
+            self._spans.pop(span, None)
 
-    def sent(self, table: TableId, partition: int, max_commit_ts: Ts, *, may_repeat: bool) -> Sent:
+    def sent(self, span: TableSpan, partition: int, max_commit_ts: Ts, *, may_repeat: bool) -> Sent:
         """Note a record just before it is handed to the producer."""
-        entry = self._entry(table)
+        entry = self._entry(span)
         place = self._partitions[partition]
         record = Sent(partition, max_commit_ts, may_repeat, entry.sent, place.known_end, entry)
         entry.in_flight[entry.sent] = None
@@ -174,12 +175,12 @@ class LandingBook:
             place.repeat_end = max(place.repeat_end, offset + 1)
         if record.max_commit_ts > self._keep_above:
             place.add(offset, record.max_commit_ts)
-        del record.table.in_flight[record.number]
-        record.table.settle()
+        del record.span.in_flight[record.number]
+        record.span.settle()
 
-    def resolved(self, table: TableId, ts: Ts) -> None:
-        """Note that every row of ``table`` with commit_ts <= ``ts`` was sent before this call."""
-        entry = self._entry(table)
+    def resolved(self, span: TableSpan, ts: Ts) -> None:
+        """Note that every row of ``span`` with commit_ts <= ``ts`` was sent before this call."""
+        entry = self._entry(span)
         newest = entry.marks[-1][1] if entry.marks else entry.landed_ts
         if ts <= newest:
             return
@@ -199,9 +200,9 @@ class LandingBook:
             place.known_end = max(place.known_end, high)
             place.runs = [run for run in place.runs if run.max_commit_ts > self._keep_above]
 
-    def landed_ts(self) -> Mapping[TableId, Ts]:
-        """Return landed_ts of each table."""
-        return {table: entry.landed_ts for table, entry in self._tables.items()}
+    def landed_ts(self) -> Mapping[TableSpan, Ts]:
+        """Return landed_ts of each span."""
+        return {span: entry.landed_ts for span, entry in self._spans.items()}
 
     def in_flight(self) -> int:
         """Return how many records wait for their acknowledgement."""
@@ -222,8 +223,8 @@ class LandingBook:
             repeat_ends=tuple(place.repeat_end for place in self._partitions),
         )
 
-    def _entry(self, table: TableId) -> _Table:
-        entry = self._tables.get(table)
+    def _entry(self, span: TableSpan) -> _Span:
+        entry = self._spans.get(span)
         if entry is None:
-            raise InvariantBrokenError("table is not assigned here", table_id=table)
+            raise InvariantBrokenError("span is not assigned here", span=span)
         return entry

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from producers.core.span_frontier import KeyRange
-from producers.core.subscription import TableSpan
 from schemas.ids import PHYSICAL_SHIFT_BITS, RegionId, Ts, physical_ms
+from schemas.spans import TableSpan
 
 LOOK_S: Final = 2.0
 STILL_S: Final = 4.0

@@ -10,26 +10,8 @@ from producers.core.matcher import Change, LogRow, Matcher
 from producers.core.matcher_quota import MatcherQuota
 from producers.core.region_map import RegionInfo
 from producers.core.span_frontier import Granted, KeyRange, LockedRange, SpanFrontier, Stale
-from schemas.ids import RegionId, TableId, Ts
-from schemas.tidb.codec import encode_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class TableSpan:
-    """The rows of one physical table, or a part of them: raw keys ``[start, end)``."""
-
-    table_id: TableId
-    start: bytes
-    end: bytes
-
-    @property
-    def encoded(self) -> KeyRange:
-        """The same span among the keys of regions."""
-        return KeyRange(encode_bytes(self.start), encode_bytes(self.end))
-
-    def overlaps(self, other: "TableSpan") -> bool:
-        """Say whether both have keys of one table in common."""
-        return self.table_id == other.table_id and self.start < other.end and other.start < self.end
+from schemas.ids import RegionId, Ts
+from schemas.spans import TableSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +77,7 @@ class Subscription:
         """
         self.span = span
         self.start_ts = start_ts
-        self.frontier = SpanFrontier(span.encoded, start_ts)
+        self.frontier = SpanFrontier(KeyRange(*span.encoded), start_ts)
         self.waiting: list[Retry] = []
         """Ranges under the locks of older regions; they are placed again after a release."""
         self.resolved_ts = start_ts

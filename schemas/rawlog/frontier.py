@@ -12,6 +12,7 @@ from typing import Any
 
 from schemas.errors import CorruptDataError
 from schemas.ids import CaptureId, TableId, Ts
+from schemas.spans import TableSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,8 @@ class LandingReport:
     """What one agent knows at one moment. Vectors have one item a raw partition."""
 
     capture: CaptureId
-    landed_ts: Mapping[TableId, Ts]
-    """Per table: every row with commit_ts at or below it is acknowledged by the broker."""
+    landed_ts: Mapping[TableSpan, Ts]
+    """Per span: every row with commit_ts at or below it is acknowledged by the broker."""
     ends: tuple[int, ...]
     """The offset after the last acknowledged record (0: none)."""
     chunks: tuple[Chunk, ...]

@@ -1,8 +1,10 @@
 """Names and creation settings of the raw log's topics."""
 
 from dataclasses import dataclass
+from zlib import crc32
 
 from schemas.ids import TableId, UpstreamId
+from schemas.spans import TableSpan
 
 RAW_MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 """``max.message.bytes`` of region-events: TiKV rows reach 6 MiB by default; a larger record is a clear error."""
@@ -33,3 +35,13 @@ def raw_partition(table_id: TableId, partitions: int) -> int:
     Fibonacci hashing spreads the consecutive ids that TiDB hands out evenly over any partition count.
     """
     return ((table_id * 0x9E3779B97F4A7C15) & 0xFFFF_FFFF_FFFF_FFFF) % 0xFFFF_FFFB % partitions
+
+
+def raw_partition_of_span(span: TableSpan, partitions: int) -> int:
+    """Return the region-events partition of a span: the table's, for all of a table; the parts of one are spread.
+
+    Nothing else depends on it: readers take a change from wherever it stands.
+    """
+    if span.whole:
+        return raw_partition(span.table_id, partitions)
+    return raw_partition(TableId(crc32(span.start, span.table_id & 0xFFFF_FFFF)), partitions)

@@ -31,6 +31,7 @@ from producers.spill_files import SpillSettings
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.rawlog.region_batch import decode_region_batch
 from schemas.rawlog.topics import raw_topics
+from schemas.spans import TableSpan
 from tests.support.big_transaction import COMMIT_TS, TABLE, Transaction, serve
 
 DEADLINE_S = 1_800.0
@@ -51,10 +52,10 @@ def pull(pd: str, addresses: Addresses, upstream: str, rows: int, memory_bytes_m
     )
     puller.start()
     wall, cpu = time.perf_counter(), time.process_time()
-    puller.assign({TABLE: Ts(1)})
+    puller.assign({TableSpan.of_table(TABLE): Ts(1)})
     spilled = held = 0
     try:
-        while puller.report().landed_ts[TABLE] < COMMIT_TS:
+        while puller.report().landed_ts[TableSpan.of_table(TABLE)] < COMMIT_TS:
             stats = puller.stats()
             spilled, held = max(spilled, stats.spilled_bytes), max(held, stats.held_bytes)
             if puller.failure.done():

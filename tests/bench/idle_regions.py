@@ -16,14 +16,13 @@ from collections.abc import Sequence
 import psutil
 
 from producers.core.landing import LandingBook
-from producers.core.subscription import TableSpan
 from producers.event_feed import EventFeed
 from producers.landing import Landing
 from producers.pd_client import PdClient
 from producers.region_cache import RegionCache
 from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts
-from schemas.tidb.keys import table_span
+from schemas.spans import TableSpan
 from tests.bench.idle_store import FIRST_TABLE
 from tests.bench.puller import NowhereProducer
 
@@ -42,8 +41,8 @@ def client(address: str, regions: int, tables: int, seconds: float) -> dict[str,
     wall, cpu = time.monotonic(), time.process_time()
     for table in map(TableId, range(FIRST_TABLE, FIRST_TABLE + tables)):
         with feed.lock:
-            landing.book.assign(table, Ts(1))
-            feed.subscribe(TableSpan(table, *table_span(table)), Ts(1))
+            landing.book.assign(TableSpan.of_table(table), Ts(1))
+            feed.subscribe(TableSpan.of_table(table), Ts(1))
     while sum(span.initialized for span in feed.status()) < regions or min(landing.book.landed_ts().values()) == 1:
         if failures or time.monotonic() - wall > REGISTER_S_MAX:
             raise SystemExit(f"registering failed: {failures or feed.status()[0]}")

@@ -29,7 +29,7 @@ from producers.core.landing import LandingBook
 from producers.core.region_map import KEY_END, Peer, RegionInfo
 from producers.core.span_frontier import KeyRange
 from producers.core.stream_table import StreamTable
-from producers.core.subscription import Retry, Subscription, TableSpan
+from producers.core.subscription import Retry, Subscription
 from producers.event_feed import EventFeed
 from producers.landing import Landing
 from producers.puller import close_producer, kafka_producer
@@ -38,7 +38,8 @@ from producers.store_streams import OpenStream
 from schemas.ids import CaptureId, RegionId, StoreId, TableId, Ts, UpstreamId
 from schemas.proto import cdcpb_pb2
 from schemas.rawlog.topics import raw_topics
-from schemas.tidb.keys import row_key, table_span
+from schemas.spans import TableSpan
+from schemas.tidb.keys import row_key
 
 TABLES = 8
 TXN_ROWS = 100
@@ -109,8 +110,8 @@ def feed_over(landing: Landing) -> tuple[EventFeed, OpenStream]:
         empty_since_s=None,
     )
     for table in range(1, TABLES + 1):
-        landing.book.assign(TableId(table), Ts(0))
-        span = TableSpan(TableId(table), *table_span(TableId(table)))
+        landing.book.assign(TableSpan.of_table(TableId(table)), Ts(0))
+        span = TableSpan.of_table(TableId(table))
         subscription = Subscription(span, Ts(0), iter([table]))
         region = RegionInfo(
             region_id=RegionId(table),
@@ -119,7 +120,7 @@ def feed_over(landing: Landing) -> tuple[EventFeed, OpenStream]:
             conf_ver=1,
             leader=Peer(1, StoreId(1)),
         )
-        (registration,) = subscription.place(Retry(span.encoded), [region], 0.0).registrations
+        (registration,) = subscription.place(Retry(subscription.frontier.span), [region], 0.0).registrations
         stream.table.add(registration)
         initialized = cdcpb_pb2.Event(region_id=table, request_id=registration.request_id)
         initialized.entries.entries.add(type=cdcpb_pb2.Event.INITIALIZED)

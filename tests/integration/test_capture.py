@@ -104,12 +104,12 @@ def reached(kafka: str, topics: RawTopics, ts: Ts) -> None:
 
 
 def wait_for_status(options: CaptureOptions, owner_rev: int) -> dict[str, Any]:
-    """Return the upstream's status node once an owner of that revision has written it after all drops."""
+    """Return the upstream's status node once an owner of that revision has written it after all drops and scans."""
     status: dict[str, Any] = {}
     with Session(options.zookeeper) as session:
         for _ in range(100):
             status = json.loads(session.client.get(ZkPaths(options.cluster).upstream(options.upstream))[0])
-            if status["owner_rev"] == owner_rev and status["tables"] == 28:
+            if (status["owner_rev"], status["tables"], status["stalls"]) == (owner_rev, 28, []):
                 break
             time.sleep(0.2)
     return status

@@ -29,6 +29,7 @@ from schemas.errors import BusError, ConfigError, InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
 from schemas.rawlog.frontier import DdlReport, LandingReport
 from schemas.rawlog.topics import RawTopics, raw_topics
+from schemas.spans import TableSpan
 
 A, B = CaptureId("a"), CaptureId("b")
 TIMEOUT_S = 4.0
@@ -136,10 +137,13 @@ def test_election_revision_written_by_another_is_never_taken_twice(session: Sess
     assert election._next_revision() == 8
 
 
+TABLE = TableSpan.of_table(TableId(1))
+
+
 def report(landed: int, ends: tuple[int, int]) -> LandingReport:
     return LandingReport(
         capture=A,
-        landed_ts={TableId(1): Ts(landed)},
+        landed_ts={TABLE: Ts(landed)},
         ends=ends,
         chunks=(),
         floors=ends,
@@ -152,7 +156,7 @@ def test_owner_new_log_starts_at_the_given_ts_and_publishes_only_what_moved(
 ) -> None:
     owner = Owner(frontier, session, 1, 2)
     assert owner.start(lambda: Ts(10)).resolved_ts == 10
-    tables = {TableId(1): A}
+    tables = {TABLE: A}
     moved = owner.tick({A: report(20, (3, 4))}, DdlReport(landed_ts=Ts(25), end=1), tables)
     assert moved is not None
     assert (moved.resolved_ts, moved.high, moved.ddl_high) == (20, (3, 4), 1)
@@ -164,7 +168,7 @@ def test_owner_new_log_starts_at_the_given_ts_and_publishes_only_what_moved(
 def test_owner_next_owner_goes_on_from_the_last_record_and_the_old_one_counts_for_nobody(
     session: Session, frontier: FrontierTopic
 ) -> None:
-    tables, ddl = {TableId(1): A}, DdlReport(landed_ts=Ts(99), end=1)
+    tables, ddl = {TABLE: A}, DdlReport(landed_ts=Ts(99), end=1)
     old, new = Owner(frontier, session, 1, 2), Owner(frontier, session, 2, 2)
     old.start(lambda: Ts(10))
     old.tick({A: report(20, (3, 4))}, ddl, tables)
@@ -181,7 +185,7 @@ def test_owner_without_lease_publishes_nothing(stack: Addresses, frontier: Front
         owner = Owner(frontier, session, 1, 2)
         owner.start(lambda: Ts(10))
     with pytest.raises(LeaseLostError):
-        owner.tick({A: report(20, (3, 4))}, DdlReport(landed_ts=Ts(25), end=1), {TableId(1): A})
+        owner.tick({A: report(20, (3, 4))}, DdlReport(landed_ts=Ts(25), end=1), {TABLE: A})
     assert frontier.offsets() == (0, 1)
 
 
@@ -199,7 +203,7 @@ def test_frontier_window_is_from_the_oldest_record_that_the_log_serves_to_the_ne
     owner.start(lambda: Ts(10))
     for step in range(1, 6):
         ddl = DdlReport(landed_ts=Ts(99), end=1)
-        owner.tick({A: report(10 + step, (step, step))}, ddl, {TableId(1): A})
+        owner.tick({A: report(10 + step, (step, step))}, ddl, {TABLE: A})
     assert frontier_window(stack.kafka, topics) == FrontierWindow(Ts(10), Ts(15))
     oldest = frontier.oldest_usable((3, 2))
     assert oldest is not None

@@ -15,7 +15,6 @@ import pytest
 from compose.feed_dry_run import FeedCollector, play, read_spans
 from producers.core import stream_errors
 from producers.core.matcher import Change
-from producers.core.subscription import TableSpan
 from producers.event_feed import EventFeed
 from producers.feed_types import FeedSettings
 from producers.pd_client import PdClient
@@ -26,7 +25,8 @@ from producers.region_server.server import RegionServer
 from producers.region_server.store import ClusterStore
 from schemas.errors import BusError
 from schemas.ids import StoreId, TableId, Ts
-from schemas.tidb.keys import row_key, table_span
+from schemas.spans import TableSpan
+from schemas.tidb.keys import row_key
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.recording import read_jsonl
 
@@ -117,7 +117,7 @@ def test_event_feed_when_streams_are_cut_at_random_bytes_then_it_folds_to_the_co
         feed = EventFeed(RegionCache(pd), sink, errors.append, FeedSettings(multiplexing=multiplexing))
         feed.start()
         try:
-            feed.subscribe(TableSpan(TABLE, *table_span(TABLE)), start_ts)
+            feed.subscribe(TableSpan.of_table(TABLE), start_ts)
             end_ts, deadline = start_ts, time.monotonic() + 120
             while sum(proxy.cuts for proxy in cutters) < CUTS_MIN:
                 assert not errors, errors

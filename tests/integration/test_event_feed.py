@@ -11,7 +11,6 @@ from collections.abc import Callable
 import pytest
 
 from producers.core.matcher import Change
-from producers.core.subscription import TableSpan
 from producers.event_feed import EventFeed
 from producers.feed_types import FeedSettings
 from producers.pd_client import PdClient
@@ -22,7 +21,8 @@ from producers.region_server.server import RegionServer
 from producers.region_server.store import ClusterStore
 from schemas.errors import BusError
 from schemas.ids import RegionId, TableId, Ts
-from schemas.tidb.keys import row_key, table_span
+from schemas.spans import TableSpan
+from schemas.tidb.keys import row_key
 from tests.support.recording import TIDB_DATA, committed_changes, row_table_id
 
 pytestmark = pytest.mark.integration
@@ -37,9 +37,9 @@ class Collected:
         self.resolved_ts: dict[TableId, Ts] = {}
         self.errors: list[BusError] = []
 
-    def rows(self, table_id: TableId, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
-        resolved_ts = self.resolved_ts.get(table_id, 0)
-        known = self.changes[table_id]
+    def rows(self, span: TableSpan, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
+        resolved_ts = self.resolved_ts.get(span.table_id, 0)
+        known = self.changes[span.table_id]
         for change in changes:
             if change in known:
                 assert may_repeat, f"a live change came twice: {change}"
@@ -47,9 +47,9 @@ class Collected:
                 assert change[0] > resolved_ts, f"new change at or below the resolved ts {resolved_ts}: {change}"
         known.update(changes)
 
-    def resolved(self, table_id: TableId, ts: Ts) -> None:
-        assert ts > self.resolved_ts.get(table_id, 0)
-        self.resolved_ts[table_id] = ts
+    def resolved(self, span: TableSpan, ts: Ts) -> None:
+        assert ts > self.resolved_ts.get(span.table_id, 0)
+        self.resolved_ts[span.table_id] = ts
 
     def turn(self, now_s: float) -> float:
         return 0.05
@@ -121,7 +121,7 @@ def test_event_feed_over_a_recording_under_region_trouble_gives_every_change(mul
         feed.start()
         try:
             for table_id in wanted:
-                feed.subscribe(TableSpan(table_id, *table_span(table_id)), replay.bootstrap_ts)
+                feed.subscribe(TableSpan.of_table(table_id), replay.bootstrap_ts)
             running = server.spawn(replay.run(REPLAY_SPEED, wait_for_subscriber=True))
             shakes, turned = 0, list(wanted)[::3]
             while not running.done() or shakes < SHAKES_MIN:
@@ -133,7 +133,7 @@ def test_event_feed_over_a_recording_under_region_trouble_gives_every_change(mul
                     table_id = turned.pop()
                     with feed.lock:  # as when the owner takes a table away and gives it back
                         feed.unsubscribe(table_id)
-                        feed.subscribe(TableSpan(table_id, *table_span(table_id)), resolved_ts(table_id))
+                        feed.subscribe(TableSpan.of_table(table_id), resolved_ts(table_id))
                 time.sleep(0.05)
             running.result()
             break_a_stream(feed, dice)
@@ -169,7 +169,7 @@ def test_event_feed_when_pd_goes_away_then_the_span_says_so_and_nothing_is_lost_
         feed = EventFeed(RegionCache(pd), sink, sink.errors.append)
         feed.start()
         try:
-            feed.subscribe(TableSpan(table_id, *table_span(table_id)), start_ts)
+            feed.subscribe(TableSpan.of_table(table_id), start_ts)
             wait_until(lambda: "pd_unreachable" in feed.status()[0].reason, sink, feed)
             assert "127.0.0.1:1" in feed.status()[0].reason
             commit_ts = put(b"after")
@@ -204,7 +204,7 @@ def test_event_feed_when_a_tables_regions_split_and_merge_again_and_again_then_i
 
         feed.start()
         try:
-            feed.subscribe(TableSpan(table_id, *table_span(table_id)), server.tso())
+            feed.subscribe(TableSpan.of_table(table_id), server.tso())
             for _ in range(8):
                 for key in dice.sample(keys, 3):
                     server.act(lambda store, key=key: store.split(key))  # type: ignore[misc]

@@ -2,7 +2,6 @@
 
 import pytest
 
-from producers.core.subscription import TableSpan
 from producers.event_feed import EventFeed
 from producers.kv_client import KvClient
 from producers.lock_resolver import LockResolver
@@ -13,6 +12,7 @@ from producers.region_server.core.commands import Commit, Mutation, Prewrite, Tx
 from producers.region_server.server import RegionServer
 from producers.schema_snapshot import SnapshotReader
 from schemas.ids import TableId
+from schemas.spans import TableSpan
 from schemas.tidb.keys import row_key, table_span
 from tests.support.feed_sink import Collected, wait_until
 
@@ -47,7 +47,7 @@ def test_spans_held_by_dead_writers_and_by_a_live_one_then_one_goes_on_and_the_o
         try:
             start_ts = server.tso()
             for table in (TABLE, OTHER):
-                feed.subscribe(TableSpan(table, *table_span(table)), start_ts)
+                feed.subscribe(TableSpan.of_table(table), start_ts)
             wait_until(lambda: all(0 < span.initialized == span.regions for span in feed.status()), feed.status)
             # One writer dies after its primary is committed, one before; each has left a lock in the other's region.
             committed = Txn(start_ts=server.tso(), primary=one, ttl_ms=100)

@@ -21,6 +21,7 @@ from schemas.ids import CaptureId, TableId, Ts, UpstreamId
 from schemas.rawlog.ddl_record import DdlRecord, decode_ddl_record
 from schemas.rawlog.frontier import DdlReport, FrontierRecord
 from schemas.rawlog.region_batch import decode_region_batch
+from schemas.spans import TableSpan
 from schemas.tidb.schema_store import SchemaStore
 from tests.support.recording import TIDB_DATA, CommittedChange, committed_changes, oracle, row_table_id
 
@@ -118,7 +119,9 @@ def publish_next(
 ) -> FrontierRecord:
     """Do the owner's part once. No DDL feed takes part here: it counts as infinitely far."""
     ddl = DdlReport(landed_ts=Ts(1 << 62), end=0)
-    record = advance(records[-1], {capture: puller.report()}, ddl, dict.fromkeys(tables, capture))
+    record = advance(
+        records[-1], {capture: puller.report()}, ddl, dict.fromkeys(map(TableSpan.of_table, tables), capture)
+    )
     if record != records[-1]:
         records.append(record)
         puller.published(record)
@@ -150,7 +153,7 @@ def test_puller_stopped_in_mid_landing_and_started_again_then_the_frontier_law_h
             return publish_next(records, alive, CaptureId(capture), tables)
 
         puller.start()
-        puller.assign(dict.fromkeys(tables, replay.bootstrap_ts))
+        puller.assign(dict.fromkeys(map(TableSpan.of_table, tables), replay.bootstrap_ts))
         running = server.spawn(replay.run(REPLAY_SPEED, wait_for_subscriber=True))
         wait_until(lambda: publish(puller, "c1").resolved_ts > replay.bootstrap_ts, errors)
         time.sleep(0.3)  # somewhere in the middle, with rows in flight
@@ -160,7 +163,7 @@ def test_puller_stopped_in_mid_landing_and_started_again_then_the_frontier_law_h
 
         again = new_puller(server, stack, upstream, "c2", on_fatal=errors.append, frontier=mid)
         again.start()
-        again.assign(dict.fromkeys(tables, mid.resolved_ts))
+        again.assign(dict.fromkeys(map(TableSpan.of_table, tables), mid.resolved_ts))
         running.result()
         end_ts = replay.progress.last_ts
         wait_until(lambda: publish(again, "c2").resolved_ts >= end_ts, errors)
@@ -184,7 +187,7 @@ def test_puller_when_the_broker_is_killed_in_mid_landing_then_it_goes_on_and_the
         puller = new_puller(server, own.addresses, upstream, "c1", on_fatal=errors.append)
         records = [first_record(1, replay.bootstrap_ts, puller.partitions)]
         puller.start()
-        puller.assign(dict.fromkeys(tables, replay.bootstrap_ts))
+        puller.assign(dict.fromkeys(map(TableSpan.of_table, tables), replay.bootstrap_ts))
         running = server.spawn(replay.run(REPLAY_SPEED, wait_for_subscriber=True))
 
         def resolved_ts() -> Ts:

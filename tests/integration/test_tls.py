@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from compose.cli import run_cli
-from producers.core.subscription import TableSpan
 from producers.errors import PdUnreachableError, StoreUnavailableError, TlsFileError, TlsRefusedError
 from producers.event_feed import EventFeed
 from producers.kv_client import KvClient
@@ -22,14 +21,15 @@ from producers.schema_snapshot import SnapshotReader
 from producers.tls import Channels, TlsSettings
 from schemas.errors import Action
 from schemas.ids import StoreId, TableId
-from schemas.tidb.keys import row_key, table_span
+from schemas.spans import TableSpan
+from schemas.tidb.keys import row_key
 from tests.support.certificates import Authority, Pair
 from tests.support.feed_sink import Collected, wait_until
 
 pytestmark = pytest.mark.integration
 
 TABLE = TableId(45)
-SPAN = TableSpan(TABLE, *table_span(TABLE))
+SPAN = TableSpan.of_table(TABLE)
 
 
 @pytest.fixture

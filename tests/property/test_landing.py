@@ -12,11 +12,16 @@ from producers.core.landing import CHUNK_RECORDS_MAX, CHUNKS_MAX, LandingBook, S
 from schemas.errors import InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport
+from schemas.rawlog.topics import raw_partition_of_span
+from schemas.spans import TableSpan
+from schemas.tidb.keys import table_span
 
 PARTITIONS = 2
-TABLES = [TableId(1), TableId(2), TableId(3)]
-Change = tuple[int, TableId]
-"""``(commit_ts, table)``; no two are equal."""
+START, END = table_span(TableId(2))
+PARTS = [TableSpan(TableId(2), START, START + b"m"), TableSpan(TableId(2), START + b"m", END)]
+SPANS = [TableSpan.of_table(TableId(1)), *PARTS]
+Change = tuple[int, TableSpan]
+"""``(commit_ts, span)``; no two are equal."""
 
 
 @dataclass
@@ -25,8 +30,8 @@ class Agent:
 
     capture: CaptureId
     book: LandingBook
-    read_ts: dict[TableId, int]
-    unsent: dict[TableId, list[Change]] = field(default_factory=dict)
+    read_ts: dict[TableSpan, int]
+    unsent: dict[TableSpan, list[Change]] = field(default_factory=dict)
     in_flight: list[tuple[Sent, list[Change]]] = field(default_factory=list)
     appended: list[tuple[Sent, int]] = field(default_factory=list)
 
@@ -36,7 +41,7 @@ class World:
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.upstream = [(ts, random.choice(TABLES)) for ts in range(1, 60)]
+        self.upstream = [(ts, random.choice(SPANS)) for ts in range(1, 60)]
         self.log: list[list[list[Change]]] = [[] for _ in range(PARTITIONS)]
         self.lives = 0
         self.records = [first_record(1, Ts(0), PARTITIONS)]
@@ -50,7 +55,7 @@ class World:
         capture = CaptureId(f"c{self.lives}")
         last = self.records[-1]
         agent = Agent(capture, LandingBook(capture, PARTITIONS, last), {})
-        for table in TABLES:
+        for table in SPANS:
             agent.book.assign(table, last.resolved_ts)
             agent.read_ts[table] = last.resolved_ts
             agent.unsent[table] = []
@@ -59,7 +64,7 @@ class World:
 
     def read(self) -> None:
         """Rows of one table arrive, then perhaps its resolved ts, as one region would send them."""
-        agent, table = self.agent, self.random.choice(TABLES)
+        agent, table = self.agent, self.random.choice(SPANS)
         until = agent.read_ts[table] + self.random.randint(1, 12)
         rows = [change for change in self.upstream if change[1] == table and agent.read_ts[table] < change[0] <= until]
         self.random.shuffle(rows)
@@ -70,8 +75,8 @@ class World:
             rows = rows[cut:]
         agent.book.resolved(table, Ts(until))
 
-    def send(self, table: TableId, rows: list[Change]) -> None:
-        sent = self.agent.book.sent(table, table % PARTITIONS, Ts(max(rows)[0]), may_repeat=False)
+    def send(self, table: TableSpan, rows: list[Change]) -> None:
+        sent = self.agent.book.sent(table, raw_partition_of_span(table, PARTITIONS), Ts(max(rows)[0]), may_repeat=False)
         self.agent.in_flight.append((sent, rows))
 
     def append(self) -> None:
@@ -93,7 +98,7 @@ class World:
     def publish(self) -> None:
         last = self.records[-1]
         reports = {self.report.capture: self.report} if self.report else {}
-        record = advance(last, reports, DdlReport(landed_ts=Ts(1000), end=0), dict.fromkeys(TABLES, self.agent.capture))
+        record = advance(last, reports, DdlReport(landed_ts=Ts(1000), end=0), dict.fromkeys(SPANS, self.agent.capture))
         self.records.append(record)
         if self.random.random() < 0.7:
             self.agent.book.published(record)
@@ -154,50 +159,50 @@ def test_landing_over_many_seeds_then_frontiers_do_move() -> None:
 @given(st.permutations(range(6)))
 def test_landing_acks_in_any_order_then_landed_ts_waits_for_all_before_it(order: list[int]) -> None:
     book = LandingBook(CaptureId("c"), 1)
-    book.assign(TABLES[0], Ts(0))
+    book.assign(SPANS[0], Ts(0))
     records = []
     for ts in range(6):
-        records.append(book.sent(TABLES[0], 0, Ts(ts + 1), may_repeat=False))
-        book.resolved(TABLES[0], Ts(ts + 1))
+        records.append(book.sent(SPANS[0], 0, Ts(ts + 1), may_repeat=False))
+        book.resolved(SPANS[0], Ts(ts + 1))
     done: set[int] = set()
     for number in order:
         book.acked(records[number], number)
         done.add(number)
         prefix = next((at for at in range(6) if at not in done), 6)
         report = book.report()
-        assert report.landed_ts[TABLES[0]] == prefix
+        assert report.landed_ts[SPANS[0]] == prefix
         assert report.floors[0] == (max(done) + 1 if len(done) == 6 else 0)
 
 
 def test_landing_when_a_record_is_never_acknowledged_then_its_table_stays_and_others_go_on() -> None:
     book = LandingBook(CaptureId("c"), 1)
-    for table in TABLES[:2]:
+    for table in SPANS[:2]:
         book.assign(table, Ts(5))
-    book.sent(TABLES[0], 0, Ts(7), may_repeat=False)
-    book.acked(book.sent(TABLES[1], 0, Ts(7), may_repeat=True), 41)
-    for table in TABLES[:2]:
+    book.sent(SPANS[0], 0, Ts(7), may_repeat=False)
+    book.acked(book.sent(SPANS[1], 0, Ts(7), may_repeat=True), 41)
+    for table in SPANS[:2]:
         book.resolved(table, Ts(8))
     report = book.report()
-    assert dict(report.landed_ts) == {TABLES[0]: 5, TABLES[1]: 8}
+    assert dict(report.landed_ts) == {SPANS[0]: 5, SPANS[1]: 8}
     assert (report.ends, report.floors, report.repeat_ends) == ((42,), (0,), (42,))
 
 
 def test_landing_when_a_table_starts_again_then_old_records_do_not_count_for_it() -> None:
     book = LandingBook(CaptureId("c"), 1)
-    book.assign(TABLES[0], Ts(0))
-    old = book.sent(TABLES[0], 0, Ts(4), may_repeat=False)
-    book.resolved(TABLES[0], Ts(9))
-    book.assign(TABLES[0], Ts(1))
+    book.assign(SPANS[0], Ts(0))
+    old = book.sent(SPANS[0], 0, Ts(4), may_repeat=False)
+    book.resolved(SPANS[0], Ts(9))
+    book.assign(SPANS[0], Ts(1))
     book.acked(old, 3)
-    assert dict(book.report().landed_ts) == {TABLES[0]: 1}
+    assert dict(book.report().landed_ts) == {SPANS[0]: 1}
     assert book.report().chunks[0].start_offset == 3
 
 
 def test_landing_when_the_frontier_passes_then_chunks_go() -> None:
     book = LandingBook(CaptureId("c"), 1)
-    book.assign(TABLES[0], Ts(0))
+    book.assign(SPANS[0], Ts(0))
     for offset in range(3 * CHUNK_RECORDS_MAX):
-        book.acked(book.sent(TABLES[0], 0, Ts(offset + 1), may_repeat=False), offset)
+        book.acked(book.sent(SPANS[0], 0, Ts(offset + 1), may_repeat=False), offset)
     last = first_record(1, Ts(0), 1)
     book.published(replace(last, resolved_ts=Ts(2 * CHUNK_RECORDS_MAX)))
     assert [chunk.start_offset for chunk in book.report().chunks] == [2 * CHUNK_RECORDS_MAX]
@@ -205,10 +210,10 @@ def test_landing_when_the_frontier_passes_then_chunks_go() -> None:
 
 def test_landing_when_r_stalls_then_the_report_stays_small_and_keeps_its_bounds() -> None:
     book = LandingBook(CaptureId("c"), 1)
-    book.assign(TABLES[0], Ts(0))
+    book.assign(SPANS[0], Ts(0))
     records = CHUNKS_MAX * CHUNK_RECORDS_MAX * 3
     for offset in range(records):
-        book.acked(book.sent(TABLES[0], 0, Ts(records - offset), may_repeat=False), offset)
+        book.acked(book.sent(SPANS[0], 0, Ts(records - offset), may_repeat=False), offset)
     chunks = book.report().chunks
     assert len(chunks) <= CHUNKS_MAX
     assert (chunks[0].start_offset, chunks[0].max_commit_ts) == (0, records)
@@ -216,7 +221,7 @@ def test_landing_when_r_stalls_then_the_report_stays_small_and_keeps_its_bounds(
 
 def test_landing_when_an_offset_lies_below_a_known_end_then_the_topic_is_another_one() -> None:
     book = LandingBook(CaptureId("c"), 1)
-    book.assign(TABLES[0], Ts(0))
-    book.acked(book.sent(TABLES[0], 0, Ts(1), may_repeat=False), 10)
+    book.assign(SPANS[0], Ts(0))
+    book.acked(book.sent(SPANS[0], 0, Ts(1), may_repeat=False), 10)
     with pytest.raises(InvariantBrokenError, match="created anew"):
-        book.acked(book.sent(TABLES[0], 0, Ts(2), may_repeat=False), 0)
+        book.acked(book.sent(SPANS[0], 0, Ts(2), may_repeat=False), 0)

@@ -15,13 +15,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from producers.core.region_map import KEY_END, RegionInfo, covering_prefix
 from producers.core.span_frontier import KeyRange
 from producers.core.stream_table import StreamTable
-from producers.core.subscription import Registration, Retry, Subscription, TableSpan, joined
+from producers.core.subscription import Registration, Retry, Subscription, joined
 from schemas.ids import RegionId, TableId, Ts
 from schemas.proto import cdcpb_pb2
+from schemas.spans import TableSpan
 from schemas.tidb.codec import encode_bytes
 
 KEYS = 10
 SPAN = TableSpan(TableId(1), b"k0", b"k9z")
+SPAN_RANGE = KeyRange(*SPAN.encoded)
 INITIALIZED = cdcpb_pb2.Event.Row(type=cdcpb_pb2.Event.INITIALIZED)
 START_TS = Ts(10)
 
@@ -32,7 +34,7 @@ def key(at: int) -> bytes:
 
 
 def keys_of(wanted: KeyRange) -> list[int]:
-    return [at for at in range(KEYS) if wanted.start <= max(key(at), SPAN.encoded.start) < wanted.end]
+    return [at for at in range(KEYS) if wanted.start <= max(key(at), SPAN_RANGE.start) < wanted.end]
 
 
 class SpanMachine(RuleBasedStateMachine):
@@ -47,7 +49,7 @@ class SpanMachine(RuleBasedStateMachine):
         self.table = StreamTable(multiplexed=True)
         self.reached = [int(START_TS)] * KEYS
         self.told = int(START_TS)
-        self.at_locator = [Retry(SPAN.encoded)]
+        self.at_locator = [Retry(SPAN_RANGE)]
         self.old_views: list[list[RegionInfo]] = []
         self.ended: list[Registration] = []
 
@@ -114,7 +116,7 @@ class SpanMachine(RuleBasedStateMachine):
     @rule(low=st.integers(0, KEYS - 1), length=st.integers(1, KEYS), age=st.integers(0, 3))
     def locate_twice(self, low: int, length: int, age: int) -> None:
         """A range that somebody has already, or has asked for: it must end as stale, or wait."""
-        wanted = KeyRange(key(low), key(min(low + length, KEYS))).intersect(SPAN.encoded)
+        wanted = KeyRange(key(low), key(min(low + length, KEYS))).intersect(SPAN_RANGE)
         if wanted is not None:
             self.at_locator.append(Retry(wanted))
             self.locate(len(self.at_locator) - 1, age)

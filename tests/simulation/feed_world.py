@@ -12,7 +12,6 @@ from collections.abc import Callable
 import grpc
 
 from producers.core.matcher import Change
-from producers.core.subscription import TableSpan
 from producers.event_feed import EventFeed
 from producers.feed_types import FeedSettings
 from producers.locator import Locator
@@ -22,6 +21,7 @@ from producers.region_server.core.mvcc import LockKind
 from producers.region_server.core.regions import Region
 from schemas.errors import BusError
 from schemas.ids import RegionId, StoreId, TableId, Ts
+from schemas.spans import TableSpan
 from schemas.tidb.keys import table_span
 from tests.simulation.feed_cluster import SimCluster, SimStream
 from tests.simulation.feed_coordinators import KEYS, LOSSY_SOURCE, TABLES, Coordinators
@@ -62,8 +62,8 @@ class Landed:
         self.changes: dict[TableId, set[Change]] = {table: set() for table in TABLES}
         self.resolved_ts: dict[TableId, Ts] = dict.fromkeys(TABLES, Ts(0))
 
-    def rows(self, table_id: TableId, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
-        known, resolved_ts = self.changes[table_id], self.resolved_ts[table_id]
+    def rows(self, span: TableSpan, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
+        known, resolved_ts = self.changes[span.table_id], self.resolved_ts[span.table_id]
         for change in changes:
             if change in known:
                 if not may_repeat:
@@ -72,10 +72,10 @@ class Landed:
                 raise LawBrokenError(f"a new change at or below the resolved ts {resolved_ts}: {change}")
         known.update(changes)
 
-    def resolved(self, table_id: TableId, ts: Ts) -> None:
-        if ts <= self.resolved_ts[table_id]:
-            raise LawBrokenError(f"resolved ts went from {self.resolved_ts[table_id]} to {ts}")
-        self.resolved_ts[table_id] = ts
+    def resolved(self, span: TableSpan, ts: Ts) -> None:
+        if ts <= self.resolved_ts[span.table_id]:
+            raise LawBrokenError(f"resolved ts went from {self.resolved_ts[span.table_id]} to {ts}")
+        self.resolved_ts[span.table_id] = ts
 
     def turn(self, now_s: float) -> float:
         return 1.0
@@ -102,7 +102,7 @@ class FeedWorld(Coordinators):
             locator=self._make_locator(dice),
         )
         for table in TABLES:
-            self.feed.subscribe(TableSpan(table, *table_span(table)), Ts(0))
+            self.feed.subscribe(TableSpan.of_table(table), Ts(0))
 
     def _make_locator(self, dice: random.Random) -> Callable[..., Locator]:
         def make(cache: RegionCache, deliver: Callable[..., None]) -> Locator:
@@ -246,7 +246,7 @@ class FeedWorld(Coordinators):
     def _resubscribe(self, a: int, b: int) -> None:
         """The owner takes a table away and gives it back, from what was resolved or from further back."""
         table = TABLES[a % len(TABLES)]
-        self.feed.subscribe(TableSpan(table, *table_span(table)), self.landed.resolved_ts[table])
+        self.feed.subscribe(TableSpan.of_table(table), self.landed.resolved_ts[table])
 
     # The end ---------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,14 @@ from producers.core.landing import LandingBook
 from producers.core.landing import Sent as LandedRecord
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import Chunk, FrontierRecord, LandingReport
+from schemas.spans import TableSpan
+from schemas.tidb.keys import table_span
+
+KEY_PLACES = 8
+
+
+def place_key(table: TableId, place: int) -> bytes:
+    return table_span(table)[0] + bytes([place])
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -21,6 +29,11 @@ class Row:
     commit_ts: Ts
     table: TableId
     key: int
+    place: int
+    """Where in its table its key lies: KEY_PLACES of them, and a span holds some neighbouring ones."""
+
+    def within(self, span: TableSpan) -> bool:
+        return self.table == span.table_id and span.start <= place_key(self.table, self.place) < span.end
 
 
 @dataclass(slots=True)
@@ -35,7 +48,7 @@ class Sent:
 
 @dataclass(slots=True)
 class Pulled:
-    """One table on one agent: what it has received and not sent, and what is not acknowledged yet."""
+    """One span on one agent: what it has received and not sent, and what is not acknowledged yet."""
 
     start_ts: Ts
     scan_ts: Ts
@@ -54,33 +67,33 @@ class Agent:
 
     def __init__(self, capture: CaptureId, partitions: int) -> None:
         self.capture = capture
-        self.tables: dict[TableId, Pulled] = {}
+        self.spans: dict[TableSpan, Pulled] = {}
         self.flights: list[deque[Sent]] = [deque() for _ in range(partitions)]
         self.ends = [0] * partitions
         self.reached = [0] * partitions
         self.repeat_ends = [0] * partitions
         self.chunks: list[Chunk] = []
 
-    def start(self, table: TableId, start_ts: Ts, now: Ts) -> None:
-        self.tables[table] = Pulled(start_ts=start_ts, scan_ts=now, received_ts=start_ts)
+    def start(self, span: TableSpan, start_ts: Ts, now: Ts) -> None:
+        self.spans[span] = Pulled(start_ts=start_ts, scan_ts=now, received_ts=start_ts)
 
-    def stop(self, table: TableId) -> None:
-        self.tables.pop(table, None)
+    def stop(self, span: TableSpan) -> None:
+        self.spans.pop(span, None)
 
-    def receive(self, table: TableId, rows: list[Row], now: Ts) -> None:
-        pulled = self.tables[table]
-        pulled.waiting += [row for row in rows if row.table == table and pulled.received_ts < row.commit_ts <= now]
+    def receive(self, span: TableSpan, rows: list[Row], now: Ts) -> None:
+        pulled = self.spans[span]
+        pulled.waiting += [row for row in rows if row.within(span) and pulled.received_ts < row.commit_ts <= now]
         pulled.received_ts = max(pulled.received_ts, now)
 
-    def rescan(self, table: TableId, rows: list[Row], now: Ts) -> None:
+    def rescan(self, span: TableSpan, rows: list[Row], now: Ts) -> None:
         """A region error: everything above landed_ts comes again."""
-        pulled = self.tables[table]
-        again = [row for row in rows if row.table == table and pulled.landed_ts() < row.commit_ts <= now]
+        pulled = self.spans[span]
+        again = [row for row in rows if row.within(span) and pulled.landed_ts() < row.commit_ts <= now]
         pulled.waiting += again
         pulled.scan_ts, pulled.received_ts = now, max(pulled.received_ts, now)
 
-    def send(self, random: Random, table: TableId) -> None:
-        pulled = self.tables[table]
+    def send(self, random: Random, span: TableSpan) -> None:
+        pulled = self.spans[span]
         if not pulled.waiting:
             return
         random.shuffle(pulled.waiting)
@@ -103,9 +116,9 @@ class Agent:
             self.repeat_ends[partition] = offset + 1
         self.chunks.append(Chunk(partition, offset, max(row.commit_ts for row in sent.rows)))
         for row in sent.rows:
-            pulled = self.tables.get(row.table)
-            if pulled and row in pulled.unacked:
-                pulled.unacked.remove(row)
+            for pulled in self.spans.values():
+                if row in pulled.unacked:
+                    pulled.unacked.remove(row)
 
     def hear(self, record: FrontierRecord) -> None:
         self.reached = [max(pair) for pair in zip(self.reached, record.high, strict=True)]
@@ -114,7 +127,7 @@ class Agent:
     def report(self) -> LandingReport:
         return LandingReport(
             capture=self.capture,
-            landed_ts={table: pulled.landed_ts() for table, pulled in self.tables.items()},
+            landed_ts={span: pulled.landed_ts() for span, pulled in self.spans.items()},
             ends=tuple(self.ends),
             chunks=tuple(self.chunks),
             floors=tuple(
@@ -133,32 +146,32 @@ class BookAgent(Agent):
         self.book = LandingBook(capture, partitions)
         self.records: dict[int, LandedRecord] = {}
 
-    def start(self, table: TableId, start_ts: Ts, now: Ts) -> None:
-        super().start(table, start_ts, now)
-        self.book.assign(table, start_ts)
+    def start(self, span: TableSpan, start_ts: Ts, now: Ts) -> None:
+        super().start(span, start_ts, now)
+        self.book.assign(span, start_ts)
 
-    def stop(self, table: TableId) -> None:
-        super().stop(table)
-        self.book.remove([table])
+    def stop(self, span: TableSpan) -> None:
+        super().stop(span)
+        self.book.remove([span])
 
-    def receive(self, table: TableId, rows: list[Row], now: Ts) -> None:
-        super().receive(table, rows, now)
-        self.resolve(table)
+    def receive(self, span: TableSpan, rows: list[Row], now: Ts) -> None:
+        super().receive(span, rows, now)
+        self.resolve(span)
 
-    def send(self, random: Random, table: TableId) -> None:
+    def send(self, random: Random, span: TableSpan) -> None:
         before = [len(flight) for flight in self.flights]
-        super().send(random, table)
+        super().send(random, span)
         for partition, flight in enumerate(self.flights):
             for sent in list(flight)[before[partition] :]:
                 newest = max(row.commit_ts for row in sent.rows)
-                record = self.book.sent(table, partition, newest, may_repeat=sent.may_repeat)
+                record = self.book.sent(span, partition, newest, may_repeat=sent.may_repeat)
                 self.records[id(sent)] = record
-        self.resolve(table)
+        self.resolve(span)
 
-    def resolve(self, table: TableId) -> None:
-        pulled = self.tables[table]
+    def resolve(self, span: TableSpan) -> None:
+        pulled = self.spans[span]
         oldest = min((row.commit_ts for row in pulled.waiting), default=Ts(pulled.received_ts + 1))
-        self.book.resolved(table, Ts(oldest - 1))
+        self.book.resolved(span, Ts(oldest - 1))
 
     def acknowledge(self, partition: int) -> None:
         flight = self.flights[partition]

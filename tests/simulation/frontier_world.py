@@ -1,9 +1,9 @@
 """A world in which captures land rows badly: every delay, loss and confusion DESIGN §4 allows, drawn by one Random.
 
 The oracle is the upstream's own list of committed rows. Everything else is messages with free timing: appends and acks,
-reports, news of published records, crashes of captures (whose last sends may still reach the log), moves, owners that
-are replaced while their last record is on its way, tables that are created and dropped, some by DDL jobs that the owner
-cannot read until a newer one takes over.
+reports, news of published records, crashes of captures (whose last sends may still reach the log), moves, tables that
+are split into other spans, owners that are replaced while their last record is on its way, tables that are created and
+dropped, some by DDL jobs that the owner cannot read until a newer one takes over.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,10 @@ from random import Random
 from consumers.core.frontier import advance, first_record, take_over
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, follow_frontier
+from schemas.spans import TableSpan
 from schemas.tidb.ddl_job import JobScope
 from sorters.core.cut import FrontierPlace, place_for
-from tests.simulation.frontier_agents import Agent, Row, Sent
+from tests.simulation.frontier_agents import KEY_PLACES, Agent, Row, Sent, place_key
 
 FOREVER = Ts(1 << 62)
 
@@ -39,7 +40,10 @@ class World:
         self.revision = 1
         self.place = self.topic[0]
         self.ddl = DdlReport(landed_ts=self.now, end=0)
-        self.assigned: dict[TableId, CaptureId] = {}
+        self.assigned: dict[TableSpan, CaptureId] = {}
+        self.spans: dict[TableId, tuple[TableSpan, ...]] = {}
+        """Of each table that is assigned."""
+        self.splits = 0
         self.agents: dict[CaptureId, Agent] = {}
         self.zombies: list[Agent] = []
         self.sent_reports: list[LandingReport] = []
@@ -60,7 +64,7 @@ class World:
         living = [table for table, (_, end) in self.alive.items() if end == FOREVER]
         for table in self.random.sample(living, min(len(living), self.random.randint(1, 2))):
             for _ in range(self.random.randint(1, 2)):
-                self.rows.append(Row(self.now, table, len(self.rows)))
+                self.rows.append(Row(self.now, table, len(self.rows), self.random.randrange(KEY_PLACES)))
 
     def create_table(self) -> None:
         self.now = Ts(self.now + 1)
@@ -84,24 +88,24 @@ class World:
         self.agents[capture] = self.kind(capture, self.partitions)
 
     def anyone(self) -> Agent:
-        zombies = [agent for agent in self.zombies if agent.tables or any(agent.flights)]
+        zombies = [agent for agent in self.zombies if agent.spans or any(agent.flights)]
         pool = zombies if zombies and self.random.random() < 0.2 else list(self.agents.values())
         return self.random.choice(pool)
 
     def pull(self) -> None:
         for agent in (self.anyone(), self.anyone()):
-            for table in list(agent.tables):
+            for span in list(agent.spans):
                 if self.random.random() < 0.8:
-                    agent.receive(table, self.rows, self.now)
+                    agent.receive(span, self.rows, self.now)
 
     def rescan(self) -> None:
         agent = self.anyone()
-        if agent.tables:
-            agent.rescan(self.random.choice(list(agent.tables)), self.rows, self.now)
+        if agent.spans:
+            agent.rescan(self.random.choice(list(agent.spans)), self.rows, self.now)
 
     def send(self) -> None:
         agent = self.anyone()
-        waiting = [table for table, pulled in agent.tables.items() if pulled.waiting]
+        waiting = [span for span, pulled in agent.spans.items() if pulled.waiting]
         if waiting:
             agent.send(self.random, self.random.choice(waiting))
 
@@ -135,21 +139,39 @@ class World:
     def read_ddl(self) -> None:
         self.ddl = DdlReport(landed_ts=self.now, end=len(self.alive))
         for table, (created_ts, _) in self.alive.items():
-            if table not in self.assigned | dict.fromkeys(self.unread) and created_ts > self.place.resolved_ts:
-                self.assign(table, created_ts)
+            if table not in self.spans.keys() | self.unread and created_ts > self.place.resolved_ts:
+                self.split(table, created_ts)
 
-    def assign(self, table: TableId, not_before: Ts) -> None:
+    def split(self, table: TableId, not_before: Ts) -> None:
+        """Pull a table by other spans than before, or for the first time; often whole."""
+        for span in self.spans.get(table, ()):
+            self.agents[self.assigned.pop(span)].stop(span)
+        whole, most = TableSpan.of_table(table), self.random.choice([0, 1, 3])
+        cuts = [place_key(table, at) for at in sorted(self.random.sample(range(1, KEY_PLACES), most))]
+        bounds = list(pairwise([whole.start, *cuts, whole.end]))
+        self.spans[table] = tuple(TableSpan(table, start, end) for start, end in bounds)
+        for span in self.spans[table]:
+            self.assign(span, not_before)
+
+    def split_anew(self) -> None:
+        if self.spans:
+            table = self.random.choice(list(self.spans))
+            before = self.spans[table]
+            self.split(table, self.alive[table][0])
+            self.splits += before != self.spans[table]
+
+    def assign(self, span: TableSpan, not_before: Ts) -> None:
         agent = self.random.choice(list(self.agents.values()))
-        self.assigned[table] = agent.capture
+        self.assigned[span] = agent.capture
         held = {one.ts for one in self.place.held_ddl}
         start_ts = not_before if not_before in held else max(self.place.resolved_ts, not_before)
-        agent.start(table, start_ts, self.now)
+        agent.start(span, start_ts, self.now)
 
     def move(self) -> None:
         if self.assigned:
-            table = self.random.choice(list(self.assigned))
-            self.agents[self.assigned[table]].stop(table)
-            self.assign(table, self.alive[table][0])
+            span = self.random.choice(list(self.assigned))
+            self.agents[self.assigned[span]].stop(span)
+            self.assign(span, self.alive[span.table_id][0])
 
     def crash(self) -> None:
         """The owner takes a capture for dead: it may be so, or it goes on for a while, unheard."""
@@ -158,14 +180,14 @@ class World:
         self.reports.pop(capture, None)
         self.zombies.append(agent)
         if self.random.random() < 0.5:
-            agent.tables.clear()
+            agent.spans.clear()
         if self.random.random() < 0.5:
             for flight in agent.flights:
                 flight.clear()
         self.join()
-        for table, holder in list(self.assigned.items()):
+        for span, holder in list(self.assigned.items()):
             if holder == capture:
-                self.assign(table, self.alive[table][0])
+                self.assign(span, self.alive[span.table_id][0])
 
     def next_record(self) -> FrontierRecord:
         reports = self.reports
@@ -174,8 +196,9 @@ class World:
             reports = {capture: replace(report, floors=ends) for capture, report in reports.items()}
         for table, (_, dropped_ts) in self.alive.items():
             held = (one.ts for one in self.place.held_ddl)
-            if dropped_ts <= min((self.place.resolved_ts, *held)) and table in self.assigned:
-                self.agents[self.assigned.pop(table)].stop(table)
+            if dropped_ts <= min((self.place.resolved_ts, *held)) and table in self.spans:
+                for span in self.spans.pop(table):
+                    self.agents[self.assigned.pop(span)].stop(span)
         created = sorted(self.alive[table][0] for table in self.unread)
         return advance(
             self.place,
@@ -203,7 +226,7 @@ class World:
             read, self.unread = self.unread, set()
             for table in sorted(read):
                 if self.alive[table][0] in held:
-                    self.assign(table, self.alive[table][0])
+                    self.split(table, self.alive[table][0])
 
     def places(self) -> list[FrontierRecord]:
         """Where a reader of the topic stands after each record."""
@@ -213,7 +236,8 @@ class World:
         actions = {
             self.commit: 6, self.pull: 10, self.send: 20, self.append: 16, self.acknowledge: 16, self.hear: 4,
             self.send_report: 9, self.deliver_report: 9, self.publish: 8, self.read_ddl: 4, self.move: 0.6,
-            self.crash: 0.6, self.rescan: 1, self.replace_owner: 0.4, self.create_table: 0.8, self.drop_table: 0.4,
+            self.crash: 0.6, self.split_anew: 0.6, self.rescan: 1, self.replace_owner: 0.4, self.create_table: 0.8,
+            self.drop_table: 0.4,
         }  # fmt: skip
         self.random.choices(list(actions), list(actions.values()))[0]()
 
@@ -222,10 +246,10 @@ class World:
         self.read_ddl()
         for _ in range(2):
             for agent in self.agents.values():
-                for table in list(agent.tables):
-                    agent.receive(table, self.rows, self.now)
-                    while agent.tables[table].waiting:
-                        agent.send(self.random, table)
+                for span in list(agent.spans):
+                    agent.receive(span, self.rows, self.now)
+                    while agent.spans[span].waiting:
+                        agent.send(self.random, span)
                 for partition, flight in enumerate(agent.flights):
                     for sent in flight:
                         if sent.offset is None:

@@ -43,6 +43,8 @@ def test_frontier_law_random_schedules_are_worth_the_name() -> None:
     assert landed > 1.05 * sum(len(world.rows) for world in worlds), "hardly anything is landed twice"
     assert sum(len(world.zombies) for world in worlds) > 30
     assert sum(world.revision for world in worlds) > 45
+    assert sum(world.splits for world in worlds) > 30
+    assert sum(len(parts) > 1 for world in worlds for parts in world.spans.values()) > 30
     held = [[bool(place.held_ddl) for place in world.places()] for world in worlds]
     assert sum(any(one) for one in held) > 10, "jobs that nobody can read are hardly ever passed"
     assert not any(one[-1] for one in held), "nor read later"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from producers.core.matcher import Change
 from schemas.errors import BusError
 from schemas.ids import RegionId, TableId, Ts
+from schemas.spans import TableSpan
 
 
 class Collected:
@@ -17,11 +18,11 @@ class Collected:
         self.resolved_ts: dict[TableId, Ts] = defaultdict(lambda: Ts(0))
         self.errors: list[BusError] = []
 
-    def rows(self, table_id: TableId, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
+    def rows(self, span: TableSpan, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
         self.changes += changes
 
-    def resolved(self, table_id: TableId, ts: Ts) -> None:
-        self.resolved_ts[table_id] = ts
+    def resolved(self, span: TableSpan, ts: Ts) -> None:
+        self.resolved_ts[span.table_id] = ts
 
     def turn(self, now_s: float) -> float:
         return 0.05

@@ -16,7 +16,6 @@ from producers.core.matcher import Change
 from producers.core.matcher_quota import MatcherQuota
 from producers.core.region_map import KEY_END, Peer, RegionInfo
 from producers.core.span_frontier import KeyRange
-from producers.core.subscription import TableSpan
 from producers.event_feed import EventFeed
 from producers.event_stream import ByteBudget, StoreStream
 from producers.feed_types import FeedSettings
@@ -26,10 +25,11 @@ from producers.tls import Channels
 from schemas.errors import BusError
 from schemas.ids import RegionId, StoreId, TableId, Ts
 from schemas.proto import cdcpb_pb2, metapb_pb2
-from schemas.tidb.keys import row_key, table_span
+from schemas.spans import TableSpan
+from schemas.tidb.keys import row_key
 
 TABLE = TableId(45)
-SPAN = TableSpan(TABLE, *table_span(TABLE))
+SPAN = TableSpan.of_table(TABLE)
 START_TS = Ts(100)
 Row = cdcpb_pb2.Event.Row
 TICK_S = 0.05
@@ -137,7 +137,7 @@ class Collected:
         self.resolved_ts = 0
         self.full = False
 
-    def rows(self, table_id: TableId, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
+    def rows(self, span: TableSpan, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
         for change in changes:
             if change in self.changes:
                 assert may_repeat, f"a live change came twice: {change}"
@@ -146,7 +146,7 @@ class Collected:
                 assert change[0] > self.resolved_ts, f"new change at or below {self.resolved_ts}: {change}"
                 self.changes.append(change)
 
-    def resolved(self, table_id: TableId, ts: Ts) -> None:
+    def resolved(self, span: TableSpan, ts: Ts) -> None:
         assert ts > self.resolved_ts
         self.resolved_ts = ts
 

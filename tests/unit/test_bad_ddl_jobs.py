@@ -19,6 +19,7 @@ from schemas.rawlog.frontier import (
     encode_frontier,
     follow_frontier,
 )
+from schemas.spans import TableSpan
 from schemas.tidb.bad_jobs import BadJobs
 from schemas.tidb.ddl_job import DdlDecodeError, DdlType, JobScope, job_scope, undecodable_record
 from schemas.tidb.row_v2 import encode_row_v2
@@ -123,14 +124,14 @@ def test_job_scope_names_a_table_only_where_the_job_can_have_no_other() -> None:
 
 
 def report(landed: dict[int, int], end: int) -> dict[CaptureId, LandingReport]:
-    landed_ts = {TableId(table): Ts(ts) for table, ts in landed.items()}
+    landed_ts = {TableSpan.of_table(TableId(table)): Ts(ts) for table, ts in landed.items()}
     one = LandingReport(capture=CAPTURE, landed_ts=landed_ts, ends=(end,), chunks=(), floors=(end,), repeat_ends=(0,))
     return {CAPTURE: one}
 
 
 def step(previous: FrontierRecord, landed: dict[int, int], end: int, *bad: int) -> FrontierRecord:
     scopes = tuple(JobScope(ts=Ts(ts), start_ts=Ts(ts - 1)) for ts in bad)
-    tables = {TableId(table): CAPTURE for table in landed}
+    tables = {TableSpan.of_table(TableId(table)): CAPTURE for table in landed}
     return advance(previous, report(landed, end), DdlReport(landed_ts=Ts(1000), end=9), tables, bad_ddl=scopes)
 
 

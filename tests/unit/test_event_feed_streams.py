@@ -3,11 +3,11 @@
 import grpc
 import pytest
 
-from producers.core.subscription import TableSpan
 from schemas.ids import TableId, Ts
 from schemas.proto import cdcpb_pb2, errorpb_pb2
+from schemas.spans import TableSpan
 from schemas.tidb.codec import encode_bytes
-from schemas.tidb.keys import row_key, table_span
+from schemas.tidb.keys import row_key
 from tests.support.scripted_stores import (
     SPAN,
     TABLE,
@@ -21,7 +21,7 @@ from tests.support.scripted_stores import (
 )
 
 Status = grpc.StatusCode
-OTHER = TableSpan(TableId(46), *table_span(TableId(46)))
+OTHER = TableSpan.of_table(TableId(46))
 
 
 def cut(parts: int, store: int = 1, table: TableId = TABLE) -> list[tuple[int, bytes, bytes, int, int]]:

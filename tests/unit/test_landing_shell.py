@@ -11,8 +11,9 @@ from producers.errors import DeliveryFailedError, RowTooLargeError
 from producers.landing import SEVERAL_REGIONS, Landing, LandingSettings
 from schemas.ids import CaptureId, RegionId, TableId, Ts
 from schemas.rawlog.region_batch import decode_region_batch
+from schemas.spans import TableSpan
 
-TABLE = TableId(45)
+TABLE = TableSpan.of_table(TableId(45))
 
 
 class Reply:
@@ -126,7 +127,7 @@ def test_landing_when_a_row_is_too_large_then_the_error_names_table_and_key(by_b
         made.resolved(TABLE, Ts(6))
         producer.deliver(0, 0, Refusal("MSG_SIZE_TOO_LARGE"))
         made.turn(1e9)
-    assert (caught.value.fields["table_id"], caught.value.fields["key"]) == (TABLE, b"key-1".hex())
+    assert (caught.value.fields["table_id"], caught.value.fields["key"]) == (45, b"key-1".hex())
 
 
 def test_landing_when_rows_are_many_bytes_then_records_stay_near_their_bound() -> None:

@@ -1,6 +1,7 @@
 """An owner's tick without Kafka, PD and ZooKeeper: its steps, a broker that is away, a DDL that does not fit."""
 
 import json
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from consumers.frontier_topic import FrontierUnavailableError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, HeldDdl, LandingReport
+from schemas.spans import TableSpan
 from schemas.tidb.ddl_job import DdlDecodeError, DdlType, undecodable_record
 from schemas.tidb.row_v2 import encode_row_v2
 from tests.support.ddl_jobs import job, table_info
@@ -25,7 +27,7 @@ class FakeOwner:
     """Publishes by the real arithmetic, unless the broker is away."""
 
     def __init__(self) -> None:
-        self.place, self.away, self.seen = first_record(1, Ts(0), 1), False, list[set[TableId]]()
+        self.place, self.away, self.seen = first_record(1, Ts(0), 1), False, list[set[TableSpan]]()
 
     def tick(
         self, reports: Any, ddl: Any, tables: Any, *, repeats_possible: bool, bad_ddl: Any
@@ -42,20 +44,24 @@ class FakePuller:
     """Lands every table up to ``landed`` at once."""
 
     def __init__(self) -> None:
-        self.starts, self.landed, self.heard = dict[TableId, Ts](), Ts(0), list[FrontierRecord]()
+        self.regions = dict[TableId, list[bytes]]()
+        self.starts, self.landed, self.heard = dict[TableSpan, Ts](), Ts(0), list[FrontierRecord]()
 
-    def assign(self, tables: dict[TableId, Ts]) -> None:
-        self.starts.update(tables)
+    def assign(self, spans: dict[TableSpan, Ts]) -> None:
+        self.starts.update(spans)
 
-    def remove(self, tables: set[TableId]) -> None:
-        for table in list(tables):
-            del self.starts[table]
+    def remove(self, spans: list[TableSpan]) -> None:
+        for span in spans:
+            del self.starts[span]
+
+    def table_regions(self, tables: Collection[TableId], at_least: int) -> dict[TableId, list[bytes]]:
+        return {table: keys for table, keys in self.regions.items() if table in tables and len(keys) + 1 >= at_least}
 
     def published(self, record: FrontierRecord) -> None:
         self.heard.append(record)
 
     def report(self) -> LandingReport:
-        landed = {table: max(start, self.landed) for table, start in self.starts.items()}
+        landed = {span: max(start, self.landed) for span, start in self.starts.items()}
         return LandingReport(capture=CAPTURE, landed_ts=landed, ends=(0,), chunks=(), floors=(0,), repeat_ends=(0,))
 
 
@@ -154,7 +160,7 @@ def test_reign_bad_ddl_job_is_held_and_the_frontier_goes_on(
     ddl.landed = puller.landed = Ts(30)
     one.tick()
     one.tick()
-    assert (owner.place.resolved_ts, set(puller.starts)) == (30, {OLD})
+    assert (owner.place.resolved_ts, set(puller.starts)) == (30, {TableSpan.of_table(OLD)})
     assert [(held.ts, held.start_ts, held.schema) for held in owner.place.held_ddl] == [(20, 19, "")]
     assert [line.levelname for line in caplog.records if "ddl job" in line.message] == ["ERROR"]
 
@@ -165,7 +171,7 @@ def test_reign_job_that_an_earlier_owner_could_not_read_its_table_is_pulled_from
     one, owner, puller, ddl = reign([*snapshot(), creation(10, OLD), unread(creation(20, NEW), readable=True)], place)
     ddl.landed, puller.landed = Ts(40), Ts(0)
     one.tick()
-    assert puller.starts == {OLD: 30, NEW: 20}
+    assert puller.starts == {TableSpan.of_table(OLD): 30, TableSpan.of_table(NEW): 20}
     assert (owner.place.resolved_ts, owner.place.held_ddl) == (30, (held,)), "held until its rows have landed"
     assert owner.place.repeat_high == owner.place.high
     puller.landed = Ts(35)

@@ -2,8 +2,8 @@
 
 from producers.core.span_frontier import KeyRange
 from producers.core.stuck_spans import Look, ResolveRegion, StillSpan, StuckRegion, Watch, step
-from producers.core.subscription import TableSpan
 from schemas.ids import RegionId, TableId, Ts, compose_ts
+from schemas.spans import TableSpan
 
 SPAN = TableSpan(TableId(7), b"t1", b"t2")
 RANGE = KeyRange(b"a", b"b")

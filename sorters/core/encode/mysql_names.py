@@ -64,11 +64,17 @@ _WITH_FRACTION = frozenset({MysqlType.TIMESTAMP, MysqlType.DATETIME, MysqlType.T
 _WITH_LENGTH = frozenset(DISPLAY_LENGTH) - {MysqlType.DECIMAL, MysqlType.FLOAT, MysqlType.DOUBLE}
 
 
+def bare_type_name(column: ColumnVersion) -> str:
+    """Return the type's name without length and sign, as TiDB's ``types.TypeToStr``."""
+    name = _NAMES[column.tp]
+    return _BINARY_NAMES.get(column.tp, name) if column.binary else name
+
+
 def mysql_type_name(column: ColumnVersion, *, parameters: bool) -> str:
     """Return the type's name; ``parameters``: with length, elements and so on (canal-json's content-compatible
     form).
     """
-    name = base_type_name(column)
+    name = bare_type_name(column)
     if parameters:
         name += _parameters(column)
     if column.tp not in _NO_SIGN:

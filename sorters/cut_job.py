@@ -13,10 +13,10 @@ from sorters.sink_writer import BATCH_BYTES
 from sorters.small_cut import SmallCut
 from sorters.worker import Program
 
-DRIVER_BATCH_BYTES_MAX = 12 * 1024 * 1024
-"""Raw bytes (some 50,000 rows) up to which the driver does the batch itself, in less time than a Spark job takes."""
+DRIVER_BATCH_BYTES_MAX = 16 * 1024 * 1024
+"""Raw bytes (some 70,000 rows) up to which the driver does the batch itself, in less time than a Spark job takes."""
 RAW_RECORD_BYTES_GUESS = 64 * 1024
-"""Size of a raw record until one batch has told."""
+"""Size of a raw record until one batch has told; the driver gives up a batch of far more bytes than it took it for."""
 
 
 class CutJob:
@@ -46,13 +46,17 @@ class CutJob:
             Exception: Spark's, Py4J's; see :func:`sorters.failures.bus_error`.
         """
         batch_bytes = _batch_bytes(program.value)
+        done: tuple[int, int] | None = None
         if cut.offsets * self._record_bytes <= DRIVER_BATCH_BYTES_MAX:
-            rows, raw_bytes = (
-                self._small.run(cut, program.value, extras, encoded_at_ms, batch_bytes),
-                self._small.raw_bytes,
+            done = self._small.run(
+                cut,
+                program.value,
+                extras,
+                encoded_at_ms,
+                raw_bytes_max=2 * DRIVER_BATCH_BYTES_MAX,
+                batch_bytes=batch_bytes,
             )
-        else:
-            rows, raw_bytes = self._run_tasks(cut, program, extras, encoded_at_ms, batch_bytes)
+        rows, raw_bytes = done or self._run_tasks(cut, program, extras, encoded_at_ms, batch_bytes)
         if cut.offsets:
             self._record_bytes = (self._record_bytes + raw_bytes / cut.offsets) / 2
         return rows
@@ -60,6 +64,7 @@ class CutJob:
     def _run_tasks(
         self, cut: Cut, program: Any, extras: OutputRecords, encoded_at_ms: int, batch_bytes: int
     ) -> tuple[int, int]:
+        """Return the rows, and the bytes of raw records that were read."""
         context, slots = self._spark.sparkContext, self._slots()
         tally = Tally(rows=context.accumulator(0), raw_bytes=context.accumulator(0))
         read = ReadTask(

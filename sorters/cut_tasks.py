@@ -8,7 +8,7 @@ written here and not by Spark's connector, so that the JVM moves blocks and noth
 import gc
 import sys
 import zipimport
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -111,7 +111,7 @@ def read_runs(task: ReadTask, program: Program, tally: Tally, number: int) -> Ar
         yield _blocks(task.extras, task.slots)
 
 
-def write_runs(batches: ArrowBatches, task: WriteTask) -> ArrowBatches:
+def write_runs(batches: ArrowBatches, task: WriteTask) -> Generator[Any, None, None]:
     """Write what is in the blocks, in order; yield a sign of life for each window.
 
     Raises:

@@ -27,7 +27,7 @@ class SmallCut:
         self._running = threading.Lock()
         """Held while a cut runs: the clients must not be closed under it, whatever thread asks."""
         self.raw_bytes = 0
-        """Of the raw records that the last cut read."""
+        """Of the raw records that the last cut has read."""
 
     def close(self) -> None:
         """Give up what is under way; nothing is sent from here on."""
@@ -37,31 +37,49 @@ class SmallCut:
                 self._writer[1].abandon()
             self._reader.close()
 
-    def run(self, cut: Cut, program: Program, extras: OutputRecords, encoded_at_ms: int, batch_bytes: int) -> int:
-        """Write everything of ``cut``, and ``extras``, in order; return the row messages once they are acknowledged.
+    def run(
+        self,
+        cut: Cut,
+        program: Program,
+        extras: OutputRecords,
+        encoded_at_ms: int,
+        *,
+        raw_bytes_max: int,
+        batch_bytes: int,
+    ) -> tuple[int, int] | None:
+        """Write everything of ``cut``, and ``extras``, in order, until it is acknowledged.
+
+        Returns:
+            The row messages, and the bytes of raw records; None if these are more than ``raw_bytes_max``, for then
+            nothing is written.
 
         Raises:
             BusError: a row or a record cannot be sent, or Kafka does not answer. What was not sent never will be, so
                 nothing of this try can come after what the next one writes.
         """
         with self._running:
-            raw = [value for _, _, value in self._reader.read_all(cut.share(0, 1))]
-            self.raw_bytes = sum(map(len, raw))
+            raw: list[bytes] = []
+            raw_bytes = 0
+            for _, _, value in self._reader.read_all(cut.share(0, 1)):
+                raw.append(value)
+                raw_bytes += len(value)
+                if raw_bytes > raw_bytes_max:
+                    return None
             rows = list(output_records(iter(raw), cut, program, encoded_at_ms))
             records = in_order([*rows, extras] if extras.num_rows else rows, cut.may_repeat)
             row_join = program.feed.row_join
-            records = records if row_join is None else row_join.whole(records)
-            writer, self._writer = self._taken_writer(batch_bytes), None
-            try:
-                writer.write(records)
-                writer.finish()
-            except BaseException:
-                writer.abandon()
-                raise
-            self._writer = (batch_bytes, writer)
-        return sum(table.num_rows for table in rows)
+            self._write(records if row_join is None else row_join.whole(records), batch_bytes)
+        return sum(table.num_rows for table in rows), raw_bytes
 
-    def _taken_writer(self, batch_bytes: int) -> SinkWriter:
-        if self._writer is not None and self._writer[0] == batch_bytes:
-            return self._writer[1]
-        return SinkWriter(self._sink_config, batch_bytes=batch_bytes, stopped=self._closed.is_set)
+    def _write(self, records: OutputRecords, batch_bytes: int) -> None:
+        made_for, writer = self._writer or (0, None)
+        self._writer = None
+        if writer is None or made_for != batch_bytes:
+            writer = SinkWriter(self._sink_config, batch_bytes=batch_bytes, stopped=self._closed.is_set)
+        try:
+            writer.write(records)
+            writer.finish()
+        except BaseException:
+            writer.abandon()
+            raise
+        self._writer = (batch_bytes, writer)

@@ -42,6 +42,7 @@ class TopicReader:
                 "auto.offset.reset": "error",
                 "fetch.wait.max.ms": 10,
                 "queued.max.messages.kbytes": _AHEAD_KIB,
+                "fetch.queue.backoff.ms": 5,  # by default a full queue stops fetching for a whole second
             }
         )
 
@@ -74,42 +75,41 @@ class TopicReader:
             HistoryLostError: they are gone.
         """
         wanted = {partition: pair for partition, pair in ranges.items() if pair[1] > pair[0]}
-        if any(self._stand.get(partition) != start for partition, (start, _) in wanted.items()):
-            self._stand = {partition: start for partition, (start, _) in wanted.items()}
-            self._consumer.assign([TopicPartition(self.topic, *place) for place in self._stand.items()])
+        # A read that is not gone through to its end has taken more from the consumer than it has handed on.
+        stand, self._stand = self._stand, {}
+        if any(stand.get(partition) != start for partition, (start, _) in wanted.items()):
+            stand = {partition: start for partition, (start, _) in wanted.items()}
+            self._consumer.assign([TopicPartition(self.topic, *place) for place in stand.items()])
         missing = sum(end - start for start, end in wanted.values())
         deadline, reason = time.monotonic() + READ_TIMEOUT_S, None
         while missing:
-            messages = self._consumer.consume(min(missing, _CONSUME_MAX), timeout=_CONSUME_S)
-            for message in messages:
+            for message in self._consumer.consume(min(missing, _CONSUME_MAX), timeout=_CONSUME_S):
                 if message.error() is not None:
                     reason = message.error()
-                    self._check_gone(reason)
-                elif self._is_wanted(message.partition(), message.offset(), wanted):
+                    if reason.code() in GONE_ERRORS:
+                        raise HistoryLostError("records are gone", topic=self.topic, at=stand, reason=reason)
+                elif self._is_next(stand, message.partition(), message.offset(), wanted):
                     missing -= 1
                     deadline = time.monotonic() + READ_TIMEOUT_S
                     yield message.partition(), message.offset(), message.value() or b""
             if missing and (self._stopped() or time.monotonic() > deadline):
-                raise KafkaUnreachableError("records did not come", topic=self.topic, at=self._stand, reason=reason)
-        if wanted and not self._follow:
+                raise KafkaUnreachableError("records did not come", topic=self.topic, at=stand, reason=reason)
+        if self._follow:
+            self._stand = stand
+        elif wanted:
             self._consumer.unassign()
-            self._stand = {}
 
-    def _is_wanted(self, partition: int, offset: int, wanted: Mapping[int, tuple[int, int]]) -> bool:
-        """Tell whether a message is one to hand on, and note how far the consumer is."""
-        at = self._stand.get(partition)
+    def _is_next(
+        self, stand: dict[int, int], partition: int, offset: int, wanted: Mapping[int, tuple[int, int]]
+    ) -> bool:
+        """Tell whether a message is one to hand on, and note how far its partition has been read."""
+        at = stand.get(partition)
         if at is None or offset < at:
             return False
         if partition not in wanted or offset >= wanted[partition][1]:
-            del self._stand[partition]  # read ahead and dropped: who wants it later must seek
+            del stand[partition]  # read ahead and dropped: who wants it later must seek
             return False
-        if offset > at:
-            self._stand = {}
-            raise HistoryLostError("records are gone", topic=self.topic, partition=partition, at=at, next=offset)
-        self._stand[partition] = offset + 1
+        if offset > at:  # a topic of ours has no gaps; were the records deleted, reading them again says so
+            raise KafkaUnreachableError("records were passed over", topic=self.topic, partition=partition, at=at)
+        stand[partition] = offset + 1
         return True
-
-    def _check_gone(self, error: KafkaError) -> None:
-        if error.code() in GONE_ERRORS:
-            at, self._stand = self._stand, {}
-            raise HistoryLostError("records are gone", topic=self.topic, at=at, reason=error)

@@ -81,7 +81,7 @@ def test_sorter_on_unordered_raw_log_writes_every_row_once_in_order_with_waterma
 def test_sorter_killed_in_mid_batch_repeats_the_same_records_in_the_same_order(
     raw_log: RawLog, sorter: Sorter, fresh_name: Callable[[str], str]
 ) -> None:
-    topic, rows = fresh_name("sink"), 120_000
+    topic, rows = fresh_name("sink"), 160_000  # more than the driver does by itself
     sorter.create(raw_log.upstream, _sink(sorter, topic), start_ts=START_TS, config=DISPATCH)
     changes = sbtest1_changes(rows, START_TS + 1)
     for start in range(0, rows, 500):

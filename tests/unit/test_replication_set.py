@@ -247,6 +247,30 @@ def test_replication_set_move_promotes_only_after_the_old_primary_stopped() -> N
     assert (done.state, dict(done.captures), done.checkpoint) == (REPLICATING, {B: Role.PRIMARY}, NEW)
 
 
+def test_replication_set_old_primary_still_stopping_when_moved_again_holds_up_the_next() -> None:
+    """B dies while A is told to stop; A's older report makes the set REPLICATING; C prepares before A has stopped."""
+    waiting, sent = drive(
+        make(COMMIT, "PS"),
+        Report(A, REPLICATING_T),
+        CaptureGone(B),
+        Report(A, REPLICATING_T),
+        Move(C),
+        Report(A, STOPPING_T),
+        Report(C, PREPARED_T),
+    )
+    assert (waiting.state, dict(waiting.captures)) == (COMMIT, {A: Role.UNDETERMINED, C: Role.SECONDARY})
+    assert SendAdd(C, False, OLD) not in sent
+    done, more = drive(waiting, Report(A, STOPPED_T, NEW), Report(C, PREPARED_T))
+    assert (more, done.primary) == ([SendAdd(C, False, NEW)], C)
+
+
+def test_replication_set_stopped_report_lost_after_the_secondary_died_is_added_anew() -> None:
+    done, _ = drive(
+        make(COMMIT, "PS"), Report(A, REPLICATING_T), CaptureGone(B), Report(A, REPLICATING_T), Report(A, ABSENT_T)
+    )
+    assert (done.state, dict(done.captures)) == (ABSENT, {})
+
+
 def test_replication_set_remove_is_forgotten_when_the_primary_stopped() -> None:
     done, sent = drive(make(REPLICATING, "P"), Remove(), Report(A, REPLICATING_T), Report(A, STOPPED_T))
     assert sent == [SendRemove(A), SendRemove(A)]

@@ -16,7 +16,7 @@ capture's lease is over; the next one has a new capture id.
 While one of them is under way another request for the span is ignored: the owner asks again.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from consumers.core.scheduling.executor import TableExecutor
@@ -108,14 +108,20 @@ class Agent:
             TwoOwnersError: two captures command with one revision.
         """
         answers: list[Response] = []
+        heartbeats: list[Heartbeat] = []
         # An owner's capture hears answers, too: those have numbers of their own.
         requests = (message for message in messages if isinstance(message.body, Request))
         for message in self._inbox.take(requests):
-            if not self._obeys(message):
+            verdict = self._judge(message)
+            if verdict is Verdict.ADOPT:
+                # A new owner takes the answer to its first heartbeat for the whole truth: never one to another's.
+                heartbeats.clear()
+                answers.clear()
+            if verdict is Verdict.DROP or not is_of_feed(message.header, self.changefeed_epoch):
                 continue
             match body := message.body:
                 case Heartbeat():
-                    answers.append(self._on_heartbeat(body))
+                    heartbeats.append(body)
                 case AddTableRequest():
                     if is_same_epoch(self.processor_epoch, message.header.processor_epoch):
                         self._tasks.setdefault(body.span, _AddTask(body))
@@ -126,29 +132,32 @@ class Agent:
                     pass
         for span in list(self._tasks):
             answers.extend(self._work_on(span))
+        if heartbeats:
+            # Last, so that no span is called Absent whose task came in this very tick.
+            answers.append(self._on_heartbeats(heartbeats))
         return [self._envelope(answer) for answer in answers]
 
-    def _obeys(self, message: Message) -> bool:
+    def _judge(self, message: Message) -> Verdict:
         if message.receiver != self.capture:
-            return False
+            return Verdict.DROP
         verdict = judge_owner(self._known, message.sender, message.header)
         if verdict is Verdict.ADOPT:
             self._known = Known(message.sender, message.header.owner_revision, message.header.version)
-        return verdict is not Verdict.DROP and is_of_feed(message.header, self.changefeed_epoch)
+        return verdict
 
-    def _on_heartbeat(self, request: Heartbeat) -> HeartbeatResponse:
-        if request.is_stopping:
-            self.stop()
-        if request.barrier is not None:
-            self.barrier = request.barrier
-        current = self.executor.current_spans()
-        asked = dict.fromkeys(request.spans)
-        if request.all_spans:
-            asked.update(dict.fromkeys(current))
-        else:
-            asked.update(dict.fromkeys(self._tasks))
+    def _on_heartbeats(self, requests: Sequence[Heartbeat]) -> HeartbeatResponse:
+        """Answer all heartbeats of a tick at once."""
+        asked: dict[Span, None] = {}
+        for request in requests:
+            asked.update(dict.fromkeys(request.spans))
+            if request.is_stopping:
+                self.stop()
+            self.barrier = request.barrier or self.barrier
+        is_whole = any(request.all_spans for request in requests)
+        asked.update(dict.fromkeys(self.executor.current_spans() if is_whole else self._tasks))
+        collect_stats = any(request.collect_stats for request in requests)
         return HeartbeatResponse(
-            tuple(self._status(span, collect_stats=request.collect_stats) for span in asked), self.liveness
+            tuple(self._status(span, collect_stats=collect_stats) for span in asked), self.liveness
         )
 
     def _on_remove(self, request: RemoveTableRequest, answers: list[Response]) -> None:

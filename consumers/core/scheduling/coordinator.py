@@ -275,7 +275,8 @@ class Coordinator:
                 is_stopping=capture == self._drain.target,
                 collect_stats=self._ticks % self.limits.collect_stats_ticks == 0,
                 barrier=barrier,
-                all_spans=status.state is CaptureState.UNINITIALIZED,
+                # Until the reign knows everything, each answer must be whole: the newest one of a capture counts.
+                all_spans=not self.is_initialized or status.state is CaptureState.UNINITIALIZED,
             )
             messages.append(self._envelope(capture, heartbeat))
         return messages

@@ -68,6 +68,11 @@ class SplitWatch:
         }
         return {table: parts for table, parts in new.items() if parts is not None}
 
+    @property
+    def counting(self) -> bool:
+        """Whether a count is under way, or done and not yet taken."""
+        return self._counting is not None
+
     def close(self) -> None:
         """Start no more counts; one that is under way ends with its PD client."""
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -5,6 +5,7 @@ TiCDC's words and numbers (``[scheduler]``, pingcap/tiflow ``cdc/scheduler/inter
 most 100, with equal counts of regions but for one.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +17,8 @@ REGIONS_PER_SPAN_MAX: Final = 50_000
 SPANS_MAX: Final = 100
 SPANS_PER_CAPTURE_MIN: Final = 3
 UNEVEN: Final = 2
-"""A span with so many times its share of regions makes a split table be split anew."""
+"""A split table is split anew when one span has so many times its share of regions, or when there should be so many
+times as many spans."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +66,8 @@ def resplit_table(
         return new if new != tuple(spans) else None
     if not settings.enable_table_across_nodes or regions < settings.region_threshold // 2:
         return (TableSpan.of_table(table_id),)
-    # The least number of regions in even spans is of no interest; the largest span holds everybody up.
-    largest = max(sum(span.start < key < span.end for key in boundaries) + 1 for span in spans)
-    share = -(-regions // min(len(spans), span_count(regions, captures)))
-    if largest <= UNEVEN * share and span_count(regions, captures) < UNEVEN * len(spans):
+    largest = max(bisect_left(boundaries, span.end) - bisect_right(boundaries, span.start) + 1 for span in spans)
+    if largest * len(spans) <= UNEVEN * regions and span_count(regions, captures) < UNEVEN * len(spans):
         return None
     new = _even(table_id, boundaries, captures)
     return new if new != tuple(spans) else None

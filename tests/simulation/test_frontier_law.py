@@ -6,6 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from consumers.core.frontier import advance, first_record
+from schemas.ids import CaptureId, TableId, Ts
+from schemas.rawlog.frontier import DdlReport, LandingReport
+from schemas.spans import TableSpan
+from schemas.tidb.keys import table_span
 from tests.simulation.frontier_agents import Agent, BookAgent
 from tests.simulation.frontier_world import World, broken_law, went_back
 
@@ -53,6 +58,27 @@ def test_frontier_law_random_schedules_are_worth_the_name() -> None:
 def test_frontier_law_without_floors_breaks() -> None:
     broken = [seed for seed in range(60) if broken_law(run(Random(seed), Agent, floors=False))]
     assert len(broken) > 5, "the test cannot see a loss"
+
+
+def test_frontier_of_a_table_with_a_hole_stands_until_it_is_filled() -> None:
+    table = TableId(1)
+    start, end = table_span(table)
+    first, last = TableSpan(table, start, start + b"m"), TableSpan(table, start + b"m", end)
+    report = LandingReport(
+        capture=CaptureId("a"),
+        landed_ts={first: Ts(20), last: Ts(30)},
+        ends=(0,),
+        chunks=(),
+        floors=(0,),
+        repeat_ends=(0,),
+    )
+
+    def resolved_ts(*spans: TableSpan) -> Ts:
+        assigned = dict.fromkeys(spans, CaptureId("a"))
+        ddl = DdlReport(landed_ts=Ts(40), end=0)
+        return advance(first_record(1, Ts(5), 1), {CaptureId("a"): report}, ddl, assigned).resolved_ts
+
+    assert [resolved_ts(first), resolved_ts(last), resolved_ts(first, last)] == [5, 5, 20]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

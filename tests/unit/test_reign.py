@@ -1,7 +1,9 @@
 """An owner's tick without Kafka, PD and ZooKeeper: its steps, a broker that is away, a DDL that does not fit."""
 
 import json
-from collections.abc import Collection
+import threading
+import time
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -9,12 +11,14 @@ import pytest
 
 from compose.reign import Reign, ReignOptions
 from consumers.core.frontier import advance, first_record
+from consumers.core.span_split import SplitSettings
 from consumers.frontier_topic import FrontierUnavailableError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, HeldDdl, LandingReport
-from schemas.spans import TableSpan
+from schemas.spans import TableSpan, incomplete_tables
 from schemas.tidb.ddl_job import DdlDecodeError, DdlType, undecodable_record
+from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from tests.support.ddl_jobs import job, table_info
 from tests.support.recording import committed_changes
@@ -44,7 +48,8 @@ class FakePuller:
     """Lands every table up to ``landed`` at once."""
 
     def __init__(self) -> None:
-        self.regions = dict[TableId, list[bytes]]()
+        self.regions, self.counting = dict[TableId, list[bytes]](), threading.Event()
+        self.counting.set()
         self.starts, self.landed, self.heard = dict[TableSpan, Ts](), Ts(0), list[FrontierRecord]()
 
     def assign(self, spans: dict[TableSpan, Ts]) -> None:
@@ -55,6 +60,7 @@ class FakePuller:
             del self.starts[span]
 
     def table_regions(self, tables: Collection[TableId], at_least: int) -> dict[TableId, list[bytes]]:
+        assert self.counting.wait(60)
         return {table: keys for table, keys in self.regions.items() if table in tables and len(keys) + 1 >= at_least}
 
     def published(self, record: FrontierRecord) -> None:
@@ -81,11 +87,11 @@ class FakeDdl:
 
 
 def reign(
-    records: list[DdlRecord], place: FrontierRecord | None = None
+    records: list[DdlRecord], place: FrontierRecord | None = None, options: ReignOptions | None = None
 ) -> tuple[Reign, FakeOwner, FakePuller, FakeDdl]:
     owner, puller, ddl = FakeOwner(), FakePuller(), FakeDdl(records)
     owner.place = place or owner.place
-    made: Any = Reign(CAPTURE, owner, puller, ddl, ReignOptions(), had_predecessor=False)  # type: ignore[arg-type]
+    made: Any = Reign(CAPTURE, owner, puller, ddl, options or ReignOptions(), had_predecessor=False)  # type: ignore[arg-type]
     return made, owner, puller, ddl
 
 
@@ -186,3 +192,42 @@ def test_reign_job_that_an_earlier_owner_could_read_and_this_one_cannot_ends_it(
     with pytest.raises(DdlDecodeError, match="key=6b, commit_ts=20"):
         one.tick()
     assert owner.place == place
+
+
+SPLIT = ReignOptions(split=SplitSettings(enable_table_across_nodes=True, region_threshold=10), split_look_s=0.0)
+
+
+def tick_until(one: Reign, done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < deadline
+        one.tick()
+
+
+def test_reign_large_table_begins_in_spans_and_no_frontier_is_published_before_it() -> None:
+    one, owner, puller, ddl = reign([*snapshot(), creation(10, OLD)], options=SPLIT)
+    puller.regions[OLD] = [row_key(OLD, number) for number in range(20)]
+    puller.counting.clear()
+    ddl.landed = puller.landed = Ts(30)
+    for _ in range(3):
+        one.tick()
+    assert (puller.starts, owner.place.resolved_ts) == ({}, 0)
+    puller.counting.set()
+    tick_until(one, lambda: owner.place.resolved_ts == 30)
+    assert (len(puller.starts), incomplete_tables(puller.starts)) == (3, [])
+    one.close()
+
+
+def test_reign_table_that_grows_is_split_from_the_published_frontier_and_one_that_shrinks_is_joined() -> None:
+    one, owner, puller, ddl = reign([*snapshot(), creation(10, OLD)], options=SPLIT)
+    ddl.landed = puller.landed = Ts(30)
+    tick_until(one, lambda: owner.place.resolved_ts == 30)
+    assert list(puller.starts) == [TableSpan.of_table(OLD)]
+    puller.regions[OLD] = [row_key(OLD, number) for number in range(20)]
+    tick_until(one, lambda: len(puller.starts) == 3)
+    assert set(puller.starts.values()) == {30}
+    assert incomplete_tables(puller.starts) == []
+    puller.regions.clear()
+    ddl.landed = puller.landed = Ts(40)
+    tick_until(one, lambda: list(puller.starts) == [TableSpan.of_table(OLD)] and owner.place.resolved_ts == 40)
+    one.close()

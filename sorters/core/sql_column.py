@@ -3,7 +3,7 @@
 from sorters.core.sql_expression import current_timestamp, expression
 from sorters.core.sql_tokens import Cursor, Kind, quote_string
 
-_TYPES = {
+TYPE_NAMES = {
     "BOOL": "TINYINT(1)",
     "BOOLEAN": "TINYINT(1)",
     "TINYINT": "TINYINT",
@@ -73,14 +73,14 @@ def column_definition(cursor: Cursor, charset: str) -> str:
 def column_type(cursor: Cursor) -> str:
     """Restore a type with its length and attributes."""
     word = cursor.peek().upper
-    if word not in _TYPES:
+    if word not in TYPE_NAMES:
         raise cursor.unsupported("a column type")
     cursor.take()
     if word in {"CHAR", "CHARACTER"} and cursor.accept("VARYING"):
         word = "VARCHAR"
     if word == "DOUBLE":
         cursor.accept("PRECISION")
-    text = _TYPES[word]
+    text = TYPE_NAMES[word]
     if word in {"ENUM", "SET"}:
         text += "(" + ",".join(quote_string(elem) for elem in _strings(cursor)) + ")"
     elif word not in _NO_SPECIFIC_FLEN:

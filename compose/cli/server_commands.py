@@ -184,6 +184,18 @@ def region_server(
     type=click.IntRange(min=1 << 20),
     help="Memory for open transactions; what is more goes to disk.  [default: 128 MiB]",
 )
+@click.option(
+    "--enable-table-across-nodes",
+    is_flag=True,
+    help="Pull a table of many regions in several spans, over several raw partitions.",
+)
+@click.option(
+    "--region-threshold",
+    type=click.IntRange(min=0),
+    default=100_000,
+    show_default=True,
+    help="Regions from which on a table is pulled in several spans.",
+)
 def capture(
     pd: str,
     kafka: str,
@@ -195,10 +207,14 @@ def capture(
     tls: "TlsSettings",
     data_dir: Path | None,
     matcher_memory_bytes_max: int | None,
+    enable_table_across_nodes: bool,
+    region_threshold: int,
 ) -> int:
     """Pull an upstream's changes into the raw log; one of the captures of a cluster is its owner."""
     from compose.capture import CaptureOptions, run_capture
     from compose.logs import log_to_stderr
+    from compose.reign import ReignOptions
+    from consumers.core.span_split import SplitSettings
     from producers.puller import PullerSettings
     from producers.spill_files import SpillSettings
     from producers.tls import Channels
@@ -217,6 +233,9 @@ def capture(
         cluster=cluster,
         upstream=UpstreamId(upstream),
         puller=puller,
+        reign=ReignOptions(
+            split=SplitSettings(enable_table_across_nodes=enable_table_across_nodes, region_threshold=region_threshold)
+        ),
     )
     return run_capture(options)
 

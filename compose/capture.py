@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from compose.reign import Reign, ReignOptions
 from consumers.capture_registry import CaptureInfo, register_capture
@@ -35,6 +36,9 @@ from schemas.changefeed import CLUSTER_DEFAULT, ZkPaths
 from schemas.errors import Action, BusError
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.rawlog.topics import raw_topics
+
+if TYPE_CHECKING:
+    from consumers.api.server import ApiServer
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +62,10 @@ class CaptureOptions:
     session_timeout_s: float = SESSION_TIMEOUT_S
     puller: PullerSettings = field(default_factory=PullerSettings)
     reign: ReignOptions = field(default_factory=ReignOptions)
+    addr: str = ""
+    """``host:port`` where the HTTP API listens; empty: nowhere."""
+    advertise_addr: str = ""
+    """Under which others reach it; empty: ``addr``."""
 
 
 def run_capture(options: CaptureOptions, stopping: threading.Event | None = None) -> int:
@@ -68,11 +76,11 @@ def run_capture(options: CaptureOptions, stopping: threading.Event | None = None
     An error before the first registration ends it too: a wrong address should not look like patience.
     """
     stopping = stopping or threading.Event()
-    with _signals(stopping):
+    with _signals(stopping), _api(options) as api:
         pause_s, serving = RETRY_FIRST_S, False
         while not stopping.is_set():
             began_at = time.monotonic()
-            capture = Capture(options, stopping)
+            capture = Capture(options, stopping, api)
             try:
                 capture.serve()
             except BusError as error:
@@ -90,8 +98,8 @@ def run_capture(options: CaptureOptions, stopping: threading.Event | None = None
 class Capture:
     """One life: a ZooKeeper session and an id."""
 
-    def __init__(self, options: CaptureOptions, stopping: threading.Event) -> None:
-        self._options, self._stopping = options, stopping
+    def __init__(self, options: CaptureOptions, stopping: threading.Event, api: "ApiServer | None" = None) -> None:
+        self._options, self._stopping, self._api = options, stopping, api
         self.capture_id = CaptureId(str(uuid.uuid4()))
         self.registered = False
 
@@ -102,9 +110,13 @@ class Capture:
             BusError: whatever ended it.
         """
         options, paths = self._options, ZkPaths(self._options.cluster)
-        with Session(options.zookeeper, timeout_s=options.session_timeout_s) as session:
-            register_capture(session, paths, self._info())
+        with contextlib.ExitStack() as stack:
+            session = stack.enter_context(Session(options.zookeeper, timeout_s=options.session_timeout_s))
+            info = self._info()
+            register_capture(session, paths, info)
             self.registered = True
+            if self._api is not None:
+                stack.enter_context(self._served(self._api, session, info))
             log.info("capture registered", extra={"capture": self.capture_id, "cluster": options.cluster})
             election = Election(session, paths, self.capture_id)
             try:
@@ -175,10 +187,28 @@ class Capture:
         with contextlib.suppress(BusError):  # the first error says more
             self._write_status(session, paths, failed)
 
+    @contextlib.contextmanager
+    def _served(self, api: "ApiServer", session: Session, info: CaptureInfo) -> Iterator[None]:
+        """Answer the API from this session while inside."""
+        from compose.api_backend import ApiBackend, ApiPlaces
+
+        options = self._options
+        places = ApiPlaces(
+            pd=options.pd,
+            tls=options.puller.tls,
+            kafka=options.kafka,
+            zookeeper=options.zookeeper,
+            cluster=options.cluster,
+            upstream=options.upstream,
+        )
+        backend = ApiBackend(session, info, places, self._stopping.is_set)
+        with contextlib.closing(backend), api.serving(backend):
+            yield
+
     def _info(self) -> CaptureInfo:
         return CaptureInfo(
             capture_id=self.capture_id,
-            address=f"{socket.gethostname()}:{os.getpid()}",
+            address=self._options.advertise_addr or (self._api.address if self._api else "") or _process_name(),
             version=version("tidebus"),
             started_at_s=int(time.time()),
         )
@@ -205,6 +235,21 @@ class Failure:
         with self._lock:
             if self._error is not None:
                 raise self._error
+
+
+@contextlib.contextmanager
+def _api(options: CaptureOptions) -> Iterator["ApiServer | None"]:
+    if not options.addr:
+        yield None
+        return
+    from consumers.api.server import ApiServer
+
+    with contextlib.closing(ApiServer(options.addr)) as server:
+        yield server
+
+
+def _process_name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 @contextlib.contextmanager

@@ -6,14 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 from compose.stack.local import Addresses
-from consumers.changefeed_store import ChangefeedRequest, ChangefeedStore
+from consumers.changefeed_control import ChangefeedControl, state_of
+from consumers.changefeed_store import ChangefeedRequest, ChangefeedStore, NoFrontierError, StartTsError
 from consumers.raw_log import FrontierWindow, frontier_window
 from consumers.zookeeper import Session
-from schemas.changefeed import ChangefeedInfo, ChangefeedStatus, ZkPaths
+from schemas.changefeed import NAMESPACE_DEFAULT, ChangefeedInfo, ChangefeedStatus, ZkPaths
 from schemas.config.changefeed import ChangefeedConfig, load_changefeed
 from schemas.config.secret import MASK, mask_uri
-from schemas.ids import physical_ms
+from schemas.ids import Ts, UpstreamId, physical_ms
 from schemas.rawlog.topics import raw_topics
+from schemas.tidb.schema_change import StoredTable
 from sorters.core.feed import compile_feed
 from sorters.core.route_check import check_routes
 from sorters.schema_feed import schemas_at
@@ -28,6 +30,17 @@ def open_store(zookeeper: str, cluster: str) -> Iterator[ChangefeedStore]:
     """
     with Session(zookeeper) as session:
         yield ChangefeedStore(session, ZkPaths(cluster))
+
+
+@contextmanager
+def open_control(zookeeper: str, cluster: str) -> Iterator[ChangefeedControl]:
+    """Yield what changes a cluster's changefeeds.
+
+    Raises:
+        ZooKeeperUnreachableError
+    """
+    with Session(zookeeper) as session:
+        yield ChangefeedControl(session, ZkPaths(cluster))
 
 
 def create_changefeed(
@@ -66,13 +79,56 @@ def _check_tables(
         check_routes(schemas, ts, feed)
 
 
+def check_resume_ts(kafka: str, upstream: UpstreamId, ts: Ts) -> None:
+    """Check that a changefeed can go on from ``ts``.
+
+    Raises:
+        StartTsError: the raw log does not reach back so far, or has not come so far.
+        NoFrontierError: there is no raw log to read yet.
+        BusError: Kafka does not answer.
+    """
+    window = frontier_window(kafka, raw_topics(upstream))
+    if window is None:
+        raise NoFrontierError("no frontier of this upstream has been published yet", upstream=upstream)
+    if not window.oldest_ts <= ts <= window.newest_ts:
+        raise StartTsError(
+            f"the raw log serves a checkpoint from {window.oldest_ts} to {window.newest_ts}",
+            checkpoint_ts=ts,
+            oldest_ts=window.oldest_ts,
+            newest_ts=window.newest_ts,
+        )
+
+
+def scoped_tables(kafka: str, upstream: UpstreamId, config: ChangefeedConfig, ts: Ts | None) -> list[StoredTable]:
+    """Return the tables at ``ts`` (None: now) that the filter lets through, eligible or not, by name.
+
+    Raises:
+        NoFrontierError: no capture has published a frontier yet.
+        StartTsError: the raw log does not reach back to ``ts``.
+        BusError: Kafka does not answer.
+    """
+    window = frontier_window(kafka, raw_topics(upstream))
+    if window is None:
+        raise NoFrontierError("no frontier of this upstream has been published yet", upstream=upstream)
+    at = window.newest_ts if ts is None else ts
+    schemas = schemas_at({"bootstrap.servers": kafka}, raw_topics(upstream).ddl, at)
+    if schemas is None:
+        raise StartTsError("the schemas of this ts are gone", start_ts=at, oldest_ts=window.oldest_ts)
+    feed = compile_feed(config, NAMESPACE_DEFAULT)
+    found = (stored for stored in schemas.stored_at(at) if stored.has_rows)
+    return sorted(
+        (stored for stored in found if feed.filter.matches(stored.schema, stored.table)),
+        key=lambda stored: (stored.schema, stored.table),
+    )
+
+
 def summary(info: ChangefeedInfo, status: ChangefeedStatus | None) -> dict[str, Any]:
     """Return what `changefeed list` shows of one."""
     shown: dict[str, Any] = {
         "id": info.changefeed_id,
         "namespace": info.namespace,
         "upstream": info.upstream,
-        "state": status.state if status and info.desired_state == "normal" else info.desired_state,
+        "state": state_of(info, status),
         "checkpoint_ts": status.checkpoint_ts if status else info.start_ts,
     }
     shown["checkpoint_ms"] = physical_ms(shown["checkpoint_ts"])

@@ -156,8 +156,8 @@ class SorterProcess:
         options = self._options
         run: FeedRun | None = None
         try:
-            config = load_changefeed(info.sink_uri, info.config)
             checkpoint_ts = board.open(info.start_ts)
+            config = load_changefeed(info.sink_uri, info.config)
             if info.target_ts is not None and checkpoint_ts >= info.target_ts:
                 return None
             run = FeedRun(

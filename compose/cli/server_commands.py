@@ -196,6 +196,10 @@ def region_server(
     show_default=True,
     help="Regions from which on a table is pulled in several spans.",
 )
+@click.option(
+    "--addr", default="", metavar="HOST:PORT", help="Serve TiCDC's HTTP API here, such as 127.0.0.1:8300; port 0: any."
+)
+@click.option("--advertise-addr", default="", metavar="HOST:PORT", help="Where others reach it.  [default: --addr]")
 def capture(
     pd: str,
     kafka: str,
@@ -209,6 +213,8 @@ def capture(
     matcher_memory_bytes_max: int | None,
     enable_table_across_nodes: bool,
     region_threshold: int,
+    addr: str,
+    advertise_addr: str,
 ) -> int:
     """Pull an upstream's changes into the raw log; one of the captures of a cluster is its owner."""
     from compose.capture import CaptureOptions, run_capture
@@ -234,8 +240,12 @@ def capture(
         upstream=UpstreamId(upstream),
         puller=puller,
         reign=ReignOptions(
-            split=SplitSettings(enable_table_across_nodes=enable_table_across_nodes, region_threshold=region_threshold)
+            split=SplitSettings(
+                enable_table_across_nodes=enable_table_across_nodes, region_threshold=region_threshold
+            )
         ),
+        addr=addr,
+        advertise_addr=advertise_addr,
     )
     return run_capture(options)
 

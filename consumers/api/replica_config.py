@@ -1,0 +1,74 @@
+"""A changefeed file's table as the API's ``replica_config`` and back: snake_case for dashed keys, nanoseconds."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from schemas.config.duration import parse_duration
+from schemas.config.secret import MASK, mask_uri
+
+DURATIONS: Final = frozenset(
+    {
+        "sync-point-interval",
+        "sync-point-retention",
+        "changefeed-error-stuck-duration",
+        "checksum-check-interval",
+        "dial-timeout",
+        "write-timeout",
+        "read-timeout",
+    }
+)
+"""Keys whose value is a duration: the API shows nanoseconds, and takes them or a text such as ``10m``."""
+RENAMED: Final = {"file-index-digit": "file_index_width"}
+"""The API's own names, where it is not the file's with underscores."""
+KEPT: Final = frozenset({"send-all-bootstrap-at-start"})
+"""Keys that keep their dashes in the API."""
+_FROM_API: Final = {new: old for old, new in RENAMED.items()}
+_SECRET_WORDS: Final = ("password", "secret", "token", "credential")
+
+
+def to_api(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a changefeed file's table as the API shows it: what was set, without secrets."""
+    return {_api_name(key): _shown(key, value) for key, value in table.items()}
+
+
+def from_api(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the file's table of a ``replica_config``; what is null is not set. The values are not checked here."""
+    table = {}
+    for name, value in config.items():
+        key = _FROM_API.get(name, name.replace("_", "-"))
+        if value is not None:
+            table[key] = _read(key, value)
+    return table
+
+
+def _api_name(key: str) -> str:
+    return key if key in KEPT else RENAMED.get(key, key.replace("-", "_"))
+
+
+def _shown(key: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return to_api(value)
+    if isinstance(value, list | tuple):
+        return [_shown(key, item) for item in value]
+    if isinstance(value, str):
+        if any(word in key for word in _SECRET_WORDS):
+            return MASK
+        return _nanoseconds(value) if key in DURATIONS else mask_uri(value)
+    return value
+
+
+def _nanoseconds(text: str) -> int | str:
+    try:
+        return round(parse_duration(text) * 1e9)
+    except ValueError:
+        return text
+
+
+def _read(key: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return from_api(value)
+    if isinstance(value, list):
+        return [_read(key, item) for item in value]
+    if key in DURATIONS and isinstance(value, int) and not isinstance(value, bool):
+        return f"{value}ns"
+    return value

@@ -25,7 +25,7 @@ from schemas.errors import Action, BusError
 from schemas.ids import Ts, compose_ts, physical_ms
 from schemas.position import PositionClass, RowOp, decode_position
 from schemas.tidb.schema_store import SchemaStore
-from sorters.core.companions import ddl_records, ddl_topics, watermark_records
+from sorters.core.companions import bootstrap_records, ddl_records, ddl_topics, watermark_records
 from sorters.core.cut import keep_where
 from sorters.core.ddl_event import ddl_events
 from sorters.core.dispatch import DispatchError
@@ -41,7 +41,7 @@ from sorters.topic_admin import PARTITIONS_DEFAULT
 _SLICE_BYTES_MAX = 64 * 1024 * 1024
 """Of one table's rows at once: far below what a column's 31-bit offsets hold."""
 _OPS = {RowOp.INSERT: "insert", RowOp.UPDATE: "update", RowOp.DELETE: "delete"}
-_CLASSES = {PositionClass.DDL: "ddl", PositionClass.WATERMARK: "watermark"}
+_CLASSES = {PositionClass.DDL: "ddl", PositionClass.WATERMARK: "watermark", PositionClass.BOOTSTRAP: "bootstrap"}
 Register = Callable[[str, str], int]
 """Takes subject and schema text and returns the id."""
 
@@ -112,7 +112,9 @@ class DryRun:
         parts += self._ddl(after_ts, upto_ts, encoded_at_ms)
         topics = watermark_topics_at(self.schemas, upto_ts, self.feed)
         watermarks = watermark_records(upto_ts, topics, self.feed, encoded_at_ms)
-        return join_records([*parts, _named(watermarks, [None] * watermarks.num_rows)])
+        at_start = after_ts == self.log.start_ts
+        told = bootstrap_records(self.schemas, after_ts, upto_ts, self.feed, encoded_at_ms, at_start=at_start)
+        return join_records([*parts, *(_named(records, [None] * records.num_rows) for records in (watermarks, told))])
 
     def _run(self, rows: RowChanges, encoded_at_ms: int) -> Iterator[OutputRecords]:
         """Run the pipeline; where it refuses, find the rows that it refuses, report them and go on with the others."""

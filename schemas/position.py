@@ -4,10 +4,11 @@ Every output record carries one Kafka header, ``tidebus-position``: bytes that c
 
 ====================  =====  ==========================================================================
 commit_ts             8      big-endian
-class                 1      0 row, 1 DDL, 2 watermark: at one ts rows, then DDL, then the watermark
-start_ts              8      big-endian (0 for a watermark)
+class                 1      0 row, 1 DDL, 2 watermark, 3 bootstrap: in this order at one ts
+start_ts              8      big-endian (0 for a watermark and a bootstrap)
 op                    1      rows: 1 delete, 2 update, 3 insert; else 0
-key                   rest   rows: the raw TiKV key (table id included); DDL: sequence number, 4 bytes big-endian
+key                   rest   rows: the raw TiKV key (table id included); DDL: sequence number, 4 bytes big-endian;
+                             bootstrap: table id, 8 bytes big-endian
 ====================  =====  ==========================================================================
 
 Two records of one changefeed with the same position are the same record. One that holds several rows (open-protocol)
@@ -28,11 +29,12 @@ POSITION_CLASS_AT = 8
 
 
 class PositionClass(IntEnum):
-    """Rows, then DDL, then the watermark at one ts."""
+    """Rows, then DDL, then the watermark at one ts, and then the schemas that this ts left (simple)."""
 
     ROW = 0
     DDL = 1
     WATERMARK = 2
+    BOOTSTRAP = 3
 
 
 class RowOp(IntEnum):

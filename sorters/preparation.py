@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from schemas.ids import Ts
-from sorters.core.companions import ddl_records, ddl_topics, watermark_records
+from sorters.core.companions import bootstrap_records, ddl_records, ddl_topics, watermark_records
 from sorters.core.cut import Cut
 from sorters.core.feed import CompiledFeed
 from sorters.core.order import OutputRecords, join_records
@@ -82,13 +82,17 @@ class Preparation:
                 raise job.error
 
     def companions(self, cut: Cut, encoded_at_ms: int) -> OutputRecords:
-        """Return the records of a cut that stem from no row: its DDL events, and the watermarks of its end if due."""
-        ddl = ddl_records(self._schemas.store, cut.after_ts, cut.upto_ts, self.feed, encoded_at_ms)
+        """Return the records of a cut that stem from no row: its DDL events, the watermarks of its end if due,
+        and the schemas that are told within it.
+        """
+        store, at_start = self._schemas.store, cut.after_ts == self._start_ts
+        ddl = ddl_records(store, cut.after_ts, cut.upto_ts, self.feed, encoded_at_ms)
+        told = bootstrap_records(store, cut.after_ts, cut.upto_ts, self.feed, encoded_at_ms, at_start=at_start)
         topics = self._watermark_topics
         messages = sum(self.feed.partitions[topic] for topic in topics)
         if not watermark_is_due(cut, messages, with_ddl=ddl.num_rows > 0, target_ts=self._target_ts):
-            return ddl
-        return join_records([watermark_records(cut.upto_ts, topics, self.feed, encoded_at_ms), ddl])
+            return join_records([ddl, told])
+        return join_records([watermark_records(cut.upto_ts, topics, self.feed, encoded_at_ms), ddl, told])
 
     def _prepared(self, cut: Cut) -> CompiledFeed:
         store, feed = self._schemas.store, self.feed

@@ -10,7 +10,7 @@ from typing import Any
 from schemas.config.origin import Origin, Path, dotted
 from schemas.config.section import default_of, fields_by_key, is_section
 
-PROTOCOLS = ("canal-json", "avro", "open-protocol", "default")
+PROTOCOLS = ("canal-json", "avro", "open-protocol", "default", "simple")
 """Protocols with an encoder; ``default`` is open-protocol's old name."""
 
 SETTINGS: dict[str, str] = {
@@ -33,11 +33,6 @@ SETTINGS: dict[str, str] = {
     "sink.safe-mode": "database sinks",
     "sink.debezium-disable-schema": "the debezium protocol",
     "sink.debezium": "the debezium protocol",
-    "sink.send-bootstrap-interval-in-sec": "the simple protocol",
-    "sink.send-bootstrap-in-msg-count": "the simple protocol",
-    "sink.send-bootstrap-to-all-partition": "the simple protocol",
-    "sink.send-all-bootstrap-at-start": "the simple protocol",
-    "sink.kafka-config.codec-config.encoding-format": "the simple protocol",
     "sink.kafka-config.large-message-handle": "messages beyond max-message-bytes",
     "sink.kafka-config.glue-schema-registry-config": "AWS Glue as schema registry",
     **{

@@ -30,6 +30,12 @@ _OPEN = ("open-protocol", "default")
 ONLY_FOR = {
     "sink.schema-registry": ("avro",),
     "sink.open.output-old-value": _OPEN,
+    "sink.delete-only-output-handle-key-columns": ("canal-json", *_OPEN),
+    "sink.send-bootstrap-interval-in-sec": ("simple",),
+    "sink.send-bootstrap-in-msg-count": ("simple",),
+    "sink.send-bootstrap-to-all-partition": ("simple",),
+    "sink.send-all-bootstrap-at-start": ("simple",),
+    "sink.kafka-config.codec-config.encoding-format": ("simple",),
     "sink.kafka-config.codec-config.enable-tidb-extension": ("canal-json", "avro", "debezium"),
     "sink.kafka-config.codec-config.max-batch-size": _OPEN,
     "sink.kafka-config.codec-config.avro-decimal-handling-mode": ("avro",),
@@ -76,6 +82,13 @@ def notes_for(config: "ChangefeedConfig") -> tuple[str, ...]:
             "sink.kafka-config.output-raw-change-event with sink.open.output-old-value = false: a changed key is sent "
             "without the old one"
         )
+    if config.protocol == "simple" and config.sink.send_bootstrap_interval_s and config.sink.send_bootstrap_messages:
+        notes.append(
+            "sink.send-bootstrap-in-msg-count only turns bootstraps off at 0: they are sent for all tables at "
+            "the start, after each DDL, and every sink.send-bootstrap-interval-in-sec"
+        )
+    elif config.protocol == "simple":
+        notes.append("no bootstraps are sent: consumers know only tables whose DDL events they have read")
     if config.kafka.insecure_skip_verify:
         notes.append(
             "sink.kafka-config.insecure-skip-verify: the sorter's Java client skips the host name, not the certificate"

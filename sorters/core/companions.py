@@ -1,17 +1,20 @@
-"""Records that stem from no row: watermarks and DDL events, at their place in the order."""
+"""Records that stem from no row: watermarks, DDL events and bootstraps, at their place in the order."""
 
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from schemas.ids import Ts
+from schemas.ids import TableId, Ts
 from schemas.position import Position, PositionClass
+from schemas.tidb.schema_change import StoredTable
 from schemas.tidb.schema_store import SchemaStore
+from sorters.core.bootstrap_pace import last_tick
 from sorters.core.ddl_event import DdlEvent
 from sorters.core.ddl_filter import events_to_send
 from sorters.core.encode.protocol import Message, Partitions
 from sorters.core.feed import CompiledFeed
 from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, join_records
+from sorters.core.scope import tables_at, tables_made_between
 
 
 def watermark_records(ts: Ts, topics: Sequence[str], feed: CompiledFeed, encoded_at_ms: int) -> OutputRecords:
@@ -65,6 +68,37 @@ def ddl_records(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFee
             key = event.seq.to_bytes(4, "big")
             position = Position(event.commit_ts, PositionClass.DDL, event.start_ts, key=key).encode()
             tables.append(_copies([(topic, partitions)], message, position))
+    return join_records(tables)
+
+
+def bootstrap_records(
+    store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed, encoded_at_ms: int, *, at_start: bool
+) -> OutputRecords:
+    """Return the schemas that consumers are told in ``(after_ts, upto_ts]``; none if the changefeed sends none.
+
+    Those are: what each DDL made of a table, right after it, since a DDL event may be filtered away, or go to another
+    topic than the rows; every table once an interval, at the tick of its own; and, ``at_start``, every table that there
+    is when the changefeed begins, before all else. A row's schema is therefore always told before the row.
+
+    Raises:
+        CorruptDataError: a TableInfo does not decode.
+    """
+    if feed.bootstraps is None:
+        return OUTPUT_SCHEMA.empty_table()
+    due: dict[tuple[Ts, TableId], StoredTable] = {}
+    if at_start:
+        due |= {(after_ts, stored.table_id): stored for stored in tables_at(store, after_ts, feed)}
+    due |= {(stored.version, stored.table_id): stored for stored in tables_made_between(store, after_ts, upto_ts, feed)}
+    for stored in tables_at(store, upto_ts, feed):
+        tick = last_tick(stored.table_id, after_ts, upto_ts, feed.bootstraps.interval_ms)
+        if tick is not None and stored.version <= tick:
+            due[tick, stored.table_id] = stored
+    tables = [OUTPUT_SCHEMA.empty_table()]
+    for (ts, table_id), stored in due.items():
+        message = feed.bootstraps.encoder.encode_bootstrap(stored.decode(), encoded_at_ms=encoded_at_ms)
+        topic = feed.topic(stored.schema, stored.table)
+        position = Position(ts, PositionClass.BOOTSTRAP, key=table_id.to_bytes(8, "big")).encode()
+        tables.append(_copies([(topic, _partitions(feed.bootstraps.partitions, feed, topic))], message, position))
     return join_records(tables)
 
 

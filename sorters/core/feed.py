@@ -11,10 +11,21 @@ from sorters.core.dispatch import Dispatcher
 from sorters.core.encode.avro import AvroEncoder
 from sorters.core.encode.canal_json import CanalJsonEncoder
 from sorters.core.encode.open_protocol import OpenProtocolEncoder
-from sorters.core.encode.protocol import Encoder
+from sorters.core.encode.protocol import BootstrapEncoder, Encoder, Partitions
+from sorters.core.encode.simple_avro import SimpleAvroEncoder
+from sorters.core.encode.simple_json import SimpleJsonEncoder
 from sorters.core.event_filter import EventFilter
 from sorters.core.row_batches import RowJoin, message_limit
 from sorters.core.table_filter import TableFilter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bootstraps:
+    """How tables' schemas are sent, beside DDL events."""
+
+    encoder: BootstrapEncoder
+    interval_ms: int
+    partitions: Partitions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +50,8 @@ class CompiledFeed:
     topic_message_bytes: Mapping[str, int] = field(default_factory=dict)
     """Largest message that a topic takes, by topic."""
     schema_ids: Mapping[tuple[str, Ts], int] = field(default_factory=dict)
+    bootstraps: Bootstraps | None = None
+    """None: the protocol has none, or the changefeed turned them off."""
 
     def topic(self, schema: str, table: str) -> str:
         """Return the topic of a table's rows."""
@@ -65,18 +78,30 @@ def compile_feed(config: ChangefeedConfig, namespace: str, partitions: Mapping[s
     Raises:
         ConfigError: the protocol has no encoder.
     """
+    encoder = _encoder(config, namespace)
     return CompiledFeed(
         filter=TableFilter(config.filter.rules, config.case_sensitive),
         dispatcher=Dispatcher(config),
         events=EventFilter(config.filter.event_filters),
-        encoder=_encoder(config, namespace),
+        encoder=encoder,
         default_topic=config.default_topic,
         force_replicate=config.force_replicate,
         split_updates=not config.kafka.output_raw_change_event,
         ignore_start_ts=frozenset(config.filter.ignore_txn_start_ts),
         message_bytes_max=config.kafka.max_message_bytes,
         partitions=dict(partitions or {}),
+        bootstraps=_bootstraps(config, encoder),
     )
+
+
+def _bootstraps(config: ChangefeedConfig, encoder: Encoder) -> Bootstraps | None:
+    sink = config.sink
+    if not isinstance(encoder, SimpleJsonEncoder | SimpleAvroEncoder):
+        return None
+    if not (sink.send_bootstrap_interval_s and sink.send_bootstrap_messages):
+        return None
+    partitions = Partitions.ALL if sink.send_bootstrap_to_all_partition else Partitions.FIRST
+    return Bootstraps(encoder=encoder, interval_ms=sink.send_bootstrap_interval_s * 1000, partitions=partitions)
 
 
 def _encoder(config: ChangefeedConfig, namespace: str) -> Encoder:
@@ -104,5 +129,7 @@ def _encoder(config: ChangefeedConfig, namespace: str) -> Encoder:
                 only_output_updated_columns=config.sink.only_output_updated_columns,
                 delete_only_output_handle_key_columns=config.sink.delete_only_output_handle_key_columns,
             )
+        case "simple":
+            return SimpleAvroEncoder() if codec.encoding_format == "avro" else SimpleJsonEncoder()
         case protocol:
             raise ConfigError("protocol has no encoder yet", key="protocol", protocol=protocol)

@@ -12,9 +12,17 @@ from sorters.core.feed import CompiledFeed
 
 def tables_between(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed) -> Iterator[StoredTable]:
     """Yield every version of a table of the changefeed that a row within ``(after_ts, upto_ts]`` may have."""
-    for stored in store.stored_at(after_ts):
-        if _covers(feed, stored):
-            yield stored
+    yield from tables_at(store, after_ts, feed)
+    yield from tables_made_between(store, after_ts, upto_ts, feed)
+
+
+def tables_at(store: SchemaStore, ts: Ts, feed: CompiledFeed) -> Iterator[StoredTable]:
+    """Yield the tables of the changefeed as DDLs up to ``ts`` left them."""
+    return (stored for stored in store.stored_at(ts) if _covers(feed, stored))
+
+
+def tables_made_between(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed) -> Iterator[StoredTable]:
+    """Yield what each DDL within ``(after_ts, upto_ts]`` made of tables of the changefeed, in order."""
     for change in store.changes_between(after_ts, upto_ts):
         for table in change.tables:
             if table.post is not None and _covers(feed, table.post):

@@ -27,6 +27,8 @@ def places(records: OutputRecords) -> list[tuple[str, int]]:
         (AVRO, [], []),
         ("protocol=open-protocol", [0, 1, 2], [0, 1, 2]),
         ("protocol=default", [0, 1, 2], [0, 1, 2]),
+        ("protocol=simple", [0, 1, 2], [0, 1, 2]),
+        ("protocol=simple&encoding-format=avro", [0, 1, 2], [0, 1, 2]),
         (f"{AVRO}&avro-enable-watermark=true", [0, 1, 2], [0, 1, 2]),
     ],
 )

@@ -10,8 +10,6 @@ from tests.support.changefeed_config import AVRO, CANAL, refused
 @pytest.mark.parametrize(
     ("uri", "text", "key"),
     [
-        (CANAL.replace("canal-json", "simple"), "", "sink.protocol"),
-        (CANAL.replace("canal-json", "simple"), "", "sink.protocol"),
         (CANAL.replace("canal-json", "debezium"), "", "sink.protocol"),
         (CANAL.replace("canal-json", "canal"), "", "sink.protocol"),
         (CANAL, "bdr-mode = true", "bdr-mode"),
@@ -84,6 +82,18 @@ def test_load_changefeed_setting_at_its_default_passes(text: str) -> None:
         (CANAL, "[scheduler]\nregion-threshold = 5", "scheduler.region-threshold has no effect: "),
         (CANAL + "&kafka-version=3.0.0", "", "sink.kafka-config.kafka-version has no effect: "),
         (CANAL + "&max-batch-size=3", "", "codec-config.max-batch-size has no effect: protocol canal-json"),
+        (CANAL + "&encoding-format=avro", "", "codec-config.encoding-format has no effect: protocol canal-json"),
+        (CANAL.replace("canal-json", "simple"), "", "send-bootstrap-in-msg-count only turns bootstraps off at 0"),
+        (
+            CANAL.replace("canal-json", "simple"),
+            "[sink]\nsend-bootstrap-in-msg-count = 0",
+            "consumers know only tables whose DDL events they have read",
+        ),
+        (
+            CANAL.replace("canal-json", "simple"),
+            "[sink]\ndelete-only-output-handle-key-columns = true",
+            "delete-only-output-handle-key-columns has no effect: protocol simple",
+        ),
         (AVRO, "[sink.kafka-config]\noutput-raw-change-event = true", "without a delete of the old one"),
         (CANAL, "[[sink.dispatchers]]\nmatcher = ['*.*']\ndispatcher = 'rowid'", "is the old name of `partition`"),
         (

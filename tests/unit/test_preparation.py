@@ -52,9 +52,13 @@ def cut(after_ms: int, upto_ms: int) -> Cut:
 
 
 def preparation(
-    store: SchemaStore, partitions: int = 1, config: dict[str, Any] | None = None, target_ts: Ts | None = None
+    store: SchemaStore,
+    partitions: int = 1,
+    config: dict[str, Any] | None = None,
+    target_ts: Ts | None = None,
+    protocol: str = "canal-json",
 ) -> Preparation:
-    uri = "kafka://h:1/t?protocol=canal-json&enable-tidb-extension=true"
+    uri = f"kafka://h:1/t?protocol={protocol}&enable-tidb-extension=true"
     feed = compile_feed(load_changefeed(uri, config), "default")
     driver: Any = Driver(store, partitions)
     return Preparation(driver, feed, driver, driver, None, start_ts=ts(0), target_ts=target_ts)
@@ -98,3 +102,12 @@ def test_companions_with_many_partitions_have_watermarks_once_a_second_with_ddl_
     assert classes(ready, cut(2050, 2150)).count(PositionClass.WATERMARK) == count, "a DDL is closed at once"
     assert classes(ready, cut(2150, 2300)) == []
     assert len(classes(ready, cut(2300, 2500))) == count
+
+
+def test_companions_of_simple_tell_all_schemas_in_the_first_cut_and_no_other() -> None:
+    ready = preparation(one_table(), 2, protocol="simple")
+    told = [PositionClass.BOOTSTRAP] * 2
+    assert classes(ready, cut(0, 3)) == [PositionClass.WATERMARK] * 2 + told
+    assert classes(ready, cut(3, 4)) == [PositionClass.WATERMARK] * 2
+    # After a restart the changefeed goes on where it was: what was told stays told.
+    assert classes(preparation(one_table(), 2, protocol="simple"), cut(4, 5)) == [PositionClass.WATERMARK] * 2

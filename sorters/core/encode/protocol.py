@@ -154,6 +154,14 @@ class Encoder(Protocol):
         ...
 
 
+class BootstrapEncoder(Protocol):
+    """What a protocol has beside whose rows name a schema that a message of its own brings (simple)."""
+
+    def encode_bootstrap(self, table: TableVersion, *, encoded_at_ms: int) -> Message:
+        """Return the message that tells consumers a table's schema."""
+        ...
+
+
 Messages = tuple[Any, Any]
 """Keys and values of one part: ``pyarrow.BinaryArray`` each."""
 

@@ -1,0 +1,20 @@
+"""When the schemas of tables are told again (simple's BOOTSTRAP), for consumers that begin in the middle of a topic.
+
+TiCDC counts by its clock from a table's last bootstrap. A batch that is repeated must hold the same records, so here
+each table has ticks on the scale of commit ts, and those of different tables are spread over the interval.
+"""
+
+from schemas.ids import TableId, Ts, compose_ts, physical_ms
+
+_SPREAD = 2_654_435_761
+"""Knuth's multiplier (2**32 over the golden ratio): ids that follow one another fall far apart."""
+
+
+def last_tick(table_id: TableId, after_ts: Ts, upto_ts: Ts, interval_ms: int) -> Ts | None:
+    """Return a table's last tick within ``(after_ts, upto_ts]``; None: there is none.
+
+    A catch-up passes days in minutes, so a batch tells a schema once, however many ticks it spans.
+    """
+    phase = table_id * _SPREAD % interval_ms
+    tick = compose_ts((physical_ms(upto_ts) - phase) // interval_ms * interval_ms + phase)
+    return tick if tick > after_ts else None

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from compose.stack.local import Addresses
+from consumers.api.bodies import StoredFeed, error_body_of, local_time, shown_state
 from consumers.changefeed_control import ChangefeedControl, state_of
 from consumers.changefeed_store import ChangefeedRequest, ChangefeedStore, NoFrontierError, StartTsError
 from consumers.raw_log import FrontierWindow, frontier_window
@@ -13,6 +14,7 @@ from consumers.zookeeper import Session
 from schemas.changefeed import NAMESPACE_DEFAULT, ChangefeedInfo, ChangefeedStatus, ZkPaths
 from schemas.config.changefeed import ChangefeedConfig, load_changefeed
 from schemas.config.secret import MASK, mask_uri
+from schemas.errors import ConfigError
 from schemas.ids import Ts, UpstreamId, physical_ms
 from schemas.rawlog.topics import raw_topics
 from schemas.tidb.schema_change import StoredTable
@@ -99,6 +101,26 @@ def check_resume_ts(kafka: str, upstream: UpstreamId, ts: Ts) -> None:
         )
 
 
+def resume_ts(kafka: str, upstream: UpstreamId, wanted: str) -> Ts:
+    """Return the checkpoint of ``--overwrite-checkpoint-ts``: a TSO that the raw log serves, or its newest for `now`.
+
+    Raises:
+        ConfigError: neither, or there is no --kafka.
+        BusError: see :func:`check_resume_ts`.
+    """
+    if not kafka:
+        raise ConfigError("--overwrite-checkpoint-ts needs --kafka, where the raw log is", key="kafka")
+    if wanted != "now" and not wanted.isdecimal():
+        raise ConfigError("must be a TSO or `now`", key="overwrite-checkpoint-ts", got=wanted)
+    if wanted != "now":
+        check_resume_ts(kafka, upstream, Ts(int(wanted)))
+        return Ts(int(wanted))
+    window = frontier_window(kafka, raw_topics(upstream))
+    if window is None:
+        raise NoFrontierError("no frontier of this upstream has been published yet", upstream=upstream)
+    return window.newest_ts
+
+
 def scoped_tables(kafka: str, upstream: UpstreamId, config: ChangefeedConfig, ts: Ts | None) -> list[StoredTable]:
     """Return the tables at ``ts`` (None: now) that the filter lets through, eligible or not, by name.
 
@@ -123,7 +145,7 @@ def scoped_tables(kafka: str, upstream: UpstreamId, config: ChangefeedConfig, ts
 
 
 def summary(info: ChangefeedInfo, status: ChangefeedStatus | None) -> dict[str, Any]:
-    """Return what `changefeed list` shows of one."""
+    """Return what `changefeed create` shows of it."""
     shown: dict[str, Any] = {
         "id": info.changefeed_id,
         "namespace": info.namespace,
@@ -137,14 +159,64 @@ def summary(info: ChangefeedInfo, status: ChangefeedStatus | None) -> dict[str, 
     return shown
 
 
+def listed(info: ChangefeedInfo, status: ChangefeedStatus | None) -> dict[str, Any]:
+    """Return what `changefeed list` shows of one, as `cdc cli` does."""
+    feed = StoredFeed(info, status)
+    return {
+        "id": info.changefeed_id,
+        "namespace": info.namespace,
+        "summary": {
+            "state": shown_state(feed.state),
+            "tso": feed.checkpoint_ts,
+            "checkpoint": local_time(feed.checkpoint_ts),
+            "error": error_body_of(feed),
+        },
+    }
+
+
 def details(info: ChangefeedInfo, status: ChangefeedStatus | None) -> dict[str, Any]:
-    """Return what `changefeed query` shows of one, without secrets."""
-    shown = summary(info, status) | {"start_ts": info.start_ts, "target_ts": info.target_ts}
-    shown |= {"sink_uri": mask_uri(info.sink_uri), "config": _masked(info.config)}
+    """Return what `changefeed query` shows of one, as `cdc cli` does and with what only we have; no secrets."""
+    feed = StoredFeed(info, status)
+    shown = {
+        "upstream": info.upstream,
+        "namespace": info.namespace,
+        "id": info.changefeed_id,
+        "sink_uri": mask_uri(info.sink_uri),
+        "config": _masked(info.config),
+        "create_time": info.create_time,
+        "start_ts": info.start_ts,
+        "resolved_ts": feed.resolved_ts,
+        "target_ts": info.target_ts or 0,
+        "checkpoint_tso": feed.checkpoint_ts,
+        "checkpoint_time": local_time(feed.checkpoint_ts),
+        "state": shown_state(feed.state),
+        "error": error_body_of(feed),
+        "creator_version": info.creator_version,
+    }
     if status:
-        shown |= {"resolved_ts": status.resolved_ts, "rows_total": status.rows_total}
-        shown |= {"batch_rows": status.batch_rows, "batch_s": status.batch_s}
+        shown |= {"rows_total": status.rows_total, "batch_rows": status.batch_rows, "batch_s": status.batch_s}
     return shown
+
+
+def simple(info: ChangefeedInfo, status: ChangefeedStatus | None) -> dict[str, Any]:
+    """Return what `changefeed query --simple` shows."""
+    shown = listed(info, status)["summary"]
+    return {
+        "state": shown["state"],
+        "tso": shown["tso"],
+        "checkpoint": shown["checkpoint"],
+        "error": shown["error"],
+    }
+
+
+def gaps(info: ChangefeedInfo, status: ChangefeedStatus | None, now_ms: float) -> dict[str, str]:
+    """Return what `changefeed statistics` shows: how far the sink is behind what could be written, and behind now."""
+    feed = StoredFeed(info, status)
+    checkpoint_ms = physical_ms(feed.checkpoint_ts)
+    return {
+        "sink_gap": f"{physical_ms(feed.resolved_ts) - checkpoint_ms}ms",
+        "replication_gap": f"{max(0, round(now_ms - checkpoint_ms))}ms",
+    }
 
 
 _SECRET_NAMES = ("password", "secret", "token", "credential")

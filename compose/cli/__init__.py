@@ -12,6 +12,7 @@ import click
 
 from compose.cli.changefeed import changefeed
 from compose.cli.inspect_commands import decode, doctor, dry_run, setup
+from compose.cli.operator_commands import operator, tso, unsafe
 from compose.cli.server_commands import capture, region_server, run, sorter
 from schemas.errors import BusError, ConfigError
 
@@ -26,7 +27,7 @@ def cli() -> None:
     """A change-event bus for TiDB: every change, in order, in Kafka."""
 
 
-for command in (run, doctor, setup, dry_run, decode, changefeed, capture, sorter, region_server):
+for command in (run, doctor, setup, dry_run, decode, changefeed, capture, sorter, region_server, operator, tso, unsafe):
     cli.add_command(command)
 
 

@@ -55,8 +55,15 @@ def test_changefeed_verbs_from_create_to_remove(cli: Callable[..., Any], stack: 
     assert "hidden" not in json.dumps(shown)
     cli("pause", "-c", "orders")
     assert cli("query", "-c", "orders")["state"] == "stopped"
-    cli("resume", "-c", "orders")
-    assert cli("query", "-c", "orders")["state"] == "normal"
+    updated = cli("update", "-c", "orders", "--target-ts", str(START_TS + 900), "--no-confirm")
+    assert updated["target_ts"] == START_TS + 900
+    ahead = ["--overwrite-checkpoint-ts", "now", "--no-confirm", "--kafka", stack.kafka]
+    cli("resume", "-c", "orders", *ahead)
+    shown = cli("query", "-c", "orders")
+    assert (shown["state"], shown["checkpoint_tso"]) == ("normal", START_TS + 100)
+    assert cli("query", "-c", "orders", "-s")["tso"] == START_TS + 100
+    assert cli("list")[0]["summary"]["tso"] == START_TS + 100
+    assert cli("statistics", "-c", "orders", "--count", "1")["sink_gap"] == "0ms"
     cli("remove", "-c", "orders")
     assert cli("list") == []
 

@@ -10,7 +10,7 @@ from typing import Any
 from schemas.config.origin import Origin, Path, dotted
 from schemas.config.section import default_of, fields_by_key, is_section
 
-PROTOCOLS = ("canal-json", "avro", "open-protocol", "default", "simple")
+PROTOCOLS = ("canal-json", "avro", "open-protocol", "default", "simple", "debezium")
 """Protocols with an encoder; ``default`` is open-protocol's old name."""
 
 SETTINGS: dict[str, str] = {
@@ -31,8 +31,6 @@ SETTINGS: dict[str, str] = {
     "sink.enable-partition-separator": "storage sinks",
     "sink.file-index-digit": "storage sinks",
     "sink.safe-mode": "database sinks",
-    "sink.debezium-disable-schema": "the debezium protocol",
-    "sink.debezium": "the debezium protocol",
     "sink.kafka-config.large-message-handle": "messages beyond max-message-bytes",
     "sink.kafka-config.glue-schema-registry-config": "AWS Glue as schema registry",
     **{

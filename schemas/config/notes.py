@@ -30,6 +30,8 @@ _OPEN = ("open-protocol", "default")
 ONLY_FOR = {
     "sink.schema-registry": ("avro",),
     "sink.open.output-old-value": _OPEN,
+    "sink.debezium-disable-schema": ("debezium",),
+    "sink.debezium.output-old-value": ("debezium",),
     "sink.delete-only-output-handle-key-columns": ("canal-json", *_OPEN),
     "sink.send-bootstrap-interval-in-sec": ("simple",),
     "sink.send-bootstrap-in-msg-count": ("simple",),
@@ -81,6 +83,15 @@ def notes_for(config: "ChangefeedConfig") -> tuple[str, ...]:
         notes.append(
             "sink.kafka-config.output-raw-change-event with sink.open.output-old-value = false: a changed key is sent "
             "without the old one"
+        )
+    if (
+        config.kafka.output_raw_change_event
+        and config.protocol == "debezium"
+        and not config.sink.debezium.output_old_value
+    ):
+        notes.append(
+            "sink.kafka-config.output-raw-change-event with sink.debezium.output-old-value = false: a changed key is "
+            "sent without the old one"
         )
     if config.protocol == "simple" and config.sink.send_bootstrap_interval_s and config.sink.send_bootstrap_messages:
         notes.append(

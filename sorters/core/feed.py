@@ -10,6 +10,7 @@ from schemas.ids import Ts
 from sorters.core.dispatch import Dispatcher
 from sorters.core.encode.avro import AvroEncoder
 from sorters.core.encode.canal_json import CanalJsonEncoder
+from sorters.core.encode.debezium import DebeziumEncoder
 from sorters.core.encode.open_protocol import OpenProtocolEncoder
 from sorters.core.encode.protocol import BootstrapEncoder, Encoder, Partitions
 from sorters.core.encode.simple_avro import SimpleAvroEncoder
@@ -131,5 +132,11 @@ def _encoder(config: ChangefeedConfig, namespace: str) -> Encoder:
             )
         case "simple":
             return SimpleAvroEncoder() if codec.encoding_format == "avro" else SimpleJsonEncoder()
+        case "debezium":
+            return DebeziumEncoder(
+                enable_tidb_extension=codec.enable_tidb_extension,
+                debezium_disable_schema=config.sink.debezium_disable_schema,
+                output_old_value=config.sink.debezium.output_old_value,
+            )
         case protocol:
             raise ConfigError("protocol has no encoder yet", key="protocol", protocol=protocol)

@@ -31,6 +31,7 @@ from sorters.core.columnar import mount
 from sorters.core.columnar.column import value_text
 from sorters.core.encode.avro import AvroEncoder
 from sorters.core.encode.canal_json import CanalJsonEncoder
+from sorters.core.encode.debezium import DebeziumEncoder
 from sorters.core.encode.open_protocol import OpenProtocolEncoder
 from sorters.core.encode.simple_avro import SimpleAvroEncoder
 from sorters.core.encode.simple_json import SimpleJsonEncoder
@@ -81,6 +82,7 @@ def _protocols(table: TableVersion) -> list[tuple[str, Callable[[RowChanges], An
     ids = {(text.subject, text.update_ts): number for number, text in enumerate(texts, 1)}
     schema = fastavro.parse_schema(json.loads(texts[-1].text))
     opened, simple, simple_avro = OpenProtocolEncoder(), SimpleJsonEncoder(), SimpleAvroEncoder()
+    debezium, debezium_bare = DebeziumEncoder(), DebeziumEncoder(debezium_disable_schema=True)
     return [
         (
             "canal-json",
@@ -102,6 +104,16 @@ def _protocols(table: TableVersion) -> list[tuple[str, Callable[[RowChanges], An
             "simple-avro",
             lambda rows: simple_avro.encode_rows(mount(table, rows), encoded_at_ms=1_700_000_000_000),
             lambda row: _plain_avro(row, schema),
+        ),
+        (
+            "debezium",
+            lambda rows: debezium.encode_rows(mount(table, rows), encoded_at_ms=1_700_000_000_000),
+            _plain_json,
+        ),
+        (
+            "debezium-no-schema",
+            lambda rows: debezium_bare.encode_rows(mount(table, rows), encoded_at_ms=1_700_000_000_000),
+            _plain_json,
         ),
     ]
 

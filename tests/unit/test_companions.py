@@ -26,6 +26,8 @@ def places(records: OutputRecords) -> list[tuple[str, int]]:
         ("protocol=canal-json", [0], []),
         (AVRO, [], []),
         ("protocol=open-protocol", [0, 1, 2], [0, 1, 2]),
+        ("protocol=debezium", [0, 1, 2], []),
+        ("protocol=debezium&enable-tidb-extension=true", [0, 1, 2], [0, 1, 2]),
         ("protocol=default", [0, 1, 2], [0, 1, 2]),
         ("protocol=simple", [0, 1, 2], [0, 1, 2]),
         ("protocol=simple&encoding-format=avro", [0, 1, 2], [0, 1, 2]),

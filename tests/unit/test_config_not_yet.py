@@ -10,7 +10,7 @@ from tests.support.changefeed_config import AVRO, CANAL, refused
 @pytest.mark.parametrize(
     ("uri", "text", "key"),
     [
-        (CANAL.replace("canal-json", "debezium"), "", "sink.protocol"),
+        (CANAL.replace("canal-json", "maxwell"), "", "sink.protocol"),
         (CANAL.replace("canal-json", "canal"), "", "sink.protocol"),
         (CANAL, "bdr-mode = true", "bdr-mode"),
         *(

@@ -1,0 +1,99 @@
+"""Repairs of an upstream by the command line, against a region server."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from compose.cli import run_cli
+from producers.pd_client import PdClient
+from producers.puller import PullerSettings
+from producers.region_server.core.commands import Mutation, Prewrite, Txn
+from producers.region_server.server import RegionServer
+from producers.safe_point import keep_safe_point
+from schemas.ids import TableId, Ts, UpstreamId, compose_ts, physical_ms
+from schemas.tidb.keys import row_key
+
+NEVER_EXPIRES_S = (1 << 63) - 1
+KEYS = [row_key(TableId(45), number) for number in (1, 500, 900)]
+
+
+@pytest.fixture
+def server() -> Iterator[RegionServer]:
+    with RegionServer() as server:
+        yield server
+
+
+def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert run_cli(list(arguments)) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def regions_with_locks(server: RegionServer) -> dict[int, set[bytes]]:
+    return server.act(
+        lambda store: {int(region.region_id): set(region.data.locks) for region in store.regions if region.data.locks}
+    )
+
+
+def test_unsafe_resolve_lock_ends_what_a_crashed_writer_left_in_that_region_only(
+    server: RegionServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.act(lambda store: store.split(KEYS[2]))
+    start_ts = compose_ts(physical_ms(server.tso()) - 60_000)
+    for number, key in enumerate(KEYS):
+        txn = Txn(start_ts=Ts(start_ts + number), primary=key)
+        server.apply(Prewrite(txn=txn, mutations=(Mutation("put", key, b"value"),)))
+    locked = regions_with_locks(server)
+    assert len(locked) == 2
+    region = next(region for region, keys in locked.items() if keys == {KEYS[2]})
+    shown = ask(capsys, "unsafe", "resolve-lock", "--pd", server.pd_address, "--region", str(region), "--no-confirm")
+    assert json.loads(shown) == {"region": region, "committed": 0, "rolled_back": 1, "left_alive": [], "troubles": []}
+    assert set().union(*regions_with_locks(server).values()) == set(KEYS[:2])
+
+
+def test_unsafe_resolve_lock_of_an_unknown_region_says_so(
+    server: RegionServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["unsafe", "resolve-lock", "--pd", server.pd_address, "--region", "987654", "--no-confirm"]
+    assert run_cli(arguments) == 1
+    assert "[producer.regions_unknown]" in capsys.readouterr().err
+
+
+def test_unsafe_commands_that_are_not_confirmed_do_nothing(
+    server: RegionServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("click.confirm", _refuse)
+    assert run_cli(["unsafe", "delete-service-gc-safepoint", "--pd", server.pd_address]) == 130
+
+
+def test_unsafe_delete_service_gc_safepoint_takes_the_bus_entry_away(
+    server: RegionServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service_id = PullerSettings(cluster="c").gc_service_id(UpstreamId("u"))
+    pd = PdClient(server.pd_address)
+    try:
+        kept_ts = server.tso()
+        keep_safe_point(pd, service_id, kept_ts, 600)
+        later_ts = Ts(kept_ts + 100)
+        assert pd.update_service_gc_safe_point("gc_worker", later_ts, NEVER_EXPIRES_S) == kept_ts - 1
+        where = ["--pd", server.pd_address, "--cluster", "c", "--upstream", "u"]
+        assert service_id in ask(capsys, "cli", "unsafe", "delete-service-gc-safepoint", "--no-confirm", *where)
+        assert pd.update_service_gc_safe_point("gc_worker", later_ts, NEVER_EXPIRES_S) == later_ts
+    finally:
+        pd.close()
+
+
+def test_tso_query_grows(server: RegionServer, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (int(ask(capsys, "cli", "tso", "query", "--pd", server.pd_address)) for _ in range(2))
+    assert first < second
+
+
+def test_processor_list_is_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    assert json.loads(ask(capsys, "cli", "processor", "list")) == []
+
+
+def _refuse(*_: object, abort: bool, **_more: object) -> None:
+    import click
+
+    assert abort
+    raise click.Abort

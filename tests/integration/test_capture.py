@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,17 +14,21 @@ import numpy as np
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 import compose.capture
 from compose.capture import CaptureOptions, run_capture
+from compose.reign import ReignOptions
 from compose.stack.local import Addresses
 from consumers.capture_registry import list_captures
+from consumers.core.span_split import SplitSettings
 from consumers.frontier_topic import FrontierTopic
 from consumers.zookeeper import Session
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
+from producers.region_server.store import ClusterStore
 from schemas.changefeed import ZkPaths
-from schemas.ids import Ts, UpstreamId
+from schemas.ids import TableId, Ts, UpstreamId
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import FrontierRecord, follow_frontier
 from schemas.rawlog.region_batch import decode_region_batch
@@ -195,6 +200,75 @@ def test_capture_recording_lands_under_the_frontier_law_across_a_restart(
         assert second.stop() == 0
     assert {place.owner_rev for place in places(options.kafka, topics)} == {1, 2}
     check_law(options.kafka, topics, Ts(replay.bootstrap_ts), end_ts)
+
+
+def row_keys() -> list[tuple[TableId, list[bytes]]]:
+    """Return the tables that stand at the recording's end with the row keys that it writes, most first."""
+    changes = list(committed_changes())
+    standing = schema_store(changes).pullable_tables_at(Ts(read_recording(TIDB_DATA).end_ts))
+    keys: dict[TableId, set[bytes]] = {table: set() for table in standing}
+    for change in changes:
+        table = row_table_id(change.key)
+        if table in keys:
+            keys[TableId(table)].add(change.key)
+    return sorted(((table, sorted(its)) for table, its in keys.items()), key=lambda one: -len(one[1]))
+
+
+def split_regions(server: RegionServer, keys: list[bytes], regions: int) -> None:
+    """Make regions begin at some of ``keys``, evenly."""
+    cuts = keys[:: max(1, len(keys) // regions)]
+
+    def split(store: ClusterStore) -> None:
+        for key in cuts:
+            store.split(key)
+
+    server.act(split)
+
+
+def wait_for_parts(options: CaptureOptions, parts: int) -> None:
+    """Wait until the owner pulls so many spans more than tables."""
+    status: dict[str, Any] = {"spans": 0, "tables": 0}
+    deadline = time.monotonic() + REACH_S
+    with Session(options.zookeeper) as session:
+        while status["spans"] - status["tables"] < parts:
+            assert time.monotonic() < deadline, status
+            time.sleep(0.1)
+            with contextlib.suppress(NoNodeError):
+                status = json.loads(session.client.get(ZkPaths(options.cluster).upstream(options.upstream))[0])
+
+
+def test_capture_of_large_tables_lands_their_spans_over_partitions_under_the_frontier_law_across_splits_and_a_restart(
+    options: CaptureOptions, replayed: tuple[RegionServer, Replay], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The recording makes its tables one after the other, so they are begun, split and split anew all the while."""
+    server, replay = replayed
+    split = SplitSettings(enable_table_across_nodes=True, region_threshold=6)
+    options = replace(options, pd=server.pd_address, reign=ReignOptions(split=split, split_look_s=0.5))
+    topics, end_ts = raw_topics(options.upstream), read_recording(TIDB_DATA).end_ts
+    large = row_keys()[:8]
+    for _, keys in large:
+        split_regions(server, keys, 8)
+    server.spawn(replay.run(1.0, wait_for_subscriber=True))
+    with caplog.at_level(logging.INFO, "compose.reign"):
+        first = serve(options)
+        wait_for_parts(options, 2)
+        reached(options.kafka, topics, Ts((replay.bootstrap_ts + end_ts) // 2))
+        for _, keys in large:
+            split_regions(server, keys[-len(keys) // 4 :], 40)  # in the last span, which gets more than all others
+        assert first.stop() == 0
+        second = serve(options)
+        try:
+            reached(options.kafka, topics, Ts(end_ts + 1))
+            wait_for_parts(options, 2 * len(large))
+            status = wait_for_status(options, owner_rev=2)
+        finally:
+            assert second.stop() == 0
+    assert (status["tables"], status["spans"]) == (28, 28 + 2 * len(large))
+    assert any(line.message == "table is split anew" for line in caplog.records)
+    check_law(options.kafka, topics, Ts(replay.bootstrap_ts), end_ts)
+    log = raw_rows(options.kafka, topics, len(places(options.kafka, topics)[0].high))
+    landed_in = [{row_table_id(key) for record in partition for _, _, key in record} for partition in log]
+    assert any(sum(table in tables for tables in landed_in) > 1 for table, _ in large)
 
 
 def test_capture_that_cannot_read_a_ddl_job_goes_on_and_one_that_can_lands_what_was_missed(

@@ -240,9 +240,7 @@ def capture(
         upstream=UpstreamId(upstream),
         puller=puller,
         reign=ReignOptions(
-            split=SplitSettings(
-                enable_table_across_nodes=enable_table_across_nodes, region_threshold=region_threshold
-            )
+            split=SplitSettings(enable_table_across_nodes=enable_table_across_nodes, region_threshold=region_threshold)
         ),
         addr=addr,
         advertise_addr=advertise_addr,

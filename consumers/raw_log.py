@@ -2,11 +2,12 @@
 
 import contextlib
 import logging
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from consumers.frontier_topic import FrontierTopic
 from schemas.errors import Action, BusError
@@ -17,6 +18,16 @@ log = logging.getLogger(__name__)
 
 ADMIN_TIMEOUT_S = 15.0
 """For one answer of the broker; it covers a broker's restart."""
+LEADER_RETRY_S = 0.2
+_LEADER_MOVES = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._NOENT,
+    }
+)
+"""What a broker, or librdkafka from its cache, says while a partition's leader is not where it was."""
 
 
 class RawLogUnavailableError(BusError):
@@ -60,10 +71,19 @@ def _log_starts(bootstrap_servers: str, topic: str) -> tuple[int, ...]:
                 raise RawLogUnavailableError(
                     "there is no raw log; start a capture first", topic=topic, reason=metadata.error
                 )
-            return tuple(
-                int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ADMIN_TIMEOUT_S)[0])
-                for partition in sorted(metadata.partitions)
-            )
+            return tuple(_log_start(consumer, TopicPartition(topic, number)) for number in sorted(metadata.partitions))
+
+
+def _log_start(consumer: Any, partition: TopicPartition) -> int:
+    """Return where a partition starts; one whose leader is moving, or which is just being made, is asked again."""
+    deadline = time.monotonic() + ADMIN_TIMEOUT_S
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(partition, timeout=ADMIN_TIMEOUT_S)[0])
+        except KafkaException as error:
+            if error.args[0].code() not in _LEADER_MOVES or time.monotonic() >= deadline:
+                raise
+            time.sleep(LEADER_RETRY_S)
 
 
 @contextlib.contextmanager

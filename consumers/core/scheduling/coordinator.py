@@ -258,8 +258,10 @@ class Coordinator:
         book = self.replications
         if book.lacks_a_set:
             return
-        wanted: Iterable[ReplicationSet] = (book.sets[span] for span in book.wanted)
-        self.checkpoint = advance_checkpoint(self.checkpoint, wanted, barrier)
+        sets: Iterable[ReplicationSet] = book.sets.values()
+        if book.unwanted:
+            sets = [found for found in sets if found.span not in book.unwanted]
+        self.checkpoint = advance_checkpoint(self.checkpoint, sets, barrier)
         self.checkpoint_ts = max(self.checkpoint_ts, self.checkpoint.checkpoint_ts)
 
     def _heartbeats(self, barrier: Barrier) -> list[Message]:

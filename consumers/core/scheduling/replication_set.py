@@ -182,7 +182,7 @@ def step(before: ReplicationSet, message: In) -> tuple[ReplicationSet, tuple[Out
 
     Raises:
         MultiplePrimaryError: a member that is not the primary writes.
-        InvariantBrokenError: the set was, or would be, in a state that cannot be.
+        InvariantBrokenError: the set would be in a state that cannot be.
     """
     match message:
         case Report():
@@ -210,7 +210,8 @@ def step(before: ReplicationSet, message: In) -> tuple[ReplicationSet, tuple[Out
             sent = () if before.primary is None else (SendRemove(before.primary),)
         case _:
             assert_never(message)
-    check(after)
+    if after.state is not before.state or after.captures is not before.captures:
+        check(after)
     if (
         after.checkpoint.checkpoint_ts < before.checkpoint.checkpoint_ts
         or after.checkpoint.resolved_ts < before.checkpoint.resolved_ts
@@ -360,7 +361,15 @@ def _seen(replication: ReplicationSet, report: Report) -> ReplicationSet:
     checkpoint = replication.checkpoint.later(report.checkpoint)
     if checkpoint is replication.checkpoint and report.stats is None:
         return replication
-    return replace(replication, checkpoint=checkpoint, stats=report.stats or replication.stats)
+    # Spelled out: this is what nearly all reports come to, and `replace` takes thrice as long.
+    return ReplicationSet(
+        replication.span,
+        replication.state,
+        replication.primary,
+        replication.captures,
+        checkpoint,
+        report.stats or replication.stats,
+    )
 
 
 def _with_primary(replication: ReplicationSet, capture: CaptureId) -> ReplicationSet:

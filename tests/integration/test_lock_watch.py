@@ -40,7 +40,7 @@ def test_spans_held_by_dead_writers_and_by_a_live_one_then_one_goes_on_and_the_o
         watch = LockWatch(feed, pd, resolver, look_s=0.2)
 
         def reason() -> str:
-            return next(span.reason for span in feed.status() if span.table_id == OTHER)
+            return next(status.reason for status in feed.status() if status.span.table_id == OTHER)
 
         feed.start()
         watch.start()

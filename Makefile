@@ -38,7 +38,7 @@ setup: .venv/.stamp-jars  ## environment in .venv, pinned dependencies, the proj
 run: setup  ## the whole bus on this machine until Ctrl-C; FOR=90s ends it by itself
 	@exec $(BIN)/tidebus run $(if $(FOR),--for $(FOR))
 
-check: setup  ## ruff, mypy (strict), import contracts
+check: setup  ## ruff, mypy (strict, tests too), import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

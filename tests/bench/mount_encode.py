@@ -18,6 +18,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import fastavro
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for op in ("insert", "update"):
             table, rows = benchmark_rows(shape, options.rows, updates=op == "update")
             for protocol, encode, scalar in _protocols(table):
-                cpu, wall, size = _measure(lambda encode=encode, rows=rows: encode(rows), options.repeats)
+                cpu, wall, size = _measure(partial(encode, rows), options.repeats)
                 figure = {
                     "bench": "mount_encode" if op == "insert" else "mount_encode_updates",
                     "shape": shape,

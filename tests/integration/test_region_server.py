@@ -11,6 +11,7 @@ import grpc
 import pytest
 
 from producers.region_server.core.commands import Commit, Mutation, Prewrite, Rollback, Txn
+from producers.region_server.core.mvcc import Write
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.main import RunOptions, run
 from producers.region_server.recording import Replay, read_recording
@@ -20,6 +21,7 @@ from schemas.ids import StoreId
 from schemas.proto import cdcpb_pb2, cdcpb_pb2_grpc, kvrpcpb_pb2, pdpb_pb2, tikvpb_pb2_grpc
 from tests.support.raw_feed import VERSION, Pd, RawFeed, encode
 from tests.support.recording import TIDB_DATA, committed_changes
+from tests.support.region_workload import split
 
 USER_TABLES = (b"t\x80\x00\x00\x00\x00\x00\x00\x72", b"t\x80\x00\x00\x01")
 """Table ids from 114 on, below the reserved ones at the end of the 48-bit range."""
@@ -96,7 +98,7 @@ def test_feed_of_generated_rows_equals_what_the_store_holds(server: RegionServer
         found: dict[tuple[bytes, int, int], object] = {}
         for region in server.store.regions:
             for key, newest in region.data.writes.items():
-                write = newest
+                write: Write | None = newest
                 while write is not None:
                     found[key, write.commit_ts, write.start_ts] = (int(write.op), write.value, write.old_value, 0)
                     write = write.previous
@@ -188,15 +190,15 @@ def test_register_checks_stand_in_tikvs_order(server: RegionServer) -> None:
 def test_event_feed_v2_with_an_unknown_feature_is_unimplemented(server: RegionServer) -> None:
     with pytest.raises(grpc.RpcError) as raised:
         ask(server, features="stream-multiplexing, time-travel")
-    assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED  # type: ignore[attr-defined]
-    assert raised.value.details() == "time-travel"  # type: ignore[attr-defined]
+    assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert raised.value.details() == "time-travel"
     assert ask(server, features="stream-multiplexing") == []  # TiCDC's probe: half-close at once, read the end
 
 
 def test_event_feed_with_a_malformed_range_ends_with_a_clear_error(server: RegionServer) -> None:
     with pytest.raises(grpc.RpcError) as raised:
         ask(server, register(server, start_key=b"abc"))
-    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT  # type: ignore[attr-defined]
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_client_before_4_0_8_gets_resolved_ts_by_region(server: RegionServer) -> None:
@@ -263,7 +265,7 @@ def test_kv_reads_at_a_version_and_says_who_holds_a_lock(server: RegionServer) -
 
 
 def test_pd_answers_as_a_pd_leader_does(server: RegionServer) -> None:
-    server.act(lambda store: [store.split(key) for key in (b"b", b"d")])
+    split(server, b"b", b"d")
     pd = Pd(server.pd_address)
     header = pd.header
     first, second = pd.tso(), pd.tso(10)

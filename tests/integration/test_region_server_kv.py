@@ -211,7 +211,7 @@ def test_either_way_of_keeping_history_can_be_missing(gc_api: str, barriers: int
                 ask()
                 served.append(1)
             except grpc.RpcError as error:
-                assert error.code() is grpc.StatusCode.UNIMPLEMENTED  # type: ignore[attr-defined]
+                assert error.code() is grpc.StatusCode.UNIMPLEMENTED
                 served.append(0)
         assert served == [barriers, services]
 
@@ -233,4 +233,4 @@ def test_calls_of_a_slow_store_are_late(server: RegionServer) -> None:
     server.perform(chaos.SlowStore(StoreId(kv.leader.store_id), 10_000, 60_000))
     with pytest.raises(grpc.RpcError) as raised:
         kv.stub.KvScanLock(kvrpcpb_pb2.ScanLockRequest(context=kv.context, max_version=1), timeout=0.2)
-    assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED  # type: ignore[attr-defined]
+    assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED

@@ -15,7 +15,7 @@ from schemas.errors import ConfigError
 from schemas.ids import RegionId, StoreId
 from schemas.proto import cdcpb_pb2, cdcpb_pb2_grpc, pdpb_pb2, pdpb_pb2_grpc
 from tests.support.raw_feed import VERSION, Pd, RawFeed, encode
-from tests.support.region_workload import Workload, versions
+from tests.support.region_workload import Workload, split, versions
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_slow_store_delays_calls_for_a_while(server: RegionServer) -> None:
 
 
 def test_hidden_region_is_a_hole_in_scans_and_missing_by_key(server: RegionServer) -> None:
-    server.act(lambda store: [store.split(key) for key in (b"b", b"d")])
+    split(server, b"b", b"d")
     pd = Pd(server.pd_address)
     middle = region_of(server, b"c")
     server.perform(chaos.HideRegion(middle, 300))
@@ -190,21 +190,21 @@ def test_only_the_leading_pd_member_answers_and_a_move_breaks_the_tso_stream(ser
     header = pdpb_pb2.RequestHeader(cluster_id=members.header.cluster_id)
     with pytest.raises(grpc.RpcError) as raised:
         stubs[1].GetAllStores(pdpb_pb2.GetAllStoresRequest(header=header))
-    assert (raised.value.code(), raised.value.details()) == (grpc.StatusCode.UNAVAILABLE, "not leader")  # type: ignore[attr-defined]
+    assert (raised.value.code(), raised.value.details()) == (grpc.StatusCode.UNAVAILABLE, "not leader")
     go_on = threading.Semaphore()
 
     def requests() -> Iterator[pdpb_pb2.TsoRequest]:
         while go_on.acquire(timeout=10):
             yield pdpb_pb2.TsoRequest(header=header, count=3)
 
-    stream = stubs[0].Tso(requests())
+    stream = iter(stubs[0].Tso(requests()))
     first = next(stream).timestamp
     server.perform(chaos.MovePdLeader(1))
     go_on.release()
     with pytest.raises(grpc.RpcError, match="not leader"):
         next(stream)
     assert stubs[0].GetMembers(pdpb_pb2.GetMembersRequest()).leader == members.members[1]
-    later = next(stubs[1].Tso(iter([pdpb_pb2.TsoRequest(header=header, count=1)]))).timestamp
+    later = next(iter(stubs[1].Tso(iter([pdpb_pb2.TsoRequest(header=header, count=1)])))).timestamp
     assert (later.physical, later.logical) > (first.physical, first.logical)
     server.call(server.chaos.stop_pd_member(1))
     assert Pd(server.pd_addresses[0]).tso() > (later.physical << 18) + later.logical
@@ -292,8 +292,8 @@ def test_slow_reader_meets_congested_regions_and_then_loses_its_stream() -> None
             for message in stream:
                 errors += [event.error for event in message.events if event.HasField("error")]
         except grpc.RpcError as error:
-            ends.append(error.code())  # type: ignore[attr-defined]
-            assert "too slowly" in str(error.details())  # type: ignore[attr-defined]
+            ends.append(error.code())
+            assert "too slowly" in str(error.details())
         done.set()
         assert ends == [grpc.StatusCode.UNKNOWN]
 
@@ -318,7 +318,7 @@ def test_region_that_does_not_fit_the_quota_is_congested_and_the_stream_goes_on(
 def test_scans_wait_for_their_turn_and_too_many_are_refused() -> None:
     with RegionServer(min_ts_interval_ms=20, stores=1, scans_at_once=1, scans_max=4) as server:
         keys = [b"k%d" % number for number in range(8)]
-        server.act(lambda store: [store.split(key) for key in keys])
+        split(server, *keys)
         for key in keys:
             put(server, key, b"v")
         server.perform(chaos.HoldScans(StoreId(1), 300))

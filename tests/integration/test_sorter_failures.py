@@ -87,7 +87,7 @@ def _ask(registry: str, method: str, path: str, body: dict[str, Any] | None = No
     connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=20)
     try:
         headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
-        connection.request(method, parts.path + path, body and json.dumps(body), headers)
+        connection.request(method, parts.path + path, None if body is None else json.dumps(body), headers)
         answer = connection.getresponse()
         text = answer.read()
         assert answer.status in (200, 204), text

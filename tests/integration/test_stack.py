@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -20,7 +21,7 @@ from compose.stack.errors import ChildError
 from compose.stack.local import Addresses
 
 
-def test_stack_started_every_part_does_its_work(stack: Addresses, fresh_name) -> None:
+def test_stack_started_every_part_does_its_work(stack: Addresses, fresh_name: Callable[[str], str]) -> None:
     topic = fresh_name("stack")
     admin = AdminClient({"bootstrap.servers": stack.kafka})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)

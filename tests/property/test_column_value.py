@@ -55,9 +55,11 @@ def signed_case(tp: int, value: int) -> Case:
     )
 
 
-def unsigned_case(tp: int, value: int, mounted: Value = None, **fields: int) -> Case:
+def unsigned_case(tp: int, value: int, mounted: Value = None, *, flag: int = 0, decimal: int = 0) -> Case:
     v1, key = b"\x09" + codec.encode_uvarint(value), b"\x04" + codec.encode_uint(value)
-    return Case(tp, sized(value, signed=False), v1, key, value if mounted is None else mounted, **fields)
+    return Case(
+        tp, sized(value, signed=False), v1, key, value if mounted is None else mounted, flag=flag, decimal=decimal
+    )
 
 
 def time_case(parts: tuple[int, ...], tp: int) -> Case:

@@ -31,12 +31,12 @@ from tests.support.recording import CommittedChange
 
 ALWAYS, NEVER = 10**9, 0
 ZONES: list[tzinfo] = [UTC, ZoneInfo("Asia/Shanghai"), ZoneInfo("America/New_York"), ZoneInfo("Asia/Kathmandu")]
-CANAL_OPTIONS = [
+CANAL_OPTIONS: list[dict[str, Any]] = [
     {"enable_tidb_extension": True},
     {"only_output_updated_columns": True},
     {"content_compatible": True, "delete_only_output_handle_key_columns": True},
 ]
-OPEN_OPTIONS = [
+OPEN_OPTIONS: list[dict[str, Any]] = [
     {},
     {"output_old_value": False, "delete_only_output_handle_key_columns": True},
     {"only_output_updated_columns": True},
@@ -46,7 +46,7 @@ DEBEZIUM_OPTIONS: list[dict[str, Any]] = [
     {"enable_tidb_extension": True, "zone": ZoneInfo("America/New_York")},
     {"debezium_disable_schema": True, "output_old_value": False},
 ]
-AVRO_OPTIONS = [
+AVRO_OPTIONS: list[dict[str, Any]] = [
     {"enable_tidb_extension": True},
     {"avro_decimal_handling_mode": "string", "avro_bigint_unsigned_handling_mode": "string"},
 ]

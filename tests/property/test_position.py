@@ -21,7 +21,7 @@ def test_position_bytes_compare_as_positions_do(a: Position, b: Position) -> Non
 def test_position_at_one_ts_puts_rows_then_ddl_then_watermark() -> None:
     delete = Position(Ts(5), PositionClass.ROW, Ts(4), RowOp.DELETE, b"b")
     insert = Position(Ts(5), PositionClass.ROW, Ts(4), RowOp.INSERT, b"a")
-    later_transaction = Position(Ts(5), PositionClass.ROW, Ts(4) + 1, RowOp.DELETE, b"a")
+    later_transaction = Position(Ts(5), PositionClass.ROW, Ts(5), RowOp.DELETE, b"a")
     ddl = Position(Ts(5), PositionClass.DDL, Ts(1))
     watermark = Position(Ts(5), PositionClass.WATERMARK)
     in_order = [delete, insert, later_transaction, ddl, watermark]

@@ -17,11 +17,12 @@ from schemas.rawlog.region_batch import RegionBatch, decode_region_batch, encode
 
 TS = st.integers(0, 2**63 - 1)
 ROW = st.tuples(TS, TS, st.sampled_from(Op), st.binary(max_size=40), st.binary(), st.binary(), st.integers(0, 2**20))
+Row = tuple[int, int, Op, bytes, bytes, bytes, int]
 VECTOR = st.lists(st.integers(0, 2**40), min_size=1, max_size=8).map(tuple)
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> tuple[RegionBatch, list[tuple[int, int, Op, bytes, bytes, bytes, int]]]:
+def batches(draw: st.DrawFn) -> tuple[RegionBatch, list[Row]]:
     rows = draw(st.lists(ROW, min_size=1, max_size=30))
     skipped = draw(st.integers(0, len(rows) - 1))  # a sliced Arrow array has an offset, which packing must respect
     columns = list(zip(*rows, strict=True))
@@ -40,7 +41,7 @@ def batches(draw: st.DrawFn) -> tuple[RegionBatch, list[tuple[int, int, Op, byte
 
 
 @given(batches(), st.integers(0, 2**32 - 1))
-def test_region_batch_encoded_then_decoded_is_the_same(drawn: tuple[RegionBatch, list], schema_id: int) -> None:
+def test_region_batch_encoded_then_decoded_is_the_same(drawn: tuple[RegionBatch, list[Row]], schema_id: int) -> None:
     batch, rows = drawn
     record = encode_region_batch(batch, schema_id)
     assert record[:5] == b"\0" + schema_id.to_bytes(4, "big")
@@ -63,7 +64,7 @@ def test_region_batch_encoded_then_decoded_is_the_same(drawn: tuple[RegionBatch,
 
 
 @given(batches(), st.data())
-def test_region_batch_when_cut_short_is_refused(drawn: tuple[RegionBatch, list], data: st.DataObject) -> None:
+def test_region_batch_when_cut_short_is_refused(drawn: tuple[RegionBatch, list[Row]], data: st.DataObject) -> None:
     record = encode_region_batch(drawn[0], 1)
     with pytest.raises(CorruptDataError):
         decode_region_batch(record[: data.draw(st.integers(0, len(record) - 1))])

@@ -126,7 +126,7 @@ class SpanMachine(RuleBasedStateMachine):
         for _ in range(len(self.at_locator)):
             self.locate(0, 0)
 
-    @precondition(lambda self: len(self.table))
+    @precondition(lambda self: len(self.table) > 0)
     @rule(but=st.integers(0, 20))
     def initialize(self, but: int) -> None:
         for at, registration in enumerate(list(self.table)):
@@ -135,7 +135,7 @@ class SpanMachine(RuleBasedStateMachine):
                 self.subscription.initialize(registration)
                 self.table.initialize(registration)
 
-    @precondition(lambda self: len(self.table))
+    @precondition(lambda self: len(self.table) > 0)
     @rule(which=st.integers(0, 20), bits=st.integers(0, 2**12 - 1), back=st.integers(0, 6), vector=st.booleans())
     def resolve(self, which: int, bits: int, back: int, vector: bool) -> None:
         """A round for one request id: some of its regions, and some that are none of its own or long gone."""
@@ -150,7 +150,7 @@ class SpanMachine(RuleBasedStateMachine):
                 for at in keys_of(one.lock.range):
                     self.reached[at] = max(self.reached[at], ts)
 
-    @precondition(lambda self: len(self.table))
+    @precondition(lambda self: len(self.table) > 0)
     @rule(bits=st.integers(1, 2**8 - 1), fault=st.booleans())
     def end(self, bits: int, fault: bool) -> None:
         gone = [one for at, one in enumerate(self.table) if bits >> at & 1]

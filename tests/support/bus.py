@@ -15,6 +15,7 @@ from consumers.raw_log import RawLogUnavailableError, frontier_window
 from producers.region_server.core.mvcc import LockKind, Write
 from producers.region_server.store import ClusterStore
 from schemas.changefeed import ChangefeedStatus
+from schemas.ids import TableId
 from schemas.position import POSITION_HEADER
 from schemas.rawlog.topics import raw_topics
 from tests.support.messages import TopicRecord
@@ -107,12 +108,14 @@ def recorded_upstream(*, after_ts: int, without: frozenset[str]) -> Iterator[Ups
             yield UpstreamChange(row["commit_ts"], row["start_ts"], key, row["op"], name)
 
 
-def stored_upstream(store: ClusterStore, tables: dict[int, str]) -> list[UpstreamChange]:
+def stored_upstream(store: ClusterStore, tables: dict[TableId, str]) -> list[UpstreamChange]:
     """Return every committed version that the region server's store holds of some tables, by physical id."""
     found: list[UpstreamChange] = []
     for region in store.regions:
         for key, newest in region.data.writes.items():
-            table = int.from_bytes(key[1:9], "big") ^ (1 << 63) if key[:1] == b"t" and key[9:11] == b"_r" else None
+            table = (
+                TableId(int.from_bytes(key[1:9], "big") ^ (1 << 63)) if key[:1] == b"t" and key[9:11] == b"_r" else None
+            )
             if table in tables:
                 found += _versions(key, newest, tables[table])
     return found

@@ -313,7 +313,7 @@ def _json_node(value: Any) -> bytes:
         case str():
             raw = value.encode()
             return b"\x0c" + _uvarint(len(raw)) + raw
-        case ("opaque", tp, raw):
+        case ("opaque", int(tp), bytes(raw)):
             return bytes((0x0D, tp)) + _uvarint(len(raw)) + raw
         case ("time", nanoseconds):
             return b"\x11" + struct.pack("<qI", nanoseconds, 6)

@@ -9,16 +9,17 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
-from schemas.proto import cdcpb_pb2, cdcpb_pb2_grpc, pdpb_pb2, pdpb_pb2_grpc
+from schemas.proto import cdcpb_pb2, cdcpb_pb2_grpc, kvrpcpb_pb2, pdpb_pb2, pdpb_pb2_grpc
 
 Change = tuple[int, bytes, bytes, int]
 """(op, value, old value, txn_source)"""
 VERSION = "8.5.0"
 _Event = cdcpb_pb2.Event
+_Reply = TypeVar("_Reply")
 
 
 def encode(raw: bytes) -> bytes:
@@ -52,12 +53,12 @@ class Pd:
         request = pdpb_pb2.GetAllStoresRequest(header=self.header)
         return {store.id: store.address for store in self._led(lambda stub: stub.GetAllStores(request)).stores}
 
-    def _led(self, ask: Callable[[Any], Any]) -> Any:
+    def _led(self, ask: Callable[[pdpb_pb2_grpc.PDStub], _Reply]) -> _Reply:
         for _ in range(100):
             try:
                 return ask(self.stub)
             except grpc.RpcError as error:
-                assert error.code() is grpc.StatusCode.UNAVAILABLE, error  # type: ignore[attr-defined]
+                assert error.code() is grpc.StatusCode.UNAVAILABLE, error
                 time.sleep(0.02)
                 self._find_leader()
         raise AssertionError("no PD member leads")
@@ -104,7 +105,7 @@ class RawFeed:
         self.changes: dict[tuple[bytes, int, int], Change] = {}
         self.counts: dict[str, int] = {}
         self.late_initialized = 0
-        self.ends: list[tuple[grpc.StatusCode, str]] = []
+        self.ends: list[tuple[grpc.StatusCode, str | None]] = []
         """How streams ended, those that did not end well."""
         self.registrations: dict[tuple[int, int], Registration] = {}
         self._incoming: queue.Queue[tuple[int, cdcpb_pb2.ChangeDataEvent | None]] = queue.Queue()
@@ -171,7 +172,7 @@ class RawFeed:
                 for message in replies:
                     self._incoming.put((number, message))
             except grpc.RpcError as error:
-                self.ends.append((error.code(), error.details()))  # type: ignore[attr-defined]
+                self.ends.append((error.code(), error.details()))
             self._incoming.put((number, None))
 
         threading.Thread(target=pump, daemon=True).start()
@@ -212,7 +213,7 @@ class RawFeed:
             cdcpb_pb2.ChangeDataRequest(
                 header=cdcpb_pb2.Header(cluster_id=self.pd.cluster_id, ticdc_version=VERSION),
                 region_id=meta.id, region_epoch=meta.region_epoch, checkpoint_ts=one.resolved,
-                start_key=one.start, end_key=one.end, request_id=one.request_id, extra_op=1,
+                start_key=one.start, end_key=one.end, request_id=one.request_id, extra_op=kvrpcpb_pb2.ReadOldValue,
                 register=cdcpb_pb2.ChangeDataRequest.Register(), filter_loop=self.filter_loop,
             )
         )  # fmt: skip

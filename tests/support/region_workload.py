@@ -3,6 +3,7 @@
 import random
 
 from producers.region_server.core.commands import Mutation
+from producers.region_server.core.mvcc import Write
 from producers.region_server.core.refusals import RefusedError
 from producers.region_server.core.transactions import Transaction
 from producers.region_server.server import RegionServer
@@ -69,12 +70,22 @@ class Workload:
             self.committed += 1
 
 
+def split(server: RegionServer, *keys: bytes) -> None:
+    """Split regions at keys, in one step of the server's loop."""
+
+    def act(store: ClusterStore) -> None:
+        for key in keys:
+            store.split(key)
+
+    server.act(act)
+
+
 def versions(store: ClusterStore) -> dict[tuple[bytes, int, int], object]:
     """Every version that the feed must have brought: all but those of a lossy DDL."""
     found: dict[tuple[bytes, int, int], object] = {}
     for region in store.regions:
         for key, newest in region.data.writes.items():
-            write = newest
+            write: Write | None = newest
             while write is not None:
                 if write.txn_source < 0x100:
                     change = (int(write.op), write.value, write.old_value, write.txn_source)

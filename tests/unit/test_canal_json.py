@@ -13,7 +13,7 @@ from schemas.tidb.table import TableVersion, table_version
 from sorters.core.columnar import mount
 from sorters.core.encode.canal_json import CanalJsonEncoder
 from tests.support.mounting import row_changes
-from tests.support.recording import CommittedChange
+from tests.support.recording import CommittedChange, Op
 
 COMMIT_TS = compose_ts(1_700_000_000_000, 1)
 ENCODED_AT_MS = 1_700_000_000_100
@@ -48,7 +48,7 @@ def change(value: bytes | None, old_value: bytes | None) -> CommittedChange:
     def row(text: bytes | None) -> bytes:
         return b"" if text is None else encode_row_v2({2: text})
 
-    op = "delete" if value is None else "put"
+    op: Op = "delete" if value is None else "put"
     return CommittedChange(COMMIT_TS, COMMIT_TS - 1, row_key(T1.table_id, 1), op, row(value), row(old_value), 0)
 
 
@@ -98,7 +98,7 @@ def test_canal_json_content_compatible_adds_parameters_and_keeps_only_updated_co
 
 
 def test_canal_json_content_compatible_names_types_as_tidb_does() -> None:
-    wanted = {
+    wanted: dict[str, dict[str, Any]] = {
         "int(11)": {"Tp": 3},
         "bigint(20) unsigned": {"Tp": 8, "Flen": 20, "Flag": 32},
         "tinyint(4) unsigned zerofill": {"Tp": 1, "Flen": 4, "Flag": 96},

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from schemas.config.changefeed import config_table, load_changefeed, parse_changefeed_text
+from schemas.config.duration import Seconds
 from tests.support.changefeed_config import AVRO, CANAL, FULL
 
 
@@ -15,8 +16,8 @@ def test_load_changefeed_uri_alone_gives_ticdcs_defaults() -> None:
     assert config.protocol == "canal-json"
     assert (config.case_sensitive, config.force_replicate, config.check_gc_safe_point) == (False, False, True)
     assert config.memory_quota_bytes == 1073741824
-    assert (config.sync_point_interval_s, config.sync_point_retention_s) == (600, 86400)
-    assert config.error_stuck_duration_s == 1800
+    assert (config.sync_point_interval_s, config.sync_point_retention_s) == (Seconds(600), Seconds(86400))
+    assert config.error_stuck_duration_s == Seconds(1800)
     assert config.filter.rules == ("*.*",)
     assert config.mounter.worker_num == 16
     sink, kafka, codec = config.sink, config.kafka, config.codec
@@ -28,7 +29,7 @@ def test_load_changefeed_uri_alone_gives_ticdcs_defaults() -> None:
     assert (sink.csv.delimiter, sink.csv.quote, sink.csv.null) == (",", '"', "\\N")
     assert (kafka.partition_num, kafka.replication_factor, kafka.max_message_bytes) == (None, 1, 10485760)
     assert (kafka.compression, kafka.required_acks, kafka.auto_create_topic, kafka.max_retry) == ("none", -1, True, 5)
-    assert kafka.dial_timeout_s == kafka.read_timeout_s == kafka.write_timeout_s == 10
+    assert kafka.dial_timeout_s == kafka.read_timeout_s == kafka.write_timeout_s == Seconds(10)
     assert (kafka.kafka_version, kafka.kafka_client_id, kafka.output_raw_change_event) == ("2.4.0", None, False)
     assert (codec.enable_tidb_extension, codec.max_batch_size, codec.avro_enable_watermark) == (False, 16, False)
     assert (codec.avro_decimal_handling_mode, codec.avro_bigint_unsigned_handling_mode) == ("precise", "long")
@@ -57,7 +58,8 @@ def test_load_changefeed_all_uri_parameters_reach_their_settings() -> None:
     assert (kafka.partition_num, kafka.replication_factor, kafka.kafka_version) == (4, 3, "3.6.0")
     assert (kafka.max_message_bytes, kafka.max_retry, kafka.compression) == (1000, 7, "zstd")
     assert (kafka.kafka_client_id, kafka.auto_create_topic, kafka.required_acks) == ("me", False, 1)
-    assert (kafka.dial_timeout_s, kafka.read_timeout_s, kafka.write_timeout_s) == (1, 2, 90)
+    timeouts_s = (kafka.dial_timeout_s, kafka.read_timeout_s, kafka.write_timeout_s)
+    assert timeouts_s == (Seconds(1), Seconds(2), Seconds(90))
     assert (config.codec.max_batch_size, config.codec.enable_tidb_extension) == (9, True)
     assert (kafka.ca, kafka.cert, kafka.key, kafka.insecure_skip_verify) == ("/ca.pem", "/c.pem", "/k.pem", True)
     assert (kafka.sasl_user, kafka.sasl_mechanism) == ("u@x", "SCRAM-SHA-512")

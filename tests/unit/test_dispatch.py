@@ -51,7 +51,8 @@ def test_dispatcher_two_rules_match_takes_the_first() -> None:
 
 
 def test_dispatcher_case_sensitive_feed_matches_by_case() -> None:
-    found = dispatcher({"matcher": ["A.*"], "topic": "one"}, **{"case-sensitive": True})
+    feed: dict[str, Any] = {"case-sensitive": True}
+    found = dispatcher({"matcher": ["A.*"], "topic": "one"}, **feed)
     assert (found.topic("A", "t"), found.topic("a", "t")) == ("one", "default-topic")
 
 

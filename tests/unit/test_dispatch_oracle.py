@@ -58,7 +58,7 @@ def expected_partition(row: dict[str, Any], handle_only: bool) -> int:
 def partitions(part: MountedPart, route: Route) -> list[int]:
     columns = part.old_columns() if part.kind is RowKind.DELETE else part.new_columns()
     texts = [columns[offset].text for offset in route.column_offsets]
-    columnar = route.partitions(texts, part.commit_ts, PARTITIONS).tolist()
+    columnar: list[int] = route.partitions(texts, part.commit_ts, PARTITIONS).tolist()
     rows = zip(*(text.to_pylist() for text in texts), strict=True) if texts else ((),) * len(part)
     assert [route.partition(row, Ts(0), PARTITIONS) for row in rows] == columnar
     return columnar

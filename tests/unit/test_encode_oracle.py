@@ -9,8 +9,9 @@ import base64
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from sorters.core.columnar import MountedColumns, mount
 from sorters.core.encode.avro import AvroEncoder
 from sorters.core.encode.canal_json import CanalJsonEncoder
 from sorters.core.encode.protocol import (
-    EncodedRows,
     EncodeRefusedError,
     Message,
     Partitions,
@@ -128,9 +128,7 @@ def test_avro_of_all_recorded_rows_equals_ticdc(name: str, small_rows: int) -> N
     for batch in recorded_batches():
         mounted = mount(batch.table, batch.rows, small_rows=small_rows)
         refused = [row for row in range(len(batch.rows)) if (m := expected.get(batch.row_id(row))) and m.error]
-        encode: Callable[[MountedColumns], EncodedRows] = lambda rows, batch=batch: AVRO[name].encode_rows(  # noqa: E731
-            rows, topic=topic_of(batch), schema_ids=avro_ids(name, batch)
-        )
+        encode = partial(AVRO[name].encode_rows, topic=topic_of(batch), schema_ids=avro_ids(name, batch))
         if refused:
             with pytest.raises(EncodeRefusedError) as caught:
                 encode(mounted)

@@ -134,6 +134,7 @@ def test_open_protocol_values_have_the_documented_forms(
 
 def comparable(value: float) -> bytes:
     """Return a double as a row holds it: big-endian, ordered."""
+    bits: int
     (bits,) = struct.unpack(">Q", struct.pack(">d", value))
     return (bits ^ (1 << 63) if value >= 0 and bits < 1 << 63 else ~bits & (1 << 64) - 1).to_bytes(8, "big")
 

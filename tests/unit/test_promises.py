@@ -1,6 +1,7 @@
 """The streaming checks of `tidebus run`: good streams pass, each broken promise is caught."""
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,7 +82,7 @@ def test_promises_broken_promise_is_caught(stream: Positions, says: str) -> None
     assert any(says in text for text in check(stream).violations), check(stream).violations
 
 
-def hashes(*rows: tuple[int, str, bool]) -> np.ndarray:  # type: ignore[type-arg]
+def hashes(*rows: tuple[int, str, bool]) -> npt.NDArray[np.uint64]:
     ts = np.array([row[0] for row in rows], np.int64)
     return row_hashes(ts, ts - 1, [row[1].encode() for row in rows], np.array([row[2] for row in rows], bool))
 

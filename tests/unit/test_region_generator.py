@@ -14,7 +14,7 @@ from schemas.errors import ConfigError
 from schemas.ids import TableId, Ts
 from schemas.tidb.binary_json import json_text
 from schemas.tidb.ddl_job import decode_ddl_job_row, parse_ddl_job
-from schemas.tidb.keys import decode_meta_hash_key, decode_row_key, is_row_key
+from schemas.tidb.keys import decode_meta_hash_key, decode_row_key, is_row_key, row_key
 from schemas.tidb.row_v2 import decode_row_v2
 from tests.support.recording import TIDB_DATA, oracle, read_jsonl
 
@@ -69,7 +69,7 @@ def test_ddl_transactions_have_the_keys_and_fields_that_a_real_tidb_wrote() -> N
     ours = {mutation.key: mutation.value for mutation in ddl_writes.finish_job(plan, Ts(start_ts))}
     shared = ours.keys() & theirs.keys()
     assert len(shared) == 3  # the table, the diff, the job; TiDB writes SchemaVersionKey in a transaction of its own
-    job_key = ddl_writes.row_key(ddl_writes.DDL_JOB_TABLE_ID, 119)
+    job_key = row_key(ddl_writes.DDL_JOB_TABLE_ID, 119)
     assert {key: ours[key] for key in shared - {job_key}} == {key: theirs[key] for key in shared - {job_key}}
     job_table = template("tidb_ddl_job")["table_info"]
     assert isinstance(job_table, dict)

@@ -1,5 +1,6 @@
 """The files that set a machine up agree with each other and name no registry."""
 
+import importlib
 import re
 import tomllib
 from importlib.metadata import version
@@ -41,7 +42,9 @@ def test_ci_calls_the_readmes_test_command() -> None:
 
 def test_packages_resolve_inside_the_project() -> None:
     for package in ("schemas", "producers", "sorters", "consumers", "compose"):
-        assert Path(__import__(package).__file__).is_relative_to(ROOT)
+        origin = importlib.import_module(package).__file__
+        assert origin is not None
+        assert Path(origin).is_relative_to(ROOT)
 
 
 def test_containers_take_every_package_and_the_same_kafka() -> None:

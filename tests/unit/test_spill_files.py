@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from producers import spill_files
 from producers.core.spill import SpillCorruptError, SpillRefusedError
 from producers.spill_files import SpillFiles, SpillSettings
 
@@ -134,7 +133,7 @@ def test_spill_when_the_disk_fails_then_the_error_says_what_to_do(
     def fails(*_: object) -> int:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(spill_files.os, "pwrite", fails)
+    monkeypatch.setattr(os, "pwrite", fails)
     with pytest.raises(SpillRefusedError, match=said) as caught:
         spill.put(b"after")
     assert os.strerror(number) in str(caught.value.fields["reason"])
@@ -146,7 +145,7 @@ def test_spill_when_the_disk_fails_then_the_error_says_what_to_do(
 
 def test_spill_when_a_write_is_cut_short_then_the_rest_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = os.pwrite
-    monkeypatch.setattr(spill_files.os, "pwrite", lambda fd, data, at: whole(fd, data[:7], at))
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: whole(fd, data[:7], at))
     spill = files(tmp_path)
     blob = os.urandom(50)
     assert spill.get(spill.put(blob)) == blob

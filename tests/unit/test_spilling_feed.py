@@ -1,6 +1,7 @@
 """A feed whose transactions go to disk: what if they do not come back, and how it gives much without a flood."""
 
 import threading
+from collections.abc import Callable
 from unittest.mock import patch
 
 import pytest
@@ -148,8 +149,13 @@ def test_feed_when_a_span_ends_between_two_pieces_then_no_more_of_them_reach_the
     sink = SlowSink()
     sink.drains = False
     rig = rig_over(sink)
+
     # The feed's lock must be free while it waits, or nobody could end the span or take a report.
-    ender = threading.Thread(target=lambda: (_until(lambda: sink.pieces == 1), rig.feed.unsubscribe(SPAN)))
+    def end() -> None:
+        _until(lambda: sink.pieces == 1)
+        rig.feed.unsubscribe(SPAN)
+
+    ender = threading.Thread(target=end)
     ender.start()
     with patch.object(matcher, "PIECE_ROWS_MAX", 10):
         rig.feed.step()
@@ -160,7 +166,7 @@ def test_feed_when_a_span_ends_between_two_pieces_then_no_more_of_them_reach_the
     assert sink.resolved_ts < Ts(111)
 
 
-def _until(holds) -> None:  # type: ignore[no-untyped-def]
+def _until(holds: Callable[[], bool]) -> None:
     waited = threading.Event()
     while not holds():
         waited.wait(0.001)

@@ -62,7 +62,19 @@ def test_scheduling_schedules_are_worth_the_name() -> None:
     for seed in range(100):
         for what, count in run(seed).counts.items():
             counts[what] = counts.get(what, 0) + count
-    for what in ("crash", "pause", "expire", "resign", "drop", "create", "move", "drain", "rebalance", "stop", "ambush"):
+    for what in (
+        "crash",
+        "pause",
+        "expire",
+        "resign",
+        "drop",
+        "create",
+        "move",
+        "drain",
+        "rebalance",
+        "stop",
+        "ambush",
+    ):
         assert counts.get(what, 0) > 20, (what, counts)
     assert counts["elect"] > 250, counts
 

@@ -50,8 +50,9 @@ test: check  ## all checks and all tests
 	$(BIN)/pytest -q -n 2 --dist worksteal --ignore tests/integration --ignore tests/e2e
 	$(BIN)/pytest -q tests/integration tests/e2e
 
-nightly: setup  ## many more random schedules than `make test` runs; SCHEDULES=10000 of the event feed's
-	NIGHTLY_SCHEDULES=$(or $(SCHEDULES),10000) $(BIN)/pytest -q tests/simulation/test_feed_law.py
+nightly: setup  ## many more random schedules than `make test` runs: SCHEDULES=10000 of the event feed and of the scheduler
+	NIGHTLY_SCHEDULES=$(or $(SCHEDULES),10000) SCHEDULING_SEEDS=$(or $(SCHEDULES),10000) $(BIN)/pytest -q -n 2 --timeout 7200 \
+	  tests/simulation/test_feed_law.py tests/simulation/test_scheduling_law.py
 
 bench: setup  ## figures as JSON lines and a plot in bench-out/, some 15 min; ONLY=mount_encode (puller, lag, …) runs one
 	@$(BIN)/python -m tests.bench.run $(if $(ONLY),--only $(ONLY))

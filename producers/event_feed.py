@@ -168,6 +168,11 @@ class EventFeed:
         with self.lock:
             return self._streams.scans()
 
+    def streams(self) -> int:
+        """Return how many streams are open."""
+        with self.lock:
+            return sum(1 for _ in self._streams)
+
     def held_bytes(self) -> int:
         """Return the bytes of open transactions that all matchers hold in memory."""
         with self.lock:

@@ -72,3 +72,5 @@ class SpanStatus:
     """Since when its resolved ts has not moved."""
     reason: str
     """What holds it back at this moment; '' while all its regions are initialized and it moves."""
+    kind: str
+    """The reason as one of few words, for counting (producers.span_watch); '' with ''."""

@@ -88,6 +88,8 @@ class PullerStats:
     """Incremental scans asked of the stores and not yet complete."""
     scans_waiting: int
     """Regions that wait for their turn to be scanned."""
+    streams: int
+    """Open, to all stores."""
     troubles: Mapping[str, int]
     """How often each kind of error, broken stream or bad data was met (producers.core.region_errors lists them)."""
     held_bytes: int
@@ -252,6 +254,7 @@ class Puller:
                 regions_initialized=sum(span.initialized for span in spans),
                 scans_running=scans_running,
                 scans_waiting=scans_waiting,
+                streams=self._feed.streams(),
                 troubles=dict(self._feed.troubles),
                 held_bytes=self._feed.held_bytes(),
                 spilled_bytes=self._quota.spilled_bytes,

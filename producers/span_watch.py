@@ -19,34 +19,40 @@ LOOK_S: Final = 1.0
 
 def span_status(subscription: Subscription, now_s: float) -> SpanStatus:
     """Return how one span stands."""
+    kind, reason = held_back(subscription, now_s)
     return SpanStatus(
         span=subscription.span,
         resolved_ts=subscription.resolved_ts,
         regions=len(subscription.frontier),
         initialized=subscription.initialized,
         still_s=now_s - subscription.moved_at_s,
-        reason=stall_reason(subscription, now_s),
+        reason=reason,
+        kind=kind,
     )
 
 
-def stall_reason(subscription: Subscription, now_s: float) -> str:
-    """Return what holds a span back; '' if its regions are initialized and it moves."""
+def held_back(subscription: Subscription, now_s: float) -> tuple[str, str]:
+    """Return what holds a span back, as one word and for people; two '' if its regions are initialized and it moves.
+
+    The words: ``unregistered`` (a range without a region: PD, a store or a region refuses), ``scan_waiting``,
+    ``scanning``, ``lock`` (the lock watch has found one), ``still`` (no cause found).
+    """
     slowest = subscription.frontier.slowest()
     if isinstance(slowest, KeyRange):
-        return subscription.reason
+        return ("unregistered" if subscription.reason else ""), subscription.reason
     registration = subscription.holder(slowest)
     region = registration.region
     where = f"region {region.region_id} at store {region.leader.store_id if region.leader else 0}"
     if not registration.sent:
-        return f"{where}: waits for its turn, the store runs as many incremental scans as it may"
+        return "scan_waiting", f"{where}: waits for its turn, the store runs as many incremental scans as it may"
     if not registration.matcher.initialized:
-        return f"{where}: incremental scan not finished for {now_s - registration.since_s:.0f} s"
+        return "scanning", f"{where}: incremental scan not finished for {now_s - registration.since_s:.0f} s"
     noted_ts, note = subscription.lock_notes.get(region.region_id, (Ts(0), ""))
     if note and registration.lock.resolved_ts < noted_ts:
-        return f"{where}: resolved ts does not move: {note}"
+        return "lock", f"{where}: resolved ts does not move: {note}"
     if now_s - subscription.moved_at_s > STALL_WARN_S:
-        return f"{where}: resolved ts does not move (a lock that stays?)"
-    return ""
+        return "still", f"{where}: resolved ts does not move (a lock that stays?)"
+    return "", ""
 
 
 class StallLog:
@@ -61,7 +67,8 @@ class StallLog:
         new, over = stalled - self._stalled, self._stalled - stalled
         self._stalled = stalled
         if new:
-            log.warning("spans make no progress", extra=_shown(new) | {"reason": stall_reason(_slowest(new), now_s)})
+            _, reason = held_back(_slowest(new), now_s)
+            log.warning("spans make no progress", extra=_shown(new) | {"reason": reason})
         if over:
             log.info("spans make progress again", extra=_shown(over))
 

@@ -4,6 +4,7 @@ Any capture answers for all: what the API changes are ZooKeeper's nodes, so noth
 """
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from compose.changefeeds import check_resume_ts, create_changefeed, scoped_table
 from compose.stack.local import Addresses
 from consumers.api.bodies import FeedRequest, StoredFeed
 from consumers.api.errors import ApiError, NotReadyError
+from consumers.api.metrics import Pull, Snapshot
 from consumers.capture_registry import CaptureInfo, list_captures
 from consumers.changefeed_control import ChangefeedControl, ConfigChange
 from consumers.changefeed_store import ChangefeedRequest
@@ -25,6 +27,8 @@ from schemas.changefeed import ChangefeedInfo, ZkPaths
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError
 from schemas.ids import CaptureId, Ts, UpstreamId
+
+log = logging.getLogger(__name__)
 
 PD_RETRY_S = 30.0
 """Between two tries to learn PD's cluster id, which only decorates answers."""
@@ -46,11 +50,18 @@ class ApiBackend:
     """For one ZooKeeper session of a capture; :meth:`close` ends what it holds."""
 
     def __init__(
-        self, session: Session, capture: CaptureInfo, places: ApiPlaces, is_stopping: Callable[[], bool]
+        self,
+        session: Session,
+        capture: CaptureInfo,
+        places: ApiPlaces,
+        is_stopping: Callable[[], bool],
+        pull: Callable[[], Pull | None] = lambda: None,
     ) -> None:
+        """``pull`` tells what this capture pulls while it is owner; it is called from any thread."""
         paths = ZkPaths(places.cluster)
         self.capture, self.cluster, self.is_stopping = capture, places.cluster, is_stopping
         self._session, self._paths, self._places = session, paths, places
+        self._pull = pull
         self._control = ChangefeedControl(session, paths)
         self._election = Election(session, paths, capture.capture_id)
         self._lock = threading.Lock()
@@ -133,6 +144,15 @@ class ApiBackend:
                 }
             )
         return shown
+
+    def metrics(self) -> Snapshot:
+        pull, feeds = self._pull(), None
+        if pull is not None:
+            try:
+                feeds = [feed for namespace in self._control.store.namespaces() for feed in self.feeds(namespace)]
+            except BusError as error:
+                log.warning("changefeeds cannot be read for the metrics", extra={"error": str(error)})
+        return Snapshot(at_s=time.time(), pull=pull, feeds=feeds)
 
     def check_health(self) -> None:
         self._session.check_lease()

@@ -38,6 +38,7 @@ from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.rawlog.topics import raw_topics
 
 if TYPE_CHECKING:
+    from consumers.api.metrics import Pull
     from consumers.api.server import ApiServer
 
 log = logging.getLogger(__name__)
@@ -102,6 +103,7 @@ class Capture:
         self._options, self._stopping, self._api = options, stopping, api
         self.capture_id = CaptureId(str(uuid.uuid4()))
         self.registered = False
+        self._reigning: tuple[Reign, float] | None = None
 
     def serve(self) -> None:
         """Register, wait to be elected, reign; return when ``stopping`` is set.
@@ -166,6 +168,8 @@ class Capture:
             puller.start()
             reign = Reign(self.capture_id, owner, puller, ddl, options.reign, had_predecessor=last is not None)
             stack.callback(reign.close)
+            self._reigning = reign, time.monotonic()
+            stack.callback(setattr, self, "_reigning", None)
             while not self._stopping.is_set():
                 failed.check()
                 session.check_lease()
@@ -201,9 +205,19 @@ class Capture:
             cluster=options.cluster,
             upstream=options.upstream,
         )
-        backend = ApiBackend(session, info, places, self._stopping.is_set)
+        backend = ApiBackend(session, info, places, self._stopping.is_set, self._pull)
         with contextlib.closing(backend), api.serving(backend):
             yield
+
+    def _pull(self) -> "Pull | None":
+        """Return the metrics of this capture's reign; None: it has none."""
+        from compose.metrics import pull_of
+
+        reigning = self._reigning  # one reading: the reign may end meanwhile
+        if reigning is None:
+            return None
+        reign, began_at_s = reigning
+        return pull_of(self._options.upstream, began_at_s, *reign.seen())
 
     def _info(self) -> CaptureInfo:
         return CaptureInfo(

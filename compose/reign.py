@@ -12,10 +12,11 @@ from consumers.core.table_set import TableSet
 from consumers.frontier_topic import FrontierUnavailableError
 from consumers.owner import Owner
 from producers.ddl_feed import DdlFeed
+from producers.feed_types import SpanStatus
 from producers.puller import Puller, PullerStats
 from schemas.ids import CaptureId, TableId, Ts, physical_ms
 from schemas.rawlog.ddl_record import DdlRecord
-from schemas.rawlog.frontier import DdlReport
+from schemas.rawlog.frontier import DdlReport, FrontierRecord
 from schemas.spans import TableSpan
 from schemas.tidb.bad_jobs import BadJobs
 from schemas.tidb.schema_store import SchemaStore
@@ -126,6 +127,10 @@ class Reign:
             "stalls": [str(job.error) for job in self._bad_jobs.jobs[:5]] + _stalls(stats),
             "at_s": round(time.time(), 3),
         }
+
+    def seen(self) -> tuple[FrontierRecord, PullerStats, SpanStatus]:
+        """Return the published place, the puller's numbers and the DDL feed's span; unlike all else from any thread."""
+        return self._owner.place, self._puller.stats(), self._ddl.status()
 
     def _apply(self, record: DdlRecord) -> None:
         known = len(self._bad_jobs.jobs)

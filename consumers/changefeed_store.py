@@ -4,7 +4,7 @@ import datetime
 import logging
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
@@ -137,6 +137,18 @@ class ChangefeedStore:
             except NoNodeError:
                 return None
         return decode_changefeed_status(node)
+
+    def namespaces(self) -> Sequence[str]:
+        """Return the namespaces that have changefeeds, or had some.
+
+        Raises:
+            BusError: ZooKeeper failed.
+        """
+        with self._session.requests("listing namespaces") as client:
+            try:
+                return sorted(client.get_children(self._paths.changefeeds))
+            except NoNodeError:
+                return []
 
     def list(self, namespace: str = NAMESPACE_DEFAULT) -> list[ChangefeedInfo]:
         """Return all of a namespace, by id.

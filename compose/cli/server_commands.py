@@ -197,7 +197,10 @@ def region_server(
     help="Regions from which on a table is pulled in several spans.",
 )
 @click.option(
-    "--addr", default="", metavar="HOST:PORT", help="Serve TiCDC's HTTP API here, such as 127.0.0.1:8300; port 0: any."
+    "--addr",
+    default="",
+    metavar="HOST:PORT",
+    help="Serve TiCDC's HTTP API and /metrics here, such as 127.0.0.1:8300; port 0: any.",
 )
 @click.option("--advertise-addr", default="", metavar="HOST:PORT", help="Where others reach it.  [default: --addr]")
 def capture(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from consumers.api.bodies import FeedRequest, StoredFeed
+from consumers.api.metrics import Snapshot
 from consumers.capture_registry import CaptureInfo
 from consumers.changefeed_control import ConfigChange
 from schemas.changefeed import ChangefeedInfo
@@ -48,6 +49,10 @@ class Backend(Protocol):
 
     def tables(self, request: FeedRequest) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Return the ineligible and the eligible tables of a changefeed that has not been created yet."""
+        ...
+
+    def metrics(self) -> Snapshot:
+        """Return what a scrape shows; that ZooKeeper does not answer is part of it, not an error."""
         ...
 
     def check_health(self) -> None:

@@ -1,4 +1,4 @@
-"""The routes of ``/api/v2``: one function each, from a request and the bus to an answer. No socket here."""
+"""The routes of ``/api/v2``, and ``/metrics``: one function each, from request and bus to an answer. No socket."""
 
 import logging
 import os
@@ -23,6 +23,7 @@ from consumers.api.bodies import (
     wanted_states,
 )
 from consumers.api.errors import ApiError, NoSuchCaptureError, NoSuchRouteError, NotReadyError, error_body, status_of
+from consumers.api.metrics import CONTENT_TYPE, metrics_text
 from consumers.changefeed_store import ChangefeedNotFoundError, check_id
 from schemas.changefeed import NAMESPACE_DEFAULT
 from schemas.errors import BusError, ConfigError
@@ -56,10 +57,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer; the body is JSON."""
+    """An answer; the body becomes JSON, unless it is bytes of another type."""
 
     status: HTTPStatus
     body: Any
+    content_type: str = "application/json; charset=utf-8"
 
 
 Handler = Callable[[Backend, Request, dict[str, str]], Any]
@@ -197,6 +199,10 @@ def _log_level(_backend: Backend, request: Request, _names: dict[str, str]) -> A
     return {}
 
 
+def _metrics(backend: Backend, _request: Request, _names: dict[str, str]) -> Any:
+    return Response(HTTPStatus.OK, metrics_text(backend.metrics()), CONTENT_TYPE)
+
+
 def _full(backend: Backend, feed: StoredFeed) -> dict[str, Any]:
     return feed_body(feed, backend.upstream_id(feed.info.upstream))
 
@@ -205,6 +211,7 @@ _V2, _FEED = "/api/v2", "/api/v2/changefeeds/(?P<feed>[^/]+)"
 ROUTES: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("GET", f"{_V2}/status", _status),
     ("GET", "/status", _status),
+    ("GET", "/metrics", _metrics),
     ("GET", f"{_V2}/health", _health),
     ("POST", f"{_V2}/log", _log_level),
     ("GET", f"{_V2}/changefeeds", _list_feeds),

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from consumers.api.backend import Backend
 from consumers.api.errors import ApiError, error_body
-from consumers.api.routes import Request, handle
+from consumers.api.routes import Request, Response, handle
 from schemas.errors import Action, BusError, ConfigError
 
 log = logging.getLogger(__name__)
@@ -110,12 +110,11 @@ class _Handler(BaseHTTPRequestHandler):
             body = self._body()
         except ApiError as error:
             self.close_connection = True  # what is left of the body is not read
-            self._send(HTTPStatus.BAD_REQUEST, error_body(error))
+            self._send(Response(HTTPStatus.BAD_REQUEST, error_body(error)))
             return
         target = urlsplit(self.path)
         query = dict(parse_qsl(target.query, keep_blank_values=True))
-        response = handle(Request(self.command, unquote(target.path), query, body), self.backend)
-        self._send(response.status, response.body)
+        self._send(handle(Request(self.command, unquote(target.path), query, body), self.backend))
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding"):
@@ -125,10 +124,10 @@ class _Handler(BaseHTTPRequestHandler):
             raise ApiError("Content-Length is not allowed", got=length[:20], bytes_max=BODY_BYTES_MAX)
         return self.rfile.read(int(length))
 
-    def _send(self, status: HTTPStatus, shown: Any) -> None:
-        body = json.dumps(shown).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json; charset=utf-8")
+    def _send(self, response: Response) -> None:
+        body = response.body if isinstance(response.body, bytes) else json.dumps(response.body).encode()
+        self.send_response(response.status)
+        self.send_header("Content-Type", response.content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

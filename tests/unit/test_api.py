@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from consumers.api.bodies import FeedRequest, StoredFeed
+from consumers.api.metrics import Snapshot
 from consumers.api.replica_config import from_api, to_api
 from consumers.api.server import ApiAddressError, ApiServer
 from consumers.capture_registry import CaptureInfo
@@ -38,6 +39,7 @@ class Memory:
         self.kept: dict[tuple[str, str], StoredFeed] = {}
         self.leader: CaptureId | None = OTHER.capture_id
         self.broken: Exception | None = None
+        self.snapshot = Snapshot(at_s=0.0, pull=None, feeds=None)
 
     def is_stopping(self) -> bool:
         return False
@@ -112,6 +114,9 @@ class Memory:
 
     def tables(self, request: FeedRequest) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         return [], [{"database_name": "a", "table_name": "b", "table_id": 1, "is_partition": False}]
+
+    def metrics(self) -> Snapshot:
+        return self.snapshot
 
     def check_health(self) -> None:
         if self.broken:

@@ -1,0 +1,51 @@
+"""The metrics' snapshot, taken from the running parts of a capture; consumers, who show it, know no producer."""
+
+import time
+
+from consumers.api.metrics import Pull, Stall
+from producers.feed_types import SpanStatus
+from producers.puller import PullerStats
+from schemas.ids import UpstreamId
+from schemas.rawlog.frontier import FrontierRecord
+
+
+def pull_of(
+    upstream: UpstreamId, began_at_s: float, place: FrontierRecord, stats: PullerStats, ddl: SpanStatus
+) -> Pull:
+    """Return what an owner's parts say. ``began_at_s``: when it became owner, by the monotonic clock."""
+    held = [*stats.stalls, *([ddl] if ddl.reason else [])]
+    return Pull(
+        upstream=upstream,
+        owner_s=time.monotonic() - began_at_s,
+        resolved_ts=place.resolved_ts,
+        tables=stats.tables,
+        spans=stats.spans,
+        regions=stats.regions,
+        regions_initialized=stats.regions_initialized,
+        scans_running=stats.scans_running,
+        scans_waiting=stats.scans_waiting,
+        streams=stats.streams,
+        messages=stats.feed.messages,
+        message_bytes=stats.feed.message_bytes,
+        events=stats.feed.events,
+        changes=stats.feed.changes,
+        stream_failures=stats.feed.stream_failures,
+        troubles=stats.troubles,
+        stalls=[Stall(one.span.table_id, one.kind, one.still_s) for one in held],
+        held_bytes=stats.held_bytes,
+        spilled_bytes=stats.spilled_bytes,
+        landed_rows=stats.landing.rows,
+        landed_records=stats.landing.records,
+        landed_bytes=stats.landing.bytes,
+        acked_rows=stats.landing.acked_rows,
+        acked_records=stats.landing.acked_records,
+        in_flight=stats.in_flight,
+        broker_waits=bool(stats.broker_reason),
+        locks={
+            "committed": stats.locks.committed,
+            "rolled_back": stats.locks.rolled_back,
+            "left_alive": stats.locks.left_alive,
+        },
+        held_ddl=len(place.held_ddl),
+        held_tables=sum(len(held.tables) for held in place.held),
+    )

@@ -1,0 +1,232 @@
+"""The page of metrics, read back by Prometheus' own parser."""
+
+import http.client
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from compose.metrics import pull_of
+from consumers.api.bodies import StoredFeed
+from consumers.api.metrics import STALLS_SHOWN, Pull, Snapshot, Stall, metrics_text
+from consumers.api.routes import Request, handle
+from consumers.api.server import ApiServer
+from producers.feed_types import FeedCounters, SpanStatus
+from producers.landing import LandingCounters
+from producers.lock_resolver import LockCounters
+from producers.puller import PullerStats
+from schemas.changefeed import ChangefeedInfo, ChangefeedState, ChangefeedStatus
+from schemas.ids import TableId, Ts, UpstreamId, compose_ts
+from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
+from schemas.spans import TableSpan
+from tests.unit.test_api import Memory
+
+NOW_S = 1_700_000_100.0
+PULL = Pull(
+    upstream=UpstreamId("u"),
+    owner_s=12.5,
+    resolved_ts=compose_ts(1_700_000_098_500, 7),
+    tables=3,
+    spans=4,
+    regions=50,
+    regions_initialized=48,
+    scans_running=2,
+    scans_waiting=1,
+    streams=5,
+    messages=600,
+    message_bytes=70_000,
+    events=800,
+    changes=900,
+    stream_failures=6,
+    troubles={"not_leader": 4, 'odd"one': 1},
+    stalls=(),
+    held_bytes=1_000,
+    spilled_bytes=2_000,
+    landed_rows=31,
+    landed_records=32,
+    landed_bytes=33,
+    acked_rows=34,
+    acked_records=35,
+    in_flight=36,
+    broker_waits=True,
+    locks={"committed": 41, "rolled_back": 42, "left_alive": 43},
+    held_ddl=1,
+    held_tables=2,
+)
+
+
+def feed(name: str, state: ChangefeedState, namespace: str = "default") -> StoredFeed:
+    info = ChangefeedInfo(
+        changefeed_id=name,
+        namespace=namespace,
+        upstream=UpstreamId("u"),
+        sink_uri="kafka://h:1/t",
+        config={},
+        start_ts=Ts(1),
+        target_ts=None,
+        create_time="",
+        creator_version="",
+        desired_state="stopped" if state == "stopped" else "normal",
+    )
+    checkpoint_ts, resolved_ts = compose_ts(1_700_000_090_000, 3), compose_ts(1_700_000_095_250, 0)
+    return StoredFeed(info, ChangefeedStatus(state=state, checkpoint_ts=checkpoint_ts, resolved_ts=resolved_ts))
+
+
+def scrape(snapshot: Snapshot) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Return each sample's value by name and labels."""
+    return read(metrics_text(snapshot).decode())
+
+
+def read(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    found = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
+    assert len(found) == len(samples), "one series was said twice"
+    return found
+
+
+def of(page: Mapping[tuple[str, frozenset[tuple[str, str]]], float], name: str, **labels: str) -> float:
+    return page[name, frozenset(labels.items())]
+
+
+def test_metrics_of_an_owner_have_the_snapshots_values() -> None:
+    page = scrape(Snapshot(at_s=NOW_S, pull=PULL, feeds=[]))
+    expected = {
+        "tidebus_frontier_resolved_ts": 1_700_000_098_500,
+        "tidebus_frontier_resolved_ts_lag": 1.5,
+        "tidebus_frontier_held_ddl": 1,
+        "tidebus_frontier_held_tables": 2,
+        "tidebus_puller_tables": 3,
+        "tidebus_puller_spans": 4,
+        "tidebus_puller_regions": 50,
+        "tidebus_puller_regions_initialized": 48,
+        "tidebus_puller_scans_running": 2,
+        "tidebus_puller_scans_waiting": 1,
+        "ticdc_kvclient_event_feed_count": 5,
+        "tidebus_feed_messages_total": 600,
+        "tidebus_feed_message_bytes_total": 70_000,
+        "tidebus_feed_events_total": 800,
+        "tidebus_feed_changes_total": 900,
+        "tidebus_feed_stream_failures_total": 6,
+        "tidebus_matcher_held_bytes": 1_000,
+        "tidebus_matcher_spilled_bytes": 2_000,
+        "tidebus_landing_rows_total": 31,
+        "tidebus_landing_records_total": 32,
+        "tidebus_landing_bytes_total": 33,
+        "tidebus_landing_acked_rows_total": 34,
+        "tidebus_landing_acked_records_total": 35,
+        "tidebus_landing_in_flight_records": 36,
+        "tidebus_landing_waits_for_kafka": 1,
+    }
+    assert {name: of(page, name, upstream="u") for name in expected} == expected
+    for kind, count in PULL.troubles.items():
+        assert of(page, "ticdc_kvclient_event_feed_error_count", upstream="u", type=kind) == count
+    for outcome, count in PULL.locks.items():
+        assert of(page, "tidebus_locks_total", upstream="u", outcome=outcome) == count
+    assert of(page, "ticdc_owner_ownership_counter") == 12.5
+    assert of(page, "tidebus_metadata_readable") == 1
+    assert of(page, "process_resident_memory_bytes") > 0
+
+
+@pytest.mark.parametrize(
+    ("state", "number", "lags"),
+    [
+        ("normal", 0, True),
+        ("pending", 1, True),
+        ("failed", 2, False),
+        ("stopped", 3, False),
+        ("finished", 4, False),
+        ("removed", 5, False),
+        ("warning", 6, True),
+    ],
+)
+def test_metrics_of_a_changefeed_are_ticdcs(state: ChangefeedState, number: int, lags: bool) -> None:
+    page = scrape(Snapshot(at_s=NOW_S, pull=PULL, feeds=[feed("cf", state), feed("cf", state, "other")]))
+    for namespace in ("default", "other"):
+        key = {"namespace": namespace, "changefeed": "cf"}
+        assert of(page, "ticdc_owner_status", **key) == number
+        assert of(page, "ticdc_owner_checkpoint_ts", **key) == 1_700_000_090_000
+        assert of(page, "ticdc_owner_resolved_ts", **key) == 1_700_000_095_250
+        for name, lag_s in (("ticdc_owner_checkpoint_ts_lag", 10.0), ("ticdc_owner_resolved_ts_lag", 4.75)):
+            assert page.get((name, frozenset(key.items()))) == (lag_s if lags else None)
+
+
+def test_metrics_when_many_spans_stall_name_the_tables_that_stand_longest() -> None:
+    stalls = [Stall(TableId(number), "scanning" if number % 2 else "lock", float(number)) for number in range(1, 101)]
+    again = [Stall(TableId(100), "scanning", 500.0), Stall(TableId(99), "lock", 1.0)]  # other spans of two tables
+    page = scrape(Snapshot(at_s=NOW_S, pull=replace(PULL, stalls=[*stalls, *again]), feeds=None))
+    assert of(page, "tidebus_spans_stalled", upstream="u", kind="scanning") == 51
+    assert of(page, "tidebus_spans_stalled", upstream="u", kind="lock") == 51
+    named = {dict(labels)["table_id"]: value for (name, labels), value in page.items() if "stalled_seconds" in name}
+    assert len(named) == STALLS_SHOWN == 20
+    assert named == {"100": 500.0} | {str(number): float(number) for number in range(81, 100)}
+    assert of(page, "tidebus_span_stalled_seconds", upstream="u", table_id="100", kind="scanning") == 500.0
+    assert of(page, "tidebus_metadata_readable") == 0
+
+
+def test_metrics_of_a_capture_that_stands_by_tell_only_that() -> None:
+    page = scrape(Snapshot(at_s=NOW_S, pull=None, feeds=None))
+    assert {name for name, _ in page if not name.startswith("process_")} == {"ticdc_owner_ownership_counter"}
+    assert of(page, "ticdc_owner_ownership_counter") == 0
+
+
+def test_pull_of_takes_each_number_from_its_part() -> None:
+    place = FrontierRecord(
+        owner_rev=1,
+        resolved_ts=PULL.resolved_ts,
+        high=(0,),
+        low=(0,),
+        ddl_high=0,
+        repeat_high=(0,),
+        held=(HeldTables(tables=(TableId(1), TableId(2)), ts=Ts(1), low=(0,)),),
+        held_ddl=(HeldDdl(ts=Ts(1), start_ts=Ts(1), low=(0,)),),
+    )
+    still = status_of(7, 3.0, "scanning", "region 1 at store 1: incremental scan not finished for 3 s")
+    stats = PullerStats(
+        at_s=0.0,
+        feed=FeedCounters(messages=600, message_bytes=70_000, events=800, changes=900, stream_failures=6),
+        landing=LandingCounters(rows=31, records=32, bytes=33, acked_rows=34, acked_records=35),
+        tables=3,
+        spans=4,
+        regions=50,
+        regions_initialized=48,
+        scans_running=2,
+        scans_waiting=1,
+        streams=5,
+        troubles=PULL.troubles,
+        held_bytes=1_000,
+        spilled_bytes=2_000,
+        in_flight=36,
+        locks=LockCounters(committed=41, rolled_back=42, left_alive=43),
+        resolved_lag_s=0.0,
+        stalls=(still,),
+        broker_reason="Kafka has been silent for 9 s",
+    )
+    moving, stuck = status_of(-1, 0.0, "", ""), status_of(-1, 30.0, "unregistered", "no leader")
+    taken = pull_of(UpstreamId("u"), 0.0, place, stats, moving)
+    assert taken.owner_s > 0
+    assert replace(taken, owner_s=12.5) == replace(PULL, stalls=[Stall(TableId(7), "scanning", 3.0)])
+    assert pull_of(UpstreamId("u"), 0.0, place, stats, stuck).stalls[1] == Stall(TableId(-1), "unregistered", 30.0)
+
+
+def status_of(table: int, still_s: float, kind: str, reason: str) -> SpanStatus:
+    span = TableSpan(TableId(table), b"a", b"b")
+    return SpanStatus(span=span, resolved_ts=Ts(1), regions=1, initialized=0, still_s=still_s, reason=reason, kind=kind)
+
+
+def test_get_metrics_answers_text_over_http() -> None:
+    bus = Memory()
+    bus.snapshot = Snapshot(at_s=NOW_S, pull=PULL, feeds=[feed("cf", "normal")])
+    with closing(ApiServer("127.0.0.1:0")) as server, server.serving(bus):
+        connection = http.client.HTTPConnection(server.address, timeout=20)
+        with closing(connection):
+            connection.request("GET", "/metrics")
+            answer = connection.getresponse()
+            kind, text = answer.getheader("Content-Type"), answer.read().decode()
+    assert (answer.status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    assert of(read(text), "ticdc_owner_status", namespace="default", changefeed="cf") == 0
+
+
+def test_get_metrics_without_a_session_says_that_it_is_not_ready() -> None:
+    assert handle(Request("GET", "/metrics"), None).status == 503

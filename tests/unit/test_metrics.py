@@ -1,27 +1,40 @@
 """The page of metrics, read back by Prometheus' own parser."""
 
 import http.client
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from kazoo.exceptions import NoNodeError
 from prometheus_client.parser import text_string_to_metric_families
 
+from compose.api_backend import ApiBackend, ApiPlaces
 from compose.metrics import pull_of
 from consumers.api.bodies import StoredFeed
 from consumers.api.metrics import STALLS_SHOWN, Pull, Snapshot, Stall, metrics_text
 from consumers.api.routes import Request, handle
 from consumers.api.server import ApiServer
+from consumers.zookeeper import Session, ZooKeeperError
 from producers.feed_types import FeedCounters, SpanStatus
 from producers.landing import LandingCounters
 from producers.lock_resolver import LockCounters
 from producers.puller import PullerStats
-from schemas.changefeed import ChangefeedInfo, ChangefeedState, ChangefeedStatus
+from producers.tls import TlsSettings
+from schemas.changefeed import (
+    ChangefeedInfo,
+    ChangefeedState,
+    ChangefeedStatus,
+    ZkPaths,
+    encode_changefeed_info,
+    encode_changefeed_status,
+)
 from schemas.ids import TableId, Ts, UpstreamId, compose_ts
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
 from schemas.spans import TableSpan
-from tests.unit.test_api import Memory
+from tests.unit.test_api import ME, Memory
 
 NOW_S = 1_700_000_100.0
 PULL = Pull(
@@ -213,6 +226,51 @@ def test_pull_of_takes_each_number_from_its_part() -> None:
 def status_of(table: int, still_s: float, kind: str, reason: str) -> SpanStatus:
     span = TableSpan(TableId(table), b"a", b"b")
     return SpanStatus(span=span, resolved_ts=Ts(1), regions=1, initialized=0, still_s=still_s, reason=reason, kind=kind)
+
+
+class Nodes:
+    """A ZooKeeper session over nodes in a dict; what a reader of the metrics asks of it."""
+
+    def __init__(self, nodes: Mapping[str, bytes]) -> None:
+        self.nodes, self.away = nodes, False
+
+    @contextmanager
+    def requests(self, what: str) -> Iterator["Nodes"]:
+        if self.away:
+            raise ZooKeeperError("a ZooKeeper request failed", doing=what)
+        yield self
+
+    def get(self, path: str) -> tuple[bytes, Any]:
+        if path not in self.nodes:
+            raise NoNodeError
+        return self.nodes[path], SimpleNamespace(version=0)
+
+    def get_children(self, path: str) -> list[str]:
+        below = {node.removeprefix(f"{path}/").split("/")[0] for node in self.nodes if node.startswith(f"{path}/")}
+        if not below:
+            raise NoNodeError
+        return list(below)
+
+
+def test_backends_metrics_read_the_changefeeds_of_all_namespaces_only_as_owner() -> None:
+    paths, stored = ZkPaths("c"), [feed("a", "warning"), feed("a", "normal", "other"), feed("b", "stopped", "other")]
+    nodes: dict[str, bytes] = {}
+    for one in stored:
+        key = one.info.namespace, one.info.changefeed_id
+        assert one.status is not None
+        nodes[paths.changefeed_info(*key)] = encode_changefeed_info(one.info)
+        nodes[paths.changefeed_status(*key)] = encode_changefeed_status(one.status)
+    session, pulls = Nodes(nodes), [PULL]
+    places = ApiPlaces(pd="", tls=TlsSettings(), kafka="", zookeeper="", cluster="c", upstream=UpstreamId("u"))
+    backend = ApiBackend(cast(Session, session), ME, places, lambda: False, lambda: pulls[-1] if pulls else None)
+    assert (backend.metrics().pull, backend.metrics().feeds) == (PULL, stored)
+    session.away = True
+    assert (backend.metrics().pull, backend.metrics().feeds) == (PULL, None)
+    pulls.clear()
+    assert (backend.metrics().pull, backend.metrics().feeds) == (None, None)
+    session.nodes, session.away = {}, False
+    pulls.append(PULL)
+    assert backend.metrics().feeds == []
 
 
 def test_get_metrics_answers_text_over_http() -> None:

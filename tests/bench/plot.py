@@ -33,7 +33,7 @@ def _mount_encode(axes: Any, figures: Figures) -> None:
     axes.bar([place - 0.2 for place in places], [f["rows_per_s"] / 1000 for f in encode], 0.4, label="columnar")
     scalar = [f.get("scalar_rows_per_s", 0) / 1000 for f in encode]
     axes.bar([place + 0.2 for place in places], scalar, 0.4, label="scalar")
-    axes.set_xticks(list(places), [f"{f['shape']}\n{f['protocol']}" for f in encode], fontsize=8)
+    axes.set_xticks(list(places), [f"{f['shape']} {f['protocol']}" for f in encode], fontsize=8, rotation=90)
     axes.legend()
 
 

@@ -237,6 +237,13 @@ def wait_for_parts(options: CaptureOptions, parts: int) -> None:
                 status = json.loads(session.client.get(ZkPaths(options.cluster).upstream(options.upstream))[0])
 
 
+def wait_for_log(caplog: pytest.LogCaptureFixture, message: str) -> None:
+    deadline = time.monotonic() + REACH_S
+    while not any(line.message == message for line in caplog.records):
+        assert time.monotonic() < deadline, caplog.text
+        time.sleep(0.05)
+
+
 def test_capture_of_large_tables_lands_their_spans_over_partitions_under_the_frontier_law_across_splits_and_a_restart(
     options: CaptureOptions, replayed: tuple[RegionServer, Replay], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -255,6 +262,7 @@ def test_capture_of_large_tables_lands_their_spans_over_partitions_under_the_fro
         reached(options.kafka, topics, Ts((replay.bootstrap_ts + end_ts) // 2))
         for _, keys in large:
             split_regions(server, keys[-len(keys) // 4 :], 40)  # in the last span, which gets more than all others
+        wait_for_log(caplog, "table is split anew")
         assert first.stop() == 0
         second = serve(options)
         try:
@@ -264,7 +272,6 @@ def test_capture_of_large_tables_lands_their_spans_over_partitions_under_the_fro
         finally:
             assert second.stop() == 0
     assert (status["tables"], status["spans"]) == (28, 28 + 2 * len(large))
-    assert any(line.message == "table is split anew" for line in caplog.records)
     check_law(options.kafka, topics, Ts(replay.bootstrap_ts), end_ts)
     log = raw_rows(options.kafka, topics, len(places(options.kafka, topics)[0].high))
     landed_in = [{row_table_id(key) for record in partition for _, _, key in record} for partition in log]

@@ -53,7 +53,8 @@ def create_changefeed(
     ``checked`` is ``request.config`` as it was read from its file, so that errors can name the line.
 
     Raises:
-        DispatchError: the dispatcher rules do not fit tables that there are at the start ts.
+        DispatchError, ColumnSelectorError: the dispatcher rules or column selectors do not fit tables that there are at
+            the start ts.
         BusError: see :meth:`ChangefeedStore.create`.
     """
     config = checked or load_changefeed(request.sink_uri, request.config)
@@ -74,7 +75,7 @@ def _check_tables(
     if window is None or ts is None or not window.oldest_ts <= ts <= window.newest_ts:
         return
     feed = compile_feed(config, request.namespace)
-    if not any(rule.asks_for_columns for rule in feed.dispatcher.rules):
+    if not (any(rule.asks_for_columns for rule in feed.dispatcher.rules) or config.sink.column_selectors):
         return
     schemas = schemas_at({"bootstrap.servers": kafka}, raw_topics(request.upstream).ddl, ts)
     if schemas is not None:

@@ -25,6 +25,7 @@ from schemas.errors import Action, BusError
 from schemas.ids import Ts, compose_ts, physical_ms
 from schemas.position import PositionClass, RowOp, decode_position
 from schemas.tidb.schema_store import SchemaStore
+from sorters.core.column_selector import ColumnSelectorError
 from sorters.core.companions import bootstrap_records, ddl_records, ddl_topics, watermark_records
 from sorters.core.cut import keep_where
 from sorters.core.ddl_event import ddl_events
@@ -120,7 +121,7 @@ class DryRun:
         """Run the pipeline; where it refuses, find the rows that it refuses, report them and go on with the others."""
         try:
             yield run(rows, self.schemas, self.feed, encoded_at_ms=encoded_at_ms, with_table=True)
-        except DispatchError as error:
+        except (DispatchError, ColumnSelectorError) as error:
             yield from self._run_versions(rows, encoded_at_ms, error)
         except BusError as error:
             if error.action is not Action.STOP_CHANGEFEED:
@@ -132,8 +133,8 @@ class DryRun:
             for half in (first_half, ~first_half):
                 yield from self._run(keep_where(rows, half), encoded_at_ms)
 
-    def _run_versions(self, rows: RowChanges, encoded_at_ms: int, error: DispatchError) -> Iterator[OutputRecords]:
-        """Go on without the table version that the dispatcher rules do not fit; it is reported once, not once a row."""
+    def _run_versions(self, rows: RowChanges, encoded_at_ms: int, error: BusError) -> Iterator[OutputRecords]:
+        """Go on without the table version that the settings do not fit; it is reported once, not once a row."""
         groups = [group for _, group in by_version(rows, self.schemas)]
         if len(groups) > 1:
             for group in groups:
@@ -179,7 +180,8 @@ def prepare(
         watermark_every_ms: see :class:`DryRun`.
 
     Raises:
-        DispatchError: the dispatcher rules do not fit tables that there are when the recording starts.
+        DispatchError, ColumnSelectorError: the dispatcher rules or column selectors do not fit tables that there are
+            when the recording starts.
         BusError: the recording or the changefeed is not usable.
     """
     log = read_recorded_log(folder)
@@ -197,7 +199,7 @@ def prepare(
     ids: dict[tuple[str, Ts], int] = {}
     register = register or _numbering()
     for stored in tables:
-        for schema in feed.encoder.schemas(schemas.decoded(stored), feed.topic(stored.schema, stored.table)):
+        for schema in feed.row_schemas(schemas.decoded(stored)):
             ids[(schema.subject, schema.update_ts)] = register(schema.subject, schema.text)
     compiled = replace(feed, partitions=partitions, schema_ids=ids)
     return DryRun(log=log, schemas=schemas, feed=compiled, refused=refused, watermark_every_ms=watermark_every_ms)

@@ -51,7 +51,8 @@ class Preparation:
         """Return the broadcast :class:`Program` for a cut.
 
         Raises:
-            DispatchError: in the changefeed's first cut, the tables that the dispatcher rules do not fit.
+            DispatchError, ColumnSelectorError: in the changefeed's first cut, the tables that the dispatcher rules or
+                column selectors do not fit.
             BusError: a DDL job up to the cut's end that concerns the changefeed does not decode or fit, a topic or
                 schema is refused, or Kafka or the registry does not answer.
         """
@@ -116,7 +117,7 @@ class Preparation:
 
     def _register(self, feed: CompiledFeed, table: Any, ids: dict[tuple[str, Ts], int]) -> None:
         assert self._registry is not None
-        for schema in feed.encoder.schemas(table, feed.topic(table.schema, table.table)):
+        for schema in feed.row_schemas(table):
             ids[(schema.subject, schema.update_ts)] = self._registry.register(
                 schema.subject, schema.text, table=table.name
             )

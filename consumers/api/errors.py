@@ -43,6 +43,7 @@ CDC_CODES: Final = {
     "changefeed.update_refused": "CDC:ErrChangefeedUpdateRefused",
     "changefeed.no_frontier": "CDC:ErrServerIsNotReady",
     "sorter.dispatch_failed": "CDC:ErrDispatcherFailed",
+    "sorter.column_selector_failed": "CDC:ErrColumnSelectorFailed",
     "producer.pd_unreachable": "CDC:ErrPDEtcdAPIError",
 }
 KEY_CODES: Final = {

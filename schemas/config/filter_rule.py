@@ -1,4 +1,4 @@
-"""The table-filter grammar of TiDB's tools: one rule of ``[filter] rules`` or of a ``matcher``.
+"""The table-filter grammar of TiDB's tools: one rule of ``[filter] rules``, of a ``matcher``, or of a column filter.
 
 ::
 
@@ -9,6 +9,7 @@
              | wild
     wild     = { letter | digit | "$" | "_" | byte >= 0x80 | "*" | "?" | class | "\\" nonalnum }
     class    = "[" ["!"] chars "]"                  "\\" escapes a non-alphanumeric inside
+    column   = ["!"] pattern                        (nothing may follow)
 
 Source: pingcap/tidb ``pkg/util/table-filter``. It also reads ``@path``, rules from a file on the server; we refuse it.
 """
@@ -53,6 +54,14 @@ class FilterRule:
     table: Pattern
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnRule:
+    """A parsed rule of a column filter."""
+
+    positive: bool
+    column: Pattern
+
+
 _ANY_RUN = "(?s:.*)"
 _ANY_CHAR = "(?s:.)"
 
@@ -63,24 +72,45 @@ def parse_rule(text: str) -> FilterRule | None:
     Raises:
         ValueError: what is wrong, and where in the rule.
     """
+    parser = _started(text)
+    if parser is None:
+        return None
+    schema = parser.pattern("schema")
+    parser.separator()
+    table = parser.pattern("table")
+    parser.end()
+    return FilterRule(parser.positive, schema, table)
+
+
+def parse_column_rule(text: str) -> ColumnRule | None:
+    """Parse one rule of a column filter; None for an empty one or a comment.
+
+    Raises:
+        ValueError: what is wrong, and where in the rule.
+    """
+    parser = _started(text)
+    if parser is None:
+        return None
+    column = parser.pattern("column")
+    parser.end()
+    return ColumnRule(parser.positive, column)
+
+
+def _started(text: str) -> "_Parser | None":
+    """Return a parser behind what may stand before the first pattern; None: there is no rule."""
     text = text.strip(" \t")
     if not text or text.startswith("#"):
         return None
     if text.startswith("@"):
         raise ValueError("rules from a file (@path) are refused; write the rules here")
-    positive = not text.startswith("!")
-    parser = _Parser(text, 0 if positive else 1)
-    schema = parser.pattern("schema")
-    parser.separator()
-    table = parser.pattern("table")
-    parser.end()
-    return FilterRule(positive, schema, table)
+    return _Parser(text)
 
 
 class _Parser:
-    def __init__(self, text: str, place: int) -> None:
+    def __init__(self, text: str) -> None:
         self.text = text
-        self.place = place
+        self.positive = not text.startswith("!")
+        self.place = 0 if self.positive else 1
 
     def pattern(self, part: str) -> Pattern:
         match self.text[self.place : self.place + 1]:

@@ -24,7 +24,6 @@ SETTINGS: dict[str, str] = {
         f"filter.event-filters[].ignore-{event}-value-expr": "value expressions of event filters"
         for event in ("insert", "update-new", "update-old", "delete")
     },
-    "sink.column-selectors": "column selectors",
     "sink.csv": "the csv protocol",
     "sink.terminator": "storage sinks",
     "sink.date-separator": "storage sinks",

@@ -4,7 +4,7 @@ import re
 from typing import TYPE_CHECKING
 
 from schemas.config.event_names import EVENT_NAMES
-from schemas.config.filter_rule import parse_rule
+from schemas.config.filter_rule import parse_column_rule, parse_rule
 from schemas.config.kafka import KAFKA_PATH
 from schemas.config.origin import Origin, Path
 from schemas.config.re2 import translate
@@ -14,7 +14,7 @@ from schemas.config.topic_rule import topic_expression_fault
 
 if TYPE_CHECKING:
     from schemas.config.changefeed import ChangefeedConfig
-    from schemas.config.sink import DispatchRule
+    from schemas.config.sink import ColumnSelector, DispatchRule
 
 PARTITION_RULES = ("default", "table", "index-value", "rowid", "columns", "ts")
 """``rowid`` is an old name of index-value."""
@@ -38,7 +38,7 @@ def check_changefeed(config: "ChangefeedConfig", origin: Origin) -> None:
     for index, rule in enumerate(config.sink.dispatchers):
         _check_dispatcher(rule, ("sink", "dispatchers", index), origin, protocol=config.protocol)
     for index, selector in enumerate(config.sink.column_selectors):
-        _check_matcher(selector.matcher, ("sink", "column-selectors", index, "matcher"), origin)
+        _check_selector(selector, ("sink", "column-selectors", index), origin)
 
 
 def _check_protocol(config: "ChangefeedConfig", origin: Origin) -> None:
@@ -172,6 +172,16 @@ def _check_matcher(rules: tuple[str, ...], path: Path, origin: Origin) -> None:
             parse_rule(rule)
         except ValueError as error:
             raise origin.error((*path, index), f"table-filter rule `{rule}` is illegal: {error}") from None
+
+
+def _check_selector(selector: "ColumnSelector", path: Path, origin: Origin) -> None:
+    _check_matcher(selector.matcher, (*path, "matcher"), origin)
+    for index, rule in enumerate(selector.columns):
+        try:
+            parse_column_rule(rule)
+        except ValueError as error:
+            text = f"column rule `{rule}` is illegal: {error}"
+            raise origin.error((*path, "columns", index), text) from None
 
 
 def _check_dispatcher(rule: "DispatchRule", path: Path, origin: Origin, *, protocol: str) -> None:

@@ -33,10 +33,12 @@ class DispatchRule:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnSelector:
-    """One item of ``[sink] column-selectors``."""
+    """One item of ``[sink] column-selectors``; the first whose matcher matches a table counts."""
 
     matcher: tuple[str, ...] = setting()
+    """Table-filter rules."""
     columns: tuple[str, ...] = setting()
+    """Rules over column names; the last that matches decides, and a column that none matches is left out."""
 
 
 @dataclass(frozen=True, kw_only=True)

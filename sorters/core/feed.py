@@ -7,12 +7,14 @@ from datetime import UTC, tzinfo
 from schemas.config.changefeed import ChangefeedConfig
 from schemas.errors import ConfigError
 from schemas.ids import Ts
-from sorters.core.dispatch import Dispatcher
+from schemas.tidb.table import TableVersion
+from sorters.core.column_selector import ColumnSelectorError, ColumnSelectors, Selection
+from sorters.core.dispatch import Dispatcher, DispatchError, Route
 from sorters.core.encode.avro import AvroEncoder
 from sorters.core.encode.canal_json import CanalJsonEncoder
 from sorters.core.encode.debezium import DebeziumEncoder
 from sorters.core.encode.open_protocol import OpenProtocolEncoder
-from sorters.core.encode.protocol import BootstrapEncoder, Encoder, Partitions
+from sorters.core.encode.protocol import BootstrapEncoder, Encoder, Partitions, SchemaText
 from sorters.core.encode.simple_avro import SimpleAvroEncoder
 from sorters.core.encode.simple_json import SimpleJsonEncoder
 from sorters.core.event_filter import EventFilter
@@ -35,6 +37,7 @@ class CompiledFeed:
 
     filter: TableFilter
     dispatcher: Dispatcher
+    selectors: ColumnSelectors
     encoder: Encoder
     default_topic: str
     events: EventFilter
@@ -57,6 +60,31 @@ class CompiledFeed:
     def topic(self, schema: str, table: str) -> str:
         """Return the topic of a table's rows."""
         return self.dispatcher.topic(schema, table)
+
+    def asks_for_columns(self, schema: str, table: str) -> bool:
+        """Tell whether a table's columns may not fit the settings: a dispatcher rule names some, or a selector does."""
+        return self.dispatcher.rule_for(schema, table).asks_for_columns or self.selectors.concerns(schema, table)
+
+    def select(self, table: TableVersion) -> tuple[Route, Selection | None]:
+        """Return a table version's route, and what column selectors leave of it (None: all).
+
+        Raises:
+            DispatchError, ColumnSelectorError: the settings do not fit the table.
+        """
+        route = self.dispatcher.route(table)
+        selection = self.selectors.select(table, route)
+        return (route, None) if selection is None else (selection.route, selection)
+
+    def row_schemas(self, table: TableVersion) -> tuple[SchemaText, ...]:
+        """Return the schemas that the table's rows need registered; none if the settings do not fit the table.
+
+        Its first row says so then: a misfit without rows is no error.
+        """
+        try:
+            route, selection = self.select(table)
+        except (DispatchError, ColumnSelectorError):
+            return ()
+        return self.encoder.schemas(table if selection is None else selection.table, route.topic)
 
     def message_limit(self, topic: str) -> int:
         """Return the largest message that may go to a topic: key, value and overhead."""
@@ -83,6 +111,7 @@ def compile_feed(config: ChangefeedConfig, namespace: str, partitions: Mapping[s
     return CompiledFeed(
         filter=TableFilter(config.filter.rules, config.case_sensitive),
         dispatcher=Dispatcher(config),
+        selectors=ColumnSelectors(config),
         events=EventFilter(config.filter.event_filters),
         encoder=encoder,
         default_topic=config.default_topic,

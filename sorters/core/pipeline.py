@@ -1,7 +1,8 @@
 """Row changes of one table to output records: the one path that the Spark job and the dry run share.
 
 Order of steps: the schema valid just before each row's commit_ts, table filter and eligibility, mount, event filter,
-update split, dispatch, encode, position. What hangs on the table alone is decided once a table version, never per row.
+update split, dispatch, column selectors, encode, position. What hangs on the table alone is decided once a table
+version, never per row.
 """
 
 from collections.abc import Iterable, Iterator
@@ -94,8 +95,10 @@ def _run_version(rows: RowChanges, table: TableVersion, feed: CompiledFeed, enco
     parts, source = _numbered(_split(part) if feed.split_updates else [part] for part in kept)
     if not len(source):
         return OUTPUT_SCHEMA.empty_table()
-    route = feed.dispatcher.route(table)
+    route, selection = feed.select(table)
     mounted = MountedColumns(table=table, count=len(source), parts=parts)
+    if selection is not None:
+        mounted = replace(mounted, table=selection.table, parts=tuple(selection.of(part) for part in parts))
     encoded = feed.encoder.encode_rows(
         mounted, topic=route.topic, encoded_at_ms=encoded_at_ms, schema_ids=feed.schema_ids
     )

@@ -30,8 +30,8 @@ def fold(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Half:
-    """One half of a rule, ready to be held against a name; it pickles, for Spark's executors."""
+class NamePattern:
+    """A pattern, ready to be held against a name; it pickles, for Spark's executors."""
 
     name: str | None
     """The only name that matches; None: ``matches`` tells."""
@@ -40,6 +40,7 @@ class _Half:
     matches_all: bool
 
     def matches(self, name: str) -> bool:
+        """Tell whether it matches; where case does not count, the name comes folded."""
         if self.matches_all:
             return True
         if self.expression is None:
@@ -51,8 +52,8 @@ class _Half:
 @dataclass(frozen=True, slots=True)
 class _Rule:
     positive: bool
-    schema: _Half
-    table: _Half
+    schema: NamePattern
+    table: NamePattern
 
 
 class TableFilter:
@@ -72,7 +73,7 @@ class TableFilter:
             except ValueError as error:
                 raise ConfigError(f"table-filter rule `{text}` is illegal: {error}") from None
             if rule is not None:
-                halves = (_compile(half, case_sensitive) for half in (rule.schema, rule.table))
+                halves = (compile_pattern(half, case_sensitive) for half in (rule.schema, rule.table))
                 compiled.append(_Rule(rule.positive, *halves))
         self._last_first = tuple(reversed(compiled))
 
@@ -103,8 +104,9 @@ class TableFilter:
         return False
 
 
-def _compile(pattern: Pattern, case_sensitive: bool) -> _Half:
+def compile_pattern(pattern: Pattern, case_sensitive: bool) -> NamePattern:
+    """Make a parsed pattern ready for use."""
     if pattern.kind is PatternKind.NAME:
-        return _Half(pattern.text if case_sensitive else fold(pattern.text), None, True, False)
+        return NamePattern(pattern.text if case_sensitive else fold(pattern.text), None, True, False)
     expression = re.compile(pattern.text, re.NOFLAG if case_sensitive else re.IGNORECASE)
-    return _Half(None, expression, pattern.kind is PatternKind.WILD, pattern.matches_all)
+    return NamePattern(None, expression, pattern.kind is PatternKind.WILD, pattern.matches_all)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schemas.config.changefeed import load_changefeed
 from schemas.tidb.packed_time import in_zone as one_in_zone
 from schemas.tidb.packed_time import pack_time
 from schemas.tidb.table import TableVersion
@@ -24,6 +25,7 @@ from sorters.core.encode.open_protocol import OpenProtocolEncoder
 from sorters.core.encode.protocol import EncodeRefusedError
 from sorters.core.encode.simple_avro import SimpleAvroEncoder
 from sorters.core.encode.simple_json import SimpleJsonEncoder
+from sorters.core.feed import compile_feed
 from sorters.core.mount_scalar import CorruptRowError
 from tests.support.mounting import row_changes
 from tests.support.random_rows import random_change, random_table
@@ -111,6 +113,26 @@ def said(encode: Encode, mounted: MountedColumns) -> list[Message] | str:
         return encode(mounted)
     except EncodeRefusedError as error:
         return error.code
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**48), count=st.sampled_from([1, 40]))
+def test_columnar_rows_of_selected_columns_equal_scalar_rows(seed: int, count: int) -> None:
+    rng = random.Random(seed)
+    table = random_table(rng)
+    kept = [f'"{spec.name}"' for spec in table.columns if spec.offset in table.handle_columns or rng.random() < 0.5]
+    config = {"sink": {"column-selectors": [{"matcher": ["*.*"], "columns": kept or ["*"]}]}}
+    _, selection = compile_feed(load_changefeed("kafka://h:1/t?protocol=canal-json", config), "default").select(table)
+    changes = [random_change(rng, table, number, damage=False) for number in range(count)]
+
+    def narrowed(small_rows: int) -> MountedColumns:
+        mounted = mount(table, row_changes(table.table_id, changes), small_rows=small_rows)
+        if selection is None:
+            return mounted
+        return replace(mounted, table=selection.table, parts=tuple(selection.of(part) for part in mounted.parts))
+
+    for encode in encoders(table if selection is None else selection.table, rng):
+        assert said(encode, narrowed(NEVER)) == said(encode, narrowed(ALWAYS))
 
 
 @settings(max_examples=80, deadline=None)

@@ -30,7 +30,6 @@ from tests.support.changefeed_config import AVRO, CANAL, refused
             "[consistent.memory-usage]\nmemory-quota-percentage = 1",
             "consistent.memory-usage.memory-quota-percentage",
         ),
-        (CANAL, "[[sink.column-selectors]]\nmatcher = ['a.*']\ncolumns = ['a']", "sink.column-selectors"),
         (CANAL, "[sink.csv]\ndelimiter = ';'", "sink.csv.delimiter"),
         (CANAL, "[sink.mysql-config]\nworker-count = 1", "sink.mysql-config"),
         (CANAL, "[sink.pulsar-config]\nx = 1", "sink.pulsar-config"),

@@ -105,6 +105,16 @@ def test_corrupt_value_of_an_event_that_the_filter_drops_is_an_error_too(count: 
 
 
 @pytest.mark.parametrize("count", [1, 3 * SMALL_ROWS], ids=["scalar", "columnar"])
+@pytest.mark.parametrize("name", CORRUPT)
+def test_corrupt_value_of_a_column_that_a_selector_leaves_out_is_an_error_too(name: str, count: int) -> None:
+    key_alone = {"sink": {"column-selectors": [{"matcher": ["*.*"], "columns": ["id"]}]}}
+    for op, side in (("insert", "new"), ("update", "old"), ("delete", "old")):
+        rows = row_changes(TABLE_ID, changes(count, op, side, CORRUPT[name]))
+        with pytest.raises(CorruptRowError):
+            run(rows, store(), compiled("protocol=canal-json", key_alone), encoded_at_ms=1)
+
+
+@pytest.mark.parametrize("count", [1, 3 * SMALL_ROWS], ids=["scalar", "columnar"])
 @pytest.mark.parametrize("op", ["insert", "update", "delete"])
 def test_sound_values_pass_in_every_protocol(op: str, count: int) -> None:
     rows = row_changes(TABLE_ID, changes(count, op, "none", SOUND))

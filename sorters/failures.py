@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from schemas.errors import Action, BusError
-from sorters.core.pipeline import MessageTooLargeError
+from sorters.core.large_messages import MessageTooLargeError
 
 _MARKER = re.compile(r"tidebus-error<([A-Za-z0-9+/=]+)>")
 _CAUSES_MAX = 16

@@ -15,8 +15,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from schemas.errors import BusError
 from schemas.position import POSITION_HEADER
+from sorters.core.large_messages import MessageTooLargeError
 from sorters.core.order import OutputRecords
-from sorters.core.pipeline import MessageTooLargeError
 from sorters.failures import KafkaUnreachableError
 
 STALL_S = 120.0

@@ -18,6 +18,7 @@ from sorters.core.encode.protocol import BootstrapEncoder, Encoder, Partitions, 
 from sorters.core.encode.simple_avro import SimpleAvroEncoder
 from sorters.core.encode.simple_json import SimpleJsonEncoder
 from sorters.core.event_filter import EventFilter
+from sorters.core.large_messages import LargeMessages
 from sorters.core.row_batches import RowJoin, message_limit
 from sorters.core.table_filter import TableFilter
 
@@ -51,6 +52,8 @@ class CompiledFeed:
     """``max-message-bytes``."""
     partitions: Mapping[str, int] = field(default_factory=dict)
     """Partitions to use, by topic."""
+    large_messages: LargeMessages | None = None
+    """What becomes of a row whose message is larger than allowed; None: an error."""
     topic_message_bytes: Mapping[str, int] = field(default_factory=dict)
     """Largest message that a topic takes, by topic."""
     schema_ids: Mapping[tuple[str, Ts], int] = field(default_factory=dict)
@@ -121,7 +124,16 @@ def compile_feed(config: ChangefeedConfig, namespace: str, partitions: Mapping[s
         message_bytes_max=config.kafka.max_message_bytes,
         partitions=dict(partitions or {}),
         bootstraps=_bootstraps(config, encoder),
+        large_messages=_large_messages(config, encoder),
     )
+
+
+def _large_messages(config: ChangefeedConfig, encoder: Encoder) -> LargeMessages | None:
+    """Settings were held against the protocol when they were read."""
+    kinds = CanalJsonEncoder | OpenProtocolEncoder | SimpleJsonEncoder | SimpleAvroEncoder
+    if config.kafka.large_message_handle.large_message_handle_option == "none" or not isinstance(encoder, kinds):
+        return None
+    return LargeMessages(encoder=encoder)
 
 
 def _bootstraps(config: ChangefeedConfig, encoder: Encoder) -> Bootstraps | None:

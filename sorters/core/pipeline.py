@@ -7,16 +7,12 @@ version, never per row.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from schemas.changes import RowChanges
-from schemas.config.kafka import MESSAGE_OVERHEAD_BYTES
-from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.position import RowOp
 from schemas.tidb.schema_store import SchemaStore
@@ -26,16 +22,11 @@ from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
 from sorters.core.cut import keep_where
 from sorters.core.dispatch import Route
 from sorters.core.feed import CompiledFeed
+from sorters.core.large_messages import NamedRows, within_limit
 from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, join_records, row_positions
 from sorters.core.split_update import split_columns, split_mask
 
 _OPS = {RowKind.DELETE: RowOp.DELETE, RowKind.UPDATE: RowOp.UPDATE, RowKind.INSERT: RowOp.INSERT}
-
-
-class MessageTooLargeError(BusError):
-    """An encoded row is larger than ``max-message-bytes`` or its topic allow."""
-
-    code, action = "sink.message_too_large", Action.STOP_CHANGEFEED
 
 
 def run(
@@ -110,7 +101,9 @@ def _run_version(rows: RowChanges, table: TableVersion, feed: CompiledFeed, enco
     commit_ts = np.concatenate([part.commit_ts for part in parts])
     op = np.concatenate([np.full(len(part), _OPS[part.kind], np.int8) for part in parts])
     positions = row_positions(commit_ts, np.concatenate([part.start_ts for part in parts]), op, keys)
-    _check_sizes(encoded.keys, encoded.values, keys, commit_ts, table, feed.message_limit(route.topic))
+    named = NamedRows(table=table, keys=keys, commit_ts=commit_ts)
+    limit = feed.message_limit(route.topic)
+    encoded = within_limit(encoded, mounted, named, limit, feed.large_messages, encoded_at_ms)
     return pa.table(
         [pa.repeat(route.topic, len(source)), pa.array(partition), encoded.keys, encoded.values, positions],
         schema=OUTPUT_SCHEMA,
@@ -150,24 +143,3 @@ def _partitions(part: MountedPart, route: Route, count: int) -> npt.NDArray[np.i
         return route.partitions((), part.commit_ts, count)
     columns = part.old_columns() if part.kind is RowKind.DELETE else part.new_columns()
     return route.partitions([columns[at].text for at in route.column_offsets], part.commit_ts, count)
-
-
-def _check_sizes(
-    keys: Any, values: Any, row_keys: Any, commit_ts: npt.NDArray[np.int64], table: TableVersion, limit: int
-) -> None:
-    """Raise for the first row whose message is larger than ``limit``."""
-    room = limit - MESSAGE_OVERHEAD_BYTES
-    if keys.nbytes + values.nbytes <= room:
-        return
-    lengths = [pc.fill_null(pc.binary_length(side), 0).to_numpy(zero_copy_only=False) for side in (keys, values)]
-    size = lengths[0].astype(np.int64) + lengths[1]
-    row = int(size.argmax())
-    if size[row] > room:
-        raise MessageTooLargeError(
-            "message is larger than allowed",
-            table=table.name,
-            key=row_keys[row].as_py().hex(),
-            commit_ts=int(commit_ts[row]),
-            bytes=int(size[row]) + MESSAGE_OVERHEAD_BYTES,
-            bytes_max=limit,
-        )

@@ -7,8 +7,8 @@ import pytest
 
 from compose.stack.local import Addresses
 from sorters import sink_writer
+from sorters.core.large_messages import MessageTooLargeError
 from sorters.core.order import OUTPUT_SCHEMA
-from sorters.core.pipeline import MessageTooLargeError
 from sorters.failures import KafkaUnreachableError
 from sorters.sink_writer import SinkWriter
 from tests.support.late_address import LateAddress

@@ -22,7 +22,7 @@ from sorters.core.encode.avro import AvroEncoder
 from sorters.core.encode.canal_json import CanalJsonEncoder
 from sorters.core.encode.debezium import DebeziumEncoder
 from sorters.core.encode.open_protocol import OpenProtocolEncoder
-from sorters.core.encode.protocol import EncodeRefusedError
+from sorters.core.encode.protocol import EncodeRefusedError, LargeRow
 from sorters.core.encode.simple_avro import SimpleAvroEncoder
 from sorters.core.encode.simple_json import SimpleJsonEncoder
 from sorters.core.feed import compile_feed
@@ -37,12 +37,16 @@ CANAL_OPTIONS: list[dict[str, Any]] = [
     {"enable_tidb_extension": True},
     {"only_output_updated_columns": True},
     {"content_compatible": True, "delete_only_output_handle_key_columns": True},
+    {"enable_tidb_extension": True, "large": LargeRow('file:///a"b')},
 ]
 OPEN_OPTIONS: list[dict[str, Any]] = [
     {},
     {"output_old_value": False, "delete_only_output_handle_key_columns": True},
     {"only_output_updated_columns": True},
+    {"large": LargeRow()},
+    {"large": LargeRow('file:///a"b')},
 ]
+SIMPLE_OPTIONS: list[dict[str, Any]] = [{}, {"large": LargeRow()}, {"large": LargeRow('file:///a"b')}]
 DEBEZIUM_OPTIONS: list[dict[str, Any]] = [
     {},
     {"enable_tidb_extension": True, "zone": ZoneInfo("America/New_York")},
@@ -57,10 +61,15 @@ Message = tuple[bytes | None, bytes | None]
 Encode = Callable[[MountedColumns], list[Message]]
 
 
+def _fitting(options: list[dict[str, Any]], table: TableVersion) -> list[dict[str, Any]]:
+    """Leave out what needs a handle key if the table has none: changefeeds that send such tables refuse it."""
+    return [chosen for chosen in options if table.handle_columns or "large" not in chosen]
+
+
 def encoders(table: TableVersion, rng: random.Random) -> list[Encode]:
     """Return the protocols, each with one set of options."""
-    canal = CanalJsonEncoder(**rng.choice(CANAL_OPTIONS))
-    opened = OpenProtocolEncoder(**rng.choice(OPEN_OPTIONS))
+    canal = CanalJsonEncoder(**rng.choice(_fitting(CANAL_OPTIONS, table)))
+    opened = OpenProtocolEncoder(**rng.choice(_fitting(OPEN_OPTIONS, table)))
     avro = AvroEncoder(**rng.choice(AVRO_OPTIONS))
     ids = {(text.subject, text.update_ts): number for number, text in enumerate(avro.schemas(table, "t"), 1)}
 
@@ -76,7 +85,8 @@ def encoders(table: TableVersion, rng: random.Random) -> list[Encode]:
         encoded = opened.encode_rows(mounted)
         return list(zip(encoded.keys.to_pylist(), encoded.values.to_pylist(), strict=True))
 
-    both = SimpleJsonEncoder(location="Asia/Kathmandu"), SimpleAvroEncoder(location="Asia/Kathmandu")
+    options = rng.choice(_fitting(SIMPLE_OPTIONS, table)) | {"location": "Asia/Kathmandu"}
+    both = SimpleJsonEncoder(**options), SimpleAvroEncoder(**options)
     simple: SimpleJsonEncoder | SimpleAvroEncoder = rng.choice(both)
 
     def by_simple(mounted: MountedColumns) -> list[Message]:

@@ -6,6 +6,8 @@ from schemas.config.changefeed import load_changefeed
 from schemas.config.origin import NotSupportedYetError
 from tests.support.changefeed_config import AVRO, CANAL, refused
 
+LARGE = "[sink.kafka-config.large-message-handle]\n"
+
 
 @pytest.mark.parametrize(
     ("uri", "text", "key"),
@@ -38,8 +40,23 @@ from tests.support.changefeed_config import AVRO, CANAL, refused
         (CANAL, "[sink.kafka-config]\nsasl-oauth-token-url = 'x'", "sink.kafka-config.sasl-oauth-token-url"),
         (
             CANAL,
-            "[sink.kafka-config.large-message-handle]\nlarge-message-handle-compression = 'lz4'",
+            LARGE + "large-message-handle-compression = 'lz4'",
             "sink.kafka-config.large-message-handle.large-message-handle-compression",
+        ),
+        (
+            CANAL + "&enable-tidb-extension=true",
+            LARGE + "large-message-handle-option = 'claim-check'\nclaim-check-storage-uri = 'file:///x'",
+            "sink.kafka-config.large-message-handle.large-message-handle-option",
+        ),
+        (
+            CANAL,
+            LARGE + "claim-check-storage-uri = 'file:///x'",
+            "sink.kafka-config.large-message-handle.claim-check-storage-uri",
+        ),
+        (
+            CANAL,
+            LARGE + "claim-check-raw-value = true",
+            "sink.kafka-config.large-message-handle.claim-check-raw-value",
         ),
     ],
 )

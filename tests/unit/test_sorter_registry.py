@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from schemas.errors import Action, CorruptDataError
-from sorters.core.pipeline import MessageTooLargeError
+from sorters.core.large_messages import MessageTooLargeError
 from sorters.failures import HistoryLostError, SparkJobError, WorkerError, bus_error
 from sorters.registry import RegistryUnreachableError, SchemaRefusedError, SchemaRegistry
 

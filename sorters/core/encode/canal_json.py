@@ -5,8 +5,8 @@ One difference: TiCDC writes ``mysqlType`` in Go's random map order, we in the t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from sorters.core.encode.mysql_names import mysql_type_name
 from sorters.core.encode.protocol import (
     DdlMessage,
     EncodedRows,
+    LargeRow,
     Message,
     Messages,
     Partitions,
@@ -50,6 +51,12 @@ class CanalJsonEncoder:
     content_compatible: bool = False
     """``mysqlType`` with parameters, and only updated columns."""
     delete_only_output_handle_key_columns: bool = False
+    large: LargeRow | None = None
+    """Set: every row is too large, and its message holds the handle key and this."""
+
+    def for_large(self, large: LargeRow) -> Self:
+        """Return the encoder of rows that are too large."""
+        return replace(self, large=large)
 
     @property
     def joiner(self) -> None:
@@ -134,12 +141,21 @@ class CanalJsonEncoder:
 
     def _chosen(self, part: MountedPart) -> list[int]:
         """Offsets of the columns that the message holds."""
-        if part.kind is RowKind.DELETE and self.delete_only_output_handle_key_columns:
+        handle_only = part.kind is RowKind.DELETE and self.delete_only_output_handle_key_columns
+        if handle_only or self.large is not None:
             return [spec.offset for spec in part.table.columns if spec.cdc_flag & CdcFlag.HANDLE_KEY]
         return [spec.offset for spec in part.table.columns]
 
     def _only_updated(self) -> bool:
         return self.only_output_updated_columns or self.content_compatible
+
+    def _mark(self) -> bytes:
+        """What the extension says of a row that is too large, behind its commitTs."""
+        if self.large is None:
+            return b""
+        if self.large.location is None:
+            return b',"onlyHandleKey":true'
+        return b',"claimCheckLocation":' + _quoted(self.large.location)
 
     def _head(self, part: MountedPart) -> bytes:
         """Everything in front of the value of ``es``."""
@@ -180,7 +196,7 @@ class CanalJsonEncoder:
             segments.append(b"null")
         segments += [b',"data":', *_object([column.spec.name for column in data], quoted)]
         if self.enable_tidb_extension:
-            segments += [b',"_tidb":{"commitTs":', integer_text(part.commit_ts), b"}"]
+            segments += [b',"_tidb":{"commitTs":', integer_text(part.commit_ts), self._mark() + b"}"]
         return join(len(part), [*segments, b"}"])
 
     # The scalar twin.
@@ -203,7 +219,7 @@ class CanalJsonEncoder:
             if before is not None:
                 were = [_value_json(spec, before[number][spec.offset]) for spec in specs]
                 old = _object_text(names, were, but=texts if self._only_updated() else None)
-            tail = b',"_tidb":{"commitTs":%d}}' % commit_ts if self.enable_tidb_extension else b"}"
+            tail = b',"_tidb":{"commitTs":%d%s}}' % (commit_ts, self._mark()) if self.enable_tidb_extension else b"}"
             middle = b'%d,"ts":%d,"sql":"","sqlType":{%s}' % (commit_ts >> 18, encoded_at_ms, b",".join(codes))
             messages.append(
                 head + middle + mysql_types + b',"old":' + old + b',"data":' + _object_text(names, texts) + tail

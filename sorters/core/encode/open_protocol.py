@@ -9,8 +9,8 @@ open. JSON is Go's ``encoding/json`` of maps, so columns stand in the order of t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ from sorters.core.encode.open_values import column_json, value_json
 from sorters.core.encode.protocol import (
     DdlMessage,
     EncodedRows,
+    LargeRow,
     Message,
     Messages,
     Partitions,
@@ -58,6 +59,12 @@ class OpenProtocolEncoder:
 
     max_batch_size: int = 1
     """Rows of one message at most."""
+    large: LargeRow | None = None
+    """Set: every row is too large, and its message holds the handle key and this."""
+
+    def for_large(self, large: LargeRow) -> Self:
+        """Return the encoder of rows that are too large."""
+        return replace(self, large=large)
 
     @property
     def joiner(self) -> OpenJoiner | None:
@@ -98,6 +105,7 @@ class OpenProtocolEncoder:
     def _chosen(self, part: MountedPart) -> list[ColumnVersion]:
         """The columns that a message holds, in the order of their names."""
         handle_only = part.kind is RowKind.DELETE and self.delete_only_output_handle_key_columns
+        handle_only = handle_only or self.large is not None
         chosen = [spec for spec in part.table.columns if not handle_only or spec.cdc_flag & CdcFlag.HANDLE_KEY]
         return sorted(chosen, key=lambda spec: spec.name.encode("utf-8", "surrogateescape"))
 
@@ -114,7 +122,7 @@ class OpenProtocolEncoder:
         segments: list[Segment] = [b'{"%s":{' % _SIDE[part.kind], *_members(names, values), b"}"]
         if self._has_old(part):
             segments += self._old(part, columns, chosen, values)
-        return _framed_keys(part), _framed(len(part), [*segments, b"}"])
+        return _framed_keys(part, self.large), _framed(len(part), [*segments, b"}"])
 
     def _old(
         self, part: MountedPart, new: Sequence[Column], chosen: Sequence[ColumnVersion], values: Sequence[list[Segment]]
@@ -158,7 +166,7 @@ class OpenProtocolEncoder:
                 before = [value_json(spec, part.old_rows[number][spec.offset]) for spec in specs]
                 old = _object(names, before, but=texts if self.only_output_updated_columns else None)
                 body += b',"p":{%s}' % old if old else b""
-            message = _message(_row_key(part, number), body + b"}")
+            message = _message(_row_key(part, number, self.large), body + b"}")
             keys.append(message.key)
             values.append(message.value)
         return pa.array(keys, pa.binary()), pa.array(values, pa.binary())
@@ -191,30 +199,36 @@ def _object(names: Sequence[bytes], values: Sequence[bytes], but: Sequence[bytes
     return b",".join(n + v + b"}" for n, v, other in zip(names, values, others, strict=True) if v != other)
 
 
-def _row_key_parts(part: MountedPart) -> tuple[bytes, bytes]:
+def _mark(large: LargeRow | None) -> bytes:
+    if large is None:
+        return b""
+    return b',"ohk":true' if large.location is None else b',"ccl":' + _quoted(large.location)
+
+
+def _row_key_parts(part: MountedPart, large: LargeRow | None) -> tuple[bytes, bytes]:
     """Return what stands between ts and row id, and what ends a row's key."""
     table = part.table
     names = b',"scm":%s,"tbl":%s' % (_quoted(table.schema), _quoted(table.table))
     physical = b""
     if table.partitions and len(part):
         physical = b',"ptn":%d' % decode_row_key(part.names.keys[0]).table_id
-    return names, physical + b',"t":%d}' % _ROW
+    return names, physical + b',"t":%d%s}' % (_ROW, _mark(large))
 
 
-def _row_key(part: MountedPart, row: int) -> bytes:
-    names, tail = _row_key_parts(part)
+def _row_key(part: MountedPart, row: int, large: LargeRow | None) -> bytes:
+    names, tail = _row_key_parts(part, large)
     key = part.names.keys[row]
     handle = decode_row_key(key).int_handle() if len(key) == _INT_KEY_BYTES else 0
     return b'{"ts":%d%s%s%s' % (part.commit_ts[row], names, b',"rid":%d' % handle if handle else b"", tail)
 
 
-def _framed_keys(part: MountedPart) -> Any:
+def _framed_keys(part: MountedPart, large: LargeRow | None) -> Any:
     """Return ``{"ts":…,"scm":…,"tbl":…,"rid":…,"ptn":…,"t":1}`` of each row behind version and length.
 
     ``rid`` is the integer handle, left out where it is 0 or there is none.
     """
     count, keys = len(part), part.names.keys
-    names, tail = _row_key_parts(part)
+    names, tail = _row_key_parts(part, large)
     segments: list[Segment] = [b'{"ts":', integer_text(part.commit_ts), names]
     is_int = keys.length == _INT_KEY_BYTES
     if is_int.any():

@@ -154,6 +154,22 @@ class Encoder(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class LargeRow:
+    """What to say of a row whose whole message is beyond the limit: its handle key, and where the rest is."""
+
+    location: str | None = None
+    """Of the whole message (``claim-check``); None: the reader asks the upstream for the row (``handle-key-only``)."""
+
+
+class HandleKeyEncoder(Encoder, Protocol):
+    """A protocol that can send a row's handle key in place of the row."""
+
+    def for_large(self, large: LargeRow) -> Encoder:
+        """Return the encoder of rows that are too large: their messages hold the handle key's columns and ``large``."""
+        ...
+
+
 class BootstrapEncoder(Protocol):
     """What a protocol has beside whose rows name a schema that a message of its own brings (simple)."""
 

@@ -7,8 +7,8 @@ PingCAP's docs, and pingcap/ticdc ``pkg/sink/codec/simple/avro.go`` for what the
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from sorters.core.encode.canal_types import ddl_event_type
 from sorters.core.encode.protocol import (
     DdlMessage,
     EncodedRows,
+    LargeRow,
     Message,
     Messages,
     Partitions,
@@ -34,7 +35,7 @@ from sorters.core.encode.protocol import (
     no_keys,
 )
 from sorters.core.encode.segments import Segment, join, or_else
-from sorters.core.encode.simple_json import ddl_tables, physical_table_id
+from sorters.core.encode.simple_json import ddl_tables, message_columns, physical_table_id
 from sorters.core.encode.simple_schema import NULL, PRESENT, raw, schema_avro, sized
 
 _MESSAGE = b"\x16"
@@ -43,8 +44,6 @@ _WATERMARK, _BOOTSTRAP, _DDL, _DML = (_MESSAGE + 2 * long_bytes(kind) + b"\x02" 
 """``type``, the branch of ``payload``, and the payload's version 1."""
 _DDL_TYPES = ("CREATE", "ALTER", "ERASE", "RENAME", "TRUNCATE", "CINDEX", "DINDEX", "QUERY")
 _DML_TYPES = {RowKind.INSERT: b"\x00", RowKind.UPDATE: b"\x02", RowKind.DELETE: b"\x04"}
-_NOTHING_SPECIAL = b"\x00\x00\x00"
-"""No claimCheckLocation, handleKeyOnly, checksum."""
 _LONG, _FLOAT, _DOUBLE, _STRING, _BYTES, _TIMESTAMP, _UNSIGNED_BIGINT = (long_bytes(branch) for branch in range(1, 8))
 """Branches of a value; 0 is null."""
 
@@ -55,6 +54,12 @@ class SimpleAvroEncoder:
 
     location: str = "UTC"
     """The time zone that TIMESTAMPs are shown in."""
+    large: LargeRow | None = None
+    """Set: every row is too large, and its message holds the handle key and this."""
+
+    def for_large(self, large: LargeRow) -> Self:
+        """Return the encoder of rows that are too large."""
+        return replace(self, large=large)
 
     @property
     def joiner(self) -> None:
@@ -103,13 +108,13 @@ class SimpleAvroEncoder:
     # The columnar form.
 
     def _columns(self, part: MountedPart, encoded_at_ms: int) -> Any:
-        head, middle = _frame(part, encoded_at_ms)
+        head, middle = _frame(part, encoded_at_ms, self.large)
         segments: list[Segment] = [longs(part.commit_ts, head), middle]
-        specs = part.table.columns
+        specs = message_columns(part.table, self.large)
         values: list[list[Segment]] = []
         if part.kind is not RowKind.DELETE:
             new = part.new_columns()
-            values = [self._column(column) for column in new]
+            values = [self._column(new[spec.offset]) for spec in specs]
             segments += _map(specs, values)
         else:
             segments.append(NULL)
@@ -120,11 +125,11 @@ class SimpleAvroEncoder:
             if values:
                 same = [old[spec.offset].same_as(new[spec.offset]) for spec in specs]
                 values = [
-                    text if equal else self._column(column)
-                    for column, text, equal in zip(old, values, same, strict=True)
+                    text if equal else self._column(old[spec.offset])
+                    for spec, text, equal in zip(specs, values, same, strict=True)
                 ]
             else:
-                values = [self._column(column) for column in old]
+                values = [self._column(old[spec.offset]) for spec in specs]
             segments += _map(specs, values)
         return join(len(part), segments)
 
@@ -144,8 +149,8 @@ class SimpleAvroEncoder:
     # The scalar twin.
 
     def _rows(self, part: MountedPart, encoded_at_ms: int) -> list[bytes]:
-        head, middle = _frame(part, encoded_at_ms)
-        specs = part.table.columns
+        head, middle = _frame(part, encoded_at_ms, self.large)
+        specs = message_columns(part.table, self.large)
         names = [sized(raw(spec.name)) for spec in specs]
         messages = []
         for number, commit_ts in enumerate(part.commit_ts.tolist()):
@@ -190,12 +195,20 @@ class SimpleAvroEncoder:
                 return _STRING
 
 
-def _frame(part: MountedPart, encoded_at_ms: int) -> tuple[bytes, bytes]:
+def _frame(part: MountedPart, encoded_at_ms: int, large: LargeRow | None) -> tuple[bytes, bytes]:
     """Return what stands before commitTs, and what between it and the rows."""
     table = part.table
     names = sized(raw(table.schema)) + sized(raw(table.table)) + long_bytes(physical_table_id(part))
-    middle = long_bytes(encoded_at_ms) + long_bytes(table.update_ts) + _NOTHING_SPECIAL
+    middle = long_bytes(encoded_at_ms) + long_bytes(table.update_ts) + _marks(large)
     return _DML + names + _DML_TYPES[part.kind], middle
+
+
+def _marks(large: LargeRow | None) -> bytes:
+    """Return claimCheckLocation, handleKeyOnly and checksum (there is none)."""
+    if large is None:
+        return NULL + NULL + NULL
+    location = NULL if large.location is None else PRESENT + sized(raw(large.location))
+    return location + PRESENT + b"\x01" + NULL
 
 
 def _map(specs: Sequence[ColumnVersion], values: Sequence[list[Segment]]) -> list[Segment]:

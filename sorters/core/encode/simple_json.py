@@ -6,15 +6,15 @@ pingcap/ticdc ``pkg/sink/codec/simple/message.go`` for what they leave open. ``d
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.ids import Ts
 from schemas.tidb.keys import decode_row_key
-from schemas.tidb.mysql_types import STRING_TYPES, MysqlType
+from schemas.tidb.mysql_types import STRING_TYPES, CdcFlag, MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
 from schemas.tidb.value import Value
 from sorters.core.columnar.base64_texts import base64_texts
@@ -26,6 +26,7 @@ from sorters.core.encode.canal_types import ddl_event_type
 from sorters.core.encode.protocol import (
     DdlMessage,
     EncodedRows,
+    LargeRow,
     Message,
     Messages,
     Partitions,
@@ -48,6 +49,12 @@ class SimpleJsonEncoder:
 
     location: str = "UTC"
     """The time zone that TIMESTAMPs are shown in."""
+    large: LargeRow | None = None
+    """Set: every row is too large, and its message holds the handle key and this."""
+
+    def for_large(self, large: LargeRow) -> Self:
+        """Return the encoder of rows that are too large."""
+        return replace(self, large=large)
 
     @property
     def joiner(self) -> None:
@@ -103,8 +110,8 @@ class SimpleJsonEncoder:
     # The columnar form.
 
     def _columns(self, part: MountedPart, encoded_at_ms: int) -> Any:
-        head, middle = _frame(part, encoded_at_ms)
-        specs = _by_name(part.table)
+        head, middle = _frame(part, encoded_at_ms, self.large)
+        specs = _by_name(message_columns(part.table, self.large))
         segments: list[Segment] = [head, integer_text(part.commit_ts), middle]
         values: list[list[Segment]] = []
         if part.kind is not RowKind.DELETE:
@@ -142,8 +149,8 @@ class SimpleJsonEncoder:
     # The scalar twin.
 
     def _rows(self, part: MountedPart, encoded_at_ms: int) -> list[bytes]:
-        head, middle = _frame(part, encoded_at_ms)
-        specs = _by_name(part.table)
+        head, middle = _frame(part, encoded_at_ms, self.large)
+        specs = _by_name(message_columns(part.table, self.large))
         messages = []
         for number, commit_ts in enumerate(part.commit_ts.tolist()):
             body = head + b"%d" % commit_ts + middle
@@ -192,7 +199,14 @@ def physical_table_id(part: MountedPart) -> int:
     return part.table.table_id
 
 
-def _frame(part: MountedPart, encoded_at_ms: int) -> tuple[bytes, bytes]:
+def message_columns(table: TableVersion, large: LargeRow | None) -> Sequence[ColumnVersion]:
+    """Return the columns that row messages hold, in table order: of a row that is too large the handle key's."""
+    if large is None:
+        return table.columns
+    return [spec for spec in table.columns if spec.cdc_flag & CdcFlag.HANDLE_KEY]
+
+
+def _frame(part: MountedPart, encoded_at_ms: int, large: LargeRow | None) -> tuple[bytes, bytes]:
     """Return what stands before the value of ``commitTs``, and what between it and the columns."""
     table = part.table
     head = b'{"version":1,"database":%s,"table":%s,"tableID":%d,"type":"%s","commitTs":' % (
@@ -202,11 +216,18 @@ def _frame(part: MountedPart, encoded_at_ms: int) -> tuple[bytes, bytes]:
         _TYPE_NAMES[part.kind],
     )
     version = b',"schemaVersion":%d' % table.update_ts if table.update_ts else b""
-    return head, b',"buildTs":%d' % encoded_at_ms + version
+    return head, b',"buildTs":%d' % encoded_at_ms + version + _mark(large)
 
 
-def _by_name(table: TableVersion) -> list[ColumnVersion]:
-    return sorted(table.columns, key=lambda spec: raw(spec.name))
+def _mark(large: LargeRow | None) -> bytes:
+    if large is None:
+        return b""
+    location = b',"claimCheckLocation":' + quoted(large.location) if large.location is not None else b""
+    return location + b',"handleKeyOnly":true'
+
+
+def _by_name(specs: Sequence[ColumnVersion]) -> list[ColumnVersion]:
+    return sorted(specs, key=lambda spec: raw(spec.name))
 
 
 def _members(specs: Sequence[ColumnVersion], values: Sequence[list[Segment]]) -> list[Segment]:

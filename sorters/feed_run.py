@@ -58,7 +58,7 @@ class FeedRun:
         raw_config = {"bootstrap.servers": kafka}
         self._frontier = FrontierReader(raw_config, raw_topics.frontier)
         self._schemas = SchemaFeed(raw_config, raw_topics.ddl)
-        feed = compile_feed(config, info.namespace)
+        feed = compile_feed(config, info.namespace, changefeed_id=info.changefeed_id)
         url = config.sink.schema_registry.reveal() if config.sink.schema_registry else schema_registry
         self._preparation = Preparation(
             spark,

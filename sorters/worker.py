@@ -7,6 +7,7 @@ from typing import Any
 from schemas.changes import RowChanges
 from schemas.ids import TableId
 from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
+from sorters.claim_store import claim_store
 from sorters.core.cut import Cut, join_rows, keep_rows, overlaps
 from sorters.core.feed import CompiledFeed
 from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, drop_repeats, join_records, sort_records
@@ -32,8 +33,9 @@ def output_records(raw: Iterator[bytes], cut: Cut, program: Program, encoded_at_
     Args:
         encoded_at_ms: what messages say about when they were made.
     """
+    store = claim_store(program.feed)
     for rows in gather_rows(raw, cut):
-        records = run(rows, program.schemas, program.feed, encoded_at_ms=encoded_at_ms)
+        records = run(rows, program.schemas, program.feed, encoded_at_ms=encoded_at_ms, store_claim=store)
         if records.num_rows:
             yield records
 

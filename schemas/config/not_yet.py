@@ -30,14 +30,7 @@ SETTINGS: dict[str, str] = {
     "sink.enable-partition-separator": "storage sinks",
     "sink.file-index-digit": "storage sinks",
     "sink.safe-mode": "database sinks",
-    **{
-        f"sink.kafka-config.large-message-handle.{name}": what
-        for name, what in (
-            ("large-message-handle-compression", "messages compressed by the changefeed"),
-            ("claim-check-storage-uri", "large messages in a storage"),
-            ("claim-check-raw-value", "large messages in a storage"),
-        )
-    },
+    "sink.kafka-config.large-message-handle.large-message-handle-compression": "messages compressed by the changefeed",
     "sink.kafka-config.glue-schema-registry-config": "AWS Glue as schema registry",
     **{
         f"sink.kafka-config.sasl-{name}": "SASL with GSSAPI or OAUTHBEARER"
@@ -63,7 +56,6 @@ UNREAD_TABLES = {
 
 WORDS: dict[str, tuple[str, ...]] = {
     "sink.protocol": PROTOCOLS,
-    "sink.kafka-config.large-message-handle.large-message-handle-option": ("none", "handle-key-only"),
     "sink.kafka-config.sasl-mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
 }
 """Settings of which only these words do something yet."""

@@ -100,6 +100,14 @@ def notes_for(config: "ChangefeedConfig") -> tuple[str, ...]:
         )
     elif config.protocol == "simple":
         notes.append("no bootstraps are sent: consumers know only tables whose DDL events they have read")
+    large = config.kafka.large_message_handle
+    if large.large_message_handle_option != "claim-check" and (
+        large.claim_check_storage_uri is not None or large.claim_check_raw_value
+    ):
+        notes.append(
+            "sink.kafka-config.large-message-handle.claim-check-* has no effect: large-message-handle-option is "
+            f"`{large.large_message_handle_option}`"
+        )
     if config.kafka.insecure_skip_verify:
         notes.append(
             "sink.kafka-config.insecure-skip-verify: the sorter's Java client skips the host name, not the certificate"

@@ -3,6 +3,7 @@
 import re
 from typing import TYPE_CHECKING
 
+from schemas.config.claim_check_uri import claim_folder, other_storage
 from schemas.config.event_names import EVENT_NAMES
 from schemas.config.filter_rule import parse_column_rule, parse_rule
 from schemas.config.kafka import KAFKA_PATH
@@ -92,7 +93,7 @@ def _check_options_of_protocol(config: "ChangefeedConfig", origin: Origin) -> No
 
 
 def _check_large_messages(config: "ChangefeedConfig", origin: Origin) -> None:
-    large, option = config.kafka.large_message_handle, config.kafka.large_message_handle.large_message_handle_option
+    option = config.kafka.large_message_handle.large_message_handle_option
     path = (*_LARGE_PATH, "large-message-handle-option")
     if option == "none":
         return
@@ -103,8 +104,27 @@ def _check_large_messages(config: "ChangefeedConfig", origin: Origin) -> None:
         raise origin.error(path, f"large-message-handle-option `{option}` excludes force-replicate")
     if config.protocol == "canal-json" and not config.codec.enable_tidb_extension:
         raise origin.error(path, f"large-message-handle-option `{option}` needs enable-tidb-extension=true")
-    if option == "claim-check" and large.claim_check_storage_uri is None:
+    if option == "claim-check":
+        _check_claim_check(config, origin)
+
+
+def _check_claim_check(config: "ChangefeedConfig", origin: Origin) -> None:
+    large = config.kafka.large_message_handle
+    if large.claim_check_storage_uri is None:
+        path = (*_LARGE_PATH, "large-message-handle-option")
         raise origin.error(path, "large-message-handle-option `claim-check` needs claim-check-storage-uri")
+    path, uri = (*_LARGE_PATH, "claim-check-storage-uri"), large.claim_check_storage_uri.reveal()
+    scheme = other_storage(uri)
+    if scheme is not None:
+        text = f"claim-check-storage-uri of scheme `{scheme}` is not supported yet, supported is file"
+        raise origin.not_yet(path, text)
+    try:
+        claim_folder(uri)
+    except ValueError as error:
+        raise origin.error(path, f"claim-check-storage-uri {error}") from None
+    if large.claim_check_raw_value and config.protocol in ("open-protocol", "default"):
+        text = "claim-check-raw-value is for canal-json and simple: in open-protocol the key is part of the row"
+        raise origin.error((*_LARGE_PATH, "claim-check-raw-value"), text)
 
 
 def _check_integrity(config: "ChangefeedConfig", origin: Origin) -> None:

@@ -8,6 +8,7 @@ from schemas.config.changefeed import ChangefeedConfig
 from schemas.errors import ConfigError
 from schemas.ids import Ts
 from schemas.tidb.table import TableVersion
+from sorters.core.claim_check import ClaimCheck
 from sorters.core.column_selector import ColumnSelectorError, ColumnSelectors, Selection
 from sorters.core.dispatch import Dispatcher, DispatchError, Route
 from sorters.core.encode.avro import AvroEncoder
@@ -104,8 +105,13 @@ class CompiledFeed:
         return (eligible or self.force_replicate) and self.filter.matches(schema, table)
 
 
-def compile_feed(config: ChangefeedConfig, namespace: str, partitions: Mapping[str, int] | None = None) -> CompiledFeed:
+def compile_feed(
+    config: ChangefeedConfig, namespace: str, partitions: Mapping[str, int] | None = None, *, changefeed_id: str = ""
+) -> CompiledFeed:
     """Compile a changefeed's settings; a dry run gives ``partitions`` itself, a sorter asks the broker later.
+
+    Args:
+        changefeed_id: with the namespace in the names of files that the changefeed stores.
 
     Raises:
         ConfigError: the protocol has no encoder.
@@ -124,16 +130,21 @@ def compile_feed(config: ChangefeedConfig, namespace: str, partitions: Mapping[s
         message_bytes_max=config.kafka.max_message_bytes,
         partitions=dict(partitions or {}),
         bootstraps=_bootstraps(config, encoder),
-        large_messages=_large_messages(config, encoder),
+        large_messages=_large_messages(config, encoder, f"{namespace}/{changefeed_id}"),
     )
 
 
-def _large_messages(config: ChangefeedConfig, encoder: Encoder) -> LargeMessages | None:
+def _large_messages(config: ChangefeedConfig, encoder: Encoder, changefeed: str) -> LargeMessages | None:
     """Settings were held against the protocol when they were read."""
     kinds = CanalJsonEncoder | OpenProtocolEncoder | SimpleJsonEncoder | SimpleAvroEncoder
-    if config.kafka.large_message_handle.large_message_handle_option == "none" or not isinstance(encoder, kinds):
+    large = config.kafka.large_message_handle
+    if large.large_message_handle_option == "none" or not isinstance(encoder, kinds):
         return None
-    return LargeMessages(encoder=encoder)
+    uri = large.claim_check_storage_uri
+    if large.large_message_handle_option == "handle-key-only" or uri is None:
+        return LargeMessages(encoder=encoder)
+    claim_check = ClaimCheck(storage_uri=uri.reveal(), raw_value=large.claim_check_raw_value, changefeed=changefeed)
+    return LargeMessages(encoder=encoder, claim_check=claim_check)
 
 
 def _bootstraps(config: ChangefeedConfig, encoder: Encoder) -> Bootstraps | None:

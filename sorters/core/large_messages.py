@@ -3,6 +3,7 @@
 Sources: PingCAP's docs on large messages, and pingcap/ticdc ``pkg/sink/codec`` for what they leave open.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 from schemas.config.kafka import MESSAGE_OVERHEAD_BYTES
 from schemas.errors import Action, BusError
 from schemas.tidb.table import TableVersion
+from sorters.core.claim_check import ClaimCheck, StoreClaim
 from sorters.core.columnar.mounted import MountedColumns
 from sorters.core.columnar.spans import IntArray
 from sorters.core.encode.protocol import EncodedRows, HandleKeyEncoder, LargeRow
@@ -30,60 +32,82 @@ class LargeMessages:
     """``large-message-handle-option``, unless it is ``none``; picklable."""
 
     encoder: HandleKeyEncoder
+    claim_check: ClaimCheck | None = None
+    """None: ``handle-key-only``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class NamedRows:
-    """What an error says of the rows of a batch."""
+    """What errors and stored messages say of the rows of a batch."""
 
     table: TableVersion
     """Whole, also where column selectors leave something out of what is mounted."""
+    topic: str
     keys: Any
     """``pyarrow.BinaryArray`` of TiKV keys, one a row."""
     commit_ts: IntArray
+    positions: Any
+    """``pyarrow.BinaryArray``, one a row."""
 
 
-def within_limit(
-    encoded: EncodedRows,
-    mounted: MountedColumns,
-    named: NamedRows,
-    limit: int,
-    large: LargeMessages | None,
-    encoded_at_ms: int,
-) -> EncodedRows:
-    """Return the messages, none of them larger than ``limit``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What a topic takes, and what becomes of rows beyond it."""
 
-    Args:
-        encoded: one message for each row of ``mounted``, whose rows are numbered from 0.
-        limit: key, value and overhead of a message, in bytes.
-        large: how to encode rows anew that are too large; None: they are an error.
+    limit: int
+    """Key, value and overhead of a message, in bytes."""
+    large: LargeMessages | None
+    """None: they are an error."""
+    store_claim: StoreClaim | None
+    """Stores whole messages; None: they are named and not stored."""
 
-    Raises:
-        MessageTooLargeError: a row is too large, and stays so.
-    """
-    rows = _too_large(encoded, limit)
-    if not len(rows):
-        return encoded
-    said = "message is larger than allowed"
-    if large is not None and len(mounted.table.handle_columns) < len(named.table.handle_columns):
-        said += ", and a column selector leaves out some of the handle key, which it could be sent with instead"
-    elif large is not None:
-        said = "message with the handle key alone is larger than allowed"
-        anew = _encode_anew(mounted, rows, large, encoded_at_ms)
-        encoded = _with_rows(encoded, rows, anew)
-        rows = _too_large(encoded, limit)
-    if len(rows):
+    def within_limit(
+        self, encoded: EncodedRows, mounted: MountedColumns, named: NamedRows, encoded_at_ms: int
+    ) -> EncodedRows:
+        """Return the messages, none of them larger than the limit; what they name is stored.
+
+        Args:
+            encoded: one message for each row of ``mounted``, whose rows are numbered from 0.
+
+        Raises:
+            MessageTooLargeError: a row is too large, and stays so; nothing of the batch is stored then.
+            BusError: a whole message cannot be stored.
+        """
+        rows = _too_large(encoded, self.limit)
+        if not len(rows):
+            return encoded
+        text = "message is larger than allowed"
+        if self.large is None:
+            raise self._error(text, encoded, named)
+        if len(mounted.table.handle_columns) < len(named.table.handle_columns):
+            text += ", and a column selector leaves out some of the handle key, which it could be sent with instead"
+            raise self._error(text, encoded, named)
+        claim_check = self.large.claim_check
+        names = (
+            [claim_check.file_name(named.topic, named.positions[row].as_py()) for row in rows] if claim_check else []
+        )
+        anew = _encode_anew(mounted, rows, self.large, names, encoded_at_ms)
+        fitting = _with_rows(encoded, rows, anew)
+        if len(_too_large(fitting, self.limit)):
+            raise self._error("message with the handle key alone is larger than allowed", fitting, named)
+        if claim_check is not None and self.store_claim is not None:
+            for name, row in zip(names, rows.tolist(), strict=True):
+                content = claim_check.content(encoded.keys[row].as_py(), encoded.values[row].as_py())
+                self.store_claim(name, content)
+        return fitting
+
+    def _error(self, text: str, encoded: EncodedRows, named: NamedRows) -> MessageTooLargeError:
+        """Name the largest of the messages."""
         sizes = _sizes(encoded)
         row = int(sizes.argmax())
-        raise MessageTooLargeError(
-            said,
+        return MessageTooLargeError(
+            text,
             table=named.table.name,
             key=named.keys[row].as_py().hex(),
             commit_ts=int(named.commit_ts[row]),
             bytes=int(sizes[row]) + MESSAGE_OVERHEAD_BYTES,
-            bytes_max=limit,
+            bytes_max=self.limit,
         )
-    return encoded
 
 
 def _too_large(encoded: EncodedRows, limit: int) -> IntArray:
@@ -103,11 +127,25 @@ def _sizes(encoded: EncodedRows) -> IntArray:
     return sizes
 
 
-def _encode_anew(mounted: MountedColumns, rows: IntArray, large: LargeMessages, encoded_at_ms: int) -> EncodedRows:
+def _encode_anew(
+    mounted: MountedColumns, rows: IntArray, large: LargeMessages, names: Sequence[str], encoded_at_ms: int
+) -> EncodedRows:
+    """Encode ``rows`` with their handle key, each with the place of its file in ``names`` if they are stored."""
+    if large.claim_check is None:
+        encoder = large.encoder.for_large(LargeRow())
+        return encoder.encode_rows(_only(mounted, rows), topic="", encoded_at_ms=encoded_at_ms, schema_ids={})
+    each = []
+    for row, name in zip(rows, names, strict=True):
+        encoder = large.encoder.for_large(LargeRow(large.claim_check.location(name)))
+        one = _only(mounted, np.array([row], np.int64))
+        each.append(encoder.encode_rows(one, topic="", encoded_at_ms=encoded_at_ms, schema_ids={}))
+    keys, values = ([getattr(one, side) for one in each] for side in ("keys", "values"))
+    return EncodedRows(rows, pa.concat_arrays(keys), pa.concat_arrays(values))
+
+
+def _only(mounted: MountedColumns, rows: IntArray) -> MountedColumns:
     taken = (part.take(np.flatnonzero(np.isin(part.rows, rows))) for part in mounted.parts)
-    chosen = replace(mounted, count=len(rows), parts=tuple(part for part in taken if len(part)))
-    encoder = large.encoder.for_large(LargeRow())
-    return encoder.encode_rows(chosen, topic="", encoded_at_ms=encoded_at_ms, schema_ids={})
+    return replace(mounted, count=len(rows), parts=tuple(part for part in taken if len(part)))
 
 
 def _with_rows(encoded: EncodedRows, rows: IntArray, anew: EncodedRows) -> EncodedRows:

@@ -17,12 +17,13 @@ from schemas.ids import Ts
 from schemas.position import RowOp
 from schemas.tidb.schema_store import SchemaStore
 from schemas.tidb.table import TableVersion
+from sorters.core.claim_check import StoreClaim
 from sorters.core.columnar.mount import mount
 from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
 from sorters.core.cut import keep_where
 from sorters.core.dispatch import Route
 from sorters.core.feed import CompiledFeed
-from sorters.core.large_messages import NamedRows, within_limit
+from sorters.core.large_messages import NamedRows, Room
 from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, join_records, row_positions
 from sorters.core.split_update import split_columns, split_mask
 
@@ -30,7 +31,13 @@ _OPS = {RowKind.DELETE: RowOp.DELETE, RowKind.UPDATE: RowOp.UPDATE, RowKind.INSE
 
 
 def run(
-    rows: RowChanges, schemas: SchemaStore, feed: CompiledFeed, *, encoded_at_ms: int, with_table: bool = False
+    rows: RowChanges,
+    schemas: SchemaStore,
+    feed: CompiledFeed,
+    *,
+    encoded_at_ms: int,
+    with_table: bool = False,
+    store_claim: StoreClaim | None = None,
 ) -> OutputRecords:
     """Turn row changes of one physical table into records of the sink topics, in no particular order.
 
@@ -38,6 +45,7 @@ def run(
         rows: of any commit_ts that ``schemas`` knows.
         encoded_at_ms: the time that messages say they were encoded at.
         with_table: add a column ``table`` (``schema.table``), for people.
+        store_claim: stores whole messages that are too large, before this returns; None: they are named and not stored.
 
     Raises:
         UnknownTableError, SchemaGoneError: no schema ever said that the table exists.
@@ -51,7 +59,7 @@ def run(
     for version, group in by_version(rows, schemas):
         if not feed.contains(version.schema, version.table, eligible=version.eligible):
             continue
-        records = _run_version(group, version, feed, encoded_at_ms)
+        records = _run_version(group, version, feed, encoded_at_ms, store_claim)
         if with_table:
             records = records.append_column("table", pa.repeat(version.name, records.num_rows))
         parts.append(records)
@@ -76,7 +84,9 @@ def by_version(rows: RowChanges, schemas: SchemaStore) -> Iterator[tuple[TableVe
             yield found, group
 
 
-def _run_version(rows: RowChanges, table: TableVersion, feed: CompiledFeed, encoded_at_ms: int) -> OutputRecords:
+def _run_version(
+    rows: RowChanges, table: TableVersion, feed: CompiledFeed, encoded_at_ms: int, store_claim: StoreClaim | None
+) -> OutputRecords:
     ignored = feed.events.ignored_ops(table.schema, table.table)
     found = mount(table, rows, zone=feed.zone).parts
     kept = [part for part in found if _OPS[part.kind] not in ignored]
@@ -101,9 +111,9 @@ def _run_version(rows: RowChanges, table: TableVersion, feed: CompiledFeed, enco
     commit_ts = np.concatenate([part.commit_ts for part in parts])
     op = np.concatenate([np.full(len(part), _OPS[part.kind], np.int8) for part in parts])
     positions = row_positions(commit_ts, np.concatenate([part.start_ts for part in parts]), op, keys)
-    named = NamedRows(table=table, keys=keys, commit_ts=commit_ts)
-    limit = feed.message_limit(route.topic)
-    encoded = within_limit(encoded, mounted, named, limit, feed.large_messages, encoded_at_ms)
+    named = NamedRows(table=table, topic=route.topic, keys=keys, commit_ts=commit_ts, positions=positions)
+    room = Room(limit=feed.message_limit(route.topic), large=feed.large_messages, store_claim=store_claim)
+    encoded = room.within_limit(encoded, mounted, named, encoded_at_ms)
     return pa.table(
         [pa.repeat(route.topic, len(source)), pa.array(partition), encoded.keys, encoded.values, positions],
         schema=OUTPUT_SCHEMA,

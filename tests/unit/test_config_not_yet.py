@@ -43,21 +43,6 @@ LARGE = "[sink.kafka-config.large-message-handle]\n"
             LARGE + "large-message-handle-compression = 'lz4'",
             "sink.kafka-config.large-message-handle.large-message-handle-compression",
         ),
-        (
-            CANAL + "&enable-tidb-extension=true",
-            LARGE + "large-message-handle-option = 'claim-check'\nclaim-check-storage-uri = 'file:///x'",
-            "sink.kafka-config.large-message-handle.large-message-handle-option",
-        ),
-        (
-            CANAL,
-            LARGE + "claim-check-storage-uri = 'file:///x'",
-            "sink.kafka-config.large-message-handle.claim-check-storage-uri",
-        ),
-        (
-            CANAL,
-            LARGE + "claim-check-raw-value = true",
-            "sink.kafka-config.large-message-handle.claim-check-raw-value",
-        ),
     ],
 )
 def test_load_changefeed_setting_without_effect_yet_is_refused_by_its_own_code(uri: str, text: str, key: str) -> None:

@@ -33,7 +33,7 @@ def table_of(*more: dict[str, Any], **info: Any) -> TableVersion:
 
 
 def encode(
-    new: Row, old: Row, small_rows: int, *, table: TableVersion | None = None, handle: int = 1, **options: bool
+    new: Row, old: Row, small_rows: int, *, table: TableVersion | None = None, handle: int = 1, **options: Any
 ) -> Message:
     table = table or table_of(VAL)
     value, before = (b"" if row is None else encode_row_v2(row) for row in (new, old))

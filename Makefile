@@ -44,11 +44,11 @@ check: setup  ## ruff, mypy (strict, tests too), import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Pure tests share the cores; the tests that start brokers, JVMs and kill them run one after another, so that a loaded
-# machine does not look like a broken bus.
+# Two at a time: pure tests one by one, tests that start brokers and JVMs file by file, each process with a stack of its
+# own. These mostly wait, so two cores carry both; the longest (e2e) begin first.
 test: check  ## all checks and all tests
 	$(BIN)/pytest -q -n 2 --dist worksteal --ignore tests/integration --ignore tests/e2e
-	$(BIN)/pytest -q tests/integration tests/e2e
+	$(BIN)/pytest -q -n 2 --dist loadfile --durations 10 tests/e2e tests/integration
 
 nightly: setup  ## many more random schedules than `make test` runs: SCHEDULES=10000 of the event feed and of the scheduler
 	NIGHTLY_SCHEDULES=$(or $(SCHEDULES),10000) SCHEDULING_SEEDS=$(or $(SCHEDULES),10000) $(BIN)/pytest -q -n 2 --timeout 7200 \

@@ -48,7 +48,7 @@ check: setup  ## ruff, mypy (strict, tests too), import contracts
 # own. These mostly wait, so two cores carry both; the longest (e2e) begin first.
 test: check  ## all checks and all tests
 	$(BIN)/pytest -q -n 2 --dist worksteal --ignore tests/integration --ignore tests/e2e
-	$(BIN)/pytest -q -n 2 --dist loadfile --durations 10 tests/e2e tests/integration
+	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations 10 tests/e2e tests/integration
 
 nightly: setup  ## many more random schedules than `make test` runs: SCHEDULES=10000 of the event feed and of the scheduler
 	NIGHTLY_SCHEDULES=$(or $(SCHEDULES),10000) SCHEDULING_SEEDS=$(or $(SCHEDULES),10000) $(BIN)/pytest -q -n 2 --timeout 7200 \

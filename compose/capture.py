@@ -152,7 +152,7 @@ class Capture:
             )
             stack.callback(ddl.stop)
             snapshot_ts = ddl.start()
-            owner = Owner(frontier, session, revision, partitions)
+            owner = Owner(frontier, session, revision, partitions, held_lag_s=options.reign.held_lag_s)
             place = owner.start(lambda: snapshot_ts)
             puller = Puller(
                 capture=self.capture_id,

@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from compose.split_watch import SplitWatch
+from consumers.core.held_tables import pulled_from
 from consumers.core.span_split import SplitSettings
 from consumers.core.table_set import TableSet
 from consumers.frontier_topic import FrontierUnavailableError
-from consumers.owner import Owner
+from consumers.owner import HELD_LAG_S, Owner
 from producers.ddl_feed import DdlFeed
 from producers.feed_types import SpanStatus
 from producers.puller import Puller, PullerStats
@@ -40,6 +41,8 @@ class ReignOptions:
     repeats_s: float = 60.0
     """How long after a takeover the predecessor may be landing still, so that all records count as repeating. What is
     on its way from a process that is gone arrives within Kafka's request timeout (30 s)."""
+    held_lag_s: float = HELD_LAG_S
+    """A table that is further behind the first one is held: only changefeeds that contain it wait for it."""
     split: SplitSettings = field(default_factory=SplitSettings)
     """Which tables are pulled in several spans."""
     split_look_s: float = 300.0
@@ -115,6 +118,7 @@ class Reign:
             "lag_s": round(time.time() - physical_ms(place.resolved_ts) / 1000, 3),
             "rows_in": stats.landing.acked_rows,
             "tables": len(self._spans),
+            "tables_held": sum(len(held.tables) for held in place.held),
             "spans": len(self._assigned),
             "regions": stats.regions,
             "regions_initialized": stats.regions_initialized,
@@ -151,10 +155,11 @@ class Reign:
                 raise job.error
 
     def _assign_new(self) -> None:
-        """Assign tables from the published R, or from the job that made them where that is held but can be read now."""
+        """Assign tables that nobody pulls, and remove those that ended."""
         assert self._tables is not None
-        held = {held.ts for held in self._owner.place.held_ddl}
-        self._tables = self._tables.published(min((self._owner.place.resolved_ts, *held)))
+        place = self._owner.place
+        stop_ts = min([place.resolved_ts, *(held.ts for held in place.held_ddl)])
+        self._tables = self._tables.published(stop_ts, {table: held.ts for held in place.held for table in held.tables})
         new = [table for table in self._tables.starts if table not in self._spans]
         if new:
             self._assign({table: self._splits.spans_of(table) for table in new})
@@ -165,7 +170,7 @@ class Reign:
             log.info("tables removed", extra={"tables": len(over), "all": len(self._spans)})
 
     def _split_anew(self) -> None:
-        """Pull tables that have grown, or become uneven, by other spans: from the published R, as any that move."""
+        """Pull tables that have grown, or become uneven, by other spans: from where they are published."""
         new = self._splits.look(self._spans)
         if new:
             self._remove(new)
@@ -175,12 +180,9 @@ class Reign:
 
     def _assign(self, tables: Mapping[TableId, tuple[TableSpan, ...]]) -> None:
         assert self._tables is not None
-        place = self._owner.place
-        held = {held.ts for held in place.held_ddl}
         spans: dict[TableSpan, Ts] = {}
         for table, parts in tables.items():
-            start_ts = self._tables.starts[table]
-            spans |= dict.fromkeys(parts, start_ts if start_ts in held else max(start_ts, place.resolved_ts))
+            spans |= dict.fromkeys(parts, pulled_from(self._owner.place, table, self._tables.starts[table]))
         self._puller.assign(spans)
         self._spans.update(tables)
         self._assigned.update(dict.fromkeys(spans, self._capture))

@@ -5,9 +5,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from consumers.core.frontier import advance, first_record, take_over
+from consumers.core.held_tables import Holding
 from consumers.frontier_topic import FrontierTopic, common_partitions
 from consumers.zookeeper import Session
-from schemas.ids import CaptureId, Ts
+from schemas.ids import CaptureId, Ts, compose_ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, follow_frontier
 from schemas.spans import TableSpan
 from schemas.tidb.ddl_job import JobScope
@@ -19,12 +20,25 @@ OFFSETS_ONLY_S = 1.0
 REPEAT_S = 60.0
 """A place where nothing moves is published again after so long: Kafka's retention must always find a newer record."""
 
+HELD_LAG_S = 10.0
+"""Further behind the first table than this, by commit time, a table is held: only its own changefeeds wait for it. A
+region that changes its leader, or a store that restarts, is usually back within it."""
+
 
 class Owner:
     """One reign: from a won election to the end of the session, a resignation or an error."""
 
-    def __init__(self, topic: FrontierTopic, session: Session, owner_rev: int, partitions: int) -> None:
+    def __init__(
+        self,
+        topic: FrontierTopic,
+        session: Session,
+        owner_rev: int,
+        partitions: int,
+        *,
+        held_lag_s: float = HELD_LAG_S,
+    ) -> None:
         self._topic, self._session = topic, session
+        self._holding = Holding(compose_ts(round(held_lag_s * 1000)))
         self._owner_rev, self._partitions = owner_rev, partitions
         self._place: FrontierRecord | None = None
         self._published_at = 0.0
@@ -56,6 +70,7 @@ class Owner:
         # A predecessor's last record may have come in between: readers have followed it, so we do.
         self._place = follow_frontier(self._topic.newest(), opening)
         self._published_at = time.monotonic()
+        self._holding = self._holding.with_place(self._place)
         log.info(
             "owner took over the frontier",
             extra={"owner_rev": self._owner_rev, "resolved_ts": self._place.resolved_ts, "new": last is None},
@@ -79,8 +94,16 @@ class Owner:
             LeaseLostError: the session is over; nothing was published.
             FrontierUnavailableError: not acknowledged; start anew.
         """
-        record = advance(self.place, reports, ddl, spans, repeats_possible=repeats_possible, bad_ddl=bad_ddl)
         now, place = time.monotonic(), self.place
+        record = advance(
+            place,
+            reports,
+            ddl,
+            spans,
+            repeats_possible=repeats_possible,
+            bad_ddl=bad_ddl,
+            holding=self._holding,
+        )
         moved = (record.resolved_ts, record.ddl_high) != (place.resolved_ts, place.ddl_high)
         rest_s = 0.0 if moved else REPEAT_S if record == place else OFFSETS_ONLY_S
         if now < self._published_at + rest_s:
@@ -88,4 +111,14 @@ class Owner:
         self._session.check_lease()
         self._topic.publish(record)
         self._place, self._published_at = record, now
+        self._holding = self._holding.with_place(record)
+        _tell_held(place, record)
         return record
+
+
+def _tell_held(before: FrontierRecord, record: FrontierRecord) -> None:
+    was, is_now = ({table for held in one.held for table in held.tables} for one in (before, record))
+    if is_now - was:
+        log.warning("tables lag and are held", extra={"tables": sorted(is_now - was)[:10], "held": len(is_now)})
+    if was - is_now:
+        log.info("tables are held no more", extra={"tables": sorted(was - is_now)[:10], "held": len(is_now)})

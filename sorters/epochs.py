@@ -3,16 +3,16 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from schemas.ids import TableId, Ts, physical_ms
+from schemas.ids import Ts, physical_ms
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, follow_frontier
 from schemas.tidb.ddl_job import JobScope
 from sorters.core.batch_plan import plan_batches
 from sorters.core.cut import Cut, FrontierPlace, place_for
-from sorters.core.scope import concerns, covers_table
+from sorters.core.scope import concerns, held_for
 from sorters.cut_job import CutJob
 from sorters.frontier_reader import FrontierReader, epoch_offsets
 from sorters.preparation import Preparation
@@ -87,17 +87,15 @@ class Epochs:
             return place_for(record, lambda _: False)
         # Which of the held tables are ours is told by the schema at the record's own ts, whatever has been read since.
         self._schemas.advance(record.ddl_high)
-
-        def contains(table: TableId) -> bool:
-            return covers_table(self._schemas.store, table, record.resolved_ts, self._preparation.feed)
+        store, feed = self._schemas.store, self._preparation.feed
 
         def stops_us(held: HeldDdl) -> bool:
             scope = JobScope(
                 ts=held.ts, start_ts=held.start_ts, schema=held.schema, table=held.table, table_id=held.table_id
             )
-            return concerns(scope, self._schemas.store, self._preparation.feed)
+            return concerns(scope, store, feed)
 
-        place = place_for(record, contains, stops_us)
+        place = place_for(replace(record, held=held_for(record, store, feed)), lambda _: True, stops_us)
         if place.resolved_ts <= self._checkpoint_ts:
             # No cut will come that could fail at a job which is held.
             self._preparation.check_jobs(self._checkpoint_ts)

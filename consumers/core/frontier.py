@@ -16,6 +16,7 @@ Why it holds, given what a :class:`LandingReport` says of one moment of one agen
   spans has reported, neither R nor low moves. (Its rows stay above the low that stood when it got its first span.)
 * *Old reports are as true as new ones*: they bound everything that their agent landed later. So reports may be lost,
   late or out of order. A capture that restarts has a new id, so a report never outlives its agent's memory.
+* *A table that lags* can be held: R and low are then those of the rest (:mod:`consumers.core.held_tables`).
 * *Nothing is invented*, because raw rows are facts: a repeat is the same change.
 
 And none of the three ever goes back, whatever is reported. Owners change as
@@ -27,9 +28,10 @@ assigns tables. A record of the old owner after it counts for nobody.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from consumers.core.held_tables import NO_HOLDING, Holding, hold_back
 from schemas.errors import InvariantBrokenError
-from schemas.ids import CaptureId, Ts
-from schemas.rawlog.frontier import DdlReport, FrontierRecord, HeldDdl, LandingReport
+from schemas.ids import CaptureId, TableId, Ts
+from schemas.rawlog.frontier import DdlReport, FrontierRecord, HeldDdl, HeldTables, LandingReport
 from schemas.spans import TableSpan, incomplete_tables
 from schemas.tidb.ddl_job import JobScope
 
@@ -65,6 +67,7 @@ def advance(
     *,
     repeats_possible: bool = False,
     bad_ddl: Iterable[JobScope] = (),
+    holding: Holding = NO_HOLDING,
 ) -> FrontierRecord:
     """Return the frontier after ``previous``; equal to it when nothing has moved.
 
@@ -78,6 +81,8 @@ def advance(
     ``held_ddl`` who must not. What is held no more (a new owner reads the job) is still held until R moves, for by then
     every table has landed up to R, those of the job too. At more than HELD_DDL_MAX of them R itself waits.
 
+    Tables that lag are held as ``holding`` says (:func:`hold_back`).
+
     Raises:
         InvariantBrokenError: vectors do not fit the log's partitions, or a report contradicts itself.
     """
@@ -89,8 +94,10 @@ def advance(
         repeat_high = high
     else:
         repeat_high = _highest(previous.repeat_high, (report.repeat_ends for report in reports.values()))
-    resolved_ts = max(previous.resolved_ts, _landed_by_all(reports, ddl, spans) or Ts(0))
+    resolved_ts, held = _reach(previous, reports, ddl, spans, holding)
     held_ddl, resolved_ts = _held_ddl(previous, tuple(bad_ddl), resolved_ts)
+    if resolved_ts == previous.resolved_ts:
+        held = previous.held
     return replace(
         previous,
         resolved_ts=resolved_ts,
@@ -98,6 +105,7 @@ def advance(
         low=_low(previous, reports, spans, resolved_ts, high),
         ddl_high=max(previous.ddl_high, ddl.end if ddl else 0),
         repeat_high=repeat_high,
+        held=held,
         held_ddl=held_ddl,
     )
 
@@ -127,15 +135,27 @@ def _held_ddl(previous: FrontierRecord, bad: tuple[JobScope, ...], resolved_ts: 
     return (*kept, *new), resolved_ts
 
 
-def _landed_by_all(
-    reports: Mapping[CaptureId, LandingReport], ddl: DdlReport | None, spans: Mapping[TableSpan, CaptureId]
-) -> Ts | None:
-    """Return the ts up to which everything has landed, or None if something has not been heard of."""
+def _reach(
+    previous: FrontierRecord,
+    reports: Mapping[CaptureId, LandingReport],
+    ddl: DdlReport | None,
+    spans: Mapping[TableSpan, CaptureId],
+    holding: Holding,
+) -> tuple[Ts, tuple[HeldTables, ...]]:
+    """Return the R that what has landed allows and what is held; the previous ones if something was not heard of."""
+    stands = previous.resolved_ts, previous.held
     if ddl is None or any(capture not in reports for capture in spans.values()) or incomplete_tables(spans):
-        return None
+        return stands
     landed = [reports[capture].landed_ts.get(span) for span, capture in spans.items()]
     known = [ts for ts in landed if ts is not None]
-    return min([*known, ddl.landed_ts]) if len(known) == len(landed) else None
+    if len(known) < len(landed):
+        return stands
+    if not previous.held and (not known or min(known) >= max(known) - holding.lag):
+        return max(previous.resolved_ts, min([*known, ddl.landed_ts])), ()
+    tables: dict[TableId, Ts] = {}
+    for span, ts in zip(spans, known, strict=True):
+        tables[span.table_id] = min(ts, tables.get(span.table_id, ts))
+    return hold_back(previous, tables, ddl.landed_ts, holding)
 
 
 def _low(

@@ -66,9 +66,9 @@ class TableSet:
         """Return the set with the knowledge that no other DDL up to ``ts`` exists."""
         return replace(self, known_ts=max(self.known_ts, ts))
 
-    def published(self, resolved_ts: Ts) -> "TableSet":
-        """Return the set without the tables that ended at or below the published R."""
-        over = {table for table, ts in self.dropped.items() if ts <= resolved_ts}
+    def published(self, resolved_ts: Ts, held: Mapping[TableId, Ts] = _NONE) -> "TableSet":
+        """Return the set without the tables that ended at or below the published R, or the ts where they are held."""
+        over = {table for table, ts in self.dropped.items() if ts <= min(resolved_ts, held.get(table, resolved_ts))}
         if not over:
             return self
         return replace(

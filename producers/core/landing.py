@@ -13,8 +13,8 @@ Three rules carry the frontier law:
 
 1. **landed_ts** of a span is the greatest resolved ts whose records are *all* acknowledged. A record that is never
    acknowledged holds it for ever: a failed delivery can stop a span, never lose a row.
-2. A **chunk** (start offset, max commit_ts) is kept while its max commit_ts is above the published R (above the least
-   held ts, if tables are held), of whatever span and incarnation. Chunks may be joined (start of the first, max of
+2. A **chunk** (start offset, max commit_ts) is kept while its max commit_ts is above the published R, of whatever span
+   and incarnation; where tables are held, the owner knows their lows. Chunks may be joined (start of the first, max of
    both): that only lowers `low`.
 3. A **floor**: nothing in flight, and nothing that is sent later, gets an offset below it. The broker appends at the
    end, so the end that was known when the oldest record in flight was sent is such a bound.
@@ -124,7 +124,6 @@ class LandingBook:
         self._spans: dict[TableSpan, _Span] = {}
         self._partitions = [_Partition() for _ in range(partitions)]
         self._published_ts = Ts(0)
-        self._keep_above = Ts(0)
         if frontier is not None:
             self.published(frontier)
 
@@ -173,7 +172,7 @@ class LandingBook:
         place.known_end = max(place.known_end, offset + 1)
         if record.may_repeat:
             place.repeat_end = max(place.repeat_end, offset + 1)
-        if record.max_commit_ts > self._keep_above:
+        if record.max_commit_ts > self._published_ts:
             place.add(offset, record.max_commit_ts)
         del record.span.in_flight[record.number]
         record.span.settle()
@@ -194,11 +193,9 @@ class LandingBook:
         """Take the owner's newest record: drop chunks that it has passed, learn its ends. Older ones change nothing."""
         if record.resolved_ts >= self._published_ts:
             self._published_ts = record.resolved_ts
-            # A held table lags behind R, and its rows must stay findable.
-            self._keep_above = min((record.resolved_ts, *(held.ts for held in record.held)))
         for place, high in zip(self._partitions, record.high, strict=True):
             place.known_end = max(place.known_end, high)
-            place.runs = [run for run in place.runs if run.max_commit_ts > self._keep_above]
+            place.runs = [run for run in place.runs if run.max_commit_ts > self._published_ts]
 
     def landed_ts(self) -> Mapping[TableSpan, Ts]:
         """Return landed_ts of each span."""

@@ -1,8 +1,10 @@
 """What a changefeed covers at a ts: which tables, and so which topics."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from schemas.ids import TableId, Ts
+from schemas.rawlog.frontier import FrontierRecord, HeldTables
 from schemas.tidb.ddl_job import JobScope
 from schemas.tidb.schema_change import StoredTable
 from schemas.tidb.schema_store import SchemaStore
@@ -39,12 +41,36 @@ def watermark_topics_at(store: SchemaStore, ts: Ts, feed: CompiledFeed) -> tuple
 
 def covers_table(store: SchemaStore, table_id: TableId, ts: Ts, feed: CompiledFeed) -> bool:
     """Tell whether rows of a physical table up to ``ts`` may go downstream; of one that nobody knows, they may."""
+    return covered_since(store, table_id, ts, feed) is not None
+
+
+def covered_since(store: SchemaStore, table_id: TableId, ts: Ts, feed: CompiledFeed) -> Ts | None:
+    """Return above which ts rows of a physical table may go downstream, or None if none up to ``ts`` may.
+
+    Of a table that nobody knows all may.
+    """
     if store.is_system(table_id):
-        return False
-    versions = [version for valid_after, version in store.versions_of(table_id) if valid_after <= ts]
+        return None
+    versions = [(valid_after, version) for valid_after, version in store.versions_of(table_id) if valid_after <= ts]
     if not versions:
-        return True
-    return any(v is not None and feed.contains(v.schema, v.table, eligible=v.eligible) for v in versions)
+        return Ts(0)
+    fits = (since for since, v in versions if v is not None and feed.contains(v.schema, v.table, eligible=v.eligible))
+    return min(fits, default=None)
+
+
+def held_for(record: FrontierRecord, store: SchemaStore, feed: CompiledFeed) -> tuple[HeldTables, ...]:
+    """Return what a record holds of the changefeed's tables, as the schema at the record's ts tells them.
+
+    A table that came into the changefeed by a DDL (a partition's exchange) after it was held is waited for from that
+    DDL on: the changefeed has gone that far without it.
+    """
+    held = []
+    for group in record.held:
+        found = [covered_since(store, table, record.resolved_ts, feed) for table in group.tables]
+        since = min((ts for ts in found if ts is not None), default=None)
+        if since is not None:
+            held.append(replace(group, ts=max(group.ts, since)))
+    return tuple(held)
 
 
 def concerns(scope: JobScope, store: SchemaStore, feed: CompiledFeed) -> bool:

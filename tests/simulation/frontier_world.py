@@ -3,7 +3,8 @@
 The oracle is the upstream's own list of committed rows. Everything else is messages with free timing: appends and acks,
 reports, news of published records, crashes of captures (whose last sends may still reach the log), moves, tables that
 are split into other spans, owners that are replaced while their last record is on its way, tables that are created and
-dropped, some by DDL jobs that the owner cannot read until a newer one takes over.
+dropped, some by DDL jobs that the owner cannot read until a newer one takes over; tables that stall
+for a while.
 """
 
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from itertools import accumulate, pairwise
 from random import Random
 
 from consumers.core.frontier import advance, first_record, take_over
+from consumers.core.held_tables import NEVER_HELD, Holding, pulled_from
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, follow_frontier
 from schemas.spans import TableSpan
@@ -26,9 +28,19 @@ class World:
     """The upstream, the log, the agents and the owner; :meth:`step` lets one thing happen."""
 
     def __init__(
-        self, random: Random, *, partitions: int = 2, agents: int = 3, floors: bool = True, kind: type[Agent] = Agent
+        self,
+        random: Random,
+        *,
+        partitions: int = 2,
+        agents: int = 3,
+        floors: bool = True,
+        kind: type[Agent] = Agent,
+        held_lag: int = NEVER_HELD,
     ) -> None:
         self.random, self.partitions, self.floors, self.kind = random, partitions, floors, kind
+        self.holding = Holding(held_lag)
+        self.stalled: set[TableId] = set()
+        """Tables of which nothing comes from the upstream."""
         self.now = Ts(10)
         self.rows: list[Row] = []
         self.alive: dict[TableId, tuple[Ts, Ts]] = {}
@@ -95,13 +107,21 @@ class World:
     def pull(self) -> None:
         for agent in (self.anyone(), self.anyone()):
             for span in list(agent.spans):
-                if self.random.random() < 0.8:
+                if self.random.random() < 0.8 and span.table_id not in self.stalled:
                     agent.receive(span, self.rows, self.now)
 
     def rescan(self) -> None:
         agent = self.anyone()
-        if agent.spans:
-            agent.rescan(self.random.choice(list(agent.spans)), self.rows, self.now)
+        spans = [span for span in agent.spans if span.table_id not in self.stalled]
+        if spans:
+            agent.rescan(self.random.choice(spans), self.rows, self.now)
+
+    def stall(self) -> None:
+        """A table stops, with others at times; or one goes on."""
+        if self.stalled and self.random.random() < 0.5:
+            self.stalled.remove(self.random.choice(sorted(self.stalled)))
+        else:
+            self.stalled.update(self.random.sample(sorted(self.alive), self.random.randint(1, min(2, len(self.alive)))))
 
     def send(self) -> None:
         agent = self.anyone()
@@ -163,9 +183,7 @@ class World:
     def assign(self, span: TableSpan, not_before: Ts) -> None:
         agent = self.random.choice(list(self.agents.values()))
         self.assigned[span] = agent.capture
-        held = {one.ts for one in self.place.held_ddl}
-        start_ts = not_before if not_before in held else max(self.place.resolved_ts, not_before)
-        agent.start(span, start_ts, self.now)
+        agent.start(span, pulled_from(self.place, span.table_id, not_before), self.now)
 
     def move(self) -> None:
         if self.assigned:
@@ -195,8 +213,9 @@ class World:
             ends = tuple(len(partition) for partition in self.log)
             reports = {capture: replace(report, floors=ends) for capture, report in reports.items()}
         for table, (_, dropped_ts) in self.alive.items():
-            held = (one.ts for one in self.place.held_ddl)
-            if dropped_ts <= min((self.place.resolved_ts, *held)) and table in self.spans:
+            stops = [one.ts for one in self.place.held_ddl]
+            stops += [one.ts for one in self.place.held if table in one.tables]
+            if dropped_ts <= min([self.place.resolved_ts, *stops]) and table in self.spans:
                 for span in self.spans.pop(table):
                     self.agents[self.assigned.pop(span)].stop(span)
         created = sorted(self.alive[table][0] for table in self.unread)
@@ -207,11 +226,13 @@ class World:
             self.assigned,
             repeats_possible=bool(self.zombies or self.place.held_ddl),
             bad_ddl=[JobScope(ts=ts, start_ts=Ts(ts - 1)) for ts in created if ts <= self.ddl.landed_ts],
+            holding=self.holding,
         )
 
     def publish(self) -> None:
         self.place = self.next_record()
         self.topic.append(self.place)
+        self.holding = self.holding.with_place(self.place)
 
     def replace_owner(self, *, reads_all: bool = False) -> None:
         """Its predecessor's last record may come before or after its own first, or be lost; it may read more jobs."""
@@ -221,11 +242,12 @@ class World:
         self.topic += self.random.choice([[first], [late, first], [first, late]])
         self.place = self.places()[-1]
         self.reports = {}
+        self.holding = Holding(self.holding.lag).with_place(self.place)
         if reads_all or self.random.random() < 0.5:
-            held = {one.ts for one in self.place.held_ddl}
             read, self.unread = self.unread, set()
             for table in sorted(read):
-                if self.alive[table][0] in held:
+                # Of a later job the owner does not know yet.
+                if self.alive[table][0] <= self.ddl.landed_ts:
                     self.split(table, self.alive[table][0])
 
     def places(self) -> list[FrontierRecord]:
@@ -237,17 +259,18 @@ class World:
             self.commit: 6, self.pull: 10, self.send: 20, self.append: 16, self.acknowledge: 16, self.hear: 4,
             self.send_report: 9, self.deliver_report: 9, self.publish: 8, self.read_ddl: 4, self.move: 0.6,
             self.crash: 0.6, self.split_anew: 0.6, self.rescan: 1, self.replace_owner: 0.4, self.create_table: 0.8,
-            self.drop_table: 0.4,
+            self.drop_table: 0.4, self.stall: 0.8 if self.holding.lag < NEVER_HELD else 0,
         }  # fmt: skip
         self.random.choices(list(actions), list(actions.values()))[0]()
 
     def settle(self) -> None:
-        """Let everything that is on its way arrive, so that R can reach now."""
+        """Let everything that is on its way arrive, so that R can reach now; of tables that are not stalled."""
         self.read_ddl()
         for _ in range(2):
             for agent in self.agents.values():
                 for span in list(agent.spans):
-                    agent.receive(span, self.rows, self.now)
+                    if span.table_id not in self.stalled:
+                        agent.receive(span, self.rows, self.now)
                     while agent.spans[span].waiting:
                         agent.send(self.random, span)
                 for partition, flight in enumerate(agent.flights):
@@ -261,20 +284,40 @@ class World:
             self.publish()
 
 
-def broken_law(world: World) -> str | None:
+Contains = Callable[[TableId], bool]
+
+
+def of_all(_: TableId) -> bool:
+    return True
+
+
+def of_even(table: TableId) -> bool:
+    return table % 2 == 0
+
+
+def of_odd(table: TableId) -> bool:
+    return table % 2 == 1
+
+
+def broken_law(world: World, view: Callable[[FrontierRecord], FrontierRecord] = lambda record: record) -> str | None:
     """Return the first pair of published places whose cut is not the upstream's changes, or None.
 
-    For a changefeed of all tables, which stands at a job that nobody could read, and for one that needs no such table.
+    For a changefeed of all tables, which stands at a job that nobody could read, and for some that need no such table:
+    of all others, and of half of them each. ``view`` is what a sorter makes of a record.
     """
-    return _broken_law(world, lambda _: True, world.rows) or _broken_law(
-        world, lambda _: False, [row for row in world.rows if row.table not in world.ever_unread]
-    )
+    places = [view(record) for record in world.places()]
+    broken = _broken_law(world, _stands(places, of_all, lambda _: True), world.rows)
+    for contains in (of_all, of_even, of_odd):
+        rows = [row for row in world.rows if row.table not in world.ever_unread and contains(row.table)]
+        broken = broken or _broken_law(world, _stands(places, contains, lambda _: False), rows)
+    return broken
 
 
-def _broken_law(world: World, concerned: Callable[[object], bool], rows: list[Row]) -> str | None:
-    places, tables = _stands(world, concerned), {row.table for row in rows}
-    for j, second in enumerate(places):
-        for first in places[:j]:
+def _broken_law(world: World, places: list[FrontierPlace], rows: list[Row]) -> str | None:
+    tables = {row.table for row in rows}
+    moves = [first for first, second in pairwise(places) if first != second] + places[-1:]
+    for j, second in enumerate(moves):
+        for first in moves[:j]:
             wanted = {row for row in rows if first.resolved_ts < row.commit_ts <= second.resolved_ts}
             cut = [
                 row
@@ -291,16 +334,29 @@ def _broken_law(world: World, concerned: Callable[[object], bool], rows: list[Ro
     return None
 
 
-def _stands(world: World, concerned: Callable[[object], bool]) -> list[FrontierPlace]:
-    return [place_for(record, lambda _: True, concerned) for record in world.places()]
+def _stands(
+    places: list[FrontierRecord], contains: Contains, concerned: Callable[[object], bool]
+) -> list[FrontierPlace]:
+    return [place_for(record, contains, concerned) for record in places]
+
+
+def place_of(world: World, contains: Contains) -> FrontierPlace:
+    """Return where a changefeed stands that no bad job concerns."""
+    return place_for(world.places()[-1], contains, lambda _: False)
 
 
 def went_back(world: World) -> str | None:
-    """Return the first place that is behind its predecessor in any of its values, or None."""
-    for one, other in pairwise(_stands(world, lambda _: True)):
+    """Return the first place that is behind its predecessor in any of its values, or None; for any changefeed."""
+    records = world.places()
+    for one, other in pairwise(_stands(records, of_all, lambda _: True)):
         if other.resolved_ts < one.resolved_ts:
             return f"{one} -> {other}"
-    for before, after in pairwise(world.places()):
+    for contains in (of_all, of_even, of_odd, *(table.__eq__ for table in world.alive)):
+        for one, other in pairwise(_stands(records, contains, lambda _: False)):
+            lows = zip(one.low, other.low, strict=True)
+            if other.resolved_ts < one.resolved_ts or any(a > b for a, b in lows):
+                return f"{one} -> {other}"
+    for before, after in pairwise(records):
         pairs = [
             (before.owner_rev, after.owner_rev), (before.resolved_ts, after.resolved_ts),
             (before.ddl_high, after.ddl_high), *zip(before.high, after.high, strict=True),

@@ -15,7 +15,7 @@ from consumers.core.span_split import SplitSettings
 from consumers.frontier_topic import FrontierUnavailableError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
-from schemas.rawlog.frontier import DdlReport, FrontierRecord, HeldDdl, LandingReport
+from schemas.rawlog.frontier import DdlReport, FrontierRecord, HeldDdl, HeldTables, LandingReport
 from schemas.spans import TableSpan, incomplete_tables
 from schemas.tidb.ddl_job import DdlDecodeError, DdlType, undecodable_record
 from schemas.tidb.keys import row_key
@@ -192,6 +192,27 @@ def test_reign_job_that_an_earlier_owner_could_read_and_this_one_cannot_ends_it(
     with pytest.raises(DdlDecodeError, match="key=6b, commit_ts=20"):
         one.tick()
     assert owner.place == place
+
+
+def test_reign_table_that_an_earlier_owner_held_is_pulled_from_its_own_ts_until_its_end_is_published() -> None:
+    drop = job(25, DdlType.DROP_TABLE, schema_id=1, table_id=OLD)
+    records = [*snapshot(), creation(10, OLD), creation(12, NEW), drop]
+    held = HeldTables(tables=(OLD,), ts=Ts(20), low=(0,))
+    place = replace(first_record(2, Ts(30), 1), held=(held,))
+    one, owner, puller, ddl = reign(list(records), place)
+    ddl.landed, puller.landed = Ts(40), Ts(0)
+    one.tick()
+    assert puller.starts == {TableSpan.of_table(OLD): 20, TableSpan.of_table(NEW): 30}
+    puller.landed = Ts(35)
+    one.tick()
+    one.tick()
+    assert (owner.place.resolved_ts, owner.place.held) == (35, ())
+    assert set(puller.starts) == {TableSpan.of_table(NEW)}
+    gone = replace(place, held=(replace(held, ts=Ts(25)),))
+    one, owner, puller, ddl = reign(list(records), gone)
+    ddl.landed = Ts(40)
+    one.tick()
+    assert set(puller.starts) == {TableSpan.of_table(NEW)}, "all its rows are published, though another may be held"
 
 
 SPLIT = ReignOptions(split=SplitSettings(enable_table_across_nodes=True, region_threshold=10), split_look_s=0.0)

@@ -196,6 +196,7 @@ def details(info: ChangefeedInfo, status: ChangefeedStatus | None) -> dict[str, 
     }
     if status:
         shown |= {"rows_total": status.rows_total, "batch_rows": status.batch_rows, "batch_s": status.batch_s}
+        shown |= {"corrupt_rows_total": status.corrupt_rows_total}
     return shown
 
 

@@ -7,6 +7,7 @@ numbers: schemas are numbered from 1 in the order of their tables, topics have t
 
 import base64
 import json
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,7 @@ from schemas.position import PositionClass, RowOp, decode_position
 from schemas.tidb.schema_store import SchemaStore
 from sorters.core.column_selector import ColumnSelectorError
 from sorters.core.companions import bootstrap_records, ddl_records, ddl_topics, watermark_records
+from sorters.core.corrupt_rows import CorruptRows
 from sorters.core.cut import keep_where
 from sorters.core.ddl_event import ddl_events
 from sorters.core.dispatch import DispatchError
@@ -39,12 +41,20 @@ from sorters.core.route_check import check_routes
 from sorters.core.scope import tables_between, watermark_topics_at
 from sorters.topic_admin import PARTITIONS_DEFAULT
 
+log = logging.getLogger(__name__)
+
 _SLICE_BYTES_MAX = 64 * 1024 * 1024
 """Of one table's rows at once: far below what a column's 31-bit offsets hold."""
 _OPS = {RowOp.INSERT: "insert", RowOp.UPDATE: "update", RowOp.DELETE: "delete"}
 _CLASSES = {PositionClass.DDL: "ddl", PositionClass.WATERMARK: "watermark", PositionClass.BOOTSTRAP: "bootstrap"}
 Register = Callable[[str, str], int]
 """Takes subject and schema text and returns the id."""
+
+
+def _log_corrupt(found: CorruptRows) -> None:
+    for row in found.named:
+        where = {"table": row.table, "key": row.key, "commit_ts": row.commit_ts}
+        log.warning("row does not fit its checksum", extra=where)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +130,9 @@ class DryRun:
     def _run(self, rows: RowChanges, encoded_at_ms: int) -> Iterator[OutputRecords]:
         """Run the pipeline; where it refuses, find the rows that it refuses, report them and go on with the others."""
         try:
-            yield run(rows, self.schemas, self.feed, encoded_at_ms=encoded_at_ms, with_table=True)
+            yield run(
+                rows, self.schemas, self.feed, encoded_at_ms=encoded_at_ms, with_table=True, on_corrupt=_log_corrupt
+            )
         except (DispatchError, ColumnSelectorError) as error:
             yield from self._run_versions(rows, encoded_at_ms, error)
         except BusError as error:

@@ -57,6 +57,8 @@ class ChangefeedStatus:
     error: ChangefeedError | None = None
     rows_total: int = 0
     """Row messages written since this sorter process started."""
+    corrupt_rows_total: int = 0
+    """Rows among them that do not fit their checksum, where the changefeed verifies it and goes on."""
     batch_rows: int = 0
     batch_s: float = 0.0
 
@@ -157,6 +159,7 @@ def encode_changefeed_status(status: ChangefeedStatus) -> bytes:
             "resolved_ts": status.resolved_ts,
             "error": error and {"code": error.code, "message": error.message, "time": error.time},
             "rows_total": status.rows_total,
+            "corrupt_rows_total": status.corrupt_rows_total,
             "batch_rows": status.batch_rows,
             "batch_s": status.batch_s,
         }
@@ -177,6 +180,7 @@ def decode_changefeed_status(node: bytes) -> ChangefeedStatus:
             resolved_ts=Ts(int(raw["resolved_ts"])),
             error=ChangefeedError(**raw["error"]) if raw["error"] else None,
             rows_total=int(raw["rows_total"]),
+            corrupt_rows_total=int(raw.get("corrupt_rows_total", 0)),
             batch_rows=int(raw["batch_rows"]),
             batch_s=float(raw["batch_s"]),
         )

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import functions as F  # noqa: N812 # Spark's own convention
 
+from sorters.core.corrupt_rows import CorruptRows
 from sorters.core.cut import Cut
 from sorters.core.order import OutputRecords
 from sorters.cut_tasks import BLOCK_COLUMNS, SIGN_COLUMNS, ReadTask, Tally, WriteTask, read_step, write_step
@@ -17,6 +19,16 @@ DRIVER_BATCH_BYTES_MAX = 16 * 1024 * 1024
 """Raw bytes (some 70,000 rows) up to which the driver does the batch itself, in less time than a Spark job takes."""
 RAW_RECORD_BYTES_GUESS = 64 * 1024
 """Size of a raw record until one batch has told; the driver gives up a batch of far more bytes than it took it for."""
+
+
+class CorruptRowsParam(AccumulatorParam):  # type: ignore[misc]  # pyspark has no types here
+    """How Spark adds up what its tasks have found."""
+
+    def zero(self, value: CorruptRows) -> CorruptRows:
+        return CorruptRows()
+
+    def addInPlace(self, value1: CorruptRows, value2: CorruptRows) -> CorruptRows:  # noqa: N802 # Spark's name
+        return value1 + value2
 
 
 class CutJob:
@@ -32,6 +44,8 @@ class CutJob:
         self._tasks = max(2, spark.sparkContext.defaultParallelism)
         self._found_slots: tuple[int, ...] = ()
         self._record_bytes: float = RAW_RECORD_BYTES_GUESS
+        self.corrupt = CorruptRows()
+        """What the last cut has written although its checksum does not fit."""
 
     def close(self) -> None:
         """Give up what is under way outside Spark."""
@@ -56,6 +70,8 @@ class CutJob:
                 raw_bytes_max=2 * DRIVER_BATCH_BYTES_MAX,
                 batch_bytes=batch_bytes,
             )
+        if done:
+            self.corrupt = self._small.corrupt
         rows, raw_bytes = done or self._run_tasks(cut, program, extras, encoded_at_ms, batch_bytes)
         if cut.offsets:
             self._record_bytes = (self._record_bytes + raw_bytes / cut.offsets) / 2
@@ -66,7 +82,11 @@ class CutJob:
     ) -> tuple[int, int]:
         """Return the rows, and the bytes of raw records that were read."""
         context, slots = self._spark.sparkContext, self._slots()
-        tally = Tally(rows=context.accumulator(0), raw_bytes=context.accumulator(0))
+        tally = Tally(
+            rows=context.accumulator(0),
+            raw_bytes=context.accumulator(0),
+            corrupt=context.accumulator(CorruptRows(), CorruptRowsParam()),
+        )
         read = ReadTask(
             cut=cut,
             raw_config=self._raw_config,
@@ -87,6 +107,7 @@ class CutJob:
         )
         signs = blocks.repartition(len(slots), "slot").mapInArrow(write_step(write), SIGN_COLUMNS)
         signs.write.format("noop").mode("overwrite").save()
+        self.corrupt = tally.corrupt.value
         return int(tally.rows.value), int(tally.raw_bytes.value)
 
     def _slots(self) -> tuple[int, ...]:

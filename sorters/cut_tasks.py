@@ -46,6 +46,8 @@ class Tally:
     """Row messages made."""
     raw_bytes: Any
     """Raw records read, also those that were skipped."""
+    corrupt: Any
+    """:class:`sorters.core.corrupt_rows.CorruptRows` that were written all the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,8 @@ def write_step(task: WriteTask) -> Callable[[ArrowBatches], ArrowBatches]:
 
 def read_runs(task: ReadTask, program: Program, tally: Tally, number: int) -> ArrowBatches:
     """Yield the blocks of one task, with what slot each is of."""
-    tables = output_records(_raw_records(task, tally, number), task.cut, program, task.encoded_at_ms)
+    records = _raw_records(task, tally, number)
+    tables = output_records(records, task.cut, program, task.encoded_at_ms, tally.corrupt.add)
     for table in tables:
         tally.rows.add(table.num_rows)
         yield _blocks(table, task.slots)

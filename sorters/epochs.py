@@ -11,6 +11,7 @@ from schemas.ids import Ts, physical_ms
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, follow_frontier
 from schemas.tidb.ddl_job import JobScope
 from sorters.core.batch_plan import plan_batches
+from sorters.core.corrupt_rows import CorruptRows
 from sorters.core.cut import Cut, FrontierPlace, place_for
 from sorters.core.scope import concerns, held_for
 from sorters.cut_job import CutJob
@@ -29,6 +30,8 @@ class Progress:
     resolved_ts: Ts
     """Of the frontier, for this changefeed."""
     rows: int
+    corrupt_rows: int
+    """Rows among them that do not fit their checksum."""
     batch_s: float
 
 
@@ -115,4 +118,22 @@ class Epochs:
         rows = self._job.run(cut, program, self._preparation.companions(cut, encoded_at_ms), encoded_at_ms)
         self._checkpoint_ts = cut.upto_ts
         batch_s = time.monotonic() - started
-        self._on_progress(Progress(checkpoint_ts=cut.upto_ts, resolved_ts=resolved_ts, rows=rows, batch_s=batch_s))
+        corrupt = self._job.corrupt
+        _log_corrupt(corrupt)
+        self._on_progress(
+            Progress(
+                checkpoint_ts=cut.upto_ts,
+                resolved_ts=resolved_ts,
+                rows=rows,
+                corrupt_rows=corrupt.count,
+                batch_s=batch_s,
+            )
+        )
+
+
+def _log_corrupt(corrupt: CorruptRows) -> None:
+    for row in corrupt.named:
+        where = {"table": row.table, "key": row.key, "commit_ts": row.commit_ts}
+        log.warning("row does not fit its checksum", extra=where)
+    if corrupt.count > len(corrupt.named):
+        log.warning("more rows do not fit their checksums", extra={"rows": corrupt.count - len(corrupt.named)})

@@ -60,6 +60,7 @@ class SorterProcess:
         self._options = options
         self._stop = threading.Event()
         self._rows_total = 0
+        self._corrupt_rows_total = 0
         self._failing_since: float | None = None
         self._backoff_s = BACKOFF_FIRST_S
 
@@ -204,12 +205,14 @@ class SorterProcess:
 
     def _on_progress(self, board: StatusBoard, progress: Progress) -> None:
         self._rows_total += progress.rows
+        self._corrupt_rows_total += progress.corrupt_rows
         self._failing_since, self._backoff_s = None, BACKOFF_FIRST_S
         board.report(
             "normal",
             checkpoint_ts=progress.checkpoint_ts,
             resolved_ts=progress.resolved_ts,
             rows_total=self._rows_total,
+            corrupt_rows_total=self._corrupt_rows_total,
             batch_rows=progress.rows,
             batch_s=progress.batch_s,
         )

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from sorters.core.corrupt_rows import CorruptRows
 from sorters.core.cut import Cut
 from sorters.core.order import OutputRecords
 from sorters.sink_writer import SinkWriter
@@ -28,6 +29,8 @@ class SmallCut:
         """Held while a cut runs: the clients must not be closed under it, whatever thread asks."""
         self.raw_bytes = 0
         """Of the raw records that the last cut has read."""
+        self.corrupt = CorruptRows()
+        """What the last cut has written although its checksum does not fit."""
 
     def close(self) -> None:
         """Give up what is under way; nothing is sent from here on."""
@@ -65,11 +68,15 @@ class SmallCut:
                 raw_bytes += len(value)
                 if raw_bytes > raw_bytes_max:
                     return None
-            rows = list(output_records(iter(raw), cut, program, encoded_at_ms))
+            self.corrupt = CorruptRows()
+            rows = list(output_records(iter(raw), cut, program, encoded_at_ms, self._on_corrupt))
             records = in_order([*rows, extras] if extras.num_rows else rows, cut.may_repeat)
             row_join = program.feed.row_join
             self._write(records if row_join is None else row_join.whole(records), batch_bytes)
         return sum(table.num_rows for table in rows), raw_bytes
+
+    def _on_corrupt(self, found: CorruptRows) -> None:
+        self.corrupt += found
 
     def _write(self, records: OutputRecords, batch_bytes: int) -> None:
         made_for, writer = self._writer or (0, None)

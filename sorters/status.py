@@ -102,7 +102,7 @@ class StatusBoard:
         error: BusError | None = None,
         **figures: Any,
     ) -> None:
-        """Write the status. ``figures`` are ``rows_total``, ``batch_rows`` and ``batch_s``.
+        """Write the status. ``figures`` are the status's fields from ``rows_total`` on.
 
         A status that ZooKeeper does not take is only a late one: the next brings the same news, and a checkpoint that
         is behind repeats rows and loses none. One that another has written over since :meth:`open` is not ours to

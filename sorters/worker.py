@@ -8,6 +8,7 @@ from schemas.changes import RowChanges
 from schemas.ids import TableId
 from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
 from sorters.claim_store import claim_store
+from sorters.core.corrupt_rows import OnCorrupt
 from sorters.core.cut import Cut, join_rows, keep_rows, overlaps
 from sorters.core.feed import CompiledFeed
 from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, drop_repeats, join_records, sort_records
@@ -27,15 +28,25 @@ class Program:
     feed: CompiledFeed
 
 
-def output_records(raw: Iterator[bytes], cut: Cut, program: Program, encoded_at_ms: int) -> Iterator[OutputRecords]:
+def output_records(
+    raw: Iterator[bytes], cut: Cut, program: Program, encoded_at_ms: int, on_corrupt: OnCorrupt | None = None
+) -> Iterator[OutputRecords]:
     """Yield the records that the rows of a cut become, table by table, in no particular order.
 
     Args:
         encoded_at_ms: what messages say about when they were made.
+        on_corrupt: is told of rows that do not fit their checksum.
     """
     store = claim_store(program.feed)
     for rows in gather_rows(raw, cut):
-        records = run(rows, program.schemas, program.feed, encoded_at_ms=encoded_at_ms, store_claim=store)
+        records = run(
+            rows,
+            program.schemas,
+            program.feed,
+            encoded_at_ms=encoded_at_ms,
+            store_claim=store,
+            on_corrupt=on_corrupt,
+        )
         if records.num_rows:
             yield records
 

@@ -42,7 +42,6 @@ SETTINGS: dict[str, str] = {
         )
     },
     "consistent": "the redo log",
-    "integrity": "row checksums",
     "scheduler.enable-table-across-nodes": "one table over several captures",
 }
 """Place of the setting (``[]``: any item of a list) and what it is about. A table: all that is in it."""

@@ -56,6 +56,11 @@ class IntegrityConfig:
     integrity_check_level: Literal["none", "correctness"] = "none"
     corruption_handle_level: Literal["warn", "error"] = "warn"
 
+    @property
+    def enabled(self) -> bool:
+        """Row checksums are verified."""
+        return self.integrity_check_level == "correctness"
+
 
 @dataclass(frozen=True, kw_only=True)
 class SyncedStatusConfig:

@@ -47,6 +47,10 @@ class CompiledFeed:
     """Also rows of tables without a usable key."""
     split_updates: bool = True
     """An update of a unique key becomes a delete and an insert (``output-raw-change-event = false``)."""
+    verify_checksums: bool = False
+    """``integrity-check-level = "correctness"``."""
+    stop_at_corrupt: bool = False
+    """``corruption-handle-level = "error"``."""
     ignore_start_ts: frozenset[int] = frozenset()
     zone: tzinfo = UTC
     message_bytes_max: int = 10 * 1024 * 1024
@@ -126,6 +130,8 @@ def compile_feed(
         default_topic=config.default_topic,
         force_replicate=config.force_replicate,
         split_updates=not config.kafka.output_raw_change_event,
+        verify_checksums=config.integrity.enabled,
+        stop_at_corrupt=config.integrity.corruption_handle_level == "error",
         ignore_start_ts=frozenset(config.filter.ignore_txn_start_ts),
         message_bytes_max=config.kafka.max_message_bytes,
         partitions=dict(partitions or {}),
@@ -173,6 +179,7 @@ def _encoder(config: ChangefeedConfig, namespace: str) -> Encoder:
                 avro_decimal_handling_mode=codec.avro_decimal_handling_mode,
                 avro_bigint_unsigned_handling_mode=codec.avro_bigint_unsigned_handling_mode,
                 avro_enable_watermark=codec.avro_enable_watermark,
+                row_checksum=config.integrity.enabled,
                 namespace=namespace,
             )
         case "open-protocol" | "default":

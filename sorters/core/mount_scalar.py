@@ -13,6 +13,7 @@ from schemas.ids import TableId, Ts
 from schemas.position import RowOp
 from schemas.tidb.column_value import absent_value_in_zone, value_of_datum, value_of_v2
 from schemas.tidb.keys import RowKey, decode_row_key
+from schemas.tidb.mysql_types import MysqlType
 from schemas.tidb.row_checksum import MountedChecksum, mounted_checksum
 from schemas.tidb.row_v1 import decode_row_v1
 from schemas.tidb.row_v2 import decode_row_v2, is_row_v2
@@ -71,7 +72,7 @@ def mount_row(
         start_ts: of the same.
         txn_source: who wrote it (TiCDC's loop protection).
         zone: the changefeed's time zone, which TIMESTAMPs are shown in.
-        with_checksum: compute the column checksum of rows that carry one.
+        with_checksum: verify the checksums of rows that carry some; what comes of it is in the row's ``checksum``.
 
     Returns:
         None for the delete of a row that does not exist (transactions may write those).
@@ -83,7 +84,10 @@ def mount_row(
         row_key = decode_row_key(key)
         columns = mount_columns(table, row_key, value, zone) if op == Op.PUT else None
         pre_columns = mount_columns(table, row_key, old_value, zone) if old_value else None
-        checksum = mounted_checksum(table, (columns, value), (pre_columns, old_value)) if with_checksum else None
+        checksum = None
+        if with_checksum:
+            sides = (columns, value), (pre_columns, old_value)
+            checksum = mounted_checksum(table, key, *(_in_utc(table, row_key, zone, *side) for side in sides))
     except (CorruptDataError, ValueError, OverflowError) as error:
         raise CorruptRowError(
             "row does not decode", table=table.name, key=key.hex(), commit_ts=commit_ts, reason=str(error)
@@ -117,6 +121,15 @@ def mount_columns(table: TableVersion, row_key: RowKey, value: bytes, zone: tzin
     return tuple(
         found[column.id] if column.id in found else absent_value_in_zone(column, zone) for column in table.columns
     )
+
+
+def _in_utc(
+    table: TableVersion, row_key: RowKey, zone: tzinfo, columns: Columns | None, value: bytes
+) -> tuple[Columns | None, bytes]:
+    """Return columns and row value with TIMESTAMPs in UTC, as checksums are made of them."""
+    if columns is None or zone is UTC or all(column.tp is not MysqlType.TIMESTAMP for column in table.columns):
+        return columns, value
+    return mount_columns(table, row_key, value), value
 
 
 def _columns_in_value(table: TableVersion, value: bytes, zone: tzinfo) -> dict[int, Value]:

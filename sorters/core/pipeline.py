@@ -20,6 +20,7 @@ from schemas.tidb.table import TableVersion
 from sorters.core.claim_check import StoreClaim
 from sorters.core.columnar.mount import mount
 from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
+from sorters.core.corrupt_rows import OnCorrupt, corrupt_error, corrupt_rows
 from sorters.core.cut import keep_where
 from sorters.core.dispatch import Route
 from sorters.core.feed import CompiledFeed
@@ -38,6 +39,7 @@ def run(
     encoded_at_ms: int,
     with_table: bool = False,
     store_claim: StoreClaim | None = None,
+    on_corrupt: OnCorrupt | None = None,
 ) -> OutputRecords:
     """Turn row changes of one physical table into records of the sink topics, in no particular order.
 
@@ -46,10 +48,12 @@ def run(
         encoded_at_ms: the time that messages say they were encoded at.
         with_table: add a column ``table`` (``schema.table``), for people.
         store_claim: stores whole messages that are too large, before this returns; None: they are named and not stored.
+        on_corrupt: is told of rows that do not fit their checksum, if the feed verifies them and goes on all the same.
 
     Raises:
         UnknownTableError, SchemaGoneError: no schema ever said that the table exists.
         CorruptDataError: a row does not decode; fields name table, key and commit_ts.
+        CorruptChecksumError: a row does not fit its checksum, and the feed must not go on then.
         EncodeRefusedError, MessageTooLargeError: a row has no message in this protocol or topic.
     """
     if feed.ignore_start_ts:
@@ -59,7 +63,7 @@ def run(
     for version, group in by_version(rows, schemas):
         if not feed.contains(version.schema, version.table, eligible=version.eligible):
             continue
-        records = _run_version(group, version, feed, encoded_at_ms, store_claim)
+        records = _run_version(group, version, feed, encoded_at_ms, store_claim, on_corrupt)
         if with_table:
             records = records.append_column("table", pa.repeat(version.name, records.num_rows))
         parts.append(records)
@@ -85,10 +89,20 @@ def by_version(rows: RowChanges, schemas: SchemaStore) -> Iterator[tuple[TableVe
 
 
 def _run_version(
-    rows: RowChanges, table: TableVersion, feed: CompiledFeed, encoded_at_ms: int, store_claim: StoreClaim | None
+    rows: RowChanges,
+    table: TableVersion,
+    feed: CompiledFeed,
+    encoded_at_ms: int,
+    store_claim: StoreClaim | None,
+    on_corrupt: OnCorrupt | None,
 ) -> OutputRecords:
     ignored = feed.events.ignored_ops(table.schema, table.table)
-    found = mount(table, rows, zone=feed.zone).parts
+    found = mount(table, rows, zone=feed.zone, with_checksum=feed.verify_checksums).parts
+    corrupt = corrupt_rows(found)
+    if corrupt.count and feed.stop_at_corrupt:
+        raise corrupt_error(corrupt)
+    if corrupt.count and on_corrupt is not None:
+        on_corrupt(corrupt)
     kept = [part for part in found if _OPS[part.kind] not in ignored]
     for part in found:
         if _OPS[part.kind] in ignored:

@@ -39,6 +39,7 @@ def test_changefeed_status_encoded_then_decoded_is_the_same(checkpoint_ts: int, 
         resolved_ts=Ts(checkpoint_ts),
         error=None if message is None else ChangefeedError(code="c", message=message, time="2026-01-01T00:00:00Z"),
         rows_total=5,
+        corrupt_rows_total=3,
         batch_rows=2,
         batch_s=0.25,
     )

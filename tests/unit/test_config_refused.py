@@ -113,10 +113,10 @@ from tests.support.changefeed_config import AVRO, CANAL, refused
         ("[sink.kafka-config]\nkafka-client-id = 'a b'", "sink.kafka-config.kafka-client-id", 2, "got `a b`"),
         ("[sink]\nschema-registry = 'r:8081'", "sink.schema-registry", 2, "must be an http or https URL"),
         (
-            "[integrity]\nintegrity-check-level = 'correctness'",
-            "integrity.integrity-check-level",
+            "[integrity]\ncorruption-handle-level = 'ignore'",
+            "integrity.corruption-handle-level",
             2,
-            "is for avro and simple, got canal-json",
+            "ignore",
         ),
         (
             "[sink.kafka-config.large-message-handle]\nlarge-message-handle-option = 'claim-check'",

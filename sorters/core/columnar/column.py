@@ -101,6 +101,11 @@ class Column:
         """
         raise NotImplementedError
 
+    @property
+    def vectors(self) -> Any:
+        """VECTOR only: ``pyarrow.BinaryArray`` of the values as rows hold them, null for NULL."""
+        raise NotImplementedError
+
     def escaped(self, escaper: Escaper) -> Any:
         """Return :attr:`text` as the inside of JSON strings; blobs are read as ISO-8859-1."""
         return escaper.column(self.text, blob=self.spec.tp in STRING_TYPES and self.spec.binary)
@@ -221,6 +226,10 @@ class RowColumn(Column):
                 return self._number_text()
             case _:
                 return self._spans.to_arrow()
+
+    @property
+    def vectors(self) -> Any:
+        return self._spans.to_arrow()
 
     def same_as(self, other: Column) -> bool:
         if not isinstance(other, RowColumn):

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from schemas.tidb.mysql_types import MysqlType
 from schemas.tidb.packed_time import text_in_zone
+from schemas.tidb.row_checksum import vector_bytes
 from schemas.tidb.table import ColumnVersion
 from schemas.tidb.value import Value
 from sorters.core.columnar.column import FLOAT_TYPES, LATE_TYPES, Column, Numbers, is_signed, value_text
@@ -44,6 +45,11 @@ class ValuesColumn(Column):
         return pa.array([value_text(self.spec, value) for value in self._values], pa.binary())
 
     @property
+    def vectors(self) -> Any:
+        packed = [vector_bytes(value) if isinstance(value, tuple) else None for value in self._values]
+        return pa.array(packed, pa.binary())
+
+    @property
     def unscaled(self) -> IntArray | None:
         return None  # encoders then read the text
 
@@ -72,6 +78,10 @@ class ConstantColumn(Column):
     @cached_property
     def text(self) -> Any:
         return pa.repeat(pa.scalar(value_text(self.spec, self._value), pa.binary()), self._count)
+
+    @property
+    def vectors(self) -> Any:
+        return pa.repeat(ValuesColumn(self.spec, [self._value]).vectors[0], self._count)
 
     @property
     def unscaled(self) -> IntArray | None:
@@ -118,6 +128,10 @@ class MixedColumn(Column):
     @cached_property
     def text(self) -> Any:
         return self._merged(self._present.text, self._absent.text if self._has_absent else None)
+
+    @property
+    def vectors(self) -> Any:
+        return self._merged(self._present.vectors, self._absent.vectors if self._has_absent else None)
 
     def escaped(self, escaper: Escaper) -> Any:
         return self._merged(self._present.escaped(escaper), self._absent.escaped(escaper) if self._has_absent else None)
@@ -185,9 +199,16 @@ class PatchedColumn(Column):
 
     @cached_property
     def text(self) -> Any:
+        return self._patched(self._base.text, self._patch.text)
+
+    @property
+    def vectors(self) -> Any:
+        return self._patched(self._base.vectors, self._patch.vectors)
+
+    def _patched(self, base: Any, patch: Any) -> Any:
         mask = np.zeros(len(self), np.bool_)
         mask[self._rows] = True
-        return pc.replace_with_mask(self._base.text, pa.array(mask), self._patch.text)
+        return pc.replace_with_mask(base, pa.array(mask), patch)
 
     @property
     def unscaled(self) -> IntArray | None:

@@ -12,7 +12,17 @@ import numpy as np
 
 from schemas.changes import Op, RowChanges
 from schemas.ids import Ts
+from schemas.tidb.mysql_types import MysqlType
 from schemas.tidb.table import TableVersion
+from sorters.core.columnar.checksums import (
+    Carried,
+    RowChecksums,
+    Verified,
+    both_sides,
+    locate_checksums,
+    row_checksums,
+    verify_side,
+)
 from sorters.core.columnar.column import Column, KeyColumn, RowColumn, RowNames, misfits
 from sorters.core.columnar.filled_columns import (
     ConstantColumn,
@@ -21,11 +31,11 @@ from sorters.core.columnar.filled_columns import (
     ValuesColumn,
     absent_column,
 )
-from sorters.core.columnar.keys import decode_keys
+from sorters.core.columnar.keys import KeyValues, decode_keys
 from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
 from sorters.core.columnar.row_v2 import ABSENT, NULL, VALUE, Located, locate
 from sorters.core.columnar.spans import BoolArray, IntArray, Spans, spans_of
-from sorters.core.mount_scalar import Columns, mount_row
+from sorters.core.mount_scalar import Columns, MountedRow, mount_row
 
 SMALL_ROWS = 24
 """Groups of fewer rows take the scalar path: the columnar one costs about as much for one row as for several
@@ -33,11 +43,18 @@ hundred.
 """
 
 
-def mount(table: TableVersion, rows: RowChanges, *, zone: tzinfo = UTC, small_rows: int = SMALL_ROWS) -> MountedColumns:
+def mount(
+    table: TableVersion,
+    rows: RowChanges,
+    *,
+    zone: tzinfo = UTC,
+    with_checksum: bool = False,
+    small_rows: int = SMALL_ROWS,
+) -> MountedColumns:
     """Mount rows that all belong to this version of the table.
 
-    ``zone`` is the changefeed's, for TIMESTAMP columns. Rows that are neither (a DELETE without an old value) are in no
-    part: TiCDC drops them.
+    ``zone`` is the changefeed's, for TIMESTAMP columns. ``with_checksum``: verify the checksums that rows carry. Rows
+    that are neither (a DELETE without an old value) are in no part: TiCDC drops them.
 
     Raises:
         CorruptRowError: a row does not decode; fields name table, key (hex) and commit_ts. Values that only one side
@@ -63,7 +80,9 @@ def mount(table: TableVersion, rows: RowChanges, *, zone: tzinfo = UTC, small_ro
         new_spans = None if kind is RowKind.DELETE else value if whole else value.take(chosen)
         old_spans = None if kind is RowKind.INSERT else old if whole else old.take(chosen)
         mount_part = _mount_small if len(chosen) < small_rows else _mount_large
-        part_rows = _PartRows(table, kind, chosen, rows.start_ts[chosen], picked, new_spans, old_spans, zone)
+        part_rows = _PartRows(
+            table, kind, chosen, rows.start_ts[chosen], picked, new_spans, old_spans, zone, with_checksum
+        )
         parts.append(mount_part(part_rows))
     return MountedColumns(table=table, count=len(rows), parts=tuple(parts))
 
@@ -81,12 +100,13 @@ class _PartRows:
         new: Spans | None,
         old: Spans | None,
         zone: tzinfo,
+        with_checksum: bool,
     ) -> None:
         self.table, self.kind, self.rows, self.start_ts = table, kind, rows, start_ts
-        self.names, self.new, self.old, self.zone = names, new, old, zone
+        self.names, self.new, self.old, self.zone, self.with_checksum = names, new, old, zone, with_checksum
 
-    def scalar(self, row: int) -> tuple[Columns | None, Columns | None]:
-        """Mount one row by the scalar path: (new values, old values)."""
+    def scalar(self, row: int) -> MountedRow:
+        """Mount one row by the scalar path."""
         mounted = mount_row(
             self.table,
             key=self.names.keys[row],
@@ -96,9 +116,10 @@ class _PartRows:
             commit_ts=Ts(int(self.names.commit_ts[row])),
             start_ts=Ts(int(self.start_ts[row])),
             zone=self.zone,
+            with_checksum=self.with_checksum,
         )
         assert mounted is not None  # rows without any side are in no part
-        return mounted.columns, mounted.pre_columns
+        return mounted
 
     def part(self, **sides: object) -> MountedPart:
         return MountedPart(
@@ -113,32 +134,91 @@ class _PartRows:
 
 
 def _mount_small(part: _PartRows) -> MountedPart:
-    pairs = [part.scalar(row) for row in range(len(part.rows))]
-    new = [new for new, _ in pairs if new is not None]
-    old = [old for _, old in pairs if old is not None]
-    return part.part(new_rows=new if part.new is not None else None, old_rows=old if part.old is not None else None)
+    mounted = [part.scalar(row) for row in range(len(part.rows))]
+    new = [row.columns for row in mounted if row.columns is not None]
+    old = [row.pre_columns for row in mounted if row.pre_columns is not None]
+    checksums = row_checksums([row.checksum for row in mounted]) if part.with_checksum else None
+    return part.part(
+        new_rows=new if part.new is not None else None,
+        old_rows=old if part.old is not None else None,
+        checksums=_unless_empty(checksums),
+    )
 
 
 def _mount_large(part: _PartRows) -> MountedPart:
     key_values, bad = decode_keys(part.table, part.names.keys) if part.table.key_columns else ({}, None)
     bad = np.zeros(len(part.rows), np.bool_) if bad is None else bad
     # One object for both sides: what is decoded and written for one need not be for the other.
-    in_keys = {
-        offset: KeyColumn(part.table.columns[offset], values, part.names, part.zone)
-        for offset, values in key_values.items()
-        if part.table.columns[offset].in_key
-    }
+    in_keys = _in_keys(part, key_values, part.zone)
     new = old = None
     if part.new is not None:
         new = _side(part, part.new, in_keys, bad)
     if part.old is not None:
         old = _side(part, part.old, in_keys, bad)
+    checksums = _checksums(part, key_values, new, old, bad) if part.with_checksum else None
     odd = np.flatnonzero(bad)
     if len(odd):
-        pairs = [part.scalar(row) for row in odd.tolist()]
-        new = _patched(part.table, new, odd, [new for new, _ in pairs])
-        old = _patched(part.table, old, odd, [old for _, old in pairs])
-    return part.part(columns=new, old=old)
+        mounted = [part.scalar(row) for row in odd.tolist()]
+        new = _patched(part.table, new, odd, [row.columns for row in mounted])
+        old = _patched(part.table, old, odd, [row.pre_columns for row in mounted])
+        if checksums is not None:
+            checksums.patch(odd, [row.checksum for row in mounted])
+    return part.part(columns=new, old=old, checksums=_unless_empty(checksums))
+
+
+def _in_keys(part: _PartRows, values: dict[int, KeyValues], zone: tzinfo) -> dict[int, KeyColumn]:
+    return {
+        offset: KeyColumn(part.table.columns[offset], found, part.names, zone)
+        for offset, found in values.items()
+        if part.table.columns[offset].in_key
+    }
+
+
+def _unless_empty(checksums: RowChecksums | None) -> RowChecksums | None:
+    return checksums if checksums is not None and checksums.present.any() else None
+
+
+def _checksums(
+    part: _PartRows,
+    key_values: dict[int, KeyValues],
+    new: tuple[Column, ...] | None,
+    old: tuple[Column, ...] | None,
+    bad: BoolArray,
+) -> RowChecksums:
+    """Verify both sides; marks in ``bad`` rows that the scalar path must refuse."""
+    located: list[tuple[Spans, tuple[Column, ...], Carried, bool] | None] = []
+    for spans, columns, is_old in ((part.new, new, False), (part.old, old, True)):
+        if spans is None or columns is None:
+            located.append(None)
+            continue
+        carried, broken = locate_checksums(spans)
+        bad |= broken
+        located.append((spans, columns, carried, is_old))
+    sides: list[Verified | None] = []
+    for side in located:
+        if side is None:
+            sides.append(None)
+            continue
+        spans, columns, carried, is_old = side
+        if carried.there.any():
+            columns = _in_utc(part, key_values, spans, columns)
+        sides.append(verify_side(columns, spans, part.names.keys, carried, ignored=bad, is_old=is_old))
+    return both_sides(*sides)
+
+
+def _in_utc(
+    part: _PartRows, key_values: dict[int, KeyValues], spans: Spans, columns: tuple[Column, ...]
+) -> tuple[Column, ...]:
+    """Return the columns with TIMESTAMPs in UTC, as checksums are made of them."""
+    if part.zone is UTC or all(spec.tp is not MysqlType.TIMESTAMP for spec in part.table.columns):
+        return columns
+    utc = _PartRows(
+        part.table, part.kind, part.rows, part.start_ts, part.names, part.new, part.old, UTC, part.with_checksum
+    )
+    moved = _side(utc, spans, _in_keys(part, key_values, UTC), np.zeros(len(part.rows), np.bool_))
+    return tuple(
+        other if column.spec.tp is MysqlType.TIMESTAMP else column for column, other in zip(columns, moved, strict=True)
+    )
 
 
 def _patched(

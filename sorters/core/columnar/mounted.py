@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from schemas.tidb.table import TableVersion
 from schemas.tidb.value import Value
+from sorters.core.columnar.checksums import RowChecksums
 from sorters.core.columnar.column import Column, RowNames
 from sorters.core.columnar.filled_columns import ValuesColumn
 from sorters.core.columnar.spans import IntArray
@@ -45,6 +46,8 @@ class MountedPart:
     old: tuple[Column, ...] | None = None
     new_rows: Sequence[tuple[Value, ...]] | None = None
     old_rows: Sequence[tuple[Value, ...]] | None = None
+    checksums: RowChecksums | None = None
+    """None: nobody asked for them, or no row carries one."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -110,6 +113,7 @@ class MountedPart:
             old=side(self.old, has_old),
             new_rows=values(self.new_rows, has_new),
             old_rows=values(self.old_rows, has_old),
+            checksums=self.checksums and self.checksums.take(chosen, current=has_new, previous=has_old),
         )
 
 

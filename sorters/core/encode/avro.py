@@ -18,6 +18,7 @@ from sorters.core.encode.avro_columns import record_segments
 from sorters.core.encode.avro_rows import field_bytes
 from sorters.core.encode.avro_schema import AvroModes, record_schema
 from sorters.core.encode.avro_varint import long_bytes, longs
+from sorters.core.encode.checksum_fields import avro_extension, avro_extensions
 from sorters.core.encode.protocol import (
     DdlMessage,
     EncodedRows,
@@ -53,6 +54,8 @@ class AvroEncoder:
     avro_bigint_unsigned_handling_mode: str = "long"
     avro_enable_watermark: bool = False
     """TiCDC's test mode: DDL and watermark messages that no Confluent client can read."""
+    row_checksum: bool = False
+    """Values carry the row checksum and have their columns in the order of their ids; needs the extension."""
     namespace: str = "default"
     """The changefeed's namespace."""
 
@@ -76,6 +79,13 @@ class AvroEncoder:
     def _modes(self) -> AvroModes:
         return AvroModes(self.avro_decimal_handling_mode, self.avro_bigint_unsigned_handling_mode)
 
+    @property
+    def _has_checksum(self) -> bool:
+        return self.enable_tidb_extension and self.row_checksum
+
+    def _value_columns(self, table: TableVersion) -> Sequence[ColumnVersion]:
+        return sorted(table.columns, key=lambda spec: spec.id) if self._has_checksum else table.columns
+
     def schemas(self, table: TableVersion, topic: str) -> tuple[SchemaText, ...]:
         """Return the key's schema, if the table has a handle key, and the value's."""
         keys, found = _key_columns(table), []
@@ -83,7 +93,12 @@ class AvroEncoder:
             text = record_schema(table, keys, namespace=self.namespace, modes=self._modes, extension=False)
             found.append(SchemaText(subject_of(topic, KEY_SUFFIX), table.update_ts, text))
         text = record_schema(
-            table, table.columns, namespace=self.namespace, modes=self._modes, extension=self.enable_tidb_extension
+            table,
+            self._value_columns(table),
+            namespace=self.namespace,
+            modes=self._modes,
+            extension=self.enable_tidb_extension,
+            checksum=self._has_checksum,
         )
         return (*found, SchemaText(subject_of(topic, VALUE_SUFFIX), table.update_ts, text))
 
@@ -132,10 +147,13 @@ class AvroEncoder:
             keys = join(count, [*segments, literal])
         if part.kind is RowKind.DELETE:
             return keys, pa.nulls(count, pa.binary())
-        segments, literal = record_segments(part, columns, modes, value_head)
+        ordered = [columns[spec.offset] for spec in self._value_columns(part.table)]
+        segments, literal = record_segments(part, ordered, modes, value_head)
         if self.enable_tidb_extension:
             segments += [longs(part.commit_ts, literal + _OP[part.kind]), longs(part.commit_ts >> 18)]
             literal = b""
+        if self._has_checksum:
+            segments += avro_extensions(part.checksums)
         return keys, join(count, [*segments, literal])
 
     def _scalar_part(
@@ -144,6 +162,7 @@ class AvroEncoder:
         rows = part.old_rows if part.kind is RowKind.DELETE else part.new_rows
         assert rows is not None
         modes = self._modes
+        value_columns = self._value_columns(part.table)
         keys, values = list[bytes | None](), list[bytes | None]()
         for number, row in enumerate(rows):
             parts = [field_bytes(part, number, spec, row[spec.offset], modes) for spec in key_columns]
@@ -151,7 +170,7 @@ class AvroEncoder:
             if part.kind is RowKind.DELETE:
                 values.append(None)
                 continue
-            fields = [field_bytes(part, number, spec, row[spec.offset], modes) for spec in part.table.columns]
+            fields = [field_bytes(part, number, spec, row[spec.offset], modes) for spec in value_columns]
             values.append(value_head + b"".join(fields) + self._extension(part, number))
         return pa.array(keys, pa.binary()), pa.array(values, pa.binary())
 
@@ -159,7 +178,8 @@ class AvroEncoder:
         if not self.enable_tidb_extension:
             return b""
         ts = Ts(int(part.commit_ts[row]))
-        return _OP[part.kind] + long_bytes(ts) + long_bytes(physical_ms(ts))
+        checksum = avro_extension(part.checksums, row) if self.row_checksum else b""
+        return _OP[part.kind] + long_bytes(ts) + long_bytes(physical_ms(ts)) + checksum
 
 
 def _key_columns(table: TableVersion) -> list[ColumnVersion]:

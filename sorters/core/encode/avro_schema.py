@@ -38,6 +38,11 @@ EXTENSION_FIELDS = (
     {"default": 0, "name": "_tidb_commit_ts", "type": "long"},
     {"default": 0, "name": "_tidb_commit_physical_time", "type": "long"},
 )
+CHECKSUM_FIELDS = (
+    {"default": "", "name": "_tidb_row_level_checksum", "type": "string"},
+    {"default": False, "name": "_tidb_corrupted", "type": "boolean"},
+    {"default": 0, "name": "_tidb_checksum_version", "type": "int"},
+)
 _GO_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
@@ -75,12 +80,20 @@ def default_comes_first(column: ColumnVersion, modes: AvroModes) -> bool:
 
 
 def record_schema(
-    table: TableVersion, columns: Sequence[ColumnVersion], *, namespace: str, modes: AvroModes, extension: bool
+    table: TableVersion,
+    columns: Sequence[ColumnVersion],
+    *,
+    namespace: str,
+    modes: AvroModes,
+    extension: bool,
+    checksum: bool = False,
 ) -> str:
     """Return the compact schema text of a record of these columns."""
     fields = [_field(column, modes) for column in columns]
     if extension:
         fields += EXTENSION_FIELDS
+    if checksum:
+        fields += CHECKSUM_FIELDS
     schema = {
         "type": "record",
         "name": sanitize_name(table.table),

@@ -22,6 +22,7 @@ from sorters.core.columnar.column import FLOAT_TYPES, NUMBER_TYPES, Column, valu
 from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
 from sorters.core.encode.avro_varint import floats, lengths, long_bytes, longs
 from sorters.core.encode.canal_types import ddl_event_type
+from sorters.core.encode.checksum_fields import avro_union, avro_unions
 from sorters.core.encode.protocol import (
     DdlMessage,
     EncodedRows,
@@ -109,7 +110,7 @@ class SimpleAvroEncoder:
 
     def _columns(self, part: MountedPart, encoded_at_ms: int) -> Any:
         head, middle = _frame(part, encoded_at_ms, self.large)
-        segments: list[Segment] = [longs(part.commit_ts, head), middle]
+        segments: list[Segment] = [longs(part.commit_ts, head), middle, *avro_unions(part.checksums)]
         specs = message_columns(part.table, self.large)
         values: list[list[Segment]] = []
         if part.kind is not RowKind.DELETE:
@@ -154,7 +155,7 @@ class SimpleAvroEncoder:
         names = [sized(raw(spec.name)) for spec in specs]
         messages = []
         for number, commit_ts in enumerate(part.commit_ts.tolist()):
-            body = head + long_bytes(commit_ts) + middle
+            body = head + long_bytes(commit_ts) + middle + avro_union(part.checksums, number)
             for rows in (part.new_rows, part.old_rows):
                 if rows is None:
                     body += NULL
@@ -196,7 +197,7 @@ class SimpleAvroEncoder:
 
 
 def _frame(part: MountedPart, encoded_at_ms: int, large: LargeRow | None) -> tuple[bytes, bytes]:
-    """Return what stands before commitTs, and what between it and the rows."""
+    """Return what stands before commitTs, and what between it and the checksum."""
     table = part.table
     names = sized(raw(table.schema)) + sized(raw(table.table)) + long_bytes(physical_table_id(part))
     middle = long_bytes(encoded_at_ms) + long_bytes(table.update_ts) + _marks(large)
@@ -204,11 +205,11 @@ def _frame(part: MountedPart, encoded_at_ms: int, large: LargeRow | None) -> tup
 
 
 def _marks(large: LargeRow | None) -> bytes:
-    """Return claimCheckLocation, handleKeyOnly and checksum (there is none)."""
+    """Return claimCheckLocation and handleKeyOnly."""
     if large is None:
-        return NULL + NULL + NULL
+        return NULL + NULL
     location = NULL if large.location is None else PRESENT + sized(raw(large.location))
-    return location + PRESENT + b"\x01" + NULL
+    return location + PRESENT + b"\x01"
 
 
 def _map(specs: Sequence[ColumnVersion], values: Sequence[list[Segment]]) -> list[Segment]:

@@ -23,6 +23,7 @@ from sorters.core.columnar.escape import GO_JSON
 from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
 from sorters.core.columnar.numbers import integer_text
 from sorters.core.encode.canal_types import ddl_event_type
+from sorters.core.encode.checksum_fields import json_member, json_members
 from sorters.core.encode.protocol import (
     DdlMessage,
     EncodedRows,
@@ -113,6 +114,7 @@ class SimpleJsonEncoder:
         head, middle = _frame(part, encoded_at_ms, self.large)
         specs = _by_name(message_columns(part.table, self.large))
         segments: list[Segment] = [head, integer_text(part.commit_ts), middle]
+        segments += json_members(part.checksums)
         values: list[list[Segment]] = []
         if part.kind is not RowKind.DELETE:
             new = part.new_columns()
@@ -153,7 +155,7 @@ class SimpleJsonEncoder:
         specs = _by_name(message_columns(part.table, self.large))
         messages = []
         for number, commit_ts in enumerate(part.commit_ts.tolist()):
-            body = head + b"%d" % commit_ts + middle
+            body = head + b"%d" % commit_ts + middle + json_member(part.checksums, number)
             for name, rows in ((b"data", part.new_rows), (b"old", part.old_rows)):
                 if rows is not None:
                     members = (

@@ -14,7 +14,7 @@ from schemas.errors import BusError
 from schemas.tidb.table import TableVersion
 from sorters.core.columnar import MountedColumns, mount
 from sorters.core.encode.avro import AvroEncoder
-from sorters.core.encode.protocol import EncodeRefusedError
+from sorters.core.encode.protocol import EncodeRefusedError, LargeRow
 from sorters.core.encode.simple_avro import SimpleAvroEncoder
 from sorters.core.encode.simple_json import SimpleJsonEncoder
 from sorters.core.mount_scalar import mount_row
@@ -131,6 +131,7 @@ def test_columnar_messages_with_checksums_split_or_whole_equal_scalar_ones(seed:
 
     def said(mounted: MountedColumns) -> list[object]:
         both: tuple[SimpleJsonEncoder | SimpleAvroEncoder, ...] = SimpleJsonEncoder(), SimpleAvroEncoder()
+        both += tuple(simple.for_large(LargeRow()) for simple in both)
         found: list[object] = [simple.encode_rows(mounted, encoded_at_ms=5).values.to_pylist() for simple in both]
         try:
             found.append(avro.encode_rows(mounted, topic="t", schema_ids=ids).values.to_pylist())

@@ -16,9 +16,11 @@ from sorters.core.columnar import MountedColumns, mount
 from sorters.core.encode.avro import AvroEncoder
 from sorters.core.encode.canal_json import CanalJsonEncoder
 from sorters.core.encode.protocol import EncodedRows
+from sorters.core.encode.simple_avro import SimpleAvroEncoder
 from sorters.core.encode.simple_json import SimpleJsonEncoder
 from tests.support.mounting import Batch, OracleMessage, RowId, mounted_oracle, recorded_batches
 from tests.support.recording import TIDB_DATA, oracle
+from tests.unit.test_simple_oracle import read_avro
 
 PATHS = pytest.mark.parametrize("small_rows", [pytest.param(0, id="columnar"), pytest.param(10**9, id="scalar")])
 ROWS = 404
@@ -95,6 +97,20 @@ def test_simple_json_with_row_checksum_of_all_rows_that_carry_one_equals_ticdc(s
     for batch, mounted in with_checksums(small_rows):
         encoded = SimpleJsonEncoder().encode_rows(mounted, encoded_at_ms=1)
         seen += compare("simple-json-checksum", batch, encoded, "simple")
+    assert seen == ROWS
+
+
+@PATHS
+def test_simple_avro_with_row_checksum_says_what_ticdc_mounted(small_rows: int) -> None:
+    sums = {(row["commit_ts"], row["key"]): row["checksum"] for row in mounted_oracle() if "checksum" in row}
+    seen = 0
+    for batch, mounted in with_checksums(small_rows):
+        encoded = SimpleAvroEncoder().encode_rows(mounted, encoded_at_ms=1)
+        for row, value in zip(encoded.rows.tolist(), encoded.values.to_pylist(), strict=True):
+            commit_ts, _, _, key = batch.row_id(row)
+            name, checksum = read_avro(value)[1]["payload"][1]["checksum"]
+            assert (name, checksum) == ("com.pingcap.simple.avro.Checksum", sums[commit_ts, key])
+            seen += 1
     assert seen == ROWS
 
 

@@ -113,8 +113,10 @@ from tests.support.changefeed_config import AVRO, CANAL, refused
         ("[sink.kafka-config]\nkafka-client-id = 'a b'", "sink.kafka-config.kafka-client-id", 2, "got `a b`"),
         ("[sink]\nschema-registry = 'r:8081'", "sink.schema-registry", 2, "must be an http or https URL"),
         (
-            "[integrity]\nintegrity-check-level = 'correctness'\n"
-            "[[sink.column-selectors]]\nmatcher = ['a.*']\ncolumns = ['a']",
+            (
+                "[integrity]\nintegrity-check-level = 'correctness'\n"
+                "[[sink.column-selectors]]\nmatcher = ['a.*']\ncolumns = ['a']"
+            ),
             "integrity.integrity-check-level",
             2,
             "excludes column-selectors",

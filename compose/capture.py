@@ -23,6 +23,8 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from kazoo.exceptions import NoNodeError
+
 from compose.reign import Reign, ReignOptions
 from consumers.capture_registry import CaptureInfo, register_capture
 from consumers.election import Election
@@ -180,9 +182,11 @@ class Capture:
 
     def _write_status(self, session: Session, paths: ZkPaths, status: Mapping[str, object]) -> None:
         with session.requests("writing the upstream's status") as client:
-            path = paths.upstream(self._options.upstream)
-            client.ensure_path(path)
-            client.set(path, json.dumps(status).encode())
+            path, value = paths.upstream(self._options.upstream), json.dumps(status).encode()
+            try:
+                client.set(path, value)
+            except NoNodeError:  # a reader must never see it empty
+                client.create(path, value, makepath=True)
 
     def _write_failure(self, session: Session, paths: ZkPaths, error: BusError) -> None:
         """Leave the reason where whoever looks for this upstream finds it: nobody pulls it until it is mended."""

@@ -61,7 +61,7 @@ class Served:
 
 def serve(options: CaptureOptions) -> Served:
     stopping, status = threading.Event(), list[int]()
-    thread = threading.Thread(target=lambda: status.append(run_capture(options, stopping)))
+    thread = threading.Thread(target=lambda: status.append(run_capture(options, stopping)), daemon=True)
     thread.start()
     return Served(options, stopping, thread, status)
 

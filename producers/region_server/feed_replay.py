@@ -150,7 +150,7 @@ class FeedReplayServer:
         while not self.finished:
             await asyncio.sleep(TICK_S)
             now_s = time.monotonic()
-            if not self.waits_for:
+            if not self._hub.held:  # a closed gate ahead is no reason to stand: a note is told only when its time comes
                 self._hub.now_ms += (now_s - before_s) * self._speed * 1000
             before_s = now_s
             self._hub.pump()

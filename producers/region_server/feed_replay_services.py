@@ -28,10 +28,16 @@ class ReplayHub:
         """Of recorded time: how far the recording may go."""
         self.queues: dict[Stream, asyncio.Queue[bytes | End]] = {}
         self._on_note = on_note
+        self._next_ms: float | None = 0.0
+
+    @property
+    def held(self) -> bool:
+        """Whether the next step's time has come, and it waits for the client."""
+        return self._next_ms is not None and self._next_ms <= self.now_ms
 
     def pump(self) -> None:
         """Let the recording go on as far as it can, and hand out what that brought."""
-        self.replay.advance(self.now_ms)
+        self._next_ms = self.replay.advance(self.now_ms)
         for output in self.replay.take_outputs():
             match output:
                 case Send(stream, message):

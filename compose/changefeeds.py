@@ -75,7 +75,7 @@ def _check_tables(
     if window is None or ts is None or not window.oldest_ts <= ts <= window.newest_ts:
         return
     feed = compile_feed(config, request.namespace)
-    if not (any(rule.asks_for_columns for rule in feed.dispatcher.rules) or config.sink.column_selectors):
+    if not feed.may_misfit:
         return
     schemas = schemas_at({"bootstrap.servers": kafka}, raw_topics(request.upstream).ddl, ts)
     if schemas is not None:

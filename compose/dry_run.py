@@ -26,18 +26,16 @@ from schemas.errors import Action, BusError
 from schemas.ids import Ts, compose_ts, physical_ms
 from schemas.position import PositionClass, RowOp, decode_position
 from schemas.tidb.schema_store import SchemaStore
-from sorters.core.column_selector import ColumnSelectorError
 from sorters.core.companions import bootstrap_records, ddl_records, ddl_topics, watermark_records
 from sorters.core.corrupt_rows import CorruptRows
 from sorters.core.cut import keep_where
 from sorters.core.ddl_event import ddl_events
-from sorters.core.dispatch import DispatchError
 from sorters.core.feed import CompiledFeed, compile_feed
 from sorters.core.mount_scalar import mount_row
 from sorters.core.mounted_json import mounted_object
 from sorters.core.order import OutputRecords, join_records, sort_records
 from sorters.core.pipeline import by_version, run
-from sorters.core.route_check import check_routes
+from sorters.core.route_check import MISFITS, check_routes
 from sorters.core.scope import tables_between, watermark_topics_at
 from sorters.topic_admin import PARTITIONS_DEFAULT
 
@@ -133,7 +131,7 @@ class DryRun:
             yield run(
                 rows, self.schemas, self.feed, encoded_at_ms=encoded_at_ms, with_table=True, on_corrupt=_log_corrupt
             )
-        except (DispatchError, ColumnSelectorError) as error:
+        except tuple(MISFITS) as error:
             yield from self._run_versions(rows, encoded_at_ms, error)
         except BusError as error:
             if error.action is not Action.STOP_CHANGEFEED:

@@ -44,6 +44,9 @@ CDC_CODES: Final = {
     "changefeed.no_frontier": "CDC:ErrServerIsNotReady",
     "sorter.dispatch_failed": "CDC:ErrDispatcherFailed",
     "sorter.column_selector_failed": "CDC:ErrColumnSelectorFailed",
+    "sorter.expression_column_not_found": "CDC:ErrExpressionColumnNotFound",
+    "sorter.expression_misfit": "CDC:ErrExpressionParseFailed",
+    "config.expression_parse_failed": "CDC:ErrExpressionParseFailed",
     "producer.pd_unreachable": "CDC:ErrPDEtcdAPIError",
 }
 KEY_CODES: Final = {

@@ -20,10 +20,6 @@ SETTINGS: dict[str, str] = {
     "bdr-mode": "bidirectional replication",
     "changefeed-error-stuck-duration": "the time for which a failing changefeed retries",
     "sql-mode": "another sql_mode for DDL",
-    **{
-        f"filter.event-filters[].ignore-{event}-value-expr": "value expressions of event filters"
-        for event in ("insert", "update-new", "update-old", "delete")
-    },
     "sink.csv": "the csv protocol",
     "sink.terminator": "storage sinks",
     "sink.date-separator": "storage sinks",

@@ -16,6 +16,12 @@ class NotSupportedYetError(ConfigError):
     code, action = "config.not_supported_yet", Action.STOP_CHANGEFEED
 
 
+class ExpressionParseError(ConfigError):
+    """The text of a value expression does not parse; ``fields`` name the key, and the message the place."""
+
+    code, action = "config.expression_parse_failed", Action.STOP_CHANGEFEED
+
+
 class UriText(str):
     """A value that came from the sink URI: text, whatever type the setting has."""
 

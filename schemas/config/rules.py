@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING
 
 from schemas.config.claim_check_uri import claim_folder, other_storage
 from schemas.config.event_names import EVENT_NAMES
+from schemas.config.expression_tokens import ExpressionTextError
 from schemas.config.filter_rule import parse_column_rule, parse_rule
 from schemas.config.kafka import KAFKA_PATH
-from schemas.config.origin import Origin, Path
+from schemas.config.origin import ExpressionParseError, Origin, Path
 from schemas.config.re2 import translate
 from schemas.config.secret import is_url
 from schemas.config.section import unknown_key
 from schemas.config.topic_rule import topic_expression_fault
+from schemas.config.value_expression import parse_expression
 
 if TYPE_CHECKING:
     from schemas.config.changefeed import ChangefeedConfig
@@ -178,11 +180,22 @@ def _check_filter(config: "ChangefeedConfig", origin: Origin) -> None:
             if name.strip().lower() not in names:
                 here = (*path, "ignore-event", place)
                 raise origin.error(here, unknown_key(name, names, "of ignore-event").replace("key", "event", 1))
+        for event in ("insert", "update-new", "update-old", "delete"):
+            _check_expression(getattr(rule, f"ignore_{event.replace('-', '_')}_value_expr"), path, event, origin)
         for place, expression in enumerate(rule.ignore_sql):
             try:
                 translate(expression)
             except ValueError as error:
                 raise origin.error((*path, "ignore-sql", place), str(error)) from None
+
+
+def _check_expression(text: str, path: Path, event: str, origin: Origin) -> None:
+    here = (*path, f"ignore-{event}-value-expr")
+    try:
+        if text:
+            parse_expression(text)
+    except ExpressionTextError as error:
+        raise ExpressionParseError(f"{here[-1]} `{text}`: {error}", **origin.where(here)) from None
 
 
 def _check_matcher(rules: tuple[str, ...], path: Path, origin: Origin) -> None:

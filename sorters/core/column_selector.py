@@ -83,6 +83,11 @@ class ColumnSelectors:
         self._origin: Origin = config.origin
         self._keyed_by_handle = config.protocol if config.protocol in _KEYED_BY_HANDLE else ""
 
+    @property
+    def any(self) -> bool:
+        """Whether there is a selector."""
+        return bool(self._selectors)
+
     def concerns(self, schema: str, table: str) -> bool:
         """Tell whether a selector matches a table."""
         return self._for(schema, table) is not None

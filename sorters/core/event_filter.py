@@ -1,10 +1,10 @@
-"""Event filters: ``ignore-event`` and ``ignore-sql`` of ``[filter] event-filters``.
+"""Event filters: ``ignore-event``, ``ignore-sql`` and value expressions of ``[filter] event-filters``.
 
 Every filter whose matcher matches applies, and one that says ignore is enough. A DDL that is ignored has changed the
 schema all the same; it is only not sent. Matchers are always case-sensitive, whatever ``case-sensitive`` says.
 
 Rows are filtered by what happened in TiKV: before the update split, and the update of a clustered primary key is a
-delete and an insert already. Value expressions are not here yet (``schemas/config/not_yet.py``).
+delete and an insert already. Value expressions (``ignore-…-value-expr``) are in :mod:`sorters.core.row_conditions`.
 """
 
 import re
@@ -12,9 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from schemas.config.event_names import ALIASES, ALL_DDL, ALL_DML, ALTER_TABLE, ALTER_TABLE_EVENTS, DDL_EVENT_OF_TYPE
+from schemas.config.origin import Origin
 from schemas.config.re2 import translate
 from schemas.config.sink import EventFilterRule
 from schemas.position import RowOp
+from schemas.tidb.table import TableVersion
+from sorters.core.row_conditions import RowConditions, TableConditions
 from sorters.core.table_filter import TableFilter
 
 _DML_EVENT_OF_OP = {RowOp.INSERT: "insert", RowOp.UPDATE: "update", RowOp.DELETE: "delete"}
@@ -30,8 +33,26 @@ class _Filter:
 class EventFilter:
     """All event filters of one changefeed. Immutable; pickles."""
 
-    def __init__(self, rules: Sequence[EventFilterRule]) -> None:
+    def __init__(self, rules: Sequence[EventFilterRule], origin: Origin | None = None) -> None:
         self._filters = tuple(_compile(rule) for rule in rules)
+        self._conditions = RowConditions(rules, origin or Origin())
+
+    @property
+    def any_conditions(self) -> bool:
+        """Whether there is a value expression."""
+        return self._conditions.any
+
+    def has_conditions(self, schema: str, table: str) -> bool:
+        """Tell whether a table's rows are held against value expressions."""
+        return self._conditions.concern(schema, table)
+
+    def conditions(self, table: TableVersion) -> TableConditions | None:
+        """Return what a table version's rows are held against; None: nothing.
+
+        Raises:
+            ExpressionColumnNotFoundError, ExpressionMisfitError: an expression does not fit the table.
+        """
+        return self._conditions.bound(table)
 
     def ignored_ops(self, schema: str, table: str) -> frozenset[RowOp]:
         """Return the kinds of row change of a table that do not go on."""

@@ -70,8 +70,15 @@ class CompiledFeed:
         return self.dispatcher.topic(schema, table)
 
     def asks_for_columns(self, schema: str, table: str) -> bool:
-        """Tell whether a table's columns may not fit the settings: a dispatcher rule names some, or a selector does."""
-        return self.dispatcher.rule_for(schema, table).asks_for_columns or self.selectors.concerns(schema, table)
+        """Tell whether a table's columns may not fit the settings: a dispatcher rule, selector or filter names some."""
+        by_rule = self.dispatcher.rule_for(schema, table).asks_for_columns
+        return by_rule or self.selectors.concerns(schema, table) or self.events.has_conditions(schema, table)
+
+    @property
+    def may_misfit(self) -> bool:
+        """Whether there are tables that :meth:`asks_for_columns` is true of."""
+        by_rule = any(rule.asks_for_columns for rule in self.dispatcher.rules)
+        return by_rule or self.selectors.any or self.events.any_conditions
 
     def select(self, table: TableVersion) -> tuple[Route, Selection | None]:
         """Return a table version's route, and what column selectors leave of it (None: all).
@@ -125,7 +132,7 @@ def compile_feed(
         filter=TableFilter(config.filter.rules, config.case_sensitive),
         dispatcher=Dispatcher(config),
         selectors=ColumnSelectors(config),
-        events=EventFilter(config.filter.event_filters),
+        events=EventFilter(config.filter.event_filters, config.origin),
         encoder=encoder,
         default_topic=config.default_topic,
         force_replicate=config.force_replicate,

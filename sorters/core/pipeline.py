@@ -26,6 +26,7 @@ from sorters.core.dispatch import Route
 from sorters.core.feed import CompiledFeed
 from sorters.core.large_messages import NamedRows, Room
 from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, join_records, row_positions
+from sorters.core.row_conditions import TableConditions
 from sorters.core.split_update import split_columns, split_mask
 
 _OPS = {RowKind.DELETE: RowOp.DELETE, RowKind.UPDATE: RowOp.UPDATE, RowKind.INSERT: RowOp.INSERT}
@@ -103,7 +104,7 @@ def _run_version(
         raise corrupt_error(corrupt)
     if corrupt.count and on_corrupt is not None:
         on_corrupt(corrupt)
-    kept = [part for part in found if _OPS[part.kind] not in ignored]
+    kept = _kept([part for part in found if _OPS[part.kind] not in ignored], feed.events.conditions(table))
     for part in found:
         if _OPS[part.kind] in ignored:
             part.check()
@@ -132,6 +133,22 @@ def _run_version(
         [pa.repeat(route.topic, len(source)), pa.array(partition), encoded.keys, encoded.values, positions],
         schema=OUTPUT_SCHEMA,
     )
+
+
+def _kept(parts: list[MountedPart], conditions: TableConditions | None) -> list[MountedPart]:
+    """Return the rows that no value expression ignores."""
+    if conditions is None:
+        return parts
+    kept = []
+    for part in parts:
+        ignored = conditions.ignored(part)
+        if ignored is None:
+            kept.append(part)
+            continue
+        part.check()  # whole, as TiCDC decodes it before it filters
+        if not ignored.all():
+            kept.append(part.take(np.flatnonzero(~ignored)))
+    return kept
 
 
 def _split(part: MountedPart) -> list[MountedPart]:

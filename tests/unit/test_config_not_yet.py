@@ -15,14 +15,6 @@ LARGE = "[sink.kafka-config.large-message-handle]\n"
         (CANAL.replace("canal-json", "maxwell"), "", "sink.protocol"),
         (CANAL.replace("canal-json", "canal"), "", "sink.protocol"),
         (CANAL, "bdr-mode = true", "bdr-mode"),
-        *(
-            (
-                CANAL,
-                f"[[filter.event-filters]]\nmatcher = ['a.*']\nignore-{event}-value-expr = 'a > 1'",
-                f"filter.event-filters[0].ignore-{event}-value-expr",
-            )
-            for event in ("insert", "update-new", "update-old", "delete")
-        ),
         (CANAL, "enable-sync-point = true", "enable-sync-point"),
         (CANAL, "sync-point-interval = '11m'", "sync-point-interval"),
         (CANAL, "sql-mode = ''", "sql-mode"),

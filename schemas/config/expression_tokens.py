@@ -1,0 +1,83 @@
+"""The words of an event filter's condition: MySQL's lexer in the default sql_mode, with places."""
+
+import re
+from dataclasses import dataclass
+
+
+class ExpressionTextError(ValueError):
+    """The text is no expression, or one with a part that we do not evaluate; ``at`` is its character, from 1."""
+
+    def __init__(self, message: str, at: int) -> None:
+        super().__init__(f"{message} at character {at}")
+        self.at = at
+
+
+_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
+_SCANNER = re.compile(
+    r"""
+    (?P<space>\s+)
+    |(?P<bits>0[xX][0-9a-fA-F]+\b|[xXbB]'|0b[01]+\b)
+    |(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w$]))
+    |(?P<name>`(?:[^`]|``)+`)
+    |(?P<quote>['"])
+    |(?P<word>[\w$\x80-\U0010ffff]+)
+    |(?P<symbol><=>|<<|>>|->>|->|<=|>=|<>|!=|:=|&&|\|\||[-+*/%&|^~!=<>().,;@:?])
+    """,
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A word, name, string, number or symbol, without its quotes; ``at``: its character, from 1."""
+
+    kind: str
+    text: str
+    at: int
+
+    @property
+    def word(self) -> str:
+        """The keyword or symbol for comparison; '' for what can be neither."""
+        return self.text.upper() if self.kind in {"word", "symbol"} else ""
+
+
+def expression_tokens(text: str) -> list[Token]:
+    """Split the text of a condition.
+
+    Raises:
+        ExpressionTextError: text that is no token, an open quote, or a kind of literal that is not supported.
+    """
+    tokens, at = list[Token](), 0
+    while at < len(text):
+        found = _SCANNER.match(text, at)
+        if found is None:
+            raise ExpressionTextError(f"unexpected `{text[at]}`", at + 1)
+        kind, piece, start = found.lastgroup or "", found.group(), at
+        at = found.end()
+        if kind == "bits":
+            raise ExpressionTextError("hexadecimal and bit literals are not supported", start + 1)
+        if kind == "quote":
+            piece, at = _string(text, start)
+            kind = "string"
+        elif kind == "name":
+            piece = piece[1:-1].replace("``", "`")
+        if kind != "space":
+            tokens.append(Token(kind, piece, start + 1))
+    return tokens
+
+
+def _string(text: str, start: int) -> tuple[str, int]:
+    quote, out, at = text[start], list[str](), start + 1
+    while at < len(text):
+        char = text[at]
+        if char == quote:
+            if text[at + 1 : at + 2] != quote:
+                return "".join(out), at + 1
+            at += 1
+        elif char == "\\" and at + 1 < len(text):
+            at += 1
+            # \% and \_ keep their backslash: LIKE reads them
+            char = "\\" + text[at] if text[at] in "%_" else _ESCAPES.get(text[at], text[at])
+        out.append(char)
+        at += 1
+    raise ExpressionTextError(f"the string has no closing {quote}", start + 1)

@@ -1,0 +1,110 @@
+"""Value expressions over whole columns equal those over single rows, on random tables, rows and expressions."""
+
+import random
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.config.origin import Origin
+from schemas.config.sink import EventFilterRule
+from schemas.tidb.mysql_types import DATETIME_TYPES, INTEGER_TYPES, STRING_TYPES, MysqlType
+from schemas.tidb.table import TableVersion
+from sorters.core.columnar import mount
+from sorters.core.row_conditions import ExpressionMisfitError, ExpressionRangeError, RowConditions, TableConditions
+from tests.support.mounting import row_changes
+from tests.support.random_rows import random_change, random_table
+from tests.support.recording import CommittedChange
+
+ALWAYS, NEVER = 10**9, 0
+COMPARE = ["=", "<>", "<", "<=", ">", ">=", "<=>"]
+NUMBERS = INTEGER_TYPES | {MysqlType.BIT, MysqlType.FLOAT, MysqlType.DOUBLE, MysqlType.DECIMAL}
+NUMBER_TEXTS = [
+    "0",
+    "1",
+    "-1",
+    "127",
+    "255",
+    "-32768",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "1.5",
+    "1e3",
+    "null",
+]
+NUMBER_TEXTS += ["18446744073709551615", "18446744073709551616", "-0.25", "'12'"]
+TEXTS = ["''", "'a'", "'abc'", "' '", "'日本'", "'x'", "null"]
+TIMES = ["'2020-02-29'", "'1999-12-31 23:59:59.5'", "timestamp '2038-01-19 03:14:07'", "'0000-00-00'", "null"]
+RULES = ("insert", "update_new", "update_old", "delete")
+
+
+def one_test(rng: random.Random, table: TableVersion) -> str:
+    """Return a test of a column or two."""
+    spec = rng.choice(table.columns)
+    name = f"`{spec.name}`"
+    if spec.tp in NUMBERS:
+        operand = rng.choice([name, name, f"{name} + 1", f"{name} % 7", f"-{name}", f"({name} * 3 - 1)"])
+        other = rng.choice([*NUMBER_TEXTS, *(f"`{one.name}`" for one in table.columns if one.tp in NUMBERS)])
+        return rng.choice(
+            [f"{operand} {rng.choice(COMPARE)} {other}", f"{operand} in ({', '.join(rng.sample(NUMBER_TEXTS, 3))})"]
+        )
+    if spec.tp in STRING_TYPES or spec.tp is MysqlType.ENUM:
+        pattern = rng.choice(["'%'", "'_'", "'a%'", "'%x'", "'__%'"])
+        return rng.choice([f"{name} {rng.choice(COMPARE)} {rng.choice(TEXTS)}", f"{name} like {pattern}"])
+    if spec.tp in DATETIME_TYPES:
+        return rng.choice(
+            [f"{name} {rng.choice(COMPARE)} {rng.choice(TIMES)}", f"{name} between '2000-01-01' and '2030-01-01'"]
+        )
+    return f"{name} is {rng.choice(['', 'not '])}null"
+
+
+def expression(rng: random.Random, table: TableVersion) -> str:
+    text = one_test(rng, table)
+    for _ in range(rng.randint(0, 4)):
+        text = rng.choice(
+            [
+                f"{text} {rng.choice(['and', 'or', 'xor'])} {one_test(rng, table)}",
+                f"not ({text})",
+                f"({text}) is {rng.choice(['null', 'true', 'not false'])}",
+            ]
+        )
+    return text
+
+
+def bound(rng: random.Random, table: TableVersion) -> TableConditions | None:
+    """Return random expressions that fit the table; a part of them do not, by collation or type."""
+    texts: Any = {f"ignore_{event}_value_expr": expression(rng, table) for event in RULES}
+    rule = EventFilterRule(matcher=("*.*",), **texts)
+    try:
+        return RowConditions([rule], Origin()).bound(table)
+    except ExpressionMisfitError:
+        return None
+
+
+def ignored(
+    conditions: TableConditions, table: TableVersion, changes: list[CommittedChange], small_rows: int
+) -> list[bool] | tuple[str, str]:
+    """Return by row whether it is ignored, or the error's code and key."""
+    found = np.zeros(len(changes), np.bool_)
+    try:
+        for part in mount(table, row_changes(table.table_id, changes), small_rows=small_rows).parts:
+            mask = conditions.ignored(part)
+            found[part.rows] = False if mask is None else mask
+    except ExpressionRangeError as error:
+        return error.code, str(error)
+    return found.tolist()
+
+
+@settings(max_examples=250, deadline=None)
+@given(seed=st.integers(0, 2**48), count=st.sampled_from([1, 3, 40]))
+def test_conditions_over_columns_equal_those_over_rows(seed: int, count: int) -> None:
+    rng = random.Random(seed)
+    table = random_table(rng)
+    changes = [random_change(rng, table, number, damage=False) for number in range(count)]
+    for _ in range(4):
+        conditions = bound(rng, table)
+        if conditions is not None:
+            by_rows = ignored(conditions, table, changes, ALWAYS)
+            assert ignored(conditions, table, changes, NEVER) == by_rows
+            break

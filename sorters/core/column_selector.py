@@ -27,6 +27,16 @@ _KEYED_BY_HANDLE = ("avro", "debezium")
 """Protocols whose message keys are the handle key: half a key would take rows for one another."""
 
 
+def _needs_handle(config: ChangefeedConfig) -> str:
+    """Return what makes messages of the handle key alone; empty: nothing does."""
+    if config.protocol in _KEYED_BY_HANDLE:
+        return f"protocol {config.protocol}"
+    if config.sink.delete_only_output_handle_key_columns:
+        return "delete-only-output-handle-key-columns"
+    option = config.kafka.large_message_handle.large_message_handle_option
+    return f"large-message-handle-option {option}" if option == "handle-key-only" else ""
+
+
 class ColumnSelectorError(BusError):
     """A column selector leaves out what a table's messages need; ``fields`` name table, key and line."""
 
@@ -81,7 +91,7 @@ class ColumnSelectors:
         selectors = enumerate(config.sink.column_selectors)
         self._selectors = tuple(_compile(number, selector, config) for number, selector in selectors)
         self._origin: Origin = config.origin
-        self._keyed_by_handle = config.protocol if config.protocol in _KEYED_BY_HANDLE else ""
+        self._needs_handle = _needs_handle(config)
 
     @property
     def any(self) -> bool:
@@ -97,7 +107,7 @@ class ColumnSelectors:
 
         Raises:
             ColumnSelectorError: no key of the table is left whole, no column is left at all, or the dispatcher's
-                ``columns`` are not; for avro and debezium also, the handle key is not left whole.
+                ``columns`` are not; where keys or messages are the handle key alone, also that it is not left whole.
         """
         selector = self._for(table.schema, table.table)
         if selector is None:
@@ -133,8 +143,8 @@ class ColumnSelectors:
             names = "; ".join(", ".join(table.columns[offset].name for offset in key) for key in keys)
             text = f"column selector leaves neither the primary key nor a unique key whole; keys are: {names}"
             raise self._error(text, table, selector)
-        if self._keyed_by_handle:
-            what = f"is of the handle key, by which {self._keyed_by_handle} keys its messages"
+        if self._needs_handle:
+            what = f"is of the handle key, which {self._needs_handle} writes alone"
             self._check_kept(table.handle_columns, what, selector, table, offsets)
         if route.rule is PartitionRule.COLUMNS:
             what = "is one that the table's dispatcher hashes"

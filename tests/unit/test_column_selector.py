@@ -241,6 +241,23 @@ def test_select_half_of_the_handle_key_is_refused_where_it_keys_messages(protoco
     assert feed("protocol=canal-json", ["b"]).select(table)[1] is not None
 
 
+@pytest.mark.parametrize(
+    ("sink", "name"),
+    [
+        ({"delete-only-output-handle-key-columns": True}, "delete-only-output-handle-key-columns"),
+        (
+            {"kafka-config": {"large-message-handle": {"large-message-handle-option": "handle-key-only"}}},
+            "large-message-handle-option handle-key-only",
+        ),
+    ],
+)
+def test_select_half_of_the_handle_key_is_refused_where_it_stands_alone(sink: dict[str, Any], name: str) -> None:
+    selectors = [{"matcher": ["*.*"], "columns": ["b"]}]
+    config = load_changefeed(f"{CANAL}&enable-tidb-extension=true", {"sink": {"column-selectors": selectors, **sink}})
+    with pytest.raises(ColumnSelectorError, match=f"column `a`, which is of the handle key, which {name} writes alone"):
+        compile_feed(config, "default").select(make_table(["a", "b"], pk_is_handle="a", unique={"u": ["b"]}))
+
+
 def test_select_table_without_a_key_may_keep_any_column() -> None:
     _, selection = feed("protocol=canal-json", ["b"]).select(make_table(["a", "b"]))
     assert selection is not None

@@ -17,6 +17,7 @@ from sorters.core.encode.debezium import DebeziumEncoder
 from sorters.core.encode.open_protocol import OpenProtocolEncoder
 from sorters.core.encode.protocol import BootstrapEncoder, Encoder, Partitions, SchemaText
 from sorters.core.encode.simple_avro import SimpleAvroEncoder
+from sorters.core.encode.simple_encoder import SimpleEncoder
 from sorters.core.encode.simple_json import SimpleJsonEncoder
 from sorters.core.event_filter import EventFilter
 from sorters.core.large_messages import LargeMessages
@@ -149,7 +150,7 @@ def compile_feed(
 
 def _large_messages(config: ChangefeedConfig, encoder: Encoder, changefeed: str) -> LargeMessages | None:
     """Settings were held against the protocol when they were read."""
-    kinds = CanalJsonEncoder | OpenProtocolEncoder | SimpleJsonEncoder | SimpleAvroEncoder
+    kinds = CanalJsonEncoder | OpenProtocolEncoder | SimpleEncoder
     large = config.kafka.large_message_handle
     if large.large_message_handle_option == "none" or not isinstance(encoder, kinds):
         return None
@@ -162,7 +163,7 @@ def _large_messages(config: ChangefeedConfig, encoder: Encoder, changefeed: str)
 
 def _bootstraps(config: ChangefeedConfig, encoder: Encoder) -> Bootstraps | None:
     sink = config.sink
-    if not isinstance(encoder, SimpleJsonEncoder | SimpleAvroEncoder):
+    if not isinstance(encoder, SimpleEncoder):
         return None
     if not (sink.send_bootstrap_interval_s and sink.send_bootstrap_messages):
         return None

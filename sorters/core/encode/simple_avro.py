@@ -7,8 +7,8 @@ PingCAP's docs, and pingcap/ticdc ``pkg/sink/codec/simple/avro.go`` for what the
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,24 +19,13 @@ from schemas.tidb.mysql_types import STRING_TYPES, MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
 from schemas.tidb.value import Value
 from sorters.core.columnar.column import FLOAT_TYPES, NUMBER_TYPES, Column, value_text
-from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
+from sorters.core.columnar.mounted import MountedPart, RowKind
 from sorters.core.encode.avro_varint import floats, lengths, long_bytes, longs
 from sorters.core.encode.canal_types import ddl_event_type
 from sorters.core.encode.checksum_fields import avro_union, avro_unions
-from sorters.core.encode.protocol import (
-    DdlMessage,
-    EncodedRows,
-    LargeRow,
-    Message,
-    Messages,
-    Partitions,
-    SchemaIds,
-    SchemaText,
-    in_row_order,
-    no_keys,
-)
+from sorters.core.encode.protocol import DdlMessage, LargeRow, Message
 from sorters.core.encode.segments import Segment, join, or_else
-from sorters.core.encode.simple_json import ddl_tables, message_columns, physical_table_id
+from sorters.core.encode.simple_encoder import SimpleEncoder, ddl_tables, message_columns, physical_table_id
 from sorters.core.encode.simple_schema import NULL, PRESENT, raw, schema_avro, sized
 
 _MESSAGE = b"\x16"
@@ -50,39 +39,8 @@ _LONG, _FLOAT, _DOUBLE, _STRING, _BYTES, _TIMESTAMP, _UNSIGNED_BIGINT = (long_by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimpleAvroEncoder:
+class SimpleAvroEncoder(SimpleEncoder):
     """simple with ``encoding-format = "avro"``."""
-
-    location: str = "UTC"
-    """The time zone that TIMESTAMPs are shown in."""
-    large: LargeRow | None = None
-    """Set: every row is too large, and its message holds the handle key and this."""
-
-    def for_large(self, large: LargeRow) -> Self:
-        """Return the encoder of rows that are too large."""
-        return replace(self, large=large)
-
-    @property
-    def joiner(self) -> None:
-        return None
-
-    @property
-    def ddl_partitions(self) -> Partitions:
-        return Partitions.ALL
-
-    @property
-    def watermark_partitions(self) -> Partitions:
-        return Partitions.ALL
-
-    def schemas(self, table: TableVersion, topic: str) -> tuple[SchemaText, ...]:
-        """simple brings its schemas itself."""
-        return ()
-
-    def encode_rows(
-        self, mounted: MountedColumns, *, topic: str = "", encoded_at_ms: int, schema_ids: SchemaIds | None = None
-    ) -> EncodedRows:
-        """Encode a batch; keys are null. ``encoded_at_ms`` is the wall time that stands in ``buildTs``."""
-        return in_row_order(mounted, [self._part(part, encoded_at_ms) for part in mounted.parts])
 
     def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int) -> Message:
         """Encode a DDL event with the table's schemas after and before it."""
@@ -98,13 +56,6 @@ class SimpleAvroEncoder:
     def encode_watermark(self, ts: Ts, *, encoded_at_ms: int) -> Message:
         """Encode a watermark."""
         return Message(None, _WATERMARK + long_bytes(ts) + long_bytes(encoded_at_ms))
-
-    def _part(self, part: MountedPart, encoded_at_ms: int) -> Messages:
-        if part.is_scalar:
-            values = pa.array(self._rows(part, encoded_at_ms), pa.binary())
-        else:
-            values = self._columns(part, encoded_at_ms)
-        return no_keys(len(part)), values
 
     # The columnar form.
 

@@ -6,37 +6,26 @@ pingcap/ticdc ``pkg/sink/codec/simple/message.go`` for what they leave open. ``d
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.ids import Ts
-from schemas.tidb.keys import decode_row_key
-from schemas.tidb.mysql_types import STRING_TYPES, CdcFlag, MysqlType
+from schemas.tidb.mysql_types import STRING_TYPES, MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
 from schemas.tidb.value import Value
 from sorters.core.columnar.base64_texts import base64_texts
 from sorters.core.columnar.column import Column, value_text
 from sorters.core.columnar.escape import GO_JSON
-from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
+from sorters.core.columnar.mounted import MountedPart, RowKind
 from sorters.core.columnar.numbers import integer_text
 from sorters.core.encode.canal_types import ddl_event_type
 from sorters.core.encode.checksum_fields import json_member, json_members
-from sorters.core.encode.protocol import (
-    DdlMessage,
-    EncodedRows,
-    LargeRow,
-    Message,
-    Messages,
-    Partitions,
-    SchemaIds,
-    SchemaText,
-    in_row_order,
-    no_keys,
-)
+from sorters.core.encode.protocol import DdlMessage, LargeRow, Message
 from sorters.core.encode.segments import Segment, join, or_else
+from sorters.core.encode.simple_encoder import SimpleEncoder, ddl_tables, message_columns, physical_table_id
 from sorters.core.encode.simple_schema import quoted, raw, schema_json
 
 _TYPE_NAMES = {RowKind.INSERT: b"INSERT", RowKind.UPDATE: b"UPDATE", RowKind.DELETE: b"DELETE"}
@@ -45,39 +34,8 @@ _NEEDS_ESCAPE = STRING_TYPES | {MysqlType.JSON}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimpleJsonEncoder:
+class SimpleJsonEncoder(SimpleEncoder):
     """simple with ``encoding-format = "json"``."""
-
-    location: str = "UTC"
-    """The time zone that TIMESTAMPs are shown in."""
-    large: LargeRow | None = None
-    """Set: every row is too large, and its message holds the handle key and this."""
-
-    def for_large(self, large: LargeRow) -> Self:
-        """Return the encoder of rows that are too large."""
-        return replace(self, large=large)
-
-    @property
-    def joiner(self) -> None:
-        return None
-
-    @property
-    def ddl_partitions(self) -> Partitions:
-        return Partitions.ALL
-
-    @property
-    def watermark_partitions(self) -> Partitions:
-        return Partitions.ALL
-
-    def schemas(self, table: TableVersion, topic: str) -> tuple[SchemaText, ...]:
-        """simple brings its schemas itself."""
-        return ()
-
-    def encode_rows(
-        self, mounted: MountedColumns, *, topic: str = "", encoded_at_ms: int, schema_ids: SchemaIds | None = None
-    ) -> EncodedRows:
-        """Encode a batch; keys are null. ``encoded_at_ms`` is the wall time that stands in ``buildTs``."""
-        return in_row_order(mounted, [self._part(part, encoded_at_ms) for part in mounted.parts])
 
     def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int) -> Message:
         """Encode a DDL event with the table's schemas after and before it."""
@@ -100,13 +58,6 @@ class SimpleJsonEncoder:
     def encode_watermark(self, ts: Ts, *, encoded_at_ms: int) -> Message:
         """Encode a watermark."""
         return Message(None, b'{"version":1,"type":"WATERMARK","commitTs":%d,"buildTs":%d}' % (ts, encoded_at_ms))
-
-    def _part(self, part: MountedPart, encoded_at_ms: int) -> Messages:
-        if part.is_scalar:
-            values = pa.array(self._rows(part, encoded_at_ms), pa.binary())
-        else:
-            values = self._columns(part, encoded_at_ms)
-        return no_keys(len(part)), values
 
     # The columnar form.
 
@@ -181,31 +132,6 @@ class SimpleJsonEncoder:
         if spec.tp is MysqlType.TIMESTAMP:
             return b'{"location":%s,"value":"' % quoted(self.location), b'"}'
         return b'"', b'"'
-
-
-def ddl_tables(event: DdlMessage) -> tuple[TableVersion | None, TableVersion | None]:
-    """Return the table after and before a DDL; one that went is told as it was last.
-
-    Raises:
-        CorruptDataError: a TableInfo does not decode.
-    """
-    before = event.pre.decode() if event.pre is not None else None
-    after = event.post.decode() if event.post is not None else before
-    return after, before
-
-
-def physical_table_id(part: MountedPart) -> int:
-    """Return the id in the row keys: a partition's, if the table has partitions."""
-    if part.table.partitions and len(part):
-        return decode_row_key(part.names.keys[0]).table_id
-    return part.table.table_id
-
-
-def message_columns(table: TableVersion, large: LargeRow | None) -> Sequence[ColumnVersion]:
-    """Return the columns that row messages hold, in table order: of a row that is too large the handle key's."""
-    if large is None:
-        return table.columns
-    return [spec for spec in table.columns if spec.cdc_flag & CdcFlag.HANDLE_KEY]
 
 
 def _frame(part: MountedPart, encoded_at_ms: int, large: LargeRow | None) -> tuple[bytes, bytes]:

@@ -3,20 +3,19 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import grpc
 
+from producers.region_server.change_data_rpc import ChangeDataContext, ChangeDataRpc
 from producers.region_server.core.feed_replay import End, FeedReplay, Send, Stream
 from producers.region_server.core.feed_replay_recording import FeedRecording, Note
-from producers.region_server.service import STREAM_MULTIPLEXING
 from schemas.ids import PHYSICAL_SHIFT_BITS, StoreId
 from schemas.proto import cdcpb_pb2, metapb_pb2, pdpb_pb2, pdpb_pb2_grpc
 
 HELD_NOTES: Final = frozenset({"deregister"})
 """A span that is given up must have come whole before: what the stores say of it ends there."""
 _LOGICAL_MASK = (1 << PHYSICAL_SHIFT_BITS) - 1
-_Context: TypeAlias = "grpc.aio.ServicerContext[cdcpb_pb2.ChangeDataRequest, bytes]"
 
 
 class ReplayHub:
@@ -53,41 +52,18 @@ class ReplayHub:
         self.pump()
 
 
-class ReplayChangeData:
+class ReplayChangeData(ChangeDataRpc):
     """``EventFeed`` and ``EventFeedV2`` of one store."""
 
     def __init__(self, hub: ReplayHub, store_id: StoreId) -> None:
         self._hub = hub
         self._store_id = store_id
 
-    def handlers(self) -> "grpc.GenericRpcHandler[Any, Any]":
-        """The service under its gRPC name."""
-
-        def stream(behaviour: object) -> "grpc.RpcMethodHandler[cdcpb_pb2.ChangeDataRequest, bytes]":
-            return grpc.stream_stream_rpc_method_handler(
-                behaviour,  # type: ignore[arg-type]  # grpc-stubs knows the synchronous server only
-                request_deserializer=cdcpb_pb2.ChangeDataRequest.FromString,
-                response_serializer=bytes,
-            )
-
-        methods = {"EventFeed": stream(self._event_feed), "EventFeedV2": stream(self._event_feed_v2)}
-        return grpc.method_handlers_generic_handler("cdcpb.ChangeData", methods)
-
-    async def _event_feed(self, requests: AsyncIterator[cdcpb_pb2.ChangeDataRequest], context: _Context) -> None:
-        await self._serve(requests, context, multiplexed=False)
-
-    async def _event_feed_v2(self, requests: AsyncIterator[cdcpb_pb2.ChangeDataRequest], context: _Context) -> None:
-        features = str(dict(context.invocation_metadata() or ()).get("features", ""))
-        asked = {name.strip() for name in features.split(",") if name.strip()}
-        if unknown := asked - {STREAM_MULTIPLEXING}:
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, ",".join(sorted(unknown)))
-        await self._serve(requests, context, multiplexed=STREAM_MULTIPLEXING in asked)
-
     async def _serve(
-        self, requests: AsyncIterator[cdcpb_pb2.ChangeDataRequest], context: _Context, *, multiplexed: bool
+        self, requests: AsyncIterator[cdcpb_pb2.ChangeDataRequest], context: ChangeDataContext, *, multiplexing: bool
     ) -> None:
         replay, hub = self._hub.replay, self._hub
-        stream = replay.connect(self._store_id, multiplexed=multiplexed)
+        stream = replay.connect(self._store_id, multiplexed=multiplexing)
         if isinstance(stream, str):
             hub.pump()
             await context.abort(grpc.StatusCode.UNAVAILABLE, stream)

@@ -1,26 +1,20 @@
-"""The gRPC service ``cdcpb.ChangeData`` of one store: streams in, streams out, nothing decided here.
-
-Messages leave as bytes that :mod:`channel` has joined, so the handlers are registered by hand: the generated servicer
-would parse and serialise every event a second time.
-"""
+"""The gRPC service ``cdcpb.ChangeData`` of one store: streams in, streams out, nothing decided here."""
 
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from typing import Any, TypeAlias
 
 import grpc
 
+from producers.region_server.change_data_rpc import ChangeDataContext, ChangeDataRpc
 from producers.region_server.channel import Channel
 from producers.region_server.endpoint import Connection, Endpoint, decode_range
 from schemas.errors import CorruptDataError
 from schemas.proto import cdcpb_pb2
 
-STREAM_MULTIPLEXING = "stream-multiplexing"
 WATCHDOG_PATIENCE_S = 300.0
 """Five minutes. Source: tikv ``components/cdc/src/watchdog.rs``, 2026."""
 WATCHDOG_LOOK_S = 0.2
-_Context: TypeAlias = "grpc.aio.ServicerContext[cdcpb_pb2.ChangeDataRequest, bytes]"
 _SEMVER = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:[-+].*)?")
 
 
@@ -34,7 +28,7 @@ def parse_version(text: str) -> tuple[int, int, int]:
     return (int(match[1]), int(match[2]), int(match[3])) if match else (0, 0, 0)
 
 
-class ChangeDataService:
+class ChangeDataService(ChangeDataRpc):
     """``EventFeed`` and ``EventFeedV2`` of one store.
 
     ``quota_bytes`` bounds what a slow stream holds in memory. A stream that has been full for ``patience_s`` without
@@ -46,34 +40,10 @@ class ChangeDataService:
         self._quota_bytes = quota_bytes
         self._patience_s = patience_s
 
-    def handlers(self) -> "grpc.GenericRpcHandler[Any, Any]":
-        """The service under its gRPC name."""
-
-        def stream(behaviour: object) -> "grpc.RpcMethodHandler[cdcpb_pb2.ChangeDataRequest, bytes]":
-            return grpc.stream_stream_rpc_method_handler(
-                behaviour,  # type: ignore[arg-type]  # grpc-stubs knows the synchronous server only
-                request_deserializer=cdcpb_pb2.ChangeDataRequest.FromString,
-                response_serializer=bytes,
-            )
-
-        methods = {"EventFeed": stream(self._event_feed), "EventFeedV2": stream(self._event_feed_v2)}
-        return grpc.method_handlers_generic_handler("cdcpb.ChangeData", methods)
-
-    async def _event_feed(self, requests: AsyncIterator[cdcpb_pb2.ChangeDataRequest], context: _Context) -> None:
-        await self._serve(requests, context, multiplexing=False)
-
-    async def _event_feed_v2(self, requests: AsyncIterator[cdcpb_pb2.ChangeDataRequest], context: _Context) -> None:
-        metadata = dict(context.invocation_metadata() or ())
-        asked = {name.strip() for name in str(metadata.get("features", "")).split(",") if name.strip()}
-        unknown = asked - {STREAM_MULTIPLEXING}
-        if unknown:
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, ",".join(sorted(unknown)))
-        await self._serve(requests, context, multiplexing=STREAM_MULTIPLEXING in asked)
-
     async def _serve(
         self,
         requests: AsyncIterator[cdcpb_pb2.ChangeDataRequest],
-        context: _Context,
+        context: ChangeDataContext,
         *,
         multiplexing: bool,
     ) -> None:
@@ -98,7 +68,7 @@ class ChangeDataService:
             # What they end with now is only that the stream is over.
             await asyncio.gather(writer, reader, return_exceptions=True)
 
-    async def _write(self, channel: Channel, context: _Context) -> None:
+    async def _write(self, channel: Channel, context: ChangeDataContext) -> None:
         async for message in channel.messages():
             if self._endpoint.delay_s:
                 await asyncio.sleep(self._endpoint.delay_s)

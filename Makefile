@@ -58,7 +58,7 @@ bench: setup  ## figures as JSON lines and a plot in bench-out/, some 10 min; ON
 	@$(BIN)/python -m tests.bench.run $(if $(ONLY),--only $(ONLY))
 
 lock:  ## make requirements.lock anew (needs uv); no address of any registry goes in
-	printf 'hatchling\neditables\n' | uv pip compile pyproject.toml - --extra dev --universal --python-version 3.11 \
+	printf 'hatchling\neditables\n' | uv pip compile pyproject.toml - --extra dev --extra s3 --universal --python-version 3.11 \
 	  --generate-hashes --no-header --no-annotate --no-emit-index-url --quiet --output-file requirements.lock
 
 clean:  ## forget the environment, caches and outputs (fetched jars stay in .cache)

@@ -8,15 +8,16 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from random import Random
 
-from consumers.core.scheduling.messages import Checkpoint, Span, Stats, TableState, TableStatus
+from consumers.core.scheduling.messages import Checkpoint, Stats, TableState, TableStatus
 from schemas.ids import CaptureId, TableId, Ts
+from schemas.spans import TableSpan
 
 EDGES = (b"a", b"b", b"c", b"d", b"e")
 """Every table's keys are [a, e)."""
 Cell = tuple[TableId, bytes]
 
 
-def cells(span: Span) -> list[Cell]:
+def cells(span: TableSpan) -> list[Cell]:
     """Return the cells of a span."""
     return [(span.table_id, edge) for edge in EDGES[:-1] if span.start <= edge < span.end]
 
@@ -29,11 +30,11 @@ class BrokenPromiseError(AssertionError):
 class Truth:
     """``writers`` may write now; ``delivered``: no row at or below it is missing downstream."""
 
-    writers: dict[Cell, set[tuple[CaptureId, Span]]] = field(default_factory=dict)
+    writers: dict[Cell, set[tuple[CaptureId, TableSpan]]] = field(default_factory=dict)
     delivered: dict[Cell, int] = field(default_factory=dict)
     wanted: set[TableId] = field(default_factory=set)
 
-    def begin(self, capture: CaptureId, span: Span, start_ts: int) -> None:
+    def begin(self, capture: CaptureId, span: TableSpan, start_ts: int) -> None:
         """A capture begins to write from ``start_ts``."""
         for cell in cells(span):
             writers = self.writers.setdefault(cell, set())
@@ -45,14 +46,14 @@ class Truth:
                 raise BrokenPromiseError(f"{cell} goes on at {start_ts}, delivered is {self.delivered[cell]}")
             writers.add((capture, span))
 
-    def deliver(self, capture: CaptureId, span: Span, ts: int) -> None:
+    def deliver(self, capture: CaptureId, span: TableSpan, ts: int) -> None:
         """All up to ``ts`` is downstream."""
         for cell in cells(span):
             if (capture, span) not in self.writers[cell]:
                 raise BrokenPromiseError(f"{capture} writes {cell} without having begun")
             self.delivered[cell] = max(self.delivered[cell], ts)
 
-    def end(self, capture: CaptureId, span: Span) -> None:
+    def end(self, capture: CaptureId, span: TableSpan) -> None:
         """The capture writes it no more."""
         for cell in cells(span):
             self.writers[cell].discard((capture, span))
@@ -78,9 +79,9 @@ class SlowExecutor:
     capture: CaptureId
     truth: Truth
     random: Random
-    runs: dict[Span, _Run] = field(default_factory=dict)
+    runs: dict[TableSpan, _Run] = field(default_factory=dict)
 
-    def add_table_span(self, span: Span, checkpoint: Checkpoint, *, is_prepare: bool) -> None:
+    def add_table_span(self, span: TableSpan, checkpoint: Checkpoint, *, is_prepare: bool) -> None:
         if is_prepare:
             assert span not in self.runs
             self.runs[span] = _Run(TableState.PREPARING, checkpoint.checkpoint_ts)
@@ -91,23 +92,23 @@ class SlowExecutor:
         run.checkpoint_ts = checkpoint.checkpoint_ts
         run.is_starting = run.wrote = True
 
-    def is_add_finished(self, span: Span, *, is_prepare: bool) -> bool:
+    def is_add_finished(self, span: TableSpan, *, is_prepare: bool) -> bool:
         return self.runs[span].state is (TableState.PREPARED if is_prepare else TableState.REPLICATING)
 
-    def remove_table_span(self, span: Span) -> None:
+    def remove_table_span(self, span: TableSpan) -> None:
         self.runs[span].state = TableState.STOPPING
 
-    def is_remove_finished(self, span: Span) -> Checkpoint | None:
+    def is_remove_finished(self, span: TableSpan) -> Checkpoint | None:
         run = self.runs[span]
         if run.state is not TableState.STOPPED:
             return None
         del self.runs[span]
         return Checkpoint(Ts(run.checkpoint_ts))
 
-    def current_spans(self) -> Collection[Span]:
+    def current_spans(self) -> Collection[TableSpan]:
         return self.runs.keys()
 
-    def status(self, span: Span, *, collect_stats: bool = False) -> TableStatus:
+    def status(self, span: TableSpan, *, collect_stats: bool = False) -> TableStatus:
         run = self.runs[span]
         stats = Stats(region_count=1) if collect_stats else None
         return TableStatus(span, run.state, Checkpoint(Ts(run.checkpoint_ts), Ts(run.checkpoint_ts + 1)), stats)

@@ -19,12 +19,12 @@ from consumers.core.scheduling.messages import (
     Liveness,
     Message,
     RemoveTableRequest,
-    Span,
     TableState,
 )
 from consumers.core.scheduling.replication_set import SetState
 from consumers.core.scheduling.schedulers.drain_capture import DrainRefusedError
 from schemas.ids import CaptureId, TableId, Ts
+from schemas.spans import TableSpan
 from tests.simulation.scheduling_executor import EDGES, BrokenPromiseError, SlowExecutor, Truth, cells
 
 VERSION = "0.1.0"
@@ -49,7 +49,7 @@ class Process:
     """How long a replaced owner goes on commanding."""
     sequence: int = 0
     seen_alive: frozenset[CaptureId] = frozenset()
-    seen_tables: Mapping[TableId, Sequence[Span]] = field(default_factory=dict)
+    seen_tables: Mapping[TableId, Sequence[TableSpan]] = field(default_factory=dict)
     seen_ts: int = 0
     """Up to which the DDL feed was read: the barrier."""
 
@@ -61,7 +61,7 @@ class World:
         self.random = random = Random(seed)
         self.truth = Truth()
         self.now = 100
-        self.tables: Mapping[TableId, Sequence[Span]] = {}
+        self.tables: Mapping[TableId, Sequence[TableSpan]] = {}
         self.processes: dict[CaptureId, Process] = {}
         self.zombies: list[Process] = []
         self.registered: set[CaptureId] = set()
@@ -131,7 +131,7 @@ class World:
             return
         cuts = sorted(self.random.sample(EDGES[1:-1], self.random.choice((0, 0, 0, 1, 2))))
         edges = [EDGES[0], *cuts, EDGES[-1]]
-        spans = tuple(Span(table, start, end) for start, end in pairwise(edges))
+        spans = tuple(TableSpan(table, start, end) for start, end in pairwise(edges))
         self.tables = {**self.tables, table: spans}
         for cell in (cell for span in spans for cell in cells(span)):
             # A table has no rows before the DDL that made it.

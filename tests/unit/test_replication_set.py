@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from consumers.core.scheduling.messages import Checkpoint, Span, Stats, TableState, TableStatus
+from consumers.core.scheduling.messages import Checkpoint, Stats, TableState, TableStatus
 from consumers.core.scheduling.replication_set import (
     Add,
     CaptureGone,
@@ -29,9 +29,10 @@ from consumers.core.scheduling.replication_set import (
 from consumers.core.scheduling.takeover import from_reports
 from schemas.errors import Action, InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts
+from schemas.spans import TableSpan
 
 A, B, C = (CaptureId(name) for name in "abc")
-SPAN = Span(TableId(7))
+SPAN = TableSpan.of_table(TableId(7))
 OLD, NEW = Checkpoint(Ts(10), Ts(12)), Checkpoint(Ts(20), Ts(22))
 ABSENT, PREPARE, COMMIT, REPLICATING, REMOVING = SetState
 UNKNOWN_T, ABSENT_T, PREPARING_T, PREPARED_T, REPLICATING_T, STOPPING_T, STOPPED_T = TableState

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import pytest
 
 from consumers.core.scheduling.captures import CaptureState, CaptureStatus
-from consumers.core.scheduling.messages import Span
 from consumers.core.scheduling.replication_set import ReplicationSet, Role, SetState
 from consumers.core.scheduling.schedulers import balance, basic, drain_capture, move_table, rebalance
 from consumers.core.scheduling.schedulers.balance import Balance
@@ -14,13 +13,14 @@ from consumers.core.scheduling.schedulers.move_table import MoveTable
 from consumers.core.scheduling.schedulers.rebalance import Rebalance
 from consumers.core.scheduling.tasks import AddSpan, MoveSpan, Plan, RemoveSpan, Scene
 from schemas.ids import CaptureId, TableId
+from schemas.spans import TableSpan
 
 A, B, C = (CaptureId(name) for name in "abc")
 NEW, READY, LEAVING = (CaptureStatus(state) for state in CaptureState)
 
 
-def span(number: int) -> Span:
-    return Span(TableId(number))
+def span(number: int) -> TableSpan:
+    return TableSpan.of_table(TableId(number))
 
 
 def scene(
@@ -39,7 +39,7 @@ def scene(
         for number, capture in primaries.items()
     }
     sets |= {span(number): found for number, found in (others or {}).items()}
-    members: dict[CaptureId, list[Span]] = {}
+    members: dict[CaptureId, list[TableSpan]] = {}
     for where, found in sets.items():
         for capture in found.captures:
             members.setdefault(capture, []).append(where)

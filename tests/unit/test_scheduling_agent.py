@@ -20,14 +20,14 @@ from consumers.core.scheduling.messages import (
     RemoveTableResponse,
     Request,
     Response,
-    Span,
     TableState,
 )
 from schemas.ids import CaptureId, TableId, Ts
+from schemas.spans import TableSpan
 from tests.support.scripted_executor import ScriptedExecutor
 
 ME, OWNER, NEXT = CaptureId("me"), CaptureId("owner"), CaptureId("next")
-SPAN, OTHER = Span(TableId(7)), Span(TableId(8))
+SPAN, OTHER = TableSpan.of_table(TableId(7)), TableSpan.of_table(TableId(8))
 START = Checkpoint(Ts(10), Ts(10))
 _sequence = itertools.count()
 

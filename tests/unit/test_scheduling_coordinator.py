@@ -13,19 +13,19 @@ from consumers.core.scheduling.messages import (
     Checkpoint,
     Heartbeat,
     Message,
-    Span,
     TableState,
 )
 from consumers.core.scheduling.replication_set import MultiplePrimaryError
 from schemas.ids import CaptureId, TableId, Ts
+from schemas.spans import TableSpan
 from tests.support.scripted_executor import ScriptedExecutor
 
 A, B, C = (CaptureId(name) for name in "abc")
 START = Checkpoint(Ts(10), Ts(10))
 
 
-def tables_of(*numbers: int) -> dict[TableId, tuple[Span, ...]]:
-    return {TableId(number): (Span(TableId(number)),) for number in numbers}
+def tables_of(*numbers: int) -> dict[TableId, tuple[TableSpan, ...]]:
+    return {TableId(number): (TableSpan.of_table(TableId(number)),) for number in numbers}
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Cluster:
     limits: Limits = field(default_factory=lambda: Limits(heartbeat_ticks=1))
     alive: set[CaptureId] = field(default_factory=lambda: {A, B, C})
     mute: set[CaptureId] = field(default_factory=set)
-    tables: dict[TableId, tuple[Span, ...]] = field(default_factory=lambda: tables_of(1, 2, 3))
+    tables: dict[TableId, tuple[TableSpan, ...]] = field(default_factory=lambda: tables_of(1, 2, 3))
     barrier: Barrier = Barrier(Ts(1000))
     coordinator: Coordinator = field(init=False)
     executors: dict[CaptureId, ScriptedExecutor] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Cluster:
         self.executors[capture] = ScriptedExecutor(is_quick=True)
         self.agents[capture] = Agent(capture, "0.1.0", f"uuid-{capture}", 1, self.executors[capture], 1)
 
-    def has(self, capture: CaptureId, span: Span, state: TableState) -> None:
+    def has(self, capture: CaptureId, span: TableSpan, state: TableState) -> None:
         self.executors[capture].states[span] = state
         self.executors[capture].checkpoints[span] = START
 
@@ -72,7 +72,7 @@ class Cluster:
             for capture in sorted(self.alive - self.mute):
                 self.back += self.agents[capture].tick(m for m in self.sent if m.receiver == capture)
 
-    def adds(self) -> list[tuple[CaptureId, Span]]:
+    def adds(self) -> list[tuple[CaptureId, TableSpan]]:
         return [(m.receiver, m.body.span) for m in self.sent if isinstance(m.body, AddTableRequest)]
 
 
@@ -86,14 +86,14 @@ def test_coordinator_assigns_nothing_before_every_registered_capture_has_reporte
     cluster.mute.clear()
     cluster.tick(10)
     assert cluster.coordinator.is_initialized
-    assert set(cluster.coordinator.assignments) == {Span(TableId(number)) for number in (1, 2, 3)}
+    assert set(cluster.coordinator.assignments) == {TableSpan.of_table(TableId(number)) for number in (1, 2, 3)}
 
 
 def test_coordinator_orders_before_all_have_reported_are_refused() -> None:
     coordinator = Cluster().coordinator
     for order in (
         lambda: coordinator.drain(B),
-        lambda: coordinator.move(Span(TableId(1)), B),
+        lambda: coordinator.move(TableSpan.of_table(TableId(1)), B),
         coordinator.rebalance,
     ):
         with pytest.raises(NotInitializedError):
@@ -148,32 +148,32 @@ def test_coordinator_without_tables_reaches_the_barrier() -> None:
 
 def test_coordinator_new_one_goes_on_with_what_runs_and_removes_what_nobody_wants() -> None:
     cluster = Cluster(tables=tables_of(1, 2))
-    cluster.has(B, Span(TableId(1)), TableState.REPLICATING)
-    cluster.has(C, Span(TableId(2)), TableState.PREPARED)
-    cluster.has(C, Span(TableId(9)), TableState.REPLICATING)
+    cluster.has(B, TableSpan.of_table(TableId(1)), TableState.REPLICATING)
+    cluster.has(C, TableSpan.of_table(TableId(2)), TableState.PREPARED)
+    cluster.has(C, TableSpan.of_table(TableId(9)), TableState.REPLICATING)
     cluster.tick(8)
-    assert cluster.coordinator.assignments == {Span(TableId(1)): B, Span(TableId(2)): C}
+    assert cluster.coordinator.assignments == {TableSpan.of_table(TableId(1)): B, TableSpan.of_table(TableId(2)): C}
     assert [call[0] for call in cluster.executors[B].calls] == [], "it has gone on undisturbed"
-    assert Span(TableId(9)) not in cluster.executors[C].states
+    assert TableSpan.of_table(TableId(9)) not in cluster.executors[C].states
 
 
 def test_coordinator_when_two_captures_write_one_span_starts_anew() -> None:
     cluster = Cluster()
     for capture in (B, C):
-        cluster.has(capture, Span(TableId(1)), TableState.REPLICATING)
+        cluster.has(capture, TableSpan.of_table(TableId(1)), TableState.REPLICATING)
     with pytest.raises(MultiplePrimaryError):
         cluster.tick(3)
 
 
 def test_coordinator_split_table_keeps_its_spans_and_fills_the_hole() -> None:
     table = TableId(1)
-    cluster = Cluster(tables={table: (Span(table, b"a", b"z"),)})
-    cluster.has(B, Span(table, b"c", b"m"), TableState.REPLICATING)
+    cluster = Cluster(tables={table: (TableSpan(table, b"a", b"z"),)})
+    cluster.has(B, TableSpan(table, b"c", b"m"), TableState.REPLICATING)
     cluster.tick(8)
     assert set(cluster.coordinator.assignments) == {
-        Span(table, b"a", b"c"),
-        Span(table, b"c", b"m"),
-        Span(table, b"m", b"z"),
+        TableSpan(table, b"a", b"c"),
+        TableSpan(table, b"c", b"m"),
+        TableSpan(table, b"m", b"z"),
     }
 
 
@@ -204,7 +204,7 @@ def test_coordinator_move_and_rebalance() -> None:
     cluster = Cluster(tables=tables_of(*range(6)))
     cluster.tick(8)
     for number in range(6):
-        cluster.coordinator.move(Span(TableId(number)), B)
+        cluster.coordinator.move(TableSpan.of_table(TableId(number)), B)
     cluster.tick(12)
     assert set(cluster.coordinator.assignments.values()) == {B}
     cluster.coordinator.rebalance()
@@ -222,7 +222,7 @@ def test_coordinator_that_may_not_schedule_still_listens() -> None:
 def test_coordinator_asks_for_replicating_spans_in_turn_and_for_all_others_each_time() -> None:
     cluster = Cluster(Limits(heartbeat_ticks=1, heartbeat_spans_max=2), alive={A}, tables=tables_of(*range(7)))
     cluster.tick(8)
-    asked: list[tuple[Span, ...]] = []
+    asked: list[tuple[TableSpan, ...]] = []
     for _ in range(4):
         cluster.tick()
         asked += [m.body.spans for m in cluster.sent if isinstance(m.body, Heartbeat)]
@@ -234,4 +234,4 @@ def test_coordinator_asks_for_replicating_spans_in_turn_and_for_all_others_each_
     for _ in range(3):
         cluster.tick()
         (spans,) = [m.body.spans for m in cluster.sent if isinstance(m.body, Heartbeat)]
-        assert Span(TableId(6)) in spans, "it is being removed"
+        assert TableSpan.of_table(TableId(6)) in spans, "it is being removed"

@@ -15,7 +15,6 @@ from consumers.core.scheduling.messages import (
     HeartbeatResponse,
     Liveness,
     Message,
-    Span,
     TableState,
     TableStatus,
 )
@@ -31,6 +30,7 @@ from consumers.core.scheduling.staleness import (
 )
 from consumers.core.scheduling.versions import VersionMismatchError, check_versions
 from schemas.ids import CaptureId, TableId, Ts
+from schemas.spans import TableSpan
 
 A, B, C = (CaptureId(name) for name in "abc")
 T = TableId(7)
@@ -119,16 +119,16 @@ def test_versions_that_do_not_go_together_are_refused(versions: list[str]) -> No
 # Captures.
 
 
-def answer(liveness: Liveness = Liveness.ALIVE, *spans: Span) -> HeartbeatResponse:
+def answer(liveness: Liveness = Liveness.ALIVE, *spans: TableSpan) -> HeartbeatResponse:
     return HeartbeatResponse(tuple(TableStatus(span, TableState.REPLICATING) for span in spans), liveness)
 
 
 def test_captures_when_one_of_the_first_has_not_answered_hand_out_nothing() -> None:
     captures, _ = CaptureSet().with_alive(frozenset({A, B}))
-    captures = captures.with_answer(A, answer(Liveness.ALIVE, Span(T)), "e")
+    captures = captures.with_answer(A, answer(Liveness.ALIVE, TableSpan.of_table(T)), "e")
     assert captures.take_first_reports()[1] is None
     captures, reports = captures.with_answer(B, answer(), "e").take_first_reports()
-    assert reports == {Span(T): {A: TableStatus(Span(T), TableState.REPLICATING)}}
+    assert reports == {TableSpan.of_table(T): {A: TableStatus(TableSpan.of_table(T), TableState.REPLICATING)}}
     assert captures.is_initialized
     assert captures.take_first_reports()[1] is None
 
@@ -143,7 +143,7 @@ def test_captures_when_a_silent_one_is_gone_do_not_wait_for_it() -> None:
 
 def test_captures_that_are_gone_before_all_have_answered_are_forgotten_with_their_report() -> None:
     captures, _ = CaptureSet().with_alive(frozenset({A, B}))
-    captures = captures.with_answer(A, answer(Liveness.ALIVE, Span(T)), "e")
+    captures = captures.with_answer(A, answer(Liveness.ALIVE, TableSpan.of_table(T)), "e")
     captures, _ = captures.with_alive(frozenset({B}))
     assert captures.with_answer(B, answer(), "e").take_first_reports()[1] == {}
 
@@ -174,8 +174,8 @@ def test_capture_answer_of_another_agent_start_is_not_known() -> None:
 # Cover.
 
 
-def cut(start: bytes, end: bytes) -> Span:
-    return Span(T, start, end)
+def cut(start: bytes, end: bytes) -> TableSpan:
+    return TableSpan(T, start, end)
 
 
 @pytest.mark.parametrize(
@@ -194,9 +194,14 @@ def test_holes_are_what_no_span_covers(spans: list[tuple[bytes, bytes]], holes: 
     assert find_holes(cut(b"a", b"z"), [cut(*span) for span in spans]) == tuple(cut(*hole) for hole in holes)
 
 
-def test_holes_of_a_table_without_bounds() -> None:
-    assert find_holes(Span(T), [Span(T)]) == ()
-    assert find_holes(Span(T), [Span(T, b"c", b"d")]) == (Span(T, b"", b"c"), Span(T, b"d", b""))
+def test_holes_of_a_whole_table_reach_to_its_bounds() -> None:
+    whole = TableSpan.of_table(T)
+    assert find_holes(whole, [whole]) == ()
+    middle = TableSpan(T, whole.start + b"\x80", whole.start + b"\x90")
+    assert find_holes(whole, [middle]) == (
+        TableSpan(T, whole.start, middle.start),
+        TableSpan(T, middle.end, whole.end),
+    )
 
 
 @pytest.mark.parametrize("spans", [[(b"a", b"n"), (b"m", b"z")], [(b"a", b""), (b"m", b"z")], [(b"a", b"c")] * 2])
@@ -207,13 +212,13 @@ def test_spans_that_overlap_are_refused(spans: list[tuple[bytes, bytes]]) -> Non
 
 def test_wanted_spans_keep_what_runs_and_fill_its_holes() -> None:
     other = TableId(8)
-    tables = {T: (cut(b"a", b"m"), cut(b"m", b"z")), other: (Span(other),)}
-    assert list(wanted_spans(tables, [])) == [cut(b"a", b"m"), cut(b"m", b"z"), Span(other)]
+    tables = {T: (cut(b"a", b"m"), cut(b"m", b"z")), other: (TableSpan.of_table(other),)}
+    assert list(wanted_spans(tables, [])) == [cut(b"a", b"m"), cut(b"m", b"z"), TableSpan.of_table(other)]
     assert list(wanted_spans(tables, [cut(b"c", b"d")])) == [
         cut(b"a", b"c"),
         cut(b"c", b"d"),
         cut(b"d", b"z"),
-        Span(other),
+        TableSpan.of_table(other),
     ]
 
 
@@ -226,7 +231,7 @@ def test_wanted_spans_that_leave_a_hole_are_refused() -> None:
 
 
 def at(table: int, checkpoint_ts: int, resolved_ts: int) -> ReplicationSet:
-    return ReplicationSet(Span(TableId(table)), checkpoint=Checkpoint(Ts(checkpoint_ts), Ts(resolved_ts)))
+    return ReplicationSet(TableSpan.of_table(TableId(table)), checkpoint=Checkpoint(Ts(checkpoint_ts), Ts(resolved_ts)))
 
 
 @pytest.mark.parametrize(

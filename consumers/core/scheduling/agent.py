@@ -35,13 +35,13 @@ from consumers.core.scheduling.messages import (
     RemoveTableResponse,
     Request,
     Response,
-    Span,
     TableState,
     TableStatus,
 )
 from consumers.core.scheduling.staleness import Known, Verdict, is_of_feed, is_same_epoch, judge_owner
 from schemas.errors import InvariantBrokenError
 from schemas.ids import CaptureId, Ts
+from schemas.spans import TableSpan
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class _AddTask:
 
 @dataclass(slots=True)
 class _RemoveTask:
-    span: Span
+    span: TableSpan
     is_started: bool = False
 
 
@@ -77,7 +77,7 @@ class Agent:
     sequence: int = 0
     _known: Known = field(init=False)
     _inbox: Inbox = field(default_factory=Inbox)
-    _tasks: dict[Span, _AddTask | _RemoveTask] = field(default_factory=dict)
+    _tasks: dict[TableSpan, _AddTask | _RemoveTask] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._known = Known(None, self.revision)
@@ -147,7 +147,7 @@ class Agent:
 
     def _on_heartbeats(self, requests: Sequence[Heartbeat]) -> HeartbeatResponse:
         """Answer all heartbeats of a tick at once."""
-        asked: dict[Span, None] = {}
+        asked: dict[TableSpan, None] = {}
         for request in requests:
             asked.update(dict.fromkeys(request.spans))
             if request.is_stopping:
@@ -168,7 +168,7 @@ class Agent:
         else:
             answers.append(RemoveTableResponse(TableStatus(request.span, TableState.ABSENT)))
 
-    def _status(self, span: Span, *, collect_stats: bool = False) -> TableStatus:
+    def _status(self, span: TableSpan, *, collect_stats: bool = False) -> TableStatus:
         if span not in self.executor.current_spans():
             return TableStatus(span, TableState.ABSENT)
         status = self.executor.status(span, collect_stats=collect_stats)
@@ -176,7 +176,7 @@ class Agent:
             return TableStatus(span, TableState.STOPPING, status.checkpoint, status.stats)
         return status
 
-    def _work_on(self, span: Span) -> Iterator[Response]:
+    def _work_on(self, span: TableSpan) -> Iterator[Response]:
         task = self._tasks[span]
         if isinstance(task, _AddTask):
             if (added := self._add(task)) is not None:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 
-from consumers.core.scheduling.messages import HeartbeatResponse, Liveness, Span, TableStatus
+from consumers.core.scheduling.messages import HeartbeatResponse, Liveness, TableStatus
 from consumers.core.scheduling.staleness import is_same_epoch
 from schemas.ids import CaptureId
+from schemas.spans import TableSpan
 
 
 class CaptureState(Enum):
@@ -92,11 +93,11 @@ class CaptureSet:
         captures = self.captures if after is before else {**self.captures, capture: after}
         return CaptureSet(captures, first - {capture}, reports)
 
-    def take_first_reports(self) -> tuple["CaptureSet", dict[Span, dict[CaptureId, TableStatus]] | None]:
+    def take_first_reports(self) -> tuple["CaptureSet", dict[TableSpan, dict[CaptureId, TableStatus]] | None]:
         """Return what all captures have reported, by span, once: when the last of the first ones has answered."""
         if self.first_reports is None or self.first is None or self.first:
             return self, None
-        by_span: dict[Span, dict[CaptureId, TableStatus]] = {}
+        by_span: dict[TableSpan, dict[CaptureId, TableStatus]] = {}
         for capture, tables in self.first_reports.items():
             for status in tables:
                 by_span.setdefault(status.span, {})[capture] = status

@@ -32,7 +32,6 @@ from consumers.core.scheduling.messages import (
     RemoveTableResponse,
     Request,
     Response,
-    Span,
 )
 from consumers.core.scheduling.progress import advance_checkpoint
 from consumers.core.scheduling.replication_set import ReplicationSet, SendAdd, SendRemove
@@ -46,6 +45,7 @@ from consumers.core.scheduling.staleness import is_for_owner
 from consumers.core.scheduling.tasks import Plan, Scene
 from schemas.errors import Action, BusError
 from schemas.ids import CaptureId, TableId, Ts
+from schemas.spans import TableSpan
 
 
 class NotInitializedError(BusError):
@@ -100,7 +100,7 @@ class Coordinator:
     _move: MoveTable = field(default_factory=MoveTable)
     _rebalance: Rebalance = field(default_factory=Rebalance)
     _balance: Balance = field(init=False)
-    _tables: Mapping[TableId, Sequence[Span]] | None = None
+    _tables: Mapping[TableId, Sequence[TableSpan]] | None = None
     _ticks: int = 0
     _greeted: set[CaptureId] = field(default_factory=set)
     _turns: dict[CaptureId, int] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Coordinator:
         return self.captures.is_initialized
 
     @property
-    def assignments(self) -> dict[Span, CaptureId]:
+    def assignments(self) -> dict[TableSpan, CaptureId]:
         """The primary of each span that has one."""
         return {span: found.primary for span, found in self.replications.sets.items() if found.primary is not None}
 
@@ -123,7 +123,7 @@ class Coordinator:
         messages: Iterable[Message],
         *,
         alive: frozenset[CaptureId],
-        tables: Mapping[TableId, Sequence[Span]],
+        tables: Mapping[TableId, Sequence[TableSpan]],
         barrier: Barrier,
         salt: int,
         may_schedule: bool = True,
@@ -177,7 +177,7 @@ class Coordinator:
         self._drain, spans = drain_capture.drain(self._drain, self._scene(0), capture)
         return spans
 
-    def move(self, span: Span, capture: CaptureId) -> None:
+    def move(self, span: TableSpan, capture: CaptureId) -> None:
         """Move one span.
 
         Raises:
@@ -199,7 +199,7 @@ class Coordinator:
         if not self.is_initialized:
             raise NotInitializedError("the owner waits for the first answer of a capture", waiting=self.captures.first)
 
-    def _kept(self, tables: Mapping[TableId, Sequence[Span]]) -> list[Span]:
+    def _kept(self, tables: Mapping[TableId, Sequence[TableSpan]]) -> list[TableSpan]:
         return [span for span in {**self.replications.sets, **self.replications.wanted} if span.table_id in tables]
 
     def _hear(self, message: Message) -> list[Sent]:
@@ -283,7 +283,7 @@ class Coordinator:
             messages.append(self._envelope(capture, heartbeat))
         return messages
 
-    def _asked(self, capture: CaptureId) -> tuple[Span, ...]:
+    def _asked(self, capture: CaptureId) -> tuple[TableSpan, ...]:
         """Return the capture's spans that are not at rest, and the next of the others in turn."""
         held = self.replications.members.get(capture, {})
         most = self.limits.heartbeat_spans_max
@@ -295,7 +295,7 @@ class Coordinator:
         restless = (span for span in self.replications.unsettled if span in held)
         return tuple(dict.fromkeys((*restless, *turn)))
 
-    def _order(self, span: Span, out: SendAdd | SendRemove) -> Message:
+    def _order(self, span: TableSpan, out: SendAdd | SendRemove) -> Message:
         match out:
             case SendAdd(capture, is_secondary, checkpoint):
                 return self._envelope(capture, AddTableRequest(span, is_secondary, checkpoint))

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from consumers.core.scheduling.messages import Span
 from schemas.errors import Action, BusError
 from schemas.ids import TableId
+from schemas.spans import TableSpan
 
 
 class OverlappingSpansError(BusError):
@@ -14,27 +14,26 @@ class OverlappingSpansError(BusError):
     code, action = "scheduling.overlapping_spans", Action.RETRY
 
 
-def find_holes(whole: Span, spans: Iterable[Span]) -> tuple[Span, ...]:
+def find_holes(whole: TableSpan, spans: Iterable[TableSpan]) -> tuple[TableSpan, ...]:
     """Return what ``spans`` leave out of ``whole``, in key order.
 
     Raises:
-        OverlappingSpansError: two of them share a key.
+        OverlappingSpansError: two of them share a key, or one ends before it starts.
     """
-    found: list[Span] = []
+    found: list[TableSpan] = []
     reached: bytes = whole.start
-    is_over = False
     for span in sorted(spans):
-        if is_over or span.start < reached:
+        if span.start < reached or span.end <= span.start:
             raise OverlappingSpansError("spans of a table overlap", table=whole.table_id, span=span.start.hex())
         if span.start > reached:
-            found.append(Span(whole.table_id, reached, span.start))
-        reached, is_over = span.end, span.end == b""
-    if not is_over and (whole.end == b"" or reached < whole.end):
-        found.append(Span(whole.table_id, reached, whole.end))
+            found.append(TableSpan(whole.table_id, reached, span.start))
+        reached = span.end
+    if reached < whole.end:
+        found.append(TableSpan(whole.table_id, reached, whole.end))
     return tuple(found)
 
 
-def wanted_spans(tables: Mapping[TableId, Sequence[Span]], existing: Iterable[Span]) -> dict[Span, None]:
+def wanted_spans(tables: Mapping[TableId, Sequence[TableSpan]], existing: Iterable[TableSpan]) -> dict[TableSpan, None]:
     """Return the spans to replicate, in the order of ``tables``.
 
     ``tables`` holds each table's wished spans, which cover it without a hole. A table that has ``existing`` spans keeps
@@ -43,17 +42,17 @@ def wanted_spans(tables: Mapping[TableId, Sequence[Span]], existing: Iterable[Sp
     Raises:
         OverlappingSpansError: two spans of a table share a key, or a table's wished spans leave a hole.
     """
-    by_table: dict[TableId, list[Span]] = {}
+    by_table: dict[TableId, list[TableSpan]] = {}
     for span in existing:
         by_table.setdefault(span.table_id, []).append(span)
-    wanted: dict[Span, None] = {}
+    wanted: dict[TableSpan, None] = {}
     for table_id, wished in tables.items():
         kept = by_table.get(table_id)
         if kept is None or (len(kept) == 1 == len(wished) and kept[0] == wished[0]):
-            if any(one.end != other.start or not one.end for one, other in pairwise(wished)):
+            if any(one.end != other.start for one, other in pairwise(wished)):
                 raise OverlappingSpansError("wished spans of a table do not join", table=table_id)
             wanted.update(dict.fromkeys(wished))
         else:
-            whole = Span(table_id, wished[0].start, wished[-1].end)
+            whole = TableSpan(table_id, wished[0].start, wished[-1].end)
             wanted.update(dict.fromkeys(sorted((*kept, *find_holes(whole, kept)))))
     return wanted

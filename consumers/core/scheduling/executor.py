@@ -3,7 +3,8 @@
 from collections.abc import Collection
 from typing import Protocol
 
-from consumers.core.scheduling.messages import Checkpoint, Span, TableStatus
+from consumers.core.scheduling.messages import Checkpoint, TableStatus
+from schemas.spans import TableSpan
 
 
 class TableExecutor(Protocol):
@@ -13,21 +14,21 @@ class TableExecutor(Protocol):
     regions are initialised), REPLICATING (writes), STOPPING, and STOPPED (writes nothing any more, ever).
     """
 
-    def add_table_span(self, span: Span, checkpoint: Checkpoint, *, is_prepare: bool) -> None:
+    def add_table_span(self, span: TableSpan, checkpoint: Checkpoint, *, is_prepare: bool) -> None:
         """Begin to pull ``span`` from ``checkpoint.checkpoint_ts`` (``is_prepare``), or, once it is PREPARED, to write
         it: the first event written has commit_ts above that ts, which may be later than the one pulled from."""
 
-    def is_add_finished(self, span: Span, *, is_prepare: bool) -> bool:
+    def is_add_finished(self, span: TableSpan, *, is_prepare: bool) -> bool:
         """Tell whether the span is PREPARED, or without ``is_prepare`` REPLICATING."""
 
-    def remove_table_span(self, span: Span) -> None:
+    def remove_table_span(self, span: TableSpan) -> None:
         """Begin to stop. What is under way to the sink may be finished or dropped."""
 
-    def is_remove_finished(self, span: Span) -> Checkpoint | None:
+    def is_remove_finished(self, span: TableSpan) -> Checkpoint | None:
         """Return the final checkpoint and forget the span if it has STOPPED, else None."""
 
-    def current_spans(self) -> Collection[Span]:
+    def current_spans(self) -> Collection[TableSpan]:
         """Return all spans that were added and are not forgotten."""
 
-    def status(self, span: Span, *, collect_stats: bool = False) -> TableStatus:
+    def status(self, span: TableSpan, *, collect_stats: bool = False) -> TableStatus:
         """Return the state of one of the current spans."""

@@ -15,15 +15,7 @@ from enum import IntEnum
 from types import MappingProxyType
 
 from schemas.ids import CaptureId, TableId, Ts
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Span:
-    """A key range of one table: memcomparable keys, half open. An empty ``start`` or ``end`` has no bound there."""
-
-    table_id: TableId
-    start: bytes = b""
-    end: bytes = b""
+from schemas.spans import TableSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +80,7 @@ class Stats:
 class TableStatus:
     """One span on one capture."""
 
-    span: Span
+    span: TableSpan
     state: TableState
     checkpoint: Checkpoint = NOTHING
     stats: Stats | None = None
@@ -127,7 +119,7 @@ class Header:
 class AddTableRequest:
     """With ``is_secondary``: pull and buffer from ``checkpoint`` on. Without: write, from ``checkpoint`` on."""
 
-    span: Span
+    span: TableSpan
     is_secondary: bool
     checkpoint: Checkpoint
 
@@ -136,7 +128,7 @@ class AddTableRequest:
 class RemoveTableRequest:
     """Stop and release the span."""
 
-    span: Span
+    span: TableSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +149,7 @@ class RemoveTableResponse:
 class Heartbeat:
     """Asks for the state of ``spans`` and carries the barrier."""
 
-    spans: tuple[Span, ...] = ()
+    spans: tuple[TableSpan, ...] = ()
     is_stopping: bool = False
     """The receiver is being drained: it takes liveness Stopping."""
     collect_stats: bool = False

@@ -35,9 +35,10 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import assert_never
 
-from consumers.core.scheduling.messages import NOTHING, Checkpoint, Span, Stats, TableState
+from consumers.core.scheduling.messages import NOTHING, Checkpoint, Stats, TableState
 from schemas.errors import Action, BusError, InvariantBrokenError
 from schemas.ids import CaptureId
+from schemas.spans import TableSpan
 
 
 class MultiplePrimaryError(BusError):
@@ -127,7 +128,7 @@ _NOBODY: Mapping[CaptureId, Role] = MappingProxyType({})
 class ReplicationSet:
     """One span. ``captures`` are its members by role and are never changed in place."""
 
-    span: Span
+    span: TableSpan
     state: SetState = SetState.ABSENT
     primary: CaptureId | None = None
     captures: Mapping[CaptureId, Role] = field(default_factory=lambda: _NOBODY)

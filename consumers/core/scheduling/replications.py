@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from consumers.core.scheduling.messages import Checkpoint, Span, TableState, TableStatus
+from consumers.core.scheduling.messages import Checkpoint, TableState, TableStatus
 from consumers.core.scheduling.replication_set import (
     Add,
     CaptureGone,
@@ -21,23 +21,24 @@ from consumers.core.scheduling.replication_set import (
 from consumers.core.scheduling.takeover import from_reports
 from consumers.core.scheduling.tasks import AddSpan, MoveSpan, Plan, RemoveSpan, Task
 from schemas.ids import CaptureId, Ts
+from schemas.spans import TableSpan
 
-Sent = tuple[Span, Out]
+Sent = tuple[TableSpan, Out]
 
 
 @dataclass(slots=True)
 class Replications:
     """``sets`` by span, and what is derived from them. Dicts with None for values are ordered sets."""
 
-    sets: dict[Span, ReplicationSet] = field(default_factory=dict)
-    wanted: dict[Span, None] = field(default_factory=dict)
-    missing: dict[Span, None] = field(default_factory=dict)
+    sets: dict[TableSpan, ReplicationSet] = field(default_factory=dict)
+    wanted: dict[TableSpan, None] = field(default_factory=dict)
+    missing: dict[TableSpan, None] = field(default_factory=dict)
     """Wanted, and without a set or ABSENT."""
-    unwanted: dict[Span, None] = field(default_factory=dict)
-    unsettled: dict[Span, None] = field(default_factory=dict)
+    unwanted: dict[TableSpan, None] = field(default_factory=dict)
+    unsettled: dict[TableSpan, None] = field(default_factory=dict)
     """Sets that are not REPLICATING."""
-    members: dict[CaptureId, dict[Span, None]] = field(default_factory=dict)
-    running: dict[Span, None] = field(default_factory=dict)
+    members: dict[CaptureId, dict[TableSpan, None]] = field(default_factory=dict)
+    running: dict[TableSpan, None] = field(default_factory=dict)
     """Spans with a task under way: until they replicate, are gone, or are ABSENT again and wait for a new task."""
 
     @property
@@ -45,7 +46,9 @@ class Replications:
         """Some wanted span was never added: nobody can say how far it is."""
         return any(span not in self.sets for span in self.missing)
 
-    def take_over(self, reports: Mapping[Span, Mapping[CaptureId, TableStatus]], checkpoint_ts: Ts) -> Iterator[Sent]:
+    def take_over(
+        self, reports: Mapping[TableSpan, Mapping[CaptureId, TableStatus]], checkpoint_ts: Ts
+    ) -> Iterator[Sent]:
         """Begin with what all captures have reported.
 
         Raises:
@@ -57,7 +60,7 @@ class Replications:
                 self._put(made)
                 yield from ((span, out) for out in sent)
 
-    def want(self, wanted: dict[Span, None]) -> None:
+    def want(self, wanted: dict[TableSpan, None]) -> None:
         """Take a new list of spans."""
         self.wanted = wanted
         self.unwanted = {span: None for span in self.sets if span not in wanted}
@@ -130,7 +133,7 @@ class Replications:
         if self.sets.get(span) is not before:
             self.running[span] = None
 
-    def _step(self, span: Span, message: In) -> Iterator[Sent]:
+    def _step(self, span: TableSpan, message: In) -> Iterator[Sent]:
         before = self.sets[span]
         after, sent = step(before, message)
         if after is not before:
@@ -158,7 +161,7 @@ class Replications:
         _hold(self.missing, span, is_wanted and (after.is_removed or after.state is SetState.ABSENT))
 
 
-def _hold(spans: dict[Span, None], span: Span, is_held: bool) -> None:
+def _hold(spans: dict[TableSpan, None], span: TableSpan, is_held: bool) -> None:
     if is_held:
         spans[span] = None
     else:

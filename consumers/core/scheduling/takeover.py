@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import assert_never
 
-from consumers.core.scheduling.messages import Checkpoint, Span, TableState, TableStatus
+from consumers.core.scheduling.messages import Checkpoint, TableState, TableStatus
 from consumers.core.scheduling.replication_set import (
     MultiplePrimaryError,
     Out,
@@ -14,10 +14,11 @@ from consumers.core.scheduling.replication_set import (
     check,
 )
 from schemas.ids import CaptureId, Ts
+from schemas.spans import TableSpan
 
 
 def from_reports(
-    span: Span, checkpoint_ts: Ts, reports: Mapping[CaptureId, TableStatus]
+    span: TableSpan, checkpoint_ts: Ts, reports: Mapping[CaptureId, TableStatus]
 ) -> tuple[ReplicationSet, tuple[Out, ...]]:
     """Return the set that a new owner makes of what *all* captures have reported, and what to send at once.
 

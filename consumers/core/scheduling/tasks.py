@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from consumers.core.scheduling.captures import CaptureState, CaptureStatus
-from consumers.core.scheduling.messages import Span
 from consumers.core.scheduling.replication_set import ReplicationSet, SetState
 from schemas.ids import CaptureId
+from schemas.spans import TableSpan
 
 
 @dataclass(frozen=True, slots=True)
 class AddSpan:
     """Begin on ``capture``."""
 
-    span: Span
+    span: TableSpan
     capture: CaptureId
 
 
@@ -22,7 +22,7 @@ class AddSpan:
 class MoveSpan:
     """Go over to ``capture``."""
 
-    span: Span
+    span: TableSpan
     capture: CaptureId
 
 
@@ -30,7 +30,7 @@ class MoveSpan:
 class RemoveSpan:
     """End."""
 
-    span: Span
+    span: TableSpan
 
 
 Task = AddSpan | MoveSpan | RemoveSpan
@@ -50,14 +50,14 @@ class Scene:
 
     owner: CaptureId
     captures: Mapping[CaptureId, CaptureStatus]
-    sets: Mapping[Span, ReplicationSet]
-    missing: Collection[Span]
+    sets: Mapping[TableSpan, ReplicationSet]
+    missing: Collection[TableSpan]
     """Wanted spans without a set, or with one that is ABSENT, in order."""
-    unwanted: Collection[Span]
+    unwanted: Collection[TableSpan]
     """Spans with a set that belong to no wanted table."""
     is_settled: bool
     """Every set is REPLICATING."""
-    members: Mapping[CaptureId, Collection[Span]]
+    members: Mapping[CaptureId, Collection[TableSpan]]
     """Spans by capture, in whatever role."""
     salt: int
     """Differs from tick to tick: what is taken at random is taken by it."""
@@ -76,7 +76,7 @@ class Scene:
         """Return how many spans each of ``captures`` has or is getting."""
         return {capture: len(self.members.get(capture, ())) for capture in captures}
 
-    def movable(self, capture: CaptureId) -> list[Span]:
+    def movable(self, capture: CaptureId) -> list[TableSpan]:
         """Return the spans that ``capture`` replicates and that are not under way to elsewhere."""
         return [
             span
@@ -84,7 +84,7 @@ class Scene:
             if (found := self.sets[span]).state is SetState.REPLICATING and found.primary == capture
         ]
 
-    def shuffled(self, spans: Collection[Span]) -> list[Span]:
+    def shuffled(self, spans: Collection[TableSpan]) -> list[TableSpan]:
         """Return ``spans`` in an order that only the salt decides."""
         return sorted(spans, key=lambda span: _lot(self.salt, f"{span.table_id}/{span.start.hex()}"))
 
@@ -97,7 +97,7 @@ def _lot(salt: int, name: str) -> bytes:
     return blake2b(name.encode(), digest_size=8, salt=salt.to_bytes(16, "little")).digest()
 
 
-def deal(scene: Scene, spans: Collection[Span], loads: dict[CaptureId, int], limit: int) -> tuple[MoveSpan, ...]:
+def deal(scene: Scene, spans: Collection[TableSpan], loads: dict[CaptureId, int], limit: int) -> tuple[MoveSpan, ...]:
     """Return moves of at most ``limit`` of ``spans``, each to the then least loaded of ``loads``, which it updates."""
     moves: list[MoveSpan] = []
     for span in list(spans)[:limit]:

@@ -5,22 +5,22 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from consumers.core.scheduling.captures import CaptureState
-from consumers.core.scheduling.messages import Span
 from consumers.core.scheduling.replication_set import SetState
 from consumers.core.scheduling.tasks import MoveSpan, Plan, Scene
 from schemas.ids import CaptureId
+from schemas.spans import TableSpan
 
-_NONE: Mapping[Span, CaptureId] = MappingProxyType({})
+_NONE: Mapping[TableSpan, CaptureId] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class MoveTable:
     """Orders not yet looked at, one a span."""
 
-    orders: Mapping[Span, CaptureId] = field(default_factory=lambda: _NONE)
+    orders: Mapping[TableSpan, CaptureId] = field(default_factory=lambda: _NONE)
 
 
-def order(state: MoveTable, span: Span, capture: CaptureId) -> MoveTable:
+def order(state: MoveTable, span: TableSpan, capture: CaptureId) -> MoveTable:
     """Take an order; the first one for a span stands."""
     return state if span in state.orders else MoveTable({**state.orders, span: capture})
 

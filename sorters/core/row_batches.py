@@ -1,7 +1,8 @@
 """Messages of several rows: joins neighbours of an output partition, for protocols whose messages may hold more.
 
 Rows are encoded one a message. Once a cut is in its order, each partition's rows are taken from its start in groups of
-``rows_per_message``, fewer where a message would grow too large; DDL events and watermarks stand alone and end a group.
+``rows_per_message``, fewer where a message would grow too large; DDL events and watermarks stand alone and end a group,
+and so does another key where the protocol joins only rows of one (``same_key``).
 So the groups depend on nothing but the cut. A joined message carries the position of its last row: at or below a
 position that a consumer has applied, all its rows are; above it, the first ones may be repeats.
 
@@ -15,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from schemas.config.kafka import MESSAGE_OVERHEAD_BYTES
 from schemas.position import POSITION_CLASS_AT, PositionClass
@@ -93,7 +95,10 @@ class _Grouped:
         is_row = gather(positions.buffer, positions.start + POSITION_CLASS_AT, 1)[:, 0] == PositionClass.ROW
         starts_run = np.ones(len(home), np.bool_)
         starts_run[1:] = (home[1:] != home[:-1]) | ~is_row[1:] | ~is_row[:-1]
-        sizes = joiner.added_bytes(_flat(records.column("key")), _flat(records.column("value")))
+        keys = _flat(records.column("key"))
+        if joiner.same_key:
+            starts_run[1:] |= _differs(keys)
+        sizes = joiner.added_bytes(keys, _flat(records.column("value")))
         room = np.array([limit(topic) - MESSAGE_OVERHEAD_BYTES - joiner.head_bytes for topic in topics], np.int64)
         runs = np.flatnonzero(starts_run)
         return cls(records, _group_starts(runs, sizes, room[home >> 32], joiner.rows_per_message), home, is_row)
@@ -148,6 +153,13 @@ def _divide(start: int, end: int, sizes: IntArray, room: int, rows_max: int) -> 
             yield at
             rows, size = 0, 0
         rows, size = rows + 1, size + more
+
+
+def _differs(keys: Any) -> BoolArray:
+    """Tell which keys, from the second on, are not the one before; a message without key is no row's."""
+    unequal = pc.fill_null(pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1)), True)
+    differs: BoolArray = unequal.to_numpy(zero_copy_only=False)
+    return differs
 
 
 def _topics(records: OutputRecords) -> tuple[npt.NDArray[np.int32], list[str]]:

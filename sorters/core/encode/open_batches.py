@@ -17,6 +17,7 @@ class OpenJoiner:
     """See :class:`sorters.core.encode.protocol.Joiner`."""
 
     rows_per_message: int
+    same_key: bool = False
     head_bytes: int = len(VERSION_HEAD)
 
     def added_bytes(self, keys: Any, values: Any) -> IntArray:

@@ -107,6 +107,11 @@ class Joiner(Protocol):
         """What a message has beside its rows."""
         ...
 
+    @property
+    def same_key(self) -> bool:
+        """Only rows whose messages have the same key are joined."""
+        ...
+
     def added_bytes(self, keys: Any, values: Any) -> IntArray:
         """Return how much longer each row makes a message: int64, one a row."""
         ...

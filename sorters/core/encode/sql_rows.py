@@ -1,0 +1,184 @@
+"""The encoder of database sinks: rows as SQL literals, for the processors that write them (:mod:`schemas.sql_rows`).
+
+A processor puts literals together and never looks into one, so what a value means is decided here, with the table's
+schema at hand, and columnar.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.ids import Ts
+from schemas.position import RowOp
+from schemas.sql_rows import ROW_HEAD, SqlDdl, TableForm, encode_ddl, encode_form, encode_watermark
+from schemas.tidb.table import ColumnVersion, TableVersion
+from schemas.tidb.value import Value
+from sorters.core.columnar.column import Column
+from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
+from sorters.core.columnar.spans import IntArray, spans_of
+from sorters.core.encode.protocol import (
+    DdlMessage,
+    EncodedRows,
+    Message,
+    Messages,
+    Partitions,
+    SchemaIds,
+    SchemaText,
+    in_row_order,
+)
+from sorters.core.encode.segments import Segment, join
+from sorters.core.encode.sql_literals import column_literals, value_literal
+from sorters.core.sql_tokens import quote_name
+
+PROTOCOL = "sql-rows"
+ROWS_PER_MESSAGE = 512
+"""A message of short rows has some 100 KiB then: its form and its position weigh nothing beside them."""
+_OPS = {RowKind.DELETE: RowOp.DELETE, RowKind.UPDATE: RowOp.UPDATE, RowKind.INSERT: RowOp.INSERT}
+_HEADS = np.dtype([("commit_ts", ">u8"), ("start_ts", ">u8"), ("op", "u1"), ("key", ">u4"), ("row", ">u4")])
+assert _HEADS.itemsize == ROW_HEAD.size
+
+
+@dataclass(frozen=True, slots=True)
+class SqlRowsJoiner:
+    """See :class:`sorters.core.encode.protocol.Joiner`. Rows of one message have one key: their table's form."""
+
+    rows_per_message: int = ROWS_PER_MESSAGE
+    head_bytes: int = 0
+    same_key: bool = True
+
+    def added_bytes(self, keys: Any, values: Any) -> IntArray:
+        """Return how much longer each row makes a message, or more: the key is counted for each."""
+        return spans_of(keys).length + spans_of(values).length
+
+    def join(self, keys: Any, values: Any) -> tuple[Any, Any]:
+        """Join the values of each list; the key is the first one's."""
+        firsts = keys.values.take(pa.array(keys.offsets.to_numpy()[:-1]))
+        return firsts, pc.binary_join(values, b"")
+
+
+@dataclass(frozen=True, slots=True)
+class SqlRowsEncoder:
+    """Has no options: what the sink is told is for the processor."""
+
+    @property
+    def joiner(self) -> SqlRowsJoiner:
+        return SqlRowsJoiner()
+
+    @property
+    def ddl_partitions(self) -> Partitions:
+        return Partitions.ALL
+
+    @property
+    def watermark_partitions(self) -> Partitions:
+        return Partitions.ALL
+
+    def schemas(self, table: TableVersion, topic: str) -> tuple[SchemaText, ...]:
+        """There are none to register."""
+        return ()
+
+    def encode_rows(
+        self, mounted: MountedColumns, *, topic: str = "", encoded_at_ms: int = 0, schema_ids: SchemaIds | None = None
+    ) -> EncodedRows:
+        """Encode a batch, one row a message. Nothing in it depends on topic or encode time."""
+        key = encode_form(form_of(mounted.table))
+        return in_row_order(mounted, [self._part(part, key) for part in mounted.parts])
+
+    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int = 0) -> Message:
+        """Encode a DDL event."""
+        pre = event.pre
+        ddl = SqlDdl(
+            commit_ts=event.commit_ts,
+            ddl_type=event.ddl_type,
+            schema=event.schema,
+            table=event.table,
+            pre_schema=pre.schema if pre is not None else "",
+            pre_table=pre.table if pre is not None else "",
+            query=event.query,
+        )
+        return Message(None, encode_ddl(ddl))
+
+    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int = 0) -> Message:
+        """Encode a watermark."""
+        return Message(None, encode_watermark(ts))
+
+    def _part(self, part: MountedPart, form: bytes) -> Messages:
+        keys, rows = _scalar_literals(part) if part.is_scalar else _column_literals(part)
+        count = len(part)
+        heads = np.zeros(count, _HEADS)
+        heads["commit_ts"], heads["start_ts"], heads["op"] = part.commit_ts, part.start_ts, _OPS[part.kind]
+        heads["key"], heads["row"] = spans_of(keys).length, spans_of(rows).length
+        fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(_HEADS.itemsize), count, [None, pa.py_buffer(heads)])
+        return pa.repeat(pa.scalar(form, pa.binary()), count), join(count, [fixed.cast(pa.binary()), keys, rows])
+
+
+def form_of(table: TableVersion) -> TableForm:
+    """Return how rows of a table are written."""
+    return TableForm(
+        schema=table.schema,
+        table=table.table,
+        version=table.version,
+        columns=tuple(column.name for column in _written(table)),
+        key=tuple(table.columns[offset].name for offset in table.handle_columns),
+    )
+
+
+def _written(table: TableVersion) -> list[ColumnVersion]:
+    """The destination computes generated columns itself, and takes no values for them."""
+    return [column for column in table.columns if not column.generated]
+
+
+def _key_heads(table: TableVersion) -> list[bytes]:
+    """Return what stands before the value of each column of the key, and behind the last."""
+    names = [
+        quote_name(table.columns[offset].name).encode("utf-8", "surrogateescape") for offset in table.handle_columns
+    ]
+    if len(names) == 1:
+        return [b"", b""]
+    return [(b" AND " if place else b"(") + name + b"=" for place, name in enumerate(names)] + [b")"]
+
+
+def _column_literals(part: MountedPart) -> tuple[Any, Any]:
+    table, count = part.table, len(part)
+    columns = part.old_columns() if part.kind is RowKind.DELETE else part.new_columns()
+    made: dict[int, Any] = {}
+
+    def literal(spec: ColumnVersion) -> Any:
+        if spec.offset not in made:
+            column: Column = columns[spec.offset]
+            made[spec.offset] = column_literals(column)
+        return made[spec.offset]
+
+    *heads, tail = _key_heads(table)
+    segments: list[Segment] = []
+    for head, offset in zip(heads, table.handle_columns, strict=True):
+        segments += [head, literal(table.columns[offset])]
+    keys = join(count, [*segments, tail])
+    if part.kind is RowKind.DELETE:
+        return keys, pa.repeat(pa.scalar(b"", pa.binary()), count)
+    segments = []
+    for place, spec in enumerate(_written(table)):
+        segments += [b"," if place else b"(", literal(spec)]
+    return keys, join(count, [*segments, b")"])
+
+
+def _scalar_literals(part: MountedPart) -> tuple[Any, Any]:
+    table = part.table
+    data = part.old_rows if part.kind is RowKind.DELETE else part.new_rows
+    assert data is not None
+    keys = [_key_literal(table, row) for row in data]
+    rows = [b"" if part.kind is RowKind.DELETE else _row_literal(table, row) for row in data]
+    return pa.array(keys, pa.binary()), pa.array(rows, pa.binary())
+
+
+def _key_literal(table: TableVersion, row: Sequence[Value]) -> bytes:
+    *heads, tail = _key_heads(table)
+    values = (value_literal(table.columns[offset], row[offset]) for offset in table.handle_columns)
+    return b"".join(head + value for head, value in zip(heads, values, strict=True)) + tail
+
+
+def _row_literal(table: TableVersion, row: Sequence[Value]) -> bytes:
+    return b"(%s)" % b",".join(value_literal(spec, row[spec.offset]) for spec in _written(table))

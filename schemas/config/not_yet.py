@@ -10,7 +10,7 @@ from typing import Any
 from schemas.config.origin import Origin, Path, dotted
 from schemas.config.section import default_of, fields_by_key, is_section
 
-PROTOCOLS = ("canal-json", "avro", "open-protocol", "default", "simple", "debezium")
+PROTOCOLS = ("canal-json", "avro", "open-protocol", "default", "simple", "debezium", "canal")
 """Protocols with an encoder; ``default`` is open-protocol's old name."""
 
 SETTINGS: dict[str, str] = {

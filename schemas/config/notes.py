@@ -32,7 +32,7 @@ ONLY_FOR = {
     "sink.open.output-old-value": _OPEN,
     "sink.debezium-disable-schema": ("debezium",),
     "sink.debezium.output-old-value": ("debezium",),
-    "sink.delete-only-output-handle-key-columns": ("canal-json", *_OPEN),
+    "sink.delete-only-output-handle-key-columns": ("canal-json", "canal", *_OPEN),
     "sink.send-bootstrap-interval-in-sec": ("simple",),
     "sink.send-bootstrap-in-msg-count": ("simple",),
     "sink.send-bootstrap-to-all-partition": ("simple",),

@@ -12,6 +12,7 @@ from sorters.core.claim_check import ClaimCheck
 from sorters.core.column_selector import ColumnSelectorError, ColumnSelectors, Selection
 from sorters.core.dispatch import Dispatcher, DispatchError, Route
 from sorters.core.encode.avro import AvroEncoder
+from sorters.core.encode.canal import CanalEncoder
 from sorters.core.encode.canal_json import CanalJsonEncoder
 from sorters.core.encode.debezium import DebeziumEncoder
 from sorters.core.encode.open_protocol import OpenProtocolEncoder
@@ -195,6 +196,10 @@ def _encoder(config: ChangefeedConfig, namespace: str) -> Encoder:
                 output_old_value=config.sink.open.output_old_value,
                 max_batch_size=codec.max_batch_size,
                 only_output_updated_columns=config.sink.only_output_updated_columns,
+                delete_only_output_handle_key_columns=config.sink.delete_only_output_handle_key_columns,
+            )
+        case "canal":
+            return CanalEncoder(
                 delete_only_output_handle_key_columns=config.sink.delete_only_output_handle_key_columns,
             )
         case "simple":

@@ -19,6 +19,7 @@ from schemas.tidb.table import TableVersion
 from sorters.core.columnar import MountedColumns, mount
 from sorters.core.columnar.times import in_zone
 from sorters.core.encode.avro import AvroEncoder
+from sorters.core.encode.canal import CanalEncoder
 from sorters.core.encode.canal_json import CanalJsonEncoder
 from sorters.core.encode.debezium import DebeziumEncoder
 from sorters.core.encode.open_protocol import OpenProtocolEncoder
@@ -99,7 +100,13 @@ def encoders(table: TableVersion, rng: random.Random) -> list[Encode]:
         encoded = debezium.encode_rows(mounted, encoded_at_ms=5)
         return list(zip(encoded.keys.to_pylist(), encoded.values.to_pylist(), strict=True))
 
-    return [by_canal, by_avro, by_open, by_simple, by_debezium]
+    packets = CanalEncoder(delete_only_output_handle_key_columns=rng.random() < 0.5)
+
+    def by_packets(mounted: MountedColumns) -> list[Message]:
+        encoded = packets.encode_rows(mounted)
+        return list(zip(encoded.keys.to_pylist(), encoded.values.to_pylist(), strict=True))
+
+    return [by_canal, by_avro, by_open, by_simple, by_debezium, by_packets]
 
 
 def outcome(

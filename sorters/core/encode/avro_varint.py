@@ -33,7 +33,7 @@ def long_bytes(value: int) -> bytes:
 
 def longs(values: npt.NDArray[np.int64], prefix: bytes = b"") -> Any:
     """Encode ints or longs; the wire form of both is the same."""
-    return _uvarints((values << 1 ^ values >> 63).view(np.uint64), prefix)
+    return uvarints((values << 1 ^ values >> 63).view(np.uint64), prefix)
 
 
 def _matrix(count: int, prefix: bytes, width: int) -> tuple[Bytes, Bytes]:
@@ -43,7 +43,8 @@ def _matrix(count: int, prefix: bytes, width: int) -> tuple[Bytes, Bytes]:
     return matrix, matrix[:, len(prefix) :]
 
 
-def _uvarints(bits: npt.NDArray[np.uint64], prefix: bytes) -> Any:
+def uvarints(bits: npt.NDArray[np.uint64], prefix: bytes = b"") -> Any:
+    """Encode numbers as they are: seven bits a byte, the lowest first."""
     if not len(bits):
         return pa.array([], pa.binary())
     top = int(bits.max())

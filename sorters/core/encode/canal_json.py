@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,7 +19,7 @@ from sorters.core.columnar.column import Column, value_text
 from sorters.core.columnar.escape import CANAL
 from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
 from sorters.core.columnar.numbers import integer_text
-from sorters.core.encode.canal_types import ddl_event_type, promotion, sql_type
+from sorters.core.encode.canal_types import beyond_sign, ddl_event_type, sql_type, sql_type_of
 from sorters.core.encode.mysql_names import mysql_type_name
 from sorters.core.encode.protocol import (
     DdlMessage,
@@ -213,7 +212,7 @@ class CanalJsonEncoder:
             commit_ts = int(part.commit_ts[number])
             texts = [_value_json(spec, row[spec.offset]) for spec in specs]
             codes = [
-                b"%s%d" % (name, _sql_type_of(spec, row[spec.offset])) for name, spec in zip(names, specs, strict=True)
+                b"%s%d" % (name, sql_type_of(spec, row[spec.offset])) for name, spec in zip(names, specs, strict=True)
             ]
             old = b"null"
             if before is not None:
@@ -266,26 +265,13 @@ def _sql_types(columns: Sequence[Column]) -> list[Segment]:
     segments: list[Segment] = [b"{"]
     for place, column in enumerate(columns):
         segments.append((b"," if place else b"") + _quoted(column.spec.name) + b":")
-        base = b"%d" % sql_type(column.spec)
-        raised = promotion(column.spec)
-        if raised is None:
-            segments.append(base)
-            continue
-        big = column.numbers > np.uint64(raised[0])
-        if column.valid is not None:
-            big &= column.valid
-        code = b"%d" % raised[1]
-        segments.append(
-            pc.if_else(pa.array(big), pa.scalar(code, pa.binary()), pa.scalar(base, pa.binary())) if big.any() else base
-        )
+        code: Segment = b"%d" % sql_type(column.spec)
+        beyond = beyond_sign(column)
+        if beyond is not None:
+            big = pa.scalar(b"%d" % beyond.code, pa.binary())
+            code = pc.if_else(pa.array(beyond.rows), big, pa.scalar(code, pa.binary()))
+        segments.append(code)
     return [*segments, b"}"]
-
-
-def _sql_type_of(spec: ColumnVersion, value: Value) -> int:
-    raised = promotion(spec)
-    if raised is not None and isinstance(value, int) and value > raised[0]:
-        return raised[1]
-    return sql_type(spec)
 
 
 def _object_text(names: Sequence[bytes], values: Sequence[bytes], but: Sequence[bytes] | None = None) -> bytes:

@@ -1,10 +1,17 @@
-"""canal-json's codes: ``sqlType`` (java.sql.Types) by column type, and the event type of a DDL.
+"""canal's codes, in JSON and in protobuf: ``sqlType`` (java.sql.Types) by column type, and the event type of a DDL.
 
 Source: pingcap/ticdc ``pkg/sink/codec/canal/helper.go``.
 """
 
+from dataclasses import dataclass
+
+import numpy as np
+
 from schemas.tidb.mysql_types import STRING_TYPES, MysqlType
 from schemas.tidb.table import ColumnVersion
+from schemas.tidb.value import Value
+from sorters.core.columnar.column import Column
+from sorters.core.columnar.spans import BoolArray
 
 _BLOB, _VARCHAR = 2004, 12
 _SQL_TYPES = {
@@ -56,8 +63,36 @@ def sql_type(column: ColumnVersion) -> int:
     return _SQL_TYPES.get(column.tp, _VARCHAR)
 
 
-def promotion(column: ColumnVersion) -> tuple[int, int] | None:
-    """Return (limit, code): a value beyond the limit has the next larger signed type's code. None: it never has."""
+def sql_type_of(column: ColumnVersion, value: Value) -> int:
+    """Return the code of one value: an unsigned integer too large for its type's sign has the next larger type's."""
+    raised = _promotion(column)
+    if raised is not None and isinstance(value, int) and value > raised[0]:
+        return raised[1]
+    return sql_type(column)
+
+
+@dataclass(frozen=True, slots=True)
+class BeyondSign:
+    """Unsigned integers that are too large for their type's sign."""
+
+    rows: BoolArray
+    code: int
+    """Theirs; the others' is :func:`sql_type`."""
+
+
+def beyond_sign(column: Column) -> BeyondSign | None:
+    """Return the values of a column that have another code than the others; None: there are none."""
+    raised = _promotion(column.spec)
+    if raised is None:
+        return None
+    big: BoolArray = column.numbers > np.uint64(raised[0])
+    if column.valid is not None:
+        big &= column.valid
+    return BeyondSign(big, raised[1]) if big.any() else None
+
+
+def _promotion(column: ColumnVersion) -> tuple[int, int] | None:
+    """Return (limit, code of values beyond it); None: the type has no other code."""
     return _PROMOTIONS.get(column.tp) if column.unsigned else None
 
 

@@ -16,6 +16,7 @@ from schemas.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, ChangefeedInf
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import Action, BusError
 from schemas.rawlog.topics import raw_topics
+from schemas.sink_topic import sorter_config
 from sorters.epochs import Progress
 from sorters.failures import bus_error
 from sorters.feed_lock import SESSION_S, FeedLock, SorterLockLostError
@@ -158,7 +159,7 @@ class SorterProcess:
         run: FeedRun | None = None
         try:
             checkpoint_ts = board.open(info.start_ts)
-            config = load_changefeed(info.sink_uri, info.config)
+            config = sorter_config(load_changefeed(info.sink_uri, info.config), info, options.kafka)
             if info.target_ts is not None and checkpoint_ts >= info.target_ts:
                 return None
             run = FeedRun(

@@ -30,6 +30,8 @@ from schemas.config.sink_uri import SinkUri, parse_sink_uri
 from schemas.config.toml_lines import key_lines
 from schemas.errors import ConfigError
 
+SQL_ROWS_PROTOCOL = "sql-rows"
+"""Between the sorter and the processors of a database sink (:mod:`schemas.sql_rows`); users cannot ask for it."""
 SQL_MODE_DEFAULT = (
     "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,"
     "NO_AUTO_CREATE_USER,NO_ENGINE_SUBSTITUTION"
@@ -79,7 +81,9 @@ class ChangefeedConfig(ChangefeedFile):
 
     @property
     def protocol(self) -> str:
-        """As it was given; never unset. ``default`` is open-protocol."""
+        """As it was given; never unset. ``default`` is open-protocol. Of a database sink: the topic's in between."""
+        if self.uri.server is not None:
+            return SQL_ROWS_PROTOCOL
         assert self.sink.protocol is not None
         return self.sink.protocol
 
@@ -157,7 +161,7 @@ def load_changefeed(
     values = {field.name: getattr(read, field.name) for field in dataclasses.fields(ChangefeedFile)}
     config = ChangefeedConfig(uri=uri, origin=origin, **values)
     check_changefeed(config, origin)
-    refuse_what_would_be_ignored(read, origin)
+    refuse_what_would_be_ignored(read, origin, database=uri.server is not None)
     return dataclasses.replace(config, notes=notes_for(config))
 
 

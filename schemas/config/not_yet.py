@@ -26,6 +26,7 @@ SETTINGS: dict[str, str] = {
     "sink.enable-partition-separator": "storage sinks",
     "sink.file-index-digit": "storage sinks",
     "sink.safe-mode": "database sinks",
+    "sink.mysql-config": "database sinks",
     "sink.kafka-config.large-message-handle.large-message-handle-compression": "messages compressed by the changefeed",
     "sink.kafka-config.glue-schema-registry-config": "AWS Glue as schema registry",
     **{
@@ -42,8 +43,11 @@ SETTINGS: dict[str, str] = {
 }
 """Place of the setting (``[]``: any item of a list) and what it is about. A table: all that is in it."""
 
+OF_DATABASE_SINKS = frozenset(
+    {"enable-sync-point", "sync-point-interval", "sync-point-retention", "sink.safe-mode", "sink.mysql-config"}
+)
+"""Places of ``SETTINGS`` that a database sink reads."""
 UNREAD_TABLES = {
-    "sink.mysql-config": "database sinks",
     "sink.pulsar-config": "Pulsar sinks",
     "sink.cloud-storage-config": "storage sinks",
 }
@@ -72,7 +76,7 @@ def without_unread_tables(table: Mapping[str, Any], origin: Origin) -> Mapping[s
     return {**table, "sink": {key: value for key, value in sink.items() if f"sink.{key}" not in UNREAD_TABLES}}
 
 
-def refuse_what_would_be_ignored(config: Any, origin: Origin) -> None:
+def refuse_what_would_be_ignored(config: Any, origin: Origin, *, database: bool = False) -> None:
     """Hold a read section against ``SETTINGS`` and ``WORDS``.
 
     Raises:
@@ -84,7 +88,12 @@ def refuse_what_would_be_ignored(config: Any, origin: Origin) -> None:
         if place in WORDS and value is not None and value not in WORDS[place]:
             words = ", ".join(WORDS[place])
             raise origin.not_yet(path, f"{name} `{value}` is not supported yet, supported are {words}")
-        what = next((what for key, what in SETTINGS.items() if place == key or place.startswith(f"{key}.")), None)
+        found = next(
+            ((key, what) for key, what in SETTINGS.items() if place == key or place.startswith(f"{key}.")), None
+        )
+        key, what = found or ("", None)
+        if database and key in OF_DATABASE_SINKS:
+            continue
         if what is not None and value != default:
             raise origin.not_yet(path, f"`{name}` is not supported yet: {what}")
 

@@ -32,7 +32,10 @@ def check_changefeed(config: "ChangefeedConfig", origin: Origin) -> None:
     Raises:
         ConfigError: the first rule that is broken.
     """
-    _check_protocol(config, origin)
+    if config.uri.server is not None:
+        _check_database(config, origin)
+    else:
+        _check_protocol(config, origin)
     _check_options_of_protocol(config, origin)
     _check_large_messages(config, origin)
     _check_integrity(config, origin)
@@ -42,6 +45,16 @@ def check_changefeed(config: "ChangefeedConfig", origin: Origin) -> None:
         _check_dispatcher(rule, ("sink", "dispatchers", index), origin, protocol=config.protocol)
     for index, selector in enumerate(config.sink.column_selectors):
         _check_selector(selector, ("sink", "column-selectors", index), origin)
+
+
+def _check_database(config: "ChangefeedConfig", origin: Origin) -> None:
+    if config.sink.protocol is not None:
+        raise origin.error(("sink", "protocol"), "a database sink has no protocol")
+    if config.force_replicate:
+        text = "force-replicate is not supported yet with a database sink: a row without a key cannot be found again"
+        raise origin.not_yet(("force-replicate",), text)
+    if config.sink.column_selectors:
+        raise origin.error(("sink", "column-selectors"), "column-selectors are for Kafka and storage sinks")
 
 
 def _check_protocol(config: "ChangefeedConfig", origin: Origin) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from schemas.config.kafka import KafkaConfig
+from schemas.config.mysql import MysqlConfig
 from schemas.config.secret import SecretUrl
 from schemas.config.section import INT64_MAX, at_least, between, each, section, setting
 
@@ -85,6 +86,7 @@ class SinkConfig:
     """canal-json as the official canal writes it."""
     safe_mode: bool = False
     kafka: KafkaConfig = section(KafkaConfig, key="kafka-config")
+    mysql: MysqlConfig = section(MysqlConfig, key="mysql-config")
     advance_timeout_s: int = setting(150, key="advance-timeout-in-sec", check=at_least(1))
     send_bootstrap_interval_s: int = setting(120, key="send-bootstrap-interval-in-sec", check=at_least(0))
     send_bootstrap_messages: int = setting(10000, key="send-bootstrap-in-msg-count", check=at_least(0))

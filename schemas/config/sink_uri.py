@@ -1,23 +1,26 @@
 """The sink URI: ``scheme://host[:port][,host2…]/topic[?params]``."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote, unquote_plus
 
 from schemas.config.kafka import URI_PARAMS
+from schemas.config.mysql import MYSQL_URI_PARAMS
 from schemas.config.origin import NotSupportedYetError, Path, UriText
-from schemas.config.secret import MASK
+from schemas.config.secret import MASK, Secret
 from schemas.config.section import unknown_key
 from schemas.errors import ConfigError
 
 KAFKA_SCHEMES = ("kafka", "kafka+ssl")
+DATABASE_SCHEMES = ("mysql", "mysql+ssl", "tidb", "tidb+ssl")
 LATER_SCHEMES = (
-    *("mysql", "mysql+ssl", "tidb", "tidb+ssl"),
     *("pulsar", "pulsar+ssl", "pulsar+http", "pulsar+https"),
     *("s3", "gcs", "gs", "azblob", "azure", "file", "noop", "blackhole"),
 )
 """TiCDC's other sinks; ``config.not_supported_yet``."""
 KAFKA_PORT_DEFAULT = 9092
+DATABASE_PORTS = {"mysql": 3306, "tidb": 4000}
 TOPIC_LENGTH_MAX = 249
 """Kafka's own limit."""
 
@@ -28,13 +31,29 @@ TOPIC = re.compile(r"[A-Za-z0-9._\-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseServer:
+    """Where a MySQL or TiDB is, and as whom to write there."""
+
+    host: str
+    port: int
+    user: str
+    password: Secret
+    tls: bool
+    """The scheme asks for it."""
+    is_tidb: bool
+    """The scheme says that it is a TiDB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SinkUri:
-    """A Kafka sink's address; its parameters have gone into the settings."""
+    """A sink's address; its parameters have gone into the settings."""
 
     scheme: str
     brokers: tuple[str, ...]
-    """``host:port`` each."""
+    """``host:port`` each; none for another sink than Kafka."""
     default_topic: str
+    server: DatabaseServer | None = None
+    """Of a database sink."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -55,18 +74,20 @@ def parse_sink_uri(uri: str) -> tuple[SinkUri, dict[Path, UriText], dict[Path, s
         raise _error("sink URI must start with a scheme such as kafka://", got=uri.partition(":")[0][:20])
     scheme = match[1].lower()
     if scheme in LATER_SCHEMES:
-        raise NotSupportedYetError(f"sink scheme `{scheme}` is not supported yet, only kafka and kafka+ssl are")
-    if scheme not in KAFKA_SCHEMES:
-        known = ", ".join((*KAFKA_SCHEMES, *LATER_SCHEMES))
+        raise NotSupportedYetError(f"sink scheme `{scheme}` is not supported yet, only Kafka, MySQL and TiDB are")
+    if scheme not in (*KAFKA_SCHEMES, *DATABASE_SCHEMES):
+        known = ", ".join((*KAFKA_SCHEMES, *DATABASE_SCHEMES, *LATER_SCHEMES))
         raise _error(f"sink scheme `{scheme}` is unknown, known are {known}")
     rest, fragment, _ = uri[match.end() :].partition("#")
     if fragment:
         raise _error("sink URI must not have a fragment (#…); write # as %23")
     address, _, query = rest.partition("?")
     authority, _, path = address.partition("/")
-    address_parts = SinkUri(scheme=scheme, brokers=_brokers(authority), default_topic=_topic(path))
-    settings, names = _params(query)
-    return address_parts, settings, names
+    if scheme in DATABASE_SCHEMES:
+        found = SinkUri(scheme=scheme, brokers=(), default_topic="", server=_server(scheme, authority, path))
+        return found, *_params(query, MYSQL_URI_PARAMS)
+    found = SinkUri(scheme=scheme, brokers=_brokers(authority), default_topic=_topic(path))
+    return found, *_params(query, URI_PARAMS)
 
 
 def _error(message: str, **fields: object) -> ConfigError:
@@ -88,6 +109,27 @@ def _brokers(authority: str) -> tuple[str, ...]:
             raise _error("port must be from 1 to 65535", got=item)
         brokers.append(f"{match[1]}:{port}")
     return tuple(brokers)
+
+
+def _server(scheme: str, authority: str, path: str) -> DatabaseServer:
+    user_info, _, address = authority.rpartition("@")
+    user, _, password = user_info.partition(":")
+    match = _HOST.fullmatch(address)
+    if not match:
+        raise _error(f"a database sink URI is {scheme}://user:password@host:port/; write @, :, / and ? in it as %40 …")
+    if path.strip("/"):
+        raise _error("a database sink URI has no path: tables keep the schemas that they have upstream")
+    port = int(match[2]) if match[2] else DATABASE_PORTS[scheme.removesuffix("+ssl")]
+    if not 0 < port < 65536:
+        raise _error("port must be from 1 to 65535", got=address)
+    return DatabaseServer(
+        host=match[1].strip("[]"),
+        port=port,
+        user=_unquote(user, plus=False, what="user") or "root",
+        password=Secret(_unquote(password, plus=False, what="password")),
+        tls=scheme.endswith("+ssl"),
+        is_tidb=scheme.startswith("tidb"),
+    )
 
 
 def _topic(path: str) -> str:
@@ -112,15 +154,15 @@ def check_topic_name(topic: str, what: str) -> None:
         raise _error(f"{what} has {len(topic)} characters, {TOPIC_LENGTH_MAX} are allowed", got=topic[:40] + "…")
 
 
-def _params(query: str) -> tuple[dict[Path, UriText], dict[Path, str]]:
+def _params(query: str, known: Mapping[str, Path]) -> tuple[dict[Path, UriText], dict[Path, str]]:
     settings: dict[Path, UriText] = {}
     names: dict[Path, str] = {}
     for item in filter(None, query.split("&")):
         raw_name, _, raw_value = item.partition("=")
         name = _unquote(raw_name, plus=True, what="parameter name")
-        if name not in URI_PARAMS:
-            raise _error(unknown_key(name, URI_PARAMS, "in the sink URI"), key=name)
-        path = URI_PARAMS[name]
+        if name not in known:
+            raise _error(unknown_key(name, known, "in the sink URI"), key=name)
+        path = known[name]
         if path in names:
             raise _error(f"sink URI gives `{names[path]}` and `{name}`; one of them, once", key=name)
         settings[path] = UriText(_unquote(raw_value, plus=True, what=f"parameter `{name}`"))

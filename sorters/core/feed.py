@@ -20,6 +20,7 @@ from sorters.core.encode.protocol import BootstrapEncoder, Encoder, Partitions, 
 from sorters.core.encode.simple_avro import SimpleAvroEncoder
 from sorters.core.encode.simple_encoder import SimpleEncoder
 from sorters.core.encode.simple_json import SimpleJsonEncoder
+from sorters.core.encode.sql_rows import SqlRowsEncoder
 from sorters.core.event_filter import EventFilter
 from sorters.core.large_messages import LargeMessages
 from sorters.core.row_batches import RowJoin, message_limit
@@ -210,5 +211,7 @@ def _encoder(config: ChangefeedConfig, namespace: str) -> Encoder:
                 debezium_disable_schema=config.sink.debezium_disable_schema,
                 output_old_value=config.sink.debezium.output_old_value,
             )
+        case "sql-rows":
+            return SqlRowsEncoder()
         case protocol:
             raise ConfigError("protocol has no encoder yet", key="protocol", protocol=protocol)

@@ -24,7 +24,7 @@ LARGE = "[sink.kafka-config.large-message-handle]\n"
             "consistent.memory-usage.memory-quota-percentage",
         ),
         (CANAL, "[sink.csv]\ndelimiter = ';'", "sink.csv.delimiter"),
-        (CANAL, "[sink.mysql-config]\nworker-count = 1", "sink.mysql-config"),
+        (CANAL, "[sink.mysql-config]\nworker-count = 1", "sink.mysql-config.worker-count"),
         (CANAL, "[sink.pulsar-config]\nx = 1", "sink.pulsar-config"),
         (CANAL, "[sink.cloud-storage-config]\nx = 1", "sink.cloud-storage-config"),
         (CANAL + "&sasl-mechanism=gssapi", "", "sink.kafka-config.sasl-mechanism"),
@@ -43,9 +43,7 @@ def test_load_changefeed_setting_without_effect_yet_is_refused_by_its_own_code(u
     assert "is not supported yet" in error.message
 
 
-@pytest.mark.parametrize(
-    "uri", ["mysql://root@h:3306/", "tidb://h", "pulsar://h/t", "s3://b/p", "file:///x", "blackhole://"]
-)
+@pytest.mark.parametrize("uri", ["pulsar://h/t", "s3://b/p", "file:///x", "blackhole://"])
 def test_load_changefeed_other_sink_of_ticdc_is_refused_by_its_own_code(uri: str) -> None:
     error = refused(uri, "", NotSupportedYetError)
     assert f"sink scheme `{uri.partition(':')[0]}` is not supported yet" in error.message

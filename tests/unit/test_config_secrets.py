@@ -37,7 +37,8 @@ def test_config_with_secrets_shows_none_of_them() -> None:
         (AVRO.replace("http://", "ftp://u:hidden-word@"), ""),
         (CANAL, SECRET_FILE),
         ("u:hidden-word@h", ""),
-        ("mysql://root:hidden-word@h:3306/", ""),
+        ("mysql://root:hidden-word@h:3306/?worker-count=x", ""),
+        ("mysql://root:hidden/word@h:3306/", ""),
     ],
 )
 def test_load_changefeed_error_holds_no_secret(uri: str, text: str) -> None:

@@ -34,7 +34,6 @@ from sorters.core.encode.segments import Segment, join
 from sorters.core.encode.sql_literals import column_literals, value_literal
 from sorters.core.sql_tokens import quote_name
 
-PROTOCOL = "sql-rows"
 ROWS_PER_MESSAGE = 512
 """A message of short rows has some 100 KiB then: its form and its position weigh nothing beside them."""
 _OPS = {RowKind.DELETE: RowOp.DELETE, RowKind.UPDATE: RowOp.UPDATE, RowKind.INSERT: RowOp.INSERT}

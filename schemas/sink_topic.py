@@ -1,0 +1,58 @@
+"""The topic between a changefeed's sorter and its processors, where the sink is no Kafka.
+
+It belongs to one *life* of the changefeed: one that is removed and created again, or resumed from another checkpoint,
+gets another topic and other positions, so that nothing of the life before is taken for its own.
+"""
+
+import dataclasses
+import hashlib
+import zlib
+
+from schemas.changefeed import ChangefeedInfo
+from schemas.config.changefeed import ChangefeedConfig
+from schemas.config.kafka import KafkaConfig
+from schemas.config.sink_uri import DATABASE_SCHEMES, TOPIC_LENGTH_MAX, SinkUri
+
+PARTITIONS = 16
+"""Tables share them by the hash of their names; each is written by one connection at a time."""
+MESSAGE_BYTES_MAX = 16 * 1024 * 1024
+"""A TiDB row has 6 MiB by default; bytes as hex take twice as much."""
+
+
+def life_of(info: ChangefeedInfo) -> str:
+    """Return what tells this life of the changefeed from others of its name."""
+    return f"{info.start_ts}-{zlib.crc32(info.create_time.encode()):08x}"
+
+
+def sink_topic(info: ChangefeedInfo) -> str:
+    """Return the topic's name."""
+    name = f"tidebus.sink.{info.namespace}.{info.changefeed_id}.{life_of(info)}"
+    if len(name) <= TOPIC_LENGTH_MAX:
+        return name
+    digest = hashlib.sha256(f"{info.namespace}.{info.changefeed_id}".encode()).hexdigest()
+    return f"tidebus.sink.{digest}.{life_of(info)}"
+
+
+def has_processors(sink_uri: str) -> bool:
+    """Tell from a changefeed's sink URI whether processors write to its destination."""
+    return sink_uri.partition("://")[0].lower() in DATABASE_SCHEMES
+
+
+def group_id(info: ChangefeedInfo) -> str:
+    """Return the consumer group whose offsets show how far the processors are."""
+    return f"tidebus-{info.namespace}-{info.changefeed_id}"
+
+
+def sorter_config(config: ChangefeedConfig, info: ChangefeedInfo, kafka: str) -> ChangefeedConfig:
+    """Return the settings that the sorter runs with: a Kafka sink's as they are, another's with the topic between.
+
+    Args:
+        config: of ``info``.
+        kafka: bootstrap servers of the brokers that hold the raw log.
+    """
+    if config.uri.server is None:
+        return config
+    brokers = tuple(broker.strip() for broker in kafka.split(","))
+    uri = SinkUri(scheme="kafka", brokers=brokers, default_topic=sink_topic(info), server=config.uri.server)
+    own = KafkaConfig(partition_num=PARTITIONS, max_message_bytes=MESSAGE_BYTES_MAX, compression="lz4")
+    return dataclasses.replace(config, uri=uri, sink=dataclasses.replace(config.sink, kafka=own, dispatchers=()))

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from consumers.core.frontier import advance, first_record, take_over
 from consumers.core.held_tables import Holding
@@ -81,17 +81,19 @@ class Owner:
         self,
         reports: Mapping[CaptureId, LandingReport],
         ddl: DdlReport | None,
-        spans: Mapping[TableSpan, CaptureId],
+        spans: Collection[TableSpan],
         *,
+        landing: Collection[CaptureId] = (),
         repeats_possible: bool = False,
         bad_ddl: Iterable[JobScope] = (),
     ) -> FrontierRecord | None:
         """Publish the frontier that ``reports`` allow, or return None when there is nothing to say.
 
-        When this returns a record, every in-sync replica has it: only then may agents drop what it makes needless.
+        When this returns a record, every in-sync replica has it, and no other owner had spoken by then: only then may
+        agents drop what it makes needless.
 
         Raises:
-            LeaseLostError: the session is over; nothing was published.
+            LeaseLostError: the session is over; nothing was published that counts for certain.
             FrontierUnavailableError: not acknowledged; start anew.
         """
         now, place = time.monotonic(), self.place
@@ -100,6 +102,7 @@ class Owner:
             reports,
             ddl,
             spans,
+            landing=landing,
             repeats_possible=repeats_possible,
             bad_ddl=bad_ddl,
             holding=self._holding,
@@ -110,6 +113,8 @@ class Owner:
             return None
         self._session.check_lease()
         self._topic.publish(record)
+        # Whoever was stopped for a while before it sent this may have a successor, which every reader follows now.
+        self._session.check_lease()
         self._place, self._published_at = record, now
         self._holding = self._holding.with_place(record)
         _tell_held(place, record)

@@ -5,15 +5,21 @@ offsets ``[low1[p], high2[p])`` are exactly the upstream's row changes in that t
 
 Why it holds, given what a :class:`LandingReport` says of one moment of one agent:
 
-* *Nothing is missing above.* R is at most the landed_ts of every span, taken from the report of the capture that the
-  span is assigned to; the spans of a table cover it exactly, or R stands; and a report's ``ends`` are of the same
-  moment: every row up to R is below ``high``.
+* *Nothing is missing above.* R is at most the landed_ts of every span, in the report of some live capture; the spans of
+  a table cover it exactly, or R stands; and a report's ``ends`` are of the same moment: every row up to R is below
+  ``high``. *Which* capture does not matter: its copies of all rows between the published ts from which it began and its
+  landed_ts are in the log, and the rows up to that ts are below a published ``high``. So a capture that only prepares
+  to take a span over counts as the one does that has it, and a move makes no pause.
 * *Nothing is missing below.* A row above R1 is in a chunk whose max_commit_ts is above R1, or in flight, or not yet
-  sent: chunks and floors of the reports bound all three. What a dead capture knew is not needed, because a span
-  (re)starts from a *published* R, also where its table is split anew, and what is landed of it from then on has offsets
-  above every published ``high``.
-* *An agent that nobody has heard of yet* may have rows in flight that no floor bounds: until every capture that has
-  spans has reported, neither R nor low moves. (Its rows stay above the low that stood when it got its first span.)
+  sent: chunks and floors of the reports bound all three, for every copy of every live capture, spans that it had
+  before among them. What a dead capture knew is not needed: R moves on by the report of a capture that lives, whose own
+  copy of each row above R is bounded. It began at a *published* ts, also where its table is split anew, and what it has
+  landed since has offsets above every ``high`` that was published before. So it does no harm that the dead one's
+  copy, the only one at or above ``low`` perhaps, never reaches the log, nor that it lies below a ``low`` of later.
+* *A capture that nobody has heard of yet* may have rows in flight that no floor bounds. If R went on by another's copy,
+  low could pass the silent one's, and when the other one dies the silent one's report counts, whose copy no cut
+  finds. So until every capture that may be ``landing`` has reported, neither R nor low moves. (A capture's rows stay
+  above the low that stood when it got its first span.) The owner hears, and gives spans to, only who has reported.
 * *Old reports are as true as new ones*: they bound everything that their agent landed later. So reports may be lost,
   late or out of order. A capture that restarts has a new id, so a report never outlives its agent's memory.
 * *A table that lags* can be held: R and low are then those of the rest (:mod:`consumers.core.held_tables`).
@@ -22,10 +28,11 @@ Why it holds, given what a :class:`LandingReport` says of one moment of one agen
 And none of the three ever goes back, whatever is reported. Owners change as
 :func:`schemas.rawlog.frontier.follow_frontier` says: a new owner first publishes a record of its own revision
 (:func:`take_over`), reads the topic up to it, goes on from the place where that leaves every reader, and only then
-assigns tables. A record of the old owner after it counts for nobody.
+assigns tables. A record of the old owner after it counts for nobody. Captures hear of a record only when it counts:
+acknowledged, and the owner's lease held still after that.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from consumers.core.held_tables import NO_HOLDING, Holding, hold_back
@@ -63,8 +70,9 @@ def advance(
     previous: FrontierRecord,
     reports: Mapping[CaptureId, LandingReport],
     ddl: DdlReport | None,
-    spans: Mapping[TableSpan, CaptureId],
+    spans: Collection[TableSpan],
     *,
+    landing: Collection[CaptureId] = (),
     repeats_possible: bool = False,
     bad_ddl: Iterable[JobScope] = (),
     holding: Holding = NO_HOLDING,
@@ -72,10 +80,11 @@ def advance(
     """Return the frontier after ``previous``; equal to it when nothing has moved.
 
     ``reports`` holds one report of every live capture that has sent one; ``spans`` are those of every table that must
-    be pulled, each with the capture that it is assigned to *now*: the DDL feed behind it must have been read at least
-    up to ``ddl.landed_ts``, or a table that was created below R could be missing from it. ``ddl`` is None until the DDL
-    feed has reported. With ``repeats_possible`` the whole log up to ``high`` counts as repeating: a capture that had
-    spans and is not among ``reports`` any more may be landing still.
+    be pulled, wherever: the DDL feed behind them must have been read at least up to ``ddl.landed_ts``, or a table that
+    was created below R could be missing. ``ddl`` is None until the DDL feed has reported. ``landing`` are live captures
+    that may be landing something, in whatever role; the caller names them or has seen to it that they have reported.
+    With ``repeats_possible`` the whole log up to ``high`` counts as repeating: a capture that had spans and is not
+    among ``reports`` any more may be landing still.
 
     ``bad_ddl`` are the DDL jobs that cannot be read or applied, in order. R passes such a job, and the record says in
     ``held_ddl`` who must not. What is held no more (a new owner reads the job) is still held until R moves, for by then
@@ -89,12 +98,15 @@ def advance(
     for report in reports.values():
         _check(report, len(previous.high))
     high = _highest(previous.high, (report.ends for report in reports.values()))
-    if repeats_possible or len({*reports, *spans.values()}) > 1:
+    if repeats_possible or len({*reports, *landing}) > 1:
         # One capture's end can be above what another has landed again and not reported yet.
         repeat_high = high
     else:
         repeat_high = _highest(previous.repeat_high, (report.repeat_ends for report in reports.values()))
-    resolved_ts, held = _reach(previous, reports, ddl, spans, holding)
+    is_whole = all(capture in reports for capture in landing)
+    resolved_ts, held = previous.resolved_ts, previous.held
+    if is_whole and ddl is not None:
+        resolved_ts, held = _reach(previous, reports, ddl, spans, holding)
     held_ddl, resolved_ts = _held_ddl(previous, tuple(bad_ddl), resolved_ts)
     if resolved_ts == previous.resolved_ts:
         held = previous.held
@@ -102,7 +114,7 @@ def advance(
         previous,
         resolved_ts=resolved_ts,
         high=high,
-        low=_low(previous, reports, spans, resolved_ts, high),
+        low=_low(previous, reports, resolved_ts, high) if is_whole and reports else previous.low,
         ddl_high=max(previous.ddl_high, ddl.end if ddl else 0),
         repeat_high=repeat_high,
         held=held,
@@ -138,15 +150,15 @@ def _held_ddl(previous: FrontierRecord, bad: tuple[JobScope, ...], resolved_ts: 
 def _reach(
     previous: FrontierRecord,
     reports: Mapping[CaptureId, LandingReport],
-    ddl: DdlReport | None,
-    spans: Mapping[TableSpan, CaptureId],
+    ddl: DdlReport,
+    spans: Collection[TableSpan],
     holding: Holding,
 ) -> tuple[Ts, tuple[HeldTables, ...]]:
     """Return the R that what has landed allows and what is held; the previous ones if something was not heard of."""
     stands = previous.resolved_ts, previous.held
-    if ddl is None or any(capture not in reports for capture in spans.values()) or incomplete_tables(spans):
+    if incomplete_tables(spans):
         return stands
-    landed = [reports[capture].landed_ts.get(span) for span, capture in spans.items()]
+    landed = _furthest(reports, spans)
     known = [ts for ts in landed if ts is not None]
     if len(known) < len(landed):
         return stands
@@ -158,15 +170,23 @@ def _reach(
     return hold_back(previous, tables, ddl.landed_ts, holding)
 
 
+def _furthest(reports: Mapping[CaptureId, LandingReport], spans: Collection[TableSpan]) -> list[Ts | None]:
+    """Return of each span the greatest landed_ts that anybody reports; None: nobody has it."""
+    told = sorted((report.landed_ts for report in reports.values() if report.landed_ts), key=len)
+    if not told:
+        return [None] * len(spans)
+    landed: list[Ts | None] = list(map(told.pop().get, spans))
+    for few in reversed(told):
+        landed = [
+            one if other is None or (one is not None and one >= other) else other
+            for one, other in zip(landed, map(few.get, spans), strict=True)
+        ]
+    return landed
+
+
 def _low(
-    previous: FrontierRecord,
-    reports: Mapping[CaptureId, LandingReport],
-    spans: Mapping[TableSpan, CaptureId],
-    resolved_ts: Ts,
-    high: tuple[int, ...],
+    previous: FrontierRecord, reports: Mapping[CaptureId, LandingReport], resolved_ts: Ts, high: tuple[int, ...]
 ) -> tuple[int, ...]:
-    if not reports or any(capture not in reports for capture in spans.values()):
-        return previous.low
     low = list(high)
     for report in reports.values():
         low = [min(pair) for pair in zip(low, report.floors, strict=True)]

@@ -13,7 +13,10 @@ Why the frontier law holds for a changefeed with held tables, whose place is ``R
   at one record are one group, whatever lags later is another.
 * *R' jumps to R where a table has caught up*: it leaves when it has landed up to the R before, and is among those that
   the next R is taken over.
-* A held table that moves, or is split anew, starts from its group's ts: a published one, as R is for the others.
+* A held table that moves, or is split anew, starts from its group's ts: a published one, as R is for the others. So
+  does a second capture that prepares to take it over. Its copies count as soon as it has landed more than the first:
+  they lie above the ``high`` of each place that was published before it began, and every low since then bounds those
+  that it bounds, for no capture is given a span before it has reported.
 
 What is held changes only with R, so equal R means equal groups, whichever owner said it: readers of the topic rely on
 it (:func:`schemas.rawlog.frontier.follow_frontier`).

@@ -224,6 +224,7 @@ class World:
             reports,
             self.ddl,
             self.assigned,
+            landing=set(self.assigned.values()),
             repeats_possible=bool(self.zombies or self.place.held_ddl),
             bad_ddl=[JobScope(ts=ts, start_ts=Ts(ts - 1)) for ts in created if ts <= self.ddl.landed_ts],
             holding=self.holding,

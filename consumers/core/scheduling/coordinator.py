@@ -8,9 +8,12 @@ the changefeed the shell makes a new one with a new changefeed epoch, and agents
 
     tick: captures → messages → all first captures have answered? → spans to replicate → one scheduler's tasks
           → checkpoint → heartbeats
+
+Where the checkpoint is kept elsewhere (an upstream's is its frontier), the shell gives ``starts`` instead of a barrier:
+from where each table begins wherever it begins, also when it moves; and no checkpoint is taken.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import assert_never
@@ -68,8 +71,9 @@ class Limits:
     collect_stats_ticks: int = 200
     """10 s between two heartbeats that ask for figures."""
     heartbeat_spans_max: int = 1000
-    """Replicating spans that one heartbeat asks of one capture, in turn. With more spans than that a checkpoint is
-    behind by the time of a turn; TiCDC asks for all each time, which no owner in Python could read."""
+    """Spans at rest that one heartbeat asks of one capture, in turn, and as many of the others. With more spans than
+    that a checkpoint is behind by the time of a turn; TiCDC asks for all each time, which no owner in Python could
+    read. What is not at rest tells of itself: it is asked only lest a message was lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +108,7 @@ class Coordinator:
     _ticks: int = 0
     _greeted: set[CaptureId] = field(default_factory=set)
     _turns: dict[CaptureId, int] = field(default_factory=dict)
+    _starts: Callable[[TableId], Ts] | None = None
 
     def __post_init__(self) -> None:
         self._balance = Balance(self.limits.check_balance_interval_ticks)
@@ -124,21 +129,24 @@ class Coordinator:
         *,
         alive: frozenset[CaptureId],
         tables: Mapping[TableId, Sequence[TableSpan]],
-        barrier: Barrier,
+        barrier: Barrier | None,
         salt: int,
         may_schedule: bool = True,
+        starts: Callable[[TableId], Ts] | None = None,
     ) -> list[Message]:
         """Go one tick further and return what to send; :attr:`checkpoint` is then how far everything is.
 
         ``alive`` are the registered captures, this one among them. ``tables``: of each table its spans, which cover it;
         give the same object while nothing changed, never change it in place. ``salt`` is any number of 128 bits that
         differs from tick to tick. Without ``may_schedule`` (captures of versions that do not go together) nothing is
-        begun.
+        begun. ``starts`` is asked, during this tick, for the ts from which a table's spans begin, where it is not
+        :attr:`checkpoint_ts` or what its captures have reported. Without ``barrier`` the checkpoint stands.
 
         Raises:
             MultiplePrimaryError, OverlappingSpansError: start the changefeed anew, with a new epoch.
         """
         self._ticks += 1
+        self._starts = starts
         sent: list[Sent] = []
         self.captures, gone = self.captures.with_alive(alive)
         if gone:
@@ -152,7 +160,7 @@ class Coordinator:
             sent += self._hear(message)
         self.captures, first = self.captures.take_first_reports()
         if first is not None:
-            sent += self.replications.take_over(first, self.checkpoint_ts)
+            sent += self.replications.take_over(first, self._start_of)
         if self.is_initialized:
             if tables is not self._tables:
                 self.replications.want(wanted_spans(tables, self._kept(tables)))
@@ -160,8 +168,8 @@ class Coordinator:
             self.replications.end_tasks()
             if may_schedule:
                 plan = self._plan(salt)
-                sent += self.replications.run(plan, self.checkpoint_ts, tasks_max=self.limits.max_task_concurrency)
-            if self._ticks % self.limits.heartbeat_ticks == 0:
+                sent += self.replications.run(plan, self._start_of, tasks_max=self.limits.max_task_concurrency)
+            if barrier is not None and self._ticks % self.limits.heartbeat_ticks == 0:
                 self._advance(barrier)
         requests = [self._order(span, out) for span, out in sent]
         return [*requests, *self._heartbeats(barrier)]
@@ -264,7 +272,7 @@ class Coordinator:
         self.checkpoint = advance_checkpoint(self.checkpoint, sets, barrier)
         self.checkpoint_ts = max(self.checkpoint_ts, self.checkpoint.checkpoint_ts)
 
-    def _heartbeats(self, barrier: Barrier) -> list[Message]:
+    def _heartbeats(self, barrier: Barrier | None) -> list[Message]:
         """Ask everybody each heartbeat tick, and whoever is new at once."""
         is_due = self._ticks % self.limits.heartbeat_ticks == 0
         messages: list[Message] = []
@@ -289,20 +297,24 @@ class Coordinator:
         most = self.limits.heartbeat_spans_max
         if len(held) <= most:
             return tuple(held)
-        start = self._turns.get(capture, 0) % len(held)
-        turn = [*islice(held, start, start + most), *islice(held, max(0, start + most - len(held)))]
+        start = self._turns.get(capture, 0)
         self._turns[capture] = start + most
-        restless = (span for span in self.replications.unsettled if span in held)
-        return tuple(dict.fromkeys((*restless, *turn)))
+        restless = _turn(self.replications.unsettled, start, most)
+        return tuple(dict.fromkeys((*(span for span in restless if span in held), *_turn(held, start, most))))
 
     def _order(self, span: TableSpan, out: SendAdd | SendRemove) -> Message:
         match out:
             case SendAdd(capture, is_secondary, checkpoint):
+                if self._starts is not None:
+                    checkpoint = Checkpoint(self._start_of(span), self._start_of(span))
                 return self._envelope(capture, AddTableRequest(span, is_secondary, checkpoint))
             case SendRemove(capture):
                 return self._envelope(capture, RemoveTableRequest(span))
             case _:
                 assert_never(out)
+
+    def _start_of(self, span: TableSpan) -> Ts:
+        return self.checkpoint_ts if self._starts is None else self._starts(span.table_id)
 
     def _envelope(self, capture: CaptureId, body: Request) -> Message:
         self.sequence += 1
@@ -310,3 +322,11 @@ class Coordinator:
         epoch = (status.processor_epoch if status else None) or ""
         header = Header(self.me.version, self.me.owner_revision, epoch, self.me.changefeed_epoch)
         return Message(header, self.me.capture, capture, self.sequence, body)
+
+
+def _turn(spans: Mapping[TableSpan, None], start: int, most: int) -> list[TableSpan]:
+    """Return the next ``most`` of ``spans``, all of them where there are no more."""
+    if len(spans) <= most:
+        return list(spans)
+    start %= len(spans)
+    return [*islice(spans, start, start + most), *islice(spans, max(0, start + most - len(spans)))]

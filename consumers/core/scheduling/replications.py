@@ -1,7 +1,7 @@
 """All spans of one changefeed: their sets, what is wanted, and the tasks under way, indexed so that a tick costs what
 has changed and not what there is. The sets themselves are immutable; this book of them is not."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -47,15 +47,15 @@ class Replications:
         return any(span not in self.sets for span in self.missing)
 
     def take_over(
-        self, reports: Mapping[TableSpan, Mapping[CaptureId, TableStatus]], checkpoint_ts: Ts
+        self, reports: Mapping[TableSpan, Mapping[CaptureId, TableStatus]], start_of: Callable[[TableSpan], Ts]
     ) -> Iterator[Sent]:
-        """Begin with what all captures have reported.
+        """Begin with what all captures have reported, each span at ``start_of`` it or further.
 
         Raises:
             MultiplePrimaryError: two captures write one span.
         """
         for span, told in reports.items():
-            made, sent = from_reports(span, checkpoint_ts, told)
+            made, sent = from_reports(span, start_of(span), told)
             if made.captures:
                 self._put(made)
                 yield from ((span, out) for out in sent)
@@ -94,14 +94,14 @@ class Replications:
             yield from self._step(span, CaptureGone(capture))
         self.members.pop(capture, None)
 
-    def run(self, plan: Plan, checkpoint_ts: Ts, *, tasks_max: int) -> Iterator[Sent]:
+    def run(self, plan: Plan, start_of: Callable[[TableSpan], Ts], *, tasks_max: int) -> Iterator[Sent]:
         """Start the plan's tasks, but none for a span that has one; outside bursts at most ``tasks_max`` at a time."""
         for task in plan.tasks:
             if task.span in self.running:
                 continue
             if not plan.is_burst and len(self.running) >= tasks_max:
                 return
-            yield from self._start(task, checkpoint_ts)
+            yield from self._start(task, start_of)
 
     def end_tasks(self) -> None:
         """Free the slots of the tasks that are done."""
@@ -113,12 +113,13 @@ class Replications:
         for span in done:
             del self.running[span]
 
-    def _start(self, task: Task, checkpoint_ts: Ts) -> Iterator[Sent]:
+    def _start(self, task: Task, start_of: Callable[[TableSpan], Ts]) -> Iterator[Sent]:
         message: In
         match task:
             case AddSpan(span, capture):
                 if span not in self.sets:
-                    self._put(ReplicationSet(span, checkpoint=Checkpoint(checkpoint_ts, checkpoint_ts)))
+                    start_ts = start_of(span)
+                    self._put(ReplicationSet(span, checkpoint=Checkpoint(start_ts, start_ts)))
                 message = Add(capture)
             case MoveSpan(span, capture):
                 message = Move(capture)

@@ -1,12 +1,15 @@
-"""Files of ``claim-check`` in a local folder, which all that write and read them must see."""
+"""Files of ``claim-check``: in a local folder, which all that write and read them must see, or in an object storage."""
 
 import os
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from schemas.config.claim_check_uri import claim_folder
+import fsspec
+
+from schemas.config.storage_uri import StorageUri
 from schemas.errors import Action, BusError
 from sorters.core.claim_check import StoreClaim
 from sorters.core.feed import CompiledFeed
@@ -18,12 +21,50 @@ class ClaimStoreError(BusError):
     code, action = "sink.claim_store_failed", Action.RETRY
 
 
+class StorageClientMissingError(BusError):
+    """The library that talks to this kind of storage is not installed."""
+
+    code, action = "sink.storage_client_missing", Action.STOP_CHANGEFEED
+
+
 def claim_store(feed: CompiledFeed) -> StoreClaim | None:
     """Return what stores a changefeed's whole messages; None: it stores none."""
     large = feed.large_messages
     if large is None or large.claim_check is None:
         return None
-    return ClaimFolder(Path(claim_folder(large.claim_check.storage_uri))).store
+    storage = large.claim_check.storage
+    return ClaimFolder(Path(storage.root)).store if storage.is_local else ClaimBucket(storage).store
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimBucket:
+    """A bucket, or a prefix in one. Putting an object is one step there."""
+
+    storage: StorageUri
+
+    def store(self, name: str, content: bytes) -> None:
+        """Write a file; one of the same name is replaced.
+
+        Raises:
+            ClaimStoreError: the storage refuses, or does not answer.
+            StorageClientMissingError: see there.
+        """
+        try:
+            self._files().pipe_file(f"{self.storage.root}/{name}", content)
+        except BusError:
+            raise
+        except Exception as error:  # each storage's client has errors of its own, and fsspec lets them through
+            where = {"storage": self.storage.public, "reason": f"{type(error).__name__}: {error}"[:500]}
+            raise ClaimStoreError("cannot store a large message", **where) from error
+
+    def _files(self) -> Any:
+        """Return the file system; fsspec keeps one a process, thread and set of options."""
+        try:
+            return fsspec.filesystem(self.storage.protocol, **self.storage.options)
+        except ImportError as error:
+            raise StorageClientMissingError(
+                "storage needs a library that is not installed", storage=self.storage.public, reason=error
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,6 @@ SETTINGS: dict[str, str] = {
     "sink.file-index-digit": "storage sinks",
     "sink.safe-mode": "database sinks",
     "sink.mysql-config": "database sinks",
-    "sink.kafka-config.large-message-handle.large-message-handle-compression": "messages compressed by the changefeed",
     "sink.kafka-config.glue-schema-registry-config": "AWS Glue as schema registry",
     **{
         f"sink.kafka-config.sasl-{name}": "SASL with GSSAPI or OAUTHBEARER"

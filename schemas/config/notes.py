@@ -43,6 +43,10 @@ ONLY_FOR = {
     "sink.kafka-config.codec-config.avro-decimal-handling-mode": ("avro",),
     "sink.kafka-config.codec-config.avro-enable-watermark": ("avro",),
     "sink.kafka-config.codec-config.avro-bigint-unsigned-handling-mode": ("avro",),
+    "sink.kafka-config.large-message-handle.large-message-handle-compression": (
+        *("canal-json", "simple", "debezium"),
+        *_OPEN,
+    ),
 }
 """Settings that other protocols than these do not read."""
 

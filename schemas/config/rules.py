@@ -3,7 +3,6 @@
 import re
 from typing import TYPE_CHECKING
 
-from schemas.config.claim_check_uri import claim_folder, other_storage
 from schemas.config.event_names import EVENT_NAMES
 from schemas.config.expression_tokens import ExpressionTextError
 from schemas.config.filter_rule import parse_column_rule, parse_rule
@@ -12,6 +11,7 @@ from schemas.config.origin import ExpressionParseError, Origin, Path
 from schemas.config.re2 import translate
 from schemas.config.secret import is_url
 from schemas.config.section import unknown_key
+from schemas.config.storage_uri import other_storage, parse_storage_uri
 from schemas.config.topic_rule import topic_expression_fault
 from schemas.config.value_expression import parse_expression
 
@@ -131,10 +131,12 @@ def _check_claim_check(config: "ChangefeedConfig", origin: Origin) -> None:
     path, uri = (*_LARGE_PATH, "claim-check-storage-uri"), large.claim_check_storage_uri.reveal()
     scheme = other_storage(uri)
     if scheme is not None:
-        text = f"claim-check-storage-uri of scheme `{scheme}` is not supported yet, supported is file"
+        text = (
+            f"claim-check-storage-uri of scheme `{scheme}` is not supported yet, supported are file, s3, gs and azure"
+        )
         raise origin.not_yet(path, text)
     try:
-        claim_folder(uri)
+        parse_storage_uri(uri)
     except ValueError as error:
         raise origin.error(path, f"claim-check-storage-uri {error}") from None
     if large.claim_check_raw_value and config.protocol in ("open-protocol", "default"):

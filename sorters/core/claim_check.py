@@ -10,6 +10,8 @@ from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from schemas.config.storage_uri import StorageUri
+
 StoreClaim = Callable[[str, bytes], None]
 """Stores a file, by name and content; when it returns, whoever reads the name finds the content whole."""
 
@@ -18,7 +20,7 @@ StoreClaim = Callable[[str, bytes], None]
 class ClaimCheck:
     """``large-message-handle-option = "claim-check"`` of one changefeed."""
 
-    storage_uri: str
+    storage: StorageUri
     """``claim-check-storage-uri``."""
     raw_value: bool
     """A file holds the message's value and nothing else."""
@@ -31,8 +33,8 @@ class ClaimCheck:
         return f"{uuid.UUID(bytes=hashlib.sha256(named).digest()[:16], version=5)}.json"
 
     def location(self, file_name: str) -> str:
-        """Return what a message says of where its file is."""
-        return f"{self.storage_uri.removesuffix('/')}/{file_name}"
+        """Return what a message says of where its file is: nothing of how to get in."""
+        return f"{self.storage.public}/{file_name}"
 
     def content(self, key: bytes | None, value: bytes) -> bytes:
         """Return what the file of a message holds."""

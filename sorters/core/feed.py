@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 
 from schemas.config.changefeed import ChangefeedConfig
+from schemas.config.storage_uri import parse_storage_uri
 from schemas.errors import ConfigError
 from schemas.ids import Ts
 from schemas.tidb.table import TableVersion
@@ -14,6 +15,7 @@ from sorters.core.dispatch import Dispatcher, DispatchError, Route
 from sorters.core.encode.avro import AvroEncoder
 from sorters.core.encode.canal import CanalEncoder
 from sorters.core.encode.canal_json import CanalJsonEncoder
+from sorters.core.encode.compressed import CompressedBootstraps, CompressedEncoder, Compression
 from sorters.core.encode.debezium import DebeziumEncoder
 from sorters.core.encode.open_protocol import OpenProtocolEncoder
 from sorters.core.encode.protocol import BootstrapEncoder, Encoder, Partitions, SchemaText
@@ -130,7 +132,8 @@ def compile_feed(
     Raises:
         ConfigError: the protocol has no encoder.
     """
-    encoder = _encoder(config, namespace)
+    plain = _encoder(config, namespace)
+    encoder = _compressed(config, plain)
     return CompiledFeed(
         filter=TableFilter(config.filter.rules, config.case_sensitive),
         dispatcher=Dispatcher(config),
@@ -145,21 +148,36 @@ def compile_feed(
         ignore_start_ts=frozenset(config.filter.ignore_txn_start_ts),
         message_bytes_max=config.kafka.max_message_bytes,
         partitions=dict(partitions or {}),
-        bootstraps=_bootstraps(config, encoder),
-        large_messages=_large_messages(config, encoder, f"{namespace}/{changefeed_id}"),
+        bootstraps=_bootstraps(config, plain),
+        large_messages=_large_messages(config, plain, f"{namespace}/{changefeed_id}"),
     )
 
 
-def _large_messages(config: ChangefeedConfig, encoder: Encoder, changefeed: str) -> LargeMessages | None:
+def _compression(config: ChangefeedConfig) -> Compression:
+    return Compression(config.kafka.large_message_handle.large_message_handle_compression)
+
+
+def _compressed(config: ChangefeedConfig, plain: Encoder) -> Encoder:
+    """Return the encoder as it is where it compresses by itself, or its protocol never does."""
+    compression = _compression(config)
+    if compression is Compression.NONE or not isinstance(plain, CanalJsonEncoder | SimpleEncoder | DebeziumEncoder):
+        return plain
+    return CompressedEncoder(inner=plain, compression=compression, with_keys=isinstance(plain, DebeziumEncoder))
+
+
+def _large_messages(config: ChangefeedConfig, plain: Encoder, changefeed: str) -> LargeMessages | None:
     """Settings were held against the protocol when they were read."""
     kinds = CanalJsonEncoder | OpenProtocolEncoder | SimpleEncoder
     large = config.kafka.large_message_handle
-    if large.large_message_handle_option == "none" or not isinstance(encoder, kinds):
+    if large.large_message_handle_option == "none" or not isinstance(plain, kinds):
         return None
-    uri = large.claim_check_storage_uri
+    outer, uri = _compressed(config, plain), large.claim_check_storage_uri
+    encoder = outer if isinstance(outer, CompressedEncoder) else plain
     if large.large_message_handle_option == "handle-key-only" or uri is None:
         return LargeMessages(encoder=encoder)
-    claim_check = ClaimCheck(storage_uri=uri.reveal(), raw_value=large.claim_check_raw_value, changefeed=changefeed)
+    claim_check = ClaimCheck(
+        storage=parse_storage_uri(uri.reveal()), raw_value=large.claim_check_raw_value, changefeed=changefeed
+    )
     return LargeMessages(encoder=encoder, claim_check=claim_check)
 
 
@@ -170,7 +188,8 @@ def _bootstraps(config: ChangefeedConfig, encoder: Encoder) -> Bootstraps | None
     if not (sink.send_bootstrap_interval_s and sink.send_bootstrap_messages):
         return None
     partitions = Partitions.ALL if sink.send_bootstrap_to_all_partition else Partitions.FIRST
-    return Bootstraps(encoder=encoder, interval_ms=sink.send_bootstrap_interval_s * 1000, partitions=partitions)
+    compressed = CompressedBootstraps(encoder, _compression(config))
+    return Bootstraps(encoder=compressed, interval_ms=sink.send_bootstrap_interval_s * 1000, partitions=partitions)
 
 
 def _encoder(config: ChangefeedConfig, namespace: str) -> Encoder:
@@ -196,6 +215,7 @@ def _encoder(config: ChangefeedConfig, namespace: str) -> Encoder:
             return OpenProtocolEncoder(
                 output_old_value=config.sink.open.output_old_value,
                 max_batch_size=codec.max_batch_size,
+                compression=_compression(config),
                 only_output_updated_columns=config.sink.only_output_updated_columns,
                 delete_only_output_handle_key_columns=config.sink.delete_only_output_handle_key_columns,
             )

@@ -29,11 +29,6 @@ LARGE = "[sink.kafka-config.large-message-handle]\n"
         (CANAL, "[sink.cloud-storage-config]\nx = 1", "sink.cloud-storage-config"),
         (CANAL + "&sasl-mechanism=gssapi", "", "sink.kafka-config.sasl-mechanism"),
         (CANAL, "[sink.kafka-config]\nsasl-oauth-token-url = 'x'", "sink.kafka-config.sasl-oauth-token-url"),
-        (
-            CANAL,
-            LARGE + "large-message-handle-compression = 'lz4'",
-            "sink.kafka-config.large-message-handle.large-message-handle-compression",
-        ),
     ],
 )
 def test_load_changefeed_setting_without_effect_yet_is_refused_by_its_own_code(uri: str, text: str, key: str) -> None:

@@ -25,6 +25,7 @@ from sorters.core.columnar.escape import GO_JSON
 from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
 from sorters.core.columnar.numbers import integer_text
 from sorters.core.columnar.spans import words_ending
+from sorters.core.encode.compressed import Compression
 from sorters.core.encode.open_batches import VERSION_HEAD, OpenJoiner
 from sorters.core.encode.open_values import column_json, value_json
 from sorters.core.encode.protocol import (
@@ -61,6 +62,8 @@ class OpenProtocolEncoder:
     """Rows of one message at most."""
     large: LargeRow | None = None
     """Set: every row is too large, and its message holds the handle key and this."""
+    compression: Compression = Compression.NONE
+    """Of each value behind its length; a watermark has none."""
 
     def for_large(self, large: LargeRow) -> Self:
         """Return the encoder of rows that are too large."""
@@ -96,7 +99,7 @@ class OpenProtocolEncoder:
             b',"%s":%s' % (key, _quoted(name)) for key, name in ((b"scm", event.schema), (b"tbl", event.table)) if name
         )
         key = b'{"ts":%d%s,"t":%d}' % (event.commit_ts, names, _DDL)
-        return _message(key, b'{"q":%s,"t":%d}' % (_quoted(event.query), event.ddl_type))
+        return _message(key, self.compression.of(b'{"q":%s,"t":%d}' % (_quoted(event.query), event.ddl_type)))
 
     def encode_watermark(self, ts: Ts, *, encoded_at_ms: int = 0) -> Message:
         """Encode a watermark: its value is a length of zero."""
@@ -122,7 +125,10 @@ class OpenProtocolEncoder:
         segments: list[Segment] = [b'{"%s":{' % _SIDE[part.kind], *_members(names, values), b"}"]
         if self._has_old(part):
             segments += self._old(part, columns, chosen, values)
-        return _framed_keys(part, self.large), _framed(len(part), [*segments, b"}"])
+        segments.append(b"}")
+        if self.compression is not Compression.NONE:
+            segments = [self.compression.column(join(len(part), segments))]
+        return _framed_keys(part, self.large), _framed(len(part), segments)
 
     def _old(
         self, part: MountedPart, new: Sequence[Column], chosen: Sequence[ColumnVersion], values: Sequence[list[Segment]]
@@ -166,7 +172,7 @@ class OpenProtocolEncoder:
                 before = [value_json(spec, part.old_rows[number][spec.offset]) for spec in specs]
                 old = _object(names, before, but=texts if self.only_output_updated_columns else None)
                 body += b',"p":{%s}' % old if old else b""
-            message = _message(_row_key(part, number, self.large), body + b"}")
+            message = _message(_row_key(part, number, self.large), self.compression.of(body + b"}"))
             keys.append(message.key)
             values.append(message.value)
         return pa.array(keys, pa.binary()), pa.array(values, pa.binary())

@@ -1,0 +1,126 @@
+"""URIs of storages, with TiCDC's parameters, and what an ``fsspec`` file system must be told to open them.
+
+Sources: PingCAP's docs, "URI Formats of External Storage Services", and pingcap/tidb ``br/pkg/storage`` for defaults.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+_LOCAL = ("file", "local")
+_S3_BUCKET_HELP = "must be s3://bucket or s3://bucket/prefix"
+OTHER_STORAGES = ("ks3", "hdfs", "noop")
+"""Schemes that TiCDC takes and we do not yet."""
+
+Options = dict[str, Any]
+_Put = Callable[[Options, str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageUri:
+    """A place for files."""
+
+    public: str
+    """The URI without parameters, and without a ``/`` at its end: what may be shown and sent."""
+    protocol: str
+    """fsspec's name of the file system: file, s3, gs or az."""
+    root: str
+    """The folder there: an absolute path, or bucket and prefix; without a ``/`` at its end."""
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """For the file system; credentials are among them."""
+
+    @property
+    def is_local(self) -> bool:
+        return self.protocol == "file"
+
+
+def parse_storage_uri(uri: str) -> StorageUri:
+    """Read a storage's URI.
+
+    Raises:
+        ValueError: it is none of ours; the text says what it must be, and names no value of a parameter.
+    """
+    parts = urlsplit(uri)
+    scheme = parts.scheme.lower()
+    if scheme in _LOCAL:
+        if parts.netloc or not parts.path.startswith("/") or parts.query or parts.fragment:
+            raise ValueError("must be file:///path, an absolute path and nothing else")
+        return StorageUri(public=uri.removesuffix("/"), protocol="file", root=unquote(parts.path).rstrip("/") or "/")
+    if scheme not in _REMOTE:
+        raise ValueError("must be file:///path, s3://bucket/prefix, gs://bucket/prefix or azure://container/prefix")
+    if not parts.netloc or "@" in parts.netloc or parts.fragment:
+        raise ValueError(_S3_BUCKET_HELP.replace("s3", scheme))
+    protocol, defaults, parameters = _REMOTE[scheme]
+    options = _copied(defaults)
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        put = parameters.get(name.lower().replace("_", "-"))
+        if put is None:
+            raise ValueError(f"has the parameter `{name}`, known are: {', '.join(sorted(parameters))}")
+        put(options, value)
+    path = unquote(parts.path).strip("/")
+    root = f"{parts.netloc}/{path}" if path else parts.netloc
+    return StorageUri(public=f"{parts.scheme}://{root}", protocol=protocol, root=root, options=options)
+
+
+def other_storage(uri: str) -> str | None:
+    """Return the scheme of a storage that TiCDC takes and we do not yet."""
+    scheme = uri.partition(":")[0].lower()
+    return scheme if scheme in OTHER_STORAGES else None
+
+
+def _to(*path: str) -> _Put:
+    """Return what puts a parameter's value there."""
+
+    def put(options: Options, value: str) -> None:
+        for key in path[:-1]:
+            options = options.setdefault(key, {})
+        options[path[-1]] = value
+
+    return put
+
+
+def _addressing(options: Options, value: str) -> None:
+    word = value.lower()
+    if word not in ("true", "false", "1", "0", ""):
+        raise ValueError("has force-path-style that is neither true nor false")
+    style = "virtual" if word in ("false", "0") else "path"
+    options.setdefault("config_kwargs", {}).setdefault("s3", {})["addressing_style"] = style
+
+
+def _unread(options: Options, value: str) -> None:
+    """The name of who offers the storage, or a choice that its client makes by itself: nothing to tell."""
+
+
+def _copied(options: Mapping[str, Any]) -> Options:
+    return {key: _copied(value) if isinstance(value, Mapping) else value for key, value in options.items()}
+
+
+_S3: dict[str, _Put] = {
+    "access-key": _to("key"),
+    "secret-access-key": _to("secret"),
+    "session-token": _to("token"),
+    "endpoint": _to("endpoint_url"),
+    "region": _to("client_kwargs", "region_name"),
+    "force-path-style": _addressing,
+    "sse": _to("s3_additional_kwargs", "ServerSideEncryption"),
+    "sse-kms-key-id": _to("s3_additional_kwargs", "SSEKMSKeyId"),
+    "acl": _to("s3_additional_kwargs", "ACL"),
+    "storage-class": _to("s3_additional_kwargs", "StorageClass"),
+    "provider": _unread,
+}
+_S3_DEFAULTS: Options = {"config_kwargs": {"s3": {"addressing_style": "path"}}}
+"""TiDB addresses a bucket by path unless ``force-path-style=false``."""
+_GCS: dict[str, _Put] = {"credentials-file": _to("token"), "endpoint": _to("endpoint_url")}
+_AZURE: dict[str, _Put] = {
+    "account-name": _to("account_name"),
+    "account-key": _to("account_key"),
+    "sas-token": _to("sas_token"),
+}
+_REMOTE: dict[str, tuple[str, Options, dict[str, _Put]]] = {
+    "s3": ("s3", _S3_DEFAULTS, _S3),
+    "gcs": ("gs", {}, _GCS),
+    "gs": ("gs", {}, _GCS),
+    "azure": ("az", {}, _AZURE),
+    "azblob": ("az", {}, _AZURE),
+}

@@ -1,0 +1,75 @@
+"""URIs of storages: what a file system is told, and what may be shown."""
+
+import pytest
+
+from schemas.config.storage_uri import parse_storage_uri
+
+SECRETS = "access-key=ak&secret-access-key=sk%2F&session-token=st"
+
+
+def test_s3_uri_tells_the_file_system_what_ticdcs_parameters_say() -> None:
+    found = parse_storage_uri(
+        f"s3://bucket/a/b%20c/?{SECRETS}&endpoint=http://127.0.0.1:9&region=eu&sse=aws:kms&sse-kms-key-id=id"
+        "&acl=private&storage-class=STANDARD_IA&provider=aws"
+    )
+    assert (found.protocol, found.root, found.public) == ("s3", "bucket/a/b c", "s3://bucket/a/b c")
+    assert found.options == {
+        "key": "ak",
+        "secret": "sk/",
+        "token": "st",
+        "endpoint_url": "http://127.0.0.1:9",
+        "client_kwargs": {"region_name": "eu"},
+        "config_kwargs": {"s3": {"addressing_style": "path"}},
+        "s3_additional_kwargs": {
+            "ServerSideEncryption": "aws:kms",
+            "SSEKMSKeyId": "id",
+            "ACL": "private",
+            "StorageClass": "STANDARD_IA",
+        },
+    }
+    for secret in ("ak", "sk/", "st"):
+        assert f"'{secret}'" not in repr(found)
+
+
+def test_s3_uri_addresses_by_host_only_where_it_says_so() -> None:
+    assert parse_storage_uri("s3://b?force-path-style=false").options["config_kwargs"] == {
+        "s3": {"addressing_style": "virtual"}
+    }
+    assert parse_storage_uri("s3://b").options["config_kwargs"] == {"s3": {"addressing_style": "path"}}
+
+
+@pytest.mark.parametrize(
+    ("uri", "protocol", "root", "options"),
+    [
+        ("file:///a%20b/", "file", "/a b", {}),
+        ("local:///x", "file", "/x", {}),
+        ("gcs://b/p?credentials-file=/k.json", "gs", "b/p", {"token": "/k.json"}),
+        ("gs://b", "gs", "b", {}),
+        ("azure://c/p?account-name=n&account-key=k", "az", "c/p", {"account_name": "n", "account_key": "k"}),
+        ("azblob://c?sas-token=t", "az", "c", {"sas_token": "t"}),
+    ],
+)
+def test_storage_uri_of_each_kind_names_its_file_system(
+    uri: str, protocol: str, root: str, options: dict[str, str]
+) -> None:
+    found = parse_storage_uri(uri)
+    assert (found.protocol, found.root, found.options, found.is_local) == (protocol, root, options, protocol == "file")
+
+
+@pytest.mark.parametrize(
+    ("uri", "words"),
+    [
+        ("s3://", "must be s3://bucket"),
+        ("s3://u:p@b/x", "must be s3://bucket"),
+        ("gs:///x", "must be gs://bucket"),
+        ("s3://b?external-id=hidden", "parameter `external-id`"),
+        ("s3://b?force-path-style=maybe", "force-path-style"),
+        ("http://b", "must be file:///path, s3://"),
+        ("x", "must be file:///path, s3://"),
+        ("file://host/x", "an absolute path and nothing else"),
+    ],
+)
+def test_storage_uri_that_is_not_usable_says_what_it_must_be(uri: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words.replace("/", "/")) as caught:
+        parse_storage_uri(uri)
+    assert "hidden" not in str(caught.value)

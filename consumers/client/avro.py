@@ -1,0 +1,104 @@
+"""Avro messages (TiCDC's form of Confluent's) as changes; schemas come from the registry, each id once."""
+
+import io
+import json
+import struct
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Final
+
+import fastavro
+
+from consumers.client.changes import Change, Ddl, Row
+from consumers.client.errors import MessageError, StreamUnavailableError
+from consumers.core.reading.partition import StreamRecord
+from schemas.position import Position, PositionClass, RowOp
+
+_EXTENSION: Final = frozenset(
+    {
+        "_tidb_op",
+        "_tidb_commit_ts",
+        "_tidb_commit_physical_time",
+        "_tidb_row_level_checksum",
+        "_tidb_corrupted",
+        "_tidb_checksum_version",
+    }
+)
+_OPS: Final[Mapping[RowOp, Any]] = {RowOp.INSERT: "insert", RowOp.UPDATE: "update", RowOp.DELETE: "delete"}
+_HEAD = struct.Struct(">bI")
+
+
+def registry_schemas(url: str) -> Callable[[int], str]:
+    """Return a function from a schema id to its text, by a registry with Confluent's API.
+
+    It raises StreamUnavailableError where the registry does not answer or does not know the id.
+    """
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    client = SchemaRegistryClient({"url": url})
+
+    def text_of(schema_id: int) -> str:
+        try:
+            return str(client.get_schema(schema_id).schema_str)
+        except Exception as error:  # its HTTP library's errors come through, and which one differs by version
+            raise StreamUnavailableError(
+                "the schema registry does not give a schema", url=url, schema_id=schema_id, reason=repr(error)
+            ) from error
+
+    return text_of
+
+
+class AvroDecoder:
+    """Reads one message; which kind of change it is says the position header, as in an INSERT without extension."""
+
+    def __init__(self, schema_text: Callable[[int], str]) -> None:
+        """``schema_text`` gives the registry's text of a schema id."""
+
+        @cache
+        def parsed(schema_id: int) -> tuple[dict[str, Any], Any]:
+            raw = json.loads(schema_text(schema_id))
+            return raw, fastavro.parse_schema(raw)
+
+        self._parsed = parsed
+
+    def __call__(self, record: StreamRecord, position: Position) -> Change:
+        """Return what ``record`` says.
+
+        Raises:
+            MessageError: not Avro in Confluent's form.
+            StreamUnavailableError: the registry does not give a schema.
+        """
+        stamps: dict[str, Any] = {"commit_ts": position.commit_ts, "start_ts": position.start_ts}
+        try:
+            if position.position_class is PositionClass.DDL:
+                raw = json.loads((record.value or b"")[1:])
+                return Ddl(schema=raw["schema"], table=raw["table"], query=raw["query"], **stamps)
+            key, schema = self._read(record.key or b"")
+            columns = dict(key)
+            if record.value is not None:
+                columns, schema = self._read(record.value)
+                columns = {name: value for name, value in columns.items() if name not in _EXTENSION}
+            return Row(
+                schema=str(schema["namespace"]).split(".", 1)[1],
+                table=schema["name"],
+                op="delete" if record.value is None else _OPS[position.op],
+                columns=columns,
+                key_names=tuple(key),
+                **stamps,
+            )
+        except (ValueError, KeyError, TypeError, IndexError, EOFError, struct.error) as error:
+            place = record.place
+            raise MessageError(
+                "not an Avro message of a changefeed",
+                topic=place.topic,
+                partition=place.partition,
+                offset=record.offset,
+                reason=repr(error),
+            ) from error
+
+    def _read(self, datum: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+        magic, schema_id = _HEAD.unpack_from(datum)
+        if magic != 0:
+            raise ValueError(f"no Confluent magic byte: {datum[:8].hex()}")
+        raw, schema = self._parsed(schema_id)
+        return dict(fastavro.schemaless_reader(io.BytesIO(datum[_HEAD.size :]), schema, None)), raw

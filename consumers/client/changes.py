@@ -1,0 +1,76 @@
+"""What a reader gets: rows and DDL of a changefeed, by transaction, between two watermarks."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Literal
+
+from consumers.core.reading.partition import PartitionKey
+from consumers.core.reading.stream import Place
+from schemas.ids import Ts
+
+Op = Literal["insert", "update", "delete"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One row change.
+
+    Values are int, float, Decimal, bytes (binary types and BIT), str or None. Dates and times are MySQL's text: a
+    ``0000-00-00`` has no Python date. ENUM and SET are as the protocol has them.
+    """
+
+    schema: str
+    table: str
+    op: Op
+    commit_ts: Ts
+    start_ts: Ts
+    columns: Mapping[str, Any]
+    """After the change; of a DELETE what the message has of the row that went: all of it, or the handle key."""
+    old: Mapping[str, Any] | None = None
+    """Before an update, as far as the message has it; Avro has nothing."""
+    key_names: tuple[str, ...] = ()
+    """Of the handle key: the primary key, or the unique key that stands for it."""
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """The values of the handle key, of a row as it is after the change."""
+        return tuple(self.columns.get(name) for name in self.key_names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ddl:
+    """One schema change: it stands behind all rows of its ts and before all later ones."""
+
+    schema: str
+    table: str
+    query: str
+    commit_ts: Ts
+    start_ts: Ts
+
+
+Change = Row | Ddl
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """The rows that one upstream transaction changed in the tables of this reader's partitions, or one DDL."""
+
+    commit_ts: Ts
+    start_ts: Ts
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeBatch:
+    """Everything up to ``watermark_ts`` that earlier batches did not have, in commit order, each change once."""
+
+    watermark_ts: Ts
+    changes: tuple[Change, ...]
+    places: Mapping[PartitionKey, Place] = field(default_factory=dict, repr=False)
+    """For ``commit``."""
+
+    def transactions(self) -> Iterator[Transaction]:
+        """Yield the changes by transaction; each is whole, as far as this reader's partitions have it."""
+        for (commit_ts, start_ts), changes in groupby(self.changes, lambda change: (change.commit_ts, change.start_ts)):
+            yield Transaction(commit_ts, start_ts, tuple(changes))

@@ -1,0 +1,231 @@
+"""A Kafka consumer over a changefeed's topics that hands out batches between watermarks.
+
+What it has applied stands in Kafka itself: :meth:`ChangeStream.commit` writes for each partition the offset to go on
+from, and as the commit's metadata the ts up to which everything was applied. So a reader that takes over, after a crash
+or a rebalance, tells a repeat from a new record by what was *applied*, not by what somebody saw.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+from consumers.client.avro import AvroDecoder, registry_schemas
+from consumers.client.canal_json import CanalJsonDecoder
+from consumers.client.changes import Change, ChangeBatch
+from consumers.client.errors import NoPositionError, StreamUnavailableError
+from consumers.core.reading.partition import PartitionKey, StreamRecord
+from consumers.core.reading.stream import Place, Released, StreamReader
+from schemas.errors import ConfigError
+from schemas.ids import Ts
+from schemas.position import POSITION_HEADER, Position, decode_position
+
+PENDING_BYTES_MAX = 256 << 20
+POLL_S = 0.1
+POLL_RECORDS = 10_000
+REQUEST_S = 15.0
+
+
+class Decoder(Protocol):
+    """Turns a row or a DDL message into a change."""
+
+    def __call__(self, record: StreamRecord, position: Position) -> Change: ...
+
+
+class ChangeStream:
+    """Iterate it for batches, :meth:`commit` each when it is applied; not thread-safe. Use as a context manager.
+
+    Members of one ``group`` share the partitions; order and whole transactions hold over the partitions of one member.
+    With canal-json DDL stands in partition 0 of its topic only, so only that partition's reader sees it.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topics: Sequence[str],
+        *,
+        group: str,
+        protocol: str = "canal-json",
+        schema_registry: str = "",
+        pending_bytes_max: int = PENDING_BYTES_MAX,
+        kafka: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Subscribe; reading begins with the first batch.
+
+        Args:
+            bootstrap_servers: of Kafka.
+            topics: names, or patterns that begin with ``^``.
+            group: the consumer group, which holds what was applied.
+            protocol: the changefeed's: ``canal-json`` with ``enable-tidb-extension``, or ``avro`` with
+                ``enable-tidb-extension`` and ``avro-enable-watermark``: without watermarks no batch is ever whole.
+            schema_registry: URL, for Avro.
+            pending_bytes_max: of records that wait for a watermark; beyond it only the slowest partitions are read.
+            kafka: more settings of librdkafka, of TLS say.
+
+        Raises:
+            ConfigError: another protocol, or Avro without a registry.
+            StreamUnavailableError: librdkafka refuses the settings.
+        """
+        self._decode = _decoder(protocol, schema_registry)
+        self._reader = StreamReader(pending_bytes_max)
+        self._paused: frozenset[PartitionKey] = frozenset()
+        settings = {
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            # Patterns find new tables' topics at this pace.
+            "topic.metadata.refresh.interval.ms": 10_000,
+            **(kafka or {}),
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": group,
+        }
+        try:
+            self._consumer: Any = Consumer(settings)
+            self._consumer.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked)
+        except (KafkaException, TypeError, ValueError) as error:
+            raise StreamUnavailableError("Kafka consumer settings are refused", reason=error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def partitions(self) -> frozenset[PartitionKey]:
+        """What this member reads now; nothing before the first :meth:`poll` after the group has settled."""
+        return frozenset(self._reader.partitions)
+
+    def close(self) -> None:
+        """Leave the group. What was not committed comes again to whoever reads next."""
+        self._consumer.close()
+
+    def __iter__(self) -> Iterator[ChangeBatch]:
+        """Yield batches for ever, empty ones too: a watermark that moves is news.
+
+        Raises:
+            MessageError, NoPositionError, CorruptDataError: a record that cannot be read.
+            StreamUnavailableError: Kafka refuses to go on.
+        """
+        while True:
+            batch = self.poll(3600.0)
+            if batch is not None:
+                yield batch
+
+    def poll(self, timeout_s: float) -> ChangeBatch | None:
+        """Return the next batch, or None if no watermark has moved within ``timeout_s``.
+
+        Raises:
+            MessageError, NoPositionError, CorruptDataError: a record that cannot be read.
+            StreamUnavailableError: Kafka refuses to go on.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                messages = self._consumer.consume(POLL_RECORDS, min(POLL_S, max(0.0, deadline - time.monotonic())))
+            except KafkaException as error:
+                raise StreamUnavailableError("Kafka does not serve the topics", reason=error) from error
+            for message in messages:
+                self._take(message)
+            released = self._reader.release()
+            if released is not None:
+                return self._batch(released)
+            self._pause()
+            if time.monotonic() >= deadline:
+                return None
+
+    def commit(self, batch: ChangeBatch) -> None:
+        """Say that ``batch`` and all before it are applied. Partitions that are another member's now are left out.
+
+        Raises:
+            StreamUnavailableError: Kafka has not taken it; the same changes may come again.
+        """
+        offsets = [
+            TopicPartition(key.topic, key.partition, place.offset, metadata=_metadata(place.applied_ts))
+            for key, place in batch.places.items()
+            if key in self._reader.partitions
+        ]
+        if not offsets:
+            return
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            raise StreamUnavailableError("Kafka has not taken a commit", reason=error) from error
+
+    def _batch(self, released: Released) -> ChangeBatch:
+        changes = tuple(self._decode(record, decode_position(record.position)) for record in released.records)
+        return ChangeBatch(watermark_ts=released.watermark_ts, changes=changes, places=released.places)
+
+    def _take(self, message: Any) -> None:
+        problem = message.error()
+        if problem is not None:
+            if problem.fatal() or problem.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION):
+                raise StreamUnavailableError("Kafka does not serve the topics", reason=problem.str())
+            return  # librdkafka goes on by itself
+        place = PartitionKey(message.topic(), message.partition())
+        position = dict(message.headers() or ()).get(POSITION_HEADER)
+        if position is None:
+            raise NoPositionError(
+                "a record has no position header; is this a changefeed's topic?",
+                header=POSITION_HEADER,
+                topic=place.topic,
+                partition=place.partition,
+                offset=message.offset(),
+            )
+        self._reader.take(StreamRecord(place, message.offset(), message.key(), message.value(), position))
+
+    def _pause(self) -> None:
+        ahead = self._reader.ahead()
+        if stop := [TopicPartition(*_of(key)) for key in ahead - self._paused]:
+            self._consumer.pause(stop)
+        if go_on := [TopicPartition(*_of(key)) for key in self._paused - ahead if key in self._reader.partitions]:
+            self._consumer.resume(go_on)
+        self._paused = ahead
+
+    def _assigned(self, consumer: Any, partitions: list[Any]) -> None:
+        """Begin where the group has come to, by the offsets and what stands beside them."""
+        committed = consumer.committed(partitions, timeout=REQUEST_S)
+        places = {PartitionKey(one.topic, one.partition): _place(one) for one in committed}
+        self._reader.assign(places)
+        consumer.assign(
+            [
+                TopicPartition(*_of(key), place.offset if place.offset >= 0 else OFFSET_BEGINNING)
+                for key, place in places.items()
+            ]
+        )
+
+    def _revoked(self, consumer: Any, partitions: list[Any]) -> None:
+        gone = [PartitionKey(one.topic, one.partition) for one in partitions]
+        self._reader.revoke(gone)
+        self._paused -= set(gone)
+        consumer.unassign()
+
+
+def _decoder(protocol: str, schema_registry: str) -> Decoder:
+    match protocol:
+        case "canal-json":
+            return CanalJsonDecoder()
+        case "avro" if schema_registry:
+            return AvroDecoder(registry_schemas(schema_registry))
+        case "avro":
+            raise ConfigError("Avro needs the address of its schema registry", key="schema_registry")
+    raise ConfigError("this reader knows canal-json and avro", key="protocol", got=protocol)
+
+
+def _of(key: PartitionKey) -> tuple[str, int]:
+    return key.topic, key.partition
+
+
+def _metadata(applied_ts: Ts) -> str:
+    return json.dumps({"applied_ts": applied_ts})
+
+
+def _place(committed: Any) -> Place:
+    """Read a committed offset; one that another program committed has no ts: nothing below it counts as applied."""
+    try:
+        applied_ts = Ts(int(json.loads(committed.metadata or "{}").get("applied_ts", 0)))
+    except (ValueError, AttributeError, TypeError):
+        applied_ts = Ts(0)
+    return Place(committed.offset if committed.offset >= 0 else -1, applied_ts)

@@ -1,0 +1,129 @@
+"""The client library over a real Kafka: repeats, a crash before the commit, and members that come and go."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Producer
+
+from compose.stack.local import Addresses
+from consumers.client import ChangeBatch, ChangeStream, Row
+from consumers.client.conformance import TOPIC, RowKey, example_stream
+from consumers.client.errors import NoPositionError
+from consumers.core.reading.partition import StreamRecord
+from schemas.position import POSITION_HEADER
+from tests.support.raw_log import create_topic
+
+DEADLINE_S = 120.0
+
+
+def write(kafka: str, topic: str, records: list[StreamRecord]) -> None:
+    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5})
+    for record in records:
+        headers = [(POSITION_HEADER, record.position)]
+        producer.produce(topic, record.value, record.key, record.place.partition, headers=headers)
+    assert producer.flush(30) == 0
+
+
+class Shown:
+    """Rows of a destination that refuses a second insert."""
+
+    def __init__(self) -> None:
+        self.rows: dict[RowKey, str] = {}
+
+    def apply(self, batch: ChangeBatch) -> None:
+        for change in batch.changes:
+            assert isinstance(change, Row)
+            key = change.table, str(change.columns["id"])
+            assert (key in self.rows) == (change.op != "insert"), change
+            if change.op == "delete":
+                del self.rows[key]
+            else:
+                self.rows[key] = change.columns["v"]
+
+
+def test_change_stream_of_repeats_when_readers_crash_before_their_commits_gives_each_change_once(
+    stack: Addresses, fresh_name: Callable[[str], str]
+) -> None:
+    for seed in (3, 11, 42):
+        topic, example = fresh_name(TOPIC), example_stream(seed)
+        create_topic(stack.kafka, topic, len(example.logs))
+        write(stack.kafka, topic, [record for log in example.logs.values() for record in log])
+        shown, crashes = Shown(), 2
+        deadline, reached = time.monotonic() + DEADLINE_S, 0
+        while reached < example.last_ts:
+            assert time.monotonic() < deadline
+            with ChangeStream(stack.kafka, [topic], group=f"{topic}-group") as stream:
+                while reached < example.last_ts and time.monotonic() < deadline:
+                    batch = stream.poll(5.0)
+                    if batch is None:
+                        continue
+                    if crashes:
+                        crashes -= 1
+                        break  # got, not applied, not committed
+                    shown.apply(batch)
+                    stream.commit(batch)
+                    reached = batch.watermark_ts
+                    assert shown.rows == example.contents(reached)
+        assert crashes == 0
+
+
+def test_change_stream_of_a_group_when_a_member_leaves_is_read_on_by_the_other_from_what_was_committed(
+    stack: Addresses, fresh_name: Callable[[str], str]
+) -> None:
+    topic = fresh_name(TOPIC)
+    example = next(found for seed in range(100) if len((found := example_stream(seed)).logs) == 4)
+    create_topic(stack.kafka, topic, 4)
+    lock, rows = threading.Lock(), Shown()
+    shares: dict[str, int] = {}
+    stop = {"one": threading.Event(), "two": threading.Event()}
+
+    def member(name: str) -> None:
+        with ChangeStream(stack.kafka, [topic], group=f"{topic}-group") as stream:
+            while not stop[name].is_set():
+                batch = stream.poll(0.2)
+                shares[name] = len(stream.partitions)
+                if batch is not None:
+                    with lock:
+                        rows.apply(batch)
+                    stream.commit(batch)
+        shares[name] = 0
+
+    threads = [threading.Thread(target=member, args=(name,), daemon=True) for name in stop]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: shares == {"one": 2, "two": 2})
+    halves = [(log[: len(log) // 2], log[len(log) // 2 :]) for log in example.logs.values()]
+    write(stack.kafka, topic, [record for first, _ in halves for record in first])
+    wait_until(lambda: bool(rows.rows))
+    stop["one"].set()
+    wait_until(lambda: shares == {"one": 0, "two": 4})
+    write(stack.kafka, topic, [record for _, rest in halves for record in rest])
+    wait_until(lambda: rows.rows == example.contents(example.last_ts))
+    stop["two"].set()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_change_stream_of_a_topic_without_position_headers_names_the_record(
+    stack: Addresses, fresh_name: Callable[[str], str]
+) -> None:
+    topic = fresh_name(TOPIC)
+    create_topic(stack.kafka, topic, 1)
+    producer = Producer({"bootstrap.servers": stack.kafka})
+    producer.produce(topic, b"{}")
+    assert producer.flush(30) == 0
+    with (
+        ChangeStream(stack.kafka, [topic], group=f"{topic}-group") as stream,
+        pytest.raises(NoPositionError, match=f"topic={topic}, partition=0, offset=0"),
+    ):
+        stream.poll(60.0)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

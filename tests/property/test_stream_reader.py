@@ -1,0 +1,145 @@
+"""The pure reader of a changefeed's topics, tried by the conformance kit; and the kit, tried by consumers that err."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from consumers.client.canal_json import CanalJsonDecoder
+from consumers.client.changes import Row
+from consumers.client.conformance import RowKey, check_consumer
+from consumers.core.reading.partition import PartitionKey, StreamRecord
+from consumers.core.reading.stream import Place, Released, StreamReader
+from schemas.ids import Ts
+from schemas.position import PositionClass, decode_position
+
+SEEDS, SEEDS_FOR_ERRORS = range(300), range(80)
+PENDING_BYTES_MAX = 1 << 20
+
+
+class ByStreamReader:
+    """Leans on StreamReader; what it releases and where to go on are applied together."""
+
+    def __init__(self, partitions: Sequence[PartitionKey]) -> None:
+        self.rows: dict[RowKey, str] = {}
+        self.ts = 0
+        self.places: Mapping[PartitionKey, Place] = {key: Place(0, Ts(0)) for key in partitions}
+        self.reader = self.fresh()
+
+    def fresh(self) -> StreamReader:
+        reader = StreamReader(PENDING_BYTES_MAX)
+        reader.assign(self.places)
+        return reader
+
+    def feed(self, record: StreamRecord) -> None:
+        self.reader.take(record)
+
+    def crash(self) -> Mapping[PartitionKey, int]:
+        self.reader = self.fresh()
+        return {key: place.offset for key, place in self.places.items()}
+
+    def shown(self) -> tuple[int, Mapping[RowKey, str]]:
+        if (released := self.reader.release()) is not None:
+            for record in released.records:
+                self.apply(record)
+            self.note(released)
+        return self.ts, dict(self.rows)
+
+    def note(self, released: Released) -> None:
+        self.ts, self.places = max(self.ts, released.watermark_ts), released.places
+
+    def apply(self, record: StreamRecord) -> None:
+        change = CanalJsonDecoder()(record, decode_position(record.position))
+        assert isinstance(change, Row)
+        key = change.table, str(change.columns["id"])
+        if change.op == "delete":
+            self.rows.pop(key, None)
+        else:
+            self.rows[key] = change.columns["v"]
+
+
+class Strict(ByStreamReader):
+    """Whose destination refuses what a right consumer never does: a row inserted twice, or one deleted that is gone."""
+
+    def apply(self, record: StreamRecord) -> None:
+        row = CanalJsonDecoder()(record, decode_position(record.position))
+        assert isinstance(row, Row)
+        assert ((row.table, str(row.columns["id"])) in self.rows) == (row.op != "insert"), row
+        super().apply(record)
+
+
+def test_stream_reader_with_repeats_crashes_and_rewinds_shows_exactly_what_the_upstream_held() -> None:
+    assert check_consumer(Strict, SEEDS) == []
+
+
+class GoesOnWhereItHasRead(ByStreamReader):
+    """Commits the offsets that it has read to, though what it read last waits for a watermark still."""
+
+    def note(self, released: Released) -> None:
+        super().note(released)
+        readers = self.reader.partitions
+        self.places = {key: Place(readers[key].next_offset, place.applied_ts) for key, place in self.places.items()}
+
+
+class DropsBelowWatermarkSeen(ByStreamReader):
+    """Takes for repeats what is at or below the highest watermark that it has seen, also one of a life before."""
+
+    def __init__(self, partitions: Sequence[PartitionKey]) -> None:
+        super().__init__(partitions)
+        self.seen: dict[PartitionKey, int] = {}
+
+    def feed(self, record: StreamRecord) -> None:
+        position = decode_position(record.position)
+        if position.position_class is PositionClass.WATERMARK:
+            self.seen[record.place] = max(position.commit_ts, self.seen.get(record.place, 0))
+        elif position.commit_ts <= self.seen.get(record.place, 0):
+            return
+        super().feed(record)
+
+
+class AppliesAsItComes(ByStreamReader):
+    """Applies each row at once, repeats too, and shows the least watermark."""
+
+    def feed(self, record: StreamRecord) -> None:
+        super().feed(record)
+        if decode_position(record.position).position_class is PositionClass.ROW:
+            super().apply(record)
+
+    def apply(self, record: StreamRecord) -> None:
+        pass
+
+
+class TakesItsOwnPartitionsWatermark(ByStreamReader):
+    """Releases each partition by its own watermark and calls that of the last one its ts."""
+
+    def shown(self) -> tuple[int, Mapping[RowKey, str]]:
+        for reader in self.reader.partitions.values():
+            for record in reader.release(reader.watermark_ts):
+                self.apply(record)
+            self.ts = max(self.ts, reader.watermark_ts)
+        self.places = {key: Place(one.resume_offset(), one.applied_ts) for key, one in self.reader.partitions.items()}
+        return self.ts, dict(self.rows)
+
+
+class RemembersNothing(ByStreamReader):
+    """Forgets after a crash up to where it had applied, and shows its rows for the ts that it had come to."""
+
+    def note(self, released: Released) -> None:
+        super().note(released)
+        self.places = {key: Place(max(0, place.offset - 3), Ts(0)) for key, place in self.places.items()}
+
+    def crash(self) -> Mapping[PartitionKey, int]:
+        offsets = super().crash()
+        for reader in self.reader.partitions.values():
+            reader.applied_ts = reader.watermark_ts = Ts(0)
+        return offsets
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [GoesOnWhereItHasRead, DropsBelowWatermarkSeen, AppliesAsItComes, TakesItsOwnPartitionsWatermark, RemembersNothing],
+)
+def test_conformance_kit_with_a_consumer_that_errs_finds_it(wrong: type[ByStreamReader]) -> None:
+    found = check_consumer(wrong, SEEDS_FOR_ERRORS)
+    assert found, wrong.__doc__
+    again = check_consumer(wrong, [found[0].seed])
+    assert again == found[:1]

@@ -4,6 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 
+from consumers.core.peers.landing_codec import PackedReport
 from consumers.core.scheduling.messages import Message
 from consumers.peers.interface import FeedKey, Side
 from schemas.ids import CaptureId
@@ -14,12 +15,13 @@ MESSAGES_MAX = 20_000
 
 
 class Inboxes:
-    """One capture's; safe to use from any thread."""
+    """One capture's; safe to use from any thread. A feed that nobody listens to keeps nothing."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._messages: dict[tuple[FeedKey, Side], deque[Message]] = {}
-        self._reports: dict[FeedKey, dict[CaptureId, LandingReport]] = {}
+        self._alive: frozenset[CaptureId] = frozenset()
+        self._reports: dict[FeedKey, dict[CaptureId, LandingReport | PackedReport]] = {}
         self._records: dict[FeedKey, FrontierRecord] = {}
         self.dropped = 0
         """Messages that came for nobody, or were pushed out by newer ones."""
@@ -45,26 +47,31 @@ class Inboxes:
             waiting.clear()
             return taken
 
-    def is_listening(self, feed: FeedKey) -> bool:
-        """Tell whether anybody has taken messages of this feed."""
+    def put_report(self, feed: FeedKey, sender: CaptureId, report: LandingReport | PackedReport) -> None:
+        """Keep the newest report of a capture that is known, if anybody listens."""
         with self._lock:
-            return any((feed, side) in self._messages for side in Side)
-
-    def put_report(self, feed: FeedKey, report: LandingReport) -> None:
-        """Keep the newest report of its capture."""
-        with self._lock:
-            self._reports.setdefault(feed, {})[report.capture] = report
+            if sender in self._alive and self._is_listening(feed):
+                self._reports.setdefault(feed, {})[sender] = report
 
     def reports(self, feed: FeedKey) -> Mapping[CaptureId, LandingReport]:
-        """Return the newest of each capture."""
+        """Return the newest of each capture; the work of unpacking is done here, once a report."""
         with self._lock:
-            return dict(self._reports.get(feed, {}))
+            newest = dict(self._reports.get(feed, {}))
+        unpacked = {
+            sender: report.unpack() if isinstance(report, PackedReport) else report for sender, report in newest.items()
+        }
+        with self._lock:
+            kept = self._reports.get(feed, {})
+            for sender, report in unpacked.items():
+                if kept.get(sender) is newest[sender]:
+                    kept[sender] = report
+        return unpacked
 
     def put_record(self, feed: FeedKey, record: FrontierRecord) -> None:
-        """Keep a record, unless a newer owner has spoken; one owner's come in its order."""
+        """Keep a record if anybody listens, unless a newer owner has spoken; one owner's come in its order."""
         with self._lock:
             last = self._records.get(feed)
-            if last is None or record.owner_rev >= last.owner_rev:
+            if self._is_listening(feed) and (last is None or record.owner_rev >= last.owner_rev):
                 self._records[feed] = record
 
     def record(self, feed: FeedKey) -> FrontierRecord | None:
@@ -73,11 +80,11 @@ class Inboxes:
             return self._records.get(feed)
 
     def keep(self, alive: Iterable[CaptureId]) -> None:
-        """Forget the reports of captures that are gone: their ids never come again."""
-        kept = frozenset(alive)
+        """Take reports of these only; those of captures that are gone are forgotten, for their ids never come again."""
         with self._lock:
+            self._alive = frozenset(alive)
             for feed, reports in self._reports.items():
-                self._reports[feed] = {capture: report for capture, report in reports.items() if capture in kept}
+                self._reports[feed] = {capture: report for capture, report in reports.items() if capture in self._alive}
 
     def leave(self, feed: FeedKey) -> None:
         """Forget a feed."""
@@ -86,3 +93,6 @@ class Inboxes:
                 self._messages.pop((feed, side), None)
             self._reports.pop(feed, None)
             self._records.pop(feed, None)
+
+    def _is_listening(self, feed: FeedKey) -> bool:
+        return any((feed, side) in self._messages for side in Side)

@@ -72,11 +72,15 @@ class Peers(Protocol):
     def take(self, feed: FeedKey, side: Side) -> list[Message]:
         """Return what has come since the last call, in order of arrival.
 
-        The first call for a feed and side begins to listen; what came before is lost. :meth:`leave` ends it.
+        The first call for a feed and side begins to listen; what came before is lost, reports and records of the feed,
+        too. :meth:`leave` ends it.
         """
 
     def report(self, feed: FeedKey, owner: CaptureId, report: LandingReport) -> None:
-        """Tell the owner how far this capture has landed. Takes the report as it is: do not change its maps later."""
+        """Tell the owner how far this capture has landed. Takes the report as it is: do not change its maps later.
+
+        Report before you send an answer that leans on it: the owner then has the report, or a newer one, with it.
+        """
 
     def reports(self, feed: FeedKey) -> Mapping[CaptureId, LandingReport]:
         """Return the newest report of each capture that has sent one and is not gone by :meth:`resolve`.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
-SERVICES = ("cdcpb", "pdpb", "tikvpb")
+SERVICES = ("cdcpb", "p2p", "pdpb", "tikvpb")
 
 
 def main() -> int:

@@ -36,7 +36,7 @@ class LocalPeers:
 
     def resolve(self, captures: Mapping[CaptureId, str]) -> None:
         self.known = set(captures)
-        self._mine().keep(self.known)
+        self._mine().keep({*self.known, self.capture})
 
     def send(self, feed: FeedKey, messages: Iterable[Message]) -> None:
         for message in messages:
@@ -48,7 +48,7 @@ class LocalPeers:
 
     def report(self, feed: FeedKey, owner: CaptureId, report: LandingReport) -> None:
         if owner in {*self.known, self.capture} and owner in self.net.inboxes:
-            self.net.inboxes[owner].put_report(feed, report)
+            self.net.inboxes[owner].put_report(feed, self.capture, report)
 
     def reports(self, feed: FeedKey) -> Mapping[CaptureId, LandingReport]:
         return self._mine().reports(feed)

@@ -62,6 +62,7 @@ def test_inbox_when_nobody_takes_keeps_the_newest() -> None:
 
 def test_reports_when_several_came_are_the_newest_of_each_capture_that_lives() -> None:
     a, b = pair()
+    b.take(FEED, Side.SCHEDULER)
     for end in (1, 2):
         a.report(FEED, B, report(end))
     assert {capture: found.ends for capture, found in b.reports(FEED).items()} == {A: (2,)}
@@ -72,6 +73,8 @@ def test_reports_when_several_came_are_the_newest_of_each_capture_that_lives() -
 
 def test_records_of_an_older_owner_change_nothing() -> None:
     a, b = pair()
+    for peer in (a, b):
+        peer.take(FEED, Side.AGENT)
     for one in (record(1, 10), record(2, 5), record(1, 20)):
         a.publish(FEED, one)
     assert b.published(FEED) == a.published(FEED) == record(2, 5)

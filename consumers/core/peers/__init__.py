@@ -1,0 +1,1 @@
+"""What captures say to each other, as bytes."""

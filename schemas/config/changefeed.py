@@ -55,6 +55,7 @@ class ChangefeedFile:
     sync_point_interval_s: Seconds = setting(Seconds(600), key="sync-point-interval", check=shortest_duration("30s"))
     sync_point_retention_s: Seconds = setting(Seconds(86400), key="sync-point-retention", check=shortest_duration("1h"))
     bdr_mode: bool = False
+    """Bidirectional replication: only what users wrote in this upstream, and DDL of the primary cluster alone."""
     error_stuck_duration_s: Seconds = setting(
         Seconds(1800), key="changefeed-error-stuck-duration", check=shortest_duration("30m")
     )

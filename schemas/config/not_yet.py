@@ -17,7 +17,6 @@ SETTINGS: dict[str, str] = {
     "enable-sync-point": "syncpoints",
     "sync-point-interval": "syncpoints",
     "sync-point-retention": "syncpoints",
-    "bdr-mode": "bidirectional replication",
     "changefeed-error-stuck-duration": "the time for which a failing changefeed retries",
     "sql-mode": "another sql_mode for DDL",
     "sink.csv": "the csv protocol",

@@ -9,6 +9,8 @@ from schemas.tidb.schema_change import SchemaChange
 from sorters.core.ddl_event import DdlEvent, Eligibility, ddl_events, eligibility
 from sorters.core.feed import CompiledFeed
 
+_BDR_PRIMARY = "primary"
+"""In bidirectional replication only this cluster's DDL is sent on, as in TiCDC."""
 _RENAMES = (DdlType.RENAME_TABLE, DdlType.RENAME_TABLES)
 
 
@@ -67,5 +69,7 @@ def _matches(event: DdlEvent, feed: CompiledFeed) -> bool:
 
 
 def _ignored(event: DdlEvent, feed: CompiledFeed) -> bool:
+    if feed.bdr_mode and event.bdr_role != _BDR_PRIMARY:
+        return True
     schema, table = (event.pre_schema, event.pre_table) if event.pre_table else (event.schema, event.table)
     return feed.events.ignores_ddl(event.type_name, event.original_query, schema, table)

@@ -56,6 +56,8 @@ class CompiledFeed:
     """``integrity-check-level = "correctness"``."""
     stop_at_corrupt: bool = False
     """``corruption-handle-level = "error"``."""
+    bdr_mode: bool = False
+    """Leave out what another replication wrote into this upstream, and DDL of clusters that are not the primary one."""
     ignore_start_ts: frozenset[int] = frozenset()
     zone: tzinfo = UTC
     message_bytes_max: int = 10 * 1024 * 1024
@@ -145,6 +147,7 @@ def compile_feed(
         split_updates=not config.kafka.output_raw_change_event,
         verify_checksums=config.integrity.enabled,
         stop_at_corrupt=config.integrity.corruption_handle_level == "error",
+        bdr_mode=config.bdr_mode,
         ignore_start_ts=frozenset(config.filter.ignore_txn_start_ts),
         message_bytes_max=config.kafka.max_message_bytes,
         partitions=dict(partitions or {}),

@@ -13,7 +13,6 @@ LARGE = "[sink.kafka-config.large-message-handle]\n"
     ("uri", "text", "key"),
     [
         (CANAL.replace("canal-json", "maxwell"), "", "sink.protocol"),
-        (CANAL, "bdr-mode = true", "bdr-mode"),
         (CANAL, "enable-sync-point = true", "enable-sync-point"),
         (CANAL, "sync-point-interval = '11m'", "sync-point-interval"),
         (CANAL, "sql-mode = ''", "sql-mode"),

@@ -1,0 +1,248 @@
+"""A sink topic's partition as processors read it: every row once, in order, whatever is repeated, rewound or cut off.
+
+The log is written as sorters write it: cuts of whole commit_ts, each partition in its order, rows joined to messages
+cut by cut. A sorter may die anywhere within a cut and starts again at its checkpoint, with other cuts.
+"""
+
+import random
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumers.core.apply.partition import Claim, PartitionQueue, start_position
+from schemas.ids import Ts
+from schemas.position import Position, PositionClass, RowOp
+from schemas.sql_rows import ROW_HEAD, SqlDdl, TableForm, encode_ddl, encode_form, encode_watermark
+
+START_TS = 10
+FORMS = [
+    encode_form(TableForm(schema="d", table=name, version=Ts(1), columns=("a",), key=("a",))) for name in ("t", "u")
+]
+Record = tuple[bytes, bytes | None, bytes]
+"""position, key, value"""
+Thing = tuple[int, str]
+"""What is applied: (commit_ts, text of a row's key literal or of a DDL)."""
+
+
+@dataclass
+class Row:
+    commit_ts: int
+    start_ts: int
+    op: int
+    key: bytes
+    form: bytes
+
+    @property
+    def position(self) -> bytes:
+        return Position(
+            Ts(self.commit_ts), PositionClass.ROW, Ts(self.start_ts), RowOp(self.op), self.form + self.key
+        ).encode()
+
+    @property
+    def record(self) -> bytes:
+        return ROW_HEAD.pack(self.commit_ts, self.start_ts, self.op, len(self.key), 2) + self.key + b"()"
+
+
+@dataclass
+class World:
+    """What upstream did in one partition, and the log that sorters made of it."""
+
+    rng: random.Random
+    rows: list[Row] = field(default_factory=list)
+    ddls: list[int] = field(default_factory=list)
+    end_ts: int = START_TS
+    log: list[Record] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        rng = self.rng
+        for _ in range(rng.randint(0, 12)):
+            self.end_ts += rng.randint(0, 2)
+            start_ts = self.end_ts * 10 + len(self.rows)
+            for number in range(rng.choice([1, 1, 2, 5])):
+                form = rng.choice(FORMS)
+                self.rows.append(Row(self.end_ts + 1, start_ts, rng.randint(1, 3), b"%d" % number, form))
+        self.end_ts += 2
+        self.rows.sort(key=lambda row: row.position)
+        self.ddls = sorted(rng.sample(range(START_TS + 1, self.end_ts + 1), min(rng.randint(0, 3), 2)))
+        self._write()
+
+    def _write(self) -> None:
+        """Sorters write all up to the end, dying now and then."""
+        rng, checkpoint = self.rng, START_TS
+        while checkpoint < self.end_ts:
+            after, dies = checkpoint, rng.random() < 0.4
+            while after < self.end_ts:
+                upto = rng.randint(after + 1, self.end_ts)
+                records = self._cut(after, upto)
+                last = dies and rng.random() < 0.5
+                self.log += records[: rng.randint(0, len(records))] if last else records
+                if last:
+                    break
+                after = upto
+                if not dies or rng.random() < 0.5:
+                    checkpoint = after  # else it dies before it has said so
+        self.log += self._cut(rng.randint(START_TS, self.end_ts - 1), self.end_ts) if rng.random() < 0.3 else []
+
+    def _cut(self, after: int, upto: int) -> list[Record]:
+        records: list[Record] = []
+        group: list[Row] = []
+        rows_max = self.rng.choice([1, 3, 100])
+
+        def close() -> None:
+            if group:
+                records.append((group[-1].position, group[0].form, b"".join(row.record for row in group)))
+                group.clear()
+
+        for row in (row for row in self.rows if after < row.commit_ts <= upto):
+            if group and (group[0].form != row.form or len(group) == rows_max):
+                close()
+            if group and any(group[-1].commit_ts <= ts < row.commit_ts for ts in self.ddls):
+                close()
+            records += self._ddls(group[-1].commit_ts if group else self._said(records, after), row.commit_ts - 1)
+            group.append(row)
+        close()
+        records += self._ddls(self._said(records, after), upto)
+        watermark = Position(Ts(upto), PositionClass.WATERMARK).encode()
+        return [*sorted(records, key=lambda record: record[0]), (watermark, None, encode_watermark(Ts(upto)))]
+
+    def _said(self, records: list[Record], after: int) -> int:
+        seen = [int.from_bytes(position[:8], "big") for position, key, _ in records if key is None]
+        return max([after, *seen])
+
+    def _ddls(self, after: int, upto: int) -> list[Record]:
+        return [
+            (
+                Position(Ts(ts), PositionClass.DDL, Ts(ts - 1), key=bytes(4)).encode(),
+                None,
+                encode_ddl(
+                    SqlDdl(
+                        commit_ts=Ts(ts),
+                        ddl_type=5,
+                        schema="d",
+                        table="t",
+                        pre_schema="",
+                        pre_table="",
+                        query=f"ddl {ts}",
+                    )
+                ),
+            )
+            for ts in self.ddls
+            if after < ts <= upto
+        ]
+
+    def expected(self) -> list[Thing]:
+        things = [(row.commit_ts, 0, row.position, f"{row.form.decode()} {row.op} {row.key!r}") for row in self.rows]
+        things += [(ts, 1, b"", f"ddl {ts}") for ts in self.ddls]
+        return [(ts, text) for ts, _, _, text in sorted(things)]
+
+
+def _things(claim: Claim) -> list[Thing]:
+    return [(row[0], f"{encode_form(form).decode()} {row[2]} {row[3]!r}") for form, row in claim.rows]
+
+
+class Reader:
+    """A destination and the processors that come and go before it."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.rng = world, world.rng
+        self.applied: list[Thing] = []
+        self.position, self.offset = start_position(Ts(START_TS)), 0
+        self.restart()
+
+    def restart(self) -> None:
+        """A new processor: all that it knows is what the destination holds."""
+        self.queue = PartitionQueue(0, self.position, self.offset)
+        self.at = self.offset
+
+    def step(self) -> None:
+        rng, queue = self.rng, self.queue
+        choice = rng.random()
+        if choice < 0.04:
+            self.restart()
+        elif choice < 0.6 and self.at < len(self.world.log):
+            position, key, value = self.world.log[self.at]
+            queue.feed(position=position, offset=self.at, key=key, value=value)
+            self.at += 1
+        elif (mark := queue.barrier) is not None:
+            self.applied.append((mark.ddl.commit_ts, mark.ddl.query))
+            queue.pass_barrier(mark.position)
+            self._keep()
+        elif (claim := queue.claim(rng.choice([1, 4, 100]), bytes_max=10**6)) is not None:
+            self._pass_on(claim)
+        self._check()
+
+    def _pass_on(self, claim: Claim) -> None:
+        """Some records are read while it is on its way; then it arrives, or the processor dies."""
+        queue = self.queue
+        for _ in range(self.rng.randint(0, 4)):
+            if self.at < len(self.world.log):
+                position, key, value = self.world.log[self.at]
+                queue.feed(position=position, offset=self.at, key=key, value=value)
+                self.at += 1
+        fate = self.rng.random()
+        if fate < 0.05:
+            self.restart()  # the transaction did not commit
+            return
+        self.applied += _things(claim)
+        self.position, self.offset = claim.position, claim.next_offset
+        if fate < 0.1:
+            self.restart()  # it did, and nobody was told
+            return
+        queue.arrived()
+        self._keep()
+
+    def _keep(self) -> None:
+        self.position, self.offset = self.queue.applied, self.queue.offset
+
+    def _check(self) -> None:
+        expected = self.world.expected()
+        assert self.applied == expected[: len(self.applied)], "in order, each once"
+        if len(self.applied) < len(expected):
+            cut = expected[len(self.applied)]
+            assert cut[0] > self.queue.applied_ts, "the applied watermark is true"
+
+    @property
+    def done(self) -> bool:
+        return self.at == len(self.world.log) and self.queue.applied_ts >= self.world.end_ts
+
+
+@given(st.integers(0, 2**64))
+def test_partition_under_repeats_rewinds_and_crashes_applies_each_row_once_in_order(seed: int) -> None:
+    reader = Reader(World(random.Random(seed)))
+    for _ in range(3000):
+        reader.step()
+        if reader.done:
+            break
+    assert reader.done
+    assert reader.applied == reader.world.expected()
+
+
+@given(st.integers(0, 2**64))
+def test_partition_claims_never_part_a_transaction_nor_pass_a_barrier(seed: int) -> None:
+    world = World(random.Random(seed))
+    queue = PartitionQueue(0, start_position(Ts(START_TS)), 0)
+    barrier, sizes = Ts(world.rng.randint(START_TS, world.end_ts)), dict[tuple[int, int], int]()
+    for row in world.rows:
+        sizes[row.commit_ts, row.start_ts] = sizes.get((row.commit_ts, row.start_ts), 0) + 1
+    for offset, (position, key, value) in enumerate(world.log):
+        queue.feed(position=position, offset=offset, key=key, value=value)
+        while (claim := queue.claim(2, bytes_max=10**6, barrier_ts=barrier)) is not None:
+            seen: dict[tuple[int, int], int] = {}
+            for _, (commit_ts, start_ts, *_) in claim.rows:
+                seen[commit_ts, start_ts] = seen.get((commit_ts, start_ts), 0) + 1
+            assert all(sizes[txn] == count for txn, count in seen.items())
+            assert claim.last_commit_ts <= barrier
+            assert len(claim.rows) <= 2 or claim.txns == 1
+            queue.arrived()
+        if (mark := queue.barrier) is not None and mark.ddl.commit_ts <= barrier:
+            queue.pass_barrier(mark.position)
+    while True:
+        claim, mark = queue.claim(2, bytes_max=10**6, barrier_ts=barrier), queue.barrier
+        if claim is not None:
+            queue.arrived()
+        elif mark is not None and mark.ddl.commit_ts <= barrier:
+            queue.pass_barrier(mark.position)
+        else:
+            break
+    assert queue.stands_at(barrier)

@@ -1,0 +1,121 @@
+"""Statements of a batch do to a table what its rows did one by one: held against SQLite-like tables in memory."""
+
+import random
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumers.core.apply.statements import Statement, StatementSettings, statements
+from schemas.ids import Ts
+from schemas.position import RowOp
+from schemas.sql_rows import SqlRow, TableForm
+
+FORM = TableForm(schema="d", table="t", version=Ts(1), columns=("id", "u", "v"), key=("id",))
+_ROW = re.compile(rb"\((\d+),(\d+),(\d+)\)")
+Table = dict[int, tuple[int, int]]
+"""id to (u, v); u is unique."""
+
+
+class DuplicateKeyError(Exception):
+    """A plain INSERT met a row."""
+
+
+def _upstream(rng: random.Random, table: Table, count: int) -> list[SqlRow]:
+    """Change ``table`` by random transactions that keep ``u`` unique; return the rows as a sorter sends them."""
+    rows: list[SqlRow] = []
+    for txn in range(count):
+        before, commit_ts = dict(table), txn + 1
+        for _ in range(rng.randint(1, 3)):
+            key = rng.randint(1, 4)
+            if key in table and rng.random() < 0.4:
+                del table[key]
+            else:
+                free = {1, 2, 3, 4, 5} - {u for other, (u, _) in table.items() if other != key}
+                table[key] = rng.choice(sorted(free)), rng.randint(0, 9)
+        sent: list[SqlRow] = []
+        for key in sorted(before.keys() | table.keys()):
+            old, new = before.get(key), table.get(key)
+            if old == new:
+                continue
+            if old is not None and (new is None or new[0] != old[0]):
+                sent.append((commit_ts, 1, RowOp.DELETE, b"%d" % key, b""))
+            if new is not None:
+                op = RowOp.UPDATE if old is not None and new[0] == old[0] else RowOp.INSERT
+                sent.append((commit_ts, 1, op, b"%d" % key, b"(%d,%d,%d)" % (key, *new)))
+        rows += sorted(sent, key=lambda row: (row[2], row[3]))
+    return rows
+
+
+def _run(statement: Statement, table: Table) -> None:
+    """What a server does with it."""
+    sql = statement.sql
+    if sql.startswith(b"DELETE"):
+        assert sql.startswith(b"DELETE FROM `d`.`t` WHERE `id` IN (")
+        for key in re.findall(rb"\d+", sql.partition(b" IN (")[2]):
+            table.pop(int(key), None)
+        return
+    for found in _ROW.findall(sql):
+        key, u, v = (int(part) for part in found)
+        others = [other for other, (held, _) in table.items() if held == u and other != key]
+        if sql.startswith(b"REPLACE"):
+            for other in others:
+                del table[other]
+        elif b"ON DUPLICATE KEY UPDATE" in sql:
+            assert not others, "would change another row"
+        elif others or key in table:
+            raise DuplicateKeyError(found)
+        table[key] = u, v
+
+
+@given(st.integers(0, 2**64), st.booleans(), st.sampled_from([1, 2, 1000]))
+def test_statements_of_a_batch_bring_the_table_where_upstream_is(seed: int, safe_mode: bool, rows_max: int) -> None:
+    rng = random.Random(seed)
+    table: Table = {}
+    _upstream(rng, table, rng.randint(0, 4))
+    downstream = dict(table)
+    rows = _upstream(rng, table, rng.randint(1, 8))
+    settings = StatementSettings(safe_mode=safe_mode, rows_max=rows_max)
+    for statement in statements([(FORM, row) for row in rows], settings):
+        assert len(statement.rows) <= rows_max
+        _run(statement, downstream)
+    assert downstream == table
+
+
+@given(st.integers(0, 2**64))
+def test_statements_in_safe_mode_bring_the_table_there_also_when_some_of_the_batch_is_there(seed: int) -> None:
+    rng = random.Random(seed)
+    table: Table = {}
+    rows = _upstream(rng, table, rng.randint(1, 8))
+    downstream: Table = {}
+    settings = StatementSettings(safe_mode=True)
+    done = rng.randint(0, len(rows))
+    for some in (rows[:done], rows):
+        # Whole transactions, as batches are.
+        ends = {row[0] for row in some}
+        for statement in statements([(FORM, row) for row in rows if row[0] in ends], settings):
+            _run(statement, downstream)
+    assert downstream == table
+
+
+def test_statements_name_several_key_columns_in_conditions() -> None:
+    form = TableForm(schema="d`1", table="t", version=Ts(1), columns=("a", "b`"), key=("a", "b`"))
+    rows: list[SqlRow] = [
+        (1, 1, RowOp.DELETE, b"(`a`=1 AND `b```='x')", b""),
+        (1, 1, RowOp.DELETE, b"(`a`=2 AND `b```='y')", b""),
+        (1, 1, RowOp.UPDATE, b"(`a`=3 AND `b```='z')", b"(3,'z')"),
+    ]
+    sql = [statement.sql for statement in statements([(form, row) for row in rows], StatementSettings())]
+    assert sql == [
+        b"DELETE FROM `d``1`.`t` WHERE (`a`=1 AND `b```='x') OR (`a`=2 AND `b```='y')",
+        (
+            b"INSERT INTO `d``1`.`t` (`a`,`b```) VALUES (3,'z') "
+            b"ON DUPLICATE KEY UPDATE `a`=VALUES(`a`),`b```=VALUES(`b```)"
+        ),
+    ]
+
+
+def test_statements_end_before_they_grow_too_long() -> None:
+    rows: list[SqlRow] = [(n, 1, RowOp.INSERT, b"%d" % n, b"(%d,'%s')" % (n, b"x" * 300_000)) for n in range(7)]
+    made = list(statements([(FORM, row) for row in rows], StatementSettings()))
+    assert [len(statement.rows) for statement in made] == [3, 3, 1]

@@ -23,9 +23,11 @@ from schemas.errors import Action, BusError
 
 log = logging.getLogger(__name__)
 
-SESSION_TIMEOUT_S = 10.0
-"""TiCDC's capture-session-ttl. Servers clip it to 2 to 20 times their tickTime (default 2 s: 4 to 40 s), and
-kazoo's callers never hear of it: a larger value than the servers allow would make the lease a lie."""
+SESSION_TIMEOUT_S = 6.0
+"""How long nobody may know that a capture was killed; TiCDC's capture-session-ttl is 10 s. The lease that goes with it,
+4 s, must outlast a pause of the process, its machine or ZooKeeper that is no reason to start anew."""
+SESSION_TIMEOUT_MIN_S, SESSION_TIMEOUT_MAX_S = 4.0, 60.0
+"""Servers with ZooKeeper's default tickTime of 2 s grant 4 to 40 s, whatever is asked for."""
 CONNECT_TIMEOUT_S = 15.0
 """A whole ensemble restarts in less; a wrong address must not look like a hang."""
 
@@ -34,6 +36,12 @@ class ZooKeeperUnreachableError(BusError):
     """No server answered."""
 
     code, action = "zookeeper.unreachable", Action.RETRY
+
+
+class SessionTimeoutError(BusError):
+    """No lease can be kept with such a session timeout, or nobody would notice for too long that a capture is dead."""
+
+    code, action = "zookeeper.illegal_session_timeout", Action.STOP_CHANGEFEED
 
 
 class ZooKeeperError(BusError):
@@ -48,6 +56,20 @@ class LeaseLostError(BusError):
     code, action = "zookeeper.lease_lost", Action.RETRY
 
 
+def check_session_timeout(timeout_s: float) -> None:
+    """Check what is asked for, before anything is connected.
+
+    Raises:
+        SessionTimeoutError: out of bounds.
+    """
+    if not SESSION_TIMEOUT_MIN_S <= timeout_s <= SESSION_TIMEOUT_MAX_S:
+        raise SessionTimeoutError(
+            "session timeout is out of bounds",
+            session_timeout_s=timeout_s,
+            allowed=f"{SESSION_TIMEOUT_MIN_S:g} to {SESSION_TIMEOUT_MAX_S:g} s",
+        )
+
+
 class Session:
     """A connected client. Use as a context manager, or call :meth:`close`; safe to use from several threads.
 
@@ -55,20 +77,26 @@ class Session:
     again with a new one.
     """
 
+    timeout_s: float
+    """What the lease is made of: the session timeout asked for, or the less that the server grants."""
+
     def __init__(
         self, hosts: str, *, timeout_s: float = SESSION_TIMEOUT_S, connect_timeout_s: float = CONNECT_TIMEOUT_S
     ) -> None:
         """Connect.
 
         Raises:
+            SessionTimeoutError: ``timeout_s`` is out of bounds.
             ZooKeeperUnreachableError: no server answered within ``connect_timeout_s``.
         """
+        check_session_timeout(timeout_s)
         self.hosts, self.timeout_s = hosts, timeout_s
         self._lost = threading.Event()
         self._closing = threading.Event()
         self._answered_at = time.monotonic()
         self.client: Any = KazooClient(hosts=hosts, timeout=timeout_s)
         self.client.add_listener(self._on_state)
+        self._hear_what_is_granted(timeout_s)
         sent_at = time.monotonic()
         try:
             self.client.start(timeout=connect_timeout_s)
@@ -135,6 +163,28 @@ class Session:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    def _hear_what_is_granted(self, asked_s: float) -> None:
+        """Make :attr:`timeout_s` the timeout that the server grants, where that is less than ``asked_s``.
+
+        kazoo tells only its own loop: a lease of the time asked for would be a lie. (A server that grants more than was
+        asked for is no danger: the lease ends earlier than it could.) Called for each connection of the session.
+        """
+        connection = self.client._connection
+        connect = connection._connect
+
+        def connected(*args: Any) -> tuple[float, float]:
+            read_timeout_ms, connect_timeout_ms = connect(*args)
+            granted_s = read_timeout_ms * 3 / 2 / 1000  # how kazoo makes the one of the other
+            if abs(granted_s - asked_s) > 0.01 and granted_s != self.timeout_s:
+                log.warning(
+                    "zookeeper grants another session timeout than asked for",
+                    extra={"hosts": self.hosts, "asked_s": asked_s, "granted_s": round(granted_s, 3)},
+                )
+            self.timeout_s = min(asked_s, granted_s)
+            return read_timeout_ms, connect_timeout_ms
+
+        connection._connect = connected
 
     def _on_state(self, state: Any) -> None:
         # Runs on kazoo's own thread, which must never block.

@@ -22,7 +22,7 @@ from consumers.election import Election
 from consumers.frontier_topic import FrontierTopic, FrontierUnavailableError
 from consumers.owner import Owner
 from consumers.raw_log import FrontierWindow, frontier_window
-from consumers.zookeeper import LeaseLostError, Session, ZooKeeperUnreachableError
+from consumers.zookeeper import LeaseLostError, Session, SessionTimeoutError, ZooKeeperUnreachableError
 from producers.raw_log import RawLogSettings, ensure_raw_topics
 from schemas.changefeed import ChangefeedStatus, ZkPaths
 from schemas.errors import BusError, ConfigError, InvariantBrokenError
@@ -30,6 +30,7 @@ from schemas.ids import CaptureId, TableId, Ts, UpstreamId
 from schemas.rawlog.frontier import DdlReport, LandingReport
 from schemas.rawlog.topics import RawTopics, raw_topics
 from schemas.spans import TableSpan
+from tests.support.feed_sink import wait_until
 
 A, B = CaptureId("a"), CaptureId("b")
 TIMEOUT_S = 4.0
@@ -62,6 +63,22 @@ def frontier(stack: Addresses, topics: RawTopics) -> Iterator[FrontierTopic]:
 def test_session_wrong_address_is_a_clear_error_in_time() -> None:
     with pytest.raises(ZooKeeperUnreachableError, match="check --zookeeper"):
         Session("127.0.0.1:1", connect_timeout_s=1.0)
+
+
+@pytest.mark.parametrize("timeout_s", [3.9, 61.0])
+def test_session_timeout_out_of_bounds_is_refused_before_connecting(timeout_s: float) -> None:
+    with pytest.raises(SessionTimeoutError, match="out of bounds"):
+        Session("127.0.0.1:1", timeout_s=timeout_s)
+
+
+def test_session_lease_is_of_what_the_server_grants(stack: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stack's ZooKeeper grants at most 60 s."""
+    monkeypatch.setattr("consumers.zookeeper.SESSION_TIMEOUT_MAX_S", 100.0)
+    with Session(stack.zookeeper, timeout_s=90.0) as session:
+        wait_until(lambda: session.timeout_s == pytest.approx(60.0), lambda: session.timeout_s)
+        assert session.lease_left_s() <= 40.0
+    with Session(stack.zookeeper, timeout_s=TIMEOUT_S) as session:
+        assert session.timeout_s == pytest.approx(TIMEOUT_S)
 
 
 def test_session_closed_elsewhere_ends_the_lease_before_the_timeout(stack: Addresses) -> None:

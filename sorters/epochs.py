@@ -72,7 +72,15 @@ class Epochs:
 
     def run(self, epoch: int) -> None:
         """Write everything of an epoch. Cuts that an earlier try has finished are passed over, the rest is the same."""
-        start, end = epoch_offsets(self._query_dir, self._frontier_topic, epoch)
+        self.run_records(*epoch_offsets(self._query_dir, self._frontier_topic, epoch))
+
+    @property
+    def checkpoint_ts(self) -> Ts:
+        """Up to where everything is downstream."""
+        return self._checkpoint_ts
+
+    def run_records(self, start: int, end: int) -> None:
+        """Write everything that the frontier records at offsets ``[start, end)`` bring."""
         record = self._record_before(start)
         base, places = self.place(record), []
         for read in self._frontier.read(start, end):

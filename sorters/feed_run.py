@@ -11,7 +11,7 @@ from typing import Any
 from schemas.changefeed import ChangefeedInfo
 from schemas.config.changefeed import ChangefeedConfig
 from schemas.config.client_options import librdkafka_options, librdkafka_producer_options
-from schemas.errors import BusError
+from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.rawlog.topics import RawTopics
 from sorters.core.feed import compile_feed
@@ -27,6 +27,12 @@ from sorters.topic_admin import TopicAdmin
 log = logging.getLogger(__name__)
 FRONTIER_RECORDS_MAX = 5_000
 """Frontier records in one epoch: at ten a second some eight minutes of catch-up, which the batch budget divides."""
+
+
+class TargetNotReachedError(BusError):
+    """Rows up to the target ts may still come."""
+
+    code, action = "sorter.target_not_reached", Action.RETRY
 
 
 class FeedRun:
@@ -94,19 +100,7 @@ class FeedRun:
             KafkaUnreachableError: the raw log does not answer.
         """
         origin_ts, offset = self._origin()
-        epochs = Epochs(
-            frontier=self._frontier,
-            frontier_topic=self._frontier_topic,
-            query_dir=self._query_dir,
-            schemas=self._schemas,
-            preparation=self._preparation,
-            job=self._job,
-            origin_ts=origin_ts,
-            checkpoint_ts=self._checkpoint_ts,
-            target_ts=self._target_ts,
-            before_cut=self._before_cut,
-            on_progress=self._on_progress,
-        )
+        epochs = self._epochs(origin_ts)
 
         def on_epoch(_frame: Any, epoch: int) -> None:
             try:
@@ -126,6 +120,45 @@ class FeedRun:
         )
         self._query = (
             frontier.writeStream.foreachBatch(on_epoch).option("checkpointLocation", str(self._query_dir)).start()
+        )
+
+    def run_to_target(self) -> None:
+        """Write what lies between the checkpoint and the target ts, with no streaming query, and return.
+
+        What is written, and how it is cut, hangs on the raw log alone: a second run writes the same bytes.
+
+        Raises:
+            HistoryLostError: the raw log starts above the checkpoint.
+            TargetNotReachedError: it has not come to the target ts.
+            BusError: whatever stops a changefeed.
+        """
+        assert self._target_ts is not None
+        start, end = self._frontier.find(self._checkpoint_ts), self._frontier.end()
+        epochs = self._epochs(self._checkpoint_ts)
+        newest_ts = epochs.place(self._frontier.place_before(end)).resolved_ts
+        if newest_ts < self._target_ts:
+            where = {"target_ts": self._target_ts, "newest_ts": newest_ts, "topic": self._frontier_topic}
+            raise TargetNotReachedError(
+                "raw log has not come to the target ts, or holds tables back before it", **where
+            )
+        for at in range(start, end, FRONTIER_RECORDS_MAX):
+            if epochs.checkpoint_ts >= self._target_ts:
+                return
+            epochs.run_records(at, min(at + FRONTIER_RECORDS_MAX, end))
+
+    def _epochs(self, origin_ts: Ts) -> Epochs:
+        return Epochs(
+            frontier=self._frontier,
+            frontier_topic=self._frontier_topic,
+            query_dir=self._query_dir,
+            schemas=self._schemas,
+            preparation=self._preparation,
+            job=self._job,
+            origin_ts=origin_ts,
+            checkpoint_ts=self._checkpoint_ts,
+            target_ts=self._target_ts,
+            before_cut=self._before_cut,
+            on_progress=self._on_progress,
         )
 
     def failure(self) -> BusError | None:

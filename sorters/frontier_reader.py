@@ -49,6 +49,10 @@ class FrontierReader:
             )
         return place
 
+    def end(self) -> int:
+        """Return the offset after the last record."""
+        return self._reader.bounds()[1]
+
     def oldest_ts(self) -> Ts | None:
         """Return the resolved_ts of the first record that is left; None: there is none."""
         first, end = self._reader.bounds()

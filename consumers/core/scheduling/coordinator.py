@@ -64,7 +64,9 @@ class Limits:
     max_task_concurrency: int = 10
     """Spans under way at a time outside bursts: each of them scans."""
     add_table_batch_size: int = 50
-    """Spans added in one tick: 1,000 a second."""
+    """Spans added in one tick, at least: 1,000 a second."""
+    add_ticks: int = 400
+    """Of very many spans so many more are added in one tick that all are asked for within 20 s."""
     check_balance_interval_ticks: int = 1200
     """60 s between two looks at the captures' shares."""
     heartbeat_ticks: int = 2
@@ -246,7 +248,8 @@ class Coordinator:
     def _plan(self, salt: int) -> Plan:
         """Ask the schedulers in their order; the first that has tasks has the tick."""
         scene, limits = self._scene(salt), self.limits
-        found = basic.plan(scene, batch_size=limits.add_table_batch_size)
+        batch_size = max(limits.add_table_batch_size, len(self.replications.wanted) // limits.add_ticks)
+        found = basic.plan(scene, batch_size=batch_size)
         if found.tasks or len(self.replications.running) >= limits.max_task_concurrency:
             return found
         self._drain, found = drain_capture.plan(self._drain, scene, limit=limits.max_task_concurrency)

@@ -1,18 +1,26 @@
 """The bus as the HTTP API sees it: ZooKeeper by the capture's session, the raw log in Kafka, PD's clock.
 
-Any capture answers for all: what the API changes are ZooKeeper's nodes, so nothing has to be forwarded to the owner.
+What the API changes of changefeeds are ZooKeeper's nodes, so any capture answers for all. Where tables are pulled only
+the owner knows: such requests are passed on to it (:mod:`consumers.api.context`).
 """
 
 import contextlib
+import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from kazoo.exceptions import NoNodeError
+
 from compose.changefeeds import check_resume_ts, create_changefeed, scoped_tables
+from compose.node_texts import shown_nodes
 from compose.stack.local import Addresses
+from compose.upstream_repair import delete_safe_point, resolve_region
+from compose.upstream_tables import UpstreamTables
+from consumers.api.backend import Scheduling, UpstreamView
 from consumers.api.bodies import FeedRequest, StoredFeed
 from consumers.api.errors import ApiError, NotReadyError
 from consumers.api.metrics import Pull, Snapshot
@@ -26,7 +34,7 @@ from producers.tls import Channels, TlsSettings
 from schemas.changefeed import ChangefeedInfo, ZkPaths
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError
-from schemas.ids import CaptureId, Ts, UpstreamId
+from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +52,8 @@ class ApiPlaces:
     zookeeper: str
     cluster: str
     upstream: UpstreamId
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What `GET /config` shows, without secrets."""
 
 
 class ApiBackend:
@@ -56,12 +66,16 @@ class ApiBackend:
         places: ApiPlaces,
         is_stopping: Callable[[], bool],
         pull: Callable[[], Pull | None] = lambda: None,
+        scheduling: Callable[[], Scheduling | None] = lambda: None,
     ) -> None:
-        """``pull`` tells what this capture pulls while it is owner; it is called from any thread."""
+        """``pull`` tells what this capture pulls while it is owner, ``scheduling`` what it can do as owner; both are
+        called from any thread.
+        """
         paths = ZkPaths(places.cluster)
         self.capture, self.cluster, self.is_stopping = capture, places.cluster, is_stopping
         self._session, self._paths, self._places = session, paths, places
-        self._pull = pull
+        self._pull, self.scheduling = pull, scheduling
+        self._tables = UpstreamTables(places.kafka)
         self._control = ChangefeedControl(session, paths)
         self._election = Election(session, paths, capture.capture_id)
         self._lock = threading.Lock()
@@ -80,6 +94,23 @@ class ApiBackend:
     def captures(self) -> Sequence[CaptureInfo]:
         return list_captures(self._session, self._paths)
 
+    def settings(self) -> Mapping[str, Any]:
+        return self._places.settings
+
+    def upstreams(self) -> Sequence[UpstreamView]:
+        folder = f"{self._paths.root}/upstreams"
+        views = []
+        with self._session.requests("reading the upstreams") as client:
+            try:
+                names = sorted(client.get_children(folder))
+            except NoNodeError:
+                return []
+            for name in names:
+                with contextlib.suppress(NoNodeError, ValueError):  # gone, or of a version that writes another form
+                    status = json.loads(client.get(f"{folder}/{name}")[0])
+                    views.append(UpstreamView(upstream=UpstreamId(name), status=status))
+        return views
+
     def upstream_id(self, upstream: UpstreamId) -> int:
         now = time.monotonic()
         if upstream == self._places.upstream and not self._upstream_id and now >= self._ask_pd_at:
@@ -95,12 +126,26 @@ class ApiBackend:
         store = self._control.store
         return [StoredFeed(info, store.status(info.changefeed_id, namespace)) for info in store.list(namespace)]
 
+    def all_feeds(self) -> Sequence[StoredFeed]:
+        return [feed for namespace in self._control.store.namespaces() for feed in self.feeds(namespace)]
+
+    def feed_tables(self, feed: StoredFeed) -> Collection[TableId]:
+        return self._tables.of(feed)
+
+    def sorter(self, changefeed_id: str, namespace: str) -> Mapping[str, Any] | None:
+        with self._session.requests("looking for a sorter") as client:
+            try:
+                found = json.loads(client.get(self._paths.changefeed_sorter(namespace, changefeed_id))[0])
+            except (NoNodeError, ValueError):
+                return None
+        return found if isinstance(found, dict) else None
+
     def feed(self, changefeed_id: str, namespace: str) -> StoredFeed:
         store = self._control.store
         return StoredFeed(store.get(changefeed_id, namespace), store.status(changefeed_id, namespace))
 
     def create(self, request: FeedRequest, namespace: str) -> ChangefeedInfo:
-        self._check_upstream(request)
+        self.check_upstream(request.pd_addresses)
         wanted = ChangefeedRequest(
             upstream=self._places.upstream,
             sink_uri=request.sink_uri or "",
@@ -128,7 +173,7 @@ class ApiBackend:
         self._control.remove(changefeed_id, namespace)
 
     def tables(self, request: FeedRequest) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        self._check_upstream(request)
+        self.check_upstream(request.pd_addresses)
         if request.sink_uri is None:
             raise ApiError("sink_uri is empty; its parameters belong to the settings", key="sink_uri")
         config = load_changefeed(request.sink_uri, request.config)
@@ -145,11 +190,26 @@ class ApiBackend:
             )
         return shown
 
+    def check_upstream(self, pd_addresses: Sequence[str]) -> None:
+        ours = {_bare(address) for address in self._places.pd.split(",")}
+        if pd_addresses and not ours & {_bare(address) for address in pd_addresses}:
+            raise ApiError("this bus pulls another upstream; leave pd_addrs away", key="pd_addrs", ours=self._places.pd)
+
+    def metadata(self) -> Sequence[tuple[str, str]]:
+        return shown_nodes(self._session, self._paths.root)
+
+    def resolve_lock(self, region: RegionId, ts: Ts | None) -> Mapping[str, Any]:
+        return resolve_region(self._places.pd, self._places.tls, region, ts)
+
+    def delete_service_gc_safepoint(self) -> str:
+        places = self._places
+        return delete_safe_point(places.pd, places.tls, places.cluster, places.upstream)
+
     def metrics(self) -> Snapshot:
         pull, feeds = self._pull(), None
         if pull is not None:
             try:
-                feeds = [feed for namespace in self._control.store.namespaces() for feed in self.feeds(namespace)]
+                feeds = self.all_feeds()
             except BusError as error:
                 log.warning("changefeeds cannot be read for the metrics", extra={"error": str(error)})
         return Snapshot(at_s=time.time(), pull=pull, feeds=feeds)
@@ -162,11 +222,6 @@ class ApiBackend:
     @property
     def _addresses(self) -> Addresses:
         return Addresses(kafka=self._places.kafka, zookeeper=self._places.zookeeper)
-
-    def _check_upstream(self, request: FeedRequest) -> None:
-        ours = {_bare(address) for address in self._places.pd.split(",")}
-        if request.pd_addresses and not ours & {_bare(address) for address in request.pd_addresses}:
-            raise ApiError("this bus pulls another upstream; leave pd_addrs away", key="pd_addrs", ours=self._places.pd)
 
     def _pd_client(self) -> PdClient:
         with self._lock:

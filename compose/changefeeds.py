@@ -122,8 +122,8 @@ def resume_ts(kafka: str, upstream: UpstreamId, wanted: str) -> Ts:
     return window.newest_ts
 
 
-def scoped_tables(kafka: str, upstream: UpstreamId, config: ChangefeedConfig, ts: Ts | None) -> list[StoredTable]:
-    """Return the tables at ``ts`` (None: now) that the filter lets through, eligible or not, by name.
+def upstream_tables(kafka: str, upstream: UpstreamId, ts: Ts | None) -> list[StoredTable]:
+    """Return the tables with rows that an upstream has at ``ts`` (None: now), by name.
 
     Raises:
         NoFrontierError: no capture has published a frontier yet.
@@ -137,12 +137,19 @@ def scoped_tables(kafka: str, upstream: UpstreamId, config: ChangefeedConfig, ts
     schemas = schemas_at({"bootstrap.servers": kafka}, raw_topics(upstream).ddl, at)
     if schemas is None:
         raise StartTsError("the schemas of this ts are gone", start_ts=at, oldest_ts=window.oldest_ts)
+    found = [stored for stored in schemas.stored_at(at) if stored.has_rows]
+    return sorted(found, key=lambda stored: (stored.schema, stored.table))
+
+
+def scoped_tables(kafka: str, upstream: UpstreamId, config: ChangefeedConfig, ts: Ts | None) -> list[StoredTable]:
+    """Return the tables at ``ts`` (None: now) that the filter lets through, eligible or not, by name.
+
+    Raises:
+        BusError: see :func:`upstream_tables`.
+    """
     feed = compile_feed(config, NAMESPACE_DEFAULT)
-    found = (stored for stored in schemas.stored_at(at) if stored.has_rows)
-    return sorted(
-        (stored for stored in found if feed.filter.matches(stored.schema, stored.table)),
-        key=lambda stored: (stored.schema, stored.table),
-    )
+    tables = upstream_tables(kafka, upstream, ts)
+    return [stored for stored in tables if feed.filter.matches(stored.schema, stored.table)]
 
 
 def summary(info: ChangefeedInfo, status: ChangefeedStatus | None) -> dict[str, Any]:

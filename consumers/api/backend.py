@@ -1,6 +1,7 @@
 """What the routes ask for: the bus as seen by one capture. ``compose`` makes it of ZooKeeper, Kafka and PD."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from consumers.api.bodies import FeedRequest, StoredFeed
@@ -8,7 +9,46 @@ from consumers.api.metrics import Snapshot
 from consumers.capture_registry import CaptureInfo
 from consumers.changefeed_control import ConfigChange
 from schemas.changefeed import ChangefeedInfo
-from schemas.ids import CaptureId, Ts, UpstreamId
+from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId
+
+
+class Scheduling(Protocol):
+    """What the owner does with the tables of its upstream. Calls come from any thread; none of them waits for a move.
+
+    Each may raise a BusError: NotInitializedError while a new owner has not heard of all captures, DrainRefusedError, …
+    """
+
+    def check_ready(self) -> None:
+        """Raise unless every capture has answered this owner, so that it schedules."""
+        ...
+
+    def tables(self) -> Mapping[CaptureId, Collection[TableId]]:
+        """Return the tables that each capture pulls; a split one may be at several."""
+        ...
+
+    def drain(self, capture: CaptureId) -> int:
+        """Move all spans of a capture away; return how many it has now."""
+        ...
+
+    def move_table(self, table: TableId, capture: CaptureId) -> None:
+        """Move a table, with all its spans."""
+        ...
+
+    def rebalance(self) -> None:
+        """Give every capture its share at once."""
+        ...
+
+    def resign(self) -> None:
+        """End this reign; the next capture in line becomes the owner."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamView:
+    """What the owner last said of an upstream: its node in ZooKeeper, as it is."""
+
+    upstream: UpstreamId
+    status: Mapping[str, Any]
 
 
 class Backend(Protocol):
@@ -23,7 +63,17 @@ class Backend(Protocol):
 
     def owner(self) -> CaptureId | None: ...
 
+    def scheduling(self) -> Scheduling | None:
+        """Return what an owner can do; None where this capture is not the owner, or its reign has not begun."""
+        ...
+
     def captures(self) -> Sequence[CaptureInfo]: ...
+
+    def settings(self) -> Mapping[str, Any]:
+        """Return what this capture was started with, without secrets, by TiCDC's names where it has them."""
+        ...
+
+    def upstreams(self) -> Sequence[UpstreamView]: ...
 
     def upstream_id(self, upstream: UpstreamId) -> int:
         """Return PD's cluster id of an upstream, 0 where it is not this capture's or PD does not answer."""
@@ -35,7 +85,19 @@ class Backend(Protocol):
 
     def feeds(self, namespace: str) -> Sequence[StoredFeed]: ...
 
+    def all_feeds(self) -> Sequence[StoredFeed]:
+        """Return the changefeeds of all namespaces."""
+        ...
+
     def feed(self, changefeed_id: str, namespace: str) -> StoredFeed: ...
+
+    def feed_tables(self, feed: StoredFeed) -> Collection[TableId]:
+        """Return the tables that a changefeed's filter lets through now; partitions and not their table."""
+        ...
+
+    def sorter(self, changefeed_id: str, namespace: str) -> Mapping[str, Any] | None:
+        """Return what is known of the changefeed's sorter process (``host``, ``pid``, …); None: none runs."""
+        ...
 
     def create(self, request: FeedRequest, namespace: str) -> ChangefeedInfo: ...
 
@@ -49,6 +111,22 @@ class Backend(Protocol):
 
     def tables(self, request: FeedRequest) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Return the ineligible and the eligible tables of a changefeed that has not been created yet."""
+        ...
+
+    def check_upstream(self, pd_addresses: Sequence[str]) -> None:
+        """Raise if PD's addresses are given and are not our upstream's."""
+        ...
+
+    def metadata(self) -> Sequence[tuple[str, str]]:
+        """Return all nodes of the cluster in ZooKeeper with their values, secrets masked, by path."""
+        ...
+
+    def resolve_lock(self, region: RegionId, ts: Ts | None) -> Mapping[str, Any]:
+        """Resolve the locks in a region; return what was done."""
+        ...
+
+    def delete_service_gc_safepoint(self) -> str:
+        """Let PD collect what this bus has still to pull; return the name of the entry that is gone."""
         ...
 
     def metrics(self) -> Snapshot:

@@ -1,19 +1,19 @@
 """Bodies of the API: what is known of changefeeds and captures as TiCDC's JSON, and requests read and checked."""
 
 import datetime
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from consumers.api.errors import ApiError
-from consumers.api.replica_config import from_api, to_api
+from consumers.api.replica_config import to_api
 from consumers.capture_registry import CaptureInfo
 from consumers.changefeed_control import ConfigChange, state_of
 from consumers.core.changefeed_state import ADMIN_JOBS
 from schemas.changefeed import ChangefeedInfo, ChangefeedState, ChangefeedStatus
 from schemas.config.secret import mask_uri
-from schemas.ids import CaptureId, Ts, physical_ms
+from schemas.ids import CaptureId, TableId, Ts, physical_ms
 
 TS_MAX: Final = (1 << 64) - 1
 SHOWN_BY_DEFAULT: Final[frozenset[ChangefeedState]] = frozenset({"normal", "stopped", "failed", "warning", "pending"})
@@ -45,8 +45,10 @@ def shown_state(state: ChangefeedState) -> str:
     return "warning" if state == "pending" else state
 
 
-def feed_body(feed: StoredFeed, upstream_id: int, captures: Sequence[CaptureId] = ()) -> dict[str, Any]:
-    """Return a ChangeFeedInfo. ``captures`` are those that replicate its tables; their tables are not known here."""
+def feed_body(
+    feed: StoredFeed, upstream_id: int, tasks: Mapping[CaptureId, Sequence[TableId]] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Return a ChangeFeedInfo. ``tasks``: which of its tables each capture replicates."""
     info, state = feed.info, feed.state
     return {
         "upstream_id": upstream_id,
@@ -64,7 +66,10 @@ def feed_body(feed: StoredFeed, upstream_id: int, captures: Sequence[CaptureId] 
         "resolved_ts": feed.resolved_ts,
         "checkpoint_ts": feed.checkpoint_ts,
         "checkpoint_time": local_time(feed.checkpoint_ts),
-        "task_status": [{"capture_id": capture, "table_ids": [], "table_operations": None} for capture in captures],
+        "task_status": [
+            {"capture_id": capture, "table_ids": list(tables), "table_operations": None}
+            for capture, tables in tasks.items()
+        ],
     }
 
 
@@ -91,6 +96,43 @@ def status_body(feed: StoredFeed) -> dict[str, Any]:
         "last_error": None if retrying else error,
         "last_warning": error if retrying else None,
     }
+
+
+SYNCED_CHECK_INTERVAL_S: Final = 300
+CHECKPOINT_INTERVAL_S: Final = 15
+
+
+def synced_body(feed: StoredFeed, pulled_ts: Ts, now_ts: Ts) -> dict[str, Any]:
+    """Return a SyncedStatus: whether all that was written upstream until now is downstream (cluster.md §9).
+
+    ``pulled_ts`` is the upstream's published resolved ts, ``now_ts`` PD's time. A changefeed that has not written any
+    row counts from its start_ts.
+    """
+    settings = feed.info.config.get("synced-status") or {}
+    quiet_s = settings.get("synced-check-interval", SYNCED_CHECK_INTERVAL_S)
+    near_s = settings.get("checkpoint-interval", CHECKPOINT_INTERVAL_S)
+    # A status tells of the last batch: rows of its own are as new as its checkpoint.
+    last_synced_ts = feed.checkpoint_ts if feed.status and feed.status.batch_rows else feed.info.start_ts
+    is_quiet = _apart_s(now_ts, last_synced_ts) > quiet_s
+    is_near = _apart_s(now_ts, feed.checkpoint_ts) < near_s
+    if is_quiet and is_near:
+        info = "all data is downstream"
+    elif is_quiet and _apart_s(pulled_ts, feed.checkpoint_ts) < near_s:
+        info = "if PD is offline or a TiKV region is not available, all data is downstream; else some is on its way"
+    else:
+        info = "some data is on its way; wait"
+    return {
+        "synced": is_quiet and is_near,
+        "sink_checkpoint_ts": local_time(feed.checkpoint_ts),
+        "puller_resolved_ts": local_time(pulled_ts),
+        "last_synced_ts": local_time(last_synced_ts),
+        "now_ts": local_time(now_ts),
+        "info": info,
+    }
+
+
+def _apart_s(later: Ts, earlier: Ts) -> float:
+    return (physical_ms(later) - physical_ms(earlier)) / 1000
 
 
 def error_body_of(feed: StoredFeed) -> dict[str, str] | None:
@@ -143,70 +185,6 @@ class FeedRequest:
         if self.start_ts is not None:
             raise ApiError("start_ts cannot be updated; resume with overwrite_checkpoint_ts", key="start_ts")
         return ConfigChange(sink_uri=self.sink_uri, config=self.config, target_ts=self.target_ts)
-
-
-def read_object(body: bytes) -> dict[str, Any]:
-    """Return a request's JSON object; an empty body is an empty object.
-
-    Raises:
-        ApiError: no JSON object.
-    """
-    try:
-        read = json.loads(body) if body.strip() else {}
-    except (ValueError, RecursionError) as error:
-        raise ApiError("the body is no JSON", reason=error) from error
-    if not isinstance(read, dict):
-        raise ApiError("the body must be a JSON object", got=type(read).__name__)
-    return read
-
-
-def read_feed_request(raw: Mapping[str, Any]) -> FeedRequest:
-    """Read a ChangefeedConfig; zeros and empty texts mean that nothing is given, as in Go.
-
-    Raises:
-        ApiError: a value of another type than TiCDC takes.
-    """
-    config = raw.get("replica_config")
-    if config is not None and not isinstance(config, dict):
-        raise ApiError("replica_config must be an object", key="replica_config", got=type(config).__name__)
-    addresses = raw.get("pd_addrs") or []
-    if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
-        raise ApiError("pd_addrs must be a list of texts", key="pd_addrs")
-    return FeedRequest(
-        namespace=text_of(raw, "namespace"),
-        changefeed_id=text_of(raw, "changefeed_id"),
-        start_ts=ts_of(raw, "start_ts"),
-        target_ts=ts_of(raw, "target_ts"),
-        sink_uri=text_of(raw, "sink_uri"),
-        config=None if config is None else from_api(config),
-        pd_addresses=tuple(addresses),
-    )
-
-
-def text_of(raw: Mapping[str, Any], key: str) -> str | None:
-    """Return a text, None where it is absent or empty.
-
-    Raises:
-        ApiError: no text.
-    """
-    value = raw.get(key)
-    if value is not None and not isinstance(value, str):
-        raise ApiError(f"{key} must be a text", key=key, got=type(value).__name__)
-    return value or None
-
-
-def ts_of(raw: Mapping[str, Any], key: str) -> Ts | None:
-    """Return a TSO, None where it is absent or 0.
-
-    Raises:
-        ApiError: no whole number from 0 to 2^64 - 1.
-    """
-    value = raw.get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= TS_MAX:
-        raise ApiError(f"{key} must be a TSO", key=key, got=repr(value)[:50])
-    return Ts(value) or None
 
 
 def wanted_states(query: str) -> frozenset[str]:

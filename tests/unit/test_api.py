@@ -1,144 +1,19 @@
-"""The HTTP API over a socket, before a bus that is held in memory."""
+"""The HTTP API's routes of changefeeds, as an app without a socket, before a bus that is held in memory."""
 
-import http.client
 import json
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from consumers.api.bodies import FeedRequest, StoredFeed
-from consumers.api.metrics import Snapshot
+from consumers.api.app import BODY_BYTES_MAX
 from consumers.api.replica_config import from_api, to_api
-from consumers.api.server import ApiAddressError, ApiServer
-from consumers.capture_registry import CaptureInfo
-from consumers.changefeed_control import ConfigChange, configured, feed_of
-from consumers.changefeed_store import ChangefeedExistsError, ChangefeedNotFoundError, StartTsError
-from consumers.core.changefeed_state import Pause, Resume, step
-from schemas.changefeed import ChangefeedError, ChangefeedInfo, ChangefeedStatus
-from schemas.config.changefeed import load_changefeed
-from schemas.errors import ConfigError
-from schemas.ids import CaptureId, Ts, UpstreamId, compose_ts
+from schemas.changefeed import ChangefeedError, ChangefeedStatus
+from schemas.ids import TableId, Ts
+from tests.support.api import Api
+from tests.support.memory_bus import CHECKPOINT, ME, OTHER, PD, URI, Memory, Shares
 
-CHECKPOINT = compose_ts(1_700_000_000_123, 5)
-URI = "kafka://127.0.0.1:9092/t?protocol=canal-json&sasl-mechanism=plain&sasl-user=u&sasl-password=hidden"
 ERROR = ChangefeedError(code="sorter.dispatch_failed", message="no topic", time="2026-01-01T00:00:00Z")
-ME, OTHER = (
-    CaptureInfo(capture_id=CaptureId(name), address=f"127.0.0.1:{port}", version="1.2.3", started_at_s=1)
-    for name, port in (("me", 1), ("other", 2))
-)
-
-
-class Memory:
-    """A bus of changefeeds in a dict."""
-
-    def __init__(self) -> None:
-        self.capture, self.cluster = ME, "default"
-        self.kept: dict[tuple[str, str], StoredFeed] = {}
-        self.leader: CaptureId | None = OTHER.capture_id
-        self.broken: Exception | None = None
-        self.snapshot = Snapshot(at_s=0.0, pull=None, feeds=None)
-
-    def is_stopping(self) -> bool:
-        return False
-
-    def owner(self) -> CaptureId | None:
-        return self.leader
-
-    def captures(self) -> list[CaptureInfo]:
-        return [ME, OTHER]
-
-    def upstream_id(self, upstream: UpstreamId) -> int:
-        return (1 << 63) + 1
-
-    def now_ts(self) -> Ts:
-        return CHECKPOINT
-
-    def feeds(self, namespace: str) -> list[StoredFeed]:
-        return [feed for (space, _), feed in sorted(self.kept.items()) if space == namespace]
-
-    def feed(self, changefeed_id: str, namespace: str) -> StoredFeed:
-        if self.broken:
-            raise self.broken
-        try:
-            return self.kept[namespace, changefeed_id]
-        except KeyError:
-            raise ChangefeedNotFoundError("there is no such changefeed", changefeed=changefeed_id) from None
-
-    def create(self, request: FeedRequest, namespace: str) -> ChangefeedInfo:
-        changefeed_id = request.changefeed_id or "made-up"
-        if (namespace, changefeed_id) in self.kept:
-            raise ChangefeedExistsError("changefeed exists", changefeed=changefeed_id)
-        if request.start_ts is not None and request.start_ts < 10:
-            raise StartTsError("start-ts is older than the raw log", oldest_ts=10)
-        assert request.sink_uri is not None
-        load_changefeed(request.sink_uri, request.config)
-        info = ChangefeedInfo(
-            changefeed_id=changefeed_id,
-            namespace=namespace,
-            upstream=UpstreamId("u"),
-            sink_uri=request.sink_uri,
-            config=request.config or {},
-            start_ts=request.start_ts or CHECKPOINT,
-            target_ts=request.target_ts,
-            create_time="2026-01-01T00:00:00.000+00:00",
-            creator_version="1.2.3",
-        )
-        self.kept[namespace, changefeed_id] = StoredFeed(info, None)
-        return info
-
-    def configure(self, changefeed_id: str, namespace: str, change: ConfigChange) -> ChangefeedInfo:
-        feed = self.feed(changefeed_id, namespace)
-        info = configured(feed.info, feed.state, change)
-        self.kept[namespace, changefeed_id] = StoredFeed(info, feed.status)
-        return info
-
-    def pause(self, changefeed_id: str, namespace: str) -> None:
-        self.desire(changefeed_id, namespace, Pause())
-
-    def resume(self, changefeed_id: str, namespace: str, overwrite_checkpoint_ts: Ts | None) -> None:
-        self.desire(changefeed_id, namespace, Resume(overwrite_checkpoint_ts))
-
-    def desire(self, changefeed_id: str, namespace: str, message: Pause | Resume) -> None:
-        feed = self.feed(changefeed_id, namespace)
-        known, _ = step(feed_of(feed.info, feed.status), message)
-        info = replace(feed.info, desired_state="stopped" if known.state == "stopped" else "normal")
-        status = ChangefeedStatus(state=known.state, checkpoint_ts=known.checkpoint_ts, resolved_ts=known.resolved_ts)
-        self.kept[namespace, changefeed_id] = StoredFeed(replace(info, start_ts=known.start_ts), status)
-
-    def remove(self, changefeed_id: str, namespace: str) -> None:
-        self.feed(changefeed_id, namespace)
-        del self.kept[namespace, changefeed_id]
-
-    def tables(self, request: FeedRequest) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        return [], [{"database_name": "a", "table_name": "b", "table_id": 1, "is_partition": False}]
-
-    def metrics(self) -> Snapshot:
-        return self.snapshot
-
-    def check_health(self) -> None:
-        if self.broken:
-            raise self.broken
-
-
-class Api:
-    """A client of the server."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-
-    def ask(self, method: str, path: str, body: Any = None, raw: bytes | None = None) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection(self.address, timeout=20)
-        with closing(connection):
-            content = raw if raw is not None else None if body is None else json.dumps(body).encode()
-            connection.request(method, path, content)
-            answer = connection.getresponse()
-            return answer.status, json.loads(answer.read())
-
-    def v2(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        return self.ask(method, f"/api/v2{path}", body)
 
 
 @pytest.fixture
@@ -147,9 +22,8 @@ def bus() -> Memory:
 
 
 @pytest.fixture
-def api(bus: Memory) -> Iterator[Api]:
-    with closing(ApiServer("127.0.0.1:0")) as server, server.serving(bus):
-        yield Api(server.address)
+def api(bus: Memory) -> Api:
+    return Api(bus)
 
 
 def make(api: Api, changefeed_id: str = "cf", **more: Any) -> Any:
@@ -161,37 +35,6 @@ def make(api: Api, changefeed_id: str = "cf", **more: Any) -> Any:
 def put(bus: Memory, **changes: Any) -> None:
     status = ChangefeedStatus(state="normal", checkpoint_ts=CHECKPOINT, resolved_ts=CHECKPOINT)
     bus.kept["default", "cf"] = replace(bus.kept["default", "cf"], status=replace(status, **changes))
-
-
-def test_api_status_names_the_capture_and_whether_it_owns(api: Api, bus: Memory) -> None:
-    status, shown = api.v2("GET", "/status")
-    assert (status, shown["id"], shown["version"], shown["is_owner"], shown["liveness"]) == (
-        200,
-        "me",
-        "1.2.3",
-        False,
-        0,
-    )
-    assert set(shown) == {"version", "git_hash", "id", "cluster_id", "pid", "is_owner", "liveness"}
-    bus.leader = ME.capture_id
-    assert api.v2("GET", "/status")[1]["is_owner"] is True
-
-
-def test_api_captures_lists_all_with_the_owner(api: Api) -> None:
-    assert api.v2("GET", "/captures") == (
-        200,
-        {
-            "total": 2,
-            "items": [
-                {"id": "me", "is_owner": False, "address": "127.0.0.1:1", "cluster_id": "default"},
-                {"id": "other", "is_owner": True, "address": "127.0.0.1:2", "cluster_id": "default"},
-            ],
-        },
-    )
-
-
-def test_api_tso_is_split_into_clock_and_counter(api: Api) -> None:
-    assert api.v2("POST", "/tso", {}) == (200, {"timestamp": 1_700_000_000_123, "logic_time": 5})
 
 
 def test_api_changefeed_created_is_shown_whole_without_secrets(api: Api) -> None:
@@ -295,14 +138,6 @@ def test_api_delete_is_fine_twice(api: Api) -> None:
     assert api.v2("GET", "/changefeeds/cf")[0] == 400
 
 
-def test_api_processors_are_none_and_an_unknown_one_says_what_is_missing(api: Api) -> None:
-    make(api)
-    assert api.v2("GET", "/processors") == (200, {"total": 0, "items": []})
-    assert api.v2("GET", "/processors/cf/me") == (200, {"table_ids": []})
-    assert api.v2("GET", "/processors/cf/who")[1]["error_code"] == "CDC:ErrCaptureNotExist"
-    assert api.v2("GET", "/processors/no/me")[1]["error_code"] == "CDC:ErrChangeFeedNotExists"
-
-
 def test_api_verify_table_names_both_kinds(api: Api) -> None:
     status, shown = api.v2("POST", "/verify_table", {"sink_uri": URI})
     assert (status, set(shown)) == (200, {"ineligible_tables", "eligible_tables"})
@@ -314,24 +149,9 @@ def test_api_body_that_is_no_object_is_a_bad_request(api: Api, body: bytes) -> N
     assert (status, shown["error_code"]) == (400, "CDC:ErrAPIInvalidParam")
 
 
-def test_api_body_above_its_bound_is_refused_unread(api: Api) -> None:
-    with closing(http.client.HTTPConnection(api.address, timeout=20)) as connection:
-        connection.putrequest("POST", "/api/v2/changefeeds")
-        connection.putheader("Content-Length", str(1 << 40))
-        connection.endheaders()
-        answer = connection.getresponse()
-        assert (answer.status, json.loads(answer.read())["error_code"]) == (400, "CDC:ErrAPIInvalidParam")
-
-
 @pytest.mark.parametrize(("method", "path"), [("GET", "/nothing"), ("POST", "/api/v2/status"), ("PUT", "/api/v2/tso")])
 def test_api_unknown_path_or_method_is_not_found(api: Api, method: str, path: str) -> None:
     assert api.ask(method, path)[0] == 404
-
-
-def test_api_health_is_empty_or_the_error(api: Api, bus: Memory) -> None:
-    assert api.v2("GET", "/health") == (200, {})
-    bus.broken = ConfigError("no good", key="x")
-    assert api.v2("GET", "/health")[0] == 400
 
 
 def test_api_bug_is_an_answer_that_tells_no_secrets(api: Api, bus: Memory, caplog: pytest.LogCaptureFixture) -> None:
@@ -340,20 +160,6 @@ def test_api_bug_is_an_answer_that_tells_no_secrets(api: Api, bus: Memory, caplo
     assert (status, shown["error_code"]) == (500, "CDC:ErrInternalServerError")
     assert "hidden" not in shown["error_msg"]
     assert "password is hidden" in caplog.text
-
-
-def test_api_without_a_session_is_not_ready() -> None:
-    with closing(ApiServer("127.0.0.1:0")) as server:
-        assert Api(server.address).v2("GET", "/changefeeds")[0] == 503
-        assert Api(server.address).v2("GET", "/nothing")[0] == 404
-
-
-def test_api_address_that_is_taken_or_none_is_a_clear_error() -> None:
-    with closing(ApiServer("127.0.0.1:0")) as server, pytest.raises(ApiAddressError, match="another capture"):
-        ApiServer(server.address)
-    for address in ("8300", "h:port", "h:70000", ":8300"):
-        with pytest.raises(ConfigError, match="host:port"):
-            ApiServer(address)
 
 
 def test_replica_config_names_and_durations_go_both_ways() -> None:
@@ -383,3 +189,70 @@ def test_replica_config_names_and_durations_go_both_ways() -> None:
     assert back["sink"]["file-index-digit"] == 4
     assert "mounter" not in back
     assert from_api({"sync_point_interval": "10m"}) == {"sync-point-interval": "10m"}
+
+
+def test_api_value_of_another_type_or_an_unknown_name_is_named(api: Api) -> None:
+    status, shown = api.v2("POST", "/changefeeds", {"sink_uri": URI, "start_ts": 1.5, "sinkuri": "x"})
+    assert (status, shown["error_code"]) == (400, "CDC:ErrAPIInvalidParam")
+    assert "start_ts" in shown["error_msg"] and "sinkuri" in shown["error_msg"]
+
+
+def test_api_takes_a_body_whatever_its_content_type(api: Api) -> None:
+    body = json.dumps({"changefeed_id": "cf", "sink_uri": URI}).encode()
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert api.ask("POST", "/api/v2/changefeeds/", raw=body, **kind)[0] == 200
+
+
+def test_api_body_above_its_bound_is_refused(api: Api) -> None:
+    body = b" " * (BODY_BYTES_MAX + 1)
+    status, shown = api.ask("POST", "/api/v2/changefeeds", raw=body)
+    assert (status, shown["error_code"]) == (400, "CDC:ErrAPIInvalidParam")
+
+
+def test_api_upstream_of_another_bus_is_refused(api: Api) -> None:
+    make(api)
+    for method, path in (("POST", "/tso"), ("POST", "/changefeeds/cf/resume"), ("PUT", "/changefeeds/cf")):
+        assert api.v2(method, path, {"pd_addrs": ["elsewhere:2379"]})[1]["error_code"] == "CDC:ErrAPIInvalidParam"
+    assert api.v2("POST", "/tso", {"pd_addrs": [PD], "ca_path": "ca.pem"})[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("quiet_s", "behind_s", "pulled_behind_s", "synced", "said"),
+    [
+        (301, 14, 0, True, "all data is downstream"),
+        (301, 16, 14, False, "if PD is offline"),
+        (301, 60, 0, False, "on its way; wait"),
+        (10, 1, 0, False, "on its way; wait"),
+    ],
+)
+def test_api_synced_wants_quiet_and_a_near_checkpoint(
+    api: Api, bus: Memory, quiet_s: int, behind_s: int, pulled_behind_s: int, synced: bool, said: str
+) -> None:
+    make(api, start_ts=CHECKPOINT)
+    now = Ts(CHECKPOINT + (quiet_s * 1000 << 18))
+    checkpoint_ts, pulled_ts = (Ts(now - (behind * 1000 << 18)) for behind in (behind_s, pulled_behind_s + behind_s))
+    bus.now, bus.pulled_ts = now, Ts(pulled_ts if pulled_behind_s else now)
+    put(bus, checkpoint_ts=checkpoint_ts, resolved_ts=checkpoint_ts)
+    shown = api.v2("GET", "/changefeeds/cf/synced")[1]
+    assert (shown["synced"], said in shown["info"]) == (synced, True), shown
+    assert set(shown) == {"synced", "sink_checkpoint_ts", "puller_resolved_ts", "last_synced_ts", "now_ts", "info"}
+
+
+def test_api_processors_show_which_capture_pulls_a_changefeeds_tables(api: Api, bus: Memory) -> None:
+    make(api)
+    shares = {ME.capture_id: [TableId(1), TableId(2)], OTHER.capture_id: [TableId(3), TableId(9)]}
+    bus.shares, bus.table_ids = Shares(shares), [TableId(2), TableId(3), TableId(1)]
+    pairs = [("cf", "me"), ("cf", "other")]
+    shown = api.v2("GET", "/processors")[1]
+    assert [(one["changefeed_id"], one["capture_id"]) for one in shown["items"]] == pairs
+    assert api.v2("GET", "/processors/cf/me") == (200, {"table_ids": [1, 2]})
+    assert api.v2("GET", "/processors/cf/who")[1]["error_code"] == "CDC:ErrCaptureNotExist"
+    assert api.v2("GET", "/processors/no/me")[1]["error_code"] == "CDC:ErrChangeFeedNotExists"
+    tasks = api.v2("GET", "/changefeeds/cf")[1]["task_status"]
+    assert [(task["capture_id"], task["table_ids"]) for task in tasks] == [("me", [1, 2]), ("other", [3])]
+    bus.table_ids = [TableId(9)]
+    assert [one["capture_id"] for one in api.v2("GET", "/processors")[1]["items"]] == ["other"]
+    assert api.v2("GET", "/processors/cf/me") == (200, {"table_ids": []})
+    api.v2("POST", "/changefeeds/cf/pause")
+    assert api.v2("GET", "/processors")[1]["total"] == 0
+    assert api.v2("GET", "/changefeeds/cf")[1]["task_status"] == []

@@ -1,8 +1,7 @@
 """The page of metrics, read back by Prometheus' own parser."""
 
-import http.client
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,8 +14,6 @@ from compose.api_backend import ApiBackend, ApiPlaces
 from compose.metrics import pull_of
 from consumers.api.bodies import StoredFeed
 from consumers.api.metrics import STALLS_SHOWN, Pull, Snapshot, Stall, metrics_text
-from consumers.api.routes import Request, handle
-from consumers.api.server import ApiServer
 from consumers.zookeeper import Session, ZooKeeperError
 from producers.feed_types import FeedCounters, SpanStatus
 from producers.landing import LandingCounters
@@ -34,7 +31,8 @@ from schemas.changefeed import (
 from schemas.ids import TableId, Ts, UpstreamId, compose_ts
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
 from schemas.spans import TableSpan
-from tests.unit.test_api import ME, Memory
+from tests.support.api import Api
+from tests.support.memory_bus import ME, Memory
 
 NOW_S = 1_700_000_100.0
 PULL = Pull(
@@ -276,15 +274,11 @@ def test_backends_metrics_read_the_changefeeds_of_all_namespaces_only_as_owner()
 def test_get_metrics_answers_text_over_http() -> None:
     bus = Memory()
     bus.snapshot = Snapshot(at_s=NOW_S, pull=PULL, feeds=[feed("cf", "normal")])
-    with closing(ApiServer("127.0.0.1:0")) as server, server.serving(bus):
-        connection = http.client.HTTPConnection(server.address, timeout=20)
-        with closing(connection):
-            connection.request("GET", "/metrics")
-            answer = connection.getresponse()
-            kind, text = answer.getheader("Content-Type"), answer.read().decode()
-    assert (answer.status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
-    assert of(read(text), "ticdc_owner_status", namespace="default", changefeed="cf") == 0
+    answer = Api(bus).http.get("/metrics")
+    kind = answer.headers["Content-Type"]
+    assert (answer.status_code, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    assert of(read(answer.text), "ticdc_owner_status", namespace="default", changefeed="cf") == 0
 
 
 def test_get_metrics_without_a_session_says_that_it_is_not_ready() -> None:
-    assert handle(Request("GET", "/metrics"), None).status == 503
+    assert Api(None).http.get("/metrics").status_code == 503

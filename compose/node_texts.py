@@ -1,0 +1,67 @@
+"""ZooKeeper's nodes of a cluster as texts for people, without secrets; and all of them removed."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kazoo.exceptions import NoNodeError
+
+from consumers.zookeeper import Session
+from schemas.config.secret import MASK, mask_uri
+
+_SECRET_WORDS = ("password", "secret", "token", "credential")
+
+
+def shown_nodes(session: Session, root: str) -> Sequence[tuple[str, str]]:
+    """Return path and text of each node below ``root``, by path; what has no text is left out.
+
+    Raises:
+        BusError: ZooKeeper failed.
+    """
+    with session.requests("reading the metadata") as client:
+        return sorted(_below(client, root))
+
+
+def delete_nodes(session: Session, root: str) -> bool:
+    """Delete a cluster's nodes; tell whether there were any.
+
+    Raises:
+        BusError: ZooKeeper failed.
+    """
+    with session.requests("deleting the metadata") as client:
+        try:
+            client.delete(root, recursive=True)
+        except NoNodeError:
+            return False
+    return True
+
+
+def masked(value: Any, name: str = "") -> Any:
+    """Return a value of JSON without its secrets: stars for passwords, and in URIs."""
+    if isinstance(value, dict):
+        return {key: masked(item, str(key)) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked(item, name) for item in value]
+    if isinstance(value, str):
+        return MASK if any(word in name.lower() for word in _SECRET_WORDS) else mask_uri(value)
+    return value
+
+
+def _below(client: Any, path: str) -> Iterator[tuple[str, str]]:
+    try:
+        value, _ = client.get(path)
+        names = client.get_children(path)
+    except NoNodeError:  # gone between two calls
+        return
+    if value:
+        yield path, _shown(value)
+    for name in names:
+        yield from _below(client, f"{path}/{name}")
+
+
+def _shown(value: bytes) -> str:
+    text = value.decode(errors="replace")
+    try:
+        return json.dumps(masked(json.loads(text)))
+    except ValueError:
+        return text

@@ -1,0 +1,49 @@
+"""Which tables an upstream has now, for answers of the API: read from the ddl topic, and kept for a moment."""
+
+import threading
+import time
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from compose.changefeeds import upstream_tables
+from consumers.api.bodies import StoredFeed
+from schemas.config.changefeed import load_changefeed
+from schemas.ids import TableId, UpstreamId
+from schemas.tidb.schema_change import StoredTable
+from sorters.core.feed import compile_feed
+
+KEPT_S: Final = 10.0
+"""Reading 100,000 tables anew takes some seconds; an operator who asks again soon may see them a moment old."""
+
+
+class UpstreamTables:
+    """Of one raw log. Safe from several threads; whoever asks while it is being read waits for that."""
+
+    def __init__(self, kafka: str) -> None:
+        self._kafka = kafka
+        self._lock = threading.Lock()
+        self._known: dict[UpstreamId, tuple[float, Sequence[StoredTable]]] = {}
+
+    def of(self, feed: StoredFeed) -> Collection[TableId]:
+        """Return the physical tables that a changefeed's filter lets through and that it can replicate.
+
+        Raises:
+            BusError: there is no raw log, Kafka does not answer, or the settings are not allowed any more.
+        """
+        info = feed.info
+        config = load_changefeed(info.sink_uri, info.config)
+        table_filter = compile_feed(config, info.namespace).filter
+        return {
+            table
+            for stored in self._now(info.upstream)
+            if (stored.eligible or config.force_replicate) and table_filter.matches(stored.schema, stored.table)
+            for table in stored.physical_ids
+        }
+
+    def _now(self, upstream: UpstreamId) -> Sequence[StoredTable]:
+        with self._lock:
+            read_at, tables = self._known.get(upstream, (0.0, ()))
+            if not read_at or time.monotonic() > read_at + KEPT_S:
+                tables = upstream_tables(self._kafka, upstream, None)
+                self._known[upstream] = time.monotonic(), tables
+            return tables

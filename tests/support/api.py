@@ -1,0 +1,32 @@
+"""A client of the API's app, without a socket."""
+
+import json
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from consumers.api.app import create_app
+from consumers.api.backend import Backend
+from consumers.api.context import ApiContext
+from consumers.api.credentials import Credentials
+
+
+class Api:
+    """Asks an app that serves from ``bus``; None: it has no session."""
+
+    def __init__(self, bus: Backend | None, credentials: Credentials | None = None) -> None:
+        context = ApiContext(credentials=credentials)
+        context.backend = bus
+        self.http = TestClient(create_app(context), follow_redirects=False)
+
+    def ask(
+        self, method: str, path: str, body: Any = None, raw: bytes | None = None, **headers: str
+    ) -> tuple[int, Any]:
+        """Return status and body of an answer, which is read as JSON if there is any."""
+        content = raw if raw is not None else None if body is None else json.dumps(body).encode()
+        answer = self.http.request(method, path, content=content, headers=headers)
+        return answer.status_code, answer.json() if answer.content else None
+
+    def v2(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Ask for a path of version 2."""
+        return self.ask(method, f"/api/v2{path}", body)

@@ -1,0 +1,116 @@
+"""One partition of the topic between sorter and storage processors: its lines by folder, each row once.
+
+    message --take--> rows at or below ``last``: repeats, dropped
+                      others: their lines wait by folder --flushed--> files; ``last`` and the offset are noted with them
+
+Rows of a partition stand in one order, and a sorter that writes again begins with what it wrote before; so whoever
+reads on from the noted offset and drops what is at or below the noted position takes each row exactly once.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from schemas.ids import Ts
+from schemas.position import PositionClass, decode_position
+from schemas.storage_rows import FolderForm, SchemaFile, decode_folder, decode_schema_file, decode_storage_rows
+
+
+@dataclass(frozen=True, slots=True)
+class NotedPlace:
+    """How far a partition is in files. ``last`` is the position of the last row in them, empty before the first."""
+
+    offset: int = 0
+    last: bytes = b""
+    watermark_ts: Ts = Ts(0)
+
+
+@dataclass(slots=True)
+class FolderLines:
+    """Lines that wait for a file of one folder."""
+
+    chunks: list[memoryview] = field(default_factory=list)
+    bytes_total: int = 0
+    rows: int = 0
+
+
+@dataclass(slots=True)
+class PartitionLines:
+    """Mutable, fed with the partition's records in offset order."""
+
+    offset: int
+    """Of the next record."""
+    last: bytes
+    watermark_ts: Ts
+    folders: dict[bytes, FolderLines] = field(default_factory=dict)
+    """By the row message's key."""
+    bytes_total: int = 0
+    repeats: int = 0
+    _forms: dict[bytes, FolderForm] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, place: NotedPlace) -> "PartitionLines":
+        """Begin where files end."""
+        return cls(place.offset, place.last, place.watermark_ts)
+
+    def take(self, offset: int, key: bytes | None, value: bytes, position: bytes) -> SchemaFile | None:
+        """Take the next record; return the schema file that it is, if it is one.
+
+        Raises:
+            CorruptDataError: the record does not decode.
+        """
+        self.offset = offset + 1
+        told = decode_position(position)
+        match told.position_class:
+            case PositionClass.WATERMARK:
+                self.watermark_ts = max(self.watermark_ts, told.commit_ts)
+            case PositionClass.DDL | PositionClass.BOOTSTRAP:
+                return decode_schema_file(value)
+            case PositionClass.ROW:
+                self._take_rows(key or b"", value, position)
+        return None
+
+    @property
+    def place(self) -> NotedPlace:
+        """What to note once all lines that wait are in files."""
+        return NotedPlace(self.offset, self.last, self.watermark_ts)
+
+    @property
+    def newest_version(self) -> Ts:
+        """The latest table version among the folders that wait: its schema file must be written before their lines."""
+        return max((self.form(key).version for key in self.folders), default=Ts(0))
+
+    def form(self, key: bytes) -> FolderForm:
+        """Return the folder of a row message's key."""
+        if key not in self._forms:
+            self._forms[key] = decode_folder(key)
+        return self._forms[key]
+
+    def waiting(self) -> Iterator[tuple[FolderForm, FolderLines]]:
+        """Yield the folders that wait and their lines."""
+        return ((self.form(key), lines) for key, lines in self.folders.items())
+
+    def flushed(self) -> None:
+        """Forget the lines: they are in files."""
+        self.folders, self.bytes_total = {}, 0
+        if len(self._forms) > 10_000:  # of tables that came and went
+            self._forms = {}
+
+    def _take_rows(self, key: bytes, value: bytes, position: bytes) -> None:
+        rows = decode_storage_rows(value)
+        first = 0
+        if position <= self.last:
+            first = len(rows)
+        elif rows.position(0) <= self.last:
+            first = next(number for number, at in enumerate(rows.positions()) if at > self.last)
+        self.repeats += first
+        if first == len(rows):
+            return
+        self.form(key)  # refuses a key that is none, while the record is at hand
+        lines = self.folders.setdefault(key, FolderLines())
+        chunk = rows.lines(first)
+        lines.chunks.append(chunk)
+        lines.bytes_total += len(chunk)
+        lines.rows += len(rows) - first
+        # The message stays in memory as long as its lines do.
+        self.bytes_total += len(value)
+        self.last = position

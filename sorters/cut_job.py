@@ -1,6 +1,9 @@
 """One cut, from the raw log to the sink: by a Spark job of two steps, or by the driver if it is not worth one."""
 
+import re
 from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 from pyspark.accumulators import AccumulatorParam
@@ -10,6 +13,7 @@ from sorters.core.corrupt_rows import CorruptRows
 from sorters.core.cut import Cut
 from sorters.core.order import OutputRecords
 from sorters.cut_tasks import BLOCK_COLUMNS, SIGN_COLUMNS, ReadTask, Tally, WriteTask, read_step, write_step
+from sorters.run_folder import clear_run_folders, run_folder
 from sorters.run_store import MEMORY_BYTES_MAX
 from sorters.sink_writer import BATCH_BYTES
 from sorters.small_cut import SmallCut
@@ -43,6 +47,11 @@ class CutJob:
         self._small = SmallCut(raw_config, raw_topic, sink_config)
         self._tasks = max(2, spark.sparkContext.defaultParallelism)
         self._found_slots: tuple[int, ...] = ()
+        context = spark.sparkContext
+        self.runs_parent = Path(context.getConf().get("spark.local.dir")) if _on_one_machine(context) else None
+        """Where the folders of runs are made; None: tasks may be on several machines, so runs go through Spark."""
+        if self.runs_parent is not None:
+            clear_run_folders(self.runs_parent)
         self._record_bytes: float = RAW_RECORD_BYTES_GUESS
         self.corrupt = CorruptRows()
         """What the last cut has written although its checksum does not fit."""
@@ -81,6 +90,18 @@ class CutJob:
         self, cut: Cut, program: Any, extras: OutputRecords, encoded_at_ms: int, batch_bytes: int
     ) -> tuple[int, int]:
         """Return the rows, and the bytes of raw records that were read."""
+        with nullcontext() if self.runs_parent is None else run_folder(self.runs_parent) as folder:
+            return self._run_tasks_with(folder, cut, program, extras, encoded_at_ms, batch_bytes)
+
+    def _run_tasks_with(
+        self,
+        folder: str | None,
+        cut: Cut,
+        program: Any,
+        extras: OutputRecords,
+        encoded_at_ms: int,
+        batch_bytes: int,
+    ) -> tuple[int, int]:
         context, slots = self._spark.sparkContext, self._slots()
         tally = Tally(
             rows=context.accumulator(0),
@@ -93,10 +114,12 @@ class CutJob:
             raw_topic=self._raw_topic,
             extras=extras,
             encoded_at_ms=encoded_at_ms,
+            folder=folder,
             slots=slots,
         )
         write = WriteTask(
             may_repeat=cut.may_repeat,
+            folder=folder,
             row_join=program.value.feed.row_join,
             sink_config=self._sink_config,
             batch_bytes=batch_bytes,
@@ -126,6 +149,11 @@ class CutJob:
         by_task = {row["task"]: row["slot"] for row in rows}
         self._found_slots = tuple(by_task[task] for task in range(tasks))
         return self._found_slots
+
+
+def _on_one_machine(context: Any) -> bool:
+    """Tell whether all tasks see this machine's files; executors of ``local-cluster`` do too, but only tests use it."""
+    return bool(re.fullmatch(r"local(\[.*\])?", context.master))
 
 
 def _batch_bytes(program: Program) -> int:

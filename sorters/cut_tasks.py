@@ -1,15 +1,16 @@
 """The two steps of a cut's Spark job, as functions for ``mapInArrow``: read and make runs, merge runs and write.
 
 Spark ships these functions by name, so the package must be importable where executors run. Between the steps Spark
-moves rows of two columns: the slot, and a block that holds a whole run (:mod:`sorters.core.runs`). Kafka is read and
-written here and not by Spark's connector, so that the JVM moves blocks and nothing else.
+moves rows of two columns: the slot, and a block that holds a whole run (:mod:`sorters.core.runs`), or where all tasks
+run on one machine only the place of that block (:mod:`sorters.run_folder`). Kafka is read and written here and not by
+Spark's connector, so that the JVM moves blocks and nothing else.
 """
 
 import gc
 import sys
 import zipimport
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -20,8 +21,9 @@ from schemas.errors import BusError
 from sorters.core.cut import Cut
 from sorters.core.order import OutputRecords
 from sorters.core.row_batches import RowJoin
-from sorters.core.runs import merge_runs, pack_run, split_runs
+from sorters.core.runs import Run, merge_runs, pack_run, split_runs, unpack_run
 from sorters.failures import WorkerError
+from sorters.run_folder import RunFile, RunFiles
 from sorters.run_store import RunStore
 from sorters.sink_writer import SinkWriter
 from sorters.topic_reader import TopicReader
@@ -61,6 +63,8 @@ class ReadTask:
     extras: OutputRecords
     """Records that stem from no row: DDL events and watermarks. Task 0 adds them."""
     encoded_at_ms: int
+    folder: str | None
+    """Takes the runs, if all tasks are on one machine; None: they go through Spark."""
     slots: tuple[int, ...]
     """Values of column ``slot`` that Spark hashes to task 0, 1, … of the second step; the first has as many tasks."""
 
@@ -70,6 +74,8 @@ class WriteTask:
     """Orders to the tasks of the second step."""
 
     may_repeat: bool
+    folder: str | None
+    """As in the first step."""
     row_join: RowJoin | None
     sink_config: Mapping[str, Any]
     """librdkafka's, of a producer that keeps the order; with PEM texts and no files, which executors do not have."""
@@ -107,11 +113,13 @@ def read_runs(task: ReadTask, program: Program, tally: Tally, number: int) -> Ar
     """Yield the blocks of one task, with what slot each is of."""
     records = _raw_records(task, tally, number)
     tables = output_records(records, task.cut, program, task.encoded_at_ms, tally.corrupt.add)
-    for table in tables:
-        tally.rows.add(table.num_rows)
-        yield _blocks(table, task.slots)
-    if number == 0 and task.extras.num_rows:
-        yield _blocks(task.extras, task.slots)
+    with ExitStack() as files:
+        keep = files.enter_context(RunFile(task.folder)).add if task.folder is not None else _as_it_is
+        for table in tables:
+            tally.rows.add(table.num_rows)
+            yield _blocks(table, task.slots, keep)
+        if number == 0 and task.extras.num_rows:
+            yield _blocks(task.extras, task.slots, keep)
 
 
 def write_runs(batches: ArrowBatches, task: WriteTask) -> Generator[Any, None, None]:
@@ -124,10 +132,8 @@ def write_runs(batches: ArrowBatches, task: WriteTask) -> Generator[Any, None, N
     done = False
     with RunStore(task.memory_bytes_max) as store:
         try:
-            for batch in batches:
-                for block in batch.column("block"):
-                    store.add(block.as_buffer())
-            windows = merge_runs(store.take(), may_repeat=task.may_repeat)
+            runs = _runs(batches, store, RunFiles(task.folder) if task.folder is not None else None)
+            windows = merge_runs(runs, may_repeat=task.may_repeat)
             for messages in task.row_join.stream(windows) if task.row_join is not None else windows:
                 writer.write(messages)
                 yield _SIGN
@@ -146,9 +152,26 @@ def _raw_records(task: ReadTask, tally: Tally, number: int) -> Iterator[bytes]:
         yield value
 
 
-def _blocks(table: OutputRecords, slots: tuple[int, ...]) -> Any:
+def _runs(batches: ArrowBatches, store: RunStore, files: RunFiles | None) -> list[Run]:
+    """Take everything in; return the runs."""
+    found = []
+    for batch in batches:
+        for block in batch.column("block"):
+            if files is not None:
+                found.append(unpack_run(files.block(block.as_py())))
+            else:
+                store.add(block.as_buffer())
+    return found if files is not None else store.take()
+
+
+def _as_it_is(block: Any) -> Any:
+    return block.to_pybytes()
+
+
+def _blocks(table: OutputRecords, slots: tuple[int, ...], keep: Callable[[Any], bytes]) -> Any:
+    """Return the runs of a table as rows for Spark; ``keep`` says what stands for a block in them."""
     found = list(split_runs(table, len(slots)))
-    columns = [[slots[slot] for slot, _ in found], [pack_run(run) for _, run in found]]
+    columns = [[slots[slot] for slot, _ in found], [keep(pack_run(run)) for _, run in found]]
     return pa.record_batch(
         [pa.array(column, field.type) for column, field in zip(columns, BLOCK_SCHEMA, strict=True)], schema=BLOCK_SCHEMA
     )

@@ -10,11 +10,10 @@ from typing import IO, Any
 import pyarrow as pa
 
 from sorters.core.runs import Run, unpack_run
+from sorters.run_folder import ALIGN_BYTES
 
 MEMORY_BYTES_MAX = 128 * 1024 * 1024
 """Of packed runs that one task keeps in memory; two such tasks run at once on two cores."""
-_ALIGN = 64
-"""Arrow reads columns where they lie if they are aligned."""
 
 
 class RunStore:
@@ -51,7 +50,7 @@ class RunStore:
             self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 # closed with the store
         self._file.write(block)
         self._places.append((self._size, block.size))
-        padding = -block.size % _ALIGN
+        padding = -block.size % ALIGN_BYTES
         self._file.write(bytes(padding))
         self._size += block.size + padding
         self.spilled_bytes += block.size

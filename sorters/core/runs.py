@@ -1,7 +1,7 @@
 """Sorted runs: how the records of a cut get from the tasks that make them to the one that writes them, and into order.
 
 A task of the first step divides what it makes into runs, each sorted and of one slot, and packs each as one block of
-bytes, so that Spark moves a few hundred large values and no rows. A task of the second step gets all runs of its slot
+bytes, so that a few hundred large values are moved and no rows. A task of the second step gets all runs of its slot
 in any order, and :func:`merge_runs` yields their records in windows: all up to one position, then all up to the next.
 Where windows end is read off a sample of each run. A window is made of slices of the runs, which may lie in a file, so
 that only windows are ever held as rows.
@@ -51,10 +51,9 @@ def slots_of(records: OutputRecords, slots: int) -> npt.NDArray[np.int64]:
     return slot
 
 
-def pack_run(run: Run) -> bytes:
-    """Return a run as bytes, without its schema."""
-    block: bytes = run.serialize().to_pybytes()
-    return block
+def pack_run(run: Run) -> Any:
+    """Return a run as a ``pyarrow.Buffer``, without its schema."""
+    return run.serialize()
 
 
 def unpack_run(block: Any) -> Run:

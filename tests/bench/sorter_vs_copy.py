@@ -1,44 +1,40 @@
-"""The sorter job against a plain Spark Kafka-to-Kafka copy of the same rows, in one run, on the same session settings.
+"""The sorter job against a plain Spark Kafka-to-Kafka copy of the same rows, in one run.
 
 ``python -m tests.bench.sorter_vs_copy`` prints one JSON line. The copy reads one record a row (TiKV key and value) and
-writes it as it is; the sorter reads the same rows as region batches, and mounts, encodes, sorts and writes them. Both
-are warmed up; two copies stand before and after the sorter, and their mean counts. The sorter's time is that of a whole
-changefeed: from the publishing of the frontier record to the checkpoint. ``peak_mb`` are resident sizes, of the driver
-(JVM and Python) and of all Python workers together, while the sorter ran. CPU times a row are beside the rates, since
-the machine may be shared.
+writes it as it is, in a Spark session of its own with Spark's own JVM settings; the sorter reads the same rows as
+region batches, and mounts, encodes, sorts and writes them. Both are warmed up; two copies stand before and after the
+sorter, and their mean counts. The sorter's time is that of a whole changefeed: from the publishing of the frontier
+record to the checkpoint. ``peak_mb`` are resident sizes, of the driver (JVM and Python) and of all Python workers
+together, while the sorter ran. CPU times a row are beside the rates, since the machine may be shared.
 """
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 import tempfile
-import threading
 import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
+from pyspark.sql import SparkSession
 
 from compose.stack.local import Addresses, LocalStack
-from schemas.changefeed import ChangefeedInfo
-from schemas.config.changefeed import load_changefeed
-from schemas.ids import Ts, UpstreamId
-from sorters.epochs import Progress
-from sorters.feed_run import FeedRun
-from sorters.spark_session import create_session
+from sorters.spark_session import DRIVER_MEMORY, SPARK_JARS_ENV, connector_packages, create_session
+from tests.bench.changefeed_run import SINK_PARTITIONS, ChangefeedRun
+from tests.bench.process_meter import ProcessMeter
 from tests.support.raw_log import START_TS, Change, RawLog, create_topic, recorded, row_key
 
 TABLE = 114
 RAW_PARTITIONS = 8
-SINK_PARTITIONS = 6
 ROWS_PER_BATCH = 1_200
 """About 256 KiB, as producers land a busy table."""
 WARM_ROWS = 250_000
 """Copied, and sorted as one batch, before anything is measured: enough that the batch is a Spark job."""
-TIMEOUT_S = 600.0
 COPY_SOURCE = {"kafka.max.partition.fetch.bytes": str(16 * 1024 * 1024)}
 """Measured 542 → 661 k rows/s against Kafka's default of 1 MiB."""
 COPY_SINK = {
@@ -51,15 +47,19 @@ COPY_SINK = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmark; return the exit status."""
+    """Run the benchmark, or the process of the copies; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=2_000_000, help="that are measured")
-    parser.add_argument("--protocol", default="avro", choices=("avro", "canal-json"))
+    parser.add_argument("--protocol", default="avro", choices=("avro", "canal-json", "open-protocol"))
     parser.add_argument("--kafka", default="", help="address; the default starts one here")
     parser.add_argument("--zookeeper", default="")
     parser.add_argument("--schema-registry", default="")
     parser.add_argument("--repeats", action="store_true", help="say that the log may hold repeats")
+    parser.add_argument("--copy-topic", default="", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
+    if options.copy_topic:
+        _serve_copies(options.kafka, options.copy_topic)
+        return 0
     given = Addresses(kafka=options.kafka, zookeeper=options.zookeeper, schema_registry=options.schema_registry)
     with (
         tempfile.TemporaryDirectory(prefix="tidebus-bench-") as folder,
@@ -77,26 +77,28 @@ def _measure(options: argparse.Namespace, addresses: Addresses, folder: Path) ->
     copy_topic = f"rows-{name}"
     create_topic(addresses.kafka, copy_topic, RAW_PARTITIONS)
     spark = create_session("local[2]", "sorter-vs-copy", folder)
-    feed = Feed(spark, log, addresses, folder / "feed", options.protocol, name)
+    feed = ChangefeedRun(
+        spark, addresses, upstream=log.upstream, data_dir=folder / "feed", name=name, protocol=options.protocol
+    )
+    copies = Copies(addresses.kafka, copy_topic)
     try:
         _fill(log, addresses.kafka, copy_topic, 0, WARM_ROWS, repeats=options.repeats)
         feed.run.start()
-        feed.wait(WARM_ROWS)
-        copies = Copies(spark, addresses.kafka, copy_topic, name)
-        copies.run("warm")
+        feed.wait(START_TS + WARM_ROWS)
+        copies.run()
         _fill(log, addresses.kafka, copy_topic, WARM_ROWS, end, repeats=options.repeats, publish=False)
-        before = copies.run("before")
-        with Memory() as memory:
+        before = copies.run()
+        with ProcessMeter(others=copies.pids()) as meter:
             started = time.monotonic()
             log.advance(START_TS + end, repeats=options.repeats)
-            feed.wait(end)
+            feed.wait(START_TS + end)
             rows_per_s = options.rows / (time.monotonic() - started)
-        with Memory() as copy_memory:
-            after = copies.run("after")
+        after = copies.run()
     finally:
-        feed.run.close()
+        copies.close()
+        feed.close()
         spark.stop()
-    copy_rate, rows = (before + after) / 2, options.rows
+    copy_rate, rows = (before["rows_per_s"] + after["rows_per_s"]) / 2, options.rows
     return {
         "bench": "sorter_vs_copy",
         "protocol": options.protocol,
@@ -104,121 +106,76 @@ def _measure(options: argparse.Namespace, addresses: Addresses, folder: Path) ->
         "rows": rows,
         "rows_per_s": round(rows_per_s),
         "copy_rows_per_s": round(copy_rate),
-        "cpu_us_per_row": round(1e6 * (memory.driver_cpu_s + memory.workers_cpu_s) / rows, 2),
-        "workers_cpu_us_per_row": round(1e6 * memory.workers_cpu_s / rows, 2),
-        "copy_cpu_us_per_row": round(1e6 * copy_memory.driver_cpu_s / end, 2),
-        "driver_peak_mb": round(memory.driver_mb),
-        "workers_peak_mb": round(memory.workers_mb),
+        "cpu_us_per_row": round(1e6 * meter.cpu_s / rows, 2),
+        "workers_cpu_us_per_row": round(1e6 * meter.workers_cpu_s / rows, 2),
+        "copy_cpu_us_per_row": round(after["cpu_us_per_row"], 2),
+        "driver_peak_mb": round(meter.driver_mb),
+        "workers_peak_mb": round(meter.workers_mb),
     }
 
 
-class Feed:
-    """A changefeed, run by the sorter's own code in this process."""
-
-    def __init__(self, spark: Any, log: RawLog, addresses: Addresses, data_dir: Path, protocol: str, name: str) -> None:
-        uri = f"kafka://{addresses.kafka}/sorted-{name}?protocol={protocol}&enable-tidb-extension=true"
-        uri += f"&partition-num={SINK_PARTITIONS}"
-        if protocol == "avro":
-            uri += f"&schema-registry={addresses.schema_registry}"
-        info = ChangefeedInfo(
-            changefeed_id=name,
-            upstream=UpstreamId(log.upstream),
-            sink_uri=uri,
-            config={"sink": {"dispatchers": [{"matcher": ["*.*"], "partition": "index-value"}]}},
-            start_ts=START_TS,
-        )
-        self._done_ts = Ts(0)
-        self.run = FeedRun(
-            spark,
-            kafka=addresses.kafka,
-            raw_topics=log.topics,
-            schema_registry=None,
-            data_dir=data_dir,
-            info=info,
-            config=load_changefeed(uri, info.config),
-            checkpoint_ts=START_TS,
-            before_cut=lambda: None,
-            on_progress=self._on_progress,
-        )
-
-    def _on_progress(self, progress: Progress) -> None:
-        self._done_ts = progress.checkpoint_ts
-
-    def wait(self, rows: int) -> None:
-        """Wait until the checkpoint has passed the first ``rows``."""
-        deadline = time.monotonic() + TIMEOUT_S
-        while self._done_ts < START_TS + rows:
-            failure = self.run.failure()
-            if failure is not None:
-                raise failure
-            if time.monotonic() > deadline:
-                raise TimeoutError("the sorter did not get there")
-            time.sleep(0.01)
-
-
 class Copies:
-    """The plain job: read, write."""
+    """The process of the plain job."""
 
-    def __init__(self, spark: Any, kafka: str, topic: str, name: str) -> None:
-        self._spark, self._kafka, self._topic, self._name = spark, kafka, topic, name
+    def __init__(self, kafka: str, topic: str) -> None:
+        command = [sys.executable, "-m", "tests.bench.sorter_vs_copy", f"--kafka={kafka}", f"--copy-topic={topic}"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def run(self, tag: str) -> float:
-        """Copy the whole topic to a new one; return rows a second."""
-        target = f"copy-{tag}-{self._name}"
-        create_topic(self._kafka, target, SINK_PARTITIONS)
+    def pids(self) -> set[int]:
+        """Return it, so that nobody counts it and what it has started as the sorter's."""
+        return {self._process.pid}
+
+    def run(self) -> dict[str, float]:
+        """Copy the whole topic to a new one; return the figures."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(file=self._process.stdin, flush=True)
+        figures: dict[str, float] = json.loads(self._process.stdout.readline())
+        return figures
+
+    def close(self) -> None:
+        """End it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+
+
+def _serve_copies(kafka: str, topic: str) -> None:
+    """Copy once for each line on standard input."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    jars = os.environ.get(SPARK_JARS_ENV)
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config(*(("spark.jars", jars) if jars else ("spark.jars.packages", connector_packages())))
+        .config("spark.driver.memory", DRIVER_MEMORY)
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    for number, _ in enumerate(sys.stdin):
+        print(json.dumps(_copy(spark, kafka, topic, f"copy-{topic}-{number}")), flush=True)
+    spark.stop()
+
+
+def _copy(spark: Any, kafka: str, topic: str, target: str) -> dict[str, float]:
+    create_topic(kafka, target, SINK_PARTITIONS)
+    with ProcessMeter() as meter:
         started = time.monotonic()
         frame = (
-            self._spark.read.format("kafka")
-            .option("kafka.bootstrap.servers", self._kafka)
+            spark.read.format("kafka")
+            .option("kafka.bootstrap.servers", kafka)
             .options(**COPY_SOURCE)
-            .option("subscribe", self._topic)
+            .option("subscribe", topic)
             .load()
         )
-        options = {"kafka.bootstrap.servers": self._kafka, **COPY_SINK}
+        options = {"kafka.bootstrap.servers": kafka, **COPY_SINK}
         frame.select("key", "value").write.format("kafka").options(**options).option("topic", target).save()
         elapsed = time.monotonic() - started
-        return _count(self._kafka, target) / elapsed
-
-
-class Memory:
-    """Samples resident sizes of this process's tree, and takes its CPU times, until it is left."""
-
-    driver_mb = workers_mb = driver_cpu_s = workers_cpu_s = 0.0
-
-    def __enter__(self) -> "Memory":
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
-        self._cpu_s = [cpu_s for _, cpu_s in self._look()]
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        now = [cpu_s for _, cpu_s in self._look()]
-        self.driver_cpu_s, self.workers_cpu_s = (b - a for a, b in zip(self._cpu_s, now, strict=True))
-
-    def _sample(self) -> None:
-        while not self._stop.wait(0.1):
-            (driver, _), (workers, _) = self._look()
-            self.driver_mb = max(self.driver_mb, driver / 2**20)
-            self.workers_mb = max(self.workers_mb, workers / 2**20)
-
-    def _look(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Return (resident bytes, CPU seconds) of the driver with its JVM, and of the Python workers."""
-        sizes, cpu_s = [0.0, 0.0], [0.0, 0.0]
-        me = psutil.Process()
-        for process in (me, *me.children(recursive=True)):
-            try:
-                command, size, times = " ".join(process.cmdline()), process.memory_info().rss, process.cpu_times()
-            except psutil.Error:
-                continue
-            if process.pid != me.pid and not any(word in command for word in ("pyspark.daemon", "SparkSubmit")):
-                continue
-            kind = 1 if "pyspark.daemon" in command else 0
-            sizes[kind] += size
-            cpu_s[kind] += times.user + times.system
-        return (sizes[0], cpu_s[0]), (sizes[1], cpu_s[1])
+    rows = _count(kafka, target)
+    return {"rows_per_s": rows / elapsed, "cpu_us_per_row": 1e6 * meter.cpu_s / rows}
 
 
 def _fill(

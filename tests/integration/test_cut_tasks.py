@@ -16,7 +16,12 @@ ROWS = 60_000
 def _task(kafka: str) -> WriteTask:
     config = {"bootstrap.servers": kafka, "acks": -1, "enable.idempotence": True}
     return WriteTask(
-        may_repeat=False, row_join=None, sink_config=config, batch_bytes=100_000, memory_bytes_max=1_000_000
+        may_repeat=False,
+        folder=None,
+        row_join=None,
+        sink_config=config,
+        batch_bytes=100_000,
+        memory_bytes_max=1_000_000,
     )
 
 
@@ -28,7 +33,9 @@ def _blocks(topic: str) -> Iterator[pa.RecordBatch]:
         schema=OUTPUT_SCHEMA,
     )
     for _, run in split_runs(table, 1):
-        yield pa.record_batch([pa.array([0], pa.int32()), pa.array([pack_run(run)], pa.binary())], schema=BLOCK_SCHEMA)
+        yield pa.record_batch(
+            [pa.array([0], pa.int32()), pa.array([pack_run(run).to_pybytes()], pa.binary())], schema=BLOCK_SCHEMA
+        )
 
 
 def test_write_runs_given_up_midway_leaves_a_start_that_the_next_try_repeats(

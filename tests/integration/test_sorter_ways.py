@@ -22,8 +22,13 @@ from tests.support.raw_log import START_TS, RawLog, SinkRecord, read_topic, reco
 TABLE = 114
 PARTITIONS = 3
 ROWS = 40_000
-WAYS = {"driver": (2**40, 0), "tasks": (-1, 2**40), "tasks with runs in a file": (-1, 0)}
-"""Bytes up to which a cut goes to the driver, and up to which a task keeps runs in memory."""
+WAYS = {
+    "driver": (2**40, True, 0),
+    "tasks": (-1, True, 0),
+    "tasks through Spark": (-1, False, 2**40),
+    "tasks through Spark with runs in a file": (-1, False, 0),
+}
+"""Bytes up to which a cut goes to the driver, whether its tasks share files, bytes that one keeps in memory if not."""
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +73,13 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
     )
     first, second = (place_for(record, lambda _: False) for record in log.frontier)
     cut = cut_between(first, second, START_TS, upto_ts)
+    folders = job.runs_parent
+    assert folders is not None
     written: dict[str, list[SinkRecord]] = {}
     try:
         program = preparation.program_for(cut)
-        for way, (driver_bytes_max, memory_bytes_max) in WAYS.items():
+        for way, (driver_bytes_max, share_files, memory_bytes_max) in WAYS.items():
+            job.runs_parent = folders if share_files else None
             monkeypatch.setattr(cut_job, "DRIVER_BATCH_BYTES_MAX", driver_bytes_max)
             monkeypatch.setattr(cut_job, "MEMORY_BYTES_MAX", memory_bytes_max)
             before = {(record.partition, record.offset) for record in read_topic(stack.kafka, topic)}
@@ -80,6 +88,7 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
             assert rows == ROWS + (400 if repeats else 0)
             found = read_topic(stack.kafka, topic)
             written[way] = [record for record in found if (record.partition, record.offset) not in before]
+            assert not list(folders.glob("tidebus-runs-*"))
     finally:
         job.close()
         schemas.close()
@@ -91,7 +100,7 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
     # simple tells the table's schema to each partition before all else: it is the changefeed's first cut.
     told = PARTITIONS if protocol == "simple" else 0
     assert sum(count(record) for record in written["driver"]) == ROWS + PARTITIONS + told
-    assert plain["driver"] == plain["tasks"] == plain["tasks with runs in a file"]
+    assert all(plain[way] == plain["driver"] for way in WAYS)
     for partition in range(PARTITIONS):
         positions = [record.position for record in written["driver"] if record.partition == partition]
         assert positions == sorted(set(positions))

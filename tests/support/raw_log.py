@@ -180,7 +180,7 @@ def read_topic(kafka: str, topic: str) -> list[SinkRecord]:
             at, end = partition_bounds(consumer, topic, partition)
             consumer.assign([TopicPartition(topic, partition, at)])
             while at < end:
-                for message in consumer.consume(10_000, timeout=1.0):
+                for message in consumer.consume(min(10_000, end - at), timeout=1.0):
                     assert message.error() is None, message.error()
                     headers = dict(message.headers() or [])
                     found.append(

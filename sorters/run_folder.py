@@ -1,0 +1,92 @@
+"""How runs get from the first step to the second where all tasks run on one machine: as ranges of files, past Spark.
+
+Through Spark a run crosses to the JVM, into a shuffle file, out of it, and back to Python: copied seven times, and the
+JVM took more CPU for it than Python took for mount and encode. Here it is written once and read where it lies, and
+Spark moves only its place. The files of a cut stand in a folder that ends with the cut.
+"""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+_PREFIX = "tidebus-runs-"
+ALIGN_BYTES = 64
+"""Arrow reads columns where they lie if they are aligned."""
+
+
+@contextlib.contextmanager
+def run_folder(parent: Path) -> Iterator[str]:
+    """Yield a folder for the runs of one cut."""
+    parent.mkdir(parents=True, exist_ok=True)
+    folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def clear_run_folders(parent: Path) -> None:
+    """Remove what processes that were killed have left behind."""
+    for folder in parent.glob(f"{_PREFIX}*"):
+        if not _is_alive(int(folder.name.removeprefix(_PREFIX).split("-")[0])):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+class RunFile:
+    """Where one task of the first step puts its runs; a context manager."""
+
+    def __init__(self, folder: str) -> None:
+        self._size = 0
+        self._file = tempfile.NamedTemporaryFile(dir=folder, delete=False, buffering=0)  # noqa: SIM115 # closed at exit
+        self._name = Path(self._file.name).name
+
+    def __enter__(self) -> "RunFile":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def add(self, block: Any) -> bytes:
+        """Write a block, a ``pyarrow.Buffer``; return its place."""
+        start, padding = self._size, -block.size % ALIGN_BYTES
+        for part in (memoryview(block), bytes(padding)):
+            at = 0
+            while at < len(part):
+                at += self._file.write(part[at:])
+        self._size += block.size + padding
+        return f"{self._name}:{start}:{block.size}".encode()
+
+
+class RunFiles:
+    """Reads the files of a folder in the second step, each mapped once."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+        self._maps: dict[str, Any] = {}
+
+    def block(self, place: bytes) -> Any:
+        """Return the block at a place, a ``pyarrow.Buffer`` over the file's bytes."""
+        name, start, size = place.decode().rsplit(":", 2)
+        mapped = self._maps.get(name)
+        if mapped is None:
+            mapped = self._maps[name] = pa.memory_map(str(self._folder / name), "r").read_buffer()
+        return mapped.slice(int(start), int(size))

@@ -19,7 +19,7 @@ BENCHES = {
     "mount_encode": "rows/s of mount and encode on one core, three shapes, all protocols, beside a scalar loop: 1 min",
     "puller": "rows/s from EventFeed's bytes to acknowledged raw records, with and without a broker: 1 min",
     "sorter_vs_copy": "the sorter's job against a plain Spark copy of the same 2 million rows: 3 min",
-    "whole_bus": "rows a CPU second of puller and sorter together, from EventFeed's bytes to acknowledged messages: 2 min",
+    "whole_bus": "rows a CPU second of puller and sorter together, from EventFeed's bytes to acknowledged rows: 2 min",
     "lag": "p50 and p99 from commit_ts to a consumer of the topic, at 1,000 rows/s: 3 min",
     "big_transaction": "memory and rows/s of a puller at one transaction of 2 GiB: 3 min, 6 GiB of disk",
     "idle_regions": "CPU and memory of a client whose 10,000 and 100,000 regions are idle: 3 min",

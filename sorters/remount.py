@@ -17,6 +17,7 @@ from schemas.rawlog.topics import raw_topics
 from sorters.epochs import Progress
 from sorters.failures import HistoryLostError, bus_error
 from sorters.feed_run import FeedRun
+from sorters.spark_session import create_session
 
 
 class IntervalGoneError(BusError):
@@ -62,10 +63,7 @@ def remount(spark: Any, order: Remount, on_progress: Callable[[Progress], None] 
         TargetNotReachedError: the raw log has not come to ``to_ts``.
         BusError: whatever stops a changefeed.
     """
-    if order.from_ts >= order.to_ts:
-        raise ConfigError("--from-ts must be below --to-ts", from_ts=order.from_ts, to_ts=order.to_ts)
-    if not order.config.uri.brokers:
-        raise ConfigError("a remount writes to Kafka only", key="sink-uri", scheme=order.config.uri.scheme)
+    check(order)
     seen: list[Progress] = []
 
     def note(progress: Progress) -> None:
@@ -107,3 +105,25 @@ def remount(spark: Any, order: Remount, on_progress: Callable[[Progress], None] 
     return Remounted(
         rows=sum(one.rows for one in seen), cuts=len(seen), corrupt_rows=sum(one.corrupt_rows for one in seen)
     )
+
+
+def check(order: Remount) -> None:
+    """Refuse what cannot be done, before Spark starts.
+
+    Raises:
+        ConfigError: see :func:`remount`.
+    """
+    if order.from_ts >= order.to_ts:
+        raise ConfigError("--from-ts must be below --to-ts", from_ts=order.from_ts, to_ts=order.to_ts)
+    if not order.config.uri.brokers:
+        raise ConfigError("a remount writes to Kafka only", key="sink-uri", scheme=order.config.uri.scheme)
+
+
+def remount_alone(order: Remount, master: str, on_progress: Callable[[Progress], None]) -> Remounted:
+    """Start Spark for one remount; see :func:`remount`."""
+    check(order)
+    spark = create_session(master, f"tidebus-{order.name}", order.data_dir)
+    try:
+        return remount(spark, order, on_progress)
+    finally:
+        spark.stop()

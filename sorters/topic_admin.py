@@ -100,6 +100,17 @@ class TopicAdmin:
                 self._topics[topic] = SinkTopic(partitions=usable, message_bytes_max=limits[topic])
         return {topic: self._topics[topic] for topic in wanted}
 
+    def existing(self, topics: Iterable[str]) -> dict[str, SinkTopic]:
+        """Return those of ``topics`` that are there, with all their partitions; nothing is created.
+
+        Raises:
+            TopicRefusedError, TopicReplicationError, KafkaUnreachableError
+        """
+        counts = _partition_counts(self._cluster())
+        found = sorted(set(topics) & counts.keys())
+        limits = self._message_limits(found)
+        return {topic: SinkTopic(partitions=counts[topic], message_bytes_max=limits[topic]) for topic in found}
+
     def _usable(self, topic: str, real: int) -> int:
         if self._partitions is None:
             return real

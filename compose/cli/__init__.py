@@ -11,6 +11,7 @@ import sys
 import click
 
 from compose.cli.changefeed import changefeed
+from compose.cli.foresight_commands import explain, remount
 from compose.cli.inspect_commands import decode, doctor, dry_run, setup
 from compose.cli.operator_commands import operator, tso, unsafe
 from compose.cli.server_commands import capture, region_server, run, sorter
@@ -27,7 +28,22 @@ def cli() -> None:
     """A change-event bus for TiDB: every change, in order, in Kafka."""
 
 
-for command in (run, doctor, setup, dry_run, decode, changefeed, capture, sorter, region_server, operator, tso, unsafe):
+for command in (
+    run,
+    doctor,
+    setup,
+    dry_run,
+    decode,
+    changefeed,
+    capture,
+    sorter,
+    region_server,
+    operator,
+    tso,
+    unsafe,
+    explain,
+    remount,
+):
     cli.add_command(command)
 
 

@@ -1,0 +1,133 @@
+"""The commands over what the raw log holds: what a changefeed would do, and an interval once more."""
+
+import json
+from pathlib import Path
+
+import click
+
+from compose.cli.options import (
+    UPSTREAM_DEFAULT,
+    cluster_option,
+    kafka_option,
+    recording_option,
+    registry_option,
+    upstream_option,
+    zookeeper_option,
+)
+from schemas.changefeed import NAMESPACE_DEFAULT
+from schemas.errors import ConfigError
+from schemas.ids import Ts, UpstreamId
+
+_config_option = click.option(
+    "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Changefeed file, TiCDC's TOML."
+)
+
+
+@click.command()
+@click.option("--sink-uri", default="", metavar="URI", help="kafka://HOST:PORT/TOPIC?protocol=…, as TiCDC takes it.")
+@_config_option
+@click.option("-c", "--changefeed-id", default="", metavar="ID", help="One that there is, instead of URI and file.")
+@click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)
+@click.option("--start-ts", type=int, default=0, help="Tables as they stand at this TSO; 0: now, or its checkpoint.")
+@click.option("--offline", is_flag=True, help="Do not ask the sink's brokers which topics there are.")
+@click.option("--json", "in_json", is_flag=True, help="One JSON object instead of a table.")
+@recording_option(required=False)
+@upstream_option
+@cluster_option
+@kafka_option(required=False)
+@zookeeper_option(required=False)
+def explain(
+    sink_uri: str,
+    config: Path | None,
+    changefeed_id: str,
+    namespace: str,
+    start_ts: int,
+    offline: bool,
+    in_json: bool,
+    recording: Path | None,
+    upstream: str,
+    cluster: str,
+    kafka: str,
+    zookeeper: str,
+) -> None:
+    """Say for every table where its rows would go, in what, how large they may be, and which rights that needs.
+
+    The tables are those of the raw log (--kafka) or of a recording (--recording); nothing is created or written.
+    """
+    from compose.explain import (
+        Changefeed,
+        as_json,
+        as_lines,
+        explained,
+        of_changefeed,
+        raw_log_schemas,
+        recorded_schemas,
+    )
+    from schemas.config.changefeed import load_changefeed
+
+    if bool(changefeed_id) == bool(sink_uri):
+        raise ConfigError("give either --sink-uri or --changefeed-id", key="sink-uri")
+    if changefeed_id and not zookeeper:
+        raise ConfigError("--changefeed-id needs --zookeeper", key="zookeeper")
+    if (recording is None) == (not kafka):
+        raise ConfigError("give either --kafka or --recording", key="kafka")
+    if changefeed_id:
+        wanted = of_changefeed(zookeeper, cluster, changefeed_id, namespace)
+    else:
+        text = config.read_text() if config else None
+        checked = load_changefeed(sink_uri, text, file=str(config) if config else None)
+        wanted = Changefeed(config=checked, upstream=UpstreamId(upstream), ts=None)
+    ts = Ts(start_ts) if start_ts else wanted.ts
+    schemas, at = recorded_schemas(recording, ts) if recording else raw_log_schemas(kafka, wanted.upstream, ts)
+    found = explained(wanted.config, schemas, at, ask_sink=not offline)
+    for line in [json.dumps(as_json(found), ensure_ascii=False)] if in_json else as_lines(found):
+        click.echo(line)
+
+
+@click.command()
+@click.option("--from-ts", type=int, required=True, help="Rows above this TSO.")
+@click.option("--to-ts", type=int, required=True, help="The last TSO, inclusive.")
+@click.option("--sink-uri", required=True, metavar="URI", help="kafka://HOST:PORT/TOPIC?protocol=…: other topics.")
+@_config_option
+@click.option("--name", default="remount", show_default=True, help="In the names of files that large messages go to.")
+@click.option("--master", default="local[2]", show_default=True, help="Spark's.")
+@click.option("--data-dir", type=click.Path(path_type=Path), default=Path("data/remount"), show_default=True)
+@upstream_option
+@kafka_option(required=True)
+@registry_option(required=False)
+def remount(
+    from_ts: int,
+    to_ts: int,
+    sink_uri: str,
+    config: Path | None,
+    name: str,
+    master: str,
+    data_dir: Path,
+    upstream: str,
+    kafka: str,
+    schema_registry: str,
+) -> None:
+    """Write an interval that the raw log still holds once more, in any protocol, filter and dispatch, and end.
+
+    Two runs write the same bytes. No changefeed may write to the same topics.
+    """
+    from schemas.config.changefeed import load_changefeed
+    from sorters.remount import Remount, remount_alone
+
+    checked = load_changefeed(sink_uri, config.read_text() if config else None, file=str(config) if config else None)
+    for note in checked.notes:
+        click.echo(f"note: {note}", err=True)
+    order = Remount(
+        kafka=kafka,
+        upstream=UpstreamId(upstream or UPSTREAM_DEFAULT),
+        config=checked,
+        from_ts=Ts(from_ts),
+        to_ts=Ts(to_ts),
+        name=name,
+        schema_registry=schema_registry or None,
+        data_dir=data_dir,
+    )
+    done = remount_alone(
+        order, master, lambda progress: click.echo(f"written up to {progress.checkpoint_ts}", err=True)
+    )
+    click.echo(json.dumps({"rows": done.rows, "cuts": done.cuts, "corrupt_rows": done.corrupt_rows}))

@@ -1,0 +1,151 @@
+"""``tidebus explain``: what a changefeed would do with each table, before it is created."""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compose.changefeeds import open_store
+from compose.recorded import read_recorded_log
+from consumers.changefeed_store import NoFrontierError, StartTsError
+from consumers.raw_log import frontier_window
+from schemas.changefeed import NAMESPACE_DEFAULT
+from schemas.config.changefeed import ChangefeedConfig, load_changefeed
+from schemas.config.client_options import librdkafka_options
+from schemas.errors import ConfigError
+from schemas.ids import Ts, UpstreamId
+from schemas.rawlog.topics import raw_topics
+from schemas.tidb.schema_store import SchemaStore
+from sorters.core.explain import ExplainedTable, Explanation, explain, topics_of
+from sorters.core.feed import compile_feed
+from sorters.schema_feed import schemas_at
+from sorters.topic_admin import SinkTopic, TopicAdmin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changefeed:
+    """What to explain."""
+
+    config: ChangefeedConfig
+    upstream: UpstreamId
+    ts: Ts | None
+    """Tables as they stand then; None: now."""
+
+
+def of_changefeed(zookeeper: str, cluster: str, changefeed_id: str, namespace: str = NAMESPACE_DEFAULT) -> Changefeed:
+    """Return a changefeed that there is, at its checkpoint.
+
+    Raises:
+        BusError: there is none, or ZooKeeper does not answer.
+    """
+    with open_store(zookeeper, cluster) as store:
+        info, status = store.get(changefeed_id, namespace), store.status(changefeed_id, namespace)
+    ts = status.checkpoint_ts if status is not None else info.start_ts
+    return Changefeed(config=load_changefeed(info.sink_uri, info.config), upstream=info.upstream, ts=ts)
+
+
+def raw_log_schemas(kafka: str, upstream: UpstreamId, ts: Ts | None) -> tuple[SchemaStore, Ts]:
+    """Return the schemas that the raw log has at ``ts`` (None: its newest), and that ts.
+
+    Raises:
+        NoFrontierError: no capture has published a frontier yet.
+        StartTsError: the raw log does not reach back to ``ts``.
+        BusError: Kafka does not answer.
+    """
+    topics = raw_topics(upstream)
+    window = frontier_window(kafka, topics)
+    if window is None:
+        raise NoFrontierError("no frontier of this upstream has been published yet", upstream=upstream)
+    at = window.newest_ts if ts is None else ts
+    schemas = schemas_at({"bootstrap.servers": kafka}, topics.ddl, at)
+    if schemas is None:
+        raise StartTsError("the schemas of this ts are gone", start_ts=at, oldest_ts=window.oldest_ts)
+    return schemas, at
+
+
+def recorded_schemas(folder: Path, ts: Ts | None) -> tuple[SchemaStore, Ts]:
+    """Return the schemas of a recording at ``ts`` (None: its end), and that ts.
+
+    Raises:
+        ConfigError: there is no recording, or it begins later.
+        BusError: it is not usable.
+    """
+    log, store = read_recorded_log(folder), SchemaStore.empty()
+    at = log.end_ts if ts is None else ts
+    if at < log.start_ts:
+        raise ConfigError("the recording begins later", key="start-ts", start_ts=at, oldest_ts=log.start_ts)
+    for record in log.ddl:
+        store.apply(record)
+    return store, at
+
+
+def explained(config: ChangefeedConfig, schemas: SchemaStore, ts: Ts, *, ask_sink: bool) -> Explanation:
+    """Explain a changefeed.
+
+    Args:
+        ask_sink: look at the sink's brokers for the topics that are there.
+
+    Raises:
+        ConfigError: the sink is no Kafka.
+        BusError: the sink's brokers do not answer, or refuse.
+    """
+    if not config.uri.brokers:
+        raise ConfigError("explain is about Kafka sinks", key="sink-uri", scheme=config.uri.scheme)
+    feed = compile_feed(config, NAMESPACE_DEFAULT)
+    topics: dict[str, SinkTopic] | None = None
+    if ask_sink:
+        admin = TopicAdmin(
+            librdkafka_options(config),
+            partitions=None,
+            replication=config.kafka.replication_factor,
+            auto_create=False,
+            acks_all=config.kafka.required_acks == -1,
+        )
+        topics = admin.existing(topics_of(schemas, ts, feed))
+    return explain(schemas, ts, config, feed, topics)
+
+
+def as_json(explanation: Explanation) -> dict[str, Any]:
+    """Return it for JSON."""
+    return dataclasses.asdict(explanation)
+
+
+def as_lines(explanation: Explanation) -> Iterator[str]:
+    """Yield it as people read it: a table, then what does not fit, then rights and notes."""
+    titles = ("table", "topic", "partitions", "partition by", "message key", "columns", "largest message", "limit")
+    rows = [titles, *(_row(table) for table in explanation.tables)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(titles))]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    subjects = [subject for table in explanation.tables for subject in table.subjects]
+    if subjects:
+        yield f"subjects: {', '.join(subjects)}"
+    for table in explanation.tables:
+        for trouble in table.trouble:
+            what = f"; then {table.if_too_large}" if table.if_too_large and "may become a message" in trouble else ""
+            yield f"warning: {table.table}: {trouble}{what}"
+    for acl in explanation.acls:
+        yield f"needs: {acl.resource} {acl.name}: {', '.join(acl.operations)}"
+    for note in explanation.notes:
+        yield f"note: {note}"
+
+
+def _row(table: ExplainedTable) -> tuple[str, ...]:
+    if not table.replicated:
+        return (table.table, "(not replicated)", *[""] * 6)
+    new = " (new)" if table.topic_exists is False else ""
+    return (
+        table.table,
+        f"{table.topic}{new}",
+        _shown(table.partitions),
+        table.partition_by or "?",
+        table.message_key or "?",
+        _shown(table.columns),
+        _shown(table.largest_message_bytes) + (" (6 MiB row)" if table.row_capped else ""),
+        _shown(table.limit_bytes),
+    )
+
+
+def _shown(number: int | None) -> str:
+    return "?" if number is None else str(number)

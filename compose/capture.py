@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from kazoo.exceptions import NoNodeError
 
 from compose.reign import Reign, ReignOptions
+from compose.sorter_fleet import SorterFleet, SorterPlaces, SorterSettings
 from consumers.capture_registry import CaptureInfo, register_capture
 from consumers.election import Election
 from consumers.frontier_topic import FrontierTopic
@@ -65,6 +66,7 @@ class CaptureOptions:
     session_timeout_s: float = SESSION_TIMEOUT_S
     puller: PullerSettings = field(default_factory=PullerSettings)
     reign: ReignOptions = field(default_factory=ReignOptions)
+    sorters: SorterSettings = field(default_factory=SorterSettings)
     addr: str = ""
     """``host:port`` where the HTTP API listens; empty: nowhere."""
     advertise_addr: str = ""
@@ -172,6 +174,7 @@ class Capture:
             stack.callback(reign.close)
             self._reigning = reign, time.monotonic()
             stack.callback(setattr, self, "_reigning", None)
+            stack.enter_context(SorterFleet(session, paths, self._sorter_places(), options.sorters, failed.set))
             while not self._stopping.is_set():
                 failed.check()
                 session.check_lease()
@@ -179,6 +182,16 @@ class Capture:
                 if reign.status_is_due():
                     self._write_status(session, paths, {"state": "normal", **reign.status()})
                 self._stopping.wait(pause_s)
+
+    def _sorter_places(self) -> SorterPlaces:
+        options = self._options
+        return SorterPlaces(
+            kafka=options.kafka,
+            zookeeper=options.zookeeper,
+            schema_registry=options.schema_registry,
+            cluster=options.cluster,
+            upstream=options.upstream,
+        )
 
     def _write_status(self, session: Session, paths: ZkPaths, status: Mapping[str, object]) -> None:
         with session.requests("writing the upstream's status") as client:

@@ -155,7 +155,6 @@ class _Session:
             request = demo_changefeed(protocol, self._bus.addresses, self._options.upstream)
             assert request.changefeed_id is not None
             if request.changefeed_id in monitor.changefeed_ids():
-                self._bus.start_sorter(request.changefeed_id)
                 continue
             self._wait(partial(created, request), FIRST_FRONTIER_S, "no frontier was published")
 
@@ -195,6 +194,10 @@ class _Session:
         self._console.print(topics_line(view), soft_wrap=not self._console.is_terminal)
         for name, deaths in self._bus.supervisor.deaths().items():
             self._console.print(f"{name} died {deaths} times; its log is in {self._bus.logs}", style="yellow")
+        for feed in view.feeds:
+            if feed.status and feed.status.sorter_deaths:
+                text = f"sorter of {feed.changefeed_id} died {feed.status.sorter_deaths} times"
+                self._console.print(f"{text}; its log is below {self._bus.options.data_dir}/captures", style="yellow")
         broken = self._check(view)
         if late:
             self._console.print(f"checkpoints did not pass {goal} within {DRAIN_S:.0f} s", style="red")

@@ -1,11 +1,10 @@
-"""The whole bus on one machine: the stack, a region server, a capture and sorters, each as its own process.
+"""The whole bus on one machine: the stack, a region server and a capture, each as its own process.
 
 `tidebus run` and the end-to-end tests share it. The processes are the very commands of a real deployment, started as
-``python -m compose.cli …``; a part that is given by address is not started.
+``python -m compose.cli …``; a part that is given by address is not started. Sorters are the capture's own children.
 """
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from compose.stack.scoped import Scoped
 from compose.supervisor import Supervisor
 from consumers.changefeed_store import ChangefeedRequest
 from producers.tls import TlsSettings
-from schemas.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths
+from schemas.changefeed import CLUSTER_DEFAULT, ChangefeedInfo, ZkPaths
 from schemas.ids import UpstreamId
 
 REGION_SERVER = "region server"
@@ -44,7 +43,9 @@ class BusOptions:
     region_server_arguments: tuple[str, ...] = ()
     master: str = "local[1]"
     """Of each sorter's Spark."""
-    sorter_arguments: tuple[str, ...] = ()
+    capture_arguments: tuple[str, ...] = ()
+    retry_first_s: float = 1.0
+    """After a changefeed's error: here all parts come back in seconds."""
 
 
 class LocalBus(Scoped):
@@ -107,26 +108,17 @@ class LocalBus(Scoped):
         arguments = ["capture", "--pd", self.pd, "--kafka", where.kafka, "--zookeeper", where.zookeeper]
         arguments += ["--schema-registry", where.schema_registry, *_tls_arguments(self.options.tls), *self._names()]
         arguments += ["--data-dir", str(self.options.data_dir.resolve() / "captures" / name)]
+        arguments += ["--sorter-master", self.options.master, "--sorter-retry-first", str(self.options.retry_first_s)]
+        arguments += self.options.capture_arguments
         return self._start(name, [*arguments, *more], restart=True)
 
     def create_changefeed(self, request: ChangefeedRequest) -> ChangefeedInfo:
-        """Create a changefeed and start its sorter.
+        """Create a changefeed; the capture that is owner starts its sorter.
 
         Raises:
             BusError: see :func:`compose.changefeeds.create_changefeed`.
         """
-        info = create_changefeed(self.addresses, self.options.cluster, request)
-        self.start_sorter(info.changefeed_id)
-        return info
-
-    def start_sorter(self, changefeed_id: str) -> Child:
-        """Start the sorter of a changefeed that exists."""
-        where, data = self.addresses, self.options.data_dir.resolve() / "sorters" / changefeed_id
-        arguments = ["sorter", "--changefeed", changefeed_id, "--namespace", NAMESPACE_DEFAULT]
-        arguments += ["--kafka", where.kafka, "--zookeeper", where.zookeeper]
-        arguments += ["--schema-registry", where.schema_registry, "--master", self.options.master]
-        arguments += ["--cluster", self.options.cluster, "--data-dir", str(data), *self.options.sorter_arguments]
-        return self._start(f"sorter {changefeed_id}", arguments, restart=True, done_ok=True)
+        return create_changefeed(self.addresses, self.options.cluster, request)
 
     def part(self, name: str) -> Child:
         """Return one of the stack's parts that were started here: kafka, zookeeper or registry."""
@@ -146,7 +138,7 @@ class LocalBus(Scoped):
         self.supervisor.tick()
 
     def stop(self) -> None:
-        """Stop everything: captures and sorters at once, then the parts that they lean on, last started first."""
+        """Stop everything: captures, with their sorters, then the parts that they lean on, last started first."""
         for name, process in self.processes.items():
             if name != REGION_SERVER:
                 process.terminate()
@@ -155,19 +147,11 @@ class LocalBus(Scoped):
     def _names(self) -> list[str]:
         return ["--cluster", self.options.cluster, "--upstream", self.options.upstream]
 
-    def _start(
-        self,
-        name: str,
-        arguments: list[str],
-        *,
-        restart: bool,
-        done_ok: bool = False,
-        env: Mapping[str, str] | None = None,
-    ) -> Child:
+    def _start(self, name: str, arguments: list[str], *, restart: bool) -> Child:
         log = self.logs / f"{name.replace(' ', '-')}.log"
-        child = self.nursery.start(name, [sys.executable, "-m", "compose.cli", *arguments], log=log, env=env)
+        child = self.nursery.start(name, [sys.executable, "-m", "compose.cli", *arguments], log=log)
         self.processes[name] = child
-        self.supervisor.add(child, restart=restart, done_ok=done_ok)
+        self.supervisor.add(child, restart=restart)
         return child
 
 

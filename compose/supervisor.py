@@ -8,7 +8,7 @@ from typing import Protocol
 from compose.stack.errors import ChildError
 
 PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 30.0
-"""Doubles from the one to the other while a process keeps dying; half a minute is soon enough for a broken sink."""
+"""Doubles from the one to the other while a process keeps dying."""
 STEADY_S = 60.0
 """A process that has run this long starts again with the shortest pause."""
 
@@ -28,7 +28,6 @@ class Process(Protocol):
 class _Charge:
     process: Process
     restart: bool
-    done_ok: bool
     started_at: float
     pause_s: float = PAUSE_FIRST_S
     start_at: float | None = None
@@ -43,15 +42,14 @@ class Supervisor:
     clock: Callable[[], float] = time.monotonic
     _charges: dict[str, _Charge] = field(default_factory=dict)
 
-    def add(self, process: Process, *, restart: bool, done_ok: bool = False) -> None:
+    def add(self, process: Process, *, restart: bool) -> None:
         """Watch a started process.
 
         Args:
             process: the process.
             restart: start it again when it dies; else its death ends the bus.
-            done_ok: exit status 0 means that its work is done, and is no death.
         """
-        self._charges[process.name] = _Charge(process, restart, done_ok, self.clock())
+        self._charges[process.name] = _Charge(process, restart, self.clock())
 
     def deaths(self) -> dict[str, int]:
         """Return how often each process has died, of those that have."""
@@ -71,7 +69,7 @@ class Supervisor:
                     charge.start_at, charge.started_at = None, now
                     process.start()
                 continue
-            if process.is_running() or (charge.done_ok and process.exit_status() == 0):
+            if process.is_running():
                 continue
             charge.deaths += 1
             if not charge.restart:

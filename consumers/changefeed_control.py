@@ -1,8 +1,8 @@
 """What a user does to a changefeed that there is: pause, resume, remove, update. CLI and API come through here.
 
 Which of it a state allows is decided by :mod:`consumers.core.changefeed_state`; this shell reads the two nodes, takes
-one step and writes both in one transaction, on the condition that nobody has written since. A sorter notices by the
-version of ``info``, and finds its checkpoint in ``status``.
+one step and writes both in one transaction, on the condition that nobody has written since. The owner and the sorter
+notice by the version of ``info``, and find the checkpoint in ``status``.
 """
 
 import logging
@@ -26,6 +26,7 @@ from schemas.changefeed import (
     encode_changefeed_info,
     encode_changefeed_status,
 )
+from schemas.changefeed import state_of as state_of  # callers of the verbs have it from here
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import Action, BusError, ConfigError
 from schemas.ids import Ts
@@ -48,14 +49,6 @@ class ConfigChange:
     sink_uri: str | None = None
     config: dict[str, Any] | None = None
     target_ts: Ts | None = None
-
-
-def state_of(info: ChangefeedInfo, status: ChangefeedStatus | None) -> ChangefeedState:
-    """Return the changefeed's state from its two nodes: what the user wants goes before what its sorter says."""
-    if info.desired_state != "normal":
-        return info.desired_state
-    # A sorter that still says so has not seen yet that it may go on.
-    return "normal" if status is None or status.state == "stopped" else status.state
 
 
 def feed_of(info: ChangefeedInfo, status: ChangefeedStatus | None) -> Feed:
@@ -144,7 +137,7 @@ class ChangefeedControl:
                 epoch=feed.epoch,
                 start_ts=feed.start_ts,
             )
-            # Who pauses leaves the status to the sorter, which says so itself once it has stopped.
+            # Who pauses leaves the status to the sorter, which may just have finished a batch, and to the owner.
             shown = status if status is None or feed.state == "stopped" else _resumed(status, feed)
             if self._write(changed, info_version, shown, status_version):
                 extra = {"changefeed": changefeed_id, "state": feed.state, "checkpoint_ts": feed.checkpoint_ts}
@@ -233,4 +226,12 @@ def _check_target(feed: Feed) -> None:
 
 
 def _resumed(status: ChangefeedStatus, feed: Feed) -> ChangefeedStatus:
-    return replace(status, state=feed.state, error=None, checkpoint_ts=feed.checkpoint_ts, resolved_ts=feed.resolved_ts)
+    return replace(
+        status,
+        state=feed.state,
+        error=None,
+        failure=None,
+        sorter_deaths=0,
+        checkpoint_ts=feed.checkpoint_ts,
+        resolved_ts=feed.resolved_ts,
+    )

@@ -1,16 +1,20 @@
 """A changefeed as ZooKeeper keeps it, and where: ``/tidebus/{cluster}/…`` (DESIGN §6).
 
-``info`` is written by the API or CLI, ``status`` by the changefeed's sorter; both are JSON.
+``info`` is written by the API or CLI; ``status`` by the changefeed's sorter, which says how far it is and what it has
+failed with, and by the owner, which says what state follows from that. Who goes to rest gets a new epoch, in ``info``:
+what a sorter says under an older one is not heard. Both nodes are JSON, changed by compare-and-set.
 """
 
 import json
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal
 
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts, UpstreamId
 
 ChangefeedState = Literal["normal", "warning", "pending", "failed", "stopped", "finished", "removed"]
+RUNNING: Final[frozenset[ChangefeedState]] = frozenset({"normal", "warning"})
+"""States in which a sorter runs."""
 CLUSTER_DEFAULT = "default"
 NAMESPACE_DEFAULT = "default"
 
@@ -48,8 +52,22 @@ class ChangefeedError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SorterFailure:
+    """What a sorter has ended its run with; the owner decides what follows, and takes it away."""
+
+    epoch: int
+    """Under which the sorter ran."""
+    code: str
+    message: str
+    time: str
+    """RFC 3339."""
+    may_heal: bool
+    """Whether trying again is of use, by the error's own ``Action``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChangefeedStatus:
-    """How far it is. ``checkpoint_ts`` never goes back."""
+    """How far it is. ``checkpoint_ts`` never goes back, but when a user resumes from another."""
 
     state: ChangefeedState
     checkpoint_ts: Ts
@@ -61,6 +79,25 @@ class ChangefeedStatus:
     """Rows among them that do not fit their checksum, where the changefeed verifies it and goes on."""
     batch_rows: int = 0
     batch_s: float = 0.0
+    failure: SorterFailure | None = None
+    """Until the owner has judged it."""
+    sorter_deaths: int = 0
+    """How often a sorter has ended without a word (killed, out of memory, a JVM's crash) since the changefeed was
+    created or resumed."""
+
+
+def state_of(info: ChangefeedInfo, status: ChangefeedStatus | None) -> ChangefeedState:
+    """Return the changefeed's state from its two nodes: what the user wants goes before what the owner has found."""
+    if info.desired_state != "normal":
+        return info.desired_state
+    # An owner that still says so has not seen yet that it may go on.
+    return "normal" if status is None or status.state == "stopped" else status.state
+
+
+def wants_sorter(info: ChangefeedInfo, status: ChangefeedStatus | None) -> bool:
+    """Tell whether a sorter should run now: not before the owner has judged what the last one failed with."""
+    unjudged = status is not None and status.failure is not None and status.failure.epoch == info.epoch
+    return state_of(info, status) in RUNNING and not unjudged
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +188,7 @@ def decode_changefeed_info(node: bytes) -> ChangefeedInfo:
 
 def encode_changefeed_status(status: ChangefeedStatus) -> bytes:
     """Return the node's bytes."""
-    error = status.error
+    error, failure = status.error, status.failure
     return json.dumps(
         {
             "state": status.state,
@@ -162,6 +199,8 @@ def encode_changefeed_status(status: ChangefeedStatus) -> bytes:
             "corrupt_rows_total": status.corrupt_rows_total,
             "batch_rows": status.batch_rows,
             "batch_s": status.batch_s,
+            "failure": failure and asdict(failure),
+            "sorter_deaths": status.sorter_deaths,
         }
     ).encode()
 
@@ -183,6 +222,9 @@ def decode_changefeed_status(node: bytes) -> ChangefeedStatus:
             corrupt_rows_total=int(raw.get("corrupt_rows_total", 0)),
             batch_rows=int(raw["batch_rows"]),
             batch_s=float(raw["batch_s"]),
+            # Absent from nodes of earlier versions.
+            failure=SorterFailure(**raw["failure"]) if raw.get("failure") else None,
+            sorter_deaths=int(raw.get("sorter_deaths", 0)),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptDataError("changefeed status does not decode", node=node[:200], reason=repr(error)) from error

@@ -1,20 +1,30 @@
-"""The sorter process: one changefeed, run as the user wants it and as its errors allow."""
+"""The sorter process: one changefeed, run while its state wants a sorter (``schemas.changefeed.wants_sorter``).
+
+What a run has failed with is written down for the owner, who decides what follows: the process tries nothing again by
+itself. By hand it waits until the owner lets it run again; as a child of the owner (``once``) it ends.
+"""
 
 import logging
-import math
 import signal
 import threading
-import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
-from schemas.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths
+from schemas.changefeed import (
+    CLUSTER_DEFAULT,
+    NAMESPACE_DEFAULT,
+    ChangefeedInfo,
+    ZkPaths,
+    state_of,
+    wants_sorter,
+)
 from schemas.config.changefeed import load_changefeed
-from schemas.errors import Action, BusError
+from schemas.errors import BusError
 from schemas.rawlog.topics import raw_topics
 from schemas.sink_topic import sorter_config
 from sorters.epochs import Progress
@@ -22,17 +32,16 @@ from sorters.failures import bus_error
 from sorters.feed_lock import SESSION_S, FeedLock, SorterLockLostError
 from sorters.feed_run import FeedRun
 from sorters.spark_session import DRIVER_MEMORY, create_session
-from sorters.status import StatusBoard, ZooKeeperUnreachableError
+from sorters.status import Edition, StatusBoard, ZooKeeperUnreachableError
 
 log = logging.getLogger(__name__)
 
 POLL_S = 0.2
-"""How often the process looks whether the query has ended or the user wants something else."""
-BACKOFF_FIRST_S = 1.0
-BACKOFF_MAX_S = 30.0
-"""Waits between tries after an error that may heal; doubled each time, as TiCDC does."""
-STUCK_S = 30 * 60.0
-"""``changefeed-error-stuck-duration``: after so long without progress a changefeed fails. TiCDC's default."""
+"""How often the process looks whether the query has ended or the user or the owner wants something else."""
+RETRY_S = 1.0
+"""Between two requests to a ZooKeeper that does not answer."""
+STOPPED, FAILED = 0, 1
+"""Exit statuses: nothing is left to do; or a run has failed, and the changefeed's status says with what."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +61,12 @@ class SorterOptions:
     """For the streaming query's own checkpoint and Spark's spills; each changefeed has a folder in it."""
     raw_prefix: str = "tidebus"
     driver_memory: str = DRIVER_MEMORY
+    checkpoint_dir: str = ""
+    """Hadoop URI of the folder for the streaming queries' checkpoints; empty: in ``data_dir``."""
+    spark_conf: tuple[tuple[str, str], ...] = ()
+    """Further settings of Spark."""
+    once: bool = False
+    """End when the changefeed wants no sorter, or a run has failed."""
 
 
 class SorterProcess:
@@ -60,17 +75,16 @@ class SorterProcess:
     def __init__(self, options: SorterOptions) -> None:
         self._options = options
         self._stop = threading.Event()
+        self._spark: Any = None
         self._rows_total = 0
         self._corrupt_rows_total = 0
-        self._failing_since: float | None = None
-        self._backoff_s = BACKOFF_FIRST_S
 
     def stop(self) -> None:
         """Ask it to end; safe in a signal handler."""
         self._stop.set()
 
     def run(self) -> int:
-        """Return the process's exit status: 0 when told to stop or done, 1 when it could not start."""
+        """Return the process's exit status: STOPPED or FAILED, which is also for one that could not start."""
         options = self._options
         zookeeper = KazooClient(hosts=options.zookeeper, timeout=SESSION_S)
         try:
@@ -82,88 +96,108 @@ class SorterProcess:
             board = StatusBoard(zookeeper, paths, options.namespace, options.changefeed_id)
             if board.info() is None:
                 log.error("no such changefeed", extra={"changefeed": options.changefeed_id})
-                return 1
+                return FAILED
             lock = FeedLock(zookeeper, paths.changefeed_sorter(options.namespace, options.changefeed_id))
-            # Before Spark starts: who only waits needs no memory for it.
-            if not lock.acquire(lambda: self._is_wanted(board)):
-                return 0
-            app = f"tidebus-sorter-{options.namespace}-{options.changefeed_id}"
-            spark = create_session(options.master, app, self._data_dir(), driver_memory=options.driver_memory)
             try:
-                self._supervise(spark, board, lock)
+                return self._serve(board, lock)
             finally:
-                spark.stop()
+                if self._spark is not None:
+                    self._spark.stop()
                 lock.release()
         finally:
             zookeeper.stop()
             zookeeper.close()
-        return 0
 
     def _data_dir(self) -> Path:
         return self._options.data_dir / "sorters" / self._options.namespace / self._options.changefeed_id
 
-    def _is_wanted(self, board: StatusBoard) -> bool:
-        found = None if self._stop.is_set() else self._info(board)
-        return found is not None and found[0].desired_state != "removed"
-
-    def _supervise(self, spark: Any, board: StatusBoard, lock: FeedLock) -> None:
-        """Start a run whenever the user wants one, and act on how it ends."""
-        seen: int | None = None
-        while lock.acquire(lambda: self._is_wanted(board)):
-            found = self._info(board)
-            if found is None or found[0].desired_state == "removed":
-                return
-            info, version = found
-            if version != seen:
-                seen = version
-                self._failing_since, self._backoff_s = None, BACKOFF_FIRST_S
-            if info.desired_state != "normal":
-                self._idle(board, info, version)
+    def _serve(self, board: StatusBoard, lock: FeedLock) -> int:
+        """Start a run whenever one is wanted, until there is none to come."""
+        while True:
+            found = self._next_run(board)
+            # The lock before Spark: who only waits needs no memory for it.
+            if found is None:
+                return STOPPED
+            info, edition = found
+            if not lock.acquire(partial(self._is_current, board, edition)):
                 continue
-            error = self._run_once(spark, board, lock, info, version)
+            error = self._run_once(board, lock, info, edition)
             if isinstance(error, SorterLockLostError):
                 log.warning("sorter stops writing", extra={"code": error.code, "reason": str(error)})
-                continue  # what the status says is another's to say now
-            if error is None:
-                if self._finished(board, info):
-                    return
-                continue
-            self._act_on(error, board, version)
+            elif error is not None:
+                log.error("run failed", extra={"code": error.code, "reason": str(error)}, exc_info=error)
+                self._tell(board, error, info, edition)
+                if self._options.once:
+                    return FAILED
+            elif info.target_ts is not None and board.checkpoint_ts >= info.target_ts:
+                log.info("target reached", extra={"changefeed": info.changefeed_id, "target_ts": info.target_ts})
+                return STOPPED
 
-    def _info(self, board: StatusBoard) -> tuple[ChangefeedInfo, int] | None:
-        while True:
+    def _next_run(self, board: StatusBoard) -> tuple[ChangefeedInfo, Edition] | None:
+        """Wait until the changefeed wants a sorter; None: it will not, or we are told to stop, or shall not wait."""
+        said = False
+        while not self._stop.is_set():
             try:
-                return board.info()
-            except ZooKeeperUnreachableError:
-                if self._stop.wait(BACKOFF_FIRST_S):
+                found = board.info()
+                status = board.status()
+                if found is None or state_of(found[0], status) in ("removed", "finished"):
                     return None
+                if wants_sorter(found[0], status):
+                    return found
+            except ZooKeeperUnreachableError:
+                self._stop.wait(RETRY_S)
+                continue
+            if self._options.once:
+                return None
+            if not said:
+                said = True
+                log.info("changefeed wants no sorter now; waiting", extra={"changefeed": found[0].changefeed_id})
+            self._stop.wait(POLL_S)
+        return None
 
-    def _idle(self, board: StatusBoard, info: ChangefeedInfo, version: int) -> None:
-        board.open(info.start_ts)
-        board.report(info.desired_state)
-        self._await_change(board, version)
+    def _is_current(self, board: StatusBoard, edition: Edition) -> bool:
+        """Tell whether the changefeed is as it was; while ZooKeeper does not answer, it is."""
+        if self._stop.is_set():
+            return False
+        try:
+            found = board.info()
+        except ZooKeeperUnreachableError:
+            return True
+        return found is not None and found[1] == edition
 
-    def _await_change(self, board: StatusBoard, version: int, timeout_s: float = math.inf) -> None:
-        """Wait until the user changes the changefeed (``resume`` writes its node), ``timeout_s`` at most."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline and not self._stop.wait(POLL_S):
-            found = self._info(board)
-            if found is None or found[1] != version:
+    def _session(self) -> Any:
+        if self._spark is None:
+            options = self._options
+            self._spark = create_session(
+                options.master,
+                f"tidebus-sorter-{options.namespace}-{options.changefeed_id}",
+                self._data_dir(),
+                driver_memory=options.driver_memory,
+                conf=dict(options.spark_conf),
+            )
+        return self._spark
+
+    def _tell(self, board: StatusBoard, error: BusError, info: ChangefeedInfo, edition: Edition) -> None:
+        """Write down what a run has failed with: as long as that is not done, nobody can decide on it."""
+        while self._is_current(board, edition):
+            try:
+                board.fail(error, info.epoch)
                 return
+            except ZooKeeperUnreachableError as failure:
+                log.warning("failure is not written yet", extra={"reason": str(failure)})
+                self._stop.wait(RETRY_S)
 
-    def _run_once(
-        self, spark: Any, board: StatusBoard, lock: FeedLock, info: ChangefeedInfo, version: int
-    ) -> BusError | None:
+    def _run_once(self, board: StatusBoard, lock: FeedLock, info: ChangefeedInfo, edition: Edition) -> BusError | None:
         """Run the changefeed until it fails (the error), or it should stop or run otherwise (None)."""
         options = self._options
         run: FeedRun | None = None
         try:
-            checkpoint_ts = board.open(info.start_ts)
+            checkpoint_ts = board.open(info, edition)
             config = sorter_config(load_changefeed(info.sink_uri, info.config), info, options.kafka)
             if info.target_ts is not None and checkpoint_ts >= info.target_ts:
                 return None
             run = FeedRun(
-                spark,
+                self._session(),
                 kafka=options.kafka,
                 raw_topics=raw_topics(info.upstream, options.raw_prefix),
                 schema_registry=options.schema_registry,
@@ -175,10 +209,9 @@ class SorterProcess:
                 on_progress=lambda progress: None if lock.is_lost() else self._on_progress(board, progress),
             )
             run.start()
-            if self._failing_since is None:
-                board.report("normal")
+            board.report()
             log.info("changefeed runs", extra={"changefeed": info.changefeed_id, "checkpoint_ts": checkpoint_ts})
-            return self._watch(run, board, lock, info, version)
+            return self._watch(run, board, lock, info, edition)
         except Exception as error:
             return bus_error(error)
         finally:
@@ -186,7 +219,7 @@ class SorterProcess:
                 run.close()
 
     def _watch(
-        self, run: FeedRun, board: StatusBoard, lock: FeedLock, info: ChangefeedInfo, version: int
+        self, run: FeedRun, board: StatusBoard, lock: FeedLock, info: ChangefeedInfo, edition: Edition
     ) -> BusError | None:
         while not self._stop.wait(POLL_S):
             if lock.is_lost():
@@ -196,20 +229,14 @@ class SorterProcess:
                 return failure
             if info.target_ts is not None and board.checkpoint_ts >= info.target_ts:
                 return None
-            try:
-                found = board.info()
-            except ZooKeeperUnreachableError:
-                continue  # the lock tells how long that may last
-            if found is None or found[1] != version:
+            if not self._is_current(board, edition):  # how long ZooKeeper may be silent, the lock tells
                 return None
         return None
 
     def _on_progress(self, board: StatusBoard, progress: Progress) -> None:
         self._rows_total += progress.rows
         self._corrupt_rows_total += progress.corrupt_rows
-        self._failing_since, self._backoff_s = None, BACKOFF_FIRST_S
         board.report(
-            "normal",
             checkpoint_ts=progress.checkpoint_ts,
             resolved_ts=progress.resolved_ts,
             rows_total=self._rows_total,
@@ -217,34 +244,6 @@ class SorterProcess:
             batch_rows=progress.rows,
             batch_s=progress.batch_s,
         )
-
-    def _finished(self, board: StatusBoard, info: ChangefeedInfo) -> bool:
-        if info.target_ts is None or board.checkpoint_ts < info.target_ts:
-            return False
-        board.report("finished")
-        log.info("changefeed finished", extra={"changefeed": info.changefeed_id, "target_ts": info.target_ts})
-        return True
-
-    def _act_on(self, error: BusError, board: StatusBoard, version: int) -> None:
-        """Fail for good, or back off and let the next turn try again."""
-        if error.action is not Action.RETRY:
-            log.error("changefeed failed", extra={"code": error.code, "reason": str(error)}, exc_info=error)
-            board.report("failed", error=error)
-            self._await_change(board, version)
-            return
-        now = time.monotonic()
-        if self._failing_since is None:
-            self._failing_since = now
-        if now - self._failing_since > STUCK_S:
-            log.error("changefeed failed: no progress for too long", extra={"code": error.code, "reason": str(error)})
-            board.report("failed", error=error)
-            self._failing_since = None
-            self._await_change(board, version)
-            return
-        log.warning("changefeed tries again", extra={"code": error.code, "reason": str(error)})
-        board.report("warning", error=error)
-        self._await_change(board, version, self._backoff_s)
-        self._backoff_s = min(2 * self._backoff_s, BACKOFF_MAX_S)
 
 
 def run_sorter(options: SorterOptions) -> int:

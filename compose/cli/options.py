@@ -90,6 +90,73 @@ def tls_options(command: Command) -> Command:
     return wrapper  # type: ignore[return-value]
 
 
+def sorter_options(command: Command) -> Command:
+    """Add what a capture says of the sorters that it runs; the command gets it as ``sorters``, without a folder."""
+
+    @functools.wraps(command)
+    def wrapper(
+        *,
+        sorter_master: str,
+        sorter_driver_memory: str,
+        sorter_checkpoint_dir: str,
+        sorter_conf: tuple[str, ...],
+        sorter_retry_first: float,
+        **others: Any,
+    ) -> Any:
+        from compose.sorter_fleet import SorterSettings
+
+        conf_pairs(sorter_conf)
+        settings = SorterSettings(
+            master=sorter_master,
+            driver_memory=sorter_driver_memory,
+            checkpoint_dir=sorter_checkpoint_dir,
+            conf=sorter_conf,
+            retry_first_s=sorter_retry_first,
+        )
+        return command(**others, sorters=settings)
+
+    for option in (
+        click.option(
+            "--sorter-retry-first",
+            type=Duration(),
+            default=10.0,
+            show_default=True,
+            help="First wait after a changefeed's error; it doubles up to 10 minutes.",
+        ),
+        click.option("--sorter-conf", multiple=True, metavar="KEY=VALUE", help="Setting of the sorters' Spark; again."),
+        click.option(
+            "--sorter-checkpoint-dir",
+            default="",
+            metavar="URI",
+            help="Folder of their streaming checkpoints, such as hdfs:///tidebus.  [default: in --data-dir]",
+        ),
+        click.option(
+            "--sorter-driver-memory", default="", metavar="SIZE", help="Heap of each sorter's JVM, such as 2g."
+        ),
+        click.option(
+            "--sorter-master",
+            default="local[1]",
+            show_default=True,
+            envvar="TIDEBUS_SORTER_MASTER",
+            help="Spark master of the sorters, which the owner runs; none: `tidebus sorter` is run elsewhere.",
+        ),
+    ):
+        wrapper = option(wrapper)
+    return wrapper  # type: ignore[return-value]
+
+
+def conf_pairs(conf: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return settings of Spark as pairs.
+
+    Raises:
+        click.BadParameter: one is not ``key=value``.
+    """
+    for one in conf:
+        if "=" not in one or not one.partition("=")[0].strip():
+            raise click.BadParameter(f"{one!r} is not KEY=VALUE, such as spark.executor.memory=2g")
+    return tuple((key.strip(), value) for key, _, value in (one.partition("=") for one in conf))
+
+
 def cluster_option(command: Command) -> Command:
     """Add ``--cluster``."""
     return click.option(

@@ -12,11 +12,13 @@ import click
 from compose.cli.options import (
     Duration,
     cluster_option,
+    conf_pairs,
     data_dir_option,
     kafka_option,
     pd_option,
     recording_option,
     registry_option,
+    sorter_options,
     tls_options,
     upstream_option,
     zookeeper_option,
@@ -25,6 +27,7 @@ from schemas.changefeed import NAMESPACE_DEFAULT
 from schemas.ids import UpstreamId
 
 if TYPE_CHECKING:
+    from compose.sorter_fleet import SorterSettings
     from producers.tls import TlsSettings
 
 
@@ -203,6 +206,7 @@ def region_server(
     help="Serve TiCDC's HTTP API and /metrics here, such as 127.0.0.1:8300; port 0: any.",
 )
 @click.option("--advertise-addr", default="", metavar="HOST:PORT", help="Where others reach it.  [default: --addr]")
+@sorter_options
 def capture(
     pd: str,
     kafka: str,
@@ -218,8 +222,9 @@ def capture(
     region_threshold: int,
     addr: str,
     advertise_addr: str,
+    sorters: "SorterSettings",
 ) -> int:
-    """Pull an upstream's changes into the raw log; one of the captures of a cluster is its owner."""
+    """Pull an upstream's changes into the raw log; one of the captures of a cluster is its owner, and runs sorters."""
     from compose.capture import CaptureOptions, run_capture
     from compose.logs import log_to_stderr
     from compose.reign import ReignOptions
@@ -245,6 +250,7 @@ def capture(
         reign=ReignOptions(
             split=SplitSettings(enable_table_across_nodes=enable_table_across_nodes, region_threshold=region_threshold)
         ),
+        sorters=replace(sorters, data_dir=data_dir),
         addr=addr,
         advertise_addr=advertise_addr,
     )
@@ -261,6 +267,10 @@ def capture(
 @registry_option(required=False)
 @cluster_option
 @click.option("--master", default="local[2]", show_default=True, help="Spark master.")
+@click.option("--driver-memory", default="1500m", show_default=True, metavar="SIZE", help="Heap of the driver's JVM.")
+@click.option("--checkpoint-dir", default="", metavar="URI", help="Of the streaming query.  [default: in --data-dir]")
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Setting of Spark; again for more.")
+@click.option("--once", is_flag=True, help="End when the changefeed wants no sorter or has an error, as for an owner.")
 @data_dir_option("data/sorter")
 def sorter(
     changefeed_id: str,
@@ -270,9 +280,17 @@ def sorter(
     schema_registry: str,
     cluster: str,
     master: str,
+    driver_memory: str,
+    checkpoint_dir: str,
+    conf: tuple[str, ...],
+    once: bool,
     data_dir: Path,
 ) -> int:
-    """Run one changefeed: sort, mount, filter, dispatch and encode the raw log into its topics."""
+    """Run one changefeed: sort, mount, filter, dispatch and encode the raw log into its topics.
+
+    The owner runs one for each changefeed by itself, unless it is started with --sorter-master none. An error is for
+    the owner to judge: until it lets the changefeed run again, this waits.
+    """
     from compose.logs import log_to_stderr
     from compose.stack.jars import spark_connector_jars
     from compose.stack.java import find_java
@@ -281,7 +299,7 @@ def sorter(
 
     log_to_stderr()
     find_java()
-    if master.startswith("local") and SPARK_JARS_ENV not in os.environ:
+    if SPARK_JARS_ENV not in os.environ:
         os.environ[SPARK_JARS_ENV] = ",".join(str(jar) for jar in spark_connector_jars(click.echo))
     options = SorterOptions(
         changefeed_id=changefeed_id,
@@ -291,6 +309,10 @@ def sorter(
         zookeeper=zookeeper,
         schema_registry=schema_registry or None,
         master=master,
+        driver_memory=driver_memory,
+        checkpoint_dir=checkpoint_dir,
+        spark_conf=conf_pairs(conf),
+        once=once,
         data_dir=data_dir,
     )
     return run_sorter(options)

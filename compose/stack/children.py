@@ -47,6 +47,10 @@ class Nursery:
         child.start()
         return child
 
+    def forget(self, child: "Child") -> None:
+        """Take a child that has ended off the list: its process id may be another's by the time of :meth:`stop`."""
+        self._children.remove(child)
+
     def stop(self) -> None:
         """Stop every child, last started first, then let the watchdog go."""
         while self._children:

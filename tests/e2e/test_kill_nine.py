@@ -19,6 +19,7 @@ from schemas.ids import UpstreamId
 from schemas.rawlog.topics import raw_topics
 from tests.support.bus import (
     create_from_the_start,
+    kill_sorter,
     status,
     stored_upstream,
     topic_count,
@@ -99,10 +100,9 @@ def chaos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chaos]:
 
 
 def test_sorter_killed_in_mid_batch_loses_nothing_and_repeats_the_same(chaos: Chaos) -> None:
-    sorter = chaos.bus.processes[f"sorter {FEED}"]
     warm, writing = chaos.write(2_000)
     chaos.settle(warm, writing)
-    sorter.kill()  # so that a batch piles up that is large enough to be cut in two
+    kill_sorter(chaos.bus, FEED)  # so that a batch piles up that is large enough to be cut in two
     generator, writing = chaos.write(20_000)
     time.sleep(0.5)
     wait_until(writing.done, 120, "generator")
@@ -111,12 +111,15 @@ def test_sorter_killed_in_mid_batch_loses_nothing_and_repeats_the_same(chaos: Ch
     wait_until(
         lambda: topic_count(chaos.bus.addresses.kafka, TOPIC) > before + 500, CATCH_UP_S, "a batch begins", chaos.bus
     )
-    sorter.kill()
+    kill_sorter(chaos.bus, FEED)
     killed_at = status(chaos.bus, FEED)
     chaos.settle(generator, writing)
     validator = chaos.validated(generator.last_commit_ts)
     if killed_at is not None and killed_at.checkpoint_ts == place.checkpoint_ts:
         assert validator.order.repeats > 0, "the batch was cut in two, so its first half stands twice"
+    after = status(chaos.bus, FEED)
+    assert after is not None
+    assert after.sorter_deaths == 2
 
 
 def test_capture_killed_in_mid_landing_loses_nothing(chaos: Chaos) -> None:

@@ -43,6 +43,8 @@ def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBus]:
             wait_checkpoint(bus, f"{protocol}-demo", end_ts, 400)
         yield bus
         assert bus.supervisor.deaths() == {}
+        found = [status(bus, f"{protocol}-demo") for protocol in ("canal-json", "avro")]
+        assert [one and (one.state, one.sorter_deaths) for one in found] == [("normal", 0)] * 2
 
 
 @pytest.fixture(scope="module")

@@ -47,6 +47,12 @@ def board(stack: Addresses, paths: ZkPaths) -> Iterator[StatusBoard]:
     client.close()
 
 
+def opened(board: StatusBoard) -> Ts:
+    found = board.info()
+    assert found is not None
+    return board.open(*found)
+
+
 def wanted(control: ChangefeedControl) -> tuple[str, str]:
     info, status = control.store.get("cf"), control.store.status("cf")
     return info.desired_state, state_of(info, status)
@@ -78,16 +84,14 @@ def test_control_resume_of_a_failed_one_forgets_its_error_and_keeps_its_checkpoi
 def test_control_resume_with_another_checkpoint_is_where_the_sorter_goes_on(
     control: ChangefeedControl, board: StatusBoard
 ) -> None:
-    assert board.open(Ts(100)) == 100
-    board.report("normal", checkpoint_ts=Ts(180))
+    assert opened(board) == 100
+    board.report(checkpoint_ts=Ts(180))
     control.pause("cf")
     control.resume("cf", overwrite_checkpoint_ts=Ts(120))
-    board.report("stopped", checkpoint_ts=Ts(190))  # the old run's last word comes late, and is not written
+    board.report(checkpoint_ts=Ts(190))  # the old run's last word comes late, and is not written
     assert control.store.status("cf") == ChangefeedStatus(state="normal", checkpoint_ts=Ts(120), resolved_ts=Ts(120))
-    found = board.info()
-    assert found is not None
-    assert board.open(found[0].start_ts) == 120
-    board.report("normal", checkpoint_ts=Ts(130))
+    assert opened(board) == 120
+    board.report(checkpoint_ts=Ts(130))
     assert control.store.status("cf").checkpoint_ts == 130  # type: ignore[union-attr]
 
 
@@ -106,10 +110,10 @@ def test_control_verbs_that_the_state_does_not_allow_write_nothing(control: Chan
 
 
 def test_control_remove_is_once(control: ChangefeedControl, board: StatusBoard) -> None:
-    board.open(Ts(100))
-    board.report("normal", checkpoint_ts=Ts(110))
+    opened(board)
+    board.report(checkpoint_ts=Ts(110))
     assert control.remove("cf").state == "removed"
-    board.report("normal", checkpoint_ts=Ts(120))
+    board.report(checkpoint_ts=Ts(120))
     assert control.store.list() == []
     for verb in (control.remove, control.pause, control.resume):
         with pytest.raises(ChangefeedNotFoundError):
@@ -142,7 +146,7 @@ def test_control_update_that_is_not_allowed_changes_nothing(control: ChangefeedC
 def test_control_that_raced_with_the_sorter_takes_its_newest_checkpoint(
     control: ChangefeedControl, board: StatusBoard
 ) -> None:
-    board.open(Ts(100))
+    opened(board)
     failed(control, 150)
     read: Any = control._read
     raced = iter([True])
@@ -159,10 +163,12 @@ def test_control_that_raced_with_the_sorter_takes_its_newest_checkpoint(
 
 
 def test_status_board_writes_over_a_sorter_that_should_be_gone(control: ChangefeedControl, board: StatusBoard) -> None:
-    board.open(Ts(100))
-    board.report("normal", checkpoint_ts=Ts(170))
+    opened(board)
+    board.report(checkpoint_ts=Ts(170))
     control.store.write_status("cf", ChangefeedStatus(state="normal", checkpoint_ts=Ts(160), resolved_ts=Ts(160)))
-    board.report("pending", error=KafkaUnreachableError("no answer"))
+    board.fail(KafkaUnreachableError("no answer"), 0)
     status = control.store.status("cf")
     assert status is not None
-    assert (status.state, status.checkpoint_ts) == ("pending", 170)
+    assert (status.state, status.checkpoint_ts) == ("normal", 170), "what follows from it is the owner's to say"
+    assert status.failure is not None
+    assert (status.failure.epoch, status.failure.code, status.failure.may_heal) == (0, KafkaUnreachableError.code, True)

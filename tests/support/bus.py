@@ -1,10 +1,14 @@
 """The whole bus as real processes, for end-to-end tests: what it was given, and what a plain consumer reads from it."""
 
+import json
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from confluent_kafka.admin import AdminClient
+from kazoo.exceptions import NoNodeError
 
 from compose.changefeeds import open_store
 from compose.kafka_follower import TopicFollower
@@ -12,9 +16,10 @@ from compose.local_bus import LocalBus
 from compose.stack.errors import ChildError
 from consumers.changefeed_store import ChangefeedRequest, NoFrontierError
 from consumers.raw_log import RawLogUnavailableError, frontier_window
+from consumers.zookeeper import Session
 from producers.region_server.core.mvcc import LockKind, Write
 from producers.region_server.store import ClusterStore
-from schemas.changefeed import ChangefeedStatus
+from schemas.changefeed import NAMESPACE_DEFAULT, ChangefeedStatus
 from schemas.ids import TableId
 from schemas.position import POSITION_HEADER
 from schemas.rawlog.topics import raw_topics
@@ -39,7 +44,7 @@ def wait_until(done: Callable[[], bool], timeout_s: float, what: str, bus: Local
 
 
 def create_from_the_start(bus: LocalBus, request: ChangefeedRequest) -> int:
-    """Create a changefeed at the raw log's first ts, as soon as there is one, start its sorter, return that ts."""
+    """Create a changefeed at the raw log's first ts, as soon as there is one, and return that ts."""
     start: list[int] = []
 
     def created() -> bool:
@@ -56,8 +61,25 @@ def create_from_the_start(bus: LocalBus, request: ChangefeedRequest) -> int:
     return start[0]
 
 
+def sorter_pid(bus: LocalBus, changefeed_id: str) -> int | None:
+    """Return the process id of the sorter that holds the changefeed's lock; None: nobody does."""
+    with Session(bus.addresses.zookeeper) as session:
+        path = bus.zk_paths.changefeed_sorter(NAMESPACE_DEFAULT, changefeed_id)
+        try:
+            return int(json.loads(session.client.get(path)[0])["pid"])
+        except NoNodeError:
+            return None
+
+
+def kill_sorter(bus: LocalBus, changefeed_id: str) -> None:
+    """``kill -9`` of a changefeed's sorter with all that it has started: its JVM, its Python workers."""
+    pid = sorter_pid(bus, changefeed_id)
+    assert pid is not None
+    os.killpg(pid, signal.SIGKILL)
+
+
 def status(bus: LocalBus, changefeed_id: str) -> ChangefeedStatus | None:
-    """Return what the changefeed's sorter said last."""
+    """Return how far the changefeed is."""
     with open_store(bus.addresses.zookeeper, bus.options.cluster) as store:
         return store.status(changefeed_id)
 

@@ -1,4 +1,4 @@
-"""A sorter as a real process, its changefeed in a real ZooKeeper."""
+"""A sorter as a real process, its changefeed in a real ZooKeeper, and an owner's judgement of what it reports."""
 
 import json
 import os
@@ -8,18 +8,22 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kazoo.client import KazooClient
-
+from consumers.changefeed_control import ChangefeedControl
+from consumers.core.changefeed_state import Patience
+from consumers.feed_states import FeedStates
+from consumers.zookeeper import Session
 from schemas.changefeed import (
     ChangefeedInfo,
     ChangefeedStatus,
     ZkPaths,
+    decode_changefeed_info,
     decode_changefeed_status,
     encode_changefeed_info,
+    encode_changefeed_status,
 )
 from schemas.ids import Ts, UpstreamId
 
@@ -28,6 +32,10 @@ _MAIN = (
     "logging.basicConfig(level=logging.INFO); raw = json.loads(sys.argv[1]); "
     "sys.exit(run_sorter(SorterOptions(**{**raw, 'data_dir': Path(raw['data_dir'])})))"
 )
+
+
+PATIENCE = Patience(first_s=1.0)
+"""A test waits no longer than it must."""
 
 
 @dataclass
@@ -43,44 +51,57 @@ class Sorter:
 
     def __post_init__(self) -> None:
         self.paths = ZkPaths(self.changefeed_id)  # a cluster of its own keeps tests apart
-        self.client = KazooClient(self.zookeeper)
-        self.client.start()
+        self.session = Session(self.zookeeper)
+        self.client: Any = self.session.client
+        self._states: FeedStates | None = None
 
     def create(
         self, upstream: str, sink_uri: str, *, start_ts: int, config: dict[str, Any] | None = None, **more: Any
     ) -> None:
-        """Write the changefeed's node, or write it anew."""
+        """Write the changefeed's nodes; those of one that there is as if it was paused, updated and resumed at once."""
+        path = self.paths.changefeed_info("default", self.changefeed_id)
+        there = self.client.exists(path) is not None
         info = ChangefeedInfo(
             changefeed_id=self.changefeed_id,
             upstream=UpstreamId(upstream),
             sink_uri=sink_uri,
             config=config or {},
             start_ts=Ts(start_ts),
+            epoch=decode_changefeed_info(self.client.get(path)[0]).epoch + 1 if there else 0,
             **more,
         )
-        path = self.paths.changefeed_info("default", self.changefeed_id)
-        self.client.ensure_path(path)
-        self.client.set(path, encode_changefeed_info(info))
+        self._states = FeedStates(self.session, self.paths, info.upstream, patience=PATIENCE)
+        status = self.status()
+        self.client.ensure_path(path.rsplit("/", 1)[0])
+        transaction = self.client.transaction()
+        (transaction.set_data if there else transaction.create)(path, encode_changefeed_info(info))
+        if status is not None:
+            resumed = replace(status, state="normal", error=None, failure=None)
+            transaction.set_data(self._status_path, encode_changefeed_status(resumed))
+        assert not any(isinstance(result, Exception) for result in transaction.commit())
+
+    @property
+    def _status_path(self) -> str:
+        return self.paths.changefeed_status("default", self.changefeed_id)
 
     def renew(self, upstream: str, sink_uri: str, *, start_ts: int, **more: Any) -> None:
         """Give the process a changefeed that knows nothing of the one before, as after remove and create.
 
         The process goes on, or is started where none runs: a start of Spark costs more than most tests.
         """
-        if self.process is not None and self.process.poll() is None:
+        runs = self.process is not None and self.process.poll() is None
+        if runs:
             self.create(upstream, sink_uri, start_ts=start_ts, desired_state="stopped")
             self.wait(lambda status: status.state == "stopped")
-        path = self.paths.changefeed_status("default", self.changefeed_id)
-        if self.client.exists(path):
-            self.client.delete(path)
+        if self.client.exists(self._status_path):
+            self.client.delete(self._status_path)
         self.create(upstream, sink_uri, start_ts=start_ts, **more)
-        if self.process is None or self.process.poll() is not None:
+        if not runs:
             self.start()
 
-    def touch(self) -> None:
-        """Write the changefeed's node as it is, which is what ``changefeed resume`` does."""
-        path = self.paths.changefeed_info("default", self.changefeed_id)
-        self.client.set(path, self.client.get(path)[0])
+    def resume(self) -> None:
+        """Do what ``changefeed resume`` does."""
+        ChangefeedControl(self.session, self.paths).resume(self.changefeed_id)
 
     def start(self) -> None:
         options = {
@@ -112,26 +133,31 @@ class Sorter:
 
     def close(self) -> None:
         self.kill()
-        self.client.stop()
-        self.client.close()
+        self.session.close()
 
     def status(self) -> ChangefeedStatus | None:
-        path = self.paths.changefeed_status("default", self.changefeed_id)
-        return decode_changefeed_status(self.client.get(path)[0]) if self.client.exists(path) else None
+        there = self.client.exists(self._status_path)
+        return decode_changefeed_status(self.client.get(self._status_path)[0]) if there else None
 
     def wait(self, reached: Callable[[ChangefeedStatus], bool], timeout_s: float = 120.0) -> ChangefeedStatus:
-        """Wait until the status is as asked."""
+        """Wait until the status is as asked; meanwhile what the sorter says is judged as by an owner."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
+            if self._states is not None:
+                self._states.look()
             status = self.status()
             if status is not None and reached(status):
                 return status
-            assert self.process is None or self.process.poll() is None, self.log()
+            assert self.process is None or self.process.poll() in (None, 0), self.log()
             time.sleep(0.1)
         raise AssertionError(f"status is {self.status()}\n{self.log()}")
 
     def wait_checkpoint(self, ts: int, timeout_s: float = 120.0) -> ChangefeedStatus:
         return self.wait(lambda status: status.checkpoint_ts >= ts, timeout_s)
+
+    def wait_healthy(self, ts: int) -> ChangefeedStatus:
+        """Wait until it is past ``ts`` and well."""
+        return self.wait(lambda status: status.checkpoint_ts >= ts and status.state == "normal" and not status.error)
 
     def log(self) -> str:
         """Return the end of what the process has printed."""

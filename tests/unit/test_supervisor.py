@@ -19,7 +19,7 @@ class Clock:
 @dataclass
 class Stub:
     clock: Clock
-    name: str = "sorter a"
+    name: str = "capture a"
     status: int | None = None
     starts: list[float] = field(default_factory=list)
 
@@ -37,10 +37,10 @@ class Stub:
         return "broker is gone"
 
 
-def _watched(*, restart: bool, done_ok: bool = False) -> tuple[Clock, Stub, Supervisor, list[str]]:
+def _watched(*, restart: bool) -> tuple[Clock, Stub, Supervisor, list[str]]:
     clock, said = Clock(), list[str]()
     process, supervisor = Stub(clock), Supervisor(said.append, clock)
-    supervisor.add(process, restart=restart, done_ok=done_ok)
+    supervisor.add(process, restart=restart)
     return clock, process, supervisor, said
 
 
@@ -57,8 +57,8 @@ def test_supervisor_when_process_keeps_dying_doubles_the_pause_up_to_its_limit()
     pauses = [later - earlier for earlier, later in zip(process.starts, process.starts[1:], strict=False)]
     assert pauses[:4] == [pytest.approx(pause, abs=0.5) for pause in (2, 4, 8, 16)]
     assert max(pauses) <= PAUSE_MAX_S + 0.5
-    assert "sorter a has ended with status 1" in said[0] and "broker is gone" in said[0]
-    assert supervisor.deaths()["sorter a"] == len(said)
+    assert "capture a has ended with status 1" in said[0] and "broker is gone" in said[0]
+    assert supervisor.deaths()["capture a"] == len(said)
 
 
 def test_supervisor_when_process_ran_steadily_starts_it_soon() -> None:
@@ -78,12 +78,5 @@ def test_supervisor_when_process_ran_steadily_starts_it_soon() -> None:
 def test_supervisor_when_process_is_not_restarted_raises_its_last_words() -> None:
     _, process, supervisor, _ = _watched(restart=False)
     process.status = -9
-    with pytest.raises(ChildError, match=r"sorter a has ended \(status=-9, last=broker is gone\)"):
+    with pytest.raises(ChildError, match=r"capture a has ended \(status=-9, last=broker is gone\)"):
         supervisor.tick()
-
-
-def test_supervisor_when_work_is_done_leaves_it() -> None:
-    _, process, supervisor, said = _watched(restart=False, done_ok=True)
-    process.status = 0
-    supervisor.tick()
-    assert said == [] and process.starts == [] and supervisor.deaths() == {}

@@ -1,0 +1,257 @@
+"""The sorters of a cluster's changefeeds, as children of the capture that is owner: one for each that wants one.
+
+A thread of its own looks a few times a second at what users and sorters have written and at which children have ended
+(:mod:`consumers.feed_states` decides what follows), and starts and stops children (:mod:`consumers.core.sorter_plan`).
+The owner's other work does not wait for it. Children die with this process, however it goes (:mod:`compose.stack.
+children`); what a former owner's children still write is kept apart from ours by each changefeed's lock.
+
+    with SorterFleet(session, paths, places, options):  # for as long as this capture is owner
+        ...
+"""
+
+import logging
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from compose.stack.children import Child, Nursery
+from compose.stack.scoped import Scoped
+from consumers.core.changefeed_state import PATIENCE, Patience
+from consumers.core.sorter_plan import FeedName, SorterChild, plan_sorters
+from consumers.feed_states import Death, FeedStates
+from consumers.zookeeper import LeaseLostError, Session
+from schemas.changefeed import ZkPaths
+from schemas.errors import BusError, InvariantBrokenError
+from schemas.ids import UpstreamId
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.3
+"""Between two looks: what a user changes is seen well within a second."""
+STOP_S = 10.0
+"""How long a sorter may take to end when it is told to; it gives up its batch and stops a JVM."""
+LAST_WORDS_CHARS = 800
+BY_HAND = "none"
+"""In place of a Spark master: sorters are started elsewhere, and judged here all the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SorterSettings:
+    """How sorters are run."""
+
+    master: str = "local[1]"
+    """Spark's, for each sorter by itself; ``none``: somebody else starts them, with ``tidebus sorter``."""
+    driver_memory: str = ""
+    """Heap of a sorter's JVM as Spark writes it; empty: the sorter's own default."""
+    checkpoint_dir: str = ""
+    """Hadoop URI of a folder for the streaming queries' checkpoints; empty: in ``data_dir``."""
+    conf: tuple[str, ...] = ()
+    """Further settings of Spark, each ``key=value``."""
+    data_dir: Path | None = None
+    """For logs, spills and checkpoints; None: a folder that goes with this process."""
+    retry_first_s: float = PATIENCE.first_s
+    """The first wait after an error; it doubles up to ten minutes. TiCDC's is 10 s."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SorterPlaces:
+    """Where everything is, as the capture was told."""
+
+    kafka: str
+    zookeeper: str
+    schema_registry: str
+    cluster: str
+    upstream: UpstreamId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SorterView:
+    """One sorter as seen now."""
+
+    pid: int
+    epoch: int
+    running_s: float
+
+
+@dataclass(slots=True)
+class _Sorter:
+    child: Child
+    state: SorterChild
+    stop_at_s: float = field(default=0.0)
+    """When one that was told to end is killed."""
+
+
+class SorterFleet(Scoped):
+    """A context manager; what it has started is gone when it is left."""
+
+    def __init__(
+        self,
+        session: Session,
+        paths: ZkPaths,
+        places: SorterPlaces,
+        settings: SorterSettings | None = None,
+        on_fatal: Callable[[BusError], None] = lambda _: None,
+    ) -> None:
+        """``on_fatal`` is told of a bug; nothing is supervised any more then."""
+        self._settings = settings or SorterSettings()
+        self._places, self._on_fatal = places, on_fatal
+        patience = _patience(self._settings.retry_first_s)
+        self._states = FeedStates(session, paths, places.upstream, patience=patience)
+        self._nursery = Nursery()
+        self._sorters: dict[FeedName, _Sorter] = {}
+        self._starts_max = max(1, os.cpu_count() or 1)
+        self._own_folder: tempfile.TemporaryDirectory[str] | None = None
+        self._looks = True
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sorter-fleet", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop looking, end all sorters and wait for them; they are all told first."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        for sorter in self._sorters.values():
+            sorter.child.terminate()
+        deadline = time.monotonic() + STOP_S
+        for sorter in self._sorters.values():
+            sorter.child.stop(max(0.0, deadline - time.monotonic()))
+        self._sorters.clear()
+        self._nursery.stop()
+        if self._own_folder is not None:
+            self._own_folder.cleanup()
+
+    def seen(self) -> Mapping[FeedName, SorterView]:
+        """Return the sorters that run here; from any thread."""
+        now_s = time.monotonic()
+        return {
+            name: SorterView(
+                pid=sorter.child.pid, epoch=sorter.state.epoch, running_s=now_s - sorter.state.started_at_s
+            )
+            for name, sorter in list(self._sorters.items())
+        }
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.wait(LOOK_S):
+                self._tick()
+        except LeaseLostError as error:
+            # The capture notices too, and ends its reign; sorters of the next owner wait for ours to go.
+            log.warning("sorters are supervised no more", extra={"code": error.code, "error": str(error)})
+        except Exception as error:
+            log.exception("supervision of sorters has failed")
+            known = error if isinstance(error, BusError) else None
+            self._on_fatal(known or InvariantBrokenError("supervision of sorters has failed", reason=repr(error)))
+
+    def _tick(self) -> None:
+        """Look once. Children first: what one has said before it ended is then read.
+
+        Raises:
+            LeaseLostError: the session is over.
+        """
+        deaths = self._reap()
+        try:
+            self._states.look(self._sorters.keys(), deaths)
+        except LeaseLostError:
+            raise
+        except BusError as error:
+            if self._looks:
+                log.warning("changefeeds cannot be looked at", extra={"code": error.code, "error": str(error)})
+            self._looks = False
+            return
+        if not self._looks:
+            log.info("changefeeds can be looked at again")
+        self._looks = True
+        wanted = self._states.wanted() if self._settings.master != BY_HAND else {}
+        children = {name: sorter.state for name, sorter in self._sorters.items()}
+        plan = plan_sorters(wanted, children, time.monotonic(), self._starts_max)
+        for name in plan.stop:
+            self._end(name)
+        for name in plan.start:
+            self._start(name, wanted[name])
+
+    def _reap(self) -> list[Death]:
+        """Take away the children that have ended; return those that were not told to."""
+        deaths = []
+        for name, sorter in list(self._sorters.items()):
+            child, told = sorter.child, sorter.state.stopping
+            if child.is_running():
+                if told and time.monotonic() > sorter.stop_at_s:
+                    log.warning("sorter does not end; killed", extra=_of(name))
+                    child.kill()
+                else:
+                    continue
+            status, words = child.exit_status(), child.tail()
+            child.stop()  # what it has left behind: a JVM, Python workers
+            self._nursery.forget(child)
+            del self._sorters[name]
+            if not told:
+                message = f"the sorter has ended with {_how(status)}; its last words: {words[-LAST_WORDS_CHARS:]}"
+                deaths.append(Death(name, sorter.state.epoch, message))
+            log.info("sorter has ended", extra={**_of(name), "status": status, "told": told})
+        return deaths
+
+    def _end(self, name: FeedName) -> None:
+        sorter = self._sorters[name]
+        sorter.child.terminate()
+        sorter.state = replace(sorter.state, stopping=True)
+        sorter.stop_at_s = time.monotonic() + STOP_S
+
+    def _start(self, name: FeedName, epoch: int) -> None:
+        namespace, changefeed_id = name
+        data_dir = self._data_dir()
+        child = self._nursery.start(
+            f"sorter {namespace}/{changefeed_id}",
+            self._command(name, data_dir),
+            log=data_dir / "sorters" / namespace / changefeed_id / "sorter.log",
+        )
+        self._sorters[name] = _Sorter(child, SorterChild(epoch=epoch, started_at_s=time.monotonic()))
+        log.info("sorter started", extra={**_of(name), "pid": child.pid, "epoch": epoch, "log": str(child.log)})
+
+    def _command(self, name: FeedName, data_dir: Path) -> list[str]:
+        places, settings = self._places, self._settings
+        given = {
+            "--namespace": name[0],
+            "--changefeed": name[1],
+            "--kafka": places.kafka,
+            "--zookeeper": places.zookeeper,
+            "--schema-registry": places.schema_registry,
+            "--cluster": places.cluster,
+            "--master": settings.master,
+            "--data-dir": str(data_dir),
+            "--driver-memory": settings.driver_memory,
+            "--checkpoint-dir": settings.checkpoint_dir,
+        }
+        command = [sys.executable, "-m", "compose.cli", "sorter", "--once"]
+        command += [part for flag, value in given.items() if value for part in (flag, value)]
+        return command + [part for setting in settings.conf for part in ("--conf", setting)]
+
+    def _data_dir(self) -> Path:
+        if self._settings.data_dir is not None:
+            return self._settings.data_dir.resolve()
+        if self._own_folder is None:
+            self._own_folder = tempfile.TemporaryDirectory(prefix="tidebus-sorters-")
+        return Path(self._own_folder.name)
+
+
+def _patience(first_s: float) -> Patience:
+    return replace(PATIENCE, first_s=first_s, interval_s_max=max(first_s, PATIENCE.interval_s_max))
+
+
+def _how(status: int | None) -> str:
+    if status is not None and status < 0:
+        return f"signal {-status} ({signal.strsignal(-status)})"
+    return f"status {status}"
+
+
+def _of(name: FeedName) -> dict[str, str]:
+    return {"changefeed": name[1], "namespace": name[0]}

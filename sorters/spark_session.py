@@ -95,8 +95,6 @@ def create_session(
         )
     for key, value in (conf or {}).items():
         builder = builder.config(key, value)
-    for key, value in (conf or {}).items():
-        builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     if not local:

@@ -11,7 +11,8 @@ import zlib
 from schemas.changefeed import ChangefeedInfo
 from schemas.config.changefeed import ChangefeedConfig
 from schemas.config.kafka import KafkaConfig
-from schemas.config.sink_uri import DATABASE_SCHEMES, TOPIC_LENGTH_MAX, SinkUri
+from schemas.config.sink_uri import DATABASE_SCHEMES, TOPIC_LENGTH_MAX
+from schemas.config.storage import STORAGE_SCHEMES
 
 PARTITIONS = 16
 """Tables share them by the hash of their names; each is written by one connection at a time."""
@@ -35,7 +36,7 @@ def sink_topic(info: ChangefeedInfo) -> str:
 
 def has_processors(sink_uri: str) -> bool:
     """Tell from a changefeed's sink URI whether processors write to its destination."""
-    return sink_uri.partition("://")[0].lower() in DATABASE_SCHEMES
+    return sink_uri.partition("://")[0].lower() in (*DATABASE_SCHEMES, *STORAGE_SCHEMES)
 
 
 def group_id(info: ChangefeedInfo) -> str:
@@ -50,9 +51,12 @@ def sorter_config(config: ChangefeedConfig, info: ChangefeedInfo, kafka: str) ->
         config: of ``info``.
         kafka: bootstrap servers of the brokers that hold the raw log.
     """
-    if config.uri.server is None:
+    if config.uri.server is None and config.uri.storage is None:
         return config
     brokers = tuple(broker.strip() for broker in kafka.split(","))
-    uri = SinkUri(scheme="kafka", brokers=brokers, default_topic=sink_topic(info), server=config.uri.server)
-    own = KafkaConfig(partition_num=PARTITIONS, max_message_bytes=MESSAGE_BYTES_MAX, compression="lz4")
-    return dataclasses.replace(config, uri=uri, sink=dataclasses.replace(config.sink, kafka=own, dispatchers=()))
+    uri = dataclasses.replace(config.uri, scheme="kafka", brokers=brokers, default_topic=sink_topic(info))
+    own = KafkaConfig(
+        partition_num=PARTITIONS, max_message_bytes=MESSAGE_BYTES_MAX, compression="lz4", codec=config.codec
+    )
+    sink = dataclasses.replace(config.sink, kafka=own, dispatchers=())
+    return dataclasses.replace(config, uri=uri, sink=sink, start_ts=info.start_ts)

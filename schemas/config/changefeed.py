@@ -13,7 +13,12 @@ from typing import Any
 
 from schemas.config.duration import Seconds
 from schemas.config.kafka import CodecConfig, KafkaConfig
-from schemas.config.not_yet import refuse_what_would_be_ignored, without_unread_tables
+from schemas.config.not_yet import (
+    OF_DATABASE_SINKS,
+    OF_STORAGE_SINKS,
+    refuse_what_would_be_ignored,
+    without_unread_tables,
+)
 from schemas.config.notes import notes_for
 from schemas.config.origin import Origin, Path
 from schemas.config.rules import check_changefeed
@@ -29,6 +34,7 @@ from schemas.config.sink import FilterConfig, SinkConfig
 from schemas.config.sink_uri import SinkUri, parse_sink_uri
 from schemas.config.toml_lines import key_lines
 from schemas.errors import ConfigError
+from schemas.ids import Ts
 
 SQL_ROWS_PROTOCOL = "sql-rows"
 """Between the sorter and the processors of a database sink (:mod:`schemas.sql_rows`); users cannot ask for it."""
@@ -77,6 +83,8 @@ class ChangefeedConfig(ChangefeedFile):
     uri: SinkUri
     origin: Origin = dataclasses.field(default_factory=Origin, compare=False, repr=False)
     """Where the settings stand: for errors that only a table, a topic or a row brings up."""
+    start_ts: Ts = Ts(0)
+    """The changefeed's, where what its sorter writes depends on it: in the table versions of a storage sink."""
     notes: tuple[str, ...] = dataclasses.field(default=(), compare=False)
     """Settings that were accepted but mean nothing here, or less than they say: to be shown at creation."""
 
@@ -162,7 +170,8 @@ def load_changefeed(
     values = {field.name: getattr(read, field.name) for field in dataclasses.fields(ChangefeedFile)}
     config = ChangefeedConfig(uri=uri, origin=origin, **values)
     check_changefeed(config, origin)
-    refuse_what_would_be_ignored(read, origin, database=uri.server is not None)
+    read_here = OF_DATABASE_SINKS if uri.server else OF_STORAGE_SINKS if uri.storage else frozenset[str]()
+    refuse_what_would_be_ignored(read, origin, read=read_here)
     return dataclasses.replace(config, notes=notes_for(config))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from schemas.config.origin import Origin, Path, dotted
 from schemas.config.section import default_of, fields_by_key, is_section
+from schemas.config.storage import STORAGE_PROTOCOLS
 
 PROTOCOLS = ("canal-json", "avro", "open-protocol", "default", "simple", "debezium", "canal")
 """Protocols with an encoder; ``default`` is open-protocol's old name."""
@@ -19,6 +20,7 @@ SETTINGS: dict[str, str] = {
     "sync-point-retention": "syncpoints",
     "changefeed-error-stuck-duration": "the time for which a failing changefeed retries",
     "sql-mode": "another sql_mode for DDL",
+    "sink.csv.output-handle-key": "the handle key as a field of its own",
     "sink.csv": "the csv protocol",
     "sink.terminator": "storage sinks",
     "sink.date-separator": "storage sinks",
@@ -26,6 +28,8 @@ SETTINGS: dict[str, str] = {
     "sink.file-index-digit": "storage sinks",
     "sink.safe-mode": "database sinks",
     "sink.mysql-config": "database sinks",
+    "sink.cloud-storage-config.file-expiration-days": "the removal of old files",
+    "sink.cloud-storage-config": "storage sinks",
     "sink.kafka-config.glue-schema-registry-config": "AWS Glue as schema registry",
     **{
         f"sink.kafka-config.sasl-{name}": "SASL with GSSAPI or OAUTHBEARER"
@@ -45,10 +49,14 @@ OF_DATABASE_SINKS = frozenset(
     {"enable-sync-point", "sync-point-interval", "sync-point-retention", "sink.safe-mode", "sink.mysql-config"}
 )
 """Places of ``SETTINGS`` that a database sink reads."""
-UNREAD_TABLES = {
-    "sink.pulsar-config": "Pulsar sinks",
-    "sink.cloud-storage-config": "storage sinks",
-}
+OF_STORAGE_SINKS = frozenset(
+    {
+        *("sink.csv", "sink.terminator", "sink.date-separator", "sink.enable-partition-separator"),
+        *("sink.file-index-digit", "sink.cloud-storage-config"),
+    }
+)
+"""Places of ``SETTINGS`` that a storage sink reads."""
+UNREAD_TABLES = {"sink.pulsar-config": "Pulsar sinks"}
 """Tables of TiCDC's whose keys we do not even know yet; empty they pass."""
 
 WORDS: dict[str, tuple[str, ...]] = {
@@ -74,23 +82,24 @@ def without_unread_tables(table: Mapping[str, Any], origin: Origin) -> Mapping[s
     return {**table, "sink": {key: value for key, value in sink.items() if f"sink.{key}" not in UNREAD_TABLES}}
 
 
-def refuse_what_would_be_ignored(config: Any, origin: Origin, *, database: bool = False) -> None:
-    """Hold a read section against ``SETTINGS`` and ``WORDS``.
+def refuse_what_would_be_ignored(config: Any, origin: Origin, *, read: frozenset[str] = frozenset()) -> None:
+    """Hold a read section against ``SETTINGS``, without the places that this sink reads, and ``WORDS``.
 
     Raises:
         NotSupportedYetError: a setting of theirs is not at its default.
     """
+    words_of = WORDS | ({"sink.protocol": STORAGE_PROTOCOLS} if read is OF_STORAGE_SINKS else {})
     for path, value, default in walk_settings(config):
         place = re.sub(r"\[\d+\]", "[]", dotted(path))
         name = dotted(path[-1:])
-        if place in WORDS and value is not None and value not in WORDS[place]:
-            words = ", ".join(WORDS[place])
+        if place in words_of and value is not None and value not in words_of[place]:
+            words = ", ".join(words_of[place])
             raise origin.not_yet(path, f"{name} `{value}` is not supported yet, supported are {words}")
         found = next(
             ((key, what) for key, what in SETTINGS.items() if place == key or place.startswith(f"{key}.")), None
         )
         key, what = found or ("", None)
-        if database and key in OF_DATABASE_SINKS:
+        if key in read:
             continue
         if what is not None and value != default:
             raise origin.not_yet(path, f"`{name}` is not supported yet: {what}")

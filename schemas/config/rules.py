@@ -11,6 +11,7 @@ from schemas.config.origin import ExpressionParseError, Origin, Path
 from schemas.config.re2 import translate
 from schemas.config.secret import is_url
 from schemas.config.section import unknown_key
+from schemas.config.storage import STORAGE_PROTOCOLS
 from schemas.config.storage_uri import other_storage, parse_storage_uri
 from schemas.config.topic_rule import topic_expression_fault
 from schemas.config.value_expression import parse_expression
@@ -34,6 +35,8 @@ def check_changefeed(config: "ChangefeedConfig", origin: Origin) -> None:
     """
     if config.uri.server is not None:
         _check_database(config, origin)
+    elif config.uri.storage is not None:
+        _check_storage(config, origin)
     else:
         _check_protocol(config, origin)
     _check_options_of_protocol(config, origin)
@@ -53,8 +56,33 @@ def _check_database(config: "ChangefeedConfig", origin: Origin) -> None:
     if config.force_replicate:
         text = "force-replicate is not supported yet with a database sink: a row without a key cannot be found again"
         raise origin.not_yet(("force-replicate",), text)
+    if config.bdr_mode:
+        text = "bdr-mode is not supported yet with a database sink: what it writes would come back"
+        raise origin.not_yet(("bdr-mode",), text)
     if config.sink.column_selectors:
-        raise origin.error(("sink", "column-selectors"), "column-selectors are for Kafka and storage sinks")
+        raise origin.error(("sink", "column-selectors"), "column-selectors are for Kafka sinks")
+
+
+def _check_storage(config: "ChangefeedConfig", origin: Origin) -> None:
+    sink, csv = config.sink, config.sink.csv
+    if sink.protocol not in STORAGE_PROTOCOLS:
+        text = "a storage sink writes csv or canal-json: write protocol=csv (or canal-json) into the sink URI"
+        raise origin.error(("sink", "protocol"), text)
+    if sink.transaction_atomicity == "table":
+        at = ("sink", "transaction-atomicity")
+        raise origin.error(at, "transaction-atomicity `table` is for database sinks; a storage sink takes only `none`")
+    if sink.column_selectors:
+        raise origin.error(("sink", "column-selectors"), "column-selectors are for Kafka sinks")
+    path = ("sink", "csv")
+    if not 1 <= len(csv.delimiter) <= 3:
+        raise origin.error((*path, "delimiter"), "delimiter must have one to three characters")
+    if len(csv.quote) > 1:
+        raise origin.error((*path, "quote"), "quote must be one character, or none")
+    for name, text in (("delimiter", csv.delimiter), ("quote", csv.quote)):
+        if "\r" in text or "\n" in text:
+            raise origin.error((*path, name), f"{name} must hold no line break")
+    if csv.quote and csv.quote in csv.delimiter:
+        raise origin.error((*path, "delimiter"), "delimiter must not hold the quote character")
 
 
 def _check_protocol(config: "ChangefeedConfig", origin: Origin) -> None:

@@ -7,6 +7,7 @@ from schemas.config.kafka import KafkaConfig
 from schemas.config.mysql import MysqlConfig
 from schemas.config.secret import SecretUrl
 from schemas.config.section import INT64_MAX, at_least, between, each, section, setting
+from schemas.config.storage import CloudStorageConfig
 
 Protocol = Literal[
     "canal-json", "open-protocol", "avro", "simple", "debezium", "canal", "maxwell", "craft", "csv", "default"
@@ -53,6 +54,7 @@ class CsvConfig:
     binary_encoding_method: Literal["base64", "hex"] = "base64"
     output_old_value: bool = False
     output_handle_key: bool = False
+    output_field_header: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,7 @@ class SinkConfig:
     safe_mode: bool = False
     kafka: KafkaConfig = section(KafkaConfig, key="kafka-config")
     mysql: MysqlConfig = section(MysqlConfig, key="mysql-config")
+    cloud_storage: CloudStorageConfig = section(CloudStorageConfig, key="cloud-storage-config")
     advance_timeout_s: int = setting(150, key="advance-timeout-in-sec", check=at_least(1))
     send_bootstrap_interval_s: int = setting(120, key="send-bootstrap-interval-in-sec", check=at_least(0))
     send_bootstrap_messages: int = setting(10000, key="send-bootstrap-in-msg-count", check=at_least(0))

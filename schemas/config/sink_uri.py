@@ -10,14 +10,13 @@ from schemas.config.mysql import MYSQL_URI_PARAMS
 from schemas.config.origin import NotSupportedYetError, Path, UriText
 from schemas.config.secret import MASK, Secret
 from schemas.config.section import unknown_key
+from schemas.config.storage import STORAGE_SCHEMES, STORAGE_URI_PARAMS
+from schemas.config.storage_uri import StorageUri, parse_storage_uri
 from schemas.errors import ConfigError
 
 KAFKA_SCHEMES = ("kafka", "kafka+ssl")
 DATABASE_SCHEMES = ("mysql", "mysql+ssl", "tidb", "tidb+ssl")
-LATER_SCHEMES = (
-    *("pulsar", "pulsar+ssl", "pulsar+http", "pulsar+https"),
-    *("s3", "gcs", "gs", "azblob", "azure", "file", "noop", "blackhole"),
-)
+LATER_SCHEMES = (*("pulsar", "pulsar+ssl", "pulsar+http", "pulsar+https"), "noop", "blackhole")
 """TiCDC's other sinks; ``config.not_supported_yet``."""
 KAFKA_PORT_DEFAULT = 9092
 DATABASE_PORTS = {"mysql": 3306, "tidb": 4000}
@@ -54,6 +53,8 @@ class SinkUri:
     default_topic: str
     server: DatabaseServer | None = None
     """Of a database sink."""
+    storage: StorageUri | None = None
+    """Of a storage sink."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -74,9 +75,10 @@ def parse_sink_uri(uri: str) -> tuple[SinkUri, dict[Path, UriText], dict[Path, s
         raise _error("sink URI must start with a scheme such as kafka://", got=uri.partition(":")[0][:20])
     scheme = match[1].lower()
     if scheme in LATER_SCHEMES:
-        raise NotSupportedYetError(f"sink scheme `{scheme}` is not supported yet, only Kafka, MySQL and TiDB are")
-    if scheme not in (*KAFKA_SCHEMES, *DATABASE_SCHEMES):
-        known = ", ".join((*KAFKA_SCHEMES, *DATABASE_SCHEMES, *LATER_SCHEMES))
+        text = "only Kafka, MySQL, TiDB and storages are"
+        raise NotSupportedYetError(f"sink scheme `{scheme}` is not supported yet, {text}")
+    if scheme not in (*KAFKA_SCHEMES, *DATABASE_SCHEMES, *STORAGE_SCHEMES):
+        known = ", ".join((*KAFKA_SCHEMES, *DATABASE_SCHEMES, *STORAGE_SCHEMES, *LATER_SCHEMES))
         raise _error(f"sink scheme `{scheme}` is unknown, known are {known}")
     rest, fragment, _ = uri[match.end() :].partition("#")
     if fragment:
@@ -86,6 +88,8 @@ def parse_sink_uri(uri: str) -> tuple[SinkUri, dict[Path, UriText], dict[Path, s
     if scheme in DATABASE_SCHEMES:
         found = SinkUri(scheme=scheme, brokers=(), default_topic="", server=_server(scheme, authority, path))
         return found, *_params(query, MYSQL_URI_PARAMS)
+    if scheme in STORAGE_SCHEMES:
+        return _storage(scheme, f"{uri[: match.end()]}{address}", query)
     found = SinkUri(scheme=scheme, brokers=_brokers(authority), default_topic=_topic(path))
     return found, *_params(query, URI_PARAMS)
 
@@ -130,6 +134,19 @@ def _server(scheme: str, authority: str, path: str) -> DatabaseServer:
         tls=scheme.endswith("+ssl"),
         is_tidb=scheme.startswith("tidb"),
     )
+
+
+def _storage(scheme: str, address: str, query: str) -> tuple[SinkUri, dict[Path, UriText], dict[Path, str]]:
+    """Split the query: what is no setting of the sink is a parameter of the storage."""
+    items = [item for item in query.split("&") if item]
+    is_ours = [unquote_plus(item.partition("=")[0]) in STORAGE_URI_PARAMS for item in items]
+    ours = "&".join(item for item, mine in zip(items, is_ours, strict=True) if mine)
+    others = "&".join(item for item, mine in zip(items, is_ours, strict=True) if not mine)
+    try:
+        storage = parse_storage_uri(address + (f"?{others}" if others else ""))
+    except ValueError as error:
+        raise _error(f"sink URI {error}; parameters of the sink are {', '.join(STORAGE_URI_PARAMS)}") from None
+    return SinkUri(scheme=scheme, brokers=(), default_topic="", storage=storage), *_params(ours, STORAGE_URI_PARAMS)
 
 
 def _topic(path: str) -> str:

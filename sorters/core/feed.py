@@ -16,6 +16,8 @@ from sorters.core.encode.avro import AvroEncoder
 from sorters.core.encode.canal import CanalEncoder
 from sorters.core.encode.canal_json import CanalJsonEncoder
 from sorters.core.encode.compressed import CompressedBootstraps, CompressedEncoder, Compression
+from sorters.core.encode.csv_lines import CsvLines
+from sorters.core.encode.csv_values import CsvForm
 from sorters.core.encode.debezium import DebeziumEncoder
 from sorters.core.encode.open_protocol import OpenProtocolEncoder
 from sorters.core.encode.protocol import BootstrapEncoder, Encoder, Partitions, SchemaText
@@ -23,10 +25,14 @@ from sorters.core.encode.simple_avro import SimpleAvroEncoder
 from sorters.core.encode.simple_encoder import SimpleEncoder
 from sorters.core.encode.simple_json import SimpleJsonEncoder
 from sorters.core.encode.sql_rows import SqlRowsEncoder
+from sorters.core.encode.storage_rows import CanalJsonLines, LineFormat, StorageEncoder
 from sorters.core.event_filter import EventFilter
 from sorters.core.large_messages import LargeMessages
 from sorters.core.row_batches import RowJoin, message_limit
 from sorters.core.table_filter import TableFilter
+
+_NEVER_MS = 1000 * 365 * 86_400_000
+"""An interval that no changefeed lives to see."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +150,7 @@ def compile_feed(
         encoder=encoder,
         default_topic=config.default_topic,
         force_replicate=config.force_replicate,
-        split_updates=not config.kafka.output_raw_change_event,
+        split_updates=not _keeps_updates(config),
         verify_checksums=config.integrity.enabled,
         stop_at_corrupt=config.integrity.corruption_handle_level == "error",
         bdr_mode=config.bdr_mode,
@@ -154,6 +160,13 @@ def compile_feed(
         bootstraps=_bootstraps(config, plain),
         large_messages=_large_messages(config, plain, f"{namespace}/{changefeed_id}"),
     )
+
+
+def _keeps_updates(config: ChangefeedConfig) -> bool:
+    """``output-raw-change-event``, of the sink that there is."""
+    if config.uri.storage is not None:
+        return config.sink.cloud_storage.output_raw_change_event
+    return config.kafka.output_raw_change_event
 
 
 def _compression(config: ChangefeedConfig) -> Compression:
@@ -186,6 +199,9 @@ def _large_messages(config: ChangefeedConfig, plain: Encoder, changefeed: str) -
 
 def _bootstraps(config: ChangefeedConfig, encoder: Encoder) -> Bootstraps | None:
     sink = config.sink
+    if isinstance(encoder, StorageEncoder):
+        # Files stay: a schema is told when the changefeed begins, and when it changes.
+        return Bootstraps(encoder=encoder, interval_ms=_NEVER_MS, partitions=Partitions.FIRST)
     if not isinstance(encoder, SimpleEncoder):
         return None
     if not (sink.send_bootstrap_interval_s and sink.send_bootstrap_messages):
@@ -195,7 +211,42 @@ def _bootstraps(config: ChangefeedConfig, encoder: Encoder) -> Bootstraps | None
     return Bootstraps(encoder=compressed, interval_ms=sink.send_bootstrap_interval_s * 1000, partitions=partitions)
 
 
+def _storage_encoder(config: ChangefeedConfig) -> StorageEncoder:
+    sink, csv = config.sink, config.sink.csv
+    lines: LineFormat
+    if config.protocol == "csv":
+        form = CsvForm(
+            delimiter=csv.delimiter,
+            quote=csv.quote,
+            null=csv.null,
+            binary_encoding_method=csv.binary_encoding_method,
+        )
+        lines = CsvLines(
+            form=form,
+            terminator=sink.terminator,
+            include_commit_ts=csv.include_commit_ts,
+            output_old_value=csv.output_old_value,
+            output_field_header=csv.output_field_header,
+        )
+    else:
+        encoder = CanalJsonEncoder(
+            enable_tidb_extension=config.codec.enable_tidb_extension,
+            only_output_updated_columns=sink.only_output_updated_columns,
+            content_compatible=sink.content_compatible,
+            delete_only_output_handle_key_columns=sink.delete_only_output_handle_key_columns,
+        )
+        lines = CanalJsonLines(encoder=encoder, terminator=sink.terminator)
+    return StorageEncoder(
+        format=lines,
+        start_ts=config.start_ts,
+        separate_partitions=sink.enable_partition_separator,
+        output_column_id=sink.cloud_storage.output_column_id,
+    )
+
+
 def _encoder(config: ChangefeedConfig, namespace: str) -> Encoder:
+    if config.uri.storage is not None:
+        return _storage_encoder(config)
     codec = config.codec
     match config.protocol:
         case "canal-json":

@@ -3,11 +3,11 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Protocol
 
 from consumers.core.frontier import advance, first_record, take_over
 from consumers.core.held_tables import Holding
-from consumers.frontier_topic import FrontierTopic, common_partitions
-from consumers.zookeeper import Session
+from consumers.frontier_topic import common_partitions
 from schemas.ids import CaptureId, Ts, compose_ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, follow_frontier
 from schemas.spans import TableSpan
@@ -25,23 +25,43 @@ HELD_LAG_S = 10.0
 region that changes its leader, or a store that restarts, is usually back within it."""
 
 
+class FrontierLog(Protocol):
+    """What is asked of :class:`consumers.frontier_topic.FrontierTopic`."""
+
+    def publish(self, record: FrontierRecord) -> int:
+        """Append a record; return once every replica has it, or raise FrontierUnavailableError."""
+
+    def newest(self) -> FrontierRecord | None:
+        """Return where a reader of the whole topic stands."""
+
+
+class Leased(Protocol):
+    """What is asked of :class:`consumers.zookeeper.Session`."""
+
+    def check_lease(self) -> None:
+        """Raise LeaseLostError when the lease is over."""
+
+
 class Owner:
     """One reign: from a won election to the end of the session, a resignation or an error."""
 
     def __init__(
         self,
-        topic: FrontierTopic,
-        session: Session,
+        topic: FrontierLog,
+        session: Leased,
         owner_rev: int,
         partitions: int,
         *,
         held_lag_s: float = HELD_LAG_S,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._topic, self._session = topic, session
+        self._topic, self._session, self._clock = topic, session, clock
         self._holding = Holding(compose_ts(round(held_lag_s * 1000)))
         self._owner_rev, self._partitions = owner_rev, partitions
         self._place: FrontierRecord | None = None
         self._published_at = 0.0
+        self._is_unsure = False
+        """A record was not acknowledged: it may be in the topic all the same, and readers stand by it."""
 
     @property
     def place(self) -> FrontierRecord:
@@ -65,17 +85,23 @@ class Owner:
             opening = first_record(self._owner_rev, first_ts(), self._partitions)
         else:
             opening = take_over(common_partitions(last, self._partitions), self._owner_rev)
-        self._session.check_lease()
-        self._topic.publish(opening)
-        # A predecessor's last record may have come in between: readers have followed it, so we do.
-        self._place = follow_frontier(self._topic.newest(), opening)
-        self._published_at = time.monotonic()
-        self._holding = self._holding.with_place(self._place)
+        self._go_on_from(opening)
         log.info(
             "owner took over the frontier",
-            extra={"owner_rev": self._owner_rev, "resolved_ts": self._place.resolved_ts, "new": last is None},
+            extra={"owner_rev": self._owner_rev, "resolved_ts": self.place.resolved_ts, "new": last is None},
         )
-        return self._place
+        return self.place
+
+    def _go_on_from(self, opening: FrontierRecord) -> None:
+        """Publish where we stand, and stand where that leaves readers."""
+        self._session.check_lease()
+        self._topic.publish(opening)
+        # Another record may have come before it, a predecessor's or one of ours that nobody acknowledged: readers have
+        # followed it, so we do. None can come after it that counts.
+        self._place = follow_frontier(self._topic.newest(), opening)
+        self._session.check_lease()
+        self._published_at, self._is_unsure = self._clock(), False
+        self._holding = self._holding.with_place(self._place)
 
     def tick(
         self,
@@ -94,9 +120,11 @@ class Owner:
 
         Raises:
             LeaseLostError: the session is over; nothing was published that counts for certain.
-            FrontierUnavailableError: not acknowledged; start anew.
+            FrontierUnavailableError: not acknowledged; tick again, and what readers have made of it is found out first.
         """
-        now, place = time.monotonic(), self.place
+        if self._is_unsure:
+            self._go_on_from(self.place)
+        now, place = self._clock(), self.place
         record = advance(
             place,
             reports,
@@ -112,7 +140,9 @@ class Owner:
         if now < self._published_at + rest_s:
             return None
         self._session.check_lease()
+        self._is_unsure = True
         self._topic.publish(record)
+        self._is_unsure = False
         # Whoever was stopped for a while before it sent this may have a successor, which every reader follows now.
         self._session.check_lease()
         self._place, self._published_at = record, now

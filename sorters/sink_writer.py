@@ -25,8 +25,8 @@ BATCH_BYTES = 256 * 1024
 """Of a partition in one request. A topic counts a whole batch against its ``max.message.bytes``."""
 QUEUE_KIB = 32 * 1024
 """Keys and values that wait for the broker; with what librdkafka keeps beside each, some 100 MiB for short rows."""
-_ROWS_PER_SLICE = 4_096
-"""Rows that are Python objects at once."""
+_ROWS_PER_SLICE, _BYTES_PER_SLICE = 4_096, 32 * 1024 * 1024
+"""Of rows that are Python objects at once."""
 _WAIT_S = 0.1
 _LAST_WORDS_S = 5.0
 _HALTED = (KafkaError._FATAL, KafkaError._GAPLESS_GUARANTEE)
@@ -67,7 +67,8 @@ class SinkWriter:
             BusError: these or some before cannot be sent, or Kafka does not answer.
         """
         produce, header = self._producer.produce, POSITION_HEADER
-        for batch in records.to_batches(_ROWS_PER_SLICE):
+        rows = max(1, min(_ROWS_PER_SLICE, records.num_rows * _BYTES_PER_SLICE // max(records.nbytes, 1)))
+        for batch in records.to_batches(rows):
             columns = (batch.column(name).to_pylist() for name in ("topic", "partition", "key", "value", "position"))
             for topic, partition, key, value, position in zip(*columns, strict=True):
                 while True:

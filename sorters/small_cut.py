@@ -14,6 +14,9 @@ from sorters.sink_writer import SinkWriter
 from sorters.topic_reader import TopicReader
 from sorters.worker import Program, in_order, output_records
 
+OUTPUT_BYTES_MAX = 512 * 1024 * 1024
+"""Of messages that the driver holds: of a table with hundreds of columns debezium makes many times the raw bytes."""
+
 
 class SmallCut:
     """A consumer of the raw log and a producer of the sink, for one run of a changefeed."""
@@ -53,8 +56,8 @@ class SmallCut:
         """Write everything of ``cut``, and ``extras``, in order, until it is acknowledged.
 
         Returns:
-            The row messages, and the bytes of raw records; None if these are more than ``raw_bytes_max``, for then
-            nothing is written.
+            The row messages, and the bytes of raw records; None if these are more than ``raw_bytes_max``, or their
+            messages more than :data:`OUTPUT_BYTES_MAX`, for then nothing is written.
 
         Raises:
             BusError: a row or a record cannot be sent, or Kafka does not answer. What was not sent never will be, so
@@ -69,7 +72,11 @@ class SmallCut:
                 if raw_bytes > raw_bytes_max:
                     return None
             self.corrupt = CorruptRows()
-            rows = list(output_records(iter(raw), cut, program, encoded_at_ms, self._on_corrupt))
+            rows: list[OutputRecords] = []
+            for table in output_records(iter(raw), cut, program, encoded_at_ms, self._on_corrupt):
+                rows.append(table)
+                if sum(one.nbytes for one in rows) > OUTPUT_BYTES_MAX:
+                    return None
             records = in_order([*rows, extras] if extras.num_rows else rows, cut.may_repeat)
             row_join = program.feed.row_join
             self._write(records if row_join is None else row_join.whole(records), batch_bytes)

@@ -12,7 +12,7 @@ from sorters.core.corrupt_rows import OnCorrupt
 from sorters.core.cut import Cut, join_rows, keep_rows, overlaps
 from sorters.core.feed import CompiledFeed
 from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, drop_repeats, join_records, sort_records
-from sorters.core.pipeline import run
+from sorters.core.pipeline import pieces, run
 
 ROWS_PER_CHUNK = 32_768
 """Rows of one table that go through the columnar steps at once: enough that their cost per call does not show."""
@@ -38,7 +38,7 @@ def output_records(
         on_corrupt: is told of rows that do not fit their checksum.
     """
     store = claim_store(program.feed)
-    for rows in gather_rows(raw, cut):
+    for rows in (piece for chunk in gather_rows(raw, cut) for piece in pieces(chunk, program.schemas)):
         records = run(
             rows,
             program.schemas,

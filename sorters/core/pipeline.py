@@ -32,6 +32,8 @@ from sorters.core.split_update import split_columns, split_mask
 CDC_WRITE_SOURCE = 0xFF
 """Bits of ``txn_source`` that say which replication wrote a transaction; 0: a user did. What TiKV's own ``filter_loop``
 leaves out, which a raw log that several changefeeds share cannot ask for."""
+CELLS_MAX = 1_000_000
+"""Columns times rows of what is encoded at once: some 200 MiB of debezium, 50 of the others."""
 _OPS = {RowKind.DELETE: RowOp.DELETE, RowKind.UPDATE: RowOp.UPDATE, RowKind.INSERT: RowOp.INSERT}
 
 
@@ -74,6 +76,30 @@ def run(
             records = records.append_column("table", pa.repeat(version.name, records.num_rows))
         parts.append(records)
     return join_records(parts)
+
+
+def pieces(rows: RowChanges, schemas: SchemaStore) -> Iterator[RowChanges]:
+    """Divide row changes of one physical table where their messages together might grow too large.
+
+    What a message holds beside its values grows with the columns: debezium tells each one's schema twice, in some 200
+    bytes. So the cells of a piece are bounded, and the bytes of its values are by whoever gathered the rows.
+
+    Raises:
+        UnknownTableError, SchemaGoneError: see :meth:`SchemaStore.lookup`.
+    """
+    if not len(rows):
+        return
+    place = np.searchsorted(schemas.boundaries_of(rows.table_id), rows.commit_ts, side="left")
+    starts = np.unique(place, return_index=True)[1]
+    versions = (schemas.lookup(rows.table_id, Ts(int(rows.commit_ts[at]))) for at in starts.tolist())
+    columns = max((len(one.columns) for one in versions if isinstance(one, TableVersion)), default=1)
+    count = max(1, CELLS_MAX // max(columns, 1))
+    if len(rows) <= count:
+        yield rows
+        return
+    number = np.arange(len(rows)) // count
+    for one in range(int(number[-1]) + 1):
+        yield keep_where(rows, number == one)
 
 
 def by_version(rows: RowChanges, schemas: SchemaStore) -> Iterator[tuple[TableVersion, RowChanges]]:

@@ -21,6 +21,8 @@ from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, drop_repeats, sort_
 RUN_BYTES = 512 * 1024
 """Of one block, about: small enough that those who copy blocks, Spark several times, hold few of them at once."""
 WINDOW_ROWS = 16_384
+ROW_BYTES = 16 * 1024
+"""A longer row counts as several in a window: 16,384 rows of 80 KB would be more than a gigabyte."""
 SAMPLE_ROWS = 512
 """A run gives its position every so many rows; a window holds at most so many more of each run than it was meant to."""
 
@@ -83,6 +85,7 @@ class _OpenRun:
 
     def __init__(self, run: Run) -> None:
         self._run, self._at = run, 0
+        self._row_weight = 1 + run.nbytes // max(run.num_rows, 1) // ROW_BYTES
         self._positions = run.column("position")
         self.first: bytes = self._positions[0].as_py()
 
@@ -91,11 +94,13 @@ class _OpenRun:
         return self._at < int(self._run.num_rows)
 
     def samples(self) -> Iterator[tuple[bytes, int]]:
-        """Yield positions of the run, the last one among them, and how many rows each adds to the one before."""
+        """Yield positions of the run, the last one among them, and how many rows each adds to the one before; rows that
+        are long count as several.
+        """
         count = self._run.num_rows
         for start in range(0, count, SAMPLE_ROWS):
             end = min(start + SAMPLE_ROWS, count)
-            yield self._positions[end - 1].as_py(), end - start
+            yield self._positions[end - 1].as_py(), (end - start) * self._row_weight
 
     def upto(self, end: bytes) -> Run | None:
         """Return the rows up to and with position ``end`` that have not been read yet; None: there are none."""

@@ -1,0 +1,96 @@
+"""Tables with hundreds of columns, whose messages are many times their rows: encoded and merged in pieces."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from schemas.config.changefeed import load_changefeed
+from schemas.ids import RegionId, TableId, Ts
+from schemas.position import Position, PositionClass, RowOp
+from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
+from schemas.tidb.keys import row_key
+from schemas.tidb.row_v2 import encode_row_v2
+from schemas.tidb.schema_store import SchemaStore
+from sorters.core import pipeline
+from sorters.core import runs as runs_module
+from sorters.core.cut import Cut
+from sorters.core.feed import compile_feed
+from sorters.core.order import OUTPUT_SCHEMA, sort_records
+from sorters.core.pipeline import CELLS_MAX, pieces
+from sorters.core.runs import WINDOW_ROWS, merge_runs
+from sorters.worker import Program, in_order, output_records
+from tests.support.ddl_jobs import PRIMARY, column, job, snapshot, table_info
+from tests.support.mounting import row_changes
+from tests.support.recording import CommittedChange
+
+TABLE, FIRST_TS = TableId(112), 445644800000000001
+
+
+def store(columns: int) -> SchemaStore:
+    specs = [column(1, "id", not_null=True, flag=PRIMARY), *(column(at, f"c{at}") for at in range(2, columns + 1))]
+    info = table_info(TABLE, "t1", columns=[spec | {"offset": place} for place, spec in enumerate(specs)])
+    return snapshot(("test", 1, [info]))
+
+
+def changes(count: int) -> list[CommittedChange]:
+    value = encode_row_v2({2: b"\x01"})
+    return [
+        CommittedChange(FIRST_TS + at, FIRST_TS - 1, row_key(TABLE, at), "put", value, b"", 0) for at in range(count)
+    ]
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(400, 6_000), (2, 6_000), (400, 0), (400, 2_500), (400, 2_501)])
+def test_pieces_of_a_table_hold_all_rows_once_in_order_and_few_cells(columns: int, rows: int) -> None:
+    whole = row_changes(TABLE, changes(rows))
+    found = list(pieces(whole, store(columns)))
+    assert [ts for piece in found for ts in piece.commit_ts.tolist()] == whole.commit_ts.tolist()
+    assert all(0 < len(piece) * columns <= CELLS_MAX for piece in found)
+    assert len(found) == -(-rows * columns // CELLS_MAX)
+
+
+def test_pieces_of_rows_over_several_versions_go_by_the_widest() -> None:
+    schemas = store(2)
+    specs = [column(at, f"c{at}") for at in range(2, 1001)]
+    wide = [column(1, "id", not_null=True, flag=PRIMARY), *specs]
+    info = table_info(TABLE, "t1", columns=[spec | {"offset": place} for place, spec in enumerate(wide)])
+    schemas.apply(job(FIRST_TS + 100, 5, schema_id=1, table_id=TABLE, schema="test", query="…", table_info=info))
+    assert [len(piece) for piece in pieces(row_changes(TABLE, changes(2_500)), schemas)] == [1_000, 1_000, 500]
+
+
+def test_records_made_in_pieces_are_those_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = compile_feed(load_changefeed("kafka://h:1/t?protocol=debezium"), "default", {"t": 3})
+    raw = encode_region_batch(
+        RegionBatch(region_id=RegionId(1), may_repeat=False, rows=row_changes(TABLE, changes(90))), 1
+    )
+    cut = Cut(after_ts=Ts(FIRST_TS - 1), upto_ts=Ts(FIRST_TS + 90), start=(0,), end=(1,), may_repeat=False, ddl_end=0)
+    program = Program(store(5), feed)
+    whole = list(output_records(iter([raw]), cut, program, 7))
+    monkeypatch.setattr(pipeline, "CELLS_MAX", 100)
+    parts = list(output_records(iter([raw]), cut, program, 7))
+    assert (len(whole), len(parts)) == (1, 5)
+    assert in_order(parts, may_repeat=False).equals(in_order(whole, may_repeat=False))
+
+
+@pytest.mark.parametrize(("row_bytes", "window_rows"), [(10, WINDOW_ROWS), (500, WINDOW_ROWS // 4)])
+def test_windows_of_long_rows_hold_fewer_of_them(
+    row_bytes: int, window_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs_module, "ROW_BYTES", 150)
+    count, block = 40_000, 1_000
+    values = pa.array([b"v" * row_bytes], pa.binary()).take(pa.array(np.zeros(block, np.int64)))
+    runs = []
+    for start in range(0, count, block):
+        positions = [
+            Position(Ts(FIRST_TS + at), PositionClass.ROW, Ts(0), RowOp.INSERT, b"k").encode()
+            for at in range(start, start + block)
+        ]
+        columns = [pa.repeat("t", block), pa.array(np.zeros(block, np.int32)), pa.nulls(block, pa.binary()), values,
+                   pa.array(positions, pa.binary())]  # fmt: skip
+        runs.append(pa.record_batch(columns, schema=OUTPUT_SCHEMA))
+    sizes = []
+    for window in merge_runs(runs, may_repeat=False):
+        assert window.equals(sort_records(window))
+        sizes.append(window.num_rows)
+    assert sum(sizes) == count
+    assert max(sizes) <= window_rows + block
+    assert sizes[0] >= window_rows // 2

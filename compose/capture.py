@@ -1,16 +1,18 @@
-"""`tidebus capture`: one process that pulls an upstream into the raw log, and owns its frontier when it is elected.
+"""`tidebus capture`: one process that pulls its share of an upstream, and owns the upstream when it is elected.
 
-    ZooKeeper: registered --campaign--> owner of revision n
-    reign:  DDL feed --take--> schema store --> table set --assign--> puller --report--> frontier --publish--> topic
-                                                                        ^------- published record --------------'
+    ZooKeeper: registered --campaign--> owner of revision n           (a thread of its own: compose.owner_loop)
+    every capture:  agent --assign, remove--> puller --rows--> raw log
+                    agent --landing report--> owner --frontier record--> agent
 
-One capture is enough in this version: the owner pulls everything, others stand by until it goes. A capture that loses
-its session, or whose parts fail in a way that may heal, ends its reign and stands again under a new id; R and the
-topics say where to go on.
+A capture that loses its session, or whose parts fail in a way that may heal, stops landing and starts anew under a new
+id; the frontier says where its spans go on, here or elsewhere. One that had been stopped for a while (SIGSTOP) finds
+its lease over at the first record that it would send, and at the first tick.
+
+**Leaving** (SIGTERM): an owner resigns, the capture says that it is stopping, the owner moves its spans away, and it
+goes when it has none: at once when it is alone, and after a bounded time, or a second signal, in any case.
 """
 
 import contextlib
-import json
 import logging
 import os
 import signal
@@ -21,19 +23,24 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from kazoo.exceptions import NoNodeError
-
-from compose.reign import Reign, ReignOptions
-from compose.sorter_fleet import SorterFleet, SorterPlaces, SorterSettings
-from consumers.capture_registry import CaptureInfo, register_capture
+from compose.owner_loop import CaptureParts, OwnerLoop, OwnerPlaces, rest_s
+from compose.peers import PEER_ADDR, open_peers
+from compose.puller_agent import PullerAgent
+from compose.puller_executor import PullerExecutor
+from compose.reign import ReignOptions
+from compose.reign_orders import ReignOrders
+from compose.sorter_fleet import SorterPlaces, SorterSettings
+from consumers.capture_registry import CaptureInfo, CaptureWatch, register_capture
 from consumers.election import Election
 from consumers.frontier_topic import FrontierTopic
-from consumers.owner import Owner
+from consumers.peers.grpc_peers import GrpcPeers
+from consumers.peers.interface import Peers, upstream_feed
+from consumers.upstream_node import UpstreamNode
 from consumers.zookeeper import SESSION_TIMEOUT_S, Session
-from producers.ddl_feed import DdlFeed
-from producers.puller import Puller, PullerSettings
+from producers.puller import STOP_FLUSH_S, Puller, PullerSettings
 from producers.raw_log import ensure_raw_topics
 from schemas.changefeed import CLUSTER_DEFAULT, ZkPaths
 from schemas.errors import Action, BusError
@@ -49,6 +56,9 @@ log = logging.getLogger(__name__)
 RETRY_FIRST_S, RETRY_MAX_S = 1.0, 30.0
 """Between two reigns; it doubles while they end within a minute."""
 STEADY_S = 60.0
+VERSION: Final = version("tidebus")
+GRACEFUL_STOP_S: Final = 30.0
+"""Kubernetes' own grace period; moving a few hundred tables takes seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,21 +81,31 @@ class CaptureOptions:
     """``host:port`` where the HTTP API listens; empty: nowhere."""
     advertise_addr: str = ""
     """Under which others reach it; empty: ``addr``."""
+    mtls: bool = False
+    """The API wants a certificate of every client."""
+    credentials: Path | None = None
+    """File of users who may ask the API; None: everybody."""
+    peer_addr: str = PEER_ADDR
+    """``host:port`` for the other captures; port 0: any free one."""
+    advertise_peer_addr: str = ""
+    """Under which they reach it; empty: ``peer_addr``."""
+    graceful_stop_timeout_s: float = GRACEFUL_STOP_S
+    """How long a capture that is stopped waits for others to take its spans over."""
 
 
 def run_capture(options: CaptureOptions, stopping: threading.Event | None = None) -> int:
-    """Serve until SIGTERM or SIGINT (or ``stopping``); return the exit status.
+    """Serve until SIGTERM or SIGINT (or ``stopping``), hand over, and return the exit status.
 
     0 when it was stopped, 1 after an error that waiting does not mend.
 
     An error before the first registration ends it too: a wrong address should not look like patience.
     """
-    stopping = stopping or threading.Event()
-    with _signals(stopping), _api(options) as api:
+    stopping, at_once = stopping or threading.Event(), threading.Event()
+    with _signals(stopping, at_once), _api(options) as api:
         pause_s, serving = RETRY_FIRST_S, False
         while not stopping.is_set():
             began_at = time.monotonic()
-            capture = Capture(options, stopping, api)
+            capture = Capture(options, stopping, api, at_once)
             try:
                 capture.serve()
             except BusError as error:
@@ -103,115 +123,174 @@ def run_capture(options: CaptureOptions, stopping: threading.Event | None = None
 class Capture:
     """One life: a ZooKeeper session and an id."""
 
-    def __init__(self, options: CaptureOptions, stopping: threading.Event, api: "ApiServer | None" = None) -> None:
+    def __init__(
+        self,
+        options: CaptureOptions,
+        stopping: threading.Event,
+        api: "ApiServer | None" = None,
+        at_once: threading.Event | None = None,
+    ) -> None:
+        """``stopping``: hand over and leave; ``at_once``: leave as things are."""
         self._options, self._stopping, self._api = options, stopping, api
+        self._at_once = at_once or threading.Event()
         self.capture_id = CaptureId(str(uuid.uuid4()))
         self.registered = False
-        self._reigning: tuple[Reign, float] | None = None
+        self._paths = ZkPaths(options.cluster)
+        self._settings = replace(options.puller, cluster=options.cluster, keep_safe_point=False)
+        self._failed = Failure()
+        self._puller: Puller | None = None
+        self._owner: OwnerLoop | None = None
 
     def serve(self) -> None:
-        """Register, wait to be elected, reign; return when ``stopping`` is set.
+        """Register, pull what owners say, own the upstream when elected; return when ``stopping`` was set.
 
         Raises:
             BusError: whatever ended it.
         """
-        options, paths = self._options, ZkPaths(self._options.cluster)
+        options, paths = self._options, self._paths
         with contextlib.ExitStack() as stack:
             session = stack.enter_context(Session(options.zookeeper, timeout_s=options.session_timeout_s))
-            info = self._info()
+            peers = stack.enter_context(contextlib.closing(self._peers()))
+            info = self._info(peers)
             register_capture(session, paths, info)
             self.registered = True
             if self._api is not None:
                 stack.enter_context(self._served(self._api, session, info))
             log.info("capture registered", extra={"capture": self.capture_id, "cluster": options.cluster})
-            election = Election(session, paths, self.capture_id)
             try:
-                revision = election.campaign(self._stopping.is_set)
-                if revision is not None:
-                    log.info("capture is owner", extra={"capture": self.capture_id, "owner_rev": revision})
-                    self._reign(session, paths, revision)
+                watch = CaptureWatch(session, paths, lambda captures: peers.resolve(_addresses(captures)))
+                stack.callback(watch.close)
+                election = Election(session, paths, self.capture_id)
+                parts = self._begin_pulling(stack, session, peers, watch, election)
+                self._owner = owner = OwnerLoop(parts, self._owner_places(), self._failed.set)
+                stack.callback(owner.close)
+                owner.start()
+                self._work(parts, owner)
             except BusError as error:
                 if error.action is not Action.RETRY:
-                    self._write_failure(session, paths, error)
+                    self._write_failure(session, error)
                 raise
-            finally:
-                election.resign()
 
-    def _reign(self, session: Session, paths: ZkPaths, revision: int) -> None:
-        options, failed = self._options, Failure()
-        settings = replace(options.puller, cluster=options.cluster)
-        topics = raw_topics(options.upstream, settings.topic_prefix)
-        with contextlib.ExitStack() as stack:
-            partitions = ensure_raw_topics(options.kafka, topics, settings.raw_log)
-            frontier = stack.enter_context(contextlib.closing(FrontierTopic(options.kafka, topics.frontier)))
-            last = frontier.newest()
-            ddl = DdlFeed(
-                upstream=options.upstream,
-                pd_address=options.pd,
-                bootstrap_servers=options.kafka,
-                start_ts=options.start_ts,
-                frontier=last,
-                on_fatal=failed.set,
-                settings=settings,
-            )
-            stack.callback(ddl.stop)
-            snapshot_ts = ddl.start()
-            owner = Owner(frontier, session, revision, partitions, held_lag_s=options.reign.held_lag_s)
-            place = owner.start(lambda: snapshot_ts)
-            puller = Puller(
-                capture=self.capture_id,
-                upstream=options.upstream,
-                pd_address=options.pd,
-                bootstrap_servers=options.kafka,
-                schema_registry=options.schema_registry,
-                frontier=place,
-                on_fatal=failed.set,
-                settings=settings,
-            )
-            stack.callback(puller.stop)
-            puller.start()
-            reign = Reign(self.capture_id, owner, puller, ddl, options.reign, had_predecessor=last is not None)
-            stack.callback(reign.close)
-            self._reigning = reign, time.monotonic()
-            stack.callback(setattr, self, "_reigning", None)
-            stack.enter_context(SorterFleet(session, paths, self._sorter_places(), options.sorters, failed.set))
-            while not self._stopping.is_set():
-                failed.check()
-                session.check_lease()
-                pause_s = reign.tick()
-                if reign.status_is_due():
-                    self._write_status(session, paths, {"state": "normal", **reign.status()})
-                self._stopping.wait(pause_s)
-
-    def _sorter_places(self) -> SorterPlaces:
-        options = self._options
-        return SorterPlaces(
-            kafka=options.kafka,
-            zookeeper=options.zookeeper,
-            schema_registry=options.schema_registry,
-            cluster=options.cluster,
+    def _begin_pulling(
+        self,
+        stack: contextlib.ExitStack,
+        session: Session,
+        peers: Peers,
+        watch: CaptureWatch,
+        election: Election,
+    ) -> CaptureParts:
+        options, feed = self._options, upstream_feed(self._options.upstream)
+        topics = raw_topics(options.upstream, self._settings.topic_prefix)
+        # Whoever is registered hears of every owner from then on: those before it are not obeyed.
+        revision = election.revision()
+        ensure_raw_topics(options.kafka, topics, self._settings.raw_log)
+        with contextlib.closing(FrontierTopic(options.kafka, topics.frontier)) as frontier:
+            place = frontier.newest()
+        self._puller = puller = Puller(
+            capture=self.capture_id,
             upstream=options.upstream,
+            pd_address=options.pd,
+            bootstrap_servers=options.kafka,
+            schema_registry=options.schema_registry,
+            frontier=place,
+            on_fatal=self._failed.set,
+            settings=self._settings,
+            may_land=lambda: session.lease_left_s() > 0,
+        )
+        stack.callback(lambda: puller.stop(flush_s=STOP_FLUSH_S if session.lease_left_s() > 0 else 0.0))
+        puller.start()
+        agent = PullerAgent(
+            self.capture_id,
+            VERSION,
+            revision,
+            PullerExecutor(puller, place),
+            peers,
+            feed,
+            new_epoch=lambda: str(uuid.uuid4()),
+        )
+        return CaptureParts(
+            capture=self.capture_id,
+            version=VERSION,
+            session=session,
+            election=election,
+            node=UpstreamNode(session, self._paths, options.upstream),
+            peers=peers,
+            feed=feed,
+            watch=watch,
+            puller=puller,
+            agent=agent,
         )
 
-    def _write_status(self, session: Session, paths: ZkPaths, status: Mapping[str, object]) -> None:
-        with session.requests("writing the upstream's status") as client:
-            path, value = paths.upstream(self._options.upstream), json.dumps(status).encode()
-            try:
-                client.set(path, value)
-            except NoNodeError:  # a reader must never see it empty
-                client.create(path, value, makepath=True)
+    def _work(self, parts: CaptureParts, owner: OwnerLoop) -> None:
+        """Tick until it is time to leave."""
+        tick_s, leave_at = self._options.reign.tick_s, 0.0
+        while True:
+            began_at = time.monotonic()
+            parts.session.check_lease()
+            self._failed.check()
+            if self._stopping.is_set():
+                if not leave_at:
+                    leave_at = began_at + self._options.graceful_stop_timeout_s
+                    parts.agent.stop()
+                    owner.leave()
+                    log.info("capture is leaving", extra={"capture": self.capture_id, "spans": parts.agent.spans})
+                if self._may_leave(parts, began_at >= leave_at):
+                    return
+            elif parts.agent.is_stopping:
+                owner.leave()  # drained by an operator: it owns nothing any more, and takes nothing
+            owner.tick_agent()
+            pause_s = rest_s(time.monotonic() - began_at, tick_s)
+            (self._at_once if leave_at else self._stopping).wait(pause_s)
 
-    def _write_failure(self, session: Session, paths: ZkPaths, error: BusError) -> None:
+    def _may_leave(self, parts: CaptureParts, is_time_over: bool) -> bool:
+        if not parts.agent.spans or self._at_once.is_set() or not parts.watch.captures.keys() - {self.capture_id}:
+            return True
+        if is_time_over:
+            log.warning("capture leaves with spans; others begin them anew", extra={"spans": parts.agent.spans})
+        return is_time_over
+
+    def _owner_places(self) -> OwnerPlaces:
+        options = self._options
+        return OwnerPlaces(
+            upstream=options.upstream,
+            pd=options.pd,
+            kafka=options.kafka,
+            start_ts=options.start_ts,
+            settings=self._settings,
+            options=options.reign,
+            sorters=options.sorters,
+            sorter_places=SorterPlaces(
+                kafka=options.kafka,
+                zookeeper=options.zookeeper,
+                schema_registry=options.schema_registry,
+                cluster=options.cluster,
+                upstream=options.upstream,
+            ),
+            paths=self._paths,
+        )
+
+    def _peers(self) -> GrpcPeers:
+        options = self._options
+        return open_peers(
+            self.capture_id,
+            VERSION,
+            listen=options.peer_addr,
+            advertised=options.advertise_peer_addr,
+            tls=options.puller.tls,
+        )
+
+    def _write_failure(self, session: Session, error: BusError) -> None:
         """Leave the reason where whoever looks for this upstream finds it: nobody pulls it until it is mended."""
         shown = {"code": error.code, "message": str(error)}
         failed = {"capture": self.capture_id, "state": "failed", "error": shown, "at_s": round(time.time(), 3)}
+        node = UpstreamNode(session, self._paths, self._options.upstream)
         with contextlib.suppress(BusError):  # the first error says more
-            self._write_status(session, paths, failed)
+            node.write({"epoch": node.epoch(), **failed})
 
     @contextlib.contextmanager
     def _served(self, api: "ApiServer", session: Session, info: CaptureInfo) -> Iterator[None]:
         """Answer the API from this session while inside."""
-        from compose.api_backend import ApiBackend, ApiPlaces
+        from compose.api_backend import ApiBackend, ApiPlaces, shown_settings
 
         options = self._options
         places = ApiPlaces(
@@ -221,27 +300,32 @@ class Capture:
             zookeeper=options.zookeeper,
             cluster=options.cluster,
             upstream=options.upstream,
+            settings=shown_settings(options),
         )
-        backend = ApiBackend(session, info, places, self._stopping.is_set, self._pull)
+        backend = ApiBackend(session, info, places, self._stopping.is_set, self._pull, self.orders)
         with contextlib.closing(backend), api.serving(backend):
             yield
+
+    def orders(self) -> "ReignOrders | None":
+        """Return what an operator may ask of this capture as the owner; None: it is not. From any thread."""
+        return self._owner.orders if self._owner is not None else None
 
     def _pull(self) -> "Pull | None":
         """Return the metrics of this capture's reign; None: it has none."""
         from compose.metrics import pull_of
 
-        reigning = self._reigning  # one reading: the reign may end meanwhile
-        if reigning is None:
+        reigning = self._owner.reigning if self._owner is not None else None  # one reading: it may end meanwhile
+        if reigning is None or self._puller is None:
             return None
-        reign, began_at_s = reigning
-        return pull_of(self._options.upstream, began_at_s, *reign.seen())
+        return pull_of(self._options.upstream, reigning.began_at_s, *reigning.seen(self._puller))
 
-    def _info(self) -> CaptureInfo:
+    def _info(self, peers: Peers) -> CaptureInfo:
         return CaptureInfo(
             capture_id=self.capture_id,
             address=self._options.advertise_addr or (self._api.address if self._api else "") or _process_name(),
-            version=version("tidebus"),
+            version=VERSION,
             started_at_s=int(time.time()),
+            peer_address=peers.address,
         )
 
 
@@ -273,23 +357,31 @@ def _api(options: CaptureOptions) -> Iterator["ApiServer | None"]:
     if not options.addr:
         yield None
         return
-    from consumers.api.server import ApiServer
+    from compose.api_backend import api_server
 
-    with contextlib.closing(ApiServer(options.addr)) as server:
+    with contextlib.closing(api_server(options)) as server:
         yield server
 
 
 def _process_name() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}"
+    return f"{socket.gethostname()} pid {os.getpid()}"  # no port that anybody could ask
+
+
+def _addresses(captures: Mapping[CaptureId, CaptureInfo]) -> Mapping[CaptureId, str]:
+    return {capture: info.peer_address for capture, info in captures.items()}
 
 
 @contextlib.contextmanager
-def _signals(stopping: threading.Event) -> Iterator[None]:
-    """Set ``stopping`` on SIGTERM and SIGINT while inside; only the main thread may say so."""
+def _signals(stopping: threading.Event, at_once: threading.Event) -> Iterator[None]:
+    """Set ``stopping`` on SIGTERM and SIGINT while inside, and ``at_once`` on another one; only the main thread may."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def handle(*_: object) -> None:
+        (at_once if stopping.is_set() else stopping).set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:

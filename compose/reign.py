@@ -1,33 +1,51 @@
-"""One reign of an owner that pulls everything itself: what happens at each tick, apart from sessions and signals."""
+"""One reign of an owner: what happens at each tick, apart from sessions, signals and threads.
+
+    DDL feed --take--> tables and spans --> coordinator <--answers-- agents of all captures
+                                                 |    --orders-->
+    landing reports of all captures --> frontier --publish--> topic --the record--> agents
+
+**Who is heard.** A capture that has not reported what it lands is not heard by the coordinator, so it is given no span
+before, and a new owner gives none to anybody before all captures that were there have reported. So whatever may be
+landing is among the reports that the frontier is taken over (:mod:`consumers.core.frontier`).
+
+Deterministic with the clock and the salts that it is given, but for the counting of regions.
+"""
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from random import SystemRandom
+from typing import Protocol
 
-from compose.split_watch import SplitWatch
-from consumers.core.held_tables import pulled_from
+from compose.pulled_tables import PulledTables
+from compose.reign_orders import ReignOrders
+from compose.split_watch import Boundaries
+from consumers.capture_registry import CaptureInfo
+from consumers.core.scheduling.captures import CaptureState
+from consumers.core.scheduling.coordinator import Coordinator, Identity, Limits, NotInitializedError
+from consumers.core.scheduling.versions import VersionMismatchError, check_versions
 from consumers.core.span_split import SplitSettings
-from consumers.core.table_set import TableSet
 from consumers.frontier_topic import FrontierUnavailableError
-from consumers.owner import HELD_LAG_S, Owner
-from producers.ddl_feed import DdlFeed
-from producers.feed_types import SpanStatus
-from producers.puller import Puller, PullerStats
-from schemas.ids import CaptureId, TableId, Ts, physical_ms
+from consumers.owner import HELD_LAG_S
+from consumers.peers.interface import FeedKey, Peers, Side
+from schemas.errors import Action, BusError
+from schemas.ids import CaptureId, TableId
 from schemas.rawlog.ddl_record import DdlRecord
-from schemas.rawlog.frontier import DdlReport, FrontierRecord
+from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport
 from schemas.spans import TableSpan
-from schemas.tidb.bad_jobs import BadJobs
-from schemas.tidb.schema_store import SchemaStore
+from schemas.tidb.ddl_job import JobScope
 
 log = logging.getLogger(__name__)
 
 GC_EVERY_S = 60.0
 """How often the owner forgets schemas that it needs no more; each run looks at all tables that changed."""
-BUSY_SHARE_MAX = 0.2
-"""Of the time in ticks: with very many tables one takes long, and the puller needs the interpreter too."""
+OLDEST_VERSION, END_VERSION = "0.1.0", "1.0.0"
+"""Of captures that work together where there are two versions; what they say to each other is the same between them."""
+PULLER_LIMITS = Limits(max_task_concurrency=100, add_table_batch_size=2000)
+"""TiCDC's 10 and 50 spare the stores, each span being scanned at once; our pullers queue scans themselves
+(``FeedSettings.scans_per_store_max``), so only the work of owner and agents in one tick is bounded here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,169 +57,287 @@ class ReignOptions:
     status_s: float = 1.0
     """Between two writes of the status node."""
     repeats_s: float = 60.0
-    """How long after a takeover the predecessor may be landing still, so that all records count as repeating. What is
-    on its way from a process that is gone arrives within Kafka's request timeout (30 s)."""
+    """How long after a takeover, or the end of a capture, somebody may be landing still who is gone, so that all
+    records count as repeating. What is on its way arrives within Kafka's request timeout (30 s)."""
     held_lag_s: float = HELD_LAG_S
     """A table that is further behind the first one is held: only changefeeds that contain it wait for it."""
     split: SplitSettings = field(default_factory=SplitSettings)
     """Which tables are pulled in several spans."""
     split_look_s: float = 300.0
     """Between two counts of the tables' regions, each of which reads all of them from PD."""
+    limits: Limits = PULLER_LIMITS
+    """Of scheduling."""
+
+
+class PublishesFrontier(Protocol):
+    """What is asked of :class:`consumers.owner.Owner`."""
+
+    @property
+    def place(self) -> FrontierRecord:
+        """The newest published record."""
+
+    def tick(
+        self,
+        reports: Mapping[CaptureId, LandingReport],
+        ddl: DdlReport | None,
+        spans: Collection[TableSpan],
+        *,
+        landing: Collection[CaptureId] = (),
+        repeats_possible: bool = False,
+        bad_ddl: Collection[JobScope] = (),
+    ) -> FrontierRecord | None:
+        """Publish what the reports allow."""
+
+
+class LandsDdl(Protocol):
+    """What is asked of :class:`producers.ddl_feed.DdlFeed`."""
+
+    def report(self) -> DdlReport:
+        """Return how far it has landed."""
+
+    def take(self) -> list[DdlRecord]:
+        """Return what has landed since the last call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReignParts:
+    """What a reign works with. ``captures`` says who is registered; the first answer must be newer than the election.
+
+    ``save_epoch`` keeps a new changefeed epoch for owners to come, before anybody hears of it.
+    """
+
+    me: Identity
+    owner: PublishesFrontier
+    ddl: LandsDdl
+    peers: Peers
+    feed: FeedKey
+    captures: Callable[[], Mapping[CaptureId, CaptureInfo]]
+    count_regions: Callable[[Collection[TableId], int], Boundaries]
+    save_epoch: Callable[[int], None] = lambda epoch: None
+    counter: Executor | None = None
+    """Runs ``count_regions``; None: a thread of its own."""
+
+
+class MoveRefusedError(BusError):
+    """This table cannot be moved there."""
+
+    code, action = "scheduling.move_refused", Action.RETRY
 
 
 class Reign:
-    """Feeds the owner from puller and DDL feed; not thread-safe."""
+    """Not thread-safe but for :attr:`orders`."""
 
     def __init__(
         self,
-        capture: CaptureId,
-        owner: Owner,
-        puller: Puller,
-        ddl: DdlFeed,
+        parts: ReignParts,
         options: ReignOptions,
         *,
         had_predecessor: bool,
+        sequence: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+        new_salt: Callable[[], int] = lambda: SystemRandom().getrandbits(128),
     ) -> None:
-        """Begin at the owner's place: all tables start from it at the first tick."""
-        self._capture, self._owner, self._puller, self._ddl, self._options = capture, owner, puller, ddl, options
-        self._store, self._bad_jobs = SchemaStore.empty(), BadJobs()
-        self._tables: TableSet | None = None
-        self._spans: dict[TableId, tuple[TableSpan, ...]] = {}
-        """Of each table that is pulled, ascending."""
-        self._assigned: dict[TableSpan, CaptureId] = {}
-        self._splits = SplitWatch(options.split, puller.table_regions, every_s=options.split_look_s)
-        self._repeats_until = time.monotonic() + options.repeats_s if had_predecessor else 0.0
-        self._status_at = self._gc_at = self._unpublished_since = 0.0
-        puller.published(owner.place)
+        """Begin at the owner's place. ``sequence`` is that of the coordinator before, of this very capture."""
+        self._parts, self._options, self._clock, self._new_salt = parts, options, clock, new_salt
+        self._epoch = parts.me.changefeed_epoch
+        self._tables = PulledTables(
+            options.split, parts.count_regions, look_s=options.split_look_s, clock=clock, counter=parts.counter
+        )
+        self._coordinator = self._new_coordinator(sequence)
+        self._wanted: object = None
+        self._captures: Mapping[CaptureId, CaptureInfo] = {}
+        self._mismatch: VersionMismatchError | None = None
+        self._repeats_until = clock() + options.repeats_s if had_predecessor else 0.0
+        self._gc_at = self._unpublished_since = 0.0
+        self.orders = ReignOrders()
+        self.is_resigning = False
+        """An operator wants another owner."""
+        parts.peers.take(parts.feed, Side.SCHEDULER)  # what came for another reign
+        parts.peers.publish(parts.feed, parts.owner.place)
 
-    def tick(self) -> float:
-        """Take one step; return how long to rest, in seconds.
+    @property
+    def place(self) -> FrontierRecord:
+        """The newest published record."""
+        return self._parts.owner.place
+
+    @property
+    def sequence(self) -> int:
+        """Where the next coordinator of this capture goes on."""
+        return self._coordinator.sequence
+
+    @property
+    def epoch(self) -> int:
+        """The changefeed epoch: how often the upstream was begun anew."""
+        return self._epoch
+
+    def tick(self) -> None:
+        """Take one step.
 
         Raises:
-            BusError: a schema snapshot that does not decode, a DDL job that an earlier version could read and this one
-                cannot, or a lost lease.
+            BusError: what ends the reign: a DDL job that the schema cannot take though a frontier has passed it as one
+                that it can, a lost lease.
         """
-        began_at = time.monotonic()
+        ddl_report = self._parts.ddl.report()
         # The report first: jobs up to its landed_ts are then among those that are taken.
-        ddl_report = self._ddl.report()
-        for record in self._ddl.take():
-            self._apply(record)
-        self._check_passed_jobs()
-        if self._tables is not None:
-            self._tables = self._tables.known_up_to(ddl_report.landed_ts)
-            if self._splits.ready(self._tables.starts):  # before it nothing is assigned, so no R may be said
-                self._assign_new()
-                self._split_anew()
-                self._publish(ddl_report, began_at)
-        spent_s = time.monotonic() - began_at
-        return max(self._options.tick_s, spent_s / BUSY_SHARE_MAX - spent_s)
+        for record in self._parts.ddl.take():
+            self._tables.take(record)
+        captures = self._look_around()
+        live = sum(1 for one in self._coordinator.captures.captures.values() if one.state is not CaptureState.STOPPING)
+        if not self._tables.look(ddl_report.landed_ts, self.place, max(live, 1)):
+            return
+        reports = {who: one for who, one in self._parts.peers.reports(self._parts.feed).items() if who in captures}
+        try:
+            self._schedule(frozenset(captures), reports)
+        except BusError as error:
+            if error.action is not Action.RETRY or not error.code.startswith("scheduling."):
+                raise
+            self._begin_anew(error)
+            return
+        self.orders.work_off(self)
+        if self._coordinator.is_initialized:
+            self._publish(ddl_report, reports)
 
     def close(self) -> None:
-        """Count no more regions."""
-        self._splits.close()
+        """Answer nobody any more, count no more regions."""
+        self.orders.close()
+        self._tables.close()
 
-    def status_is_due(self) -> bool:
-        """Tell whether the status node should be written now."""
-        now = time.monotonic()
-        if now < self._status_at:
-            return False
-        self._status_at = now + self._options.status_s
-        return True
+    # -- orders, at a tick ---------------------------------------------------------------------------------------------
 
-    def status(self) -> dict[str, Any]:
-        """Return what the live display shows of this upstream, ready for JSON; times by this machine's clock."""
-        place, stats = self._owner.place, self._puller.stats()
-        return {
-            "capture": self._capture,
-            "owner_rev": place.owner_rev,
-            "resolved_ts": place.resolved_ts,
-            "lag_s": round(time.time() - physical_ms(place.resolved_ts) / 1000, 3),
-            "rows_in": stats.landing.acked_rows,
-            "tables": len(self._spans),
-            "tables_held": sum(len(held.tables) for held in place.held),
-            "spans": len(self._assigned),
-            "regions": stats.regions,
-            "regions_initialized": stats.regions_initialized,
-            "scans_running": stats.scans_running,
-            "scans_waiting": stats.scans_waiting,
-            "troubles": dict(stats.troubles),
-            "held_bytes": stats.held_bytes,
-            "spilled_bytes": stats.spilled_bytes,
-            "locks": asdict(stats.locks),
-            "stalls": [str(job.error) for job in self._bad_jobs.jobs[:5]] + _stalls(stats),
-            "at_s": round(time.time(), 3),
-        }
+    def check_ready(self) -> None:
+        """Raise unless everybody has answered and may work together.
 
-    def seen(self) -> tuple[FrontierRecord, PullerStats, SpanStatus]:
-        """Return the published place, the puller's numbers and the DDL feed's span; unlike all else from any thread."""
-        return self._owner.place, self._puller.stats(), self._ddl.status()
+        Raises:
+            NotInitializedError: somebody has not.
+            VersionMismatchError: the captures' versions do not go together.
+        """
+        if self._mismatch is not None:
+            raise self._mismatch
+        if not self._coordinator.is_initialized:
+            raise NotInitializedError(
+                "the owner waits for captures", waiting=sorted(self._coordinator.captures.first or ())
+            )
 
-    def _apply(self, record: DdlRecord) -> None:
-        known = len(self._bad_jobs.jobs)
-        change = self._bad_jobs.apply(self._store, record)
-        for job in self._bad_jobs.jobs[known:]:
-            log.error("ddl job cannot be used", extra={"code": job.error.code, "error": str(job.error)})
-        if record.kind == "snapshot_end" and self._tables is None:
-            self._tables = TableSet.at_snapshot(self._store, record.ts)
-        elif change is not None and self._tables is not None:
-            self._tables = self._tables.with_ddl(change)
+    def tables(self) -> Mapping[CaptureId, Collection[TableId]]:
+        """Return the tables of each capture."""
+        members = self._coordinator.replications.members
+        return {who: {span.table_id for span in members.get(who, ())} for who in self._captures}
 
-    def _check_passed_jobs(self) -> None:
-        """Let no R move on by a schema that lacks a job which R has passed as a good one."""
-        place = self._owner.place
-        held = {(held.ts, held.start_ts) for held in place.held_ddl}
-        for job in self._bad_jobs.jobs:
-            if job.scope.ts <= place.resolved_ts and (job.scope.ts, job.scope.start_ts) not in held:
-                raise job.error
+    def drain(self, capture: CaptureId) -> int:
+        """Move all spans of a capture away."""
+        return self._coordinator.drain(capture)
 
-    def _assign_new(self) -> None:
-        """Assign tables that nobody pulls, and remove those that ended."""
-        assert self._tables is not None
-        place = self._owner.place
-        stop_ts = min([place.resolved_ts, *(held.ts for held in place.held_ddl)])
-        self._tables = self._tables.published(stop_ts, {table: held.ts for held in place.held for table in held.tables})
-        new = [table for table in self._tables.starts if table not in self._spans]
-        if new:
-            self._assign({table: self._splits.spans_of(table) for table in new})
-            log.info("tables assigned", extra={"tables": len(new), "all": len(self._spans)})
-        if len(self._spans) > len(self._tables.starts):
-            over = self._spans.keys() - self._tables.starts.keys()
-            self._remove(over)
-            log.info("tables removed", extra={"tables": len(over), "all": len(self._spans)})
+    def move_table(self, table: TableId, capture: CaptureId) -> None:
+        """Move a table.
 
-    def _split_anew(self) -> None:
-        """Pull tables that have grown, or become uneven, by other spans: from where they are published."""
-        new = self._splits.look(self._spans)
-        if new:
-            self._remove(new)
-            self._assign(new)
-            for table, spans in new.items():
-                log.info("table is split anew", extra={"table_id": table, "spans": len(spans)})
-
-    def _assign(self, tables: Mapping[TableId, tuple[TableSpan, ...]]) -> None:
-        assert self._tables is not None
-        spans: dict[TableSpan, Ts] = {}
-        for table, parts in tables.items():
-            spans |= dict.fromkeys(parts, pulled_from(self._owner.place, table, self._tables.starts[table]))
-        self._puller.assign(spans)
-        self._spans.update(tables)
-        self._assigned.update(dict.fromkeys(spans, self._capture))
-
-    def _remove(self, tables: Iterable[TableId]) -> None:
-        spans = [span for table in tables for span in self._spans.pop(table)]
-        self._puller.remove(spans)
+        Raises:
+            NotInitializedError: too early.
+            MoveRefusedError: it is not pulled, or there is no such capture, or it is leaving.
+        """
+        spans = self._tables.spans.get(table)
+        if not spans:
+            raise MoveRefusedError("table is not pulled", table_id=table)
+        status = self._coordinator.captures.captures.get(capture)
+        if status is None or status.state is not CaptureState.INITIALIZED:
+            raise MoveRefusedError("there is no such capture, or it takes no tables", capture=capture)
         for span in spans:
-            del self._assigned[span]
+            self._coordinator.move(span, capture)
 
-    def _publish(self, ddl_report: DdlReport, now: float) -> None:
+    def rebalance(self) -> None:
+        """Give every capture its share at once."""
+        self._coordinator.rebalance()
+
+    def resign(self) -> None:
+        """Let this reign end."""
+        self.is_resigning = True
+
+    # -- for status and metrics ----------------------------------------------------------------------------------------
+
+    def spans_of_captures(self) -> dict[CaptureId, int]:
+        """Return how many spans each capture has."""
+        members = self._coordinator.replications.members
+        return {who: len(members.get(who, ())) for who in sorted(self._captures)}
+
+    @property
+    def table_count(self) -> int:
+        """How many tables are pulled."""
+        return len(self._tables.spans) + len(self._tables.split_anew)
+
+    @property
+    def span_count(self) -> int:
+        """In how many spans."""
+        return len(self._coordinator.replications.wanted)
+
+    def complaints(self) -> list[str]:
+        """Return what keeps the upstream, or its scheduling, from getting on, apart from stalled spans."""
+        found = [str(job.error) for job in self._tables.bad_jobs[:5]]
+        if self._mismatch is not None:
+            found.append(str(self._mismatch))
+        if not self._coordinator.is_initialized:
+            waiting = ", ".join(sorted(self._coordinator.captures.first or ()))
+            found.append(f"the owner waits for captures to answer: {waiting or 'none registered'}")
+        return found
+
+    # -- a tick's parts ------------------------------------------------------------------------------------------------
+
+    def _look_around(self) -> Mapping[CaptureId, CaptureInfo]:
+        before, self._captures = self._captures, self._parts.captures()
+        if self._captures is before:
+            return before
+        if before.keys() - self._captures.keys():
+            self._repeats_until = self._clock() + self._options.repeats_s
         try:
-            record = self._owner.tick(
-                {self._capture: self._puller.report()},
+            versions = {info.version for info in self._captures.values()}
+            check_versions(versions, oldest=OLDEST_VERSION, end=END_VERSION)
+            self._mismatch = None
+        except VersionMismatchError as error:
+            log.error("captures do not go together; nothing is scheduled", extra={"error": str(error)})
+            self._mismatch = error
+        return self._captures
+
+    def _schedule(self, alive: frozenset[CaptureId], reports: Mapping[CaptureId, LandingReport]) -> None:
+        parts, place, book = self._parts, self.place, self._coordinator.replications
+        self._tables.forgotten(book.sets.keys())
+        messages = [message for message in parts.peers.take(parts.feed, Side.SCHEDULER) if message.sender in reports]
+        sent = self._coordinator.tick(
+            messages,
+            alive=alive,
+            tables=self._tables.spans,
+            barrier=None,
+            salt=self._new_salt(),
+            may_schedule=self._mismatch is None,
+            starts=lambda table: self._tables.start_of(place, table),
+        )
+        parts.peers.send(parts.feed, sent)
+        if book.wanted is not self._wanted:
+            self._wanted = book.wanted
+            self._tables.heard(book.wanted)
+
+    def _begin_anew(self, error: BusError) -> None:
+        """Let all captures drop their spans and begin from what is published."""
+        self._epoch += 1
+        log.error("upstream is begun anew", extra={"error": str(error), "epoch": self._epoch})
+        self._parts.save_epoch(self._epoch)
+        self._coordinator = self._new_coordinator(self._coordinator.sequence)
+        self._wanted = None
+
+    def _new_coordinator(self, sequence: int) -> Coordinator:
+        me = replace(self._parts.me, changefeed_epoch=self._epoch)
+        return Coordinator(me, self.place.resolved_ts, self._options.limits, sequence)
+
+    def _publish(self, ddl_report: DdlReport, reports: Mapping[CaptureId, LandingReport]) -> None:
+        now, book = self._clock(), self._coordinator.replications
+        split_anew = [span for parts in self._tables.split_anew.values() for span in parts]
+        try:
+            record = self._parts.owner.tick(
+                reports,
                 ddl_report,
-                self._assigned,
+                # What nobody has yet is missing in the reports, too: no R passes it.
+                [*book.wanted, *split_anew] if split_anew else book.wanted,
+                landing=[capture for capture, spans in book.members.items() if spans],
                 # What is pulled from a held job on may have landed before.
-                repeats_possible=now < self._repeats_until or bool(self._owner.place.held_ddl),
-                bad_ddl=tuple(job.scope for job in self._bad_jobs.jobs),
+                repeats_possible=now < self._repeats_until or bool(self.place.held_ddl),
+                bad_ddl=tuple(job.scope for job in self._tables.bad_jobs),
             )
         except FrontierUnavailableError as error:
             # The broker is away: rows wait in the producer, and a later record says all that this one would have.
@@ -213,12 +349,7 @@ class Reign:
             log.info("frontier published again", extra={"after_s": round(now - self._unpublished_since, 1)})
             self._unpublished_since = 0.0
         if record is not None:
-            self._puller.published(record)
+            self._parts.peers.publish(self._parts.feed, record)
             if now >= self._gc_at:
                 self._gc_at = now + GC_EVERY_S
-                self._store.gc(record.resolved_ts)
-
-
-def _stalls(stats: PullerStats) -> list[str]:
-    reasons = [f"{one.span}: {one.reason}" for one in stats.stalls[:5]]
-    return reasons + ([f"kafka: {stats.broker_reason}"] if stats.broker_reason else [])
+                self._tables.forget_below(record.resolved_ts)

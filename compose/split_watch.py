@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 from consumers.core.span_split import SplitSettings, resplit_table, split_table
 from schemas.errors import BusError
@@ -25,8 +25,8 @@ class SplitWatch:
         count: Callable[[Collection[TableId], int], Boundaries],
         *,
         every_s: float,
-        captures: int = 1,
         clock: Callable[[], float] = time.monotonic,
+        counter: Executor | None = None,
     ) -> None:
         """Count nothing yet.
 
@@ -34,15 +34,17 @@ class SplitWatch:
             settings: when to split.
             count: takes tables and a least number of regions; raises BusError.
             every_s: from the end of a count to the next.
-            captures: that share the work.
             clock: in seconds, never goes back.
+            counter: runs the counts; None: a thread of its own.
         """
-        self._settings, self._count, self._every_s, self._captures = settings, count, every_s, captures
+        self._settings, self._count, self._every_s = settings, count, every_s
+        self.captures = 1
+        """That share the work; the owner says how many."""
         self._clock = clock
         self._boundaries: Boundaries | None = None
         self._counting: Future[Boundaries] | None = None
         self._next_at = clock()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="table-regions")
+        self._thread = counter or ThreadPoolExecutor(1, thread_name_prefix="table-regions")
 
     def ready(self, tables: Collection[TableId]) -> bool:
         """Say whether tables may be assigned: a large one begun whole would only have to begin anew."""
@@ -54,7 +56,7 @@ class SplitWatch:
     def spans_of(self, table_id: TableId) -> tuple[TableSpan, ...]:
         """Return by which spans a table that nobody pulls is to be pulled."""
         boundaries = (self._boundaries or {}).get(table_id, ())
-        return split_table(table_id, boundaries, self._captures, self._settings)
+        return split_table(table_id, boundaries, self.captures, self._settings)
 
     def look(self, spans: Mapping[TableId, tuple[TableSpan, ...]]) -> dict[TableId, tuple[TableSpan, ...]]:
         """Return the tables of ``spans`` that are to be pulled by other spans, once for each count."""
@@ -62,7 +64,7 @@ class SplitWatch:
             return {}
         boundaries = self._boundaries or {}
         new = {
-            table: resplit_table(parts, boundaries.get(table, ()), self._captures, self._settings)
+            table: resplit_table(parts, boundaries.get(table, ()), self.captures, self._settings)
             for table, parts in spans.items()
             if table in boundaries or len(parts) > 1
         }

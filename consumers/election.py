@@ -45,6 +45,20 @@ class Election:
             changed.wait(RECHECK_S)
         return None
 
+    def revision(self) -> int:
+        """Return the newest owner revision, past what a server of ZooKeeper may not have heard yet; 0: no owner ever.
+
+        Raises:
+            BusError: ZooKeeper failed, or the number does not decode.
+        """
+        path = self._paths.owner_rev
+        with self._session.requests("reading the owner revision") as client:
+            client.sync(self._paths.root)
+            try:
+                return _revision(client.get(path)[0], path)
+            except NoNodeError:
+                return 0
+
     def resign(self) -> None:
         """Give up the candidacy, so that the next capture need not wait for the session's end; safe to call twice."""
         node, self._node = self._node, None

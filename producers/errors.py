@@ -75,6 +75,12 @@ class DeliveryFailedError(BusError):
     code, action = "producer.delivery_failed", Action.RETRY
 
 
+class LandingHaltedError(BusError):
+    """This capture may not land any more; whoever gets its spans lands the same rows."""
+
+    code, action = "producer.landing_halted", Action.RETRY
+
+
 class RowTooLargeError(BusError):
     """One row does not fit into a record of the raw topic; ``fields`` name table and key, size and limit."""
 

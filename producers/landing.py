@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException
 from producers.core.landing import LandingBook, Sent
 from producers.core.matcher import Change
 from producers.core.packing import pack
-from producers.errors import DeliveryFailedError, RowTooLargeError
+from producers.errors import DeliveryFailedError, LandingHaltedError, RowTooLargeError
 from schemas.ids import RegionId, TableId, Ts
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_partition_of_span
@@ -96,8 +96,11 @@ class Landing:
         partitions: int,
         schema_id: int,
         settings: LandingSettings = LandingSettings(),
+        may_land: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Take over ``book``: from now on it is called under the feed's lock only."""
+        """Take over ``book``: from now on it is called under the feed's lock only. Who may not land any more sends
+        nothing and raises LandingHaltedError.
+        """
         self.book = book
         self.counters = LandingCounters()
         self._producer = producer
@@ -109,6 +112,7 @@ class Landing:
         self._in_flight_bytes = 0
         self._in_flight: dict[Sent, float] = {}
         self._failure: DeliveryFailedError | RowTooLargeError | None = None
+        self._may_land = may_land
 
     # -- FeedSink ------------------------------------------------------------------------------------------------------
 
@@ -168,6 +172,8 @@ class Landing:
         return f"Kafka has not acknowledged a record of {self._topic} for {time.monotonic() - oldest_s:.0f} s"
 
     def _send(self, span: TableSpan, may_repeat: bool, buffer: _Buffer) -> None:
+        if not self._may_land():
+            raise LandingHaltedError("this capture's lease is over; it has stopped landing", topic=self._topic)
         partition, table_id = raw_partition_of_span(span, self._partitions), span.table_id
         region_id = buffer.region_id or SEVERAL_REGIONS
         for rows in pack(table_id, buffer.changes, self._settings.batch_bytes_max):

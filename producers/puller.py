@@ -121,6 +121,7 @@ class Puller:
         frontier: FrontierRecord | None = None,
         on_fatal: Callable[[BusError], None] = lambda error: None,
         settings: PullerSettings = PullerSettings(),
+        may_land: Callable[[], bool] = lambda: True,
     ) -> None:
         """Create topics, register the schema and prepare; :meth:`start` begins to pull.
 
@@ -134,6 +135,8 @@ class Puller:
             on_fatal: told once when the puller has ended by itself; :attr:`failure` holds the same error. It
                 runs in one of our threads, so it must not call :meth:`stop` itself.
             settings: everything else.
+            may_land: asked before each record is sent, by any thread; once it says no, nothing is landed any more and
+                the puller ends.
 
         Raises:
             RawTopicError: topics cannot be made.
@@ -157,6 +160,7 @@ class Puller:
             partitions=self.partitions,
             schema_id=schema_id,
             settings=settings.landing,
+            may_land=may_land,
         )
         self._spill = SpillFiles(settings.spill)
         self._quota = MatcherQuota(settings.matcher_memory_bytes_max, self._spill)
@@ -168,7 +172,7 @@ class Puller:
         self._keeper = SafePointKeeper(
             self._pd, self._gc_service_id, ttl_s=settings.gc_ttl_s, on_fatal=self._ending.fail
         )
-        self._resume_ts = _needed_ts(frontier) if frontier is not None else None
+        self._resume_ts = needed_ts(frontier) if frontier is not None else None
         self._kafka_trouble = ""
         self._stopped = False
 
@@ -189,8 +193,8 @@ class Puller:
         if self._settings.keep_safe_point:
             self._keeper.start()
 
-    def stop(self) -> None:
-        """Stop pulling, give records in flight a moment, end all threads. Idempotent."""
+    def stop(self, *, flush_s: float = STOP_FLUSH_S) -> None:
+        """Stop pulling, give records in flight ``flush_s``, end all threads. Idempotent."""
         if self._stopped:
             return
         self._stopped = True
@@ -198,7 +202,7 @@ class Puller:
         self._lock_watch.stop()
         self._feed.stop()
         with self._feed.lock:
-            left = self._landing.flush(STOP_FLUSH_S)
+            left = self._landing.flush(flush_s)
         self._spill.close()
         close_producer(self._producer)
         self._pd.close()
@@ -236,7 +240,7 @@ class Puller:
         """Take the owner's newest frontier record."""
         with self._feed.lock:
             self._landing.book.published(record)
-        self._keeper.keep(_needed_ts(record))
+        self._keeper.keep(needed_ts(record))
 
     def stats(self) -> PullerStats:
         """Return counters and what holds spans back."""
@@ -271,7 +275,7 @@ class Puller:
         self._ending.kafka_error(error)
 
 
-def _needed_ts(record: FrontierRecord) -> Ts:
+def needed_ts(record: FrontierRecord) -> Ts:
     """Return from where on TiKV's history is needed: a restart begins there."""
     return min((record.resolved_ts, *(one.ts for one in record.held), *(one.ts for one in record.held_ddl)))
 

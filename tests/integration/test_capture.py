@@ -256,7 +256,7 @@ def test_capture_of_large_tables_lands_their_spans_over_partitions_under_the_fro
     for _, keys in large:
         split_regions(server, keys, 8)
     server.spawn(replay.run(1.0, wait_for_subscriber=True))
-    with caplog.at_level(logging.INFO, "compose.reign"):
+    with caplog.at_level(logging.INFO, "compose.pulled_tables"):
         first = serve(options)
         wait_for_parts(options, 2)
         reached(options.kafka, topics, Ts((replay.bootstrap_ts + end_ts) // 2))

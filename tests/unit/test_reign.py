@@ -3,16 +3,22 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Collection
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import pytest
 
-from compose.reign import Reign, ReignOptions
+from compose.puller_agent import PullerAgent
+from compose.puller_executor import PullerExecutor
+from compose.reign import Reign, ReignOptions, ReignParts
+from consumers.capture_registry import CaptureInfo
 from consumers.core.frontier import advance, first_record
+from consumers.core.scheduling.coordinator import Identity
 from consumers.core.span_split import SplitSettings
 from consumers.frontier_topic import FrontierUnavailableError
+from consumers.peers.interface import FeedKey
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, HeldDdl, HeldTables, LandingReport
@@ -21,10 +27,13 @@ from schemas.tidb.ddl_job import DdlDecodeError, DdlType, undecodable_record
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from tests.support.ddl_jobs import job, table_info
+from tests.support.local_peers import LocalNet, LocalPeers
 from tests.support.recording import committed_changes
 from tests.support.schema_feed import ddl_records
 
 CAPTURE = CaptureId("a")
+FEED = FeedKey("upstream/u")
+VERSION = "0.1.0"
 
 
 class FakeOwner:
@@ -34,12 +43,22 @@ class FakeOwner:
         self.place, self.away, self.seen = first_record(1, Ts(0), 1), False, list[set[TableSpan]]()
 
     def tick(
-        self, reports: Any, ddl: Any, tables: Any, *, repeats_possible: bool, bad_ddl: Any
+        self,
+        reports: Any,
+        ddl: Any,
+        spans: Any,
+        *,
+        landing: Any = (),
+        repeats_possible: bool = False,
+        bad_ddl: Any = (),
     ) -> FrontierRecord | None:
         if self.away:
             raise FrontierUnavailableError("away")
-        self.seen.append(set(tables))
-        record = advance(self.place, reports, ddl, tables, repeats_possible=repeats_possible, bad_ddl=bad_ddl)
+        self.seen.append(set(spans))
+        assert set(landing) <= reports.keys(), "a capture was given spans that nobody has heard of"
+        record = advance(
+            self.place, reports, ddl, spans, landing=landing, repeats_possible=repeats_possible, bad_ddl=bad_ddl
+        )
         moved, self.place = record != self.place, record
         return record if moved else None
 
@@ -47,15 +66,16 @@ class FakeOwner:
 class FakePuller:
     """Lands every table up to ``landed`` at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, capture: CaptureId = CAPTURE) -> None:
+        self.capture = capture
         self.regions, self.counting = dict[TableId, list[bytes]](), threading.Event()
         self.counting.set()
         self.starts, self.landed, self.heard = dict[TableSpan, Ts](), Ts(0), list[FrontierRecord]()
 
-    def assign(self, spans: dict[TableSpan, Ts]) -> None:
+    def assign(self, spans: Mapping[TableSpan, Ts]) -> None:
         self.starts.update(spans)
 
-    def remove(self, spans: list[TableSpan]) -> None:
+    def remove(self, spans: Iterable[TableSpan]) -> None:
         for span in spans:
             del self.starts[span]
 
@@ -68,7 +88,9 @@ class FakePuller:
 
     def report(self) -> LandingReport:
         landed = {span: max(start, self.landed) for span, start in self.starts.items()}
-        return LandingReport(capture=CAPTURE, landed_ts=landed, ends=(0,), chunks=(), floors=(0,), repeat_ends=(0,))
+        return LandingReport(
+            capture=self.capture, landed_ts=landed, ends=(0,), chunks=(), floors=(0,), repeat_ends=(0,)
+        )
 
 
 class FakeDdl:
@@ -86,13 +108,82 @@ class FakeDdl:
         return ready
 
 
+@dataclass
+class Capture:
+    """A capture without processes; ``epochs`` counts the starts of its agent."""
+
+    puller: FakePuller
+    agent: PullerAgent
+
+
+class Cluster:
+    """An owner's reign over captures that talk without loss. Salts and starts of agents are counted, not drawn."""
+
+    def __init__(
+        self, owner: FakeOwner, ddl: FakeDdl, options: ReignOptions, captures: tuple[CaptureId, ...] = (CAPTURE,)
+    ) -> None:
+        self.net, self.epochs, self.salts = LocalNet(), count(), count()
+        self.owner, self.captures = owner, dict[CaptureId, Capture]()
+        self.alive: Mapping[CaptureId, CaptureInfo] = {}
+        self.saved_epochs = list[int]()
+        for capture in captures:
+            self.join(capture)
+        self.reign = self.elect(captures[0], ddl, options, revision=owner.place.owner_rev)
+
+    def elect(
+        self, capture: CaptureId, ddl: FakeDdl, options: ReignOptions | None = None, *, revision: int, epoch: int = 1
+    ) -> Reign:
+        peers = self.net.inboxes and LocalPeers(self.net, capture)
+        assert peers
+        peers.resolve(dict.fromkeys(self.captures, ""))
+        parts = ReignParts(
+            me=Identity(capture=capture, version=VERSION, owner_revision=revision, changefeed_epoch=epoch),
+            owner=self.owner,
+            ddl=ddl,
+            peers=peers,
+            feed=FEED,
+            captures=lambda: self.alive,
+            count_regions=self.captures[capture].puller.table_regions,
+            save_epoch=self.saved_epochs.append,
+        )
+        self.reign = Reign(parts, options or ReignOptions(), had_predecessor=False, new_salt=lambda: next(self.salts))
+        return self.reign
+
+    def join(self, capture: CaptureId, version: str = VERSION) -> Capture:
+        peers, puller = self.net.join(capture), FakePuller(capture)
+        info = CaptureInfo(capture_id=capture, address="", version=version, started_at_s=0)
+        self.alive = {**self.alive, capture: info}
+        executor = PullerExecutor(puller, self.owner.place)
+        agent = PullerAgent(capture, version, 0, executor, peers, FEED, new_epoch=lambda: f"epoch-{next(self.epochs)}")
+        made = self.captures[capture] = Capture(puller, agent)
+        for name in self.captures:
+            LocalPeers(self.net, name).resolve(dict.fromkeys(self.captures, ""))
+        peers.resolve(dict.fromkeys(self.captures, ""))
+        return made
+
+    def crash(self, capture: CaptureId) -> None:
+        del self.captures[capture]
+        self.net.inboxes.pop(capture)
+        self.alive = {name: info for name, info in self.alive.items() if name != capture}
+
+    def tick(self, times: int = 8) -> None:
+        """Go on until everything that is on its way has come."""
+        for _ in range(times):
+            for capture in list(self.captures.values()):
+                capture.agent.tick()
+            self.reign.tick()
+
+    def close(self) -> None:
+        self.reign.close()
+
+
 def reign(
     records: list[DdlRecord], place: FrontierRecord | None = None, options: ReignOptions | None = None
-) -> tuple[Reign, FakeOwner, FakePuller, FakeDdl]:
-    owner, puller, ddl = FakeOwner(), FakePuller(), FakeDdl(records)
+) -> tuple[Cluster, FakeOwner, FakePuller, FakeDdl]:
+    owner, ddl = FakeOwner(), FakeDdl(records)
     owner.place = place or owner.place
-    made: Any = Reign(CAPTURE, owner, puller, ddl, options or ReignOptions(), had_predecessor=False)  # type: ignore[arg-type]
-    return made, owner, puller, ddl
+    one = Cluster(owner, ddl, options or ReignOptions())
+    return one, owner, one.captures[CAPTURE].puller, ddl
 
 
 def test_reign_tables_are_pulled_from_their_ddl_before_the_frontier_can_pass_it() -> None:
@@ -218,7 +309,7 @@ def test_reign_table_that_an_earlier_owner_held_is_pulled_from_its_own_ts_until_
 SPLIT = ReignOptions(split=SplitSettings(enable_table_across_nodes=True, region_threshold=10), split_look_s=0.0)
 
 
-def tick_until(one: Reign, done: Callable[[], bool]) -> None:
+def tick_until(one: Cluster, done: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not done():
         assert time.monotonic() < deadline

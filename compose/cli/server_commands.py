@@ -206,6 +206,23 @@ def region_server(
     help="Serve TiCDC's HTTP API and /metrics here, such as 127.0.0.1:8300; port 0: any.",
 )
 @click.option("--advertise-addr", default="", metavar="HOST:PORT", help="Where others reach it.  [default: --addr]")
+@click.option(
+    "--peer-addr",
+    default="127.0.0.1:0",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Listen here for the other captures of the cluster; port 0: any.",
+)
+@click.option(
+    "--advertise-peer-addr", default="", metavar="HOST:PORT", help="Where they reach it. [default: --peer-addr]"
+)
+@click.option(
+    "--graceful-stop-timeout",
+    type=Duration(),
+    default=30.0,
+    show_default=True,
+    help="How long a capture that is stopped waits for others to take its tables over, in seconds or as 1m.",
+)
 @sorter_options
 def capture(
     pd: str,
@@ -222,6 +239,9 @@ def capture(
     region_threshold: int,
     addr: str,
     advertise_addr: str,
+    peer_addr: str,
+    advertise_peer_addr: str,
+    graceful_stop_timeout: float,
     sorters: "SorterSettings",
 ) -> int:
     """Pull an upstream's changes into the raw log; one of the captures of a cluster is its owner, and runs sorters."""
@@ -253,6 +273,9 @@ def capture(
         sorters=replace(sorters, data_dir=data_dir),
         addr=addr,
         advertise_addr=advertise_addr,
+        peer_addr=peer_addr,
+        advertise_peer_addr=advertise_peer_addr,
+        graceful_stop_timeout_s=graceful_stop_timeout,
     )
     return run_capture(options)
 

@@ -7,7 +7,8 @@ import pytest
 
 from tests.support.materialise import Contents, Table, differences, explained, message_of, plain
 from tests.support.messages import AvroDecoder, Message, TopicRecord, decode_canal_json
-from tests.support.recording import TIDB_DATA, oracle, read_jsonl
+from tests.support.recording import oracle
+from tests.support.recording_checks import checks, enum_names
 
 Lines = Iterator[tuple[int, Message]]
 
@@ -27,22 +28,6 @@ def avro() -> Lines:
         elif "error" not in line:
             key, value = message_of(line)
             yield line["commit_ts"], decode(TopicRecord("t", 0, 0, key, value))
-
-
-def checks() -> Iterator[dict[str, Any]]:
-    """Yield the SELECT * of every check, by read_ts."""
-    found = [line for line in read_jsonl(TIDB_DATA / "sql.jsonl.zst") if line.get("check") and line.get("result")]
-    return iter(sorted(found, key=lambda line: int(line["read_ts"])))
-
-
-def enum_names() -> dict[str, dict[str, list[str]]]:
-    """Return the elements of each ENUM and SET column, by table and column."""
-    names: dict[str, dict[str, list[str]]] = {}
-    for version in oracle("table_versions"):
-        for column in version["columns"]:
-            if column.get("elems"):
-                names.setdefault(f"{version['schema']}.{version['table']}", {})[column["name"]] = column["elems"]
-    return names
 
 
 @pytest.mark.parametrize(

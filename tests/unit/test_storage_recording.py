@@ -1,0 +1,181 @@
+"""The recording through a storage sink into a folder, and back by a reader that knows only files: what TiDB's SELECT
+returned.
+"""
+
+import base64
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compose.dry_run import prepare
+from consumers.apply.source import SinkRecord
+from consumers.core.storage.files import PartitionState
+from consumers.core.storage.partition import NotedPlace
+from consumers.core.storage.paths import PathForm, file_number
+from consumers.storage.run import StorageRun, StorageSettings
+from consumers.storage.store import LocalStore
+from schemas.changefeed import ChangefeedInfo
+from schemas.config.changefeed import load_changefeed
+from schemas.ids import Ts, UpstreamId
+from schemas.position import Position, PositionClass
+from schemas.sink_topic import PARTITIONS, sorter_config
+from schemas.storage_rows import decode_storage_rows
+from tests.support.materialise import Contents, Table, differences, explained
+from tests.support.messages import Message
+from tests.support.recording import TIDB_DATA, read_jsonl
+from tests.support.recording_checks import checks, enum_names
+
+NULL = "<null>"
+SETTINGS = f"""
+[sink]
+date-separator = "none"
+file-index-digit = 6
+terminator = "\\n"
+[sink.csv]
+include-commit-ts = true
+binary-encoding-method = "hex"
+null = "{NULL}"
+"""
+CLASSES = {"ddl": PositionClass.DDL, "watermark": PositionClass.WATERMARK, "bootstrap": PositionClass.BOOTSTRAP}
+BINARY_TYPES = ("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")
+
+
+class ListSource:
+    """Records, a few at a time."""
+
+    def __init__(self, records: list[SinkRecord]) -> None:
+        self.records = records
+
+    def poll(self, timeout_s: float) -> list[SinkRecord]:
+        found, self.records = self.records[:500], self.records[500:]
+        return found
+
+    def pause(self, partition: int) -> None: ...
+    def resume(self, partition: int) -> None: ...
+    def note(self, offsets: Any) -> None: ...
+    def close(self) -> None: ...
+
+
+def sink_records(uri: str) -> list[SinkRecord]:
+    """Return what the sorter writes of the whole recording, by position; offsets are the partitions' own."""
+    info = ChangefeedInfo(changefeed_id="a", upstream=UpstreamId("u"), sink_uri=uri, start_ts=Ts(1))
+    config = sorter_config(load_changefeed(uri, SETTINGS), info, "k:1")
+    run = prepare(TIDB_DATA, config, refused=lambda error: None, watermark_every_ms=2_000)
+    ends = dict.fromkeys(range(PARTITIONS), 0)
+    found = []
+    for shown in run.records():
+        partition = shown["partition"]
+        found.append(record_of(shown, partition, ends[partition]))
+        ends[partition] += 1
+    return found
+
+
+def record_of(shown: dict[str, Any], partition: int, offset: int) -> SinkRecord:
+    key = base64.b64decode(shown["key"]) if shown["key"] else None
+    value = base64.b64decode(shown["value"])
+    if shown["op"] in CLASSES:
+        position = Position(Ts(shown["commit_ts"]), CLASSES[shown["op"]]).encode()
+    else:
+        position = decode_storage_rows(value).position(0)
+    return SinkRecord(partition, offset, position, key, value)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("storage")
+    settings = StorageSettings(
+        changefeed="default.a",
+        paths=PathForm(extension="csv", date_separator="none", file_index_digit=6),
+        start_ts=Ts(1),
+    )
+    uri = f"file://{root}?protocol=csv"
+    source = ListSource(sink_records(uri))
+    run = StorageRun(
+        source, LocalStore(root), settings, dict.fromkeys(range(PARTITIONS), PartitionState(NotedPlace(), {}))
+    )
+    while source.records:
+        run.turn()
+    run.flush()
+    run.close()
+    return root
+
+
+def data_messages(root: Path) -> Iterator[tuple[int, int, Message]]:
+    """Yield (commit_ts, 0, row) of every line of every data file that an index names."""
+    for index in root.glob("*/*/**/meta/CDC.index"):
+        table_folder = index.parent.parent
+        schema, table, version = table_folder.relative_to(root).parts[:3]
+        (definition,) = (root / schema / table / "meta").glob(f"schema_{version}_*.json")
+        columns = json.loads(definition.read_text())["TableColumns"] or []
+        last = file_number(index.read_text().strip())
+        assert last is not None
+        for number in range(1, last + 1):
+            text = (table_folder / f"CDC{number:06d}.csv").read_bytes().decode("utf-8", "surrogateescape")
+            for op, name, schema_name, commit_ts, *cells in csv.reader(io.StringIO(text, newline="")):
+                assert (name, schema_name) == (table, schema)
+                yield int(commit_ts), 0, row_message(op, schema, table, columns, cells)
+
+
+def row_message(op: str, schema: str, table: str, columns: list[dict[str, str]], cells: list[str]) -> Message:
+    assert len(cells) == len(columns), (table, cells)
+    values = {
+        column["ColumnName"]: None
+        if cell == NULL
+        else bytes.fromhex(cell)
+        if column["ColumnType"].split(" ")[0] in BINARY_TYPES
+        else cell
+        for column, cell in zip(columns, cells, strict=True)
+    }
+    pk = tuple(column["ColumnName"] for column in columns if column.get("ColumnIsPk"))
+    kinds: dict[str, Any] = {"I": "insert", "U": "update", "D": "delete"}
+    types = {column["ColumnName"]: "" for column in columns}
+    return Message(
+        kind="row", commit_ts=None, schema=schema, table=table, op=kinds[op], columns=values, pk=pk, types=types
+    )
+
+
+def ddl_messages(root: Path) -> Iterator[tuple[int, int, Message]]:
+    """Yield (commit_ts, 1, DDL) of every schema file that a DDL has written."""
+    for path in [*root.glob("*/meta/schema_*.json"), *root.glob("*/*/meta/schema_*.json")]:
+        told = json.loads(path.read_text())
+        if told["Query"]:
+            message = Message(
+                kind="ddl", commit_ts=None, schema=told["Schema"], table=told["Table"], query=told["Query"]
+            )
+            yield told["TableVersion"], 1, message
+
+
+def test_storage_files_of_the_recording_read_back_give_what_select_returned(folder: Path) -> None:
+    csv.field_size_limit(1 << 24)
+    history = sorted([*data_messages(folder), *ddl_messages(folder)], key=lambda item: item[:2])
+    elements, contents, at, compared, failures = enum_names(), Contents(), 0, 0, []
+    for check in checks():
+        while at < len(history) and history[at][0] <= int(check["read_ts"]):
+            contents.apply(history[at][2])
+            at += 1
+        name, result = check["check"].replace("`", ""), check["result"]
+        if explained(name, contents):
+            continue
+        found = differences(
+            contents.tables.get(name, Table()),
+            result["columns"],
+            result["types"],
+            result["rows"],
+            elements.get(name, {}),
+        )
+        failures += [
+            f"{name} at {check['read_ts']}: {text}" for text in found if not explained(f"{name}: {text}", contents)
+        ]
+        compared += 1
+    assert not failures[:10], len(failures)
+    assert compared > 100
+
+
+def test_storage_metadata_tells_how_far_files_are(folder: Path) -> None:
+    last = max(int(line["commit_ts"]) for line in read_jsonl(TIDB_DATA / "encoded" / "canal-json.jsonl.zst"))
+    assert json.loads((folder / "metadata").read_text())["checkpoint-ts"] >= last

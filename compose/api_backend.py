@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import NoNodeError
 
@@ -22,8 +22,11 @@ from compose.upstream_repair import delete_safe_point, resolve_region
 from compose.upstream_tables import UpstreamTables
 from consumers.api.backend import Scheduling, UpstreamView
 from consumers.api.bodies import FeedRequest, StoredFeed
+from consumers.api.credentials import read_credentials
 from consumers.api.errors import ApiError, NotReadyError
 from consumers.api.metrics import Pull, Snapshot
+from consumers.api.server import ApiServer, listen_address
+from consumers.api.tls import ApiTls
 from consumers.capture_registry import CaptureInfo, list_captures
 from consumers.changefeed_control import ChangefeedControl, ConfigChange
 from consumers.changefeed_store import ChangefeedRequest
@@ -33,11 +36,16 @@ from producers.pd_client import PdClient
 from producers.tls import Channels, TlsSettings
 from schemas.changefeed import ChangefeedInfo, ZkPaths
 from schemas.config.changefeed import load_changefeed
-from schemas.errors import BusError
+from schemas.config.secret import mask_uri
+from schemas.errors import BusError, ConfigError
 from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId
+
+if TYPE_CHECKING:
+    from compose.capture import CaptureOptions
 
 log = logging.getLogger(__name__)
 
+ANY_HOST: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 # to refuse it
 PD_RETRY_S = 30.0
 """Between two tries to learn PD's cluster id, which only decorates answers."""
 
@@ -146,6 +154,8 @@ class ApiBackend:
 
     def create(self, request: FeedRequest, namespace: str) -> ChangefeedInfo:
         self.check_upstream(request.pd_addresses)
+        if request.start_ts is not None:
+            self._check_not_ahead("start-ts", request.start_ts)
         wanted = ChangefeedRequest(
             upstream=self._places.upstream,
             sink_uri=request.sink_uri or "",
@@ -166,6 +176,7 @@ class ApiBackend:
     def resume(self, changefeed_id: str, namespace: str, overwrite_checkpoint_ts: Ts | None) -> None:
         if overwrite_checkpoint_ts is not None:
             info = self._control.store.get(changefeed_id, namespace)
+            self._check_not_ahead("overwrite-checkpoint-ts", overwrite_checkpoint_ts)
             check_resume_ts(self._places.kafka, info.upstream, overwrite_checkpoint_ts)
         self._control.resume(changefeed_id, namespace, overwrite_checkpoint_ts=overwrite_checkpoint_ts)
 
@@ -180,7 +191,7 @@ class ApiBackend:
         found = scoped_tables(self._places.kafka, self._places.upstream, config, request.start_ts)
         shown: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
         for table in found:
-            shown[int(table.eligible)].append(
+            shown[int(table.eligible or config.force_replicate)].append(
                 {
                     "database_name": table.schema,
                     "table_name": table.table,
@@ -223,11 +234,65 @@ class ApiBackend:
     def _addresses(self) -> Addresses:
         return Addresses(kafka=self._places.kafka, zookeeper=self._places.zookeeper)
 
+    def _check_not_ahead(self, key: str, ts: Ts) -> None:
+        now = self.now_ts()
+        if ts > now:
+            raise ConfigError(f"{key} must not be above PD's clock", key=key, got=ts, now_ts=now)
+
     def _pd_client(self) -> PdClient:
         with self._lock:
             if self._pd is None:
                 self._pd = PdClient(self._places.pd, channels=Channels(self._places.tls))
             return self._pd
+
+
+def api_server(options: "CaptureOptions") -> ApiServer:
+    """Return a capture's server, which answers 503 until it is given a backend. Its TLS is that to PD and TiKV.
+
+    Raises:
+        ConfigError, ApiAddressError, ApiTlsError: it cannot listen so.
+    """
+    host, _ = listen_address(options.addr)
+    if host in ANY_HOST and not options.advertise_addr:
+        raise ConfigError("others cannot reach this address; give --advertise-addr", key="addr", got=options.addr)
+    tls = options.puller.tls
+    shown = ApiTls(
+        ca_path=tls.ca_path,
+        cert_path=tls.cert_path,
+        key_path=tls.key_path,
+        allowed_cn=tls.allowed_cn if tls.cert_path else (),
+        mtls=options.mtls,
+    )
+    if options.mtls and not shown.serves:
+        raise ConfigError("--mtls needs --ca, --cert and --key", key="mtls")
+    users = read_credentials(options.credentials) if options.credentials else None
+    return ApiServer(options.addr, tls=shown, credentials=users)
+
+
+def shown_settings(options: "CaptureOptions") -> dict[str, object]:
+    """Return what `GET /config` shows: TiCDC's names where it has them."""
+    tls = options.puller.tls
+    return {
+        "addr": options.addr,
+        "advertise_addr": options.advertise_addr or options.addr,
+        "cluster_id": options.cluster,
+        "upstream": options.upstream,
+        "pd": options.pd,
+        "kafka": options.kafka,
+        "zookeeper": options.zookeeper,
+        "schema_registry": mask_uri(options.schema_registry),
+        "gc_ttl": options.puller.gc_ttl_s,
+        "capture_session_ttl": options.session_timeout_s,
+        "owner_flush_interval": round(options.reign.tick_s * 1e9),
+        "security": {
+            "ca_path": tls.ca_path,
+            "cert_path": tls.cert_path,
+            "key_path": tls.key_path,
+            "cert_allowed_cn": list(tls.allowed_cn),
+            "mtls": options.mtls,
+            "client_user_required": options.credentials is not None,
+        },
+    }
 
 
 def _bare(address: str) -> str:

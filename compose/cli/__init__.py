@@ -13,8 +13,9 @@ import click
 from compose.cli.changefeed import changefeed
 from compose.cli.foresight_commands import explain, remount
 from compose.cli.inspect_commands import decode, doctor, dry_run, setup
-from compose.cli.operator_commands import operator, tso, unsafe
+from compose.cli.operator_commands import configure_credentials, operator, tso, unsafe
 from compose.cli.server_commands import capture, region_server, run, sorter
+from compose.cli.top_commands import completion, top
 from schemas.errors import BusError, ConfigError
 
 STATUS_FAILED = 1
@@ -41,6 +42,9 @@ for command in (
     operator,
     tso,
     unsafe,
+    top,
+    completion,
+    configure_credentials,
     explain,
     remount,
 ):

@@ -1,18 +1,25 @@
-"""``tidebus changefeed …``: TiCDC's verbs."""
+"""``tidebus changefeed …``: `cdc cli changefeed`, verb by verb, over a capture's API."""
 
 import difflib
 import itertools
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from compose.cli.options import Duration, cluster_option, kafka_option, upstream_option, zookeeper_option
+from compose.cli.options import Duration
+from compose.cli.server_options import ask, server_options
 from schemas.changefeed import NAMESPACE_DEFAULT
 from schemas.errors import ConfigError
-from schemas.ids import Ts, UpstreamId
+
+if TYPE_CHECKING:
+    from compose.api_calls import ApiCalls
+    from schemas.config.changefeed import ChangefeedConfig
+
+DAY_MS = 24 * 3600 * 1000
+_HIDDEN_STATES = ("finished", "removed")
 
 
 @click.group()
@@ -20,219 +27,238 @@ def changefeed() -> None:
     """Create, list, query, pause, resume, update and remove changefeeds."""
 
 
+def _namespace(command: Any) -> Any:
+    return click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)(command)
+
+
 def _which(command: Any) -> Any:
-    command = click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)(command)
-    command = click.option("-c", "--changefeed-id", required=True, metavar="ID")(command)
-    return cluster_option(zookeeper_option(required=True)(command))
+    command = click.option("-c", "--changefeed-id", required=True, metavar="ID")(_namespace(command))
+    return server_options(command)
+
+
+def _settings(command: Any) -> Any:
+    """Add what create and update take: the sink, the file, the end, and what `cdc cli` takes without telling."""
+    for option in (
+        click.option(
+            "--config",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="Changefeed file, TiCDC's TOML.",
+        ),
+        click.option("--target-ts", type=click.IntRange(min=0), default=0, help="The last TSO, inclusive; 0: none."),
+        click.option("--schema-registry", default="", metavar="URL", help="For Avro; as [sink] schema-registry."),
+        click.option("--no-confirm", is_flag=True, help="Do not ask."),
+        *(click.option(f"--upstream-{what}", default="", hidden=True) for what in ("pd", "ca", "cert", "key")),
+        *(click.option(f"--{what}", default="", hidden=True) for what in ("sort-engine", "sort-dir", "tz")),
+    ):
+        command = option(command)
+    return command
 
 
 @changefeed.command()
-@click.option(
-    "-c", "--changefeed-id", default=None, metavar="ID", help="Letters and digits joined by '-'; none: a UUID."
-)
-@click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)
+@click.option("-c", "--changefeed-id", default="", metavar="ID", help="Letters and digits joined by '-'; none: a UUID.")
+@_namespace
 @click.option("--sink-uri", required=True, metavar="URI", help="kafka://HOST:PORT/TOPIC?protocol=…, as TiCDC takes it.")
-@click.option(
-    "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Changefeed file, TiCDC's TOML."
-)
-@click.option("--start-ts", type=int, default=0, help="Rows above this TSO; 0: from now on.")
-@click.option("--target-ts", type=int, default=0, help="The last TSO, inclusive; 0: never ends.")
-@upstream_option
-@cluster_option
-@kafka_option(required=True)
-@zookeeper_option(required=True)
-def create(
-    changefeed_id: str | None,
-    namespace: str,
-    sink_uri: str,
-    config: Path | None,
-    start_ts: int,
-    target_ts: int,
-    upstream: str,
-    cluster: str,
-    kafka: str,
-    zookeeper: str,
-) -> None:
-    """Check a changefeed and create it; `tidebus sorter --changefeed ID` then runs it."""
-    from compose.changefeeds import create_changefeed, summary
-    from compose.stack.local import Addresses
-    from consumers.changefeed_store import ChangefeedRequest
-    from schemas.config.changefeed import load_changefeed
+@click.option("--start-ts", type=click.IntRange(min=0), default=0, help="Rows above this TSO; 0: from now on.")
+@click.option("--disable-gc-check", is_flag=True, hidden=True)
+@_settings
+@server_options
+def create(api: "ApiCalls", changefeed_id: str, namespace: str, start_ts: int, no_confirm: bool, **given: Any) -> None:
+    """Check a changefeed and create it; the owner starts its sorter."""
+    from compose.api_calls import RefusedError, located
 
-    table = read_changefeed_file(config)
-    checked = load_changefeed(sink_uri, config.read_text() if config else None, file=str(config) if config else None)
-    request = ChangefeedRequest(
-        upstream=UpstreamId(upstream),
-        sink_uri=sink_uri,
-        config=table,
-        changefeed_id=changefeed_id,
-        namespace=namespace,
-        start_ts=Ts(start_ts) if start_ts else None,
-        target_ts=Ts(target_ts) if target_ts else None,
-    )
-    info = create_changefeed(Addresses(kafka=kafka, zookeeper=zookeeper), cluster, request, checked)
+    sink_uri, config = given["sink_uri"], given["config"]
+    table, checked = _read(sink_uri, config, given["schema_registry"])
+    settings = {"sink_uri": sink_uri, "replica_config": table, **_upstream(given)}
+    body = {**settings, "namespace": namespace, "changefeed_id": changefeed_id, "start_ts": start_ts}
+    try:
+        if start_ts:
+            _ask_old(api, start_ts, no_confirm)
+        tables = api.call("POST", "/verify_table", {**settings, "start_ts": start_ts})["ineligible_tables"]
+        if tables:
+            shown = ", ".join(f"{one['database_name']}.{one['table_name']}" for one in tables[:20])
+            shown += f" and {len(tables) - 20} more" if len(tables) > 20 else ""
+            click.echo(f"tables without a primary key or not-null unique key: {shown}", err=True)
+            ask("Ignore those tables and replicate the others?", no_confirm)
+        info = api.call("POST", "/changefeeds", {**body, "target_ts": given["target_ts"]})
+    except RefusedError as error:
+        raise located(error, checked.origin) from error
     for note in checked.notes:
         click.echo(f"note: {note}", err=True)
-    _print(summary(info, None))
+    click.echo(f"Create changefeed successfully!\nID: {info['id']}\nInfo: {json.dumps(info, ensure_ascii=False)}")
+
+
+@changefeed.command()
+@click.option("--sink-uri", default="", metavar="URI")
+@_settings
+@_which
+def update(api: "ApiCalls", changefeed_id: str, namespace: str, no_confirm: bool, **given: Any) -> None:
+    """Change settings of a stopped or failed changefeed; prints what changes, and asks.
+
+    A file replaces the settings as a whole.
+    """
+    from compose.api_calls import RefusedError, located
+    from consumers.api.replica_config import from_api, to_api
+    from schemas.config.origin import Origin
+
+    before = api.get(f"/changefeeds/{changefeed_id}/meta_info", namespace=namespace)
+    change, after, origin = _upstream(given), dict(before), Origin()
+    if given["sink_uri"]:
+        from schemas.config.secret import mask_uri
+
+        change["sink_uri"], after["sink_uri"] = given["sink_uri"], mask_uri(given["sink_uri"])
+    if given["config"] or given["schema_registry"]:
+        # A URI that is kept is shown with stars for its secrets, which is good enough to check all else here.
+        table, checked = _read(after["sink_uri"], given["config"], given["schema_registry"])
+        change["replica_config"], after["config"] = table, to_api(from_api(table))
+        origin = checked.origin
+    if given["target_ts"]:
+        change["target_ts"] = after["target_ts"] = given["target_ts"]
+    for line in _difference(before, after):
+        click.echo(line, err=True)
+    ask(f"Apply these changes to changefeed {changefeed_id}?", no_confirm)
+    try:
+        info = api.call("PUT", f"/changefeeds/{changefeed_id}", change, namespace=namespace)
+    except RefusedError as error:
+        raise located(error, origin) from error
+    shown = json.dumps(info, ensure_ascii=False)
+    click.echo(f"Update changefeed config successfully!\nID: {changefeed_id}\nInfo: {shown}")
 
 
 @changefeed.command("list")
-@click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)
-@click.option("-a", "--all", "everything", is_flag=True, help="Finished ones too.")
-@cluster_option
-@zookeeper_option(required=True)
-def list_command(namespace: str, everything: bool, cluster: str, zookeeper: str) -> None:
+@_namespace
+@click.option("-a", "--all", "everything", is_flag=True, help="Finished and removed ones too.")
+@server_options
+def list_command(api: "ApiCalls", namespace: str, everything: bool) -> None:
     """Show the changefeeds of a namespace."""
-    from compose.changefeeds import listed, open_store
-
-    with open_store(zookeeper, cluster) as store:
-        shown = [listed(info, store.status(info.changefeed_id, namespace)) for info in store.list(namespace)]
-    _print([feed for feed in shown if everything or feed["summary"]["state"] not in ("finished", "removed")])
+    found = api.get("/changefeeds", state="all", namespace=namespace)["items"]
+    shown = [{"id": one["id"], "namespace": one["namespace"], "summary": _summary(one)} for one in found]
+    echo_json([one for one in shown if everything or one["summary"]["state"] not in _HIDDEN_STATES])
 
 
 @changefeed.command()
-@_which
 @click.option("-s", "--simple", "is_simple", is_flag=True, help="State, checkpoint and error only.")
-def query(changefeed_id: str, namespace: str, cluster: str, zookeeper: str, is_simple: bool) -> None:
-    """Show one changefeed: settings, state, checkpoint, last error."""
-    from compose.changefeeds import details, open_store, simple
-
-    with open_store(zookeeper, cluster) as store:
-        info, status = store.get(changefeed_id, namespace), store.status(changefeed_id, namespace)
-        _print((simple if is_simple else details)(info, status))
+@_which
+def query(api: "ApiCalls", changefeed_id: str, namespace: str, is_simple: bool) -> None:
+    """Show one changefeed: settings, state, checkpoint, last error, and who pulls its tables."""
+    info = api.get(f"/changefeeds/{changefeed_id}", namespace=namespace)
+    if is_simple:
+        echo_json(_summary({**info, "checkpoint_tso": info["checkpoint_ts"]}))
+        return
+    names = ("upstream_id", "namespace", "id", "sink_uri", "config", "create_time", "start_ts", "resolved_ts")
+    more = ("checkpoint_time", "state", "error", "creator_version", "task_status")
+    shown = {name: info[name] for name in names}
+    shown |= {"target_ts": info["target_ts"], "checkpoint_tso": info["checkpoint_ts"]}
+    echo_json(shown | {name: info[name] for name in more})
 
 
 @changefeed.command()
-@_which
 @click.option("-I", "--interval", type=Duration(), default=10.0, show_default=True, help="Between two lines.")
 @click.option("--count", type=click.IntRange(min=1), help="End after so many lines; else at Ctrl-C.")
-def statistics(
-    changefeed_id: str, namespace: str, cluster: str, zookeeper: str, interval: float, count: int | None
-) -> None:
-    """Print a changefeed's gaps at every interval; the time now is this machine's."""
-    from compose.changefeeds import gaps, open_store
-
-    with open_store(zookeeper, cluster) as store:
-        for number in itertools.count(1):
-            info, status = store.get(changefeed_id, namespace), store.status(changefeed_id, namespace)
-            click.echo(json.dumps(gaps(info, status, time.time() * 1000)))
-            if number == count:
-                return
-            time.sleep(interval)
+@_which
+def statistics(api: "ApiCalls", changefeed_id: str, namespace: str, interval: float, count: int | None) -> None:
+    """Print a changefeed's gaps at every interval: behind what could be written, and behind PD's clock."""
+    for number in itertools.count(1):
+        status = api.get(f"/changefeeds/{changefeed_id}/status", namespace=namespace)
+        checkpoint_ms, resolved_ms = status["checkpoint_ts"] >> 18, status["resolved_ts"] >> 18
+        now_ms = api.call("POST", "/tso", {})["timestamp"]
+        gaps = {"sink_gap": resolved_ms - checkpoint_ms, "replication_gap": max(0, now_ms - checkpoint_ms)}
+        click.echo(json.dumps({name: f"{gap}ms" for name, gap in gaps.items()}))
+        if number == count:
+            return
+        time.sleep(interval)
 
 
 @changefeed.command()
 @_which
-def pause(changefeed_id: str, namespace: str, cluster: str, zookeeper: str) -> None:
+def pause(api: "ApiCalls", changefeed_id: str, namespace: str) -> None:
     """Stop a changefeed after its batch; its checkpoint stays."""
-    from compose.changefeeds import open_control
-
-    with open_control(zookeeper, cluster) as control:
-        control.pause(changefeed_id, namespace)
+    api.call("POST", f"/changefeeds/{changefeed_id}/pause", namespace=namespace)
 
 
 @changefeed.command()
-@_which
-@kafka_option(required=False)
 @click.option(
-    "--overwrite-checkpoint-ts",
-    metavar="TSO|now",
-    help="Go on from here instead; `now` is the newest that the raw log has. Needs --kafka.",
+    "--overwrite-checkpoint-ts", default="", metavar="TSO|now", help="Go on from here instead; `now`: by PD's clock."
 )
 @click.option("--no-confirm", is_flag=True, help="Do not ask before a checkpoint is overwritten.")
-def resume(
-    changefeed_id: str,
-    namespace: str,
-    cluster: str,
-    zookeeper: str,
-    kafka: str,
-    overwrite_checkpoint_ts: str | None,
-    no_confirm: bool,
-) -> None:
+@_which
+def resume(api: "ApiCalls", changefeed_id: str, namespace: str, overwrite_checkpoint_ts: str, no_confirm: bool) -> None:
     """Let a stopped, failed or finished changefeed go on from its checkpoint, or another."""
-    from compose.changefeeds import open_control, resume_ts
-
-    with open_control(zookeeper, cluster) as control:
-        ts = None
-        if overwrite_checkpoint_ts is not None:
-            info, status = control.store.get(changefeed_id, namespace), control.store.status(changefeed_id, namespace)
-            ts = resume_ts(kafka, info.upstream, overwrite_checkpoint_ts)
-            known = status.checkpoint_ts if status else info.start_ts
-            _ask(f"The checkpoint goes from {known} to {ts}: rows are repeated or passed over. Go on?", no_confirm)
-        control.resume(changefeed_id, namespace, overwrite_checkpoint_ts=ts)
-
-
-@changefeed.command()
-@_which
-@click.option("--sink-uri", default=None, metavar="URI")
-@click.option(
-    "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Replaces the settings as a whole."
-)
-@click.option("--target-ts", type=int, default=0, help="The last TSO, inclusive; 0: as it is.")
-@click.option("--no-confirm", is_flag=True, help="Do not ask.")
-def update(
-    changefeed_id: str,
-    namespace: str,
-    cluster: str,
-    zookeeper: str,
-    sink_uri: str | None,
-    config: Path | None,
-    target_ts: int,
-    no_confirm: bool,
-) -> None:
-    """Change settings of a stopped or failed changefeed; prints what changes, and asks."""
-    from compose.changefeeds import details, open_control
-    from consumers.changefeed_control import ConfigChange, configured, state_of
-    from schemas.config.changefeed import load_changefeed
-
-    change = ConfigChange(
-        sink_uri=sink_uri,
-        config=read_changefeed_file(config) if config else None,
-        target_ts=Ts(target_ts) if target_ts else None,
-    )
-    with open_control(zookeeper, cluster) as control:
-        info, status = control.store.get(changefeed_id, namespace), control.store.status(changefeed_id, namespace)
-        if config is not None:  # so that an error names the line
-            load_changefeed(sink_uri or info.sink_uri, config.read_text(), file=str(config))
-        changed = configured(info, state_of(info, status), change)
-        before, after = (json.dumps(details(one, status), indent=2).splitlines() for one in (info, changed))
-        for line in difflib.unified_diff(before, after, "now", "then", lineterm="", n=0):
-            click.echo(line, err=True)
-        _ask("Update the changefeed?", no_confirm)
-        _print(details(control.configure(changefeed_id, change, namespace), status))
+    wanted, ts = overwrite_checkpoint_ts, 0
+    if wanted and wanted != "now" and not wanted.isdecimal():
+        raise ConfigError("must be a TSO or `now`", key="overwrite-checkpoint-ts", got=wanted)
+    if wanted:
+        known = api.get(f"/changefeeds/{changefeed_id}/status", namespace=namespace)["checkpoint_ts"]
+        ts = now_ts(api) if wanted == "now" else int(wanted)
+        ask(f"The checkpoint goes from {known} to {ts}: rows are repeated or passed over. Go on?", no_confirm)
+    body = {"overwrite_checkpoint_ts": ts} if ts else {}
+    api.call("POST", f"/changefeeds/{changefeed_id}/resume", body, namespace=namespace)
 
 
 @changefeed.command()
 @_which
-def remove(changefeed_id: str, namespace: str, cluster: str, zookeeper: str) -> None:
+def remove(api: "ApiCalls", changefeed_id: str, namespace: str) -> None:
     """Forget a changefeed; its topics stay."""
-    from compose.changefeeds import open_control
-
-    with open_control(zookeeper, cluster) as control:
-        control.remove(changefeed_id, namespace)
-
-
-def read_changefeed_file(path: Path | None) -> dict[str, Any]:
-    """Return a changefeed file's table.
-
-    Raises:
-        ConfigError: malformed; file and line are named.
-    """
-    from schemas.config.changefeed import parse_changefeed_text
-
-    if path is None:
-        return {}
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("changefeed file is not readable", file=str(path), reason=error) from error
-    return parse_changefeed_text(text, file=str(path))[0]
+    info = api.get(f"/changefeeds/{changefeed_id}/meta_info", namespace=namespace)
+    api.call("DELETE", f"/changefeeds/{changefeed_id}", namespace=namespace)
+    said = f"ID: {changefeed_id}\nCheckpointTs: {info['checkpoint_ts']}\nSinkURI: {info['sink_uri']}"
+    click.echo(f"Changefeed remove successfully.\n{said}")
 
 
-def _ask(question: str, no_confirm: bool) -> None:
-    if not no_confirm:
-        click.confirm(question, abort=True, err=True)
+def now_ts(api: "ApiCalls") -> int:
+    """Return a new TSO of PD."""
+    now = api.call("POST", "/tso", {})
+    return int(now["timestamp"]) << 18 | int(now["logic_time"])
 
 
-def _print(shown: Any) -> None:
+def echo_json(shown: Any) -> None:
+    """Print a value as people and scripts read it."""
     click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+
+
+def _summary(info: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "state": info["state"],
+        "tso": info["checkpoint_tso"],
+        "checkpoint": info["checkpoint_time"],
+        "error": info["error"],
+    }
+
+
+def _read(sink_uri: str, file: Path | None, schema_registry: str) -> "tuple[dict[str, Any], ChangefeedConfig]":
+    """Return a changefeed file as a ``replica_config``, checked here so that an error names the line."""
+    from consumers.api.replica_config import replica_config
+    from schemas.config.changefeed import load_changefeed, parse_changefeed_text
+
+    try:
+        text = file.read_text() if file else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("changefeed file is not readable", file=str(file), reason=error) from error
+    name = str(file) if file else None
+    table, _ = parse_changefeed_text(text, file=name)
+    if schema_registry:
+        table = {**table, "sink": {**table.get("sink", {}), "schema-registry": schema_registry}}
+    checked = load_changefeed(sink_uri, table if schema_registry else text, file=name)
+    return replica_config(table), checked
+
+
+def _upstream(given: dict[str, Any]) -> dict[str, Any]:
+    for flag in ("sort_engine", "sort_dir", "tz"):
+        if given[flag]:
+            click.echo(f"note: --{flag.replace('_', '-')} does nothing here: the raw log is the sorter", err=True)
+    addresses = [address for address in given["upstream_pd"].split(",") if address]
+    named = {"ca_path": "upstream_ca", "cert_path": "upstream_cert", "key_path": "upstream_key"}
+    paths = {name: given[flag] for name, flag in named.items() if given[flag]}
+    return {**({"pd_addrs": addresses} if addresses else {}), **paths}
+
+
+def _ask_old(api: "ApiCalls", start_ts: int, no_confirm: bool) -> None:
+    lag_ms = (now_ts(api) >> 18) - (start_ts >> 18)
+    if lag_ms > DAY_MS:
+        ask(
+            f"--start-ts is {lag_ms / DAY_MS:.1f} days behind: all rows since then are sorted again. Go on?", no_confirm
+        )
+
+
+def _difference(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    now, then = (json.dumps(one, indent=2, ensure_ascii=False).splitlines() for one in (before, after))
+    return list(difflib.unified_diff(now, then, "now", "then", lineterm="", n=0))

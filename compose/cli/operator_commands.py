@@ -1,15 +1,19 @@
-"""``tidebus cli …``: TiCDC's `cdc cli`, verb by verb."""
+"""``tidebus cli …``: TiCDC's `cdc cli`, verb by verb, over a capture's API."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from compose.cli.changefeed import changefeed
+from compose.cli.changefeed import changefeed, echo_json, now_ts
 from compose.cli.options import cluster_option, pd_option, tls_options, upstream_option, zookeeper_option
-from schemas.ids import RegionId, Ts, UpstreamId
+from compose.cli.server_options import CREDENTIALS_DEFAULT, ask, server_options
+from schemas.changefeed import NAMESPACE_DEFAULT
+from schemas.ids import UpstreamId
 
 if TYPE_CHECKING:
+    from compose.api_calls import ApiCalls
     from producers.tls import TlsSettings
 
 
@@ -24,40 +28,69 @@ def capture() -> None:
 
 
 @capture.command("list")
-@cluster_option
-@zookeeper_option(required=True)
-def list_captures_command(cluster: str, zookeeper: str) -> None:
+@server_options
+def list_captures(api: "ApiCalls") -> None:
     """Show all captures and which of them is the owner."""
-    from consumers.capture_registry import list_captures
-    from consumers.election import Election
-    from consumers.zookeeper import Session
-    from schemas.changefeed import ZkPaths
-    from schemas.ids import CaptureId
+    items = api.get("/captures")["items"]
+    echo_json([{name.replace("_", "-"): value for name, value in one.items()} for one in items])
 
-    with Session(zookeeper) as session:
-        paths = ZkPaths(cluster)
-        owner = Election(session, paths, CaptureId("")).owner()
-        shown = [
-            {
-                "id": info.capture_id,
-                "is-owner": info.capture_id == owner,
-                "address": info.address,
-                "cluster-id": cluster,
-            }
-            for info in list_captures(session, paths)
-        ]
-    click.echo(json.dumps(shown, indent=2))
+
+@capture.command()
+@click.argument("capture_id")
+@server_options
+def drain(api: "ApiCalls", capture_id: str) -> None:
+    """Move all tables of a capture to the others; prints how many it has now. Ask again until it is 0."""
+    echo_json(api.call("POST", f"/captures/{capture_id}/drain"))
+
+
+@capture.command("resign-owner")
+@server_options
+def resign_owner(api: "ApiCalls") -> None:
+    """Let the owner resign; the next capture in line takes over."""
+    api.call("POST", "/owner/resign")
+
+
+@capture.command("move-table")
+@click.option("-c", "--changefeed-id", required=True, metavar="ID", help="Any changefeed that has the table.")
+@click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)
+@click.option("-t", "--table-id", type=int, required=True)
+@click.option("-p", "--capture-id", required=True, help="Where to.")
+@server_options
+def move_table(api: "ApiCalls", changefeed_id: str, namespace: str, table_id: int, capture_id: str) -> None:
+    """Move a table to a capture; `processor query` shows when it is there."""
+    path = f"/api/v1/changefeeds/{changefeed_id}/tables/move_table"
+    api.call("POST", path, {"capture_id": capture_id, "table_id": table_id}, namespace=namespace)
+
+
+@capture.command("rebalance")
+@click.option("-c", "--changefeed-id", required=True, metavar="ID", help="Any changefeed of the upstream.")
+@click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)
+@server_options
+def rebalance(api: "ApiCalls", changefeed_id: str, namespace: str) -> None:
+    """Give every capture its share of the tables at once."""
+    api.call("POST", f"/api/v1/changefeeds/{changefeed_id}/tables/rebalance_table", namespace=namespace)
 
 
 @click.group()
 def processor() -> None:
-    """The processors of changefeeds whose sink is not Kafka."""
+    """Which captures work for which changefeeds."""
 
 
 @processor.command("list")
-def list_processors() -> None:
-    """Show all processors: none, for every sink that this version has is Kafka, which a sorter writes."""
-    click.echo("[]")
+@server_options
+def list_processors(api: "ApiCalls") -> None:
+    """Show every pair of a changefeed that runs and a capture that pulls some of its tables."""
+    echo_json(api.get("/processors")["items"])
+
+
+@processor.command("query")
+@click.option("-c", "--changefeed-id", required=True, metavar="ID")
+@click.option("-p", "--capture-id", required=True, metavar="ID")
+@click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)
+@server_options
+def query_processor(api: "ApiCalls", changefeed_id: str, capture_id: str, namespace: str) -> None:
+    """Show the tables of a changefeed that a capture pulls."""
+    echo_json(api.get(f"/processors/{changefeed_id}/{capture_id}", namespace=namespace))
 
 
 @click.group()
@@ -66,13 +99,10 @@ def tso() -> None:
 
 
 @tso.command("query")
-@pd_option(required=True)
-@tls_options
-def query_tso(pd: str, tls: "TlsSettings") -> None:
+@server_options
+def query_tso(api: "ApiCalls") -> None:
     """Print a new TSO."""
-    from compose.upstream_repair import now_ts
-
-    click.echo(now_ts(pd, tls))
+    click.echo(now_ts(api))
 
 
 @click.group()
@@ -80,38 +110,91 @@ def unsafe() -> None:
     """Repairs that can lose data where they are not needed; each asks first."""
 
 
+@unsafe.command("show-metadata")
+@server_options
+def show_metadata(api: "ApiCalls") -> None:
+    """Print all nodes of the cluster in ZooKeeper, without secrets."""
+    for node in api.get("/unsafe/metadata"):
+        click.echo(f"Key: {node['key']}, Value: {node['value']}")
+
+
 @unsafe.command("resolve-lock")
 @click.option("--region", type=int, required=True, help="The region's id.")
 @click.option("--ts", type=int, default=0, help="Of transactions up to this TSO; 0: now.")
 @click.option("--no-confirm", is_flag=True, help="Do not ask.")
-@pd_option(required=True)
-@tls_options
-def resolve_lock(region: int, ts: int, no_confirm: bool, pd: str, tls: "TlsSettings") -> None:
+@server_options
+def resolve_lock(api: "ApiCalls", region: int, ts: int, no_confirm: bool) -> None:
     """Commit or roll back what crashed transactions have left locked in a region, as their primaries say."""
-    from compose.upstream_repair import resolve_region
-
-    _ask(f"resolve the locks of region {region}", no_confirm)
-    click.echo(json.dumps(resolve_region(pd, tls, RegionId(region), Ts(ts) if ts else None), indent=2))
+    ask(f"Really resolve the locks of region {region}?", no_confirm)
+    echo_json(api.call("POST", "/unsafe/resolve_lock", {"region_id": region, "ts": ts}))
 
 
 @unsafe.command("delete-service-gc-safepoint")
 @click.option("--no-confirm", is_flag=True, help="Do not ask.")
-@pd_option(required=True)
-@tls_options
+@server_options
+def delete_service_gc_safepoint(api: "ApiCalls", no_confirm: bool) -> None:
+    """Let TiKV collect the history that this bus has still to pull; a running owner sets it anew."""
+    ask("Really give up TiKV's history for this bus?", no_confirm)
+    click.echo(f"deleted {api.call('DELETE', '/unsafe/service_gc_safepoint')['service_id']}")
+
+
+@unsafe.command()
+@click.option("--no-confirm", is_flag=True, help="Do not ask.")
+@click.option("--cluster-id", default="", help="As --cluster, by TiCDC's name.")
 @cluster_option
+@zookeeper_option(required=True)
+@pd_option(required=False)
+@tls_options
 @upstream_option
-def delete_service_gc_safepoint(no_confirm: bool, pd: str, tls: "TlsSettings", cluster: str, upstream: str) -> None:
-    """Let TiKV collect the history that this bus has still to pull; a running capture sets it anew."""
+def reset(
+    no_confirm: bool, cluster_id: str, cluster: str, zookeeper: str, pd: str, upstream: str, tls: "TlsSettings"
+) -> None:
+    """Forget all changefeeds of a cluster, and with --pd give up TiKV's history; topics stay.
+
+    The one command that asks no server: captures must have been stopped before.
+    """
+    from compose.cluster_reset import reset_cluster
     from compose.upstream_repair import delete_safe_point
 
-    _ask("give up TiKV's history for this bus", no_confirm)
-    click.echo(f"deleted {delete_safe_point(pd, tls, cluster, UpstreamId(upstream))}")
+    name = cluster_id or cluster
+    ask(f"Really forget all changefeeds of cluster {name}?", no_confirm)
+    click.echo("reset" if reset_cluster(zookeeper, name) else f"there is no cluster {name} in ZooKeeper")
+    if pd:
+        click.echo(f"deleted {delete_safe_point(pd, tls, name, UpstreamId(upstream))}")
 
 
-def _ask(what: str, no_confirm: bool) -> None:
-    if not no_confirm:
-        click.confirm(f"Really {what}?", abort=True)
+@click.command("configure-credentials")
+@click.option("--user", prompt=True)
+@click.option("--password", prompt=True, hide_input=True, confirmation_prompt=True)
+@click.option(
+    "--file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=CREDENTIALS_DEFAULT,
+    help="[default: ~/.tidebus/credentials]",
+)
+def configure_credentials(user: str, password: str, file: Path) -> None:
+    """Write a user and a password to a file that only you can read: for this command line, or for a server."""
+    from consumers.api.credentials import write_credentials
+
+    write_credentials(file, user, password)
+    click.echo(f"user {user} stands in {file}")
 
 
-for _command in (changefeed, capture, processor, tso, unsafe):
+@click.command()
+@click.option("--name", "level", required=True, help="debug, info, warn, error")
+@server_options
+def log_level(api: "ApiCalls", level: str) -> None:
+    """Change what a capture logs, until its end."""
+    api.call("POST", "/log", {"log_level": level})
+
+
+@click.command()
+@server_options
+def status(api: "ApiCalls") -> None:
+    """Show the capture that answers."""
+    click.echo(json.dumps(api.get("/status"), indent=2))
+
+
+for _command in (changefeed, capture, processor, tso, unsafe, configure_credentials, status):
     operator.add_command(_command)
+operator.add_command(log_level, "log-level")

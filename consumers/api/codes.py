@@ -23,9 +23,12 @@ CDC_CODES: Final = {
     "api.tls_file": "CDC:ErrInvalidServerOption",
     "api.strange_answer": INTERNAL,
     "api.tls_refused": "CDC:ErrInvalidServerOption",
+    "api.refused": INTERNAL,
+    "api.refused_request": INVALID,
     "api.unauthorized": "CDC:ErrUnauthorized",
     "api.unreachable": NOT_READY,
     "bus.config": INVALID,  # or by the setting's key: see KEY_CODES
+    "cluster.runs": INTERNAL,
     "bus.corrupt_data": "CDC:ErrDecodeFailed",
     "changefeed.exists": "CDC:ErrChangeFeedAlreadyExists",
     "changefeed.no_frontier": NOT_READY,

@@ -31,6 +31,17 @@ def to_api(table: Mapping[str, Any]) -> dict[str, Any]:
     return {_api_name(key): _shown(key, value) for key, value in table.items()}
 
 
+def replica_config(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a changefeed file's table as a ``replica_config`` to be sent: all of it, with its secrets."""
+    return {_api_name(key): _sent(value) for key, value in table.items()}
+
+
+def _sent(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return replica_config(value)
+    return [_sent(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def from_api(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the file's table of a ``replica_config``; what is null is not set. The values are not checked here."""
     table = {}

@@ -1,17 +1,22 @@
 """The command line against real parts: changefeed verbs, decode, and errors as one coded line with an exit status."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from confluent_kafka import Producer
 
 from compose.cli import run_cli
 from compose.stack.local import Addresses
 from compose.stack.ports import free_ports
+from consumers.zookeeper import Session
+from producers.region_server.server import RegionServer
+from schemas.changefeed import ZkPaths
 from tests.support.raw_log import START_TS, Change, RawLog, recorded, row_key
+from tests.support.served_bus import places_of, served_bus
 
 TABLE = 114
 Capsys = pytest.CaptureFixture[str]
@@ -27,18 +32,33 @@ def raw_log(stack: Addresses, fresh_name: Callable[[str], str]) -> RawLog:
     return log
 
 
+@pytest.fixture(scope="module")
+def pd() -> Iterator[str]:
+    with RegionServer() as server:
+        yield server.pd_address
+
+
 @pytest.fixture
-def cli(stack: Addresses, raw_log: RawLog, capsys: Capsys) -> Callable[..., Any]:
-    """Run a changefeed command in a cluster of its own; return what it printed as JSON."""
+def server(stack: Addresses, raw_log: RawLog, pd: str) -> Iterator[str]:
+    """The API of a cluster of its own."""
+    places = places_of(pd, stack.kafka, stack.zookeeper, raw_log.upstream, raw_log.upstream)
+    with Session(stack.zookeeper) as session, served_bus(session, places) as url:
+        yield url
+
+
+@pytest.fixture
+def cli(server: str, capsys: Capsys) -> Callable[..., Any]:
+    """Run a changefeed command; return what it printed, read as JSON where it is."""
 
     def run(verb: str, *more: str) -> Any:
-        where = ["--zookeeper", stack.zookeeper, "--cluster", raw_log.upstream]
-        if verb == "create":
-            where += ["--kafka", stack.kafka, "--upstream", raw_log.upstream]
-        status = run_cli(["changefeed", verb, *where, *more])
+        status = run_cli(["changefeed", verb, "--server", server, *more])
         shown = capsys.readouterr()
         assert status == 0, shown.err
-        return json.loads(shown.out) if shown.out else None
+        if verb in ("create", "update"):
+            said, changefeed_id, info = shown.out.splitlines()
+            assert said.endswith("successfully!") and changefeed_id.startswith("ID: ")
+            return json.loads(info.removeprefix("Info: "))
+        return json.loads(shown.out) if shown.out.startswith(("[", "{")) else shown.out
 
     return run
 
@@ -47,24 +67,32 @@ def test_changefeed_verbs_from_create_to_remove(cli: Callable[..., Any], stack: 
     file = tmp_path / "changefeed.toml"
     file.write_text("[filter]\nrules = ['sbtest.*']\n")
     uri = f"kafka://{stack.kafka}/orders?protocol=canal-json&sasl-user=u&sasl-password=hidden&sasl-mechanism=plain"
-    made = cli("create", "--sink-uri", uri, "-c", "orders", "--config", str(file), "--start-ts", str(START_TS))
+    since = ["--start-ts", str(START_TS), "--no-confirm"]
+    made = cli("create", "--sink-uri", uri, "-c", "orders", "--config", str(file), *since)
     assert (made["id"], made["state"], made["checkpoint_ts"]) == ("orders", "normal", START_TS)
     assert [feed["id"] for feed in cli("list")] == ["orders"]
+    assert list(cli("list")[0]["summary"]) == ["state", "tso", "checkpoint", "error"]
     shown = cli("query", "-c", "orders")
     assert shown["config"] == {"filter": {"rules": ["sbtest.*"]}}
+    assert set(shown) == {
+        *("upstream_id", "namespace", "id", "sink_uri", "config", "create_time", "start_ts", "resolved_ts"),
+        *("target_ts", "checkpoint_tso", "checkpoint_time", "state", "error", "creator_version", "task_status"),
+    }
     assert "hidden" not in json.dumps(shown)
     cli("pause", "-c", "orders")
     assert cli("query", "-c", "orders")["state"] == "stopped"
-    updated = cli("update", "-c", "orders", "--target-ts", str(START_TS + 900), "--no-confirm")
-    assert updated["target_ts"] == START_TS + 900
-    ahead = ["--overwrite-checkpoint-ts", "now", "--no-confirm", "--kafka", stack.kafka]
-    cli("resume", "-c", "orders", *ahead)
+    updated = cli("update", "-c", "orders", "--target-ts", str(1 << 62), "--no-confirm")
+    assert updated["target_ts"] == 1 << 62
+    cli("resume", "-c", "orders", "--overwrite-checkpoint-ts", "now", "--no-confirm")
     shown = cli("query", "-c", "orders")
-    assert (shown["state"], shown["checkpoint_tso"]) == ("normal", START_TS + 100)
-    assert cli("query", "-c", "orders", "-s")["tso"] == START_TS + 100
-    assert cli("list")[0]["summary"]["tso"] == START_TS + 100
-    assert cli("statistics", "-c", "orders", "--count", "1")["sink_gap"] == "0ms"
-    cli("remove", "-c", "orders")
+    assert shown["state"] == "normal"
+    assert START_TS + 100 < shown["checkpoint_tso"] == cli("query", "-c", "orders", "-s")["tso"]
+    cli("pause", "-c", "orders")
+    cli("resume", "-c", "orders", "--overwrite-checkpoint-ts", str(START_TS + 50), "--no-confirm")
+    assert cli("list")[0]["summary"]["tso"] == START_TS + 50
+    gaps = cli("statistics", "-c", "orders", "--count", "1")
+    assert gaps["sink_gap"] == "0ms" and int(gaps["replication_gap"].removesuffix("ms")) > 0
+    assert "ID: orders" in cli("remove", "-c", "orders")
     assert cli("list") == []
 
 
@@ -74,46 +102,85 @@ def test_changefeed_verbs_from_create_to_remove(cli: Callable[..., Any], stack: 
         (["--sink-uri", "kafka://h:1/t?protocol=carrier-pigeon"], 2, "protocol"),
         (["--sink-uri", "kafka://h:1/t?protocol=avro"], 2, "needs a schema registry"),
         (["--sink-uri", "kafka://h:1/t?protocol=canal-json&partition-nums=3"], 2, "unknown key `partition-nums`"),
-        (["--sink-uri", "kafka://h:1/t?protocol=canal-json", "--start-ts", "5"], 1, "[changefeed.start_ts]"),
+        (
+            ["--sink-uri", "kafka://h:1/t?protocol=canal-json", "--start-ts", "5", "--no-confirm"],
+            1,
+            "ErrStartTsBeforeGC",
+        ),
+        (["--sink-uri", "kafka://h:1/t?protocol=canal-json", "--start-ts", str(1 << 63)], 2, "above PD's clock"),
         (["--sink-uri", "kafka://h:1/t?protocol=canal-json", "-c", "a--b"], 2, "changefeed-id must be"),
     ],
 )
 def test_changefeed_create_that_is_not_allowed_says_why_in_one_line(
-    arguments: list[str], status: int, said: str, stack: Addresses, raw_log: RawLog, capsys: Capsys
+    arguments: list[str], status: int, said: str, server: str, capsys: Capsys
 ) -> None:
-    where = ["--zookeeper", stack.zookeeper, "--kafka", stack.kafka, "--upstream", raw_log.upstream]
-    assert run_cli(["changefeed", "create", *where, "--cluster", raw_log.upstream, *arguments]) == status
+    assert run_cli(["changefeed", "create", "--server", server, *arguments]) == status
     shown = capsys.readouterr().err
     assert shown.startswith("error: [") and said in shown and shown.count("\n") == 1
 
 
+def test_changefeed_create_asks_before_it_reads_days_again(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def refuse(question: str, **_: Any) -> bool:
+        asked.append(question)
+        raise click.Abort
+
+    monkeypatch.setattr("click.confirm", refuse)
+    uri = "kafka://h:1/t?protocol=canal-json"
+    arguments = ["changefeed", "create", "--server", server, "--sink-uri", uri, "--start-ts", str(START_TS)]
+    assert run_cli(arguments) == 130
+    assert len(asked) == 1 and "days behind" in asked[0]
+    assert run_cli([*arguments, "--no-confirm"]) == 0
+
+
 def test_changefeed_create_with_dispatchers_that_fit_no_table_names_table_key_file_and_line(
-    cli: Callable[..., Any], stack: Addresses, raw_log: RawLog, tmp_path: Path, capsys: Capsys
+    cli: Callable[..., Any], server: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     file = tmp_path / "feed.toml"
     file.write_text("[[sink.dispatchers]]\nmatcher = ['*.*']\npartition = 'columns'\ncolumns = ['id', 'region']\n")
-    where = ["--zookeeper", stack.zookeeper, "--cluster", raw_log.upstream, "--kafka", stack.kafka]
-    where += ["--upstream", raw_log.upstream, "--sink-uri", "kafka://h:1/t?protocol=canal-json", "-c", "misfit"]
-    assert run_cli(["changefeed", "create", *where, "--config", str(file)]) == 1
+    arguments = ["changefeed", "create", "--server", server, "--sink-uri", "kafka://h:1/t?protocol=canal-json"]
+    arguments += ["-c", "misfit", "--config", str(file)]
+    assert run_cli(arguments) == 1
     shown = capsys.readouterr().err
-    assert shown.startswith("error: [sorter.dispatch_failed] table has no column `region` (table=sb.sbtest1, ")
+    prefix = (
+        "error: [CDC:ErrDispatcherFailed] [sorter.dispatch_failed] table has no column `region` (table=sb.sbtest1, "
+    )
+    assert shown.startswith(prefix)
     assert f"key=sink.dispatchers[0].columns[1], file={file}, line=4)" in shown and shown.count("\n") == 1
     assert cli("list") == []
     file.write_text(file.read_text().replace("region", "k"))
-    assert run_cli(["changefeed", "create", *where, "--config", str(file)]) == 0
+    assert run_cli(arguments) == 0
 
 
 def test_changefeed_unknown_or_twice_is_an_error(
-    cli: Callable[..., Any], stack: Addresses, raw_log: RawLog, capsys: Capsys
+    cli: Callable[..., Any], stack: Addresses, server: str, capsys: Capsys
 ) -> None:
-    where = ["--zookeeper", stack.zookeeper, "--cluster", raw_log.upstream]
-    assert run_cli(["changefeed", "pause", "-c", "nobody", *where]) == 1
+    assert run_cli(["changefeed", "pause", "-c", "nobody", "--server", server]) == 1
     assert "[changefeed.not_found]" in capsys.readouterr().err
     uri = f"kafka://{stack.kafka}/t?protocol=canal-json"
     cli("create", "--sink-uri", uri, "-c", "twice")
-    more = ["--kafka", stack.kafka, "--upstream", raw_log.upstream]
-    assert run_cli(["changefeed", "create", "--sink-uri", uri, "-c", "twice", *where, *more]) == 1
-    assert "[changefeed.exists]" in capsys.readouterr().err
+    assert run_cli(["changefeed", "create", "--sink-uri", uri, "-c", "twice", "--server", server]) == 1
+    shown = capsys.readouterr().err
+    assert "[changefeed.exists]" in shown and "another --changefeed-id" in shown
+
+
+def test_unsafe_metadata_and_reset_see_and_delete_the_clusters_nodes(
+    cli: Callable[..., Any], stack: Addresses, raw_log: RawLog, server: str, capsys: Capsys
+) -> None:
+    secret = "kafka://h:1/t?protocol=canal-json&sasl-mechanism=plain&sasl-user=u&sasl-password=hidden"
+    cli("create", "--sink-uri", secret, "-c", "kept")
+    assert run_cli(["cli", "unsafe", "show-metadata", "--server", server]) == 0
+    shown = capsys.readouterr().out
+    assert f"Key: /tidebus/{raw_log.upstream}/changefeeds/default/kept/info, Value: " in shown and "hidden" not in shown
+    where = ["--zookeeper", stack.zookeeper, "--cluster-id", raw_log.upstream]
+    assert run_cli(["cli", "unsafe", "reset", "--no-confirm", *where]) == 1
+    assert "[cluster.runs] captures run" in capsys.readouterr().err
+    with Session(stack.zookeeper) as session:
+        session.client.delete(f"{ZkPaths(raw_log.upstream).captures}/served")
+    assert run_cli(["cli", "unsafe", "reset", "--no-confirm", *where]) == 0
+    assert capsys.readouterr().out == "reset\n"
+    assert cli("list") == []
 
 
 def test_decode_shows_the_three_topics_of_the_raw_log(raw_log: RawLog, stack: Addresses, capsys: Capsys) -> None:

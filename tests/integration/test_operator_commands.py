@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
 from compose.cli import run_cli
+from consumers.zookeeper import Session
 from producers.pd_client import PdClient
 from producers.puller import PullerSettings
 from producers.region_server.core.commands import Mutation, Prewrite, Txn
@@ -13,6 +15,7 @@ from producers.region_server.server import RegionServer
 from producers.safe_point import keep_safe_point
 from schemas.ids import TableId, Ts, UpstreamId, compose_ts, physical_ms
 from schemas.tidb.keys import row_key
+from tests.support.served_bus import places_of, served_bus
 
 NEVER_EXPIRES_S = (1 << 63) - 1
 KEYS = [row_key(TableId(45), number) for number in (1, 500, 900)]
@@ -22,6 +25,14 @@ KEYS = [row_key(TableId(45), number) for number in (1, 500, 900)]
 def server() -> Iterator[RegionServer]:
     with RegionServer() as server:
         yield server
+
+
+@pytest.fixture
+def api(server: RegionServer) -> Iterator[list[str]]:
+    """--server of a capture whose ZooKeeper these commands do not need."""
+    places = places_of(server.pd_address, "", "", "c", "u")
+    with served_bus(cast(Session, None), places, registered=False) as url:
+        yield ["--server", url]
 
 
 def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -36,7 +47,7 @@ def regions_with_locks(server: RegionServer) -> dict[int, set[bytes]]:
 
 
 def test_unsafe_resolve_lock_ends_what_a_crashed_writer_left_in_that_region_only(
-    server: RegionServer, capsys: pytest.CaptureFixture[str]
+    server: RegionServer, api: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.act(lambda store: store.split(KEYS[2]))
     start_ts = compose_ts(physical_ms(server.tso()) - 60_000)
@@ -46,28 +57,28 @@ def test_unsafe_resolve_lock_ends_what_a_crashed_writer_left_in_that_region_only
     locked = regions_with_locks(server)
     assert len(locked) == 2
     region = next(region for region, keys in locked.items() if keys == {KEYS[2]})
-    shown = ask(capsys, "unsafe", "resolve-lock", "--pd", server.pd_address, "--region", str(region), "--no-confirm")
+    shown = ask(capsys, "unsafe", "resolve-lock", *api, "--region", str(region), "--no-confirm")
     assert json.loads(shown) == {"region": region, "committed": 0, "rolled_back": 1, "left_alive": [], "troubles": []}
     assert set().union(*regions_with_locks(server).values()) == set(KEYS[:2])
 
 
 def test_unsafe_resolve_lock_of_an_unknown_region_says_so(
-    server: RegionServer, capsys: pytest.CaptureFixture[str]
+    server: RegionServer, api: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["unsafe", "resolve-lock", "--pd", server.pd_address, "--region", "987654", "--no-confirm"]
+    arguments = ["unsafe", "resolve-lock", *api, "--region", "987654", "--no-confirm"]
     assert run_cli(arguments) == 1
     assert "[producer.regions_unknown]" in capsys.readouterr().err
 
 
 def test_unsafe_commands_that_are_not_confirmed_do_nothing(
-    server: RegionServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    api: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("click.confirm", _refuse)
-    assert run_cli(["unsafe", "delete-service-gc-safepoint", "--pd", server.pd_address]) == 130
+    assert run_cli(["unsafe", "delete-service-gc-safepoint", *api]) == 130
 
 
 def test_unsafe_delete_service_gc_safepoint_takes_the_bus_entry_away(
-    server: RegionServer, capsys: pytest.CaptureFixture[str]
+    server: RegionServer, api: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     service_id = PullerSettings(cluster="c").gc_service_id(UpstreamId("u"))
     pd = PdClient(server.pd_address)
@@ -76,20 +87,15 @@ def test_unsafe_delete_service_gc_safepoint_takes_the_bus_entry_away(
         keep_safe_point(pd, service_id, kept_ts, 600)
         later_ts = Ts(kept_ts + 100)
         assert pd.update_service_gc_safe_point("gc_worker", later_ts, NEVER_EXPIRES_S) == kept_ts - 1
-        where = ["--pd", server.pd_address, "--cluster", "c", "--upstream", "u"]
-        assert service_id in ask(capsys, "cli", "unsafe", "delete-service-gc-safepoint", "--no-confirm", *where)
+        assert service_id in ask(capsys, "cli", "unsafe", "delete-service-gc-safepoint", "--no-confirm", *api)
         assert pd.update_service_gc_safe_point("gc_worker", later_ts, NEVER_EXPIRES_S) == later_ts
     finally:
         pd.close()
 
 
-def test_tso_query_grows(server: RegionServer, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = (int(ask(capsys, "cli", "tso", "query", "--pd", server.pd_address)) for _ in range(2))
+def test_tso_query_grows(api: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (int(ask(capsys, "cli", "tso", "query", *api)) for _ in range(2))
     assert first < second
-
-
-def test_processor_list_is_empty(capsys: pytest.CaptureFixture[str]) -> None:
-    assert json.loads(ask(capsys, "cli", "processor", "list")) == []
 
 
 def _refuse(*_: object, abort: bool, **_more: object) -> None:

@@ -1,0 +1,139 @@
+"""What `tidebus top` shows of one answer of the API's overview: a picture that fits the terminal, whatever its size."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from compose.monitor import Rate
+
+WIDE: Final = 100
+"""Columns from which on there is room for what one can do without."""
+FIXED_LINES: Final = 9
+"""Title, two headings with their rules, and what stands between."""
+ERRORS_MAX: Final = 3
+
+
+class Top:
+    """Rates over the last seconds, from one answer to the next. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._rates: dict[tuple[str, ...], Rate] = {}
+        self._overview: Mapping[str, Any] = {}
+
+    def take(self, overview: Mapping[str, Any], now_s: float) -> None:
+        """Take an answer of ``/api/tidebus/overview`` that came at ``now_s``, by a clock that never jumps."""
+        self._overview = overview
+        for one in overview["upstreams"]:
+            self._note(("upstream", one["upstream"]), now_s, one.get("rows_in", 0))
+        for one in overview["changefeeds"]:
+            self._note(("feed", one["namespace"], one["id"]), now_s, one["rows_total"])
+
+    def picture(self, width: int, height: int) -> RenderableType:
+        """Return the picture for a terminal of this size."""
+        seen = self._overview
+        room = max(2, height - FIXED_LINES - len(seen["upstreams"]))
+        errors = self._errors(width)[: max(0, min(ERRORS_MAX, room // 4))]
+        room -= len(errors)
+        shown_captures = max(1, min(len(seen["captures"]), room // 3))
+        captures = self._captures(width, shown_captures)
+        feeds = self._feeds(width, max(1, room - shown_captures))
+        return Group(self._title(width), *self._upstreams(width), captures, feeds, *errors)
+
+    def _title(self, width: int) -> Text:
+        seen = self._overview
+        text = f"TideBus {seen['cluster_id']}: {len(seen['captures'])} captures, {len(seen['changefeeds'])} changefeeds"
+        return _line(Text(text, style="bold"), width)
+
+    def _upstreams(self, width: int) -> list[Text]:
+        lines = []
+        for one in self._overview["upstreams"]:
+            rate = self._rate(("upstream", one["upstream"]))
+            held = one.get("tables_held", 0)
+            text = Text(f"{one['upstream']}: lag {_seconds(one.get('lag_s'))}, {rate} rows/s in, ")
+            text.append(f"{one.get('tables', 0)} tables, {one.get('regions', 0)} regions")
+            if held:
+                text.append(f", {held} tables held", style="yellow")
+            if one.get("error"):
+                text.append(f", {one.get('state', '')}: {one['error'].get('message', '')}", style="red")
+            for stall in one.get("stalls", ())[:1]:
+                text.append(f"; {stall}", style="yellow")
+            lines.append(_line(text, width))
+        return lines
+
+    def _captures(self, width: int, most: int) -> Table:
+        seen = self._overview["captures"]
+        table = _table(("capture", "address", "tables", "version"), ("left", "left", "right", "left"))
+        for one in seen[:most]:
+            name = one["id"] if width >= WIDE else one["id"][:8]
+            table.add_row(
+                Text(f"{name} owner" if one["is_owner"] else name, style="bold" if one["is_owner"] else ""),
+                one["address"],
+                f"{one['tables']:,}",
+                one["version"],
+            )
+        return _counted(table, len(seen), most)
+
+    def _feeds(self, width: int, most: int) -> Table:
+        seen = self._overview["changefeeds"]
+        headings = ["changefeed", "state", "lag", "rows/s", "sorter", "ended", "batch", "checkpoint ts"]
+        kept = len(headings) if width >= WIDE else 6
+        table = _table(headings[:kept], ("left", "left", "right", "right", "left", "right", "right", "right"))
+        # Trouble first: of many only some can be seen.
+        for one in sorted(seen, key=lambda feed: (feed["error"] is None, -feed["checkpoint_lag_s"]))[:most]:
+            cells = (
+                one["id"] if one["namespace"] == "default" else f"{one['namespace']}/{one['id']}",
+                Text(one["state"], style=_STYLES.get(one["state"], "")),
+                _seconds(one["checkpoint_lag_s"]),
+                self._rate(("feed", one["namespace"], one["id"])),
+                _sorter(one["sorter"]),
+                str(one.get("sorter_deaths", 0)),
+                f"{one['batch_rows']:,} in {one['batch_s']:.1f} s",
+                str(one["checkpoint_ts"]),
+            )
+            table.add_row(*cells[:kept])
+        return _counted(table, len(seen), most)
+
+    def _errors(self, width: int) -> list[Text]:
+        failed = [feed for feed in self._overview["changefeeds"] if feed["error"]]
+        texts = [f"{feed['id']}: {feed['error']['code']}: {feed['error']['message']}" for feed in failed]
+        return [_line(Text(" ".join(text.split()), style="red"), width) for text in texts]
+
+    def _note(self, key: tuple[str, ...], now_s: float, counter: int) -> None:
+        self._rates.setdefault(key, Rate()).note(now_s, counter)
+
+    def _rate(self, key: tuple[str, ...]) -> str:
+        return f"{self._rates[key].per_s():,.0f}"
+
+
+_STYLES: Final = {"normal": "green", "warning": "yellow", "failed": "red", "stopped": "blue"}
+
+
+def _table(headings: Sequence[str], sides: Sequence[Any]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for heading, side in zip(headings, sides, strict=False):
+        table.add_column(heading, justify=side, no_wrap=True, overflow="ellipsis")
+    return table
+
+
+def _counted(table: Table, there: int, most: int) -> Table:
+    if there > most:
+        table.add_row(Text(f"… and {there - most} more", style="dim"))
+    return table
+
+
+def _line(text: Text, width: int) -> Text:
+    text.truncate(width, overflow="ellipsis")
+    text.no_wrap = True
+    return text
+
+
+def _sorter(sorter: Mapping[str, Any] | None) -> str:
+    return "-" if not sorter else f"pid {sorter.get('pid', '?')}"
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} s" if value < 1000 else f"{value:,.0f} s"

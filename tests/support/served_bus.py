@@ -1,0 +1,42 @@
+"""The API on a socket before a real backend, without a capture behind it: what the command line is tested against."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+from compose.api_backend import ApiBackend, ApiPlaces
+from consumers.api.backend import Scheduling
+from consumers.api.server import ApiServer
+from consumers.capture_registry import CaptureInfo, register_capture
+from consumers.zookeeper import Session
+from producers.tls import TlsSettings
+from schemas.changefeed import ZkPaths
+from schemas.ids import CaptureId, UpstreamId
+
+
+@contextmanager
+def served_bus(
+    session: Session,
+    places: ApiPlaces,
+    *,
+    capture_id: str = "served",
+    registered: bool = True,
+    scheduling: Callable[[], Scheduling | None] = lambda: None,
+) -> Iterator[str]:
+    """Yield the URL of a capture's API; ``registered``: the capture stands in ZooKeeper."""
+    with closing(ApiServer("127.0.0.1:0")) as server:
+        info = CaptureInfo(
+            capture_id=CaptureId(capture_id), address=server.address, version="1.2.3", started_at_s=int(time.time())
+        )
+        if registered:
+            register_capture(session, ZkPaths(places.cluster), info)
+        backend = ApiBackend(session, info, places, lambda: False, scheduling=scheduling)
+        with closing(backend), server.serving(backend):
+            yield f"http://{server.address}"
+
+
+def places_of(pd: str, kafka: str, zookeeper: str, cluster: str, upstream: str) -> ApiPlaces:
+    """Return where a bus's parts are, without TLS."""
+    return ApiPlaces(
+        pd=pd, tls=TlsSettings(), kafka=kafka, zookeeper=zookeeper, cluster=cluster, upstream=UpstreamId(upstream)
+    )

@@ -22,6 +22,7 @@ BENCHES = {
     "whole_bus": "rows a CPU second of puller and sorter together, from EventFeed's bytes to acknowledged rows: 2 min",
     "lag": "p50 and p99 from commit_ts to a consumer of the topic, at 1,000 rows/s: 3 min",
     "big_transaction": "memory and rows/s of a puller at one transaction of 2 GiB: 3 min, 6 GiB of disk",
+    "storage_write": "MB/s of a storage sink from its topic to files, beside a plain write of the same bytes: 1 min",
     "idle_regions": "CPU and memory of a client whose 10,000 and 100,000 regions are idle: 3 min",
 }
 """What each shows, and takes on two idle cores."""

@@ -18,7 +18,8 @@ from producers.safe_point import release_safe_point
 from schemas.changefeed import ZkPaths
 from schemas.ids import Ts, UpstreamId
 from schemas.rawlog.topics import raw_topics
-from tests.integration.test_capture import reached, serve
+from tests.integration.test_capture import serve
+from tests.support.captured_log import reached
 from tests.support.recording import TIDB_DATA
 
 pytestmark = pytest.mark.integration

@@ -78,7 +78,7 @@ class DryRun:
         """
         after_ts = self.log.start_ts
         for upto_ts in self._cuts():
-            yield from _objects(sort_records(self._cut(after_ts, upto_ts)))
+            yield from _objects(sort_records(self.cut(after_ts, upto_ts)))
             after_ts = upto_ts
 
     def mounted(self) -> Iterator[dict[str, Any]]:
@@ -115,7 +115,12 @@ class DryRun:
         between = range(start_ms + self.watermark_every_ms, end_ms, self.watermark_every_ms)
         return [*(compose_ts(ms) for ms in between), end_ts]
 
-    def _cut(self, after_ts: Ts, upto_ts: Ts) -> OutputRecords:
+    def cut(self, after_ts: Ts, upto_ts: Ts) -> OutputRecords:
+        """Return the records of ``(after_ts, upto_ts]``, in no order, with a column ``table``.
+
+        Raises:
+            BusError: see :meth:`records`.
+        """
         encoded_at_ms = physical_ms(upto_ts)
         parts = [part for rows in self._rows(after_ts, upto_ts) for part in self._run(rows, encoded_at_ms)]
         parts += self._ddl(after_ts, upto_ts, encoded_at_ms)

@@ -11,6 +11,7 @@ from typing import Any
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
+from consumers.processor_board import decode_applied, with_applied
 from consumers.raw_log import FrontierWindow
 from consumers.zookeeper import Session
 from schemas.changefeed import (
@@ -26,6 +27,7 @@ from schemas.changefeed import (
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import Action, BusError, ConfigError
 from schemas.ids import Ts, UpstreamId
+from schemas.sink_topic import has_processors
 
 log = logging.getLogger(__name__)
 
@@ -134,9 +136,18 @@ class ChangefeedStore:
         with self._session.requests("reading a changefeed's status") as client:
             try:
                 node, _ = client.get(self._paths.changefeed_status(namespace, changefeed_id))
+                info, _ = client.get(self._paths.changefeed_info(namespace, changefeed_id))
             except NoNodeError:
                 return None
-        return decode_changefeed_status(node)
+            status = decode_changefeed_status(node)
+            feed = decode_changefeed_info(info)
+            if not has_processors(feed.sink_uri):
+                return status
+            try:
+                applied = decode_applied(client.get(self._paths.changefeed_applied(namespace, changefeed_id))[0])
+            except NoNodeError:
+                applied = None
+        return with_applied(feed, status, applied)
 
     def namespaces(self) -> Sequence[str]:
         """Return the namespaces that have changefeeds, or had some.

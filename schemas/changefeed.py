@@ -139,6 +139,14 @@ class ZkPaths:
         """Ephemeral: held by the one sorter that may write."""
         return f"{self.changefeeds}/{namespace}/{changefeed_id}/sorter"
 
+    def changefeed_processor(self, namespace: str, changefeed_id: str) -> str:
+        """Ephemeral: held by the one processor that may write to the destination."""
+        return f"{self.changefeeds}/{namespace}/{changefeed_id}/processor"
+
+    def changefeed_applied(self, namespace: str, changefeed_id: str) -> str:
+        """What processors have written to the destination."""
+        return f"{self.changefeeds}/{namespace}/{changefeed_id}/applied"
+
 
 def encode_changefeed_info(info: ChangefeedInfo) -> bytes:
     """Return the node's bytes."""

@@ -63,6 +63,8 @@ class SqlDdl:
     pre_table: str
     """Names before a rename, and the plain table of an EXCHANGE PARTITION; empty where there is none."""
     query: str
+    plain_backslashes: bool = False
+    """A backslash within its strings means itself: TiDB has restored the statement from its syntax tree."""
 
     @property
     def name(self) -> str:
@@ -125,6 +127,7 @@ def encode_ddl(ddl: SqlDdl) -> bytes:
         "table": ddl.table,
         "pre_schema": ddl.pre_schema,
         "pre_table": ddl.pre_table,
+        "plain_backslashes": ddl.plain_backslashes,
     }
     return json.dumps(parts).encode()
 
@@ -145,6 +148,7 @@ def decode_ddl(value: bytes) -> SqlDdl:
             pre_schema=raw["pre_schema"],
             pre_table=raw["pre_table"],
             query=raw["ddl"],
+            plain_backslashes=bool(raw["plain_backslashes"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptDataError("ddl message does not decode", value=value[:200], reason=repr(error)) from error

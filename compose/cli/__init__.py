@@ -14,6 +14,7 @@ from compose.cli.changefeed import changefeed
 from compose.cli.foresight_commands import explain, remount
 from compose.cli.inspect_commands import decode, doctor, dry_run, setup
 from compose.cli.operator_commands import configure_credentials, operator, tso, unsafe
+from compose.cli.processor_command import processor
 from compose.cli.server_commands import capture, region_server, run, sorter
 from compose.cli.top_commands import completion, top
 from schemas.errors import BusError, ConfigError
@@ -38,6 +39,7 @@ for command in (
     changefeed,
     capture,
     sorter,
+    processor,
     region_server,
     operator,
     tso,

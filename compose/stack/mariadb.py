@@ -146,8 +146,10 @@ class LocalMariaDb(Scoped):
             (self.port,) = free_ports(1)
         command = [*_command(program, folder), f"--bind-address={LOOPBACK}", f"--port={self.port}"]
         command += [f"--socket={_socket(folder)}", f"--pid-file={folder}/pid", f"--init-file={folder}/users.sql"]
-        # A restart must find what was committed, a kill -9 included; a crash of the machine is not tested.
-        command += ["--skip-name-resolve", "--skip-log-bin", "--innodb-flush-log-at-trx-commit=2", *self.options]
+        # A restart must find what was committed, after a kill -9 too; what the machine's own crash loses is no matter.
+        command += ["--skip-name-resolve", "--skip-log-bin", "--innodb-flush-log-at-trx-commit=2", "--debug-no-sync"]
+        command += ["--innodb-fast-shutdown=2", "--innodb-buffer-pool-dump-at-shutdown=OFF"]
+        command += self.options
         log = folder / "mariadb.log"
         self.child = self.nursery.start("mariadb", command, log=log, env={**os.environ, **program.env})
         self.child.wait_ready(self.ready, READY_S)
@@ -188,7 +190,7 @@ class LocalMariaDb(Scoped):
 def _command(program: Program, folder: Path) -> list[str]:
     command = [str(program.server), "--no-defaults", f"--datadir={folder}/data", f"--lc-messages-dir={program.share}"]
     command += [f"--character-sets-dir={program.share}/charsets", "--character-set-server=utf8mb4"]
-    command += ["--collation-server=utf8mb4_bin", "--max-allowed-packet=64M", "--innodb-buffer-pool-size=128M"]
+    command += ["--max-allowed-packet=64M", "--innodb-buffer-pool-size=128M"]
     command += ["--innodb-log-file-size=64M", "--performance-schema=OFF", "--plugin-dir=/nonexistent"]
     return [*command, "--user=root"] if os.geteuid() == 0 else command
 
@@ -209,7 +211,7 @@ def _bootstrap(program: Program, folder: Path) -> None:
     )
     command = [part.replace(f"{folder}/data", str(fresh)) for part in _command(program, folder)]
     ran = subprocess.run(
-        [*command, "--bootstrap", "--skip-log-bin"],
+        [*command, "--bootstrap", "--skip-log-bin", "--debug-no-sync"],
         input=sql.encode(),
         env={**os.environ, **program.env},
         capture_output=True,

@@ -111,7 +111,7 @@ class PartitionQueue:
         """Begin where the destination stands: position ``applied``, reading from ``offset``.
 
         Args:
-            ignore_start_ts: transactions to pass over (``ignore-txn-start-ts``), DDL too.
+            ignore_start_ts: transactions whose rows are passed over (``ignore-txn-start-ts``).
         """
         self.number = number
         self.applied = applied
@@ -142,6 +142,11 @@ class PartitionQueue:
             return head
         return None
 
+    @property
+    def can_wait(self) -> bool:
+        """Whether something can be done without reading on: not if a transaction's end is all that is missing."""
+        return self._claimed is not None or (bool(self._queue) and self._queue[0] is not self._open)
+
     def feed(self, *, position: bytes, offset: int, key: bytes | None, value: bytes) -> None:
         """Take the next record.
 
@@ -160,8 +165,7 @@ class PartitionQueue:
             case PositionClass.DDL:
                 self._rewind(where.commit_ts, position)
                 self._open = None
-                if where.start_ts not in self._ignored:
-                    self._queue.append(DdlMark(position, where.start_ts, decode_ddl(value), offset))
+                self._queue.append(DdlMark(position, where.start_ts, decode_ddl(value), offset))
             case PositionClass.WATERMARK:
                 self._rewind(where.commit_ts, position)
                 self._open = None

@@ -65,12 +65,6 @@ def statements(rows: Iterable[tuple[TableForm, SqlRow]], settings: StatementSett
         yield from _of_table(table, settings)
 
 
-def single(form: TableForm, row: SqlRow, settings: StatementSettings) -> Statement:
-    """Return the statement of one row, as :func:`statements` would make it of that row alone."""
-    (statement,) = statements([(form, row)], settings)
-    return statement
-
-
 def _net(rows: Iterable[tuple[TableForm, SqlRow]]) -> list[_Table]:
     tables: list[_Table] = []
     open_tables: dict[str, _Table] = {}

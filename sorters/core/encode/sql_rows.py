@@ -20,6 +20,7 @@ from schemas.tidb.value import Value
 from sorters.core.columnar.column import Column
 from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
 from sorters.core.columnar.spans import IntArray, spans_of
+from sorters.core.ddl_event import DdlEvent
 from sorters.core.encode.protocol import (
     DdlMessage,
     EncodedRows,
@@ -97,6 +98,7 @@ class SqlRowsEncoder:
             pre_schema=pre.schema if pre is not None else "",
             pre_table=pre.table if pre is not None else "",
             query=event.query,
+            plain_backslashes=isinstance(event, DdlEvent) and event.restored,
         )
         return Message(None, encode_ddl(ddl))
 

@@ -1,0 +1,278 @@
+"""What a changefeed keeps in its destination, in the schema ``tidebus``: how far each partition is, and who may write.
+
+A partition's position is changed in the transaction that writes its rows, on the condition that it is where this
+processor left it, and that no later processor has come (``revision``): so every row takes effect once, and a processor
+that was given up writes nothing more, however late it wakes.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pymysql
+
+from consumers.apply.connection import Connect, Connection, execute, select
+from consumers.apply.errors import (
+    ProcessorReplacedError,
+    RowRefusedError,
+    errno,
+    general_error,
+    is_refusal,
+    may_heal,
+    reason,
+)
+from consumers.core.apply.partition import Claim
+from consumers.core.apply.statements import Statement, StatementSettings, statements
+from schemas.ids import Ts
+from schemas.sql_rows import SqlRow, TableForm
+
+SCHEMA = "tidebus"
+TABLES = (
+    "CREATE DATABASE IF NOT EXISTS tidebus",
+    """CREATE TABLE IF NOT EXISTS tidebus.changefeed (
+        feed VARCHAR(600) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY,
+        revision BIGINT UNSIGNED NOT NULL,
+        opened BIGINT UNSIGNED NOT NULL DEFAULT 0,
+        syncpoint_ts BIGINT UNSIGNED NOT NULL DEFAULT 0,
+        ddl_position VARBINARY(64) NULL,
+        ddl_state VARCHAR(16) CHARACTER SET ascii NULL,
+        ddl_query LONGTEXT NULL,
+        ddl_before CHAR(64) CHARACTER SET ascii NULL,
+        updated_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP
+    )""",
+    """CREATE TABLE IF NOT EXISTS tidebus.position (
+        feed VARCHAR(600) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+        part INT NOT NULL,
+        revision BIGINT UNSIGNED NOT NULL,
+        opened BIGINT UNSIGNED NOT NULL DEFAULT 0,
+        position VARBINARY(64) NOT NULL,
+        next_offset BIGINT NOT NULL,
+        commit_ts BIGINT UNSIGNED NOT NULL,
+        updated_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,
+        PRIMARY KEY (feed, part)
+    )""",
+)
+_DDL_BEGUN = (
+    "UPDATE tidebus.changefeed SET ddl_state = 'begun', ddl_position = %s, ddl_query = %s, ddl_before = %s"
+    " WHERE feed = %s AND revision = %s"
+)
+_DDL_DONE = "UPDATE tidebus.changefeed SET ddl_state = 'done', ddl_position = %s WHERE feed = %s AND revision = %s"
+_SYNCPOINT = "UPDATE tidebus.changefeed SET syncpoint_ts = %s WHERE feed = %s AND revision = %s"
+_SCHEMA_THERE = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = %s AND table_name IN (%s, %s)"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far a partition is."""
+
+    position: bytes
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What the destination holds when a processor begins."""
+
+    places: Mapping[int, Place]
+    ddl_noted: bytes | None
+    """Position of a DDL that was begun and not finished."""
+    syncpoint_ts: Ts
+    """The last one written; 0: none."""
+
+
+class Destination:
+    """One changefeed's part of the schema ``tidebus``. Connections are the caller's: one a thread."""
+
+    def __init__(self, connect: Connect, feed: str, revision: int, settings: StatementSettings) -> None:
+        """``revision`` grows with each processor of the changefeed."""
+        self.connect = connect
+        self.feed, self.revision = feed, revision
+        self._settings = settings
+
+    def open(self, partitions: int, start: bytes) -> Found:
+        """Take the changefeed over: from here on, no processor of a lower revision writes.
+
+        Raises:
+            ProcessorReplacedError: one of a higher revision is there.
+            DestinationUnreachableError, DestinationRefusedError
+        """
+        connection = self.connect()
+        try:
+            return self._open(connection, partitions, start)
+        except pymysql.MySQLError as error:
+            raise general_error(error, schema=SCHEMA) from error
+        finally:
+            connection.close()
+
+    def _open(self, connection: Connection, partitions: int, start: bytes) -> Found:
+        # Asked first: who may write there need not be one who may create it.
+        if select(connection, _SCHEMA_THERE, (SCHEMA, "changefeed", "position"))[0][0] != 2:
+            for sql in TABLES:
+                execute(connection, sql)
+        connection.begin()
+        execute(connection, "INSERT IGNORE INTO tidebus.changefeed (feed, revision) VALUES (%s, 0)", (self.feed,))
+        sql = "UPDATE tidebus.changefeed SET revision = %s, opened = opened + 1 WHERE feed = %s AND revision <= %s"
+        if not execute(connection, sql, (self.revision, self.feed, self.revision)):
+            raise self._replaced()
+        for part in range(partitions):
+            execute(
+                connection,
+                "INSERT IGNORE INTO tidebus.position (feed, part, revision, position, next_offset, commit_ts)"
+                " VALUES (%s, %s, %s, %s, 0, %s)",
+                (self.feed, part, self.revision, start, int.from_bytes(start[:8], "big")),
+            )
+        # Waits for what an earlier processor has under way; `opened` changes the rows, so that who looks for conflicts
+        # only when it commits (TiDB) finds one.
+        sql = "UPDATE tidebus.position SET revision = %s, opened = opened + 1 WHERE feed = %s"
+        execute(connection, sql, (self.revision, self.feed))
+        connection.commit()
+        sql = "SELECT part, position, next_offset FROM tidebus.position WHERE feed = %s"
+        places = {
+            int(part): Place(bytes(at), int(offset)) for part, at, offset in select(connection, sql, (self.feed,))
+        }
+        sql = "SELECT ddl_position, ddl_state, syncpoint_ts FROM tidebus.changefeed WHERE feed = %s"
+        ((position, state, syncpoint_ts),) = select(connection, sql, (self.feed,))
+        noted = bytes(position) if state == "begun" else None
+        return Found(places=places, ddl_noted=noted, syncpoint_ts=Ts(int(syncpoint_ts)))
+
+    def apply(self, connection: Connection, part: int, before: bytes, claim: Claim) -> int:
+        """Write the rows of a claim and its position in one transaction; return the statements that it took.
+
+        Raises:
+            ProcessorReplacedError: another processor has moved the position, or taken over.
+            RowRefusedError: names the first row that the destination does not take. Nothing is written.
+            DestinationUnreachableError: whether it was written, :meth:`open` tells.
+            DestinationRefusedError
+        """
+        try:
+            connection.begin()
+            # First: a processor that was replaced must not come to write a row.
+            self._move(connection, part, before, Place(claim.position, claim.next_offset))
+            made = 0
+            for statement in statements(claim.rows, self._settings):
+                made += 1
+                try:
+                    connection.query(statement.sql)
+                except pymysql.MySQLError as error:
+                    if may_heal(error):
+                        raise
+                    connection.rollback()
+                    raise self._refused(connection, claim, statement, error) from error
+            connection.commit()
+            return made
+        except pymysql.MySQLError as error:
+            raise general_error(error, partition=part) from error
+        except ProcessorReplacedError:
+            connection.rollback()
+            raise
+
+    def keep(self, connection: Connection, part: int, before: bytes, place: Place) -> None:
+        """Move a partition's position over what holds no rows.
+
+        Raises:
+            ProcessorReplacedError, DestinationUnreachableError, DestinationRefusedError
+        """
+        try:
+            self._move(connection, part, before, place)
+        except pymysql.MySQLError as error:
+            raise general_error(error, partition=part) from error
+
+    def pass_ddl(self, connection: Connection, position: bytes, next_offsets: Mapping[int, int]) -> None:
+        """Note a DDL as done, and move all partitions behind it, in one transaction."""
+        connection.begin()
+        self._note(connection, _DDL_DONE, (position,))
+        for part, offset in sorted(next_offsets.items()):
+            found = execute(
+                connection,
+                "UPDATE tidebus.position SET position = %s, next_offset = %s, commit_ts = %s"
+                " WHERE feed = %s AND part = %s AND revision = %s",
+                (position, offset, int.from_bytes(position[:8], "big"), self.feed, part, self.revision),
+            )
+            if not found:
+                connection.rollback()
+                raise self._replaced(partition=part)
+        connection.commit()
+
+    def note_ddl(self, connection: Connection, position: bytes, query: str, before: str) -> None:
+        """Note a DDL as begun."""
+        self._note(connection, _DDL_BEGUN, (position, query, before))
+
+    def noted_before(self, connection: Connection) -> str | None:
+        """Return what the destination looked like before the DDL that is noted."""
+        sql = "SELECT ddl_before FROM tidebus.changefeed WHERE feed = %s"
+        return next((row[0] for row in select(connection, sql, (self.feed,))), None)
+
+    def note_syncpoint(self, connection: Connection, ts: Ts) -> None:
+        """Note a syncpoint as written, within the caller's transaction."""
+        self._note(connection, _SYNCPOINT, (ts,))
+
+    def check_revision(self, connection: Connection) -> None:
+        """Make sure that no other processor has taken over.
+
+        Raises:
+            ProcessorReplacedError
+        """
+        sql = "SELECT COUNT(*) FROM tidebus.changefeed WHERE feed = %s AND revision = %s"
+        if select(connection, sql, (self.feed, self.revision))[0][0] != 1:
+            raise self._replaced()
+
+    def _note(self, connection: Connection, sql: str, arguments: tuple[object, ...]) -> None:
+        if not execute(connection, sql, (*arguments, self.feed, self.revision)):
+            connection.rollback()
+            raise self._replaced()
+
+    def _move(self, connection: Connection, part: int, before: bytes, place: Place) -> None:
+        found = execute(
+            connection,
+            "UPDATE tidebus.position SET position = %s, next_offset = %s, commit_ts = %s"
+            " WHERE feed = %s AND part = %s AND revision = %s AND position = %s",
+            (
+                *(place.position, place.next_offset, int.from_bytes(place.position[:8], "big")),
+                *(self.feed, part, self.revision, before),
+            ),
+        )
+        if not found:
+            raise self._replaced(partition=part)
+
+    def _replaced(self, **where: object) -> ProcessorReplacedError:
+        return ProcessorReplacedError(
+            "another processor has written here", feed=self.feed, revision=self.revision, **where
+        )
+
+    def _refused(
+        self, connection: Connection, claim: Claim, failed: Statement, error: pymysql.MySQLError
+    ) -> RowRefusedError:
+        """Find the row that a statement has failed at, by trying the transaction's rows one by one; none is kept."""
+        rows = [(form, row) for form, row in claim.rows if form.name == failed.form.name]
+        found = _first_refused(connection, self._net_rows(rows))
+        # None: the rows fail only together, which the server's own text tells best.
+        row, said = found or (failed.rows[0], error)
+        what = "we lack a privilege" if is_refusal(said) else "destination does not take a row"
+        return RowRefusedError(
+            what,
+            table=failed.form.name,
+            key=row[3].decode("utf-8", "replace")[:200],
+            commit_ts=row[0],
+            errno=errno(said),
+            reason=reason(said)[:500],
+        )
+
+    def _net_rows(self, rows: list[tuple[TableForm, SqlRow]]) -> Iterable[Statement]:
+        """Yield the batch's statements with one row each, in their order."""
+        one = StatementSettings(safe_mode=self._settings.safe_mode, rows_max=1)
+        return statements(rows, one)
+
+
+def _first_refused(connection: Connection, made: Iterable[Statement]) -> tuple[SqlRow, pymysql.MySQLError] | None:
+    try:
+        connection.begin()
+        for statement in made:
+            try:
+                connection.query(statement.sql)
+            except pymysql.MySQLError as error:
+                return statement.rows[0], error
+        return None
+    finally:
+        try:
+            connection.rollback()
+        except pymysql.MySQLError:
+            connection.close()

@@ -1,0 +1,110 @@
+"""What can go wrong at a MySQL or TiDB, by who can help: time, an operator, or nobody."""
+
+from typing import Any
+
+import pymysql
+from pymysql.constants import CR, ER
+
+from schemas.errors import Action, BusError
+
+
+class DestinationUnreachableError(BusError):
+    """The destination does not answer, is full, or refuses for now."""
+
+    code, action = "apply.destination_unreachable", Action.RETRY
+
+
+class DestinationRefusedError(BusError):
+    """The destination does not let us in or do what we must: only an operator can help."""
+
+    code, action = "apply.destination_refused", Action.STOP_CHANGEFEED
+
+
+class RowRefusedError(BusError):
+    """The destination does not take a row; ``fields`` name table, key, commit_ts and its reason."""
+
+    code, action = "apply.row_refused", Action.STOP_CHANGEFEED
+
+
+class DdlRefusedError(BusError):
+    """The destination does not take a DDL; ``fields`` name it and say how to pass it."""
+
+    code, action = "apply.ddl_refused", Action.STOP_CHANGEFEED
+
+
+class ProcessorReplacedError(BusError):
+    """Another processor has taken this changefeed over: what we hold is worth nothing any more."""
+
+    code, action = "apply.processor_replaced", Action.RETRY
+
+
+class SinkHistoryLostError(BusError):
+    """Records that have not been applied are gone from the changefeed's topic: it must start anew from a copy."""
+
+    code, action = "apply.history_lost", Action.STOP_CHANGEFEED
+
+
+class SinkTopicUnavailableError(BusError):
+    """Kafka does not answer, or its sorter has not created the changefeed's topic yet."""
+
+    code, action = "apply.topic_unavailable", Action.RETRY
+
+
+_DISK_FULL, _TOO_BIG_LOG = 1021, 1114
+_KILLED = 1927  # MariaDB: "Connection was killed"
+_NO_SUCH_PARTITION_CHANGE = (1507, 1517)
+"""The partition to drop is not there; one to add is."""
+_TIDB_RETRY = frozenset({8002, 8022, 8027, 8028, 9001, 9002, 9003, 9005, 9007})
+"""TiDB: conflicts, schema changes under way, and a TiKV or PD that does not answer."""
+_RETRY = _TIDB_RETRY | {
+    *(CR.CR_CONNECTION_ERROR, CR.CR_CONN_HOST_ERROR, CR.CR_SERVER_GONE_ERROR),
+    *(CR.CR_SERVER_LOST, CR.CR_SERVER_LOST_EXTENDED),
+    *(ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, ER.QUERY_INTERRUPTED, ER.SERVER_SHUTDOWN, ER.CON_COUNT_ERROR),
+    *(ER.NET_READ_ERROR, ER.NET_READ_INTERRUPTED, ER.NET_ERROR_ON_WRITE, ER.NET_WRITE_INTERRUPTED),
+    *(ER.OPTION_PREVENTS_STATEMENT, ER.TOO_MANY_USER_CONNECTIONS, ER.USER_LIMIT_REACHED, ER.OUT_OF_RESOURCES),
+    *(_DISK_FULL, _TOO_BIG_LOG, _KILLED),
+}  # fmt: skip
+_REFUSED = frozenset(
+    {
+        *(ER.ACCESS_DENIED_ERROR, ER.DBACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, ER.COLUMNACCESS_DENIED_ERROR),
+        *(ER.SPECIFIC_ACCESS_DENIED_ERROR, ER.HOST_NOT_PRIVILEGED, ER.HOST_IS_BLOCKED),
+    }
+)
+ALREADY_SO = frozenset(
+    {
+        *(ER.DB_CREATE_EXISTS, ER.DB_DROP_EXISTS, ER.TABLE_EXISTS_ERROR, ER.BAD_TABLE_ERROR),
+        *(ER.DUP_FIELDNAME, ER.DUP_KEYNAME, ER.CANT_DROP_FIELD_OR_KEY, ER.MULTIPLE_PRI_KEY),
+        *_NO_SUCH_PARTITION_CHANGE,
+    }
+)
+"""What a DDL ends with whose effect is there already; TiCDC passes over these too (``isIgnorableMySQLDDLError``)."""
+
+
+def errno(error: pymysql.MySQLError) -> int:
+    """Return the server's or client's number; 0: it has none."""
+    return error.args[0] if error.args and isinstance(error.args[0], int) else 0
+
+
+def reason(error: pymysql.MySQLError) -> str:
+    """Return number and text, for people."""
+    return ", ".join(str(part) for part in error.args)
+
+
+def may_heal(error: pymysql.MySQLError) -> bool:
+    """Tell whether the same may work later."""
+    # PyMySQL says InterfaceError without a number for a connection that it has closed itself.
+    return errno(error) in _RETRY or (errno(error) == 0 and isinstance(error, pymysql.err.InterfaceError))
+
+
+def is_refusal(error: pymysql.MySQLError) -> bool:
+    """Tell whether we lack a privilege."""
+    return errno(error) in _REFUSED
+
+
+def general_error(error: pymysql.MySQLError, **where: Any) -> BusError:
+    """Return the error of a statement that concerns no single row; the caller raises it."""
+    if may_heal(error):
+        return DestinationUnreachableError(
+            "destination does not answer or refuses for now", **where, reason=reason(error)
+        )
+    return DestinationRefusedError("destination refuses", **where, reason=reason(error))

@@ -1,0 +1,151 @@
+"""The sink topic as a processor reads it: given partitions from given offsets, and the group's offsets for people."""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
+
+from consumers.apply.errors import SinkHistoryLostError, SinkTopicUnavailableError
+from schemas.errors import CorruptDataError
+from schemas.position import POSITION_HEADER
+
+ANSWER_S = 15.0
+"""For one answer of a broker; it covers a broker's restart."""
+POLL_MAX = 64
+"""Some 30,000 rows, whose taking in takes as many microseconds; workers wait for it."""
+FETCH_QUEUE_KIB = 64 * 1024
+"""What librdkafka reads ahead, over all partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkRecord:
+    """One record of the topic."""
+
+    partition: int
+    offset: int
+    position: bytes
+    key: bytes | None
+    value: bytes
+
+
+class Source(Protocol):
+    """Where records come from; reads only what it was told to."""
+
+    def poll(self, timeout_s: float) -> list[SinkRecord]:
+        """Return the next records, those of a partition in its order.
+
+        Raises:
+            SinkHistoryLostError, SinkTopicUnavailableError, CorruptDataError
+        """
+        ...
+
+    def pause(self, partition: int) -> None: ...
+    def resume(self, partition: int) -> None: ...
+    def note(self, offsets: Mapping[int, int]) -> None:
+        """Let others see how far the group is: next offset by partition."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class KafkaSource:
+    """A consumer without a group's rebalancing: the partitions are the caller's to give."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, group: str) -> None:
+        self._topic = topic
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",  # a gap must not be jumped
+                "queued.max.messages.kbytes": FETCH_QUEUE_KIB,
+                "fetch.message.max.bytes": 4 * 1024 * 1024,
+                "message.max.bytes": 32 * 1024 * 1024,
+                "receive.message.max.bytes": 128 * 1024 * 1024,
+            }
+        )
+
+    def partitions(self) -> int:
+        """Return how many partitions the topic has.
+
+        Raises:
+            SinkTopicUnavailableError: its sorter has not created it yet, or Kafka does not answer.
+        """
+        try:
+            found = self._consumer.list_topics(self._topic, timeout=ANSWER_S).topics.get(self._topic)
+        except KafkaException as error:
+            raise SinkTopicUnavailableError("kafka does not answer", topic=self._topic, reason=error.args[0]) from error
+        if found is None or found.error is not None or not found.partitions:
+            raise SinkTopicUnavailableError("topic is not there; its sorter creates it", topic=self._topic)
+        return len(found.partitions)
+
+    def start(self, offsets: Mapping[int, int]) -> None:
+        """Read these partitions from these offsets on.
+
+        Raises:
+            SinkHistoryLostError: they are not there any more.
+            SinkTopicUnavailableError: Kafka does not answer.
+        """
+        for partition, offset in offsets.items():
+            try:
+                low, high = self._consumer.get_watermark_offsets(
+                    TopicPartition(self._topic, partition), timeout=ANSWER_S
+                )
+            except KafkaException as error:
+                raise SinkTopicUnavailableError(
+                    "kafka does not answer", topic=self._topic, reason=error.args[0]
+                ) from error
+            if not low <= offset <= high:
+                raise SinkHistoryLostError(
+                    "records that were not applied are gone from the topic",
+                    topic=self._topic,
+                    partition=partition,
+                    offset=offset,
+                    low=low,
+                    high=high,
+                )
+        self._consumer.assign([TopicPartition(self._topic, *item) for item in offsets.items()])
+
+    def poll(self, timeout_s: float) -> list[SinkRecord]:
+        """Return the next records."""
+        found = []
+        for message in self._consumer.consume(POLL_MAX, timeout_s):
+            error = message.error()
+            if error is not None:
+                self._raise(error)
+                continue
+            position = next((value for name, value in message.headers() or () if name == POSITION_HEADER), None)
+            if position is None:
+                where = {"topic": self._topic, "partition": message.partition(), "offset": message.offset()}
+                raise CorruptDataError("record has no position", **where)
+            record = SinkRecord(message.partition(), message.offset(), position, message.key(), message.value() or b"")
+            found.append(record)
+        return found
+
+    def pause(self, partition: int) -> None:
+        """Stop reading a partition for a while."""
+        self._consumer.pause([TopicPartition(self._topic, partition)])
+
+    def resume(self, partition: int) -> None:
+        """Go on reading it."""
+        self._consumer.resume([TopicPartition(self._topic, partition)])
+
+    def note(self, offsets: Mapping[int, int]) -> None:
+        """Commit the group's offsets; nobody goes by them, so nothing hangs on their arrival."""
+        places = [TopicPartition(self._topic, *item) for item in offsets.items() if item[1] != OFFSET_INVALID]
+        with contextlib.suppress(KafkaException):
+            self._consumer.commit(offsets=places, asynchronous=True)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._consumer.close()
+
+    def _raise(self, error: KafkaError) -> None:
+        """Turn what cannot be waited out into an error; librdkafka tries the rest again by itself."""
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            raise SinkHistoryLostError("records are gone from the topic", topic=self._topic, reason=error.str())
+        if error.fatal() or error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise SinkTopicUnavailableError("topic cannot be read", topic=self._topic, reason=error.str())

@@ -1,0 +1,218 @@
+"""The changefeed's nodes as a processor sees them: what is wanted, its own lock, how far it is, what it failed with.
+
+``status`` belongs to the sorter and the owner: its checkpoint is how far the topic between is written. What processors
+have applied stands in a node of its own, ``applied``; a failure goes into ``status``, where the owner judges it as it
+judges a sorter's.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+
+from consumers.zookeeper import Session
+from schemas.changefeed import (
+    RUNNING,
+    ChangefeedInfo,
+    ChangefeedStatus,
+    SorterFailure,
+    ZkPaths,
+    decode_changefeed_info,
+    decode_changefeed_status,
+    encode_changefeed_status,
+    state_of,
+)
+from schemas.errors import Action, BusError, CorruptDataError
+from schemas.ids import Ts
+from schemas.sink_topic import life_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedNode:
+    """How far processors are, in one life of a changefeed."""
+
+    life: str
+    checkpoint_ts: Ts
+    rows_total: int = 0
+    """Since the processor started."""
+    ddl_total: int = 0
+
+
+def encode_applied(applied: AppliedNode) -> bytes:
+    """Return the node's bytes."""
+    return json.dumps(
+        {
+            "life": applied.life,
+            "checkpoint_ts": applied.checkpoint_ts,
+            "rows_total": applied.rows_total,
+            "ddl_total": applied.ddl_total,
+        }
+    ).encode()
+
+
+def decode_applied(node: bytes) -> AppliedNode:
+    """Read an ``applied`` node.
+
+    Raises:
+        CorruptDataError: it is none.
+    """
+    try:
+        raw = json.loads(node)
+        return AppliedNode(
+            life=str(raw["life"]),
+            checkpoint_ts=Ts(int(raw["checkpoint_ts"])),
+            rows_total=int(raw["rows_total"]),
+            ddl_total=int(raw["ddl_total"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptDataError("applied node does not decode", node=node[:200], reason=repr(error)) from error
+
+
+def with_applied(info: ChangefeedInfo, status: ChangefeedStatus, applied: AppliedNode | None) -> ChangefeedStatus:
+    """Return a status as users mean it: the checkpoint is what the destination holds, resolved what the sorter wrote.
+
+    A changefeed is finished only when all is applied.
+    """
+    done = info.start_ts if applied is None or applied.life != life_of(info) else applied.checkpoint_ts
+    state = status.state
+    if state == "finished" and info.target_ts is not None and done < info.target_ts:
+        state = "normal"
+    rows = 0 if applied is None else applied.rows_total
+    return replace(status, state=state, checkpoint_ts=done, resolved_ts=status.checkpoint_ts, rows_total=rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The changefeed as it was read."""
+
+    info: ChangefeedInfo
+    edition: tuple[int, int]
+    """Changes when a user or the owner changes the changefeed."""
+    status: ChangefeedStatus | None
+    applied: AppliedNode | None
+
+    @property
+    def runs(self) -> bool:
+        """Whether a processor should run: while a sorter should, and until all is applied that one has finished."""
+        status = self.status
+        unjudged = status is not None and status.failure is not None and status.failure.epoch == self.info.epoch
+        state = state_of(self.info, status)
+        return not unjudged and (state in RUNNING or (state == "finished" and not self.finished))
+
+    @property
+    def finished(self) -> bool:
+        """Whether all up to the target is applied."""
+        target, applied = self.info.target_ts, self.applied
+        return (
+            target is not None
+            and applied is not None
+            and applied.life == life_of(self.info)
+            and applied.checkpoint_ts >= target
+        )
+
+
+class ProcessorBoard:
+    """Reads and writes the nodes of one changefeed."""
+
+    def __init__(self, session: Session, paths: ZkPaths, namespace: str, changefeed_id: str) -> None:
+        self._session = session
+        self._info_path = paths.changefeed_info(namespace, changefeed_id)
+        self._status_path = paths.changefeed_status(namespace, changefeed_id)
+        self._applied_path = paths.changefeed_applied(namespace, changefeed_id)
+        self._lock_path = paths.changefeed_processor(namespace, changefeed_id)
+
+    def read(self) -> Wanted | None:
+        """Return the changefeed; None: there is none.
+
+        Raises:
+            ZooKeeperError, LeaseLostError, CorruptDataError
+        """
+        with self._session.requests("reading a changefeed") as client:
+            try:
+                node, stat = client.get(self._info_path)
+            except NoNodeError:
+                return None
+            status, applied = _found(client, self._status_path), _found(client, self._applied_path)
+        return Wanted(
+            decode_changefeed_info(node),
+            (int(stat.czxid), int(stat.version)),
+            None if status is None else decode_changefeed_status(status),
+            None if applied is None else decode_applied(applied),
+        )
+
+    def lock(self, holder: str) -> int | None:
+        """Take the changefeed's processor lock; return a number that grows with each holder; None: another has it.
+
+        Raises:
+            ZooKeeperError, LeaseLostError
+        """
+        with self._session.requests("taking a processor's lock") as client:
+            try:
+                client.create(self._lock_path, holder.encode(), ephemeral=True)
+            except NodeExistsError:
+                pass  # perhaps ours
+            except NoNodeError:
+                return None  # the changefeed was removed
+            stat = client.exists(self._lock_path)
+            ours = stat is not None and client.client_id and stat.ephemeralOwner == client.client_id[0]
+            return int(stat.czxid) if ours else None
+
+    def release(self) -> None:
+        """Let the next processor begin at once.
+
+        Raises:
+            ZooKeeperError, LeaseLostError
+        """
+        with self._session.requests("giving a processor's lock back") as client:
+            stat = client.exists(self._lock_path)
+            if stat is not None and client.client_id and stat.ephemeralOwner == client.client_id[0]:
+                client.delete(self._lock_path)
+
+    def report(self, applied: AppliedNode) -> None:
+        """Write how far the processor is.
+
+        Raises:
+            ZooKeeperError, LeaseLostError
+        """
+        with self._session.requests("writing what is applied") as client:
+            try:
+                client.set(self._applied_path, encode_applied(applied))
+            except NoNodeError:
+                try:
+                    client.create(self._applied_path, encode_applied(applied))
+                except NoNodeError:
+                    return  # the changefeed was removed
+
+    def fail(self, error: BusError, epoch: int) -> None:
+        """Write what the run under ``epoch`` has ended with.
+
+        Raises:
+            ZooKeeperError, LeaseLostError: nobody knows of it yet.
+        """
+        failure = SorterFailure(
+            epoch=epoch,
+            code=error.code,
+            message=str(error),
+            time=datetime.now(UTC).isoformat(timespec="seconds"),
+            may_heal=error.action is Action.RETRY,
+        )
+        with self._session.requests("writing a failure") as client:
+            while True:
+                try:
+                    node, stat = client.get(self._status_path)
+                    status = replace(decode_changefeed_status(node), failure=failure)
+                    client.set(self._status_path, encode_changefeed_status(status), version=stat.version)
+                    return
+                except BadVersionError:
+                    continue
+                except NoNodeError:
+                    return  # removed, or the sorter has not begun: then there is nothing to judge
+
+
+def _found(client: Any, path: str) -> bytes | None:
+    try:
+        return bytes(client.get(path)[0])
+    except NoNodeError:
+        return None

@@ -1,0 +1,188 @@
+"""Processors of a database sink in this process, over a sink log in memory, and connections that die where told."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pymysql
+import pytest
+
+from compose.stack.mariadb import LocalMariaDb
+from consumers.apply.connection import Connector
+from consumers.apply.ddl import DdlRunner
+from consumers.apply.destination import Destination
+from consumers.apply.run import ApplyRun, RunSettings, Syncpoints
+from consumers.core.apply.partition import start_position
+from consumers.core.apply.statements import StatementSettings
+from schemas.config.changefeed import load_changefeed
+from schemas.ids import Ts
+from tests.support.sink_log import MemorySource, SinkLog
+
+START_TS = Ts(1)
+PATIENCE_S = 60.0
+
+
+if TYPE_CHECKING:
+    _Connection = pymysql.connections.Connection[Any]
+else:
+    _Connection = pymysql.connections.Connection
+
+
+class Crash(BaseException):  # no error: the process is gone
+    """What a process that is killed sees: nothing. Nobody may catch it."""
+
+
+@dataclass
+class Faults:
+    """Counts statements; at number ``at`` (from 0) the processor dies, ``before`` or after the server has run it."""
+
+    at: int | None = None
+    before: bool = True
+    count: int = 0
+    dead: bool = False
+    said: list[str] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def around(self, text: str, call: Callable[[], Any], close: Callable[[], None]) -> Any:
+        with self.lock:
+            if self.dead:
+                close()
+                raise Crash
+            number, self.count = self.count, self.count + 1
+            self.said.append(text)
+            dies = number == self.at
+            if dies and self.before:
+                self.dead = True
+                close()
+                raise Crash
+        result = call()
+        if dies or self.dead:
+            self.dead = True
+            close()
+            raise Crash
+        return result
+
+
+class FaultyConnection(_Connection):
+    """Tells each statement to ``faults``; what it is closed with is a socket's end, as a kill closes it."""
+
+    faults: Faults
+
+    def query(self, sql: Any, unbuffered: bool = False) -> Any:
+        text = sql if isinstance(sql, str) else bytes(sql).decode("utf-8", "replace")
+        return self._told(text, lambda: _Connection.query(self, sql, unbuffered))
+
+    def begin(self) -> None:
+        self._told("BEGIN", lambda: _Connection.begin(self))
+
+    def commit(self) -> None:
+        self._told("COMMIT", lambda: _Connection.commit(self))
+
+    def rollback(self) -> None:
+        self._told("ROLLBACK", lambda: _Connection.rollback(self))
+
+    def _told(self, text: str, call: Callable[[], Any]) -> Any:
+        faults = getattr(self, "faults", None)
+        return call() if faults is None else faults.around(text, call, self._force_close)  # type: ignore[attr-defined]
+
+
+@contextmanager
+def faulty_connections(faults: Faults) -> Iterator[None]:
+    """Let the product's connections be such."""
+
+    def connect(**arguments: Any) -> FaultyConnection:
+        made = FaultyConnection(**arguments)
+        made.faults = faults
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pymysql, "connect", connect)
+        yield
+
+
+@dataclass
+class Processor:
+    """One processor of a changefeed, driven by the test."""
+
+    server: LocalMariaDb
+    log: SinkLog
+    feed: str
+    revision: int = 1
+    parameters: str = "worker-count=2"
+    settings: StatementSettings = field(default_factory=StatementSettings)
+    max_txn_row: int = 2048
+    syncpoints: Callable[[Destination], Syncpoints] | None = None
+    ignore_start_ts: frozenset[int] = frozenset()
+    user: tuple[str, str] | None = None
+    run: ApplyRun | None = None
+
+    def open(self) -> ApplyRun:
+        """Take the changefeed over."""
+        user = {} if self.user is None else {"user": self.user[0], "password": self.user[1]}
+        config = load_changefeed(self.server.uri(self.parameters, **user))
+        assert config.uri.server is not None
+        destination = Destination(Connector(config.uri.server, config), self.feed, self.revision, self.settings)
+        found = destination.open(self.log.partitions, start_position(START_TS))
+        source = MemorySource(self.log, {part: place.next_offset for part, place in found.places.items()})
+        self.run = ApplyRun(
+            source=source,
+            destination=destination,
+            runner=DdlRunner(destination=destination),
+            found=found,
+            settings=RunSettings(worker_count=2, max_txn_row=self.max_txn_row, ignore_start_ts=self.ignore_start_ts),
+            syncpoints=None if self.syncpoints is None else self.syncpoints(destination),
+        )
+        return self.run
+
+    def until(self, ts: int) -> ApplyRun:
+        """Apply all up to ``ts``."""
+        run = self.run or self.open()
+        deadline = time.monotonic() + PATIENCE_S
+        while run.applied.checkpoint_ts < ts:
+            if not run.turn():
+                time.sleep(0.001)
+            assert time.monotonic() < deadline, run.applied
+        return run
+
+    def close(self) -> None:
+        if self.run is not None:
+            with suppress(Crash):
+                self.run.close()
+            self.run = None
+
+    def apply(self, ts: int) -> None:
+        """Apply all up to ``ts`` and end."""
+        try:
+            self.until(ts)
+        finally:
+            self.close()
+
+
+def table(server: LocalMariaDb, name: str) -> list[tuple[Any, ...]]:
+    """Return a table's rows, sorted."""
+    return sorted(rows(server, f"SELECT * FROM {name}"), key=repr)
+
+
+def rows(server: LocalMariaDb, sql: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a query."""
+    connection = server.connect()
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(sql)
+            return list(cursor.fetchall())
+    finally:
+        connection.close()
+
+
+def run_sql(server: LocalMariaDb, *statements: str) -> None:
+    """Run statements as the administrator."""
+    connection = server.connect()
+    try:
+        with connection.cursor() as cursor:
+            for sql in statements:
+                cursor.execute(sql)
+    finally:
+        connection.close()

@@ -1,0 +1,102 @@
+"""A sink topic in memory: what a sorter would have written, record by record, and a source that reads it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from consumers.apply.source import SinkRecord
+from schemas.ids import Ts
+from schemas.position import Position, PositionClass, RowOp
+from schemas.sql_rows import ROW_HEAD, SqlDdl, TableForm, encode_ddl, encode_form, encode_watermark
+from schemas.tidb.ddl_job import DdlType
+
+
+def form(name: str, *columns: str, key: Sequence[str] = ("id",), version: int = 1) -> TableForm:
+    """Return the form of a table ``schema.table``."""
+    schema, _, table = name.partition(".")
+    return TableForm(schema=schema, table=table, version=Ts(version), columns=columns, key=tuple(key))
+
+
+@dataclass
+class SinkLog:
+    """Records by partition, in order."""
+
+    partitions: int = 2
+    records: dict[int, list[SinkRecord]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.records = {part: [] for part in range(self.partitions)}
+
+    def rows(self, part: int, table: TableForm, commit_ts: int, *rows: tuple[RowOp, str, str]) -> None:
+        """Write one transaction's rows of a table as one message: (op, key literal, row literal)."""
+        value = b"".join(
+            ROW_HEAD.pack(commit_ts, commit_ts - 1, op, len(key.encode()), len(row.encode()))
+            + key.encode()
+            + row.encode()
+            for op, key, row in rows
+        )
+        op, key, _ = rows[-1]
+        position = Position(Ts(commit_ts), PositionClass.ROW, Ts(commit_ts - 1), op, key.encode())
+        self.add(part, position.encode(), encode_form(table), value)
+
+    def ddl(
+        self, commit_ts: int, ddl_type: DdlType, name: str, query: str, *, pre: str = "", restored: bool = False
+    ) -> None:
+        """Write a DDL event to every partition."""
+        schema, _, table = name.partition(".")
+        pre_schema, _, pre_table = pre.partition(".")
+        event = SqlDdl(
+            commit_ts=Ts(commit_ts),
+            ddl_type=ddl_type,
+            schema=schema,
+            table=table,
+            pre_schema=pre_schema,
+            pre_table=pre_table,
+            query=query,
+            plain_backslashes=restored,
+        )
+        position = Position(Ts(commit_ts), PositionClass.DDL, Ts(commit_ts - 1), key=bytes(4)).encode()
+        for part in range(self.partitions):
+            self.add(part, position, None, encode_ddl(event))
+
+    def watermark(self, ts: int) -> None:
+        """Write a watermark to every partition."""
+        position = Position(Ts(ts), PositionClass.WATERMARK).encode()
+        for part in range(self.partitions):
+            self.add(part, position, None, encode_watermark(Ts(ts)))
+
+    def add(self, part: int, position: bytes, key: bytes | None, value: bytes) -> None:
+        """Write any record."""
+        records = self.records[part]
+        records.append(SinkRecord(part, len(records), position, key, value))
+
+
+@dataclass
+class MemorySource:
+    """Reads a :class:`SinkLog` from given offsets on, some records at a time."""
+
+    log: SinkLog
+    at: dict[int, int]
+    count: int = 3
+    paused: set[int] = field(default_factory=set)
+    noted: dict[int, int] = field(default_factory=dict)
+
+    def poll(self, timeout_s: float) -> list[SinkRecord]:
+        found: list[SinkRecord] = []
+        for part in self.at.keys() - self.paused:
+            start = self.at[part]
+            more = self.log.records[part][start : start + self.count]
+            self.at[part] += len(more)
+            found += more
+        return found
+
+    def pause(self, partition: int) -> None:
+        self.paused.add(partition)
+
+    def resume(self, partition: int) -> None:
+        self.paused.discard(partition)
+
+    def note(self, offsets: Mapping[int, int]) -> None:
+        self.noted.update(offsets)
+
+    def close(self) -> None:
+        pass

@@ -20,6 +20,7 @@ from compose.self_check import check_changefeed
 from compose.stack.errors import ChildError
 from compose.stack.jars import checkout
 from compose.stack.local import Addresses
+from compose.stack.ports import LOOPBACK, free_ports, is_free
 from consumers.changefeed_store import ChangefeedRequest, NoFrontierError
 from consumers.raw_log import RawLogUnavailableError, frontier_window
 from producers.pd_client import PdClient
@@ -41,6 +42,7 @@ DRAIN_S = 180.0
 may hold all of it."""
 START_S = 180.0
 """How long the sorters may take to their first checkpoint before the time of ``for_s`` starts to count all the same."""
+API_PORT = 8300
 WIDTH_CHARS = 150
 DATA_MARK = ".tidebus-run"
 DEMO_PROTOCOLS = ("canal-json", "avro")
@@ -98,6 +100,7 @@ def live_run(options: LiveRunOptions) -> int:
             speed=options.speed,
             generate_rows_per_s=options.generate_rows_per_s,
             master=options.master,
+            api_addr=_api_addr(),
         ),
         # Above the live picture, where it stays.
         say=partial(console.print, style="dim"),
@@ -114,6 +117,11 @@ def live_run(options: LiveRunOptions) -> int:
         except Interrupted:
             console.print("stopped before everything had started")
             return 130
+
+
+def _api_addr() -> str:
+    """Return TiCDC's address for the API, where the command line looks; another port if that one is taken."""
+    return f"{LOOPBACK}:{API_PORT if is_free(API_PORT) else free_ports(1)[0]}"
 
 
 class _Session:

@@ -41,6 +41,8 @@ class BusOptions:
     generate_rows_per_s: float = 0.0
     """What the generator writes after the recording; 0: nothing."""
     region_server_arguments: tuple[str, ...] = ()
+    api_addr: str = f"{LOOPBACK}:0"
+    """Of the first capture's HTTP API; those of others are on free ports."""
     master: str = "local[1]"
     """Of each sorter's Spark."""
     capture_arguments: tuple[str, ...] = ()
@@ -86,7 +88,10 @@ class LocalBus(Scoped):
             self.supervisor.add(part, restart=False)
         if not self.pd:
             self.start_region_server()
-        self.start_capture("capture")
+        self.start_capture("capture", "--addr", self.options.api_addr)
+        if not self.options.api_addr.endswith(":0"):
+            scheme = "https" if self.options.tls.cert_path else "http"
+            self._say(f"the API is at {scheme}://{self.options.api_addr}, documented under /docs")
 
     def start_region_server(self) -> None:
         """Start the embedded cluster on a port that stays the same when it is started again."""
@@ -105,7 +110,17 @@ class LocalBus(Scoped):
     def start_capture(self, name: str, *more: str) -> Child:
         """Start a capture; several with different names form one cluster."""
         where = self.addresses
-        arguments = ["capture", "--pd", self.pd, "--kafka", where.kafka, "--zookeeper", where.zookeeper]
+        arguments = [
+            "capture",
+            "--addr",
+            f"{LOOPBACK}:0",
+            "--pd",
+            self.pd,
+            "--kafka",
+            where.kafka,
+            "--zookeeper",
+            where.zookeeper,
+        ]
         arguments += ["--schema-registry", where.schema_registry, *_tls_arguments(self.options.tls), *self._names()]
         arguments += ["--data-dir", str(self.options.data_dir.resolve() / "captures" / name)]
         arguments += ["--sorter-master", self.options.master, "--sorter-retry-first", str(self.options.retry_first_s)]

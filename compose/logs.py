@@ -1,29 +1,91 @@
-"""Logs of the bus's processes: one line an event, the constant message first, then its ids as ``name=value``."""
+"""Logs of the bus's processes: one line an event, the constant message and its ids, as text or as JSON.
 
+Text: ``2026-02-03T04:05:06.789Z INFO    sorters.job changefeed runs changefeed=orders``. JSON has the same under
+``time``, ``level``, ``logger``, ``message``, and each id under its own name.
+"""
+
+import json
 import logging
+import os
 import sys
 import time
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any, Final
+
+from schemas.errors import ConfigError
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+FILE_BYTES_MAX: Final = 300 << 20
+"""TiCDC's log.file.max-size."""
+FILES_KEPT: Final = 10
+LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
+FORMATS: Final = ("text", "json")
 
 
 class LineFormatter(logging.Formatter):
-    """``2026-02-03T04:05:06.789Z INFO  sorters.job changefeed runs changefeed=orders``."""
+    """The message first, then its ids as ``name=value``."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, with the traceback below it if there is one."""
-        extra = " ".join(f"{name}={value}" for name, value in vars(record).items() if name not in _STANDARD)
-        at = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
-        line = f"{at} {record.levelname:<7} {record.name} {record.getMessage()} {extra}".rstrip()
+        extra = " ".join(f"{name}={value}" for name, value in _ids(record).items())
+        line = f"{_at(record)} {record.levelname:<7} {record.name} {record.getMessage()} {extra}".rstrip()
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
-def log_to_stderr(level: int = logging.INFO) -> None:
-    """Let every logger of this process write lines to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter())
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line; what JSON has no form for is its text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line; a traceback is in it as ``stack``."""
+        shown: dict[str, Any] = {
+            "time": _at(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        # An id never hides what each line has.
+        shown |= {f"{name}_" if name in shown else name: value for name, value in _ids(record).items()}
+        if record.exc_info:
+            shown["stack"] = self.formatException(record.exc_info)
+        return json.dumps(shown, default=str, ensure_ascii=False)
+
+
+def _ids(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+
+
+def _at(record: logging.LogRecord) -> str:
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
+
+
+def start_logging(*, level: str = "info", form: str = "text", file: Path | None = None) -> None:
+    """Let every logger of this process write, to standard error or to a file that is turned over at 300 MiB.
+
+    Processes that this one starts log in the same way, but to standard error.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    if file is not None:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            handler = RotatingFileHandler(file, maxBytes=FILE_BYTES_MAX, backupCount=FILES_KEPT)
+        except OSError as error:
+            raise ConfigError("log file cannot be written", key="log-file", file=file, reason=error) from error
+    handler.setFormatter(JsonFormatter() if form == "json" else LineFormatter())
+    logging.basicConfig(level=LEVELS[level], handlers=[handler], force=True)
+    os.environ["TIDEBUS_LOG_LEVEL"], os.environ["TIDEBUS_LOG_FORMAT"] = level, form
     for noisy in ("kazoo", "urllib3", "httpx2"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     # It logs every error that crosses from Python to the JVM and back with two tracebacks; the query reports it too.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    # It would tell of each start and stop of the API's server, which we do ourselves.
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+def log_to_stderr() -> None:
+    """Log as text, or as whoever started this process does."""
+    level, form = os.environ.get("TIDEBUS_LOG_LEVEL", "info"), os.environ.get("TIDEBUS_LOG_FORMAT", "text")
+    start_logging(level=level if level in LEVELS else "info", form=form)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compose.cli.api_options import ApiOptions, api_options
+from compose.cli.log_options import log_options
 from compose.cli.options import (
     Duration,
     cluster_option,
@@ -103,6 +105,7 @@ def run(
 @click.option("--chaos", "chaos_seed", type=int, help="Split, merge, stop and move things at random, by this seed.")
 @click.option("--chaos-every-s", type=float, default=1.0, show_default=True, help="Between two random events.")
 @click.option("--wait-for-subscriber/--no-wait", default=True, help="Replay only once somebody listens.")
+@log_options
 def region_server(
     recording: Path | None,
     speed: float,
@@ -125,12 +128,10 @@ def region_server(
 
     Prints one JSON object a line; the first, "listening", holds PD's address.
     """
-    from compose.logs import log_to_stderr
     from producers.region_server.generator import GeneratorOptions
     from producers.region_server.main import RunOptions, run
     from producers.region_server.server import RegionServerOptions
 
-    log_to_stderr()
     run(
         RunOptions(
             server=RegionServerOptions(
@@ -199,13 +200,7 @@ def region_server(
     show_default=True,
     help="Regions from which on a table is pulled in several spans.",
 )
-@click.option(
-    "--addr",
-    default="",
-    metavar="HOST:PORT",
-    help="Serve TiCDC's HTTP API and /metrics here, such as 127.0.0.1:8300; port 0: any.",
-)
-@click.option("--advertise-addr", default="", metavar="HOST:PORT", help="Where others reach it.  [default: --addr]")
+@api_options
 @click.option(
     "--peer-addr",
     default="127.0.0.1:0",
@@ -224,6 +219,7 @@ def region_server(
     help="How long a capture that is stopped waits for others to take its tables over, in seconds or as 1m.",
 )
 @sorter_options
+@log_options
 def capture(
     pd: str,
     kafka: str,
@@ -237,8 +233,7 @@ def capture(
     matcher_memory_bytes_max: int | None,
     enable_table_across_nodes: bool,
     region_threshold: int,
-    addr: str,
-    advertise_addr: str,
+    api: ApiOptions,
     peer_addr: str,
     advertise_peer_addr: str,
     graceful_stop_timeout: float,
@@ -246,14 +241,12 @@ def capture(
 ) -> int:
     """Pull an upstream's changes into the raw log; one of the captures of a cluster is its owner, and runs sorters."""
     from compose.capture import CaptureOptions, run_capture
-    from compose.logs import log_to_stderr
     from compose.reign import ReignOptions
     from consumers.core.span_split import SplitSettings
     from producers.puller import PullerSettings
     from producers.spill_files import SpillSettings
     from producers.tls import Channels
 
-    log_to_stderr()
     Channels(tls)  # a file that cannot be used is said at once, before anything is asked of anybody
     spill = SpillSettings(folder=data_dir / "spill" if data_dir is not None else None)
     puller = PullerSettings(tls=tls, gc_ttl_s=int(gc_ttl), spill=spill)
@@ -271,8 +264,10 @@ def capture(
             split=SplitSettings(enable_table_across_nodes=enable_table_across_nodes, region_threshold=region_threshold)
         ),
         sorters=replace(sorters, data_dir=data_dir),
-        addr=addr,
-        advertise_addr=advertise_addr,
+        addr=api.addr,
+        advertise_addr=api.advertise_addr,
+        mtls=api.mtls,
+        credentials=api.credentials,
         peer_addr=peer_addr,
         advertise_peer_addr=advertise_peer_addr,
         graceful_stop_timeout_s=graceful_stop_timeout,
@@ -295,6 +290,7 @@ def capture(
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Setting of Spark; again for more.")
 @click.option("--once", is_flag=True, help="End when the changefeed wants no sorter or has an error, as for an owner.")
 @data_dir_option("data/sorter")
+@log_options
 def sorter(
     changefeed_id: str,
     namespace: str,
@@ -314,13 +310,11 @@ def sorter(
     The owner runs one for each changefeed by itself, unless it is started with --sorter-master none. An error is for
     the owner to judge: until it lets the changefeed run again, this waits.
     """
-    from compose.logs import log_to_stderr
     from compose.stack.jars import spark_connector_jars
     from compose.stack.java import find_java
     from sorters.job import SorterOptions, run_sorter
     from sorters.spark_session import SPARK_JARS_ENV
 
-    log_to_stderr()
     find_java()
     if SPARK_JARS_ENV not in os.environ:
         os.environ[SPARK_JARS_ENV] = ",".join(str(jar) for jar in spark_connector_jars(click.echo))

@@ -1,0 +1,48 @@
+"""How a process that serves logs: level, form and place."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def log_options(command: Command) -> Command:
+    """Add ``--log-level``, ``--log-format`` and ``--log-file``, and log so before the command begins."""
+
+    @functools.wraps(command)
+    def wrapper(*, log_level: str, log_format: str, log_file: Path | None, **others: Any) -> Any:
+        from compose.logs import start_logging
+
+        start_logging(level=log_level, form=log_format, file=log_file)
+        return command(**others)
+
+    for option in (
+        click.option(
+            "--log-file",
+            type=click.Path(dir_okay=False, path_type=Path),
+            envvar="TIDEBUS_LOG_FILE",
+            help="Log here and not to standard error; a file of 300 MiB is set aside.",
+        ),
+        click.option(
+            "--log-format",
+            type=click.Choice(["text", "json"]),
+            default="text",
+            show_default=True,
+            envvar="TIDEBUS_LOG_FORMAT",
+            help="json: an object a line.",
+        ),
+        click.option(
+            "--log-level",
+            type=click.Choice(["debug", "info", "warn", "error"]),
+            default="info",
+            show_default=True,
+            envvar="TIDEBUS_LOG_LEVEL",
+            help="A running capture's is changed by POST /api/v2/log, or `tidebus cli log-level`.",
+        ),
+    ):
+        wrapper = option(wrapper)
+    return wrapper  # type: ignore[return-value]

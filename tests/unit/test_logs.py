@@ -1,0 +1,74 @@
+"""Lines of the bus's logs, as text and as JSON."""
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compose.logs import FILE_BYTES_MAX, JsonFormatter, LineFormatter, start_logging
+from schemas.errors import ConfigError
+
+
+def record(message: str, **ids: object) -> logging.LogRecord:
+    made = logging.makeLogRecord({"name": "a.b", "levelname": "INFO", "levelno": logging.INFO, "msg": message, **ids})
+    made.created, made.msecs = 1_700_000_000.0, 7.0
+    return made
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level, env = list(root.handlers), root.level, dict(os.environ)
+    yield
+    for handler in root.handlers:
+        if handler not in handlers:
+            handler.close()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    os.environ.clear()
+    os.environ.update(env)
+
+
+def test_line_holds_time_level_logger_message_and_ids() -> None:
+    line = LineFormatter().format(record("changefeed runs", changefeed="orders", ts=5))
+    assert line == "2023-11-14T22:13:20.007Z INFO    a.b changefeed runs changefeed=orders ts=5"
+
+
+def test_json_line_is_one_object_in_which_ids_hide_nothing() -> None:
+    line = JsonFormatter().format(record("two\nlines", level="mine", path=Path("a"), tables=[1, 2]))
+    assert "\n" not in line
+    assert json.loads(line) == {
+        "time": "2023-11-14T22:13:20.007Z",
+        "level": "info",
+        "level_": "mine",
+        "logger": "a.b",
+        "message": "two\nlines",
+        "path": "a",
+        "tables": [1, 2],
+    }
+
+
+def test_json_line_of_an_error_holds_the_stack() -> None:
+    try:
+        raise ValueError("broken")
+    except ValueError as error:
+        made = record("failed")
+        made.exc_info = (ValueError, error, error.__traceback__)
+    assert "ValueError: broken" in json.loads(JsonFormatter().format(made))["stack"]
+
+
+@pytest.mark.usefixtures("restored")
+def test_logging_to_a_file_writes_from_its_level_on_and_tells_children(tmp_path: Path) -> None:
+    file = tmp_path / "logs" / "capture.log"
+    start_logging(level="warn", form="json", file=file)
+    logging.getLogger("x").info("unseen")
+    logging.getLogger("x").warning("seen", extra={"capture": "c"})
+    (line,) = file.read_text().splitlines()
+    assert (json.loads(line)["message"], json.loads(line)["capture"]) == ("seen", "c")
+    assert (os.environ["TIDEBUS_LOG_FORMAT"], os.environ["TIDEBUS_LOG_LEVEL"]) == ("json", "warn")
+    assert FILE_BYTES_MAX == 300 << 20
+    with pytest.raises(ConfigError, match="log file cannot be written"):
+        start_logging(file=tmp_path)

@@ -36,6 +36,9 @@ _SIGN = pa.record_batch([pa.array([bytes(128 * 1024)])], names=["sign"])
 """What the second step says after each window: more than Spark's pipe to a worker buffers, so that a task whose Spark
 task was killed finds its pipe broken, and stops writing, a window later."""
 
+WINDOWS_A_RELEASE = 8
+"""Windows after which the pages of run files are given back: some 64 MiB of short rows."""
+
 ArrowBatches = Iterator[Any]
 """Of ``pyarrow.RecordBatch``."""
 
@@ -132,11 +135,13 @@ def write_runs(batches: ArrowBatches, task: WriteTask) -> Generator[Any, None, N
     done = False
     with RunStore(task.memory_bytes_max) as store:
         try:
-            runs = _runs(batches, store, RunFiles(task.folder) if task.folder is not None else None)
-            windows = merge_runs(runs, may_repeat=task.may_repeat)
-            for messages in task.row_join.stream(windows) if task.row_join is not None else windows:
+            files = RunFiles(task.folder) if task.folder is not None else None
+            windows = merge_runs(_runs(batches, store, files), may_repeat=task.may_repeat)
+            for number, messages in enumerate(task.row_join.stream(windows) if task.row_join is not None else windows):
                 writer.write(messages)
                 yield _SIGN
+                if files is not None and number % WINDOWS_A_RELEASE == 0:
+                    files.release()
             writer.finish()
             done = True
         finally:

@@ -6,6 +6,7 @@ Spark moves only its place. The files of a cut stand in a folder that ends with 
 """
 
 import contextlib
+import mmap
 import os
 import shutil
 import tempfile
@@ -81,12 +82,19 @@ class RunFiles:
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
-        self._maps: dict[str, Any] = {}
+        self._maps: dict[str, tuple[mmap.mmap, Any]] = {}
 
     def block(self, place: bytes) -> Any:
         """Return the block at a place, a ``pyarrow.Buffer`` over the file's bytes."""
         name, start, size = place.decode().rsplit(":", 2)
         mapped = self._maps.get(name)
         if mapped is None:
-            mapped = self._maps[name] = pa.memory_map(str(self._folder / name), "r").read_buffer()
-        return mapped.slice(int(start), int(size))
+            with (self._folder / name).open("rb") as file:
+                pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapped = self._maps[name] = pages, pa.py_buffer(pages)
+        return mapped[1].slice(int(start), int(size))
+
+    def release(self) -> None:
+        """Give the pages back that were read; who reads one again gets it from the page cache."""
+        for pages, _ in self._maps.values():
+            pages.madvise(mmap.MADV_DONTNEED)

@@ -33,9 +33,11 @@ class ChangefeedRun:
         protocol: str,
         config: Mapping[str, Any] = BY_KEY,
         more: str = "",
+        target_ts: int | None = None,
     ) -> None:
         """``more`` goes to the end of the sink URI."""
-        uri = f"kafka://{addresses.kafka}/sorted-{name}?protocol={protocol}&partition-num={SINK_PARTITIONS}{more}"
+        self.topic = f"sorted-{name}"
+        uri = f"kafka://{addresses.kafka}/{self.topic}?protocol={protocol}&partition-num={SINK_PARTITIONS}{more}"
         if protocol in ("avro", "canal-json"):
             uri += "&enable-tidb-extension=true"
         if protocol == "avro":
@@ -46,6 +48,7 @@ class ChangefeedRun:
             sink_uri=uri,
             config=dict(config),
             start_ts=START_TS,
+            target_ts=None if target_ts is None else Ts(target_ts),
         )
         self.done_ts, self.rows, self.cuts = START_TS, 0, list[Progress]()
         self.run = FeedRun(

@@ -71,6 +71,12 @@ def _whole_bus(axes: Any, figures: Figures) -> None:
     _bars(axes, [f["protocol"] for f in figures], [f["rows_per_cpu_s"] / 1000 for f in figures])
 
 
+def _backlog(axes: Any, figures: Figures) -> None:
+    names = [f"{f['rows'] / 1e6:g} M rows" for f in figures]
+    _bars(axes, names, [f["rows_per_s"] / 1000 for f in figures])
+    _bars(axes, [f"{name},\nGiB" for name in names], [f["peak_rss_mb"] / 1024 for f in figures])
+
+
 def _bars(axes: Any, names: list[str], values: list[float]) -> None:
     bars = axes.bar(names, values)
     axes.bar_label(bars, fmt="{:,.3g}", fontsize=8)
@@ -81,6 +87,7 @@ PANELS: dict[str, tuple[str, Callable[[Any, Figures], None]]] = {
     "mount_encode": ("mount + encode, thousand rows/s on one core", _mount_encode),
     "sorter_vs_copy": ("sorter ÷ plain Spark copy", _sorter_vs_copy),
     "whole_bus": ("whole bus, thousand rows per CPU second", _whole_bus),
+    "backlog": ("backlog: thousand rows/s, GiB at most", _backlog),
     "lag": ("lag in s", _lag),
     "puller": ("puller, thousand rows/s", _puller),
     "big_transaction": ("one large transaction, MiB", _big_transaction),

@@ -13,10 +13,11 @@ _DRIVER, _WORKERS = 0, 1
 class ProcessMeter:
     """Samples resident sizes of a process's tree, and takes its CPU times, until it is left.
 
-    ``peak_mb`` is the greatest sum at one moment; memory that processes share is counted in each.
+    ``peak_mb`` is the greatest sum at one moment; memory that processes share is counted in each. ``peak_private_mb``
+    is the same without what is mapped of files.
     """
 
-    peak_mb = driver_mb = workers_mb = driver_cpu_s = workers_cpu_s = 0.0
+    peak_mb = peak_private_mb = driver_mb = workers_mb = driver_cpu_s = workers_cpu_s = 0.0
 
     def __init__(self, pid: int | None = None, *, others: Collection[int] = ()) -> None:
         """Meter this process, or the one of ``pid``, less ``others`` among its children and what they have started."""
@@ -51,6 +52,7 @@ class ProcessMeter:
     def _sample(self) -> None:
         while not self._stop.wait(SAMPLE_S):
             (driver, _), (workers, _) = self._look()
+            self.peak_private_mb = max(self.peak_private_mb, (driver + workers - self._shared) / 2**20)
             self.driver_mb = max(self.driver_mb, driver / 2**20)
             self.workers_mb = max(self.workers_mb, workers / 2**20)
             self.peak_mb = max(self.peak_mb, (driver + workers) / 2**20)
@@ -65,16 +67,18 @@ class ProcessMeter:
     def _look(self) -> tuple[tuple[float, float], tuple[float, float]]:
         """Return (resident bytes, CPU seconds) of the driver with its JVM, and of the Python workers."""
         sizes, cpu_s = [0.0, 0.0], [0.0, 0.0]
+        self._shared = 0.0
         for process in (self._root, *self._children()):
             try:
-                command, size, times = " ".join(process.cmdline()), process.memory_info().rss, process.cpu_times()
+                command, memory, times = " ".join(process.cmdline()), process.memory_info(), process.cpu_times()
             except psutil.Error:
                 continue
             is_worker = "pyspark.daemon" in command
             if process.pid != self._root.pid and not is_worker and "SparkSubmit" not in command:
                 continue
             kind = _WORKERS if is_worker else _DRIVER
-            sizes[kind] += size
+            sizes[kind] += memory.rss
+            self._shared += memory.shared
             cpu_s[kind] += times.user + times.system
             if is_worker:  # of workers that have ended, whom their daemon has waited for
                 cpu_s[kind] += times.children_user + times.children_system

@@ -20,6 +20,8 @@ BENCHES = {
     "puller": "rows/s from EventFeed's bytes to acknowledged raw records, with and without a broker: 1 min",
     "sorter_vs_copy": "the sorter's job against a plain Spark copy of the same 2 million rows: 3 min",
     "whole_bus": "rows a CPU second of puller and sorter together, from EventFeed's bytes to acknowledged rows: 2 min",
+    "backlog": "rows/s and memory from earliest, 1 and 5 million rows (BACKLOG_ROWS=20000000 for more): 2 min",
+    "big_transaction_batch": "one transaction of 5 million rows through the sorter: 2 min",
     "lag": "p50 and p99 from commit_ts to a consumer of the topic, at 1,000 rows/s: 3 min",
     "big_transaction": "memory and rows/s of a puller at one transaction of 2 GiB: 3 min, 6 GiB of disk",
     "storage_write": "MB/s of a storage sink from its topic to files, beside a plain write of the same bytes: 1 min",

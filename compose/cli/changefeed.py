@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 DAY_MS = 24 * 3600 * 1000
 _HIDDEN_STATES = ("finished", "removed")
+_UPDATABLE = ("stopped", "failed")
 
 
 @click.group()
@@ -98,9 +99,16 @@ def update(api: "ApiCalls", changefeed_id: str, namespace: str, no_confirm: bool
     """
     from compose.api_calls import RefusedError, located
     from consumers.api.replica_config import from_api, to_api
+    from consumers.changefeed_control import UpdateRefusedError
     from schemas.config.origin import Origin
 
     before = api.get(f"/changefeeds/{changefeed_id}/meta_info", namespace=namespace)
+    if before["state"] not in _UPDATABLE:  # not after a question that leads to nothing
+        raise UpdateRefusedError(
+            "only a stopped or failed changefeed can be updated; pause it first",
+            changefeed=changefeed_id,
+            state=before["state"],
+        )
     change, after, origin = _upstream(given), dict(before), Origin()
     if given["sink_uri"]:
         from schemas.config.secret import mask_uri

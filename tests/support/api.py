@@ -1,6 +1,7 @@
 """A client of the API's app, without a socket."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.testclient import TestClient
@@ -20,7 +21,12 @@ class Api:
         self.http = TestClient(create_app(context), follow_redirects=False)
 
     def ask(
-        self, method: str, path: str, body: Any = None, raw: bytes | None = None, **headers: str
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        raw: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> tuple[int, Any]:
         """Return status and body of an answer, which is read as JSON if there is any."""
         content = raw if raw is not None else None if body is None else json.dumps(body).encode()

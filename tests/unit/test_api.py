@@ -200,7 +200,7 @@ def test_api_value_of_another_type_or_an_unknown_name_is_named(api: Api) -> None
 def test_api_takes_a_body_whatever_its_content_type(api: Api) -> None:
     body = json.dumps({"changefeed_id": "cf", "sink_uri": URI}).encode()
     kind = {"Content-Type": "application/x-www-form-urlencoded"}
-    assert api.ask("POST", "/api/v2/changefeeds/", raw=body, **kind)[0] == 200
+    assert api.ask("POST", "/api/v2/changefeeds/", raw=body, headers=kind)[0] == 200
 
 
 def test_api_body_above_its_bound_is_refused(api: Api) -> None:

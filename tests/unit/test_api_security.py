@@ -30,10 +30,10 @@ def basic(user: str, password: str) -> dict[str, str]:
 def test_api_with_users_lets_in_only_them() -> None:
     api = Api(Memory(), USERS)
     path = "/api/v2/captures"
-    assert api.ask("GET", path, **basic("ana", "se:cret"))[0] == 200
+    assert api.ask("GET", path, headers=basic("ana", "se:cret"))[0] == 200
     refused = [{}, basic("ana", "x"), basic("bo", ""), basic("", ""), basic("eve", "x"), {"Authorization": "Basic ?"}]
     for headers in (*refused, {"Authorization": "Bearer x"}, {"Authorization": "Basic /w=="}):
-        status, shown = api.ask("GET", path, **headers)
+        status, shown = api.ask("GET", path, headers=headers)
         assert (status, shown["error_code"]) == (401, "CDC:ErrUnauthorized")
     assert api.http.get(path).headers["WWW-Authenticate"].startswith("Basic")
     assert api.ask("POST", "/admin/log", "info")[0] == api.ask("GET", "/debug/pprof/heap")[0] == 401

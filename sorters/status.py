@@ -147,7 +147,7 @@ class StatusBoard:
                     return True
                 # The owner has written, or an answer to a write of ours was lost; or the user, and then it is not ours.
                 found, opened = self._read(), self._identity()
-                if opened is None or (found != changed and opened != self._opened):
+                if opened is None or (found not in (changed, self._last) and opened != self._opened):
                     self._opened = None
                 self._last = found or self._last
             return False

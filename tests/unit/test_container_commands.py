@@ -13,7 +13,7 @@ import pytest
 from compose.cli import run_cli
 
 TEXT = (Path(__file__).parents[2] / "compose" / "docker-compose.yml").read_text()
-GIVEN = {"TIDEBUS_PD": "pd:2379", "TIDEBUS_CHANGEFEED": "orders"}
+GIVEN = {"TIDEBUS_PD": "pd:2379"}
 
 
 def filled(text: str) -> str:
@@ -33,24 +33,21 @@ def commands() -> dict[str, list[str]]:
 
 
 def test_containers_every_service_of_ours_has_a_command() -> None:
-    assert list(commands()) == ["capture-1", "capture-2", "sorter"]
-    assert TEXT.count("<<: *tidebus") == 3
+    assert list(commands()) == ["capture-1", "capture-2"]
+    assert TEXT.count("<<: *tidebus") == 2
 
 
-@pytest.mark.parametrize("service", ["capture-1", "capture-2", "sorter"])
+@pytest.mark.parametrize("service", ["capture-1", "capture-2"])
 def test_containers_each_command_starts_with_the_addresses_of_the_file(
     service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Any] = []
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
-    for name in ("compose.capture.run_capture", "sorters.job.run_sorter"):
-        monkeypatch.setattr(name, started.append)
+    monkeypatch.setattr("compose.capture.run_capture", started.append)
     assert run_cli(commands()[service]) == 0
     (options,) = started
     assert (options.kafka, options.zookeeper) == ("kafka:9092", "zookeeper:2181")
     assert options.schema_registry == "http://registry:8080/apis/ccompat/v7"
-    if service == "sorter":
-        assert (options.changefeed_id, options.data_dir) == ("orders", Path("/var/lib/tidebus"))
-    else:
-        assert (options.pd, options.upstream) == ("pd:2379", "default")
+    assert (options.pd, options.upstream) == ("pd:2379", "default")
+    assert (options.sorters.master, options.sorters.data_dir) == ("local[1]", Path("/var/lib/tidebus"))

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -16,6 +17,8 @@ from schemas.rawlog.region_batch import REGION_BATCH_SCHEMA_TEXT
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, RawTopics
 
 ADMIN_TIMEOUT_S: Final = 30.0
+REGISTRY_PAUSES_S: Final = (0.1, 0.3, 1.0)
+"""After a conflict, which is what a registry says to two captures that register the schema at one moment."""
 FRONTIER_MARGIN_MS: Final = 3600 * 1000
 """A frontier record must be there for all rows that are: Kafka looks for what is too old every five minutes only, and
 topic by topic."""
@@ -124,11 +127,18 @@ def register_region_batch(schema_registry: str, topic: str) -> int:
         RegistryError: the registry refuses it, or does not answer.
     """
     client = SchemaRegistryClient({"url": schema_registry, "timeout": ADMIN_TIMEOUT_S})
-    try:
-        return int(client.register_schema(f"{topic}-value", Schema(REGION_BATCH_SCHEMA_TEXT, "AVRO")))
-    except SchemaRegistryError as error:
-        raise RegistryError(
-            "the registry refuses the schema", url=schema_registry, subject=f"{topic}-value", reason=error
-        ) from error
-    except Exception as error:  # the client lets its HTTP library's errors through, and which one differs by version
-        raise RegistryError("the registry does not answer", url=schema_registry, reason=repr(error)) from error
+    for pause_s in (*REGISTRY_PAUSES_S, None):
+        try:
+            return int(client.register_schema(f"{topic}-value", Schema(REGION_BATCH_SCHEMA_TEXT, "AVRO")))
+        except SchemaRegistryError as error:
+            if error.http_status_code == HTTPStatus.CONFLICT and pause_s is not None:
+                time.sleep(pause_s)  # another capture may be registering it at this moment
+                continue
+            raise RegistryError(
+                "the registry refuses the schema", url=schema_registry, subject=f"{topic}-value", reason=error
+            ) from error
+        except (
+            Exception
+        ) as error:  # the client lets its HTTP library's errors through, and which one differs by version
+            raise RegistryError("the registry does not answer", url=schema_registry, reason=repr(error)) from error
+    raise AssertionError("the last attempt returns or raises")

@@ -71,14 +71,14 @@ class PeerStream:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        pause_s, told = RETRY_FIRST_S, ""
+        pause_s, is_told = RETRY_FIRST_S, False
         while not self._closed.is_set():
             was_connected, reason = self._connect()
             if was_connected:
-                pause_s = RETRY_FIRST_S
-            if reason != told and not self._closed.is_set():
+                pause_s, is_told = RETRY_FIRST_S, False
+            if not is_told and not self._closed.is_set():
                 log.warning("peer not connected; trying again", extra={**self._ids(), "reason": reason})
-            told = reason
+                is_told = True
             self._closed.wait(pause_s * random.uniform(0.75, 1.25))  # noqa: S311  chance is no secret here
             pause_s = min(pause_s * 2, RETRY_MAX_S)
 

@@ -99,13 +99,18 @@ class Generator:
         self._sequence = 0
         self.rows_committed = 0
         self.last_commit_ts = Ts(0)
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Write nothing new; what is open is still committed, then :meth:`run` ends. From any thread."""
+        self._stopped = True
 
     async def run(self) -> None:
-        """Create the schema and write until ``rows_max``, or for ever."""
+        """Create the schema and write until ``rows_max`` or :meth:`stop`."""
         self._create_schema()
         options, began, written = self._options, time.monotonic(), 0
         open_ones: list[_OpenTransaction] = []
-        while not options.rows_max or written < options.rows_max:
+        while not self._stopped and (not options.rows_max or written < options.rows_max):
             if options.rows_per_s:
                 due = int((time.monotonic() - began) * options.rows_per_s)
                 left_over, open_ones = open_ones, []

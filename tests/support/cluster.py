@@ -1,0 +1,193 @@
+"""Several captures as real processes over one region server of this process, for tests and benches of the cluster."""
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from compose.local_bus import BusOptions, LocalBus
+from compose.stack.children import Child
+from compose.stack.local import Addresses
+from compose.stack.ports import LOOPBACK, free_ports
+from consumers.capture_registry import CaptureInfo, list_captures
+from consumers.election import Election
+from consumers.frontier_topic import FrontierTopic, FrontierUnavailableError
+from consumers.upstream_node import UpstreamNode
+from consumers.zookeeper import Session
+from producers.region_server.generator import Generator, GeneratorOptions
+from producers.region_server.server import RegionServer, RegionServerOptions
+from schemas.ids import CaptureId, UpstreamId
+from schemas.rawlog.topics import raw_topics
+from tests.support.bus import wait_until
+
+NAMES = ("capture", "capture 2", "capture 3")
+WAIT_S = 180.0
+"""For anything that takes seconds on an idle machine."""
+
+
+@dataclass
+class Cluster:
+    """A bus whose captures all serve the API, each at an address of its own that outlives its process."""
+
+    bus: LocalBus
+    server: RegionServer
+    addresses: dict[str, str]
+    """Of the captures' APIs, by process name."""
+    session: Session
+    frontier: FrontierTopic
+    upstream: UpstreamId
+    notes: list[str] = field(default_factory=list)
+
+    # -- what it looks like --------------------------------------------------------------------------------------------
+
+    def captures(self) -> dict[str, CaptureInfo]:
+        """Return who is registered, by process name; the newest where one that was killed is still listed."""
+        names = {address: name for name, address in self.addresses.items()}
+        found = sorted(list_captures(self.session, self.bus.zk_paths), key=lambda info: info.started_at_s)
+        return {names[info.address]: info for info in found if info.address in names}
+
+    def owner(self) -> str:
+        """Wait for an owner that is registered and return its process's name."""
+        found: list[str] = []
+
+        def elected() -> bool:
+            owner = Election(self.session, self.bus.zk_paths, CaptureId("")).owner()
+            found.extend(name for name, info in self.captures().items() if info.capture_id == owner)
+            return bool(found)
+
+        self.wait(elected, "an owner")
+        return found[-1]
+
+    def other(self) -> str:
+        """Return a capture that is not the owner."""
+        owner = self.owner()
+        return next(name for name in self.addresses if name != owner)
+
+    def status(self) -> Mapping[str, Any]:
+        """Return what the owner last said of the upstream."""
+        return UpstreamNode(self.session, self.bus.zk_paths, self.upstream).read()
+
+    def spans(self) -> dict[str, int]:
+        """Return how many spans each registered capture has, by the owner's last word."""
+        told = self.status().get("captures", {})
+        return {name: told.get(info.capture_id, 0) for name, info in self.captures().items()}
+
+    def child(self, name: str) -> Child:
+        """Return a capture's process."""
+        return self.bus.processes[name]
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+
+    def wait(self, done: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
+        """Wait, with the supervisor at work."""
+        wait_until(done, timeout_s, what, self.bus)
+
+    def resolved_ts(self) -> int:
+        """Return the R that readers of the frontier topic stand at."""
+        newest = self.frontier.newest()
+        return 0 if newest is None else int(newest.resolved_ts)
+
+    def wait_moving(self, what: str) -> float:
+        """Wait until the frontier has passed this moment; return how long that took, in seconds."""
+        began_at, now_ts = time.monotonic(), self.server.tso()
+        self.wait(lambda: self.resolved_ts() >= now_ts, f"the frontier moves: {what}")
+        took_s = time.monotonic() - began_at
+        self.notes.append(f"{what}: {took_s:.1f} s")
+        return took_s
+
+    def wait_sharing(self, spans: int, rebalance: str = "") -> None:
+        """Wait until all captures are registered and have spans, all of them together.
+
+        A capture that came late gets its share within a minute; at once with the changefeed ``rebalance``.
+        """
+        asked_at = 0.0
+
+        def shared() -> bool:
+            nonlocal asked_at
+            told = self.spans()
+            if len(told) < len(self.addresses):
+                return False
+            if rebalance and not all(told.values()) and time.monotonic() > asked_at + 5.0:
+                asked_at = time.monotonic()
+                with contextlib.suppress(OSError, AssertionError):  # the owner is just being replaced
+                    self.post(self.owner(), f"/api/v1/changefeeds/{rebalance}/tables/rebalance_table")
+            return all(told.values()) and sum(told.values()) >= spans
+
+        self.wait(shared, "all captures have spans")
+
+    def wait_registered(self) -> None:
+        """Wait until all captures are registered."""
+        self.wait(lambda: len(self.captures()) == len(self.addresses), "all captures are registered")
+
+    # -- what is done to it --------------------------------------------------------------------------------------------
+
+    def post(self, name: str, path: str) -> Any:
+        """Ask a capture's API."""
+        with contextlib.closing(http.client.HTTPConnection(self.addresses[name], timeout=30)) as connection:
+            connection.request("POST", path, b"{}", {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            said = json.load(answer)
+        assert answer.status < 300, said
+        return said
+
+    @contextlib.contextmanager
+    def stopped(self, name: str) -> Iterator[None]:
+        """SIGSTOP a capture's process while inside."""
+        os.kill(self.child(name).pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.child(name).pid, signal.SIGCONT)
+
+    def watch_for(self, seconds: float) -> None:
+        """Let time pass, with the supervisor at work: for faults whose length is the point."""
+        until = time.monotonic() + seconds
+        self.wait(lambda: time.monotonic() >= until, "time passes", seconds + WAIT_S)
+
+
+@contextlib.contextmanager
+def cluster(
+    folder: Path,
+    upstream: UpstreamId,
+    *,
+    names: tuple[str, ...] = NAMES,
+    given: Addresses | None = None,
+    arguments: tuple[str, ...] = (),
+) -> Iterator[Cluster]:
+    """Start a region server, a stack and captures."""
+    addresses = {name: f"{LOOPBACK}:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(RegionServer(RegionServerOptions(min_ts_interval_ms=200)))
+        # Makes what TiDB's own bootstrap would have made; a capture waits for no less.
+        server.spawn(Generator(server, GeneratorOptions(schema="boot", tables=1, rows_max=1)).run()).result(60)
+        options = BusOptions(
+            data_dir=folder,
+            pd=server.pd_address,
+            upstream=upstream,
+            given=given or Addresses(),
+            api_addr=addresses[names[0]],
+            capture_arguments=arguments,
+        )
+        bus = stack.enter_context(LocalBus(options))
+        for name in names[1:]:
+            bus.start_capture(name, "--addr", addresses[name])
+        session = stack.enter_context(Session(bus.addresses.zookeeper, timeout_s=30.0))
+        topic = raw_topics(upstream).frontier
+
+        def is_there() -> bool:
+            with (
+                contextlib.suppress(FrontierUnavailableError),
+                contextlib.closing(FrontierTopic(bus.addresses.kafka, topic)) as one,
+            ):
+                return one.newest() is not None
+            return False
+
+        wait_until(is_there, WAIT_S, "a frontier", bus)
+        frontier = stack.enter_context(contextlib.closing(FrontierTopic(bus.addresses.kafka, topic)))
+        yield Cluster(bus, server, addresses, session, frontier, upstream)

@@ -47,6 +47,7 @@ def _feed(bus: Backend, feed: StoredFeed, now_s: float) -> dict[str, Any]:
         "batch_rows": status.batch_rows if status else 0,
         "batch_s": status.batch_s if status else 0.0,
         "error": error_body_of(feed),
+        "sorter_deaths": status.sorter_deaths if status else 0,
         "sorter": bus.sorter(info.changefeed_id, info.namespace),
     }
 

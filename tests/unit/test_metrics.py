@@ -82,7 +82,8 @@ def feed(name: str, state: ChangefeedState, namespace: str = "default") -> Store
         desired_state="stopped" if state == "stopped" else "normal",
     )
     checkpoint_ts, resolved_ts = compose_ts(1_700_000_090_000, 3), compose_ts(1_700_000_095_250, 0)
-    return StoredFeed(info, ChangefeedStatus(state=state, checkpoint_ts=checkpoint_ts, resolved_ts=resolved_ts))
+    status = ChangefeedStatus(state=state, checkpoint_ts=checkpoint_ts, resolved_ts=resolved_ts, sorter_deaths=2)
+    return StoredFeed(info, status)
 
 
 def scrape(snapshot: Snapshot) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -157,6 +158,7 @@ def test_metrics_of_a_changefeed_are_ticdcs(state: ChangefeedState, number: int,
     for namespace in ("default", "other"):
         key = {"namespace": namespace, "changefeed": "cf"}
         assert of(page, "ticdc_owner_status", **key) == number
+        assert of(page, "tidebus_sorter_deaths", **key) == 2
         assert of(page, "ticdc_owner_checkpoint_ts", **key) == 1_700_000_090_000
         assert of(page, "ticdc_owner_resolved_ts", **key) == 1_700_000_095_250
         for name, lag_s in (("ticdc_owner_checkpoint_ts_lag", 10.0), ("ticdc_owner_resolved_ts_lag", 4.75)):

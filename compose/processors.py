@@ -2,6 +2,7 @@
 
 from consumers.apply.begin import begin_database
 from consumers.processor import Assignment, Run
+from consumers.storage.begin import begin_storage
 from schemas.config.origin import NotSupportedYetError
 
 
@@ -14,4 +15,6 @@ def begin(assignment: Assignment) -> Run:
     """
     if assignment.config.uri.server is not None:
         return begin_database(assignment)
+    if assignment.config.uri.storage is not None:
+        return begin_storage(assignment)
     raise NotSupportedYetError("no processor writes to this sink yet", scheme=assignment.config.uri.scheme)

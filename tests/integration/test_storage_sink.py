@@ -1,0 +1,136 @@
+"""Storage sinks over a real Kafka, into a folder and into a server that speaks S3: killed and begun again."""
+
+import http.client
+import random
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from confluent_kafka import Producer
+from moto.server import ThreadedMotoServer
+
+from compose.stack.local import Addresses
+from consumers.core.storage.paths import METADATA
+from consumers.processor import Assignment, ProcessorOptions
+from consumers.storage.begin import begin_storage
+from consumers.storage.store import StorageUnavailableError
+from schemas.changefeed import ChangefeedInfo
+from schemas.config.changefeed import load_changefeed
+from schemas.ids import UpstreamId
+from schemas.position import POSITION_HEADER
+from schemas.sink_topic import sink_topic
+from tests.support.raw_log import create_topic
+from tests.support.storage_topic import PARTITIONS, START_TS, Topic, check_schema_files, topic_of, visible
+
+SETTINGS = '[sink]\nfile-index-digit = 6\ndate-separator = "none"\n[sink.csv]\n'
+TURNS_MAX = 4_000
+Files = dict[str, bytes]
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        yield f"http://{host}:{port}"
+    finally:
+        server.stop()
+
+
+def ask(endpoint: str, path: str, method: str = "GET") -> bytes:
+    connection = http.client.HTTPConnection(endpoint.removeprefix("http://"), timeout=60)
+    try:
+        connection.request(method, f"/{path}", headers={"Authorization": "AWS ak:x"})
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.read()
+        return answer.read()
+    finally:
+        connection.close()
+
+
+def bucket_files(endpoint: str) -> Files:
+    listed = ElementTree.fromstring(ask(endpoint, "rows?list-type=2"))
+    keys = [element.text or "" for element in listed.iter() if element.tag.endswith("}Key")]
+    return {key.removeprefix("out/"): ask(endpoint, f"rows/{key}") for key in keys}
+
+
+def folder_files(root: Path) -> Files:
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def info_of(name: str, uri: str) -> ChangefeedInfo:
+    return ChangefeedInfo(changefeed_id=name, upstream=UpstreamId("u"), sink_uri=uri, start_ts=START_TS)
+
+
+def write_topic(kafka: str, name: str, topic: Topic) -> None:
+    create_topic(kafka, name, PARTITIONS)
+    producer = Producer({"bootstrap.servers": kafka})
+    for records in topic.values():
+        for record in records:
+            headers = [(POSITION_HEADER, record.position)]
+            producer.produce(name, record.value, record.key, record.partition, headers=headers)
+    assert producer.flush(60) == 0
+
+
+def assignment(kafka: str, info: ChangefeedInfo) -> Assignment:
+    options = ProcessorOptions(changefeed_id=info.changefeed_id, kafka=kafka, zookeeper="")
+    config = load_changefeed(info.sink_uri, SETTINGS)
+    return Assignment(options=options, info=info, config=config, revision=1, stopped=lambda: False)
+
+
+def apply_with_crashes(kafka: str, info: ChangefeedInfo, last_ts: int, rng: random.Random) -> None:
+    """Begin, die after some turns without a word, begin again; the last life reads to the end."""
+    for turns in (rng.randint(0, 3), rng.randint(0, 20), TURNS_MAX):
+        run = begin_storage(assignment(kafka, info))
+        for _ in range(turns):
+            run.turn()
+            if turns < TURNS_MAX and rng.random() < 0.3:
+                run.finish()  # a flush in the middle of the topic
+            if run.checkpoint_ts == last_ts:
+                break
+        run.close()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_storage_sink_into_a_folder_killed_and_begun_again_shows_every_line_once(
+    stack: Addresses, fresh_name: Callable[[str], str], tmp_path: Path, seed: int
+) -> None:
+    topic, meant, last_ts = topic_of(random.Random(seed))
+    info = info_of(fresh_name("files"), f"file://{tmp_path}/out?protocol=csv&flush-interval=2s")
+    write_topic(stack.kafka, sink_topic(info), topic)
+    apply_with_crashes(stack.kafka, info, last_ts, random.Random(seed))
+    check_files(folder_files(tmp_path / "out"), meant, last_ts)
+
+
+def test_storage_sink_into_a_bucket_killed_and_begun_again_shows_every_line_once(
+    stack: Addresses, fresh_name: Callable[[str], str], s3: str
+) -> None:
+    ask(s3, "rows", "PUT")
+    topic, meant, last_ts = topic_of(random.Random(5))
+    keys = "access-key=ak&secret-access-key=hidden-word&region=us-east-1"
+    info = info_of(fresh_name("bucket"), f"s3://rows/out?protocol=csv&flush-interval=2s&endpoint={s3}&{keys}")
+    write_topic(stack.kafka, sink_topic(info), topic)
+    apply_with_crashes(stack.kafka, info, last_ts, random.Random(5))
+    check_files(bucket_files(s3), meant, last_ts)
+
+
+def test_storage_sink_into_a_folder_that_cannot_be_written_says_which_and_may_be_tried_again(
+    stack: Addresses, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    topic, meant, last_ts = topic_of(random.Random(1))
+    (tmp_path / "out").write_text("a file where the folder should be")
+    info = info_of(fresh_name("files"), f"file://{tmp_path}/out?protocol=csv&flush-interval=2s")
+    write_topic(stack.kafka, sink_topic(info), topic)
+    with pytest.raises(StorageUnavailableError, match=f"{tmp_path}/out"):
+        apply_with_crashes(stack.kafka, info, last_ts, random.Random(1))
+    (tmp_path / "out").unlink()
+    apply_with_crashes(stack.kafka, info, last_ts, random.Random(1))
+    check_files(folder_files(tmp_path / "out"), meant, last_ts)
+
+
+def check_files(files: Files, meant: Mapping[tuple[str, str], list[bytes]], last_ts: int) -> None:
+    check_schema_files(files)
+    assert visible(files) == meant
+    assert files[METADATA] == b'{"checkpoint-ts":%d}' % last_ts

@@ -25,6 +25,7 @@ from consumers.api.bodies import FeedRequest, StoredFeed
 from consumers.api.credentials import read_credentials
 from consumers.api.errors import ApiError, NotReadyError
 from consumers.api.metrics import Pull, Snapshot
+from consumers.api.owner_metrics import Rule
 from consumers.api.server import ApiServer, listen_address
 from consumers.api.tls import ApiTls
 from consumers.capture_registry import CaptureInfo, list_captures
@@ -75,14 +76,15 @@ class ApiBackend:
         is_stopping: Callable[[], bool],
         pull: Callable[[], Pull | None] = lambda: None,
         scheduling: Callable[[], Scheduling | None] = lambda: None,
+        rule: Callable[[], Rule | None] = lambda: None,
     ) -> None:
-        """``pull`` tells what this capture pulls while it is owner, ``scheduling`` what it can do as owner; both are
-        called from any thread.
+        """``pull`` tells what this capture pulls, ``scheduling`` what it can do as owner and ``rule`` what it knows
+        then; all are called from any thread.
         """
         paths = ZkPaths(places.cluster)
         self.capture, self.cluster, self.is_stopping = capture, places.cluster, is_stopping
         self._session, self._paths, self._places = session, paths, places
-        self._pull, self.scheduling = pull, scheduling
+        self._pull, self._rule, self.scheduling = pull, rule, scheduling
         self._tables = UpstreamTables(places.kafka)
         self._control = ChangefeedControl(session, paths)
         self._election = Election(session, paths, capture.capture_id)
@@ -217,13 +219,13 @@ class ApiBackend:
         return delete_safe_point(places.pd, places.tls, places.cluster, places.upstream)
 
     def metrics(self) -> Snapshot:
-        pull, feeds = self._pull(), None
-        if pull is not None:
+        rule, feeds = self._rule(), None
+        if rule is not None:
             try:
                 feeds = self.all_feeds()
             except BusError as error:
                 log.warning("changefeeds cannot be read for the metrics", extra={"error": str(error)})
-        return Snapshot(at_s=time.time(), pull=pull, feeds=feeds)
+        return Snapshot(at_s=time.time(), pull=self._pull(), rule=rule, feeds=feeds)
 
     def check_health(self) -> None:
         self._session.check_lease()

@@ -49,6 +49,7 @@ from schemas.rawlog.topics import raw_topics
 
 if TYPE_CHECKING:
     from consumers.api.metrics import Pull
+    from consumers.api.owner_metrics import Rule
     from consumers.api.server import ApiServer
 
 log = logging.getLogger(__name__)
@@ -302,7 +303,7 @@ class Capture:
             upstream=options.upstream,
             settings=shown_settings(options),
         )
-        backend = ApiBackend(session, info, places, self._stopping.is_set, self._pull, self.orders)
+        backend = ApiBackend(session, info, places, self._stopping.is_set, self._pull, self.orders, self._rule)
         with contextlib.closing(backend), api.serving(backend):
             yield
 
@@ -311,13 +312,24 @@ class Capture:
         return self._owner.orders if self._owner is not None else None
 
     def _pull(self) -> "Pull | None":
-        """Return the metrics of this capture's reign; None: it has none."""
+        """Return what this capture pulls; None: nothing yet."""
         from compose.metrics import pull_of
 
         reigning = self._owner.reigning if self._owner is not None else None  # one reading: it may end meanwhile
-        if reigning is None or self._puller is None:
+        if self._puller is None:
             return None
-        return pull_of(self._options.upstream, reigning.began_at_s, *reigning.seen(self._puller))
+        return pull_of(self._options.upstream, self._puller.stats(), reigning.ddl.status() if reigning else None)
+
+    def _rule(self) -> "Rule | None":
+        """Return what this capture knows as the owner; None: it is none."""
+        from compose.metrics import rule_of
+
+        reigning, figures = self._owner.reigning if self._owner is not None else None, None
+        if reigning is None:
+            return None
+        with contextlib.suppress(BusError):  # it is busy, or over in a moment
+            figures = reigning.reign.orders.figures()
+        return rule_of(self._options.upstream, reigning.began_at_s, reigning.reign.place, figures)
 
     def _info(self, peers: Peers) -> CaptureInfo:
         return CaptureInfo(

@@ -3,21 +3,32 @@
 import time
 
 from consumers.api.metrics import Pull, Stall
+from consumers.api.owner_metrics import Rule, SchedulerFigures
 from producers.feed_types import SpanStatus
 from producers.puller import PullerStats
 from schemas.ids import UpstreamId
 from schemas.rawlog.frontier import FrontierRecord
 
 
-def pull_of(
-    upstream: UpstreamId, began_at_s: float, place: FrontierRecord, stats: PullerStats, ddl: SpanStatus
-) -> Pull:
-    """Return what an owner's parts say. ``began_at_s``: when it became owner, by the monotonic clock."""
-    held = [*stats.stalls, *([ddl] if ddl.reason else [])]
-    return Pull(
+def rule_of(
+    upstream: UpstreamId, began_at_s: float, place: FrontierRecord, scheduling: SchedulerFigures | None
+) -> Rule:
+    """Return what an owner knows. ``began_at_s``: when it became owner, by the monotonic clock."""
+    return Rule(
         upstream=upstream,
         owner_s=time.monotonic() - began_at_s,
         resolved_ts=place.resolved_ts,
+        held_ddl=len(place.held_ddl),
+        held_tables=sum(len(held.tables) for held in place.held),
+        scheduling=scheduling,
+    )
+
+
+def pull_of(upstream: UpstreamId, stats: PullerStats, ddl: SpanStatus | None) -> Pull:
+    """Return what a puller says, and the DDL feed of an owner (None: another's)."""
+    held = [*stats.stalls, *([ddl] if ddl is not None and ddl.reason else [])]
+    return Pull(
+        upstream=upstream,
         tables=stats.tables,
         spans=stats.spans,
         regions=stats.regions,
@@ -46,6 +57,4 @@ def pull_of(
             "rolled_back": stats.locks.rolled_back,
             "left_alive": stats.locks.left_alive,
         },
-        held_ddl=len(place.held_ddl),
-        held_tables=sum(len(held.tables) for held in place.held),
     )

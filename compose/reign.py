@@ -13,6 +13,7 @@ Deterministic with the clock and the salts that it is given, but for the countin
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from typing import Protocol
 from compose.pulled_tables import PulledTables
 from compose.reign_orders import ReignOrders
 from compose.split_watch import Boundaries
+from consumers.api.owner_metrics import SchedulerFigures
 from consumers.capture_registry import CaptureInfo
 from consumers.core.scheduling.captures import CaptureState
 from consumers.core.scheduling.coordinator import Coordinator, Identity, Limits, NotInitializedError
@@ -43,9 +45,10 @@ GC_EVERY_S = 60.0
 """How often the owner forgets schemas that it needs no more; each run looks at all tables that changed."""
 OLDEST_VERSION, END_VERSION = "0.1.0", "1.0.0"
 """Of captures that work together where there are two versions; what they say to each other is the same between them."""
-PULLER_LIMITS = Limits(max_task_concurrency=100, add_table_batch_size=2000)
+PULLER_LIMITS = Limits(max_task_concurrency=100, add_table_batch_size=2000, heartbeat_spans_max=200)
 """TiCDC's 10 and 50 spare the stores, each span being scanned at once; our pullers queue scans themselves
-(``FeedSettings.scans_per_store_max``), so only the work of owner and agents in one tick is bounded here."""
+(``FeedSettings.scans_per_store_max``), so only the work of owner and agents in one tick is bounded here. How far spans
+are stands in the landing reports: heartbeats need only find what a lost message has left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +225,19 @@ class Reign:
         """Return the tables of each capture."""
         members = self._coordinator.replications.members
         return {who: {span.table_id for span in members.get(who, ())} for who in self._captures}
+
+    def figures(self) -> SchedulerFigures:
+        """Return how the spans are spread; a step for each span that is not at rest."""
+        book = self._coordinator.replications
+        states = Counter(book.sets[span].state.name.lower() for span in book.unsettled if span in book.sets)
+        states["replicating"] = len(book.sets) - sum(states.values())
+        return SchedulerFigures(
+            tables=self.table_count,
+            capture_spans=self.spans_of_captures(),
+            states=states,
+            tasks=dict(book.begun),
+            running=len(book.running),
+        )
 
     def drain(self, capture: CaptureId) -> int:
         """Move all spans of a capture away."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import CancelledError, Future
 from typing import Any, Protocol, TypeVar
 
+from consumers.api.owner_metrics import SchedulerFigures
 from schemas.errors import Action, BusError
 from schemas.ids import CaptureId, TableId
 
@@ -37,6 +38,9 @@ class Schedules(Protocol):
 
     def tables(self) -> Mapping[CaptureId, Collection[TableId]]:
         """Return the tables of each capture."""
+
+    def figures(self) -> SchedulerFigures:
+        """Return how the spans are spread."""
 
     def drain(self, capture: CaptureId) -> int:
         """Move all spans of a capture away; return how many it has."""
@@ -76,6 +80,14 @@ class ReignOrders:
             NotOwnerError, OwnerBusyError: there is no answer.
         """
         return self._ask(lambda reign: reign.tables())
+
+    def figures(self) -> SchedulerFigures:
+        """Return how the spans are spread over the captures, for the metrics.
+
+        Raises:
+            NotOwnerError, OwnerBusyError: there is no answer.
+        """
+        return self._ask(lambda reign: reign.figures())
 
     def drain(self, capture: CaptureId) -> int:
         """Move all spans of a capture away; return how many it has now.

@@ -79,6 +79,8 @@ class ChangefeedStatus:
     """Rows among them that do not fit their checksum, where the changefeed verifies it and goes on."""
     batch_rows: int = 0
     batch_s: float = 0.0
+    last_synced_ts: Ts = Ts(0)
+    """Checkpoint of the last batch that held rows: no row that was written is younger."""
     failure: SorterFailure | None = None
     """Until the owner has judged it."""
     sorter_deaths: int = 0
@@ -207,6 +209,7 @@ def encode_changefeed_status(status: ChangefeedStatus) -> bytes:
             "corrupt_rows_total": status.corrupt_rows_total,
             "batch_rows": status.batch_rows,
             "batch_s": status.batch_s,
+            "last_synced_ts": status.last_synced_ts,
             "failure": failure and asdict(failure),
             "sorter_deaths": status.sorter_deaths,
         }
@@ -231,6 +234,7 @@ def decode_changefeed_status(node: bytes) -> ChangefeedStatus:
             batch_rows=int(raw["batch_rows"]),
             batch_s=float(raw["batch_s"]),
             # Absent from nodes of earlier versions.
+            last_synced_ts=Ts(int(raw.get("last_synced_ts", 0))),
             failure=SorterFailure(**raw["failure"]) if raw.get("failure") else None,
             sorter_deaths=int(raw.get("sorter_deaths", 0)),
         )

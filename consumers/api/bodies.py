@@ -8,36 +8,17 @@ from typing import Any, Final
 
 from consumers.api.errors import ApiError
 from consumers.api.replica_config import to_api
+from consumers.api.stored_feed import StoredFeed as StoredFeed
 from consumers.capture_registry import CaptureInfo
-from consumers.changefeed_control import ConfigChange, state_of
+from consumers.changefeed_control import ConfigChange
 from consumers.core.changefeed_state import ADMIN_JOBS
-from schemas.changefeed import ChangefeedInfo, ChangefeedState, ChangefeedStatus
+from schemas.changefeed import ChangefeedState
 from schemas.config.secret import mask_uri
 from schemas.ids import CaptureId, TableId, Ts, physical_ms
 
 TS_MAX: Final = (1 << 64) - 1
 SHOWN_BY_DEFAULT: Final[frozenset[ChangefeedState]] = frozenset({"normal", "stopped", "failed", "warning", "pending"})
 STATES: Final = frozenset({*SHOWN_BY_DEFAULT, "finished", "removed"})
-
-
-@dataclass(frozen=True, slots=True)
-class StoredFeed:
-    """A changefeed with how far it is; None: no sorter has said yet."""
-
-    info: ChangefeedInfo
-    status: ChangefeedStatus | None
-
-    @property
-    def state(self) -> ChangefeedState:
-        return state_of(self.info, self.status)
-
-    @property
-    def checkpoint_ts(self) -> Ts:
-        return max(self.status.checkpoint_ts, self.info.start_ts) if self.status else self.info.start_ts
-
-    @property
-    def resolved_ts(self) -> Ts:
-        return max(self.status.resolved_ts, self.info.start_ts) if self.status else self.info.start_ts
 
 
 def shown_state(state: ChangefeedState) -> str:
@@ -111,8 +92,7 @@ def synced_body(feed: StoredFeed, pulled_ts: Ts, now_ts: Ts) -> dict[str, Any]:
     settings = feed.info.config.get("synced-status") or {}
     quiet_s = settings.get("synced-check-interval", SYNCED_CHECK_INTERVAL_S)
     near_s = settings.get("checkpoint-interval", CHECKPOINT_INTERVAL_S)
-    # A status tells of the last batch: rows of its own are as new as its checkpoint.
-    last_synced_ts = feed.checkpoint_ts if feed.status and feed.status.batch_rows else feed.info.start_ts
+    last_synced_ts = max(feed.status.last_synced_ts if feed.status else Ts(0), feed.info.start_ts)
     is_quiet = _apart_s(now_ts, last_synced_ts) > quiet_s
     is_near = _apart_s(now_ts, feed.checkpoint_ts) < near_s
     if is_quiet and is_near:

@@ -2,8 +2,9 @@
 
 TiCDC's names (reference/metrics-and-ops.md §1) stand for what means the same here, so that its alerts fire; all else is
 ``tidebus_…``. TiCDC's counters have no ``_total``, which Prometheus' client would add: they are shown untyped, which
-``rate()`` and ``changes()`` do not mind. Metrics of changefeeds, frontier and puller come from the owner alone: a sum
-over captures counts nothing twice.
+``rate()`` and ``changes()`` do not mind. What is pulled and landed every capture says for itself; what is said of
+changefeeds, frontier and scheduling comes from the owner alone (:mod:`consumers.api.owner_metrics`): a sum over
+captures counts nothing twice.
 """
 
 from collections import Counter
@@ -16,16 +17,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from consumers.api.bodies import StoredFeed
-from schemas.ids import TableId, Ts, UpstreamId, physical_ms
+from consumers.api.owner_metrics import Rule, rule_metrics
+from consumers.api.stored_feed import StoredFeed
+from schemas.ids import TableId, UpstreamId
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 STALLS_SHOWN: Final = 20
 """Tables that are named; a bus of 100,000 whose store is away must not become 100,000 series."""
-STATES: Final = {"normal": 0, "pending": 1, "failed": 2, "stopped": 3, "finished": 4, "removed": 5, "warning": 6}
-"""TiCDC's numbers; anything else is -1."""
-MOVING: Final = frozenset({"normal", "pending", "warning"})
-"""States in which a lag means something: a changefeed that was stopped lags on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +38,9 @@ class Stall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pull:
-    """What this capture pulls of one upstream as its owner; counts are since its reign began."""
+    """What this capture pulls of one upstream; counts are since it was registered."""
 
     upstream: UpstreamId
-    owner_s: float
-    """For how long it has been owner."""
-    resolved_ts: Ts
-    """Of the newest published frontier record."""
     tables: int
     spans: int
     regions: int
@@ -72,8 +66,6 @@ class Pull:
     broker_waits: bool
     locks: Mapping[str, int]
     """Transactions by what became of their locks."""
-    held_ddl: int
-    held_tables: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,17 +75,17 @@ class Snapshot:
     at_s: float
     """This machine's clock; lags are against it."""
     pull: Pull | None
+    """None: this capture is only beginning."""
+    rule: Rule | None = None
     """None: this capture is not the owner."""
-    feeds: Sequence[StoredFeed] | None
+    feeds: Sequence[StoredFeed] | None = None
     """None: they could not be read."""
 
 
 _LABELS: Final = ("upstream",)
 _GAUGES: Final[tuple[tuple[str, str, Callable[[Pull], float]], ...]] = (
-    ("tidebus_frontier_resolved_ts", "Published resolved ts, physical ms", lambda pull: physical_ms(pull.resolved_ts)),
-    ("tidebus_frontier_held_ddl", "DDL jobs that cannot be read and hold changefeeds back", lambda pull: pull.held_ddl),
-    ("tidebus_frontier_held_tables", "Tables left behind by the frontier", lambda pull: pull.held_tables),
     ("tidebus_puller_tables", "Tables pulled", lambda pull: pull.tables),
+    ("ticdc_processor_num_of_tables", "Tables on this capture", lambda pull: pull.tables),
     ("tidebus_puller_spans", "Spans pulled; more than tables where some are split", lambda pull: pull.spans),
     ("tidebus_puller_regions", "Regions registered or to be registered", lambda pull: pull.regions),
     ("tidebus_puller_regions_initialized", "Regions with a complete scan", lambda pull: pull.regions_initialized),
@@ -136,50 +128,15 @@ class SnapshotCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all families; one that has nothing to say here is left out."""
-        snapshot, pull = self._snapshot, self._snapshot.pull
-        # Every capture has it: the sum of rates tells how many owners there are, and that there is none.
-        ownership = UntypedMetricFamily("ticdc_owner_ownership_counter", "Seconds for which this capture was owner")
-        ownership.add_metric([], pull.owner_s if pull else 0.0)
-        yield ownership
-        if pull is not None:
-            yield from _feed_metrics(snapshot)
-            yield from _pull_metrics(pull, snapshot.at_s)
+        snapshot = self._snapshot
+        yield from rule_metrics(snapshot.rule, snapshot.feeds, snapshot.at_s)
+        if snapshot.pull is not None:
+            yield from _pull_metrics(snapshot.pull)
         yield from ProcessCollector(registry=None).collect()
 
 
-def _feed_metrics(snapshot: Snapshot) -> Iterator[Metric]:
-    readable = GaugeMetricFamily("tidebus_metadata_readable", "0 while changefeeds cannot be read from ZooKeeper")
-    readable.add_metric([], snapshot.feeds is not None)
-    yield readable
-    labels = ("namespace", "changefeed")
-    status = GaugeMetricFamily("ticdc_owner_status", "State of the changefeed, by TiCDC's numbers", labels=labels)
-    deaths = GaugeMetricFamily(
-        "tidebus_sorter_deaths", "Sorters that ended without a word since the changefeed was resumed", labels=labels
-    )
-    families = [status, deaths]
-    shown: dict[str, tuple[GaugeMetricFamily, GaugeMetricFamily]] = {}
-    for what in ("checkpoint_ts", "resolved_ts"):
-        ts = GaugeMetricFamily(f"ticdc_owner_{what}", f"The changefeed's {what}, physical ms", labels=labels)
-        lag = GaugeMetricFamily(f"ticdc_owner_{what}_lag", f"Seconds since its {what}", labels=labels)
-        shown[what] = ts, lag
-        families += shown[what]
-    for feed in snapshot.feeds or ():
-        key = (feed.info.namespace, feed.info.changefeed_id)
-        status.add_metric(key, STATES.get(feed.state, -1))
-        deaths.add_metric(key, feed.status.sorter_deaths if feed.status else 0)
-        for what, value in (("checkpoint_ts", feed.checkpoint_ts), ("resolved_ts", feed.resolved_ts)):
-            ts, lag = shown[what]
-            ts.add_metric(key, physical_ms(value))
-            if feed.state in MOVING:
-                lag.add_metric(key, _lag_s(value, snapshot.at_s))
-    yield from families
-
-
-def _pull_metrics(pull: Pull, at_s: float) -> Iterator[Metric]:
+def _pull_metrics(pull: Pull) -> Iterator[Metric]:
     key = (pull.upstream,)
-    lag = GaugeMetricFamily("tidebus_frontier_resolved_ts_lag", "Seconds since the published ts", labels=_LABELS)
-    lag.add_metric(key, _lag_s(pull.resolved_ts, at_s))
-    yield lag
     for name, text, value in _GAUGES:
         gauge = GaugeMetricFamily(name, text, labels=_LABELS)
         gauge.add_metric(key, value(pull))
@@ -221,7 +178,3 @@ def _stall_metrics(pull: Pull) -> Iterator[Metric]:
     for stall in longest.values():
         still.add_metric((pull.upstream, str(stall.table_id), stall.kind), stall.still_s)
     yield still
-
-
-def _lag_s(ts: Ts, at_s: float) -> float:
-    return max(0.0, round(at_s - physical_ms(ts) / 1000, 3))

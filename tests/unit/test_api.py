@@ -232,7 +232,7 @@ def test_api_synced_wants_quiet_and_a_near_checkpoint(
     now = Ts(CHECKPOINT + (quiet_s * 1000 << 18))
     checkpoint_ts, pulled_ts = (Ts(now - (behind * 1000 << 18)) for behind in (behind_s, pulled_behind_s + behind_s))
     bus.now, bus.pulled_ts = now, Ts(pulled_ts if pulled_behind_s else now)
-    put(bus, checkpoint_ts=checkpoint_ts, resolved_ts=checkpoint_ts)
+    put(bus, checkpoint_ts=checkpoint_ts, resolved_ts=checkpoint_ts, last_synced_ts=CHECKPOINT)
     shown = api.v2("GET", "/changefeeds/cf/synced")[1]
     assert (shown["synced"], said in shown["info"]) == (synced, True), shown
     assert set(shown) == {"synced", "sink_checkpoint_ts", "puller_resolved_ts", "last_synced_ts", "now_ts", "info"}

@@ -11,9 +11,10 @@ from kazoo.exceptions import NoNodeError
 from prometheus_client.parser import text_string_to_metric_families
 
 from compose.api_backend import ApiBackend, ApiPlaces
-from compose.metrics import pull_of
+from compose.metrics import pull_of, rule_of
 from consumers.api.bodies import StoredFeed
 from consumers.api.metrics import STALLS_SHOWN, Pull, Snapshot, Stall, metrics_text
+from consumers.api.owner_metrics import Rule, SchedulerFigures
 from consumers.zookeeper import Session, ZooKeeperError
 from producers.feed_types import FeedCounters, SpanStatus
 from producers.landing import LandingCounters
@@ -32,13 +33,11 @@ from schemas.ids import TableId, Ts, UpstreamId, compose_ts
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
 from schemas.spans import TableSpan
 from tests.support.api import Api
-from tests.support.memory_bus import ME, Memory
+from tests.support.memory_bus import ME, OTHER, Memory
 
 NOW_S = 1_700_000_100.0
 PULL = Pull(
     upstream=UpstreamId("u"),
-    owner_s=12.5,
-    resolved_ts=compose_ts(1_700_000_098_500, 7),
     tables=3,
     spans=4,
     regions=50,
@@ -63,8 +62,20 @@ PULL = Pull(
     in_flight=36,
     broker_waits=True,
     locks={"committed": 41, "rolled_back": 42, "left_alive": 43},
+)
+RULE = Rule(
+    upstream=UpstreamId("u"),
+    owner_s=12.5,
+    resolved_ts=compose_ts(1_700_000_098_500, 7),
     held_ddl=1,
     held_tables=2,
+    scheduling=SchedulerFigures(
+        tables=9,
+        capture_spans={ME.capture_id: 5, OTHER.capture_id: 6},
+        states={"replicating": 10, "prepare": 1},
+        tasks={"add": 11, "move": 2, "remove": 0},
+        running=1,
+    ),
 )
 
 
@@ -103,13 +114,16 @@ def of(page: Mapping[tuple[str, frozenset[tuple[str, str]]], float], name: str, 
 
 
 def test_metrics_of_an_owner_have_the_snapshots_values() -> None:
-    page = scrape(Snapshot(at_s=NOW_S, pull=PULL, feeds=[]))
+    page = scrape(Snapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=[]))
     expected = {
         "tidebus_frontier_resolved_ts": 1_700_000_098_500,
         "tidebus_frontier_resolved_ts_lag": 1.5,
         "tidebus_frontier_held_ddl": 1,
         "tidebus_frontier_held_tables": 2,
         "tidebus_puller_tables": 3,
+        "ticdc_processor_num_of_tables": 3,
+        "ticdc_scheduler_table": 9,
+        "ticdc_scheduler_task_running": 1,
         "tidebus_puller_spans": 4,
         "tidebus_puller_regions": 50,
         "tidebus_puller_regions_initialized": 48,
@@ -136,6 +150,9 @@ def test_metrics_of_an_owner_have_the_snapshots_values() -> None:
         assert of(page, "ticdc_kvclient_event_feed_error_count", upstream="u", type=kind) == count
     for outcome, count in PULL.locks.items():
         assert of(page, "tidebus_locks_total", upstream="u", outcome=outcome) == count
+    assert of(page, "ticdc_scheduler_capture_table", upstream="u", capture="other") == 6
+    assert of(page, "ticdc_scheduler_table_replication_state", upstream="u", state="prepare") == 1
+    assert of(page, "ticdc_scheduler_task", upstream="u", task="add") == 11
     assert of(page, "ticdc_owner_ownership_counter") == 12.5
     assert of(page, "tidebus_metadata_readable") == 1
     assert of(page, "process_resident_memory_bytes") > 0
@@ -154,11 +171,11 @@ def test_metrics_of_an_owner_have_the_snapshots_values() -> None:
     ],
 )
 def test_metrics_of_a_changefeed_are_ticdcs(state: ChangefeedState, number: int, lags: bool) -> None:
-    page = scrape(Snapshot(at_s=NOW_S, pull=PULL, feeds=[feed("cf", state), feed("cf", state, "other")]))
+    page = scrape(Snapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=[feed("cf", state), feed("cf", state, "other")]))
     for namespace in ("default", "other"):
         key = {"namespace": namespace, "changefeed": "cf"}
         assert of(page, "ticdc_owner_status", **key) == number
-        assert of(page, "tidebus_sorter_deaths", **key) == 2
+        assert of(page, "ticdc_processor_exit_with_error_count", **key) == 2
         assert of(page, "ticdc_owner_checkpoint_ts", **key) == 1_700_000_090_000
         assert of(page, "ticdc_owner_resolved_ts", **key) == 1_700_000_095_250
         for name, lag_s in (("ticdc_owner_checkpoint_ts_lag", 10.0), ("ticdc_owner_resolved_ts_lag", 4.75)):
@@ -168,7 +185,7 @@ def test_metrics_of_a_changefeed_are_ticdcs(state: ChangefeedState, number: int,
 def test_metrics_when_many_spans_stall_name_the_tables_that_stand_longest() -> None:
     stalls = [Stall(TableId(number), "scanning" if number % 2 else "lock", float(number)) for number in range(1, 101)]
     again = [Stall(TableId(100), "scanning", 500.0), Stall(TableId(99), "lock", 1.0)]  # other spans of two tables
-    page = scrape(Snapshot(at_s=NOW_S, pull=replace(PULL, stalls=[*stalls, *again]), feeds=None))
+    page = scrape(Snapshot(at_s=NOW_S, pull=replace(PULL, stalls=[*stalls, *again]), rule=RULE, feeds=None))
     assert of(page, "tidebus_spans_stalled", upstream="u", kind="scanning") == 51
     assert of(page, "tidebus_spans_stalled", upstream="u", kind="lock") == 51
     named = {dict(labels)["table_id"]: value for (name, labels), value in page.items() if "stalled_seconds" in name}
@@ -180,6 +197,9 @@ def test_metrics_when_many_spans_stall_name_the_tables_that_stand_longest() -> N
 
 def test_metrics_of_a_capture_that_stands_by_tell_only_that() -> None:
     page = scrape(Snapshot(at_s=NOW_S, pull=None, feeds=None))
+    pulled = scrape(Snapshot(at_s=NOW_S, pull=PULL, feeds=None))
+    assert of(pulled, "tidebus_puller_tables", upstream="u") == 3
+    assert not any(name.startswith(("tidebus_frontier", "ticdc_scheduler", "ticdc_owner_status")) for name, _ in pulled)
     assert {name for name, _ in page if not name.startswith("process_")} == {"ticdc_owner_ownership_counter"}
     assert of(page, "ticdc_owner_ownership_counter") == 0
 
@@ -187,7 +207,7 @@ def test_metrics_of_a_capture_that_stands_by_tell_only_that() -> None:
 def test_pull_of_takes_each_number_from_its_part() -> None:
     place = FrontierRecord(
         owner_rev=1,
-        resolved_ts=PULL.resolved_ts,
+        resolved_ts=RULE.resolved_ts,
         high=(0,),
         low=(0,),
         ddl_high=0,
@@ -217,10 +237,12 @@ def test_pull_of_takes_each_number_from_its_part() -> None:
         broker_reason="Kafka has been silent for 9 s",
     )
     moving, stuck = status_of(-1, 0.0, "", ""), status_of(-1, 30.0, "unregistered", "no leader")
-    taken = pull_of(UpstreamId("u"), 0.0, place, stats, moving)
+    assert pull_of(UpstreamId("u"), stats, moving) == replace(PULL, stalls=[Stall(TableId(7), "scanning", 3.0)])
+    assert pull_of(UpstreamId("u"), stats, None).stalls == [Stall(TableId(7), "scanning", 3.0)]
+    assert pull_of(UpstreamId("u"), stats, stuck).stalls[1] == Stall(TableId(-1), "unregistered", 30.0)
+    taken = rule_of(UpstreamId("u"), 0.0, place, RULE.scheduling)
     assert taken.owner_s > 0
-    assert replace(taken, owner_s=12.5) == replace(PULL, stalls=[Stall(TableId(7), "scanning", 3.0)])
-    assert pull_of(UpstreamId("u"), 0.0, place, stats, stuck).stalls[1] == Stall(TableId(-1), "unregistered", 30.0)
+    assert replace(taken, owner_s=12.5) == RULE
 
 
 def status_of(table: int, still_s: float, kind: str, reason: str) -> SpanStatus:
@@ -260,22 +282,24 @@ def test_backends_metrics_read_the_changefeeds_of_all_namespaces_only_as_owner()
         assert one.status is not None
         nodes[paths.changefeed_info(*key)] = encode_changefeed_info(one.info)
         nodes[paths.changefeed_status(*key)] = encode_changefeed_status(one.status)
-    session, pulls = Nodes(nodes), [PULL]
+    session, rules = Nodes(nodes), [RULE]
     places = ApiPlaces(pd="", tls=TlsSettings(), kafka="", zookeeper="", cluster="c", upstream=UpstreamId("u"))
-    backend = ApiBackend(cast(Session, session), ME, places, lambda: False, lambda: pulls[-1] if pulls else None)
-    assert (backend.metrics().pull, backend.metrics().feeds) == (PULL, stored)
+    backend = ApiBackend(
+        cast(Session, session), ME, places, lambda: False, lambda: PULL, rule=lambda: rules[-1] if rules else None
+    )
+    assert (backend.metrics().rule, backend.metrics().feeds) == (RULE, stored)
     session.away = True
-    assert (backend.metrics().pull, backend.metrics().feeds) == (PULL, None)
-    pulls.clear()
-    assert (backend.metrics().pull, backend.metrics().feeds) == (None, None)
+    assert (backend.metrics().rule, backend.metrics().feeds) == (RULE, None)
+    rules.clear()
+    assert (backend.metrics().rule, backend.metrics().pull, backend.metrics().feeds) == (None, PULL, None)
     session.nodes, session.away = {}, False
-    pulls.append(PULL)
+    rules.append(RULE)
     assert backend.metrics().feeds == []
 
 
 def test_get_metrics_answers_text_over_http() -> None:
     bus = Memory()
-    bus.snapshot = Snapshot(at_s=NOW_S, pull=PULL, feeds=[feed("cf", "normal")])
+    bus.snapshot = Snapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=[feed("cf", "normal")])
     answer = Api(bus).http.get("/metrics")
     kind = answer.headers["Content-Type"]
     assert (answer.status_code, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")

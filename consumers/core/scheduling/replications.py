@@ -40,6 +40,8 @@ class Replications:
     members: dict[CaptureId, dict[TableSpan, None]] = field(default_factory=dict)
     running: dict[TableSpan, None] = field(default_factory=dict)
     """Spans with a task under way: until they replicate, are gone, or are ABSENT again and wait for a new task."""
+    begun: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("add", "move", "remove"), 0))
+    """Tasks begun, by kind; for the metrics."""
 
     @property
     def lacks_a_set(self) -> bool:
@@ -133,6 +135,7 @@ class Replications:
         yield from self._step(span, message)
         if self.sets.get(span) is not before:
             self.running[span] = None
+            self.begun[type(message).__name__.lower()] += 1
 
     def _step(self, span: TableSpan, message: In) -> Iterator[Sent]:
         before = self.sets[span]

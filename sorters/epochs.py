@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from schemas.ids import Ts, physical_ms
@@ -15,8 +14,9 @@ from sorters.core.corrupt_rows import CorruptRows
 from sorters.core.cut import Cut, FrontierPlace, place_for
 from sorters.core.scope import concerns, held_for
 from sorters.cut_job import CutJob
-from sorters.frontier_reader import FrontierReader, epoch_offsets
+from sorters.frontier_reader import FrontierReader
 from sorters.preparation import Preparation
+from sorters.query_folder import Folder, epoch_offsets
 from sorters.schema_feed import SchemaFeed
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Epochs:
         *,
         frontier: FrontierReader,
         frontier_topic: str,
-        query_dir: Path,
+        query_folder: Folder,
         schemas: SchemaFeed,
         preparation: Preparation,
         job: CutJob,
@@ -59,7 +59,7 @@ class Epochs:
         """
         self._frontier = frontier
         self._frontier_topic = frontier_topic
-        self._query_dir = query_dir
+        self._query_folder = query_folder
         self._schemas = schemas
         self._preparation = preparation
         self._job = job
@@ -72,7 +72,7 @@ class Epochs:
 
     def run(self, epoch: int) -> None:
         """Write everything of an epoch. Cuts that an earlier try has finished are passed over, the rest is the same."""
-        self.run_records(*epoch_offsets(self._query_dir, self._frontier_topic, epoch))
+        self.run_records(*epoch_offsets(self._query_folder, self._frontier_topic, epoch))
 
     @property
     def checkpoint_ts(self) -> Ts:

@@ -16,6 +16,7 @@ from sorters.core.large_messages import MessageTooLargeError
 
 _MARKER = re.compile(r"tidebus-error<([A-Za-z0-9+/=]+)>")
 _CAUSES_MAX = 16
+_PY4J_CALL = "An error occurred while calling"
 _TOO_LARGE = ("RecordTooLargeException", "RecordBatchTooLargeException")
 _DATA_LOSS = ("OffsetOutOfRangeException", "Some data may have been lost", "KafkaIllegalStateException")
 
@@ -55,8 +56,7 @@ def bus_error(error: BaseException) -> BusError:
         if found:
             carried: BusError = pickle.loads(base64.b64decode(found.group(1)))  # noqa: S301 # made by our own worker
             return carried
-    text = next((text for text in texts if text), repr(error))
-    joined, reason = "\n".join(texts), text.strip().split("\n", 1)[0][:500]
+    joined, reason = "\n".join(texts), _reason(texts) or repr(error)
     if any(name in joined for name in _TOO_LARGE):
         return MessageTooLargeError("sink topic refused a message as too large", reason=reason)
     if any(name in joined for name in _DATA_LOSS):
@@ -64,6 +64,12 @@ def bus_error(error: BaseException) -> BusError:
     if "org.apache.kafka.common.errors" in joined and "TimeoutException" in joined:
         return KafkaUnreachableError("kafka did not answer in time", reason=reason)
     return SparkJobError("spark job failed", kind=type(error).__name__, reason=reason)
+
+
+def _reason(texts: list[str]) -> str:
+    """Return the first line that says something; Py4J's own only names the call that failed."""
+    lines = (line.strip().removeprefix(": ") for text in texts for line in text.split("\n"))
+    return next((line[:500] for line in lines if line and not line.startswith(_PY4J_CALL)), "")
 
 
 def _texts(error: BaseException) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +17,9 @@ from sorters.core.feed import compile_feed
 from sorters.cut_job import CutJob
 from sorters.epochs import Epochs, Progress
 from sorters.failures import HistoryLostError, bus_error
-from sorters.frontier_reader import FrontierReader, last_epoch
+from sorters.frontier_reader import FrontierReader
 from sorters.preparation import Preparation
+from sorters.query_folder import QUERY, Folder, HadoopFolder, LocalFolder, Origin, last_epoch, read_origin, write_origin
 from sorters.registry import SchemaRegistry
 from sorters.schema_feed import SchemaFeed
 from sorters.topic_admin import TopicAdmin
@@ -51,13 +51,16 @@ class FeedRun:
         checkpoint_ts: Ts,
         before_cut: Callable[[], None],
         on_progress: Callable[[Progress], None],
+        checkpoint_dir: str = "",
     ) -> None:
-        """``kafka`` holds the raw log; ``schema_registry`` is for a changefeed that names none."""
+        """``kafka`` holds the raw log; ``schema_registry`` is for a changefeed that names none.
+
+        ``checkpoint_dir`` is the Hadoop URI of the streaming query's folder; empty: it is ``data_dir``.
+        """
         self._spark = spark
         self._kafka = kafka
         self._frontier_topic = raw_topics.frontier
-        self._query_dir = data_dir / "query"
-        self._origin_file = data_dir / "origin.json"
+        self._folder: Folder = HadoopFolder(spark, checkpoint_dir) if checkpoint_dir else LocalFolder(data_dir)
         self._failure: BusError | None = None
         self._query: Any = None
         self._stopping = threading.Event()
@@ -119,7 +122,9 @@ class FeedRun:
             .load()
         )
         self._query = (
-            frontier.writeStream.foreachBatch(on_epoch).option("checkpointLocation", str(self._query_dir)).start()
+            frontier.writeStream.foreachBatch(on_epoch)
+            .option("checkpointLocation", self._folder.location(QUERY))
+            .start()
         )
 
     def run_to_target(self) -> None:
@@ -150,7 +155,7 @@ class FeedRun:
         return Epochs(
             frontier=self._frontier,
             frontier_topic=self._frontier_topic,
-            query_dir=self._query_dir,
+            query_folder=self._folder,
             schemas=self._schemas,
             preparation=self._preparation,
             job=self._job,
@@ -186,25 +191,19 @@ class FeedRun:
         epoch is then repeated as it was. Otherwise (another machine was further, the user has set the checkpoint back)
         the query begins anew at the checkpoint; at most rows are written again.
         """
-        if self._fits():
-            origin = json.loads(self._origin_file.read_text())
-            return Ts(origin["origin_ts"]), int(origin["frontier_offset"])
-        shutil.rmtree(self._query_dir, ignore_errors=True)
-        offset = self._frontier.find(self._checkpoint_ts)
-        self._origin_file.parent.mkdir(parents=True, exist_ok=True)
-        origin = {"frontier_topic": self._frontier_topic, "origin_ts": self._checkpoint_ts, "frontier_offset": offset}
-        self._origin_file.write_text(json.dumps(origin))
-        return self._checkpoint_ts, offset
+        origin = read_origin(self._folder)
+        if origin is None or not self._fits(origin):
+            offset = self._frontier.find(self._checkpoint_ts)
+            origin = Origin(self._frontier_topic, self._checkpoint_ts, offset)
+            write_origin(self._folder, origin)
+        return origin.ts, origin.offset
 
-    def _fits(self) -> bool:
-        if not self._origin_file.exists():
-            return False
-        origin = json.loads(self._origin_file.read_text())
-        if origin.get("frontier_topic") != self._frontier_topic:
+    def _fits(self, origin: Origin) -> bool:
+        if origin.frontier_topic != self._frontier_topic:
             return False  # a removed changefeed of this name had another upstream
-        epoch = last_epoch(self._query_dir, self._frontier_topic)
+        epoch = last_epoch(self._folder, self._frontier_topic)
         if epoch is None:
-            return bool(origin["origin_ts"] == self._checkpoint_ts)
+            return origin.ts == self._checkpoint_ts
         try:
             first, last = (self._frontier.place_before(offset).resolved_ts for offset in (epoch.start, epoch.end))
         except HistoryLostError:

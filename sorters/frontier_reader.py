@@ -1,15 +1,12 @@
 """Reads the frontier topic on the driver: a Spark job just for that would cost 0.17 s a batch.
 
 The streaming query over the topic decides which offsets make an epoch, and Spark writes them to its offset log before
-the epoch runs; :func:`epoch_offsets` reads them there, and :class:`FrontierReader` the records themselves.
+the epoch runs; :mod:`sorters.query_folder` reads them there, and :class:`FrontierReader` the records themselves.
 """
 
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 
-from schemas.errors import CorruptDataError, InvariantBrokenError
+from schemas.errors import CorruptDataError
 from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord, decode_frontier, follow_frontier
 from sorters.failures import HistoryLostError
@@ -97,43 +94,3 @@ class FrontierReader:
                 oldest_ts=self.oldest_ts(),
             )
         return low
-
-
-def epoch_offsets(checkpoint_dir: Path, topic: str, epoch: int) -> tuple[int, int]:
-    """Return the frontier offsets ``[start, end)`` of an epoch, from the streaming query's offset log.
-
-    The log is Spark's: a file an epoch, ``v1``, a line of metadata and one line a source with its end offsets. The
-    first epoch starts where the source was told to (``sources/0/0``).
-
-    Raises:
-        InvariantBrokenError: the files are not what this version of Spark writes.
-    """
-    before = checkpoint_dir / ("sources/0/0" if epoch == 0 else f"offsets/{epoch - 1}")
-    try:
-        return _logged_offset(before, topic), _logged_offset(checkpoint_dir / "offsets" / str(epoch), topic)
-    except (OSError, ValueError, KeyError, IndexError) as error:
-        raise InvariantBrokenError("spark offset log does not read", epoch=epoch, reason=error) from error
-
-
-@dataclass(frozen=True, slots=True)
-class Epoch:
-    """The last epoch that a streaming query has begun."""
-
-    start: int
-    end: int
-    committed: bool
-
-
-def last_epoch(checkpoint_dir: Path, topic: str) -> Epoch | None:
-    """Return the last epoch in the query's offset log; None if it has begun none."""
-    folder = checkpoint_dir / "offsets"
-    epochs = [int(file.name) for file in folder.iterdir() if file.name.isdigit()] if folder.is_dir() else []
-    if not epochs:
-        return None
-    last = max(epochs)
-    return Epoch(*epoch_offsets(checkpoint_dir, topic, last), (checkpoint_dir / "commits" / str(last)).exists())
-
-
-def _logged_offset(file: Path, topic: str) -> int:
-    last_line = file.read_bytes().decode().strip().splitlines()[-1]
-    return int(json.loads(last_line)[topic]["0"])

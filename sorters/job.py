@@ -31,7 +31,7 @@ from sorters.epochs import Progress
 from sorters.failures import bus_error
 from sorters.feed_lock import SESSION_S, FeedLock, SorterLockLostError
 from sorters.feed_run import FeedRun
-from sorters.spark_session import DRIVER_MEMORY, create_session
+from sorters.spark_session import DRIVER_MEMORY, create_session, is_gone
 from sorters.status import Edition, StatusBoard, ZooKeeperUnreachableError
 
 log = logging.getLogger(__name__)
@@ -76,6 +76,8 @@ class SorterProcess:
         self._options = options
         self._stop = threading.Event()
         self._spark: Any = None
+        self._spark_failed = False
+        """A session could not be started; what is left of it in this process is not to be used."""
         self._rows_total = 0
         self._corrupt_rows_total = 0
 
@@ -111,6 +113,12 @@ class SorterProcess:
     def _data_dir(self) -> Path:
         return self._options.data_dir / "sorters" / self._options.namespace / self._options.changefeed_id
 
+    def _checkpoint_dir(self) -> str:
+        options = self._options
+        if not options.checkpoint_dir:
+            return ""
+        return "/".join((options.checkpoint_dir.rstrip("/"), options.cluster, options.namespace, options.changefeed_id))
+
     def _serve(self, board: StatusBoard, lock: FeedLock) -> int:
         """Start a run whenever one is wanted, until there is none to come."""
         while True:
@@ -128,6 +136,9 @@ class SorterProcess:
                 log.error("run failed", extra={"code": error.code, "reason": str(error)}, exc_info=error)
                 self._tell(board, error, info, edition)
                 if self._options.once:
+                    return FAILED
+                if self._spark_failed or (self._spark is not None and is_gone(self._spark)):
+                    log.error("spark is gone, and this process with it: start it again")
                     return FAILED
             elif info.target_ts is not None and board.checkpoint_ts >= info.target_ts:
                 log.info("target reached", extra={"changefeed": info.changefeed_id, "target_ts": info.target_ts})
@@ -168,6 +179,7 @@ class SorterProcess:
     def _session(self) -> Any:
         if self._spark is None:
             options = self._options
+            self._spark_failed = True
             self._spark = create_session(
                 options.master,
                 f"tidebus-sorter-{options.namespace}-{options.changefeed_id}",
@@ -175,6 +187,7 @@ class SorterProcess:
                 driver_memory=options.driver_memory,
                 conf=dict(options.spark_conf),
             )
+            self._spark_failed = False
         return self._spark
 
     def _tell(self, board: StatusBoard, error: BusError, info: ChangefeedInfo, edition: Edition) -> None:
@@ -207,6 +220,7 @@ class SorterProcess:
                 checkpoint_ts=checkpoint_ts,
                 before_cut=lock.check,
                 on_progress=lambda progress: None if lock.is_lost() else self._on_progress(board, progress),
+                checkpoint_dir=self._checkpoint_dir(),
             )
             run.start()
             board.report()
@@ -243,6 +257,7 @@ class SorterProcess:
             corrupt_rows_total=self._corrupt_rows_total,
             batch_rows=progress.rows,
             batch_s=progress.batch_s,
+            **({"last_synced_ts": progress.checkpoint_ts} if progress.rows else {}),
         )
 
 

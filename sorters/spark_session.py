@@ -100,3 +100,11 @@ def create_session(
     if not local:
         session.sparkContext.addPyFile(str(zip_code(data_dir)))
     return session
+
+
+def is_gone(session: Any) -> bool:
+    """Tell whether a session can run nothing any more: its JVM has ended, or its cluster has sent it away."""
+    try:
+        return bool(session.sparkContext._jsc.sc().isStopped())
+    except Exception:  # Py4J's, of many kinds: nobody answers
+        return True

@@ -1,14 +1,11 @@
 """The sorter as a real process on a raw log written by hand: order, watermarks, repeats, recovery, errors."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer
 
-from compose.kafka_follower import partition_bounds
 from compose.stack.local import Addresses
 from schemas.position import PositionClass, decode_position
 from tests.support.raw_log import (
@@ -20,6 +17,7 @@ from tests.support.raw_log import (
     recorded,
     row_key,
     sbtest1_changes,
+    wait_for_records,
 )
 from tests.support.sorter_process import Sorter
 
@@ -88,7 +86,7 @@ def test_sorter_killed_in_mid_batch_repeats_the_same_records_in_the_same_order(
         raw_log.rows(TABLE, changes[start : start + 500], (start // 500) % 2)
     raw_log.advance(START_TS + 10 * rows)
     sorter.start()
-    _wait_for_records(sorter.kafka, topic, 1_000)
+    wait_for_records(sorter.kafka, topic, 1_000)
     sorter.kill()
     status = sorter.status()
     assert status is None or status.checkpoint_ts == START_TS, "the batch was over before the kill: nothing is shown"
@@ -163,20 +161,3 @@ def test_sorter_on_row_of_unknown_table_fails_with_its_code(
     assert status.error.code == "schema.unknown_table"
     assert "999" in status.error.message
     assert str(START_TS + 7) in status.error.message
-
-
-def _wait_for_records(kafka: str, topic: str, count: int, timeout_s: float = 120.0) -> None:
-    """Wait until a topic that may not be there yet holds so many records."""
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "tests"})
-    deadline = time.monotonic() + timeout_s
-    try:
-        while time.monotonic() < deadline:
-            known = consumer.list_topics(timeout=10).topics.get(topic)
-            partitions = list(known.partitions) if known is not None else []
-            ends = [partition_bounds(consumer, topic, partition)[1] for partition in partitions]
-            if sum(ends) >= count:
-                return
-            time.sleep(0.02)
-    finally:
-        consumer.close()
-    raise AssertionError(f"{topic} did not get {count} records")

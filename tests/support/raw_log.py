@@ -1,6 +1,7 @@
 """Writes a raw log by hand (topics, schema snapshot, region batches, frontier), for tests of the sorter alone."""
 
 import json
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -192,3 +193,20 @@ def read_topic(kafka: str, topic: str) -> list[SinkRecord]:
     finally:
         consumer.close()
     return found
+
+
+def wait_for_records(kafka: str, topic: str, count: int, timeout_s: float = 120.0) -> None:
+    """Wait until a topic that may not be there yet holds so many records."""
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "tests"})
+    deadline = time.monotonic() + timeout_s
+    try:
+        while time.monotonic() < deadline:
+            known = consumer.list_topics(timeout=10).topics.get(topic)
+            partitions = list(known.partitions) if known is not None else []
+            ends = [partition_bounds(consumer, topic, partition)[1] for partition in partitions]
+            if sum(ends) >= count:
+                return
+            time.sleep(0.02)
+    finally:
+        consumer.close()
+    raise AssertionError(f"{topic} did not get {count} records")

@@ -47,6 +47,9 @@ class Sorter:
     data_dir: Path
     changefeed_id: str
     schema_registry: str | None = None
+    master: str = "local[2]"
+    checkpoint_dir: str = ""
+    spark_conf: tuple[tuple[str, str], ...] = ()
     process: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
@@ -111,6 +114,9 @@ class Sorter:
             "zookeeper": self.zookeeper,
             "schema_registry": self.schema_registry,
             "data_dir": str(self.data_dir),
+            "master": self.master,
+            "checkpoint_dir": self.checkpoint_dir,
+            "spark_conf": self.spark_conf,
         }
         self.data_dir.mkdir(parents=True, exist_ok=True)
         with (self.data_dir / "sorter.log").open("ab") as log:

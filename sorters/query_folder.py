@@ -1,0 +1,210 @@
+"""The folder of a changefeed's streaming query: Spark's checkpoint in ``query/``, and ``origin.json``, where it began.
+
+All that stands there can be lost: the changefeed's checkpoint is in ZooKeeper, and a query without its files begins
+anew from there, so that at most the rows of one epoch are written again. The folder is on this machine's disk, or on
+any file system that Spark's Hadoop knows (``hdfs://``, ``s3a://``, ``file://``), for sorters that change their machine.
+"""
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from schemas.errors import Action, BusError, InvariantBrokenError
+from schemas.ids import Ts
+
+QUERY = "query"
+_ORIGIN = "origin.json"
+
+
+class CheckpointDirError(BusError):
+    """The folder for checkpoints cannot be used."""
+
+    code, action = "sorter.checkpoint_dir", Action.RETRY
+
+
+class Folder(Protocol):
+    """Files below one folder; names are relative, with slashes."""
+
+    def location(self, name: str) -> str:
+        """Return what Spark is told to find it."""
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's bytes; None: there is none."""
+
+    def names(self, name: str) -> list[str]:
+        """Return what stands in a folder; nothing in one that is not there."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file anew, and the folders that it needs."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file or a folder with all in it, if it is there."""
+
+
+class LocalFolder:
+    """On this machine."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def location(self, name: str) -> str:
+        return str(self._root / name)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self._root / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def names(self, name: str) -> list[str]:
+        folder = self._root / name
+        return [file.name for file in folder.iterdir()] if folder.is_dir() else []
+
+    def write(self, name: str, content: bytes) -> None:
+        file = self._root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+
+    def remove(self, name: str) -> None:
+        file = self._root / name
+        if file.is_dir():
+            shutil.rmtree(file, ignore_errors=True)
+        else:
+            file.unlink(missing_ok=True)
+
+
+class HadoopFolder:
+    """On a file system of Hadoop, by the JVM of a Spark session."""
+
+    def __init__(self, spark: Any, uri: str) -> None:
+        """Find the file system.
+
+        Raises:
+            CheckpointDirError: there is no file system of that kind, or it does not answer.
+        """
+        self._uri = uri.rstrip("/")
+        self._jvm = spark._jvm
+        with self._named():
+            self._files = self._path("").getFileSystem(spark._jsc.hadoopConfiguration())
+
+    def location(self, name: str) -> str:
+        return f"{self._uri}/{name}"
+
+    def read(self, name: str) -> bytes | None:
+        with self._named():
+            path = self._path(name)
+            if not self._files.exists(path):
+                return None
+            stream = self._files.open(path)
+            try:
+                return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+            finally:
+                stream.close()
+
+    def names(self, name: str) -> list[str]:
+        with self._named():
+            path = self._path(name)
+            if not self._files.exists(path):
+                return []
+            return [status.getPath().getName() for status in self._files.listStatus(path)]
+
+    def write(self, name: str, content: bytes) -> None:
+        with self._named():
+            stream = self._files.create(self._path(name), True)
+            try:
+                stream.write(bytearray(content))
+            finally:
+                stream.close()
+
+    def remove(self, name: str) -> None:
+        with self._named():
+            self._files.delete(self._path(name), True)
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self._uri}/{name}" if name else self._uri)
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            yield
+        except Py4JJavaError as error:
+            reason = str(error.java_exception.toString()).split("\n", 1)[0]
+            raise CheckpointDirError(
+                "checkpoint folder cannot be used; see --checkpoint-dir", uri=self._uri, reason=reason
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a query began."""
+
+    frontier_topic: str
+    ts: Ts
+    offset: int
+    """Of the frontier topic."""
+
+
+def read_origin(folder: Folder) -> Origin | None:
+    """Return where the query of a folder began; None: there is none, or it does not read."""
+    content = folder.read(_ORIGIN)
+    if content is None:
+        return None
+    try:
+        raw = json.loads(content)
+        return Origin(str(raw["frontier_topic"]), Ts(int(raw["origin_ts"])), int(raw["frontier_offset"]))
+    except (ValueError, KeyError, TypeError):
+        return None  # half written when its process was killed
+
+
+def write_origin(folder: Folder, origin: Origin) -> None:
+    """Begin a query anew: nothing of an older one is left."""
+    folder.remove(QUERY)
+    raw = {"frontier_topic": origin.frontier_topic, "origin_ts": origin.ts, "frontier_offset": origin.offset}
+    folder.write(_ORIGIN, json.dumps(raw).encode())
+
+
+def epoch_offsets(folder: Folder, topic: str, epoch: int) -> tuple[int, int]:
+    """Return the frontier offsets ``[start, end)`` of an epoch, from the streaming query's offset log.
+
+    The log is Spark's: a file an epoch, ``v1``, a line of metadata and one line a source with its end offsets. The
+    first epoch starts where the source was told to (``sources/0/0``).
+
+    Raises:
+        InvariantBrokenError: the files are not what this version of Spark writes.
+    """
+    before = f"{QUERY}/sources/0/0" if epoch == 0 else f"{QUERY}/offsets/{epoch - 1}"
+    try:
+        return _logged_offset(folder, before, topic), _logged_offset(folder, f"{QUERY}/offsets/{epoch}", topic)
+    except (OSError, ValueError, KeyError, IndexError) as error:
+        raise InvariantBrokenError("spark offset log does not read", epoch=epoch, reason=error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The last epoch that a streaming query has begun."""
+
+    start: int
+    end: int
+    committed: bool
+
+
+def last_epoch(folder: Folder, topic: str) -> Epoch | None:
+    """Return the last epoch in the query's offset log; None if it has begun none."""
+    epochs = [int(name) for name in folder.names(f"{QUERY}/offsets") if name.isdigit()]
+    if not epochs:
+        return None
+    last = max(epochs)
+    return Epoch(*epoch_offsets(folder, topic, last), str(last) in folder.names(f"{QUERY}/commits"))
+
+
+def _logged_offset(folder: Folder, name: str, topic: str) -> int:
+    content = folder.read(name)
+    if content is None:
+        raise ValueError(f"{name} is missing")
+    return int(json.loads(content.decode().strip().splitlines()[-1])[topic]["0"])

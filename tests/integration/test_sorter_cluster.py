@@ -1,0 +1,110 @@
+"""The sorter's driver here and its executors on a Spark standalone cluster, one of whose workers dies in mid-batch."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from compose.stack.local import Addresses
+from schemas.position import PositionClass, decode_position
+from sorters.spark_session import zip_code
+from tests.support.raw_log import START_TS, RawLog, SinkRecord, read_topic, recorded, sbtest1_changes, wait_for_records
+from tests.support.sorter_process import Sorter
+from tests.support.spark_cluster import SparkCluster, spark_cluster
+
+TABLE, PARTITIONS = 114, 4
+ROWS = 160_000
+"""More than the driver does by itself (16 MiB of raw records)."""
+
+WAIT_S = 400.0
+"""Five JVMs start, and one batch runs almost twice: half a minute on two idle cores."""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
+    with spark_cluster(tmp_path / "spark") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def sorter(
+    stack: Addresses, fresh_name: Callable[[str], str], tmp_path: Path, cluster: SparkCluster
+) -> Iterator[Sorter]:
+    sorter = Sorter(
+        stack.kafka,
+        stack.zookeeper,
+        tmp_path / "sorter",
+        fresh_name("feed"),
+        master=cluster.master,
+        checkpoint_dir=(tmp_path / "checkpoints").as_uri(),
+        spark_conf=(
+            ("spark.driver.host", "127.0.0.1"),
+            ("spark.driver.bindAddress", "127.0.0.1"),
+            ("spark.executor.memory", "512m"),
+        ),
+    )
+    yield sorter
+    sorter.close()
+
+
+def tries(records: list[SinkRecord]) -> list[list[SinkRecord]]:
+    """Divide a partition's records where their order starts over: a task that runs again writes from its beginning."""
+    found: list[list[SinkRecord]] = []
+    for record in records:
+        if not found or record.position <= found[-1][-1].position:
+            found.append([])
+        found[-1].append(record)
+    return found
+
+
+def test_sorter_on_a_cluster_whose_worker_is_killed_in_mid_batch_loses_nothing_and_repeats_the_same(
+    stack: Addresses, sorter: Sorter, cluster: SparkCluster, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    raw_log, topic = RawLog(stack.kafka, fresh_name("up")), fresh_name("sink")
+    raw_log.snapshot([recorded("sbtest1")[0]])
+    changes = sbtest1_changes(ROWS, START_TS + 1)
+    for start in range(0, ROWS, 500):
+        raw_log.rows(TABLE, changes[start : start + 500], (start // 500) % 2)
+    raw_log.advance(START_TS + 10 * ROWS)
+    uri = f"kafka://{stack.kafka}/{topic}?protocol=canal-json&enable-tidb-extension=true&partition-num={PARTITIONS}"
+    dispatch = {"sink": {"dispatchers": [{"matcher": ["*.*"], "partition": "index-value"}]}}
+    sorter.create(raw_log.upstream, uri, start_ts=START_TS, config=dispatch)
+    sorter.start()
+    wait_for_records(stack.kafka, topic, 1_000, WAIT_S)
+    cluster.workers[0].kill()
+    at_kill = sorter.status()
+    assert at_kill is None or at_kill.checkpoint_ts == START_TS, "the batch was over before the kill: nothing is shown"
+    status = sorter.wait_checkpoint(START_TS + 10 * ROWS, WAIT_S)
+    assert (status.state, status.error) == ("normal", None), "Spark ran the tasks again elsewhere"
+    # The streaming query's files are where they were asked to be, and a run after a pause begins from them.
+    assert sorter.stop() == 0
+    folder = tmp_path / "checkpoints" / sorter.changefeed_id / "default" / sorter.changefeed_id
+    assert (folder / "origin.json").exists() and (folder / "query" / "commits").is_dir()
+    records = read_topic(stack.kafka, topic)
+    commits: list[int] = []
+    for partition in range(PARTITIONS):
+        *before, whole = tries([record for record in records if record.partition == partition])
+        for part in before:
+            same = [(one.key, one.value, one.position) for one in part]
+            assert same == [(one.key, one.value, one.position) for one in whole[: len(part)]]
+        positions = [decode_position(record.position) for record in whole]
+        commits += [one.commit_ts for one in positions if one.position_class is PositionClass.ROW]
+        assert positions[-1].position_class is PositionClass.WATERMARK
+    assert sorted(commits) == [change.commit_ts for change in changes], "every row once in what stands last"
+
+
+def test_code_that_is_shipped_to_executors_imports_without_the_checkout(tmp_path: Path) -> None:
+    root = str(Path(__file__).parents[2])
+    program = (
+        f"import sys; sys.path = [{str(zip_code(tmp_path))!r}] + [path for path in sys.path if path != {root!r}]; "
+        "sys.meta_path = [finder for finder in sys.meta_path if 'editable' not in repr(finder)]; "
+        "import sorters.cut_tasks, sorters.core.pipeline, schemas.tidb.table; "
+        "print(sorters.cut_tasks.__file__, schemas.tidb.table.__file__)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("tidebus-code.zip") == 2

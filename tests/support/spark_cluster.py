@@ -1,0 +1,80 @@
+"""A Spark standalone cluster on loopback: a master and workers from pyspark's own jars, each a process group."""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from compose.stack.children import Child, Nursery
+from compose.stack.jars import pyspark_jars
+from compose.stack.java import find_java
+from compose.stack.ports import LOOPBACK, free_ports, is_listening
+
+READY_S = 90.0
+
+
+@dataclass(frozen=True)
+class SparkCluster:
+    """``workers`` end with their executors and those executors' Python workers when they are killed."""
+
+    master: str
+    workers: tuple[Child, ...]
+
+
+@contextlib.contextmanager
+def spark_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
+    """Yield a running cluster of workers with one core each."""
+    port, *web_ports = free_ports(2 + workers)
+    address = f"spark://{LOOPBACK}:{port}"
+    env = {
+        # What starts executors looks for jars below the one, and for no build of Spark's own given the other.
+        "SPARK_HOME": str(pyspark_jars().parent),
+        "SPARK_SCALA_VERSION": "2.13",
+        "SPARK_LOCAL_IP": LOOPBACK,
+        "SPARK_LOCAL_DIRS": str(folder / "spills"),
+    }
+    java = [str(find_java()), "-Xmx256m", "-cp", f"{pyspark_jars()}{os.sep}*"]
+    # Spark 4 on Java 17 reaches into these; its own launcher scripts say the same.
+    java += [
+        f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.nio", "sun.nio.ch", "java.lang", "java.util")
+    ]
+    with Nursery() as nursery:
+        host = ["--host", LOOPBACK]
+        master = nursery.start(
+            "spark master",
+            [
+                *java,
+                "org.apache.spark.deploy.master.Master",
+                *host,
+                "--port",
+                str(port),
+                "--webui-port",
+                str(web_ports[0]),
+            ],
+            log=folder / "master.log",
+            env=env,
+        )
+        master.wait_ready(lambda: is_listening(port), READY_S)
+        started = []
+        for number, web_port in enumerate(web_ports[1:], 1):
+            limits = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{number}")]
+            command = [
+                *java,
+                "org.apache.spark.deploy.worker.Worker",
+                *host,
+                "--webui-port",
+                str(web_port),
+                *limits,
+                address,
+            ]
+            started.append(
+                nursery.start(f"spark worker {number}", command, log=folder / f"worker-{number}.log", env=env)
+            )
+        for worker in started:
+            worker.wait_ready(lambda worker=worker: bool(_REGISTERED.search(worker.log.read_text())), READY_S)  # type: ignore[misc]
+        yield SparkCluster(address, tuple(started))
+
+
+_REGISTERED = re.compile(r"Successfully registered with master")

@@ -31,6 +31,8 @@ class PeersStats:
     connected: int = 0
     sent_bytes: int = 0
     received_bytes: int = 0
+    message_bytes: int = 0
+    """The part of both that is requests and answers of scheduling."""
     dropped: int = 0
     """Messages that a full queue forgot, or that nobody listened to."""
     refused: int = 0
@@ -62,7 +64,7 @@ class GrpcPeers:
         self._inboxes.keep({me})
         self._streams: dict[CaptureId, PeerStream] = {}
         self._resolved: Mapping[CaptureId, str] = {}
-        self._ended_bytes = self._ended_dropped = 0
+        self._ended_bytes = self._ended_message_bytes = self._ended_dropped = 0
         self._epochs = itertools.count(1)
         self._closed = False
         told_host, told_port = _split(advertised or listen)
@@ -148,6 +150,9 @@ class GrpcPeers:
             connected=sum(stream.is_connected for stream in streams),
             sent_bytes=sent_bytes + sum(stream.sent_bytes for stream in streams),
             received_bytes=self._server.received_bytes,
+            message_bytes=self._ended_message_bytes
+            + self._server.message_bytes
+            + sum(stream.message_bytes for stream in streams),
             dropped=dropped + self._inboxes.dropped + sum(stream.outbox.dropped for stream in streams),
             refused=self._server.refused,
         )
@@ -178,6 +183,7 @@ class GrpcPeers:
     def _end(self, stream: PeerStream) -> None:
         stream.close()
         self._ended_bytes += stream.sent_bytes
+        self._ended_message_bytes += stream.message_bytes
         self._ended_dropped += stream.outbox.dropped
 
     def _stream(self, capture: CaptureId) -> PeerStream | None:

@@ -67,6 +67,8 @@ class PeerServer(CDCPeerToPeerServicer):
         self._streams: dict[str, tuple[int, Any]] = {}
         """By sender: the epoch of its newest connection, and its context."""
         self.received_bytes = 0
+        self.message_bytes = 0
+        """The part of it that is messages of scheduling."""
         self.refused = 0
         """Messages that do not decode or are not of the capture that the stream belongs to."""
         threads = futures.ThreadPoolExecutor(STREAMS_MAX, thread_name_prefix="peer-server")
@@ -104,6 +106,7 @@ class PeerServer(CDCPeerToPeerServicer):
             stream = _Stream(self._me, CaptureId(first.meta.sender_id), self._inboxes)
             for packet in itertools.chain((first,), request_iterator):
                 self.received_bytes += stream.take(packet.entries)
+                self.message_bytes += stream.take_message_bytes()
                 self.refused += stream.take_refused()
         except CorruptDataError as error:
             log.error(
@@ -152,6 +155,7 @@ class _Stream:
         self._sequences: dict[str, int] = {}
         self._decoders: dict[FeedKey, ReportDecoder] = {}
         self._refused = 0
+        self._message_bytes = 0
 
     def take(self, entries: Collection[p2p_pb2.MessageEntry]) -> int:
         """Deliver a packet's entries; return their bytes.
@@ -172,6 +176,7 @@ class _Stream:
                     decoder = self._decoders.setdefault(feed, ReportDecoder(self._sender))
                     self._inboxes.put_report(feed, self._sender, decoder.decode(entry.content))
                 case feed, kind:
+                    self._message_bytes += len(entry.content)
                     self._take_message(messages[feed, Side(kind.value)], entry.content)
         for (feed, side), its in messages.items():
             self._inboxes.put(feed, side, its)
@@ -181,6 +186,11 @@ class _Stream:
         """Return how many messages were refused since the last call."""
         refused, self._refused = self._refused, 0
         return refused
+
+    def take_message_bytes(self) -> int:
+        """Return how many bytes of messages came since the last call."""
+        taken, self._message_bytes = self._message_bytes, 0
+        return taken
 
     def _take_message(self, messages: list[Message], content: bytes) -> None:
         try:

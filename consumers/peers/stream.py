@@ -50,6 +50,8 @@ class PeerStream:
         self.outbox = Outbox()
         self.address = address
         self.sent_bytes = 0
+        self.message_bytes = 0
+        """The part of it that is messages of scheduling."""
         self.is_connected = False
         self._meta, self._open_channel, self._next_epoch = meta, open_channel, next_epoch
         self._closed = threading.Event()
@@ -130,7 +132,7 @@ class PeerStream:
         encoders: defaultdict[str, ReportEncoder] = defaultdict(ReportEncoder)
         while (batch := self.outbox.take(is_over)) is not None:
             packet, size = p2p_pb2.MessagePacket(), 0
-            for topic, content in _entries(batch, encoders):
+            for topic, content in self._entries(batch, encoders):
                 sequences[topic] += 1
                 packet.entries.add(topic=topic, content=content, sequence=sequences[topic])
                 size += len(content)
@@ -141,11 +143,12 @@ class PeerStream:
             if packet.entries:
                 yield packet
 
-
-def _entries(batch: Batch, encoders: defaultdict[str, ReportEncoder]) -> Iterator[tuple[str, bytes]]:
-    """Yield reports before messages: an answer that says a span has landed must not come before the report of it."""
-    yield from batch.records.items()
-    for topic, report in batch.reports.items():
-        yield topic, encoders[topic].encode(report)
-    for topic, message in batch.messages:
-        yield topic, encode_message(message)
+    def _entries(self, batch: Batch, encoders: defaultdict[str, ReportEncoder]) -> Iterator[tuple[str, bytes]]:
+        """Yield reports before messages: an answer that leans on a report must not come before it."""
+        yield from batch.records.items()
+        for topic, report in batch.reports.items():
+            yield topic, encoders[topic].encode(report)
+        for topic, message in batch.messages:
+            content = encode_message(message)
+            self.message_bytes += len(content)
+            yield topic, content

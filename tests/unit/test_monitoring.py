@@ -1,0 +1,82 @@
+"""The alert rules and the dashboard: they parse, and name only metrics that a page of metrics has."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from consumers.api.metrics import Snapshot, Stall, metrics_text
+from schemas.changefeed import ChangefeedError
+from schemas.ids import TableId
+from tests.unit.test_metrics import NOW_S, PULL, RULE, feed
+
+FOLDER = Path(__file__).parents[2] / "compose" / "monitoring"
+FUNCTIONS = {"sum", "rate", "max_over_time", "min_over_time", "changes", "or", "and", "by"}
+
+
+def shown_names() -> dict[str, set[str]]:
+    """Return the labels of each sample that a full page has."""
+    from dataclasses import replace
+
+    failed = feed("cf", "failed")
+    assert failed.status is not None
+    failed = replace(failed, status=replace(failed.status, error=ChangefeedError(code="c", message="m", time="")))
+    pull = replace(PULL, stalls=[Stall(TableId(1), "lock", 9.0)])
+    page = metrics_text(Snapshot(at_s=NOW_S, pull=pull, rule=RULE, feeds=[failed, feed("ok", "normal")])).decode()
+    names: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            names.setdefault(sample.name, set()).update(sample.labels)
+    return names
+
+
+def metrics_of(expression: str) -> set[str]:
+    """Return the metrics that an expression of PromQL names; it must be one of the few forms that are used here."""
+    text = re.sub(r"\{[^}]*\}|\[\d+[smh]\]", " ", expression)
+    assert text.count("(") == text.count(")") and re.fullmatch(r"[\w\s().><=+\-*/]+", text), expression
+    return {word for word in re.findall(r"[a-zA-Z_]\w*", text) if word not in FUNCTIONS}
+
+
+def labels_of(text: str, form: str) -> set[str]:
+    return set(re.findall(form, text)) - {"instance", "job"}
+
+
+def test_alert_rules_parse_and_name_only_metrics_and_labels_that_there_are() -> None:
+    names = shown_names()
+    (group,) = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
+    rules: list[dict[str, Any]] = group["rules"]
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    for rule in rules:
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+        assert rule["labels"]["level"] in ("warning", "critical") and rule["annotations"]["summary"]
+        used = metrics_of(rule["expr"])
+        assert used and used <= names.keys(), rule
+        known = set().union(*(names[name] for name in used))
+        assert labels_of(rule["annotations"]["summary"], r"\$labels\.(\w+)") <= known, rule
+
+
+def test_alert_rules_hold_ticdcs_that_mean_the_same_here() -> None:
+    (group,) = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
+    found = {rule["alert"]: rule["expr"] for rule in group["rules"]}
+    assert found["cdc_multiple_owners"] == "sum(rate(ticdc_owner_ownership_counter[240s])) >= 2"
+    assert found["cdc_checkpoint_high_delay"] == "ticdc_owner_checkpoint_ts_lag > 600"
+    assert found["cdc_resolvedts_high_delay"] == "ticdc_owner_resolved_ts_lag > 300"
+    assert found["ticdc_changefeed_failed"] == "max_over_time(ticdc_owner_status[1m]) == 2"
+    assert {"cdc_no_owner", "ticdc_changefeed_meet_error", "ticdc_processor_exit_with_error_count"} <= found.keys()
+
+
+def test_dashboard_parses_and_names_only_metrics_and_labels_that_there_are() -> None:
+    names = shown_names()
+    panels = [one for one in json.loads((FOLDER / "dashboard.json").read_text())["panels"] if one["type"] != "row"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    for panel in panels:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        for target in panel["targets"]:
+            used = metrics_of(target["expr"])
+            assert used and used <= names.keys(), target
+            known = set().union(*(names[name] for name in used))
+            assert labels_of(target["legendFormat"], r"\{\{(\w+)\}\}") <= known, target

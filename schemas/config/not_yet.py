@@ -18,8 +18,7 @@ SETTINGS: dict[str, str] = {
     "enable-sync-point": "syncpoints",
     "sync-point-interval": "syncpoints",
     "sync-point-retention": "syncpoints",
-    "changefeed-error-stuck-duration": "the time for which a failing changefeed retries",
-    "sql-mode": "another sql_mode for DDL",
+    "sql-mode": "another sql_mode for value expressions",
     "sink.csv.output-handle-key": "the handle key as a field of its own",
     "sink.csv": "the csv protocol",
     "sink.terminator": "storage sinks",
@@ -32,16 +31,14 @@ SETTINGS: dict[str, str] = {
     "sink.cloud-storage-config": "storage sinks",
     "sink.kafka-config.glue-schema-registry-config": "AWS Glue as schema registry",
     **{
-        f"sink.kafka-config.sasl-{name}": "SASL with GSSAPI or OAUTHBEARER"
+        f"sink.kafka-config.sasl-gssapi-{name}": "SASL with GSSAPI, which the Kafka client is built without"
         for name in (
-            *("gssapi-auth-type", "gssapi-keytab-path", "gssapi-kerberos-config-path", "gssapi-service-name"),
-            *("gssapi-user", "gssapi-password", "gssapi-realm", "gssapi-disable-pafxfast"),
-            *("oauth-client-id", "oauth-client-secret", "oauth-token-url", "oauth-scopes", "oauth-grant-type"),
-            "oauth-audience",
+            *("auth-type", "keytab-path", "kerberos-config-path", "service-name"),
+            *("user", "password", "realm", "disable-pafxfast"),
         )
     },
+    "sink.kafka-config.sasl-oauth-audience": "an audience, which the Kafka client does not send",
     "consistent": "the redo log",
-    "scheduler.enable-table-across-nodes": "one table over several captures",
 }
 """Place of the setting (``[]``: any item of a list) and what it is about. A table: all that is in it."""
 
@@ -56,12 +53,19 @@ OF_STORAGE_SINKS = frozenset(
     }
 )
 """Places of ``SETTINGS`` that a storage sink reads."""
+OTHER_SINKS = {
+    "sink.safe-mode": "database sinks",
+    "sink.mysql-config": "database sinks",
+    **dict.fromkeys(sorted(OF_STORAGE_SINKS), "storage sinks"),
+}
+"""Places of ``SETTINGS`` that TiCDC passes over in sinks of another kind; so do we, and say so."""
 UNREAD_TABLES = {"sink.pulsar-config": "Pulsar sinks"}
 """Tables of TiCDC's whose keys we do not even know yet; empty they pass."""
 
 WORDS: dict[str, tuple[str, ...]] = {
     "sink.protocol": PROTOCOLS,
-    "sink.kafka-config.sasl-mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+    "sink.kafka-config.sasl-mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
+    "sink.kafka-config.sasl-oauth-grant-type": ("client_credentials",),
 }
 """Settings of which only these words do something yet."""
 
@@ -99,10 +103,31 @@ def refuse_what_would_be_ignored(config: Any, origin: Origin, *, read: frozenset
             ((key, what) for key, what in SETTINGS.items() if place == key or place.startswith(f"{key}.")), None
         )
         key, what = found or ("", None)
-        if key in read:
+        if key in read or _is_of_another_sink(place, read) or (key == "sql-mode" and not _has_expressions(config)):
             continue
         if what is not None and value != default:
             raise origin.not_yet(path, f"`{name}` is not supported yet: {what}")
+
+
+def other_sinks(place: str) -> str | None:
+    """Return the kind of sinks that a setting is for, if it is for one."""
+    return next((kind for key, kind in OTHER_SINKS.items() if place == key or place.startswith(f"{key}.")), None)
+
+
+def _is_of_another_sink(place: str, read: frozenset[str]) -> bool:
+    ours = {OF_DATABASE_SINKS: "database sinks", OF_STORAGE_SINKS: "storage sinks"}.get(read)
+    kind = other_sinks(place)
+    return kind is not None and kind != ours
+
+
+def _has_expressions(config: Any) -> bool:
+    """A sql_mode can change how value expressions are read; a DDL is read by the one that it was run with."""
+    return any(
+        getattr(rule, name)
+        for rule in config.filter.event_filters
+        for name in vars(rule)
+        if name.endswith("_value_expr")
+    )
 
 
 def walk_settings(section: Any, path: Path = ()) -> Iterator[tuple[Path, Any, Any]]:

@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING
 
-from schemas.config.not_yet import walk_settings
+from schemas.config.not_yet import other_sinks, walk_settings
 from schemas.config.origin import dotted
 from schemas.config.rules import PARTITION_RULES
 
@@ -16,7 +16,9 @@ NO_EFFECT = {
     "ignore-ineligible-table": "tables without a usable key are always left out, unless force-replicate is on",
     "enable-table-monitor": "there is no per-table monitor to turn on",
     "mounter.worker-num": "Spark's parallelism decides",
+    "scheduler.enable-table-across-nodes": "captures divide large tables by their own --enable-table-across-nodes",
     "scheduler": "Spark's parallelism decides",
+    "sql-mode": "each DDL is read by the sql_mode that it was run with",
     "synced-status": "nothing reads it yet",
     "sink.encoder-concurrency": "Spark's parallelism decides",
     "sink.enable-kafka-sink-v2": "there is one Kafka sink",
@@ -51,6 +53,12 @@ ONLY_FOR = {
 """Settings that other protocols than these do not read."""
 
 
+def _kind(config: "ChangefeedConfig") -> str:
+    if config.uri.brokers:
+        return "Kafka sinks"
+    return "database sinks" if config.uri.server is not None else "storage sinks"
+
+
 def notes_for(config: "ChangefeedConfig") -> tuple[str, ...]:
     """Return one line per such setting."""
     notes = []
@@ -61,6 +69,9 @@ def notes_for(config: "ChangefeedConfig") -> tuple[str, ...]:
         why = next((why for key, why in NO_EFFECT.items() if place == key or place.startswith(f"{key}.")), None)
         if why:
             notes.append(f"{dotted(path)} has no effect: {why}")
+        other = other_sinks(place)
+        if other is not None and other != _kind(config):
+            notes.append(f"{dotted(path)} has no effect: it is for {other}")
         if place in ONLY_FOR and config.protocol not in ONLY_FOR[place]:
             notes.append(f"{dotted(path)} has no effect: protocol {config.protocol} does not read it")
     for index, rule in enumerate(config.sink.dispatchers):

@@ -1,6 +1,7 @@
 """Rules between settings: what is missing, what excludes what, and texts with a grammar of their own."""
 
 import re
+from base64 import b64decode
 from typing import TYPE_CHECKING
 
 from schemas.config.event_names import EVENT_NAMES
@@ -208,9 +209,28 @@ def _check_security(config: "ChangefeedConfig", origin: Origin) -> None:
         if kafka.sasl_user is not None or kafka.sasl_password is not None:
             text = f"`{given}` is given without `sasl-mechanism` (PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512)"
             raise origin.error((*KAFKA_PATH, given), text)
+    elif kafka.sasl_mechanism == "OAUTHBEARER":
+        _check_oauth(config, origin)
     elif kafka.sasl_mechanism.startswith(("PLAIN", "SCRAM")) and (not kafka.sasl_user or kafka.sasl_password is None):
         text = f"sasl-mechanism {kafka.sasl_mechanism} needs sasl-user and sasl-password"
         raise origin.error((*KAFKA_PATH, "sasl-mechanism"), text)
+
+
+def _check_oauth(config: "ChangefeedConfig", origin: Origin) -> None:
+    kafka = config.kafka
+    for name in ("client-id", "client-secret", "token-url"):
+        if getattr(kafka, f"sasl_oauth_{name.replace('-', '_')}") is None:
+            at = (*KAFKA_PATH, f"sasl-oauth-{name}")
+            raise origin.error(at, f"sasl-mechanism OAUTHBEARER needs sasl-oauth-{name}")
+    assert kafka.sasl_oauth_client_secret is not None
+    try:
+        b64decode(kafka.sasl_oauth_client_secret.reveal(), validate=True).decode()
+    except ValueError:
+        text = "sasl-oauth-client-secret must be the secret in base64"
+        raise origin.error((*KAFKA_PATH, "sasl-oauth-client-secret"), text) from None
+    if not is_url(kafka.sasl_oauth_token_url or ""):
+        text = "sasl-oauth-token-url must be an http or https URL"
+        raise origin.error((*KAFKA_PATH, "sasl-oauth-token-url"), text)
 
 
 def _check_filter(config: "ChangefeedConfig", origin: Origin) -> None:

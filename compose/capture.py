@@ -240,7 +240,7 @@ class Capture:
             elif parts.agent.is_stopping:
                 owner.leave()  # drained by an operator: it owns nothing any more, and takes nothing
             owner.tick_agent()
-            pause_s = rest_s(time.monotonic() - began_at, tick_s)
+            pause_s = rest_s(time.monotonic() - began_at, tick_s, is_settled=parts.agent.is_settled)
             (self._at_once if leave_at else self._stopping).wait(pause_s)
 
     def _may_leave(self, parts: CaptureParts, is_time_over: bool) -> bool:

@@ -41,14 +41,17 @@ from schemas.rawlog.topics import raw_topics
 log = logging.getLogger(__name__)
 
 BUSY_SHARE_MAX: Final = 0.2
-"""Of the time in ticks: with very many tables one takes long, and the puller needs the interpreter too."""
+ASSIGNING_SHARE_MAX: Final = 0.6
+"""Of the time in ticks: with very many tables one takes long, and the puller needs the interpreter too. While spans are
+on their way, the frontier waits for them: then the owner may have more."""
 JOIN_S: Final = 60.0
 """For a reign that is just being begun, which reads the schema and cannot be cut short; then it is left behind."""
 
 
-def rest_s(spent_s: float, tick_s: float) -> float:
+def rest_s(spent_s: float, tick_s: float, *, is_settled: bool = True) -> float:
     """Return how long to rest after a tick that took ``spent_s``."""
-    return max(tick_s, spent_s / BUSY_SHARE_MAX - spent_s)
+    share = BUSY_SHARE_MAX if is_settled else ASSIGNING_SHARE_MAX
+    return max(tick_s, spent_s / share - spent_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +240,8 @@ class OwnerLoop:
                 status_at = now + options.status_s
                 status = reign_status(parts.capture, reign, parts.puller.stats(), parts.peers.reports(parts.feed))
                 parts.node.tell(status)
-            self._leaving.wait(rest_s(time.monotonic() - began_at, options.tick_s))
+            spent_s = time.monotonic() - began_at
+            self._leaving.wait(rest_s(spent_s, options.tick_s, is_settled=reign.is_settled))
 
     def _end(self, reign: Reign) -> None:
         with self._ticking:

@@ -60,6 +60,11 @@ class PullerAgent:
         """How many spans this capture has."""
         return len(self._executor.current_spans())
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing that the owner has asked for is under way."""
+        return self._agent.is_settled
+
     def stop(self) -> None:
         """Take no new spans; the owner moves those away that are here."""
         self._agent.stop()

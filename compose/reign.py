@@ -164,6 +164,12 @@ class Reign:
         return self._parts.owner.place
 
     @property
+    def is_settled(self) -> bool:
+        """Whether every span that should be pulled is, by one capture."""
+        book = self._coordinator.replications
+        return self._coordinator.is_initialized and not book.unsettled and not book.missing
+
+    @property
     def sequence(self) -> int:
         """Where the next coordinator of this capture goes on."""
         return self._coordinator.sequence

@@ -19,9 +19,19 @@ class TableSpan:
     end: bytes
     whole: bool = field(init=False, compare=False, repr=False)
     """Whether it is all of the table's rows."""
+    _hash: int = field(init=False, compare=False, repr=False)
+    """Kept: an owner looks up each span of 100,000 tables many times a second."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "whole", (self.start, self.end) == table_span(self.table_id))
+        object.__setattr__(self, "_hash", hash((self.table_id, self.start, self.end)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Self], tuple[TableId, bytes, bytes]]:
+        # Another process hashes bytes otherwise.
+        return type(self), (self.table_id, self.start, self.end)
 
     @classmethod
     def of_table(cls, table_id: TableId) -> Self:

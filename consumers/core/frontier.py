@@ -173,15 +173,16 @@ def _reach(
 def _furthest(reports: Mapping[CaptureId, LandingReport], spans: Collection[TableSpan]) -> list[Ts | None]:
     """Return of each span the greatest landed_ts that anybody reports; None: nobody has it."""
     told = sorted((report.landed_ts for report in reports.values() if report.landed_ts), key=len)
-    if not told:
-        return [None] * len(spans)
-    landed: list[Ts | None] = list(map(told.pop().get, spans))
-    for few in reversed(told):
-        landed = [
-            one if other is None or (one is not None and one >= other) else other
-            for one, other in zip(landed, map(few.get, spans), strict=True)
-        ]
-    return landed
+    if len(told) == 1:
+        return list(map(told[0].get, spans))
+    furthest: dict[TableSpan, Ts] = {}
+    for landed in reversed(told):
+        many = len(furthest) + len(landed)
+        before, furthest = furthest, furthest | dict(landed)
+        if len(furthest) < many:  # hardly ever: a span at two captures, which moves
+            for span in before.keys() & landed.keys():
+                furthest[span] = max(before[span], landed[span])
+    return list(map(furthest.get, spans))
 
 
 def _low(

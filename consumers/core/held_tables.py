@@ -116,7 +116,9 @@ def pulled_from(place: FrontierRecord, table: TableId, made_ts: Ts) -> Ts:
 
     From the published R; a held one from its own ts; one that a held DDL job made, which this owner can read, from it.
     """
-    if made_ts in {held.ts for held in place.held_ddl}:
+    if place.held_ddl and made_ts in {held.ts for held in place.held_ddl}:
         return made_ts
-    promised_ts = min([place.resolved_ts, *(held.ts for held in place.held if table in held.tables)])
+    promised_ts = place.resolved_ts
+    if place.held:
+        promised_ts = min([promised_ts, *(held.ts for held in place.held if table in held.tables)])
     return max(made_ts, promised_ts)

@@ -97,6 +97,11 @@ class Agent:
         """A new one for each owner, so that no answer to one owner is taken for an answer to the next."""
         return f"{self.epoch}.{self._known.revision}"
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing that the owner has asked for is under way."""
+        return not self._tasks
+
     def stop(self) -> None:
         """Say from now on that this capture is leaving: the owner moves its spans away."""
         self.liveness = Liveness.STOPPING

@@ -309,7 +309,8 @@ class Coordinator:
         match out:
             case SendAdd(capture, is_secondary, checkpoint):
                 if self._starts is not None:
-                    checkpoint = Checkpoint(self._start_of(span), self._start_of(span))
+                    start_ts = self._starts(span.table_id)
+                    checkpoint = Checkpoint(start_ts, start_ts)
                 return self._envelope(capture, AddTableRequest(span, is_secondary, checkpoint))
             case SendRemove(capture):
                 return self._envelope(capture, RemoveTableRequest(span))

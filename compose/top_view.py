@@ -72,7 +72,7 @@ class Top:
             table.add_row(
                 Text(f"{name} owner" if one["is_owner"] else name, style="bold" if one["is_owner"] else ""),
                 one["address"],
-                f"{one['tables']:,}",
+                "-" if one["tables"] is None else f"{one['tables']:,}",
                 one["version"],
             )
         return _counted(table, len(seen), most)

@@ -21,18 +21,35 @@ def server_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def wrapper(
-        *, server: str, ca: str, cert: str, key: str, user: str, password: str, credentials: Path, **others: Any
+        *,
+        server: str,
+        ca: str,
+        cert: str,
+        key: str,
+        user: str,
+        password: str,
+        credentials: Path,
+        pd: str,
+        log_level: str,
+        **others: Any,
     ) -> Any:
         from compose.api_calls import ApiCalls
+        from compose.logs import start_logging
         from consumers.api.client import ApiClient
         from consumers.api.tls import ApiTls
 
+        if pd:
+            click.echo("note: --pd does nothing here; --server names a capture", err=True)
+        if log_level:
+            start_logging(level=log_level)
         user, password = _user(user, password, credentials)
         tls = ApiTls(ca_path=ca, cert_path=cert, key_path=key)
         url = server or ("https://" if ca or cert else "http://") + SERVER_DEFAULT.removeprefix("http://")
         return command(**others, api=ApiCalls(ApiClient(url=url, tls=tls, user=user, password=password)))
 
     for option in (
+        click.option("--pd", default="", hidden=True),
+        click.option("--log-level", type=click.Choice(["", "debug", "info", "warn", "error"]), default="", hidden=True),
         click.option(
             "--credentials",
             type=click.Path(path_type=Path),

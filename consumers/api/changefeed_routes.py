@@ -16,7 +16,7 @@ from consumers.api.bodies import (
     synced_body,
     wanted_states,
 )
-from consumers.api.context import Bus, FeedId, Namespace, Owner, User, ask_owner
+from consumers.api.context import OWNER_WAIT_S, Bus, FeedId, Namespace, Owner, User, ask_owner
 from consumers.api.errors import NoSuchCaptureError
 from consumers.api.requests import FeedBody, ResumeBody, VerifyTableBody, feed_request, ts_given
 from consumers.changefeed_store import ChangefeedNotFoundError
@@ -59,7 +59,7 @@ def get_feed(request: Request, bus: Bus, namespace: Namespace, feed_id: FeedId) 
         return _whole(bus, feed)
     if scheduling is None:
         try:
-            return ask_owner(request, bus)
+            return ask_owner(request, bus, OWNER_WAIT_S)
         except BusError as error:
             log.info("owner is not asked for a changefeed's tables", extra={"changefeed": feed_id, "error": str(error)})
             return _whole(bus, feed)

@@ -5,15 +5,16 @@ import os
 from http import HTTPStatus
 from typing import Any, Final
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from consumers.api.backend import Backend
 from consumers.api.bodies import capture_body, list_body
-from consumers.api.context import Bus, Owner, User
+from consumers.api.context import OWNER_WAIT_S, Bus, Owner, User, ask_owner
 from consumers.api.errors import ApiError, NoSuchCaptureError, SchedulerRefusedError
 from consumers.api.metrics import CONTENT_TYPE, metrics_text
 from consumers.api.overview import overview_body
 from consumers.api.requests import LogBody, ResolveLockBody, SafePointBody, TsoBody, ts_given
+from schemas.errors import BusError
 from schemas.ids import CaptureId, physical_ms
 
 log = logging.getLogger(__name__)
@@ -145,9 +146,19 @@ def delete_service_gc_safepoint(bus: Bus, body: SafePointBody | None = None) -> 
 
 
 @router.get("/api/tidebus/overview", tags=["tidebus"], summary="All of it, for a live picture")
-def overview(bus: Bus, owner: Owner) -> dict[str, Any]:
-    """Return upstreams, captures with the number of their tables, and changefeeds; what `tidebus top` shows."""
-    return overview_body(bus, owner)
+def overview(request: Request, bus: Bus) -> Any:
+    """Return upstreams, captures with the number of their tables, and changefeeds; what `tidebus top` shows.
+
+    Without an owner to ask nobody knows the tables, and they are null.
+    """
+    scheduling = bus.scheduling()
+    try:
+        if scheduling is None:
+            return ask_owner(request, bus, OWNER_WAIT_S)
+        return overview_body(bus, scheduling.tables())
+    except BusError as error:
+        log.info("owner is not asked for the overview", extra={"error": str(error)})
+        return overview_body(bus, None)
 
 
 def set_log_level(wanted: str) -> None:

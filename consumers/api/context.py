@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Path, Query, Request, Response
 
 from consumers.api.backend import Backend, Scheduling
-from consumers.api.client import ApiClient
+from consumers.api.client import TIMEOUT_S, ApiClient
 from consumers.api.credentials import Credentials
 from consumers.api.errors import ForwardError, NoOwnerError, NotReadyError, UnauthorizedError
 from consumers.api.tls import ApiTls
@@ -17,6 +17,8 @@ from schemas.errors import BusError
 
 FORWARDED_BY = "X-Forwarded-By-Capture"
 """On a request that a capture passes on: it is passed on once, for who gets it was the owner a moment ago."""
+OWNER_WAIT_S = 3.0
+"""For an owner that may be stuck, where an answer without it is good enough."""
 BODY_KEY = "tidebus.body"
 """Of the request's scope: the body as it came."""
 
@@ -121,7 +123,7 @@ def scheduling_of(request: Request, bus: Bus) -> Scheduling:
 Owner = Annotated[Scheduling, Depends(scheduling_of)]
 
 
-def ask_owner(request: Request, bus: Backend) -> Response:
+def ask_owner(request: Request, bus: Backend, timeout_s: float = TIMEOUT_S) -> Response:
     """Pass a request on to the owner and return its answer. Waits: not for the event loop.
 
     Raises:
@@ -142,7 +144,7 @@ def ask_owner(request: Request, bus: Backend) -> Response:
     if not address.rpartition(":")[2].isdecimal():
         raise ForwardError("the owner serves no API; start all captures with --addr", owner=owner, address=address)
     tls = context_of(request).tls
-    client = ApiClient(url=f"{'https' if tls.serves else 'http'}://{address}", tls=tls)
+    client = ApiClient(url=f"{'https' if tls.serves else 'http'}://{address}", tls=tls, timeout_s=timeout_s)
     headers: dict[str, str] = {FORWARDED_BY: bus.capture.capture_id}
     if authorization := request.headers.get("Authorization"):
         headers["Authorization"] = authorization

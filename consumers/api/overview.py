@@ -1,20 +1,23 @@
 """The whole bus in one answer, for a live picture: small whatever the number of tables."""
 
 import time
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from consumers.api.backend import Backend, Scheduling
+from consumers.api.backend import Backend
 from consumers.api.bodies import StoredFeed, error_body_of, shown_state
-from schemas.ids import Ts, physical_ms
+from schemas.ids import CaptureId, TableId, Ts, physical_ms
 
 FEEDS_MAX: Final = 1000
 """Changefeeds in one answer, of all namespaces."""
 
 
-def overview_body(bus: Backend, scheduling: Scheduling) -> dict[str, Any]:
-    """Return upstreams, captures and changefeeds as they are now; lags by this machine's clock."""
+def overview_body(bus: Backend, tables: Mapping[CaptureId, Collection[TableId]] | None) -> dict[str, Any]:
+    """Return upstreams, captures and changefeeds as they are now; lags by this machine's clock.
+
+    ``tables`` are each capture's; None: nobody says.
+    """
     now_s, owner = time.time(), bus.owner()
-    shares = {capture: len(tables) for capture, tables in scheduling.tables().items()}
     return {
         "cluster_id": bus.cluster,
         "at_s": round(now_s, 3),
@@ -25,7 +28,7 @@ def overview_body(bus: Backend, scheduling: Scheduling) -> dict[str, Any]:
                 "is_owner": capture.capture_id == owner,
                 "address": capture.address,
                 "version": capture.version,
-                "tables": shares.get(capture.capture_id, 0),
+                "tables": None if tables is None else len(tables.get(capture.capture_id, ())),
             }
             for capture in bus.captures()
         ],

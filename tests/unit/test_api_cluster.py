@@ -183,6 +183,8 @@ def test_api_overview_counts_each_captures_tables(api: Api, bus: Memory) -> None
     assert (shown["upstreams"][0]["upstream"], shown["upstreams"][0]["rows_in"]) == ("u", 7)
     (feed,) = shown["changefeeds"]
     assert (feed["id"], feed["state"], feed["sorter"]) == ("cf", "normal", {"host": "h", "pid": 11})
+    bus.leader, bus.shares = None, None
+    assert [one["tables"] for one in api.ask("GET", "/api/tidebus/overview")[1]["captures"]] == [None, None]
 
 
 def test_api_config_and_debug_show_the_process(api: Api) -> None:

@@ -46,7 +46,7 @@ def overview(captures: int, feeds: list[dict[str, Any]], **upstream: Any) -> dic
                 "is_owner": number == 0,
                 "address": f"127.0.0.1:{8300 + number}",
                 "version": "0.1.0",
-                "tables": 10 + number,
+                "tables": 10 + number if number < 50 else None,
             }
             for number in range(captures)
         ],

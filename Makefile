@@ -1,7 +1,7 @@
 # `make run` and `make test` do all their set-up themselves; see README.md.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test nightly check bench lock clean
+.PHONY: help setup run test nightly check bench bench-report lock clean
 
 BIN := .venv/bin
 PACKAGES := schemas producers sorters consumers compose
@@ -11,7 +11,7 @@ unexport PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON SPARK_HOME
 .DELETE_ON_ERROR:
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1	\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1	\2/' | expand -t 16
 
 setup: .venv/.stamp-jars  ## environment in .venv, pinned dependencies, the project, jars in .cache
 
@@ -50,12 +50,16 @@ test: check  ## all checks and all tests
 	$(BIN)/pytest -q -n 2 --dist worksteal --ignore tests/integration --ignore tests/e2e
 	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations 10 tests/e2e tests/integration
 
-nightly: setup  ## many more random schedules than `make test` runs: SCHEDULES=10000 of the event feed and of the scheduler
-	NIGHTLY_SCHEDULES=$(or $(SCHEDULES),10000) SCHEDULING_SEEDS=$(or $(SCHEDULES),10000) $(BIN)/pytest -q -n 2 --timeout 7200 \
-	  tests/simulation/test_feed_law.py tests/simulation/test_scheduling_law.py
+nightly: setup  ## many more random schedules than `make test` runs: SCHEDULES=10000 of the event feed, the scheduler and clusters
+	NIGHTLY_SCHEDULES=$(or $(SCHEDULES),10000) SCHEDULING_SEEDS=$(or $(SCHEDULES),10000) \
+	  CLUSTER_SEEDS=$(or $(SCHEDULES),10000) $(BIN)/pytest -q -n 2 --timeout 7200 \
+	  tests/simulation/test_feed_law.py tests/simulation/test_scheduling_law.py tests/simulation/test_cluster_law.py
 
 bench: setup  ## figures as JSON lines and a plot in bench-out/, some 10 min; ONLY=mount_encode (puller, lag, …) runs one
 	@$(BIN)/python -m tests.bench.run $(if $(ONLY),--only $(ONLY))
+
+bench-report: setup  ## BENCH.md and its picture from the figures of the last `make bench`
+	$(BIN)/python -m tests.bench.report
 
 lock:  ## make requirements.lock anew (needs uv); no address of any registry goes in
 	printf 'hatchling\neditables\n' | uv pip compile pyproject.toml - --extra dev --extra s3 --universal --python-version 3.11 \

@@ -16,6 +16,7 @@ from compose.cli.inspect_commands import decode, doctor, dry_run, setup
 from compose.cli.operator_commands import configure_credentials, operator, tso, unsafe
 from compose.cli.processor_command import processor
 from compose.cli.server_commands import capture, region_server, run, sorter
+from compose.cli.simulate import simulate
 from compose.cli.top_commands import completion, top
 from schemas.errors import BusError, ConfigError
 
@@ -47,6 +48,7 @@ for command in (
     top,
     completion,
     configure_credentials,
+    simulate,
     explain,
     remount,
 ):

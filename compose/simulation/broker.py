@@ -1,0 +1,113 @@
+"""Kafka as the simulation has it: appends that are acknowledged later, batches that land after their sender died."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from random import Random
+
+from compose.simulation.upstream import Row
+from producers.core.landing import LandingBook, Sent
+from schemas.ids import Ts
+from schemas.rawlog.ddl_record import DdlRecord
+from schemas.rawlog.frontier import FrontierRecord, follow_frontier
+
+
+@dataclass(slots=True)
+class Batch:
+    """A record of region-events. ``offset`` is None until the broker has it."""
+
+    sent: Sent
+    rows: list[Row]
+    offset: int | None = None
+
+
+@dataclass(slots=True)
+class Copy:
+    """Where a row stands in the raw log."""
+
+    partition: int
+    offset: int
+
+
+@dataclass(slots=True)
+class Broker:
+    """The three raw topics of one upstream. ``places`` is where a reader of the frontier topic stands after each
+    record."""
+
+    partitions: int
+    ends: list[int] = field(default_factory=list)
+    copies: dict[int, list[Copy]] = field(default_factory=dict)
+    """By row number."""
+    frontier: list[FrontierRecord] = field(default_factory=list)
+    places: list[FrontierRecord] = field(default_factory=list)
+    ddl: list[DdlRecord] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.ends = [0] * self.partitions
+
+    def append(self, partition: int, batch: Batch) -> None:
+        """Give a batch the next offset."""
+        batch.offset = self.ends[partition]
+        self.ends[partition] += 1
+        for row in batch.rows:
+            self.copies.setdefault(row.number, []).append(Copy(partition, batch.offset))
+
+    def append_frontier(self, record: FrontierRecord) -> None:
+        """Take a frontier record from whoever sends it."""
+        self.frontier.append(record)
+        self.places.append(follow_frontier(self.places[-1] if self.places else None, record))
+
+    def place(self) -> FrontierRecord | None:
+        """Return where a reader of the whole frontier topic stands."""
+        return self.places[-1] if self.places else None
+
+
+@dataclass(slots=True)
+class Producer:
+    """One client: batches of a partition are appended, and acknowledged, in the order in which they were sent."""
+
+    broker: Broker
+    random: Random
+    flights: list[deque[Batch]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.flights = [deque() for _ in range(self.broker.partitions)]
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is on its way."""
+        return not any(self.flights)
+
+    def append(self) -> None:
+        """Let some of what is on its way reach the broker."""
+        for partition, flight in enumerate(self.flights):
+            if flight and self.random.random() < 0.5:
+                waiting = [batch for batch in flight if batch.offset is None]
+                for batch in waiting[: self.random.randint(1, 3)]:
+                    self.broker.append(partition, batch)
+
+    def acknowledge(self, book: LandingBook) -> None:
+        """Let some of the answers come back."""
+        for flight in self.flights:
+            if flight and self.random.random() < 0.6:
+                for _ in range(self.random.randint(1, 3)):
+                    if flight and flight[0].offset is not None:
+                        batch = flight.popleft()
+                        book.acked(batch.sent, batch.offset or 0)
+
+    def abandon(self) -> None:
+        """The sender is gone: of what is on its way some first batches of each partition may still come."""
+        for partition, flight in enumerate(self.flights):
+            waiting = [batch for batch in flight if batch.offset is None]
+            kept = waiting[: self.random.randint(0, len(waiting))]
+            self.flights[partition] = deque(kept)
+
+    def straggle(self) -> None:
+        """After the sender's end: what has come needs no answer."""
+        self.append()
+        for partition, flight in enumerate(self.flights):
+            self.flights[partition] = deque(batch for batch in flight if batch.offset is None)
+
+
+def newest_ts(rows: list[Row]) -> Ts:
+    """Return the greatest commit_ts."""
+    return max(row.commit_ts for row in rows)

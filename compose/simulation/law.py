@@ -1,0 +1,171 @@
+"""What must hold whatever happens: the frontier law for every changefeed, and that nothing goes back (DESIGN §4).
+
+For places F1 before F2 of the frontier topic, as its readers follow it, the distinct rows with ``R1 < commit_ts <=
+R2`` at offsets ``[low1, high2)`` must be the upstream's. R, low and high never go back, so for a given row the
+strictest pair is the last place below its ts and the first one that is not: looking at each place with the one before
+it covers all pairs. A changefeed of some tables has places of its own (``sorters.core.cut.place_for``): the law is
+checked for all tables, for two halves of them and for each table alone.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from compose.simulation.broker import Broker
+from compose.simulation.upstream import Upstream
+from schemas.ids import TableId, Ts
+from schemas.rawlog.frontier import FrontierRecord
+from sorters.core.cut import FrontierPlace, place_for
+
+
+class BrokenPromiseError(AssertionError):
+    """Something happened that never may."""
+
+
+Contains = Callable[[TableId], bool]
+
+
+def _of_all(_: TableId) -> bool:
+    return True
+
+
+def _of_even(table: TableId) -> bool:
+    return table % 2 == 0
+
+
+def _of_odd(table: TableId) -> bool:
+    return table % 2 == 1
+
+
+@dataclass(slots=True)
+class View:
+    """A changefeed: its tables, and where it stands."""
+
+    name: str
+    contains: Contains
+    place: FrontierPlace
+
+
+@dataclass(slots=True)
+class Law:
+    """Looks at each new place of the frontier topic."""
+
+    upstream: Upstream
+    broker: Broker
+    views: list[View] = field(default_factory=list)
+    _seen: int = 0
+    _single: set[TableId] = field(default_factory=set)
+
+    def check(self) -> None:
+        """Check what was published since the last call.
+
+        Raises:
+            BrokenPromiseError: the law is broken, or something went back.
+        """
+        while self._seen < len(self.broker.places):
+            place = self.broker.places[self._seen]
+            if self._seen:
+                self._check_whole(self.broker.places[self._seen - 1], place)
+            self._take_views(place)
+            self._seen += 1
+            for view in self.views:
+                self._check_view(view, place)
+
+    def lag_of(self, contains: Contains) -> Ts:
+        """Return where a changefeed of these tables stands."""
+        place = self.broker.place()
+        assert place is not None
+        return place_for(place, contains, lambda _: False).resolved_ts
+
+    def _take_views(self, place: FrontierRecord) -> None:
+        if not self.views:
+            for name, contains in (("all", _of_all), ("even", _of_even), ("odd", _of_odd)):
+                self.views.append(View(name, contains, place_for(place, contains)))
+        for table in self.upstream.lives:
+            if table not in self._single:
+                # Begun late it sees no less: the table has no row below.
+                self._single.add(table)
+                before = self.broker.places[max(self._seen - 1, 0)]
+                self.views.append(View(f"table {table}", table.__eq__, place_for(before, table.__eq__)))
+
+    def _check_view(self, view: View, record: FrontierRecord) -> None:
+        first, second = view.place, place_for(record, view.contains)
+        if second == first:
+            return
+        view.place = second
+        if second.resolved_ts < first.resolved_ts or _any_less(second.low, first.low):
+            raise BrokenPromiseError(f"changefeed of {view.name} goes back: {first} -> {second}")
+        if second.resolved_ts > first.resolved_ts:
+            self._check_rows(view, first, second)
+
+    def _check_rows(self, view: View, first: FrontierPlace, second: FrontierPlace) -> None:
+        rows, copies = self.upstream.rows, self.broker.copies
+        at = bisect_right(rows, first.resolved_ts, key=lambda row: row.commit_ts)
+        for row in rows[at:]:
+            if row.commit_ts > second.resolved_ts:
+                return
+            if not view.contains(row.table):
+                continue
+            is_there = any(
+                first.low[copy.partition] <= copy.offset < second.high[copy.partition]
+                for copy in copies.get(row.number, ())
+            )
+            if is_there != self.upstream.is_promised(row):
+                what = "invented" if is_there else "lost"
+                where = copies.get(row.number)
+                raise BrokenPromiseError(f"changefeed of {view.name} {what} {row} at {where}: {first} .. {second}")
+
+    def _check_whole(self, before: FrontierRecord, after: FrontierRecord) -> None:
+        if (
+            after.owner_rev < before.owner_rev
+            or after.resolved_ts < before.resolved_ts
+            or after.ddl_high < before.ddl_high
+            or _any_less(after.high, before.high)
+            or _any_less(after.low, before.low)
+            or _any_less(after.repeat_high, before.repeat_high)
+            or _any_less(after.high, after.low)
+            or _any_less(tuple(self.broker.ends), after.high)
+        ):
+            raise BrokenPromiseError(f"frontier goes back: {before} -> {after}")
+        if after.resolved_ts > before.resolved_ts:
+            landed = {job.payload.get("id") for job in self.broker.ddl[: after.ddl_high] if job.kind == "job"}
+            for job in self.upstream.jobs:
+                if before.resolved_ts < job.ts <= after.resolved_ts and job.payload["id"] not in landed:
+                    raise BrokenPromiseError(f"job {job.payload['id']} at {job.ts} is not below {after}")
+
+    def check_repeats(self) -> None:
+        """Check at the end that no row stands twice where places say that nothing repeats.
+
+        Raises:
+            BrokenPromiseError: one does.
+        """
+        places = self.broker.places
+        if all(place.repeat_high == place.high for place in places):
+            return
+        for row in self.upstream.rows:
+            found = self.broker.copies.get(row.number, ())
+            for one in found:
+                for other in found:
+                    if one is other:
+                        break
+                    pair = (one, other)
+                    first = None
+                    for place in places:
+                        if place.resolved_ts >= row.commit_ts or any(place.low[c.partition] > c.offset for c in pair):
+                            break
+                        first = place
+                    second = next(
+                        (
+                            place
+                            for place in places
+                            if place.resolved_ts >= row.commit_ts
+                            and all(place.high[c.partition] > c.offset for c in pair)
+                        ),
+                        None,
+                    )
+                    if first and second and not _any_less(first.low, second.repeat_high):
+                        raise BrokenPromiseError(f"{row} stands twice at {pair}: {first} .. {second}")
+
+
+def _any_less(some: tuple[int, ...], others: tuple[int, ...]) -> bool:
+    return any(one < other for one, other in zip(some, others, strict=True))

@@ -1,180 +1,26 @@
 """An owner's tick without Kafka, PD and ZooKeeper: its steps, a broker that is away, a DDL that does not fit."""
 
 import json
-import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from itertools import count
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from compose.puller_agent import PullerAgent
-from compose.puller_executor import PullerExecutor
-from compose.reign import Reign, ReignOptions, ReignParts
-from consumers.capture_registry import CaptureInfo
-from consumers.core.frontier import advance, first_record
-from consumers.core.scheduling.coordinator import Identity
+from compose.reign import ReignOptions
+from consumers.core.frontier import first_record
 from consumers.core.span_split import SplitSettings
-from consumers.frontier_topic import FrontierUnavailableError
-from consumers.peers.interface import FeedKey
-from schemas.ids import CaptureId, TableId, Ts
+from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
-from schemas.rawlog.frontier import DdlReport, FrontierRecord, HeldDdl, HeldTables, LandingReport
+from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
 from schemas.spans import TableSpan, incomplete_tables
 from schemas.tidb.ddl_job import DdlDecodeError, DdlType, undecodable_record
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from tests.support.ddl_jobs import job, table_info
-from tests.support.local_peers import LocalNet, LocalPeers
 from tests.support.recording import committed_changes
+from tests.support.reign_cluster import CAPTURE, Cluster, FakeDdl, FakeOwner, FakePuller
 from tests.support.schema_feed import ddl_records
-
-CAPTURE = CaptureId("a")
-FEED = FeedKey("upstream/u")
-VERSION = "0.1.0"
-
-
-class FakeOwner:
-    """Publishes by the real arithmetic, unless the broker is away."""
-
-    def __init__(self) -> None:
-        self.place, self.away, self.seen = first_record(1, Ts(0), 1), False, list[set[TableSpan]]()
-
-    def tick(
-        self,
-        reports: Any,
-        ddl: Any,
-        spans: Any,
-        *,
-        landing: Any = (),
-        repeats_possible: bool = False,
-        bad_ddl: Any = (),
-    ) -> FrontierRecord | None:
-        if self.away:
-            raise FrontierUnavailableError("away")
-        self.seen.append(set(spans))
-        assert set(landing) <= reports.keys(), "a capture was given spans that nobody has heard of"
-        record = advance(
-            self.place, reports, ddl, spans, landing=landing, repeats_possible=repeats_possible, bad_ddl=bad_ddl
-        )
-        moved, self.place = record != self.place, record
-        return record if moved else None
-
-
-class FakePuller:
-    """Lands every table up to ``landed`` at once."""
-
-    def __init__(self, capture: CaptureId = CAPTURE) -> None:
-        self.capture = capture
-        self.regions, self.counting = dict[TableId, list[bytes]](), threading.Event()
-        self.counting.set()
-        self.starts, self.landed, self.heard = dict[TableSpan, Ts](), Ts(0), list[FrontierRecord]()
-
-    def assign(self, spans: Mapping[TableSpan, Ts]) -> None:
-        self.starts.update(spans)
-
-    def remove(self, spans: Iterable[TableSpan]) -> None:
-        for span in spans:
-            del self.starts[span]
-
-    def table_regions(self, tables: Collection[TableId], at_least: int) -> dict[TableId, list[bytes]]:
-        assert self.counting.wait(60)
-        return {table: keys for table, keys in self.regions.items() if table in tables and len(keys) + 1 >= at_least}
-
-    def published(self, record: FrontierRecord) -> None:
-        self.heard.append(record)
-
-    def report(self) -> LandingReport:
-        landed = {span: max(start, self.landed) for span, start in self.starts.items()}
-        return LandingReport(
-            capture=self.capture, landed_ts=landed, ends=(0,), chunks=(), floors=(0,), repeat_ends=(0,)
-        )
-
-
-class FakeDdl:
-    """Hands out records up to a ts."""
-
-    def __init__(self, records: list[DdlRecord]) -> None:
-        self.records, self.landed = records, Ts(0)
-
-    def report(self) -> DdlReport:
-        return DdlReport(landed_ts=self.landed, end=0)
-
-    def take(self) -> list[DdlRecord]:
-        ready = [record for record in self.records if record.ts <= self.landed]
-        self.records = self.records[len(ready) :]
-        return ready
-
-
-@dataclass
-class Capture:
-    """A capture without processes; ``epochs`` counts the starts of its agent."""
-
-    puller: FakePuller
-    agent: PullerAgent
-
-
-class Cluster:
-    """An owner's reign over captures that talk without loss. Salts and starts of agents are counted, not drawn."""
-
-    def __init__(
-        self, owner: FakeOwner, ddl: FakeDdl, options: ReignOptions, captures: tuple[CaptureId, ...] = (CAPTURE,)
-    ) -> None:
-        self.net, self.epochs, self.salts = LocalNet(), count(), count()
-        self.owner, self.captures = owner, dict[CaptureId, Capture]()
-        self.alive: Mapping[CaptureId, CaptureInfo] = {}
-        self.saved_epochs = list[int]()
-        for capture in captures:
-            self.join(capture)
-        self.reign = self.elect(captures[0], ddl, options, revision=owner.place.owner_rev)
-
-    def elect(
-        self, capture: CaptureId, ddl: FakeDdl, options: ReignOptions | None = None, *, revision: int, epoch: int = 1
-    ) -> Reign:
-        peers = self.net.inboxes and LocalPeers(self.net, capture)
-        assert peers
-        peers.resolve(dict.fromkeys(self.captures, ""))
-        parts = ReignParts(
-            me=Identity(capture=capture, version=VERSION, owner_revision=revision, changefeed_epoch=epoch),
-            owner=self.owner,
-            ddl=ddl,
-            peers=peers,
-            feed=FEED,
-            captures=lambda: self.alive,
-            count_regions=self.captures[capture].puller.table_regions,
-            save_epoch=self.saved_epochs.append,
-        )
-        self.reign = Reign(parts, options or ReignOptions(), had_predecessor=False, new_salt=lambda: next(self.salts))
-        return self.reign
-
-    def join(self, capture: CaptureId, version: str = VERSION) -> Capture:
-        peers, puller = self.net.join(capture), FakePuller(capture)
-        info = CaptureInfo(capture_id=capture, address="", version=version, started_at_s=0)
-        self.alive = {**self.alive, capture: info}
-        executor = PullerExecutor(puller, self.owner.place)
-        agent = PullerAgent(capture, version, 0, executor, peers, FEED, new_epoch=lambda: f"epoch-{next(self.epochs)}")
-        made = self.captures[capture] = Capture(puller, agent)
-        for name in self.captures:
-            LocalPeers(self.net, name).resolve(dict.fromkeys(self.captures, ""))
-        peers.resolve(dict.fromkeys(self.captures, ""))
-        return made
-
-    def crash(self, capture: CaptureId) -> None:
-        del self.captures[capture]
-        self.net.inboxes.pop(capture)
-        self.alive = {name: info for name, info in self.alive.items() if name != capture}
-
-    def tick(self, times: int = 8) -> None:
-        """Go on until everything that is on its way has come."""
-        for _ in range(times):
-            for capture in list(self.captures.values()):
-                capture.agent.tick()
-            self.reign.tick()
-
-    def close(self) -> None:
-        self.reign.close()
 
 
 def reign(
@@ -182,7 +28,7 @@ def reign(
 ) -> tuple[Cluster, FakeOwner, FakePuller, FakeDdl]:
     owner, ddl = FakeOwner(), FakeDdl(records)
     owner.place = place or owner.place
-    one = Cluster(owner, ddl, options or ReignOptions())
+    one = Cluster(owner, ddl, options)
     return one, owner, one.captures[CAPTURE].puller, ddl
 
 

@@ -18,9 +18,10 @@ from sorters.cut_job import CutJob
 from sorters.epochs import Epochs, Progress
 from sorters.failures import HistoryLostError, bus_error
 from sorters.frontier_reader import FrontierReader
+from sorters.glue_registry import GlueRegistry
 from sorters.preparation import Preparation
 from sorters.query_folder import QUERY, Folder, HadoopFolder, LocalFolder, Origin, last_epoch, read_origin, write_origin
-from sorters.registry import SchemaRegistry
+from sorters.registry import ConfluentRegistry, SchemaRegistry
 from sorters.schema_feed import SchemaFeed
 from sorters.topic_admin import TopicAdmin
 
@@ -68,7 +69,6 @@ class FeedRun:
         self._frontier = FrontierReader(raw_config, raw_topics.frontier)
         self._schemas = SchemaFeed(raw_config, raw_topics.ddl)
         feed = compile_feed(config, info.namespace, changefeed_id=info.changefeed_id)
-        url = config.sink.schema_registry.reveal() if config.sink.schema_registry else schema_registry
         self._preparation = Preparation(
             spark,
             feed,
@@ -80,7 +80,7 @@ class FeedRun:
                 auto_create=config.kafka.auto_create_topic,
                 acks_all=config.kafka.required_acks == -1,
             ),
-            SchemaRegistry(url) if url and config.protocol == "avro" else None,
+            _registry(config, schema_registry),
             start_ts=info.start_ts,
             target_ts=info.target_ts,
         )
@@ -210,3 +210,12 @@ class FeedRun:
             return False  # the checkpoint itself may still be within the log
         # A committed epoch is not repeated, so a checkpoint within it (set back, or never written) would leave a gap.
         return (last if epoch.committed else first) <= self._checkpoint_ts <= last
+
+
+def _registry(config: ChangefeedConfig, default_url: str | None) -> SchemaRegistry | None:
+    if config.protocol != "avro":
+        return None
+    if config.kafka.glue_schema_registry_config is not None:
+        return GlueRegistry(config.kafka.glue_schema_registry_config)
+    url = config.sink.schema_registry.reveal() if config.sink.schema_registry else default_url
+    return ConfluentRegistry(url) if url else None

@@ -6,6 +6,7 @@ changefeed backs off, says why in its status, and tries again.
 
 import http
 import urllib.parse
+from typing import Protocol
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -30,7 +31,19 @@ class RegistryUnreachableError(BusError):
     code, action = "sorter.registry_unreachable", Action.RETRY
 
 
-class SchemaRegistry:
+class SchemaRegistry(Protocol):
+    """Where schemas are registered."""
+
+    def register(self, subject: str, schema: str, *, table: str) -> int:
+        """Return the id of ``schema`` (JSON text) under ``subject``; the registry gives the same one if it has it.
+
+        Raises:
+            SchemaRefusedError, RegistryUnreachableError
+        """
+        ...
+
+
+class ConfluentRegistry:
     """Client of Confluent's API, as far as a producer needs it; remembers what it has registered."""
 
     def __init__(self, url: str) -> None:

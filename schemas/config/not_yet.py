@@ -29,7 +29,6 @@ SETTINGS: dict[str, str] = {
     "sink.mysql-config": "database sinks",
     "sink.cloud-storage-config.file-expiration-days": "the removal of old files",
     "sink.cloud-storage-config": "storage sinks",
-    "sink.kafka-config.glue-schema-registry-config": "AWS Glue as schema registry",
     **{
         f"sink.kafka-config.sasl-gssapi-{name}": "SASL with GSSAPI, which the Kafka client is built without"
         for name in (

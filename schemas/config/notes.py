@@ -19,7 +19,6 @@ NO_EFFECT = {
     "scheduler.enable-table-across-nodes": "captures divide large tables by their own --enable-table-across-nodes",
     "scheduler": "Spark's parallelism decides",
     "sql-mode": "each DDL is read by the sql_mode that it was run with",
-    "synced-status": "nothing reads it yet",
     "sink.encoder-concurrency": "Spark's parallelism decides",
     "sink.enable-kafka-sink-v2": "there is one Kafka sink",
     "sink.advance-timeout-in-sec": "it is deprecated",
@@ -31,6 +30,7 @@ NO_EFFECT = {
 _OPEN = ("open-protocol", "default")
 ONLY_FOR = {
     "sink.schema-registry": ("avro",),
+    "sink.kafka-config.glue-schema-registry-config": ("avro",),
     "sink.open.output-old-value": _OPEN,
     "sink.debezium-disable-schema": ("debezium",),
     "sink.debezium.output-old-value": ("debezium",),

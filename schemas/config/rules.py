@@ -100,6 +100,9 @@ def _check_protocol(config: "ChangefeedConfig", origin: Origin) -> None:
         raise origin.error(
             ("sink", "schema-registry"), "schema-registry and glue-schema-registry-config exclude each other"
         )
+    if glue is not None and (glue.access_key is None) != (glue.secret_access_key is None):
+        glue_path = (*KAFKA_PATH, "glue-schema-registry-config")
+        raise origin.error(glue_path, "glue-schema-registry-config: access-key and secret-access-key go together")
     if registry is not None and not is_url(registry.reveal()):
         raise origin.error(("sink", "schema-registry"), "schema-registry must be an http or https URL")
     if sink.protocol == "avro" and registry is None and glue is None:

@@ -264,6 +264,7 @@ def _encoder(config: ChangefeedConfig, namespace: str) -> Encoder:
                 avro_enable_watermark=codec.avro_enable_watermark,
                 row_checksum=config.integrity.enabled,
                 namespace=namespace,
+                glue=config.kafka.glue_schema_registry_config is not None,
             )
         case "open-protocol" | "default":
             return OpenProtocolEncoder(

@@ -34,6 +34,8 @@ from sorters.core.encode.protocol import (
 from sorters.core.encode.segments import join
 
 _MAGIC = b"\0"
+_GLUE_MAGIC = b"\3\0"
+"""Version of Glue's header, and no compression."""
 _DDL_MARK, _WATERMARK_MARK = b"\1", b"\2"
 _OP = {RowKind.INSERT: b"\x02c", RowKind.UPDATE: b"\x02u"}
 """``_tidb_op`` with its length."""
@@ -58,6 +60,8 @@ class AvroEncoder:
     """Values carry the row checksum and have their columns in the order of their ids; needs the extension."""
     namespace: str = "default"
     """The changefeed's namespace."""
+    glue: bool = False
+    """Schema ids are the numbers of AWS Glue's UUIDs, and stand in messages as Glue's readers want them."""
 
     @property
     def joiner(self) -> None:
@@ -86,6 +90,10 @@ class AvroEncoder:
     def _value_columns(self, table: TableVersion) -> Sequence[ColumnVersion]:
         return sorted(table.columns, key=lambda spec: spec.id) if self._has_checksum else table.columns
 
+    def _header(self, schema_ids: SchemaIds, topic: str, suffix: str, table: TableVersion) -> bytes:
+        schema_id = _schema_id(schema_ids, topic, suffix, table)
+        return _GLUE_MAGIC + schema_id.to_bytes(16, "big") if self.glue else _MAGIC + struct.pack(">i", schema_id)
+
     def schemas(self, table: TableVersion, topic: str) -> tuple[SchemaText, ...]:
         """Return the key's schema, if the table has a handle key, and the value's."""
         keys, found = _key_columns(table), []
@@ -109,9 +117,9 @@ class AvroEncoder:
         time.
         """
         key_columns = _key_columns(mounted.table)
-        key_head = _header(schema_ids, topic, KEY_SUFFIX, mounted.table) if key_columns and mounted.parts else b""
+        key_head = self._header(schema_ids, topic, KEY_SUFFIX, mounted.table) if key_columns and mounted.parts else b""
         values_needed = any(part.kind is not RowKind.DELETE for part in mounted.parts)
-        value_head = _header(schema_ids, topic, VALUE_SUFFIX, mounted.table) if values_needed else b""
+        value_head = self._header(schema_ids, topic, VALUE_SUFFIX, mounted.table) if values_needed else b""
         messages = []
         for part in mounted.parts:
             make = self._scalar_part if part.is_scalar else self._columnar_part
@@ -187,7 +195,7 @@ def _key_columns(table: TableVersion) -> list[ColumnVersion]:
     return [table.columns[offset] for offset in sorted(set(table.handle_columns))]
 
 
-def _header(schema_ids: SchemaIds, topic: str, suffix: str, table: TableVersion) -> bytes:
+def _schema_id(schema_ids: SchemaIds, topic: str, suffix: str, table: TableVersion) -> int:
     subject = subject_of(topic, suffix)
     schema_id = schema_ids.get((subject, table.update_ts))
     if schema_id is None:
@@ -197,7 +205,7 @@ def _header(schema_ids: SchemaIds, topic: str, suffix: str, table: TableVersion)
             table=table.name,
             update_ts=table.update_ts,
         )
-    return _MAGIC + struct.pack(">i", schema_id)
+    return schema_id
 
 
 def _go_text(text: str) -> bytes:

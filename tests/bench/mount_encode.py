@@ -26,11 +26,13 @@ import pyarrow as pa
 
 from schemas.changes import Op, RowChanges
 from schemas.ids import Ts
+from schemas.proto import canal_pb2 as pb
 from schemas.tidb.mysql_types import MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
 from sorters.core.columnar import mount
 from sorters.core.columnar.column import value_text
 from sorters.core.encode.avro import AvroEncoder
+from sorters.core.encode.canal import CanalEncoder
 from sorters.core.encode.canal_json import CanalJsonEncoder
 from sorters.core.encode.debezium import DebeziumEncoder
 from sorters.core.encode.open_protocol import OpenProtocolEncoder
@@ -84,6 +86,7 @@ def _protocols(table: TableVersion) -> list[tuple[str, Callable[[RowChanges], An
     schema = fastavro.parse_schema(json.loads(texts[-1].text))
     opened, simple, simple_avro = OpenProtocolEncoder(), SimpleJsonEncoder(), SimpleAvroEncoder()
     debezium, debezium_bare = DebeziumEncoder(), DebeziumEncoder(debezium_disable_schema=True)
+    packets = CanalEncoder()
     return [
         (
             "canal-json",
@@ -116,6 +119,7 @@ def _protocols(table: TableVersion) -> list[tuple[str, Callable[[RowChanges], An
             lambda rows: debezium_bare.encode_rows(mount(table, rows), encoded_at_ms=1_700_000_000_000),
             _plain_json,
         ),
+        ("canal", lambda rows: packets.encode_rows(mount(table, rows)), _plain_protobuf),
     ]
 
 
@@ -170,6 +174,20 @@ def _plain_json(row: MountedRow) -> bytes:
         "_tidb": {"commitTs": row.commit_ts},
     }
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _plain_protobuf(row: MountedRow) -> bytes:
+    data = pb.RowData()
+    for values, side in ((row.pre_columns, data.beforeColumns), (row.columns, data.afterColumns)):
+        for spec, value in zip(row.table.columns, values or (), strict=bool(values)):
+            text = value_text(spec, value)
+            shown = "" if text is None else text.decode("utf-8", "replace")
+            side.add(name=spec.name, isNull=text is None, value=shown, updated=True)
+    change = pb.RowChange(isDdl=False, rowDatas=[data]).SerializeToString()
+    header = pb.Header(executeTime=row.commit_ts >> 18, schemaName=row.table.schema, tableName=row.table.table)
+    entry = pb.Entry(header=header, entryType=pb.ROWDATA, storeValue=change).SerializeToString()
+    body = pb.Messages(messages=[entry]).SerializeToString()
+    return pb.Packet(version=1, type=pb.MESSAGES, body=body).SerializeToString()
 
 
 def _plain_avro(row: MountedRow, schema: Any) -> bytes:

@@ -8,8 +8,8 @@ A capture that loses its session, or whose parts fail in a way that may heal, st
 id; the frontier says where its spans go on, here or elsewhere. One that had been stopped for a while (SIGSTOP) finds
 its lease over at the first record that it would send, and at the first tick.
 
-**Leaving** (SIGTERM): an owner resigns, the capture says that it is stopping, the owner moves its spans away, and it
-goes when it has none: at once when it is alone, and after a bounded time, or a second signal, in any case.
+**Leaving** (SIGTERM): an owner resigns, the owner moves the capture's spans away, and it goes when it has none: at once
+when nobody else stays, and after a bounded time, or a second signal, in any case.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -33,7 +33,7 @@ from compose.puller_executor import PullerExecutor
 from compose.reign import ReignOptions
 from compose.reign_orders import ReignOrders
 from compose.sorter_fleet import SorterPlaces, SorterSettings
-from consumers.capture_registry import CaptureInfo, CaptureWatch, register_capture
+from consumers.capture_registry import CaptureInfo, CaptureWatch, mark_stopping, register_capture
 from consumers.election import Election
 from consumers.frontier_topic import FrontierTopic
 from consumers.peers.grpc_peers import GrpcPeers
@@ -131,12 +131,11 @@ class Capture:
         api: "ApiServer | None" = None,
         at_once: threading.Event | None = None,
     ) -> None:
-        """``stopping``: hand over and leave; ``at_once``: leave as things are."""
+        """``stopping``: hand over and leave. ``at_once``: leave."""
         self._options, self._stopping, self._api = options, stopping, api
         self._at_once = at_once or threading.Event()
         self.capture_id = CaptureId(str(uuid.uuid4()))
-        self.registered = False
-        self._paths = ZkPaths(options.cluster)
+        self.registered, self._paths = False, ZkPaths(options.cluster)
         self._settings = replace(options.puller, cluster=options.cluster, keep_safe_point=False)
         self._failed = Failure()
         self._puller: Puller | None = None
@@ -159,14 +158,16 @@ class Capture:
                 stack.enter_context(self._served(self._api, session, info))
             log.info("capture registered", extra={"capture": self.capture_id, "cluster": options.cluster})
             try:
-                watch = CaptureWatch(session, paths, lambda captures: peers.resolve(_addresses(captures)))
+                watch = CaptureWatch(
+                    session, paths, lambda found: peers.resolve({one: info.peer_address for one, info in found.items()})
+                )
                 stack.callback(watch.close)
                 election = Election(session, paths, self.capture_id)
                 parts = self._begin_pulling(stack, session, peers, watch, election)
                 self._owner = owner = OwnerLoop(parts, self._owner_places(), self._failed.set)
                 stack.callback(owner.close)
                 owner.start()
-                self._work(parts, owner)
+                self._work(parts, owner, info)
             except BusError as error:
                 if error.action is not Action.RETRY:
                     self._write_failure(session, error)
@@ -222,7 +223,7 @@ class Capture:
             agent=agent,
         )
 
-    def _work(self, parts: CaptureParts, owner: OwnerLoop) -> None:
+    def _work(self, parts: CaptureParts, owner: OwnerLoop, info: CaptureInfo) -> None:
         """Tick until it is time to leave."""
         tick_s, leave_at = self._options.reign.tick_s, 0.0
         while True:
@@ -234,6 +235,7 @@ class Capture:
                     leave_at = began_at + self._options.graceful_stop_timeout_s
                     parts.agent.stop()
                     owner.leave()
+                    mark_stopping(parts.session, self._paths, info)
                     log.info("capture is leaving", extra={"capture": self.capture_id, "spans": parts.agent.spans})
                 if self._may_leave(parts, began_at >= leave_at):
                     return
@@ -244,7 +246,8 @@ class Capture:
             (self._at_once if leave_at else self._stopping).wait(pause_s)
 
     def _may_leave(self, parts: CaptureParts, is_time_over: bool) -> bool:
-        if not parts.agent.spans or self._at_once.is_set() or not parts.watch.captures.keys() - {self.capture_id}:
+        others = [info for info in parts.watch.captures.values() if info.capture_id != self.capture_id]
+        if not parts.agent.spans or self._at_once.is_set() or all(info.is_stopping for info in others):
             return True
         if is_time_over:
             log.warning("capture leaves with spans; others begin them anew", extra={"spans": parts.agent.spans})
@@ -307,7 +310,7 @@ class Capture:
         with contextlib.closing(backend), api.serving(backend):
             yield
 
-    def orders(self) -> "ReignOrders | None":
+    def orders(self) -> ReignOrders | None:
         """Return what an operator may ask of this capture as the owner; None: it is not. From any thread."""
         return self._owner.orders if self._owner is not None else None
 
@@ -332,9 +335,10 @@ class Capture:
         return rule_of(self._options.upstream, reigning.began_at_s, reigning.reign.place, figures)
 
     def _info(self, peers: Peers) -> CaptureInfo:
+        process = f"{socket.gethostname()} pid {os.getpid()}"  # no port that anybody could ask
         return CaptureInfo(
             capture_id=self.capture_id,
-            address=self._options.advertise_addr or (self._api.address if self._api else "") or _process_name(),
+            address=self._options.advertise_addr or (self._api.address if self._api else "") or process,
             version=VERSION,
             started_at_s=int(time.time()),
             peer_address=peers.address,
@@ -373,14 +377,6 @@ def _api(options: CaptureOptions) -> Iterator["ApiServer | None"]:
 
     with contextlib.closing(api_server(options)) as server:
         yield server
-
-
-def _process_name() -> str:
-    return f"{socket.gethostname()} pid {os.getpid()}"  # no port that anybody could ask
-
-
-def _addresses(captures: Mapping[CaptureId, CaptureInfo]) -> Mapping[CaptureId, str]:
-    return {capture: info.peer_address for capture, info in captures.items()}
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -32,6 +32,8 @@ class CaptureInfo:
     """Unix time by the capture's own clock; for people only."""
     peer_address: str = ""
     """Where other captures reach it; '': one of a version that talked to nobody."""
+    is_stopping: bool = False
+    """It is leaving and takes nothing over."""
 
 
 def encode_capture(info: CaptureInfo) -> bytes:
@@ -43,6 +45,7 @@ def encode_capture(info: CaptureInfo) -> bytes:
             "version": info.version,
             "start-timestamp": info.started_at_s,
             "peer-address": info.peer_address,
+            **({"stopping": True} if info.is_stopping else {}),
         }
     ).encode()
 
@@ -61,6 +64,7 @@ def decode_capture(node: bytes) -> CaptureInfo:
             version=str(raw["version"]),
             started_at_s=int(raw["start-timestamp"]),
             peer_address=str(raw.get("peer-address", "")),
+            is_stopping=bool(raw.get("stopping", False)),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptDataError("capture node does not decode", node=node[:200], reason=repr(error)) from error
@@ -79,6 +83,16 @@ def register_capture(session: Session, paths: ZkPaths, info: CaptureInfo) -> Non
             client.create(node, encode_capture(info), ephemeral=True, makepath=True)
         except NodeExistsError as error:
             raise InvariantBrokenError("capture id is taken", capture=info.capture_id, node=node) from error
+
+
+def mark_stopping(session: Session, paths: ZkPaths, info: CaptureInfo) -> None:
+    """Let the others know that the capture is leaving, so that none that leaves, too, waits for it.
+
+    Raises:
+        BusError: ZooKeeper failed.
+    """
+    with session.requests("marking the capture as stopping") as client:
+        client.set(f"{paths.captures}/{info.capture_id}", encode_capture(replace(info, is_stopping=True)))
 
 
 def list_captures(session: Session, paths: ZkPaths) -> list[CaptureInfo]:
@@ -120,6 +134,8 @@ class CaptureWatch:
         self._looking = threading.Lock()
         self._changed, self._closing = threading.Event(), threading.Event()
         self._captures: Mapping[CaptureId, CaptureInfo] = MappingProxyType({})
+        self._stale: set[str] = set()
+        """Nodes whose value may have changed."""
         self.refresh()
         self._thread = threading.Thread(target=self._run, name="capture-watch", daemon=True)
         self._thread.start()
@@ -142,7 +158,8 @@ class CaptureWatch:
                 names = client.get_children(self._paths.captures, watch=self._on_event)
             found = {}
             for name in sorted(names):
-                info = self._captures.get(CaptureId(name)) or self._read(name)
+                known = None if name in self._stale else self._captures.get(CaptureId(name))
+                info = known or self._read(name)
                 if info is not None:
                     found[info.capture_id] = info
             if found != self._captures:
@@ -159,11 +176,17 @@ class CaptureWatch:
     def _read(self, name: str) -> CaptureInfo | None:
         with self._session.requests("reading a capture's node") as client:
             try:
-                return decode_capture(client.get(f"{self._paths.captures}/{name}")[0])
+                self._stale.discard(name)  # before: what changes while it is read makes it stale again
+                return decode_capture(client.get(f"{self._paths.captures}/{name}", watch=self._on_node)[0])
             except NoNodeError:  # it left between the two calls
                 return None
 
     def _on_event(self, _: Any) -> None:
+        self._changed.set()
+
+    def _on_node(self, event: Any) -> None:
+        if event.path is not None:
+            self._stale.add(event.path.rpartition("/")[2])
         self._changed.set()
 
     def _run(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from kazoo.exceptions import NoNodeError
 
+from compose.capture import GRACEFUL_STOP_S
 from compose.stack.local import Addresses
 from consumers.zookeeper import Session
 from producers.region_server.recording import Replay, read_recording
@@ -45,7 +46,7 @@ class Processes:
             *(sys.executable, "-m", "compose.cli", "capture", "--pd", self.pd),
             *("--kafka", self.stack.kafka, "--zookeeper", self.stack.zookeeper),
             *("--schema-registry", self.stack.schema_registry),
-            *("--cluster", self.name, "--upstream", self.name, "--sorter-master", "none"),
+            *("--cluster", self.name, "--upstream", self.name, "--sorter-master", "none", "--addr", ""),
         ]
         log = (self.folder / f"capture-{len(self.running)}.log").open("wb")
         process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -135,11 +136,16 @@ def test_captures_share_tables_and_a_killed_ones_and_an_owners_go_on_elsewhere_u
     status = captures.status(lambda status: status["tables"] == TABLES and is_shared(status, 2))
     assert status["spans"] == TABLES
     check_law(captures.stack.kafka, topics, Ts(replay.bootstrap_ts), end_ts)
-    # The rest by hand: the owner leaves, and hands everything over before it goes.
     owner = captures.owner()
     assert captures.end(owner, signal.SIGTERM) == 0
     status = captures.status(lambda status: status["owner_rev"] == 3 and is_shared(status, 1))
-    assert captures.end(captures.owner(), signal.SIGTERM) == 0
+    captures.start()
+    captures.status(lambda status: len(status["captures"]) == 2)
+    began_at = time.monotonic()
+    for process in captures.running.values():
+        process.send_signal(signal.SIGTERM)
+    assert [captures.end(pid, signal.SIGCONT) for pid in list(captures.running)] == [0, 0]
+    assert time.monotonic() - began_at < GRACEFUL_STOP_S, "those that leave wait for nobody who leaves, too"
     assert {place.owner_rev for place in places(captures.stack.kafka, topics)} == {1, 2, 3}
     assert "leaves with spans" not in captures.logs()
     assert not captures.running

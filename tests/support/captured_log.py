@@ -16,7 +16,7 @@ from sorters.core.cut import place_for
 from tests.support.recording import committed_changes, row_table_id
 from tests.support.schema_feed import schema_store
 
-REACH_S = 90.0
+REACH_S = 180.0
 Change = tuple[int, int, bytes]
 """(commit_ts, start_ts, key)."""
 

@@ -13,9 +13,12 @@ from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from schemas.tidb.table import TableVersion, table_version
 from sorters.core.columnar import mount
+from sorters.core.companions import ddl_records
 from sorters.core.encode.canal import CanalEncoder
 from sorters.core.feed import compile_feed
-from tests.support.ddl_jobs import PRIMARY, column, table_info
+from sorters.core.order import join_records, sort_records
+from sorters.core.pipeline import run
+from tests.support.ddl_jobs import PRIMARY, column, job, snapshot, table_info
 from tests.support.mounting import row_changes
 from tests.support.recording import CommittedChange
 
@@ -128,3 +131,41 @@ def test_canal_changefeed_takes_its_option_and_refuses_those_of_canal_json() -> 
     for option in ("content-compatible", "only-output-updated-columns"):
         with pytest.raises(ConfigError, match=option):
             load_changefeed(uri, {"sink": {option: True}})
+
+
+@pytest.mark.parametrize("limit", [10**6, 1500])
+def test_canal_rows_of_a_cut_are_joined_between_ddl_within_the_limit_whole_or_in_a_stream(limit: int) -> None:
+    config = load_changefeed(f"kafka://h:1/t?protocol=canal&max-message-bytes={limit}")
+    feed = compile_feed(config, "default", {"t": 2})
+    columns = [column(1, "id", not_null=True, flag=PRIMARY), VAL]
+    info = table_info(112, "t1", columns=[spec | {"offset": place} for place, spec in enumerate(columns)])
+    more = [spec | {"offset": place} for place, spec in enumerate([*columns, column(3, "w")])]
+    store = snapshot(("test", 1, [info]))
+    ddl_ts = COMMIT_TS + 30
+    store.apply(job(ddl_ts, 5, schema_id=1, table_id=112, schema="test", query="ALTER TABLE t1 …",
+                    table_info=table_info(112, "t1", columns=more)))  # fmt: skip
+    changes = []
+    for at in range(60):
+        key, value = row_key(TableId(112), at), encode_row_v2({2: b"v" * at})
+        changes.append(CommittedChange(COMMIT_TS + at, COMMIT_TS - 1, key, "put", value, b"", 0))
+    rows = run(row_changes(112, changes), store, feed, encoded_at_ms=1)
+    ddl = ddl_records(store, Ts(COMMIT_TS), Ts(COMMIT_TS + 60), feed, 1)
+    cut = sort_records(join_records([rows, ddl]))
+    assert feed.row_join is not None
+    whole = feed.row_join.whole(cut)
+    streamed = join_records(list(feed.row_join.stream(cut.slice(at, 7) for at in range(0, cut.num_rows, 7))))
+    assert sort_records(streamed).equals(whole)
+    assert all(len(value) + 36 <= limit for value in whole["value"].to_pylist())
+    found: dict[int, list[str]] = {}
+    for record in whole.to_pylist():
+        assert record["key"] is None
+        for message in pb.Messages.FromString(pb.Packet.FromString(record["value"]).body).messages:
+            change = pb.RowChange.FromString(pb.Entry.FromString(message).storeValue)
+            said = change.sql or next(c.value for c in change.rowDatas[0].afterColumns if c.name == "id")
+            found.setdefault(record["partition"], []).append(said)
+    # All rows of the table are in one partition; the DDL stands in the first, between those before and after it.
+    (home,) = set(rows["partition"].to_pylist())
+    ids = [str(at) for at in range(60)]
+    wanted = {home: ids, 0: ["ALTER TABLE t1 …"]} if home else {0: [*ids[:31], "ALTER TABLE t1 …", *ids[31:]]}
+    assert found == wanted
+    assert (whole.num_rows <= 3) is (limit == 10**6)

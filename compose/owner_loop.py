@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from compose.processor_fleet import ProcessorFleet
 from compose.puller_agent import PullerAgent
 from compose.reign import Reign, ReignOptions, ReignParts
 from compose.reign_orders import ReignOrders
 from compose.reign_status import reign_status
-from compose.sorter_fleet import SorterFleet, SorterPlaces, SorterSettings
+from compose.sorter_fleet import BY_HAND, SorterFleet, SorterPlaces, SorterSettings
 from consumers.capture_registry import CaptureWatch
 from consumers.core.scheduling.coordinator import Identity
 from consumers.election import Election
@@ -44,6 +45,8 @@ BUSY_SHARE_MAX: Final = 0.2
 ASSIGNING_SHARE_MAX: Final = 0.6
 """Of the time in ticks: with very many tables one takes long, and the puller needs the interpreter too. While spans are
 on their way, the frontier waits for them: then the owner may have more."""
+REST_MAX_S: Final = 1.0
+"""After one long tick, such as the first, which reads the schema of all tables."""
 JOIN_S: Final = 60.0
 """For a reign that is just being begun, which reads the schema and cannot be cut short; then it is left behind."""
 
@@ -51,7 +54,7 @@ JOIN_S: Final = 60.0
 def rest_s(spent_s: float, tick_s: float, *, is_settled: bool = True) -> float:
     """Return how long to rest after a tick that took ``spent_s``."""
     share = BUSY_SHARE_MAX if is_settled else ASSIGNING_SHARE_MAX
-    return max(tick_s, spent_s / share - spent_s)
+    return max(tick_s, min(spent_s / share - spent_s, REST_MAX_S))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +177,9 @@ class OwnerLoop:
             )
             fleet = SorterFleet(parts.session, places.paths, places.sorter_places, places.sorters, self._on_failure)
             stack.enter_context(fleet)
+            if places.sorters.master != BY_HAND:
+                processors = ProcessorFleet(parts.session, places.paths, places.sorter_places, places.sorters.data_dir)
+                stack.enter_context(processors)
             stack.callback(self._end, reign)
             stack.callback(parts.election.resign)  # before all else: the next owner need not wait for our sorters' end
             self.reigning = Reigning(reign, ddl, time.monotonic())

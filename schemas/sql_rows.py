@@ -6,7 +6,7 @@ handle key's columns; all rows of a message have one form. Its **value** is one 
 ==========  =====  =====================================================================
 commit_ts   8      big-endian, as all numbers
 start_ts    8
-op          1      :class:`schemas.position.RowOp`
+op          1      :class:`schemas.position.RowOp`, and :data:`LOOSE`
 key bytes   4      length of the key literal
 row bytes   4      length of the row literal; 0 for a DELETE
 key                of one column the literal itself: ``7``; of several ``(`a`=7 AND `b`='x')``
@@ -19,7 +19,6 @@ and a JSON value; DDL events go to every partition, since each must stop there.
 
 import json
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from schemas.errors import CorruptDataError
@@ -27,6 +26,8 @@ from schemas.ids import Ts
 from schemas.position import RowOp
 
 ROW_HEAD = struct.Struct(">QQBII")
+LOOSE = 0x80
+"""Beside the op: the row holds an ENUM's error value (0), which a server takes only outside strict mode."""
 _VERSION = 1
 
 
@@ -65,6 +66,8 @@ class SqlDdl:
     query: str
     plain_backslashes: bool = False
     """A backslash within its strings means itself: TiDB has restored the statement from its syntax tree."""
+    clock: str = ""
+    """What CURRENT_TIMESTAMP was, where it has filled a new column of old rows: ``YYYY-MM-DD hh:mm:ss[.f]`` in UTC."""
 
     @property
     def name(self) -> str:
@@ -73,7 +76,7 @@ class SqlDdl:
 
 
 SqlRow = tuple[int, int, RowOp | int, bytes, bytes]
-"""commit_ts, start_ts, op, key literal, row literal: a plain tuple, as it is made once a row."""
+"""commit_ts, start_ts, op (with LOOSE), key literal, row literal: a plain tuple, as it is made once a row."""
 
 
 def encode_form(form: TableForm) -> bytes:
@@ -97,24 +100,26 @@ def decode_form(key: bytes) -> TableForm:
         raise CorruptDataError("form of a row message does not decode", key=key[:200], reason=repr(error)) from error
 
 
-def decode_rows(value: bytes) -> Iterator[SqlRow]:
-    """Yield the rows of a message.
+def decode_rows(value: bytes) -> list[SqlRow]:
+    """Return the rows of a message.
 
     Raises:
         CorruptDataError: it ends within a row.
     """
+    rows: list[SqlRow] = []
     at, end, unpack, head = 0, len(value), ROW_HEAD.unpack_from, ROW_HEAD.size
-    while at < end:
-        try:
+    try:
+        while at < end:
             commit_ts, start_ts, op, key_bytes, row_bytes = unpack(value, at)
-        except struct.error as error:
-            raise CorruptDataError("row message ends early", at=at, bytes=end) from error
-        key_end = at + head + key_bytes
-        row_end = key_end + row_bytes
-        if row_end > end:
-            raise CorruptDataError("row message ends early", at=at, bytes=end)
-        yield commit_ts, start_ts, op, value[at + head : key_end], value[key_end:row_end]
-        at = row_end
+            key_at = at + head
+            row_at = key_at + key_bytes
+            at = row_at + row_bytes
+            rows.append((commit_ts, start_ts, op, value[key_at:row_at], value[row_at:at]))
+    except struct.error as error:
+        raise CorruptDataError("row message ends early", at=at, bytes=end) from error
+    if at != end:
+        raise CorruptDataError("row message ends early", at=at, bytes=end)
+    return rows
 
 
 def encode_ddl(ddl: SqlDdl) -> bytes:
@@ -128,6 +133,7 @@ def encode_ddl(ddl: SqlDdl) -> bytes:
         "pre_schema": ddl.pre_schema,
         "pre_table": ddl.pre_table,
         "plain_backslashes": ddl.plain_backslashes,
+        "clock": ddl.clock,
     }
     return json.dumps(parts).encode()
 
@@ -149,6 +155,7 @@ def decode_ddl(value: bytes) -> SqlDdl:
             pre_table=raw["pre_table"],
             query=raw["ddl"],
             plain_backslashes=bool(raw["plain_backslashes"]),
+            clock=raw["clock"],
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptDataError("ddl message does not decode", value=value[:200], reason=repr(error)) from error

@@ -19,6 +19,7 @@ Connect = Callable[[], Connection]
 
 ROW_SQL_MODE = "STRICT_TRANS_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
 """What does not fit is an error; zero dates, dates like 2024-02-31 and an AUTO_INCREMENT of 0 stay as they are."""
+LOOSE_SQL_MODE = ROW_SQL_MODE.removeprefix("STRICT_TRANS_TABLES,")
 _UNKNOWN_VARIABLE = 1193
 
 

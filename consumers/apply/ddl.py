@@ -16,6 +16,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pymysql
 
@@ -32,6 +33,7 @@ from consumers.apply.errors import (
 )
 from consumers.core.apply.partition import DdlMark
 from consumers.core.apply.statements import quoted
+from schemas.ids import physical_ms
 from schemas.sql_rows import SqlDdl
 from schemas.tidb.ddl_job import DdlType
 
@@ -133,6 +135,8 @@ class DdlRunner:
         execute(connection, "SET SESSION sql_mode = %s", (mode,))
         # Names of zones need tables that many servers have not loaded; UTC is the one that all know as an offset.
         execute(connection, "SET SESSION time_zone = %s", ("+00:00" if zone == "UTC" else zone,))
+        moment = datetime.fromisoformat(ddl.clock).replace(tzinfo=UTC).timestamp() if ddl.clock else None
+        execute(connection, "SET SESSION timestamp = %s", (moment or physical_ms(ddl.commit_ts) / 1000,))
         # TiDB's default, for schemas that are created without one.
         connection.query(b"SET SESSION collation_server = 'utf8mb4_bin'")
         schema = ddl.pre_schema or ddl.schema
@@ -156,7 +160,7 @@ class DdlRunner:
 
     def _failed(self, error: pymysql.MySQLError, mark: DdlMark) -> Exception:
         ddl = mark.ddl
-        where = {"table": ddl.name, "commit_ts": ddl.commit_ts, "query": ddl.query[:300]}
+        where = {"table": ddl.name, "commit_ts": ddl.commit_ts, "query": ddl.query[:4000]}
         if may_heal(error):
             return general_error(error, **where)
         return DdlRefusedError(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pymysql
 
-from consumers.apply.connection import Connect, Connection, execute, select
+from consumers.apply.connection import LOOSE_SQL_MODE, ROW_SQL_MODE, Connect, Connection, execute, select
 from consumers.apply.errors import (
     ProcessorReplacedError,
     RowRefusedError,
@@ -57,6 +57,8 @@ _DDL_BEGUN = (
 )
 _DDL_DONE = "UPDATE tidebus.changefeed SET ddl_state = 'done', ddl_position = %s WHERE feed = %s AND revision = %s"
 _SYNCPOINT = "UPDATE tidebus.changefeed SET syncpoint_ts = %s WHERE feed = %s AND revision = %s"
+_DATA_TRUNCATED = 1265
+"""What an ENUM's error value warns with."""
 _SCHEMA_THERE = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = %s AND table_name IN (%s, %s)"
 
 
@@ -151,7 +153,7 @@ class Destination:
             for statement in statements(claim.rows, self._settings):
                 made += 1
                 try:
-                    connection.query(statement.sql)
+                    _run(connection, statement)
                 except pymysql.MySQLError as error:
                     if may_heal(error):
                         raise
@@ -262,12 +264,26 @@ class Destination:
         return statements(rows, one)
 
 
+def _run(connection: Connection, statement: Statement) -> None:
+    if not statement.loose:
+        connection.query(statement.sql)
+        return
+    try:
+        execute(connection, "SET SESSION sql_mode = %s", (LOOSE_SQL_MODE,))
+        connection.query(statement.sql)
+        for _, number, text in select(connection, "SHOW WARNINGS"):
+            if number != _DATA_TRUNCATED:
+                raise pymysql.DataError(number, text)
+    finally:
+        execute(connection, "SET SESSION sql_mode = %s", (ROW_SQL_MODE,))
+
+
 def _first_refused(connection: Connection, made: Iterable[Statement]) -> tuple[SqlRow, pymysql.MySQLError] | None:
     try:
         connection.begin()
         for statement in made:
             try:
-                connection.query(statement.sql)
+                _run(connection, statement)
             except pymysql.MySQLError as error:
                 return statement.rows[0], error
         return None

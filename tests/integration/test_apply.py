@@ -5,8 +5,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from compose.stack.mariadb import LocalMariaDb
+from consumers.apply.destination import Destination
 from consumers.apply.errors import DdlRefusedError, ProcessorReplacedError, RowRefusedError
+from consumers.apply.syncpoints import SyncpointWriter
 from consumers.core.apply.statements import StatementSettings
+from schemas.ids import Ts, compose_ts
 from schemas.position import RowOp
 from schemas.tidb.ddl_job import DdlType
 from tests.support.apply import Crash, Faults, Processor, faulty_connections, rows, run_sql, table
@@ -257,3 +260,35 @@ def test_apply_ddl_that_is_refused_is_named_and_can_be_skipped_or_made_by_hand(
     run_sql(mariadb, "ALTER TABLE d.a ADD COLUMN w BIGINT")
     Processor(mariadb, log, feed, revision=3).apply(20)
     assert table(mariadb, "d.a") == [(1, 1, None), (2, 2, None), (3, 3, 3)]
+
+
+def test_apply_syncpoints_are_written_where_the_destination_stands_still(mariadb: LocalMariaDb, feed: str) -> None:
+    """Interval 30 s: at 30 s and 60 s; rows at those ts are in, later ones are not."""
+    _two_tables(mariadb)
+    first, second = compose_ts(30_000), compose_ts(60_000)
+    log, seen = SinkLog(), list[tuple[int, list[tuple[int, int]]]]()
+    for number, ts in enumerate((10, first, first + 1, second - 1, second, second + 1)):
+        log.rows(0, A, ts, (INSERT, str(number), f"({number},{number})"))
+    log.watermark(compose_ts(61_000))
+
+    class Seeing(SyncpointWriter):
+        def write(self, ts: Ts) -> None:
+            seen.append((ts, table(mariadb, "d.a")))
+            super().write(ts)
+
+    def syncpoints(destination: Destination) -> SyncpointWriter:
+        return Seeing(
+            destination=destination,
+            cluster="default",
+            changefeed_id=feed,
+            start_ts=Ts(1),
+            interval_s=30,
+            retention_s=3600,
+        )
+
+    Processor(mariadb, log, feed, syncpoints=syncpoints).apply(compose_ts(61_000))
+    assert seen == [(first, [(0, 0), (1, 1)]), (second, [(n, n) for n in range(5)])]
+    written = "SELECT primary_ts, secondary_ts FROM tidb_cdc.syncpoint_v1 WHERE changefeed = "
+    assert set(rows(mariadb, f"{written}'{feed}'")) == {(str(first), "0"), (str(second), "0")}
+    Processor(mariadb, log, feed, revision=2, syncpoints=syncpoints).apply(compose_ts(61_000))
+    assert len(seen) == 2, "what is noted is not written again"

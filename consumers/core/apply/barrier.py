@@ -12,8 +12,9 @@ beginning anew: BEGIN notes the DDL and what the destination looks like before i
 and moves all partitions' positions behind it, in one transaction. So before FINISH no partition is behind the DDL, and
 after it none is at it. CHECK asks whether the destination looks otherwise than it did (:mod:`consumers.apply.ddl`).
 
-A DDL that the user wants skipped goes from BEGIN or CHECK straight to FINISH: all partitions' positions are moved behind
-it all the same. Rows at the DDL's own commit_ts stand before it; partitions that are not there yet go on applying theirs.
+A DDL that the user wants skipped goes from BEGIN or CHECK straight to FINISH: all partitions' positions are moved
+behind it all the same. Rows at the DDL's own commit_ts stand before it; partitions that are not there yet go on
+applying theirs.
 """
 
 from dataclasses import dataclass, field, replace

@@ -19,7 +19,7 @@ everything here is thrown away and read anew from where the destination says (:c
 
 import struct
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from schemas.errors import CorruptDataError, InvariantBrokenError
 from schemas.ids import Ts
@@ -40,7 +40,7 @@ class Txn:
     start_ts: int
     offset: int
     """Of the message in which it begins."""
-    rows: list[tuple[TableForm, SqlRow]] = field(default_factory=list)
+    rows: list[tuple[TableForm, SqlRow]]
     bytes: int = 0
 
 
@@ -263,24 +263,26 @@ class PartitionQueue:
         return form
 
     def _rows(self, form: TableForm, value: bytes, offset: int) -> None:
-        current, first = self._open, True
-        at = (current.commit_ts, current.start_ts) if current is not None else None
-        for row in decode_rows(value):
-            if first:
-                first = False
-                self._rewind_to_row(form, row)
-                current = self._open
-                at = (current.commit_ts, current.start_ts) if current is not None else None
-            if (row[0], row[1]) != at:
+        """Take a message's rows; this is the loop that runs once a row."""
+        rows = decode_rows(value)
+        if not rows:
+            return
+        self._rewind_to_row(form, rows[0])
+        current, above = self._open, False
+        at = (current.commit_ts, current.start_ts) if current is not None else (0, 0)
+        for row in rows:
+            if row[0] != at[0] or row[1] != at[1]:
                 at = row[0], row[1]
-                if txn_end(*at) <= self._floor or row[1] in self._ignored:
-                    current = self._open = None
-                else:
-                    current = self._open = Txn(row[0], row[1], offset)
+                # Positions ascend within a message: behind the first row above the floor all are.
+                above = above or txn_end(*at) > self._floor
+                if above and row[1] not in self._ignored:
+                    current = self._open = Txn(row[0], row[1], offset, [])
                     self._queue.append(current)
+                else:
+                    current = self._open = None
             if current is not None:
-                size = len(row[3]) + len(row[4])
                 current.rows.append((form, row))
+                size = len(row[3]) + len(row[4])
                 current.bytes += size
                 self.waiting_rows += 1
                 self.waiting_bytes += size

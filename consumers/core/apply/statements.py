@@ -15,14 +15,15 @@ destination that has some of the rows already.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from schemas.position import RowOp
-from schemas.sql_rows import SqlRow, TableForm
+from schemas.sql_rows import LOOSE, SqlRow, TableForm
 
 STATEMENT_BYTES_MAX = 1024 * 1024
 """Of one statement, about: well below the least max_allowed_packet that is common (4 MiB), and long enough."""
 _DELETE, _INSERT = int(RowOp.DELETE), int(RowOp.INSERT)
+_OPS = LOOSE - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class Statement:
     form: TableForm
     sql: bytes
     rows: tuple[SqlRow, ...]
+    loose: bool = False
+    """To be run outside strict mode: its rows hold an ENUM's error value, and nothing else that does not fit."""
 
 
 @dataclass(slots=True)
@@ -76,7 +79,7 @@ def _net(rows: Iterable[tuple[TableForm, SqlRow]]) -> list[_Table]:
             if table is None or (table.form.columns, table.form.key) != (form.columns, form.key):
                 table = open_tables[form.name] = _Table(form)
                 tables.append(table)
-        op, key = row[2], row[3]
+        op, key = row[2] & _OPS, row[3]
         if key not in table.before:
             table.before[key] = op != _INSERT
         if op == _DELETE:
@@ -89,7 +92,7 @@ def _of_table(table: _Table, settings: StatementSettings) -> Iterator[Statement]
     form, head = table.form, _insert_head(table.form)
     deletes, upserts, inserts = [], [], []
     for key, row in table.last.items():
-        if row[2] == _DELETE:
+        if row[2] & _OPS == _DELETE:
             if settings.safe_mode or table.before[key]:
                 deletes.append(row)
         elif settings.safe_mode or not table.before[key]:
@@ -116,6 +119,11 @@ def _chunks(
     settings: StatementSettings,
 ) -> Iterator[Statement]:
     """Yield statements over ``rows``; ``literal`` is the place of the literal in a row: 3 its key, 4 the row."""
+    loose = [row for row in rows if row[2] & LOOSE]
+    if loose:
+        rows = [row for row in rows if not row[2] & LOOSE]
+        for row in loose:
+            yield replace(_joined(form, head, [row], literal, separator, tail), loose=True)
     start, size = 0, 0
     for at, row in enumerate(rows):
         more = len(row[literal])  # type: ignore[arg-type]  # bytes at both places

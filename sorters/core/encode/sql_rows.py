@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.ids import Ts
 from schemas.position import RowOp
-from schemas.sql_rows import ROW_HEAD, SqlDdl, TableForm, encode_ddl, encode_form, encode_watermark
+from schemas.sql_rows import LOOSE, ROW_HEAD, SqlDdl, TableForm, encode_ddl, encode_form, encode_watermark
+from schemas.tidb.mysql_types import MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
 from schemas.tidb.value import Value
 from sorters.core.columnar.column import Column
@@ -99,6 +101,7 @@ class SqlRowsEncoder:
             pre_table=pre.table if pre is not None else "",
             query=event.query,
             plain_backslashes=isinstance(event, DdlEvent) and event.restored,
+            clock=_clock(event),
         )
         return Message(None, encode_ddl(ddl))
 
@@ -111,9 +114,22 @@ class SqlRowsEncoder:
         count = len(part)
         heads = np.zeros(count, _HEADS)
         heads["commit_ts"], heads["start_ts"], heads["op"] = part.commit_ts, part.start_ts, _OPS[part.kind]
+        heads["op"] |= _loose(part)
         heads["key"], heads["row"] = spans_of(keys).length, spans_of(rows).length
         fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(_HEADS.itemsize), count, [None, pa.py_buffer(heads)])
         return pa.repeat(pa.scalar(form, pa.binary()), count), join(count, [fixed.cast(pa.binary()), keys, rows])
+
+
+def _clock(event: DdlMessage) -> str:
+    """Return the moment that a DDL has written into rows that were there: the origin default of a column it added."""
+    if event.pre is None or event.post is None:
+        return ""
+    known = {column.id for column in event.pre.decode().all_columns}
+    for column in event.post.decode().all_columns:
+        is_now = (column.default or "").upper().startswith("CURRENT_TIMESTAMP")
+        if column.id not in known and is_now and column.origin_default:
+            return column.origin_default
+    return ""
 
 
 def form_of(table: TableVersion) -> TableForm:
@@ -130,6 +146,18 @@ def form_of(table: TableVersion) -> TableForm:
 def _written(table: TableVersion) -> list[ColumnVersion]:
     """The destination computes generated columns itself, and takes no values for them."""
     return [column for column in table.columns if not column.generated]
+
+
+def _loose(part: MountedPart) -> npt.NDArray[np.uint8]:
+    """Return the LOOSE flag of each row."""
+    flags = np.zeros(len(part), np.uint8)
+    if part.kind is not RowKind.DELETE:
+        for spec in _written(part.table):
+            if spec.tp is MysqlType.ENUM:
+                column = part.new_columns()[spec.offset]
+                is_error = column.numbers == 0
+                flags[is_error if column.valid is None else is_error & column.valid] = LOOSE
+    return flags
 
 
 def _key_heads(table: TableVersion) -> list[bytes]:

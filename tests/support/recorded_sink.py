@@ -1,0 +1,51 @@
+"""The recording as a sorter of a database sink would write it into its topic: encoded, joined, in order."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from compose.dry_run import prepare
+from schemas.changefeed import ChangefeedInfo
+from schemas.config.changefeed import load_changefeed
+from schemas.errors import BusError
+from schemas.ids import Ts, UpstreamId
+from schemas.sink_topic import sorter_config
+from sorters.core.order import OUTPUT_SCHEMA, sort_records
+from sorters.core.row_batches import join_neighbours
+from tests.support.recording import TIDB_DATA, oracle
+from tests.support.sink_log import SinkLog
+
+
+@cache
+def checks_by_ts() -> dict[int, list[dict[str, Any]]]:
+    """Return what TiDB's own SELECT gave, by ts: table, columns, types, rows."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for line in oracle("sql"):
+        if line.get("check") and line.get("result"):
+            found.setdefault(int(line["read_ts"]), []).append(line)
+    return dict(sorted(found.items()))
+
+
+def recorded_sink_log(rules: Sequence[str], cut_ts: Sequence[int], partitions: int = 16) -> tuple[SinkLog, int]:
+    """Return the log of a changefeed over the whole recording, cut at ``cut_ts``, and where it ends.
+
+    Raises:
+        BusError: something would stop the changefeed.
+    """
+    uri = "mysql://root@unused/"
+    info = ChangefeedInfo(changefeed_id="recorded", upstream=UpstreamId("u"), sink_uri=uri, start_ts=Ts(0))
+    config = sorter_config(load_changefeed(uri, {"filter": {"rules": list(rules)}}), info, "unused:1")
+    dry = prepare(TIDB_DATA, config, refused=_refuse)
+    joiner = dry.feed.encoder.joiner
+    assert joiner is not None
+    log, after_ts = SinkLog(partitions), dry.log.start_ts
+    for upto_ts in sorted({*cut_ts, dry.log.end_ts}):
+        records = sort_records(dry.cut(after_ts, Ts(upto_ts))).select(OUTPUT_SCHEMA.names).combine_chunks()
+        for record in join_neighbours(records, joiner, lambda _: 10_000_000).to_pylist():
+            log.add(record["partition"], record["position"], record["key"], record["value"])
+        after_ts = Ts(upto_ts)
+    return log, dry.log.end_ts
+
+
+def _refuse(error: BusError) -> None:
+    raise error

@@ -7,7 +7,7 @@ import pytest
 
 from producers.core.landing import LandingBook
 from producers.core.matcher import Change
-from producers.errors import DeliveryFailedError, RowTooLargeError
+from producers.errors import DeliveryFailedError, LandingHaltedError, RowTooLargeError
 from producers.landing import SEVERAL_REGIONS, Landing, LandingSettings
 from schemas.ids import CaptureId, RegionId, TableId, Ts
 from schemas.rawlog.region_batch import decode_region_batch
@@ -157,3 +157,26 @@ def test_landing_when_a_table_is_forgotten_then_its_buffered_rows_do_not_land() 
     made.forget(TABLE)
     made.turn(1e9)
     assert producer.values == []
+
+
+def test_landing_of_a_capture_whose_lease_is_over_sends_nothing_more() -> None:
+    producer, lease = FakeProducer(), [True]
+    one = Landing(
+        LandingBook(CaptureId("c"), 4),
+        producer,
+        topic="t",
+        partitions=4,
+        schema_id=1,
+        settings=LandingSettings(linger_s=0.0),
+        may_land=lambda: lease[0],
+    )
+    one.book.assign(TABLE, Ts(10))
+    one.rows(TABLE, RegionId(1), [change(20)], may_repeat=False)
+    one.turn(1e9)
+    lease[0] = False
+    one.rows(TABLE, RegionId(1), [change(30)], may_repeat=False)
+    with pytest.raises(LandingHaltedError):
+        one.turn(1e9)
+    with pytest.raises(LandingHaltedError):
+        one.resolved(TABLE, Ts(40))
+    assert len(producer.values) == 1

@@ -12,6 +12,8 @@ from schemas.ids import CaptureId, Ts, physical_ms
 from schemas.rawlog.frontier import LandingReport
 
 LATE_SHOWN: Final = 5
+HELD_SHOWN: Final = 10
+"""Tables of each group that is held; only changefeeds that contain them wait for them."""
 
 
 def reign_status(
@@ -33,6 +35,7 @@ def reign_status(
         "rows_in": stats.landing.acked_rows,
         "tables": reign.table_count,
         "tables_held": sum(len(held.tables) for held in place.held),
+        "held": [{"tables": held.tables[:HELD_SHOWN], "ts": held.ts} for held in place.held],
         "spans": reign.span_count,
         "captures": spans,
         "regions": stats.regions,

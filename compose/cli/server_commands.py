@@ -200,6 +200,13 @@ def region_server(
     show_default=True,
     help="Regions from which on a table is pulled in several spans.",
 )
+@click.option(
+    "--held-lag",
+    type=Duration(),
+    default=10.0,
+    show_default=True,
+    help="A table that is further behind the others is held: only changefeeds that contain it wait for it.",
+)
 @api_options
 @click.option(
     "--peer-addr",
@@ -233,6 +240,7 @@ def capture(
     matcher_memory_bytes_max: int | None,
     enable_table_across_nodes: bool,
     region_threshold: int,
+    held_lag: float,
     api: ApiOptions,
     peer_addr: str,
     advertise_peer_addr: str,
@@ -261,7 +269,8 @@ def capture(
         upstream=UpstreamId(upstream),
         puller=puller,
         reign=ReignOptions(
-            split=SplitSettings(enable_table_across_nodes=enable_table_across_nodes, region_threshold=region_threshold)
+            held_lag_s=held_lag,
+            split=SplitSettings(enable_table_across_nodes=enable_table_across_nodes, region_threshold=region_threshold),
         ),
         sorters=replace(sorters, data_dir=data_dir),
         addr=api.addr,

@@ -116,7 +116,7 @@ def update(api: "ApiCalls", changefeed_id: str, namespace: str, no_confirm: bool
         change["sink_uri"], after["sink_uri"] = given["sink_uri"], mask_uri(given["sink_uri"])
     if given["config"] or given["schema_registry"]:
         # A URI that is kept is shown with stars for its secrets, which is good enough to check all else here.
-        table, checked = _read(after["sink_uri"], given["config"], given["schema_registry"])
+        table, checked = _read(given["sink_uri"] or before["sink_uri"], given["config"], given["schema_registry"])
         change["replica_config"], after["config"] = table, to_api(from_api(table))
         origin = checked.origin
     if given["target_ts"]:

@@ -40,7 +40,7 @@ class SecretUrl(Secret):
         return format(str(self), spec)
 
 
-_SECRET_WORDS = ("password", "secret", "token", "access-key", "account-key", "sas")
+_SECRET_WORDS = ("password", "secret", "token", "access-key", "account-key")
 
 
 def mask_uri(uri: str) -> str:

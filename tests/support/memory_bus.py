@@ -66,6 +66,7 @@ class Memory:
         self.shares: Scheduling | None = None
         self.table_ids: list[TableId] = []
         self.now = self.pulled_ts = CHECKPOINT
+        self.ineligible: list[dict[str, Any]] = []
         self.kept: dict[tuple[str, str], StoredFeed] = {}
         self.leader: CaptureId | None = OTHER.capture_id
         self.broken: Exception | None = None
@@ -174,7 +175,7 @@ class Memory:
         del self.kept[namespace, changefeed_id]
 
     def tables(self, request: FeedRequest) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        return [], [{"database_name": "a", "table_name": "b", "table_id": 1, "is_partition": False}]
+        return self.ineligible, [{"database_name": "a", "table_name": "b", "table_id": 1, "is_partition": False}]
 
     def metrics(self) -> Snapshot:
         return self.snapshot

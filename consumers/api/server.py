@@ -49,7 +49,8 @@ class ApiServer:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             self._socket = socket.create_server((host, port), family=family)
         except OSError as error:
-            raise ApiAddressError("cannot listen for the API; is another capture here?", addr=address) from error
+            reason = "cannot listen for the API; is another capture here? give this one another --addr"
+            raise ApiAddressError(reason, addr=address, reason=error.strerror) from error
         config = uvicorn.Config(
             create_app(self.context),
             http=_checked_protocol(tls),

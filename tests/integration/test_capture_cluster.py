@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kazoo.exceptions import NoNodeError
+from kazoo.exceptions import KazooException
 
 from compose.capture import GRACEFUL_STOP_S
 from compose.stack.local import Addresses
@@ -77,7 +77,7 @@ class Processes:
             while not (status and met(status)):
                 assert time.monotonic() < deadline, f"{status}\n{self.logs()}"
                 time.sleep(0.1)
-                with contextlib.suppress(NoNodeError):
+                with contextlib.suppress(KazooException):
                     status = json.loads(session.client.get(ZkPaths(self.name).upstream(UpstreamId(self.name)))[0])
         return status
 

@@ -114,6 +114,21 @@ def test_reign_capture_that_joins_gets_tables_by_rebalance_and_one_that_leaves_h
     assert one.owner.place.resolved_ts >= 88
 
 
+def test_reign_capture_leaves_though_a_table_is_stuck_while_it_begins() -> None:
+    one = cluster(A, B, tables=5)
+    one.land(30)
+    one.tick(12)
+    one.ddl.records, one.ddl.landed = [creation(40, TABLES[5])], Ts(50)
+    one.tick(4)  # nothing of the new table lands
+    assert not one.reign.is_settled
+    one.reign.drain(B)
+    for ts in range(31, 40):
+        for capture in one.captures.values():
+            capture.puller.landed = Ts(ts)
+        one.tick(2)
+    assert one.pulled()[B] <= {TableSpan.of_table(TABLES[5])}
+
+
 def test_reign_drained_capture_says_that_it_is_stopping() -> None:
     one = running(A, B)
     assert one.reign.drain(B) == 3

@@ -95,9 +95,9 @@ def test_drain_ends_when_the_target_is_empty_and_knows_that_it_leaves() -> None:
     )
 
 
-def test_drain_waits_until_every_span_replicates() -> None:
-    cluster = scene({A: READY, B: READY}, {1: B}, others={2: preparing(2, A)})
-    assert drain_capture.plan(DrainCapture(B), cluster, limit=9) == (DrainCapture(B), Plan())
+def test_drain_while_another_span_is_stuck_moves_those_that_replicate() -> None:
+    cluster = scene({A: READY, B: READY}, {1: B}, others={2: preparing(2, B)})
+    assert drain_capture.plan(DrainCapture(B), cluster, limit=9) == (DrainCapture(B), Plan((MoveSpan(span(1), A),)))
 
 
 def test_drain_of_a_capture_that_leaves_needs_no_order() -> None:

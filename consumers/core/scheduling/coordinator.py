@@ -252,7 +252,8 @@ class Coordinator:
         found = basic.plan(scene, batch_size=batch_size)
         if found.tasks or len(self.replications.running) >= limits.max_task_concurrency:
             return found
-        self._drain, found = drain_capture.plan(self._drain, scene, limit=limits.max_task_concurrency)
+        free = limits.max_task_concurrency - len(self.replications.running)
+        self._drain, found = drain_capture.plan(self._drain, scene, limit=free)
         if found.tasks:
             return found
         self._move, found = move_table.plan(self._move, scene)

@@ -97,7 +97,8 @@ class SorterProcess:
             paths = ZkPaths(options.cluster)
             board = StatusBoard(zookeeper, paths, options.namespace, options.changefeed_id)
             if board.info() is None:
-                log.error("no such changefeed", extra={"changefeed": options.changefeed_id})
+                where = {"changefeed": options.changefeed_id, "namespace": options.namespace}
+                log.error("no such changefeed; see `tidebus changefeed list`", extra=where)
                 return FAILED
             lock = FeedLock(zookeeper, paths.changefeed_sorter(options.namespace, options.changefeed_id))
             try:

@@ -12,6 +12,7 @@ from schemas.changefeed import CLUSTER_DEFAULT
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
+_MASTER = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|local-cluster\[[\d,]+\]|spark://\S+:\d+(,\S+:\d+)*|yarn|k8s://\S+")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 UPSTREAM_DEFAULT = "default"
 
@@ -105,6 +106,7 @@ def sorter_options(command: Command) -> Command:
     ) -> Any:
         from compose.sorter_fleet import SorterSettings
 
+        check_master(sorter_master, others=("none",))
         conf_pairs(sorter_conf)
         settings = SorterSettings(
             master=sorter_master,
@@ -143,6 +145,17 @@ def sorter_options(command: Command) -> Command:
     ):
         wrapper = option(wrapper)
     return wrapper  # type: ignore[return-value]
+
+
+def check_master(master: str, others: tuple[str, ...] = ()) -> None:
+    """Check a Spark master's URL: Spark itself only says that its JVM has ended.
+
+    Raises:
+        click.BadParameter: it is none, nor one of ``others``.
+    """
+    if master not in others and not _MASTER.fullmatch(master):
+        known = ", ".join(("local[2]", "spark://host:7077", "yarn", "k8s://https://host:6443", *others))
+        raise click.BadParameter(f"{master!r} is no Spark master; it is one of the kinds of {known}")
 
 
 def conf_pairs(conf: tuple[str, ...]) -> tuple[tuple[str, str], ...]:

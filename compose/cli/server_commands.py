@@ -13,6 +13,7 @@ from compose.cli.api_options import ApiOptions, api_options
 from compose.cli.log_options import log_options
 from compose.cli.options import (
     Duration,
+    check_master,
     cluster_option,
     conf_pairs,
     data_dir_option,
@@ -324,6 +325,7 @@ def sorter(
     from sorters.job import SorterOptions, run_sorter
     from sorters.spark_session import SPARK_JARS_ENV
 
+    check_master(master)
     find_java()
     if SPARK_JARS_ENV not in os.environ:
         os.environ[SPARK_JARS_ENV] = ",".join(str(jar) for jar in spark_connector_jars(click.echo))

@@ -51,3 +51,15 @@ def test_containers_each_command_starts_with_the_addresses_of_the_file(
     assert options.schema_registry == "http://registry:8080/apis/ccompat/v7"
     assert (options.pd, options.upstream) == ("pd:2379", "default")
     assert (options.sorters.master, options.sorters.data_dir) == ("local[1]", Path("/var/lib/tidebus"))
+
+
+@pytest.mark.parametrize(
+    "flags", [["--sorter-master", "locl[2]"], ["--sorter-master", "spark://host"], ["--sorter-conf", "spark.cores.max"]]
+)
+def test_capture_with_a_sorter_setting_that_spark_would_choke_on_is_refused_at_once(
+    flags: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("compose.capture.run_capture", lambda _: pytest.fail("it was started"))
+    given = ["--pd", "p:1", "--kafka", "k:1", "--zookeeper", "z:1", "--schema-registry", "http://r"]
+    assert run_cli(["capture", *given, *flags]) == 2
+    assert flags[1] in capsys.readouterr().err

@@ -111,9 +111,9 @@ def update(api: "ApiCalls", changefeed_id: str, namespace: str, no_confirm: bool
         )
     change, after, origin = _upstream(given), dict(before), Origin()
     if given["sink_uri"]:
-        from schemas.config.secret import mask_uri
+        from consumers.api.bodies import shown_uri
 
-        change["sink_uri"], after["sink_uri"] = given["sink_uri"], mask_uri(given["sink_uri"])
+        change["sink_uri"], after["sink_uri"] = given["sink_uri"], shown_uri(given["sink_uri"])
     if given["config"] or given["schema_registry"]:
         # A URI that is kept is shown with stars for its secrets, which is good enough to check all else here.
         table, checked = _read(given["sink_uri"] or before["sink_uri"], given["config"], given["schema_registry"])

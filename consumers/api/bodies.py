@@ -13,7 +13,7 @@ from consumers.capture_registry import CaptureInfo
 from consumers.changefeed_control import ConfigChange
 from consumers.core.changefeed_state import ADMIN_JOBS
 from schemas.changefeed import ChangefeedState
-from schemas.config.secret import mask_uri
+from schemas.config.secret import MASK, mask_uri
 from schemas.ids import CaptureId, TableId, Ts, physical_ms
 
 TS_MAX: Final = (1 << 64) - 1
@@ -26,6 +26,11 @@ def shown_state(state: ChangefeedState) -> str:
     return "warning" if state == "pending" else state
 
 
+def shown_uri(uri: str) -> str:
+    """Return a sink URI without its secrets, by TiCDC's mask."""
+    return mask_uri(uri).replace(MASK, "xxxxx")
+
+
 def feed_body(
     feed: StoredFeed, upstream_id: int, tasks: Mapping[CaptureId, Sequence[TableId]] = MappingProxyType({})
 ) -> dict[str, Any]:
@@ -35,7 +40,7 @@ def feed_body(
         "upstream_id": upstream_id,
         "namespace": info.namespace,
         "id": info.changefeed_id,
-        "sink_uri": mask_uri(info.sink_uri),
+        "sink_uri": shown_uri(info.sink_uri),
         "create_time": info.create_time,
         "start_ts": info.start_ts,
         "target_ts": info.target_ts or 0,

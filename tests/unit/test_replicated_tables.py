@@ -24,8 +24,8 @@ from tests.support.recording import CommittedChange
 TABLE, FIRST_TS, RENAME_TS = TableId(112), 445644800000000001, 445644800000000011
 
 
-def feed(protocol: str, topics: tuple[str, ...] = ("t",), **config: Any) -> CompiledFeed:
-    settings = {"sink": {"dispatchers": [{"matcher": ["*.*"], "partition": "index-value"}]}} | config
+def feed(protocol: str, config: dict[str, Any] | None = None, topics: tuple[str, ...] = ("t",)) -> CompiledFeed:
+    settings = {"sink": {"dispatchers": [{"matcher": ["*.*"], "partition": "index-value"}]}} | (config or {})
     loaded = load_changefeed(f"kafka://h:1/t?protocol={protocol}", settings)
     return compile_feed(loaded, "default", dict.fromkeys(topics, 3))
 
@@ -47,7 +47,7 @@ def rows(compiled: CompiledFeed, schemas: SchemaStore, *changes: CommittedChange
 @pytest.mark.parametrize("protocol", ["canal-json", "canal", "open-protocol", "simple", "debezium"])
 def test_table_without_key_goes_on_only_with_force_replicate_all_in_one_partition(protocol: str) -> None:
     assert rows(feed(protocol), keyless(), update()).num_rows == 0
-    sent = rows(feed(protocol, **{"force-replicate": True}), keyless(), update(), update(FIRST_TS + 1))
+    sent = rows(feed(protocol, {"force-replicate": True}), keyless(), update(), update(FIRST_TS + 1))
     # Without key columns an index-value rule hashes the table's name alone: crc32(b"testt1") % 3.
     assert sent["partition"].to_pylist() == [0, 0]
     assert sent.num_rows == 2
@@ -65,7 +65,7 @@ def test_table_without_key_goes_on_only_with_force_replicate_all_in_one_partitio
 
 def test_avro_refuses_force_replicate() -> None:
     with pytest.raises(ConfigError, match="not allowed with protocol avro"):
-        feed("avro&schema-registry=http://h:1", **{"force-replicate": True})
+        feed("avro&schema-registry=http://h:1", {"force-replicate": True})
 
 
 def renamed(old: str, new: str) -> SchemaStore:
@@ -83,7 +83,7 @@ def test_table_renamed_out_of_the_filter_sends_the_rename_to_its_old_topic_and_t
         "filter": {"rules": ["test.t1"]},
         "sink": {"dispatchers": [{"matcher": ["test.t1"], "topic": "old"}, {"matcher": ["*.*"], "topic": "new"}]},
     }
-    compiled, schemas = feed("canal-json", ("t", "old", "new"), **config), renamed("t1", "t2")
+    compiled, schemas = feed("canal-json", config, ("t", "old", "new")), renamed("t1", "t2")
     # At the DDL's own ts a row is of the table before it.
     sent = rows(compiled, schemas, update(RENAME_TS - 1), update(RENAME_TS), update(RENAME_TS + 1))
     assert [json.loads(value)["es"] for value in sent["value"].to_pylist()] == [RENAME_TS >> 18] * 2
@@ -94,7 +94,7 @@ def test_table_renamed_out_of_the_filter_sends_the_rename_to_its_old_topic_and_t
 
 
 def test_table_renamed_into_the_filter_stops_the_changefeed() -> None:
-    compiled, schemas = feed("canal-json", filter={"rules": ["test.t2"]}), renamed("t1", "t2")
+    compiled, schemas = feed("canal-json", {"filter": {"rules": ["test.t2"]}}), renamed("t1", "t2")
     assert rows(compiled, schemas, update(RENAME_TS)).num_rows == 0
     with pytest.raises(RenameIntoFilterError, match=r"new_table=test\.t2"):
         ddl_records(schemas, Ts(FIRST_TS), Ts(RENAME_TS), compiled, 1)
@@ -103,5 +103,5 @@ def test_table_renamed_into_the_filter_stops_the_changefeed() -> None:
 @pytest.mark.parametrize(("sensitive", "sent"), [(False, 1), (True, 0)])
 def test_filter_in_another_case_matches_unless_the_changefeed_is_case_sensitive(sensitive: bool, sent: int) -> None:
     schemas = snapshot(("test", 1, [table_info(TABLE, "t1")]))
-    compiled = feed("canal-json", filter={"rules": ["TEST.T1"]}, **{"case-sensitive": sensitive})
+    compiled = feed("canal-json", {"filter": {"rules": ["TEST.T1"]}, "case-sensitive": sensitive})
     assert rows(compiled, schemas, update()).num_rows == sent

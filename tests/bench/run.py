@@ -7,9 +7,12 @@ fails leaves no figures, is named at the end, and makes the exit status 1.
 
 import argparse
 import json
+import os
+import platform
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +25,20 @@ BENCHES = {
     "whole_bus": "rows a CPU second of puller and sorter together, from EventFeed's bytes to acknowledged rows: 2 min",
     "backlog": "rows/s and memory from earliest, 1 and 5 million rows (BACKLOG_ROWS=20000000 for more): 2 min",
     "big_transaction_batch": "one transaction of 5 million rows through the sorter: 2 min",
+    "many_tables_batch": "time, memory and broadcast size with 100,000 tables in one changefeed: 3 min",
     "lag": "p50 and p99 from commit_ts to a consumer of the topic, at 1,000 rows/s: 3 min",
     "big_transaction": "memory and rows/s of a puller at one transaction of 2 GiB: 3 min, 6 GiB of disk",
     "storage_write": "MB/s of a storage sink from its topic to files, beside a plain write of the same bytes: 1 min",
+    "mysql_apply": "rows/s from a topic into MariaDB beside a bare REPLACE loop, and the lag at 1,000 rows/s: 1.5 min",
+    "failover": "how long the frontier stands when the owner is killed, and when it resigns: 2 min",
+    "move_pause": "how long a table stands while it moves to another capture: 1.5 min",
+    "many_tables": "100,000 tables: the first full assignment, idle CPU, bytes between captures: 1.5 min",
     "idle_regions": "CPU and memory of a client whose 10,000 and 100,000 regions are idle: 3 min",
 }
 """What each shows, and takes on two idle cores."""
 OUT = Path("bench-out")
+MACHINE = OUT / "machine.json"
+"""Where and of what the last whole run was made."""
 
 
 def main() -> int:
@@ -40,9 +50,11 @@ def main() -> int:
     parser.add_argument("--only", choices=BENCHES)
     chosen = parser.parse_args().only
     OUT.mkdir(exist_ok=True)
+    if chosen is None:
+        MACHINE.write_text(json.dumps(machine_facts(), indent=1))
     failed = [name for name in BENCHES if chosen in (None, name) and not run_bench(name)]
     earlier = [name for name in BENCHES if chosen not in (None, name) and _path(name).exists()]
-    draw([figure for name in BENCHES for figure in _read(_path(name))], OUT / "bench.png")
+    draw([figure for name in BENCHES for figure in read_figures(name)], OUT / "bench.png")
     print(f"figures and plot are in {OUT}/", file=sys.stderr)
     if earlier:
         print(f"drawn from an earlier run: {', '.join(earlier)}", file=sys.stderr)
@@ -74,8 +86,25 @@ def _path(name: str) -> Path:
     return OUT / f"{name}.jsonl"
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
+def read_figures(name: str) -> list[dict[str, Any]]:
+    """Return what a bench has said when it last ran well."""
+    path = _path(name)
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def machine_facts() -> dict[str, object]:
+    """Return what the figures depend on."""
+    model = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    return {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "commit": commit.stdout.strip() or "unknown",
+        "processor": f"{model.split(':', 1)[-1].strip()}, {os.cpu_count()} cores",
+        "memory_GiB": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
+        "load_before": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("pyspark", "pyarrow", "numpy", "confluent-kafka", "grpcio", "protobuf")},
+    }
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from schemas.ids import Ts
 from tests.support.sink_log import MemorySource, SinkLog
 
 START_TS = Ts(1)
-PATIENCE_S = 240.0
+PATIENCE_S = 600.0
 
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """The recording as a sorter of a database sink would write it into its topic: encoded, joined, in order."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -35,6 +36,8 @@ def recorded_sink_log(rules: Sequence[str], cut_ts: Sequence[int], partitions: i
     uri = "mysql://root@unused/"
     info = ChangefeedInfo(changefeed_id="recorded", upstream=UpstreamId("u"), sink_uri=uri, start_ts=Ts(0))
     config = sorter_config(load_changefeed(uri, {"filter": {"rules": list(rules)}}), info, "unused:1")
+    kafka = replace(config.sink.kafka, partition_num=partitions)
+    config = replace(config, sink=replace(config.sink, kafka=kafka))
     dry = prepare(TIDB_DATA, config, refused=_refuse)
     joiner = dry.feed.encoder.joiner
     assert joiner is not None

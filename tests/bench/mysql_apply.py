@@ -1,0 +1,270 @@
+"""Rows/s from a sink topic into a MariaDB beside a bare loop of multi-row REPLACE, and the lag at 1,000 rows/s.
+
+The topic holds real sbtest1 rows as a sorter writes them, in four tables. The bare loop writes the same literals, in
+statements and transactions of the same size, over one connection: what is left of it is what reading Kafka, telling
+rows apart, positions and workers cost. ``ratio`` compares rows/s, and ``cpu_ratio`` the CPU of client and server a row,
+which others on the machine do not change.
+"""
+
+import json
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from compose.stack.local import Addresses, LocalStack
+from compose.stack.mariadb import LocalMariaDb
+from consumers.apply.connection import Connector
+from consumers.apply.ddl import DdlRunner
+from consumers.apply.destination import Destination
+from consumers.apply.run import ApplyRun, RunSettings
+from consumers.apply.source import KafkaSource
+from consumers.core.apply.partition import start_position
+from consumers.core.apply.statements import StatementSettings, statements
+from schemas.config.changefeed import load_changefeed
+from schemas.ids import Ts, compose_ts
+from schemas.position import POSITION_HEADER, Position, PositionClass, RowOp
+from schemas.sql_rows import ROW_HEAD, SqlRow, decode_rows, encode_form, encode_watermark
+from sorters.core.columnar import mount
+from sorters.core.encode.sql_rows import ROWS_PER_MESSAGE, SqlRowsEncoder, form_of
+from tests.support.apply import run_sql
+from tests.support.mounting import benchmark_rows
+
+TABLES, PARTITIONS = 4, 4
+ROWS = 200_000
+TXN_ROWS = 2048
+LAG_S, LAG_ROWS_PER_S = 20.0, 1000
+_CREATE = (
+    "CREATE TABLE bench.t{} (id BIGINT PRIMARY KEY, k BIGINT NOT NULL, c CHAR(120) NOT NULL, pad CHAR(60) NOT NULL,"
+    " KEY (k))"
+)
+
+
+def main() -> int:
+    """Print both figures."""
+    with tempfile.TemporaryDirectory(prefix="tidebus-bench") as folder:
+        # The processor needs a broker only: what it need not start is given by any address.
+        given = Addresses(zookeeper="none", schema_registry="none")
+        say = lambda text: print(text, file=sys.stderr)  # noqa: E731
+        with (
+            LocalStack(data=Path(folder) / "stack", given=given, say=say) as stack,
+            LocalMariaDb(data=Path(folder) / "mariadb", say=say) as server,
+        ):
+            kafka = stack.addresses.kafka
+            _rate(kafka, server)
+            _lag(kafka, server)
+    return 0
+
+
+def _rate(kafka: str, server: LocalMariaDb) -> None:
+    literals = _literals()
+    _fill(kafka, "bench-rate", literals)
+    best: dict[str, float] = {}
+    for _ in range(2):
+        _tables(server)
+        bare, bare_cpu_us = _bare(server, literals)
+        if bare > best.get("bare", 0.0):
+            best |= {"bare": bare, "bare_cpu_us": bare_cpu_us}
+        _tables(server)
+        rate, cpu_us = _applied(kafka, server, "bench-rate", len(literals))
+        if rate > best.get("rate", 0.0):
+            best |= {"rate": rate, "cpu_us": cpu_us}
+    figure = {
+        "bench": "mysql_apply",
+        "rows_s": round(best["rate"]),
+        "bare_rows_s": round(best["bare"]),
+        "ratio": round(best["rate"] / best["bare"], 3),
+        "rows": len(literals),
+        "cpu_us_per_row": round(best["cpu_us"], 2),
+        "bare_cpu_us_per_row": round(best["bare_cpu_us"], 2),
+        "cpu_ratio": round(best["bare_cpu_us"] / best["cpu_us"], 3),
+    }
+    print(json.dumps(figure), flush=True)
+
+
+def _literals() -> list[SqlRow]:
+    """Return real rows with keys of their own: commit_ts, start_ts, op, key, row."""
+    table, changes = benchmark_rows("sbtest1", 20_000)
+    encoded = SqlRowsEncoder().encode_rows(mount(table, changes))
+    rows = [row for value in encoded.values.to_pylist() for row in decode_rows(value)]
+    tails = [row[4].partition(b",")[2] for row in rows]
+    first_ts = compose_ts(1_760_000_000_000)
+    return [
+        (first_ts + n, first_ts + n - 1, int(RowOp.INSERT), b"%d" % n, b"(%d,%s" % (n, tails[n % len(tails)]))
+        for n in range(ROWS)
+    ]
+
+
+def _forms() -> list[Any]:
+    table, _ = benchmark_rows("sbtest1", 1)
+    return [replace(form_of(table), schema="bench", table=f"t{number}") for number in range(TABLES)]
+
+
+def _tables(server: LocalMariaDb) -> None:
+    run_sql(server, "DROP DATABASE IF EXISTS bench", "CREATE DATABASE bench")
+    run_sql(server, "DROP DATABASE IF EXISTS tidebus", *(_CREATE.format(number) for number in range(TABLES)))
+
+
+def _producer(kafka: str, topic: str) -> Producer:
+    admin = AdminClient({"bootstrap.servers": kafka})  # must outlive the answer
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
+    return Producer({"bootstrap.servers": kafka, "linger.ms": 5, "compression.type": "lz4"})
+
+
+def _record(rows: list[SqlRow]) -> bytes:
+    return b"".join(
+        ROW_HEAD.pack(commit, start, op, len(key), len(row)) + key + row for commit, start, op, key, row in rows
+    )
+
+
+def _fill(kafka: str, topic: str, literals: list[SqlRow]) -> None:
+    producer, forms = _producer(kafka, topic), _forms()
+    for number in range(TABLES):
+        mine = literals[number::TABLES]
+        for start in range(0, len(mine), ROWS_PER_MESSAGE):
+            rows = mine[start : start + ROWS_PER_MESSAGE]
+            last = rows[-1]
+            position = Position(Ts(last[0]), PositionClass.ROW, Ts(last[1]), RowOp.INSERT, last[3]).encode()
+            headers = [(POSITION_HEADER, position)]
+            producer.produce(topic, _record(rows), encode_form(forms[number]), number, headers=headers)
+            producer.poll(0)
+    _watermark(producer, topic, Ts(literals[-1][0]))
+    producer.flush()
+
+
+def _watermark(producer: Producer, topic: str, ts: Ts) -> None:
+    for partition in range(PARTITIONS):
+        headers = [(POSITION_HEADER, Position(ts, PositionClass.WATERMARK).encode())]
+        producer.produce(topic, encode_watermark(ts), None, partition, headers=headers)
+
+
+def _cpu_s(server: LocalMariaDb) -> float:
+    """Return what this process and the server have used."""
+    assert server.child is not None
+    times = [psutil.Process().cpu_times(), psutil.Process(server.child.pid).cpu_times()]
+    return float(sum(used.user + used.system for used in times))
+
+
+def _bare(server: LocalMariaDb, literals: list[SqlRow]) -> tuple[float, float]:
+    forms, settings = _forms(), StatementSettings(safe_mode=True)
+    connection: Any = _connector(server)()
+    began_at, cpu_s = time.perf_counter(), _cpu_s(server)
+    for number in range(TABLES):
+        mine = literals[number::TABLES]
+        head = next(iter(statements([(forms[number], mine[0])], settings))).sql.partition(b"VALUES ")[0] + b"VALUES "
+        for start in range(0, len(mine), TXN_ROWS):
+            connection.begin()
+            for at in range(start, min(start + TXN_ROWS, len(mine)), settings.rows_max):
+                chunk = mine[at : min(at + settings.rows_max, start + TXN_ROWS)]
+                connection.query(head + b",".join([row[4] for row in chunk]))
+            connection.commit()
+    rate = len(literals) / (time.perf_counter() - began_at)
+    cpu_us = (_cpu_s(server) - cpu_s) * 1e6 / len(literals)
+    connection.close()
+    return rate, cpu_us
+
+
+def _connector(server: LocalMariaDb) -> Connector:
+    config = load_changefeed(server.uri())
+    assert config.uri.server is not None
+    return Connector(config.uri.server, config)
+
+
+def _begin(kafka: str, server: LocalMariaDb, topic: str) -> tuple[ApplyRun, KafkaSource]:
+    source = KafkaSource(kafka, topic, f"group-{topic}")
+    destination = Destination(_connector(server), topic, 1, StatementSettings(safe_mode=True))
+    found = destination.open(source.partitions(), start_position(Ts(1)))
+    source.start({part: place.next_offset for part, place in found.places.items()})
+    run = ApplyRun(
+        source=source,
+        destination=destination,
+        runner=DdlRunner(destination=destination),
+        found=found,
+        settings=RunSettings(worker_count=4, max_txn_row=TXN_ROWS),
+    )
+    return run, source
+
+
+def _applied(kafka: str, server: LocalMariaDb, topic: str, count: int) -> tuple[float, float]:
+    run, source = _begin(kafka, server, topic)
+    began_at, cpu_s = time.perf_counter(), _cpu_s(server)
+    while run.applied.rows_total < count:
+        run.turn()
+    took_s = time.perf_counter() - began_at
+    cpu_us = (_cpu_s(server) - cpu_s) * 1e6 / count
+    run.close()
+    source.close()
+    return count / took_s, cpu_us
+
+
+def _lag(kafka: str, server: LocalMariaDb) -> None:
+    """Rows say in ``k`` when they were written to Kafka; how old the newest one is that can be seen is the lag."""
+    _tables(server)
+    producer, forms = _producer(kafka, "bench-lag"), _forms()
+    run, source = _begin(kafka, server, "bench-lag")
+    ended, lags = threading.Event(), list[float]()
+
+    def write() -> None:
+        began_at, sent, batch = time.time(), 0, 25
+        while time.time() - began_at < LAG_S:
+            now = time.time()
+            ts, ms = compose_ts(int(now * 1000)), int(now * 1000)
+            rows: list[SqlRow] = [
+                (ts, ts - 1, int(RowOp.INSERT), b"%d" % n, b"(%d,%d,'c','p')" % (n, ms))
+                for n in range(sent, sent + batch)
+            ]
+            number = sent // batch % TABLES
+            position = Position(Ts(ts), PositionClass.ROW, Ts(ts - 1), RowOp.INSERT, rows[-1][3]).encode()
+            headers = [(POSITION_HEADER, position)]
+            producer.produce("bench-lag", _record(rows), encode_form(forms[number]), number, headers=headers)
+            _watermark(producer, "bench-lag", Ts(ts))
+            producer.poll(0)
+            sent += batch
+            time.sleep(max(0.0, began_at + sent / LAG_ROWS_PER_S - time.time()))
+        producer.flush()
+        ended.set()
+
+    def look() -> None:
+        connection = server.connect()
+        seen = [0] * TABLES
+        with connection.cursor() as cursor:
+            while not ended.is_set():
+                for number in range(TABLES):
+                    cursor.execute(f"SELECT MAX(k) FROM bench.t{number}")
+                    newest = (cursor.fetchone() or (None,))[0]
+                    if newest is not None and newest > seen[number]:
+                        seen[number] = newest
+                        lags.append(time.time() - newest / 1000)
+                time.sleep(0.005)
+        connection.close()
+
+    threads = [threading.Thread(target=write), threading.Thread(target=look)]
+    for thread in threads:
+        thread.start()
+    while not ended.is_set():
+        run.turn()
+    for thread in threads:
+        thread.join()
+    run.close()
+    source.close()
+    steady = lags[len(lags) // 10 :]
+    figure = {
+        "bench": "apply_lag",
+        "p50_s": round(float(np.percentile(steady, 50)), 4),
+        "p99_s": round(float(np.percentile(steady, 99)), 4),
+        "rows_s": LAG_ROWS_PER_S,
+        "samples": len(steady),
+    }
+    print(json.dumps(figure), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

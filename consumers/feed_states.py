@@ -151,6 +151,8 @@ class FeedStates:
             known.nodes = nodes
             return
         feed = replace(feed_of(nodes.info, nodes.status), patience=self._patience_of(nodes.info))
+        if feed.state == "warning":  # of a former owner: all is well only once the checkpoint has moved
+            feed = replace(feed, warned_at_ts=feed.checkpoint_ts)
         deaths = nodes.status.sorter_deaths if nodes.status else 0
         self._known[name] = _Known(nodes, feed, self._clock(), deaths)
         log.info("changefeed seen", extra={"changefeed": name[1], "namespace": name[0], "state": feed.state})

@@ -27,6 +27,12 @@ class SparkJobError(BusError):
     code, action = "sorter.spark_job", Action.RETRY
 
 
+class SparkStartError(BusError):
+    """No Spark session could be had: the master does not answer, has no room, or the JVM did not start."""
+
+    code, action = "sorter.spark_start", Action.RETRY
+
+
 class KafkaUnreachableError(BusError):
     """The Kafka cluster, or a leader of a partition, did not answer in time."""
 

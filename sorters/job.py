@@ -28,7 +28,7 @@ from schemas.errors import BusError
 from schemas.rawlog.topics import raw_topics
 from schemas.sink_topic import sorter_config
 from sorters.epochs import Progress
-from sorters.failures import bus_error
+from sorters.failures import SparkStartError, bus_error
 from sorters.feed_lock import SESSION_S, FeedLock, SorterLockLostError
 from sorters.feed_run import FeedRun
 from sorters.spark_session import DRIVER_MEMORY, create_session, is_gone
@@ -181,13 +181,19 @@ class SorterProcess:
         if self._spark is None:
             options = self._options
             self._spark_failed = True
-            self._spark = create_session(
-                options.master,
-                f"tidebus-sorter-{options.namespace}-{options.changefeed_id}",
-                self._data_dir(),
-                driver_memory=options.driver_memory,
-                conf=dict(options.spark_conf),
-            )
+            try:
+                self._spark = create_session(
+                    options.master,
+                    f"tidebus-sorter-{options.namespace}-{options.changefeed_id}",
+                    self._data_dir(),
+                    driver_memory=options.driver_memory,
+                    conf=dict(options.spark_conf),
+                )
+            except Exception as error:
+                reason = bus_error(error).fields.get("reason", error)
+                raise SparkStartError(
+                    "spark did not start; its own words are in the sorter's log", master=options.master, reason=reason
+                ) from error
             self._spark_failed = False
         return self._spark
 

@@ -182,6 +182,13 @@ def test_states_new_owner_goes_on_from_what_is_stored_and_begins_its_back_off_an
     assert (status.state, status.error is not None) == ("pending", True)
     assert world.look(9.0).state == "pending"
     assert world.look(1.1).state == "warning"
+    world.owner = world.new_owner()
+    status = world.look()
+    assert (status.state, status.error is not None) == ("warning", True), "nothing has moved since the error"
+    world.run_sorter()
+    world.board.report(checkpoint_ts=Ts(180))
+    status = world.look()
+    assert (status.state, status.error) == ("normal", None)
 
 
 def test_states_two_owners_write_a_transition_once(world: World) -> None:

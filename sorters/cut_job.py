@@ -15,6 +15,7 @@ from sorters.core.order import OutputRecords
 from sorters.cut_tasks import BLOCK_COLUMNS, SIGN_COLUMNS, ReadTask, Tally, WriteTask, read_step, write_step
 from sorters.run_folder import clear_run_folders, run_folder
 from sorters.run_store import MEMORY_BYTES_MAX
+from sorters.shared_program import SharedProgram
 from sorters.sink_writer import BATCH_BYTES
 from sorters.small_cut import SmallCut
 from sorters.worker import Program
@@ -60,10 +61,18 @@ class CutJob:
         """Give up what is under way outside Spark."""
         self._small.close()
 
-    def run(self, cut: Cut, program: Any, extras: OutputRecords, encoded_at_ms: int) -> int:
+    def write(self, program: SharedProgram, records: OutputRecords) -> None:
+        """Write records on the driver that stand before all of the next cut, in their order, until acknowledged.
+
+        Raises:
+            BusError: a record cannot be sent, or Kafka does not answer.
+        """
+        self._small.write(records, _batch_bytes(program.value))
+
+    def run(self, cut: Cut, program: SharedProgram, extras: OutputRecords, encoded_at_ms: int) -> int:
         """Write everything of ``cut``, and ``extras``, in order; return the row messages once they are acknowledged.
 
-        ``program`` is a broadcast :class:`Program`. The number tells repeats too, before they were dropped.
+        The number tells repeats too, before they were dropped.
 
         Raises:
             Exception: Spark's, Py4J's; see :func:`sorters.failures.bus_error`.
@@ -87,7 +96,7 @@ class CutJob:
         return rows
 
     def _run_tasks(
-        self, cut: Cut, program: Any, extras: OutputRecords, encoded_at_ms: int, batch_bytes: int
+        self, cut: Cut, program: SharedProgram, extras: OutputRecords, encoded_at_ms: int, batch_bytes: int
     ) -> tuple[int, int]:
         """Return the rows, and the bytes of raw records that were read."""
         with nullcontext() if self.runs_parent is None else run_folder(self.runs_parent) as folder:
@@ -97,7 +106,7 @@ class CutJob:
         self,
         folder: str | None,
         cut: Cut,
-        program: Any,
+        program: SharedProgram,
         extras: OutputRecords,
         encoded_at_ms: int,
         batch_bytes: int,
@@ -126,7 +135,7 @@ class CutJob:
             memory_bytes_max=MEMORY_BYTES_MAX,
         )
         blocks = self._spark.range(0, len(slots), 1, len(slots)).mapInArrow(
-            read_step(read, program, tally), BLOCK_COLUMNS
+            read_step(read, program.for_tasks(), tally), BLOCK_COLUMNS
         )
         signs = blocks.repartition(len(slots), "slot").mapInArrow(write_step(write), SIGN_COLUMNS)
         signs.write.format("noop").mode("overwrite").save()

@@ -25,6 +25,7 @@ from sorters.core.runs import Run, merge_runs, pack_run, split_runs, unpack_run
 from sorters.failures import WorkerError
 from sorters.run_folder import RunFile, RunFiles
 from sorters.run_store import RunStore
+from sorters.shared_program import TaskProgram
 from sorters.sink_writer import SinkWriter
 from sorters.topic_reader import TopicReader
 from sorters.worker import Program, output_records
@@ -86,8 +87,8 @@ class WriteTask:
     memory_bytes_max: int
 
 
-def read_step(task: ReadTask, program: Any, tally: Tally) -> Callable[[ArrowBatches], ArrowBatches]:
-    """Return the first step. ``program`` is a broadcast :class:`Program`; what it gets from Spark does not matter."""
+def read_step(task: ReadTask, program: TaskProgram, tally: Tally) -> Callable[[ArrowBatches], ArrowBatches]:
+    """Return the first step; what it gets from Spark does not matter."""
 
     def read(batches: ArrowBatches) -> ArrowBatches:
         from pyspark import TaskContext

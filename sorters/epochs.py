@@ -123,6 +123,8 @@ class Epochs:
         # Messages carry the time at which they were encoded; a wall clock would make a repeated message another one.
         encoded_at_ms = physical_ms(cut.upto_ts)
         self._before_cut()
+        for told in self._preparation.told_at_start(cut, encoded_at_ms):
+            self._job.write(program, told)
         rows = self._job.run(cut, program, self._preparation.companions(cut, encoded_at_ms), encoded_at_ms)
         self._checkpoint_ts = cut.upto_ts
         batch_s = time.monotonic() - started

@@ -3,21 +3,23 @@
 All of it hangs on the schema alone, so it is made anew only when a DDL within the range has changed the schema.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from schemas.ids import Ts
-from sorters.core.companions import bootstrap_records, ddl_records, ddl_topics, watermark_records
+from schemas.ids import TableId, Ts
+from schemas.tidb.schema_change import SchemaChange
+from sorters.core.companions import bootstrap_records, ddl_records, ddl_topics, start_bootstraps, watermark_records
 from sorters.core.cut import Cut
 from sorters.core.feed import CompiledFeed
 from sorters.core.order import OutputRecords, join_records
 from sorters.core.route_check import check_routes
-from sorters.core.scope import concerns, tables_between, watermark_topics_at
+from sorters.core.scope import concerns, tables_between, tables_made_between, watermark_topics_at
 from sorters.core.watermark_pace import watermark_is_due
 from sorters.registry import SchemaRegistry
 from sorters.schema_feed import SchemaFeed
+from sorters.shared_program import SharedProgram
 from sorters.topic_admin import TopicAdmin
-from sorters.worker import Program
 
 
 class Preparation:
@@ -37,18 +39,17 @@ class Preparation:
         """Both ts are the changefeed's: its first cut is held against the dispatcher rules as a whole, its last one has
         watermarks in any case.
         """
-        self._spark = spark
         self.feed = feed
         self._schemas = schemas
         self._topics = topics
         self._registry = registry
         self._start_ts, self._target_ts = start_ts, target_ts
         self._ready_upto: Ts | None = None
-        self._program: Any = None
+        self.program = SharedProgram(spark.sparkContext)
         self._watermark_topics: tuple[str, ...] = ()
 
-    def program_for(self, cut: Cut) -> Any:
-        """Return the broadcast :class:`Program` for a cut.
+    def program_for(self, cut: Cut) -> SharedProgram:
+        """Return the program for a cut.
 
         Raises:
             DispatchError, ColumnSelectorError: in the changefeed's first cut, the tables that the dispatcher rules or
@@ -63,14 +64,14 @@ class Preparation:
         if cut.after_ts == self._start_ts:
             check_routes(store, cut.after_ts, self.feed)
         if changed:
+            # All that the store has taken in so far, also of later cuts: what is sent to tasks holds that too.
+            touched = {table for change in store.changes for table in _physical_ids(change)}
             store.gc(cut.after_ts)
             self.feed = self._prepared(cut)
-            if self._program is not None:
-                self._program.unpersist()
-            self._program = self._spark.sparkContext.broadcast(Program(store, self.feed))
+            self.program.set(store, self.feed, touched)
             self._watermark_topics = watermark_topics_at(store, cut.upto_ts, self.feed)
         self._ready_upto = cut.upto_ts
-        return self._program
+        return self.program
 
     def check_jobs(self, upto_ts: Ts) -> None:
         """Check that the schema up to ``upto_ts`` is whole, as far as the changefeed goes.
@@ -82,13 +83,18 @@ class Preparation:
             if job.scope.ts <= upto_ts and concerns(job.scope, self._schemas.store, self.feed):
                 raise job.error
 
+    def told_at_start(self, cut: Cut, encoded_at_ms: int) -> Iterator[OutputRecords]:
+        """Yield the schemas that stand before everything else of the changefeed's first cut, in their order."""
+        if cut.after_ts == self._start_ts:
+            yield from start_bootstraps(self._schemas.store, cut.after_ts, self.feed, encoded_at_ms)
+
     def companions(self, cut: Cut, encoded_at_ms: int) -> OutputRecords:
         """Return the records of a cut that stem from no row: its DDL events, the watermarks of its end if due,
-        and the schemas that are told within it.
+        and the schemas that are told within it, other than those of :meth:`told_at_start`.
         """
-        store, at_start = self._schemas.store, cut.after_ts == self._start_ts
+        store = self._schemas.store
         ddl = ddl_records(store, cut.after_ts, cut.upto_ts, self.feed, encoded_at_ms)
-        told = bootstrap_records(store, cut.after_ts, cut.upto_ts, self.feed, encoded_at_ms, at_start=at_start)
+        told = bootstrap_records(store, cut.after_ts, cut.upto_ts, self.feed, encoded_at_ms, at_start=False)
         topics = self._watermark_topics
         messages = sum(self.feed.partitions[topic] for topic in topics)
         if not watermark_is_due(cut, messages, with_ddl=ddl.num_rows > 0, target_ts=self._target_ts):
@@ -97,7 +103,10 @@ class Preparation:
 
     def _prepared(self, cut: Cut) -> CompiledFeed:
         store, feed = self._schemas.store, self.feed
-        tables = list(tables_between(store, cut.after_ts, cut.upto_ts, feed))
+        if self._ready_upto is None:
+            tables = list(tables_between(store, cut.after_ts, cut.upto_ts, feed))
+        else:  # the others are there: with 100,000 tables no DDL may go through all of them
+            tables = list(tables_made_between(store, self._ready_upto, cut.upto_ts, feed))
         names = {feed.topic(stored.schema, stored.table) for stored in tables}
         names |= ddl_topics(store, cut.after_ts, cut.upto_ts, feed) | {feed.default_topic}
         topics = self._topics.ensure(names)
@@ -121,3 +130,8 @@ class Preparation:
             ids[(schema.subject, schema.update_ts)] = self._registry.register(
                 schema.subject, schema.text, table=table.name
             )
+
+
+def _physical_ids(change: SchemaChange) -> set[TableId]:
+    sides = (side for table in change.tables for side in (table.pre, table.post) if side is not None)
+    return {physical_id for side in sides for physical_id in side.physical_ids}.union(change.truncated)

@@ -82,6 +82,15 @@ class SmallCut:
             self._write(records if row_join is None else row_join.whole(records), batch_bytes)
         return sum(table.num_rows for table in rows), raw_bytes
 
+    def write(self, records: OutputRecords, batch_bytes: int) -> None:
+        """Write records that are no cut's, in their order, until they are acknowledged.
+
+        Raises:
+            BusError: as :meth:`run`.
+        """
+        with self._running:
+            self._write(records, batch_bytes)
+
     def _on_corrupt(self, found: CorruptRows) -> None:
         self.corrupt += found
 

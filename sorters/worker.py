@@ -22,9 +22,10 @@ BYTES_PER_CHUNK = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a worker needs to know of a changefeed; broadcast, and only anew when a DDL or a topic changes it."""
+    """What a worker needs to know of a changefeed; another one when a DDL or a topic changes it."""
 
     schemas: Any
+    """A schema store, or a :class:`~schemas.tidb.layered_schemas.LayeredSchemas`."""
     feed: CompiledFeed
 
 

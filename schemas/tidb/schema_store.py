@@ -10,7 +10,7 @@ and a pickled store carries no decoded ones.
 
 import bisect
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Self
@@ -165,6 +165,15 @@ class SchemaStore:
         if self.snapshot_ts is not None:
             self.snapshot_ts = max(self.snapshot_ts, ts)
 
+    def part(self, physical_ids: Collection[TableId]) -> "SchemaStore":
+        """Return a store that answers lookups of these tables as this one does now, and of no others."""
+        part = SchemaStore()
+        part.snapshot_ts = self.snapshot_ts
+        part._physical = {pid: self._physical[pid] for pid in physical_ids if pid in self._physical}
+        part._truncated = self._truncated.intersection(physical_ids)
+        part._system_tables = self._system_tables.intersection(physical_ids)
+        return part
+
     # -- lookups ------------------------------------------------------------------------------------------------
 
     def table_at(self, physical_id: TableId, commit_ts: Ts) -> TableVersion | None:
@@ -243,6 +252,15 @@ class SchemaStore:
             stored = history.at(Ts(ts + 1))
             if stored:
                 yield stored
+
+    def table_ids(self) -> npt.NDArray[np.int64]:
+        """Return the ids of all user tables that there are or were, not those of partitions; int64, in any order."""
+        return np.fromiter(self._logical, np.int64, len(self._logical))
+
+    def stored_table_at(self, table_id: TableId, ts: Ts) -> StoredTable | None:
+        """Return one of :meth:`stored_at`."""
+        history = self._logical.get(table_id)
+        return history.at(Ts(ts + 1)) if history else None
 
     def tables_at(self, ts: Ts) -> Iterator[TableVersion]:
         """Yield the same, decoded."""

@@ -1,6 +1,6 @@
 """Records that stem from no row: watermarks, DDL events and bootstraps, at their place in the order."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -8,13 +8,16 @@ from schemas.ids import TableId, Ts
 from schemas.position import Position, PositionClass
 from schemas.tidb.schema_change import StoredTable
 from schemas.tidb.schema_store import SchemaStore
-from sorters.core.bootstrap_pace import last_tick
+from sorters.core.bootstrap_pace import due_tables, last_tick
 from sorters.core.ddl_event import DdlEvent
 from sorters.core.ddl_filter import events_to_send
 from sorters.core.encode.protocol import Message, Partitions
-from sorters.core.feed import CompiledFeed
+from sorters.core.feed import Bootstraps, CompiledFeed
 from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, join_records
-from sorters.core.scope import tables_at, tables_made_between
+from sorters.core.scope import table_at, tables_at, tables_made_between
+
+TOLD_AT_ONCE = 500
+"""Tables whose schemas are records at once: of some 3 KiB each, and once for each partition."""
 
 
 def watermark_records(ts: Ts, topics: Sequence[str], feed: CompiledFeed, encoded_at_ms: int) -> OutputRecords:
@@ -89,16 +92,39 @@ def bootstrap_records(
     if at_start:
         due |= {(after_ts, stored.table_id): stored for stored in tables_at(store, after_ts, feed)}
     due |= {(stored.version, stored.table_id): stored for stored in tables_made_between(store, after_ts, upto_ts, feed)}
-    for stored in tables_at(store, upto_ts, feed):
-        tick = last_tick(stored.table_id, after_ts, upto_ts, feed.bootstraps.interval_ms)
-        if tick is not None and stored.version <= tick:
-            due[tick, stored.table_id] = stored
+    interval_ms = feed.bootstraps.interval_ms
+    # Of 100,000 tables a short cut has a few hundred to tell: nothing may go through all of them in each cut.
+    for table_id in map(TableId, due_tables(store.table_ids(), after_ts, upto_ts, interval_ms).tolist()):
+        tick, found = last_tick(table_id, after_ts, upto_ts, interval_ms), table_at(store, table_id, upto_ts, feed)
+        if tick is not None and found is not None and found.version <= tick:
+            due[tick, table_id] = found
+    return _told(due, feed, feed.bootstraps, encoded_at_ms)
+
+
+def start_bootstraps(
+    store: SchemaStore, ts: Ts, feed: CompiledFeed, encoded_at_ms: int, *, tables_max: int = TOLD_AT_ONCE
+) -> Iterator[OutputRecords]:
+    """Yield what :func:`bootstrap_records` adds ``at_start``, in the order of positions, some tables at a time.
+
+    All of it stands before the first row of its changefeed; with 100,000 tables it is more than a batch may hold.
+    """
+    if feed.bootstraps is None:
+        return
+    tables = sorted(tables_at(store, ts, feed), key=lambda stored: stored.table_id)
+    for start in range(0, len(tables), tables_max):
+        due = {(ts, stored.table_id): stored for stored in tables[start : start + tables_max]}
+        yield _told(due, feed, feed.bootstraps, encoded_at_ms)
+
+
+def _told(
+    due: Mapping[tuple[Ts, TableId], StoredTable], feed: CompiledFeed, bootstraps: Bootstraps, encoded_at_ms: int
+) -> OutputRecords:
     tables = [OUTPUT_SCHEMA.empty_table()]
     for (ts, table_id), stored in due.items():
-        message = feed.bootstraps.encoder.encode_bootstrap(stored.decode(), encoded_at_ms=encoded_at_ms)
+        message = bootstraps.encoder.encode_bootstrap(stored.decode(), encoded_at_ms=encoded_at_ms)
         topic = feed.topic(stored.schema, stored.table)
         position = Position(ts, PositionClass.BOOTSTRAP, key=table_id.to_bytes(8, "big")).encode()
-        tables.append(_copies([(topic, _partitions(feed.bootstraps.partitions, feed, topic))], message, position))
+        tables.append(_copies([(topic, _partitions(bootstraps.partitions, feed, topic))], message, position))
     return join_records(tables)
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from schemas.changes import RowChanges
 from schemas.ids import Ts
 from schemas.position import RowOp
+from schemas.tidb.layered_schemas import LayeredSchemas
 from schemas.tidb.schema_store import SchemaStore
 from schemas.tidb.table import TableVersion
 from sorters.core.claim_check import StoreClaim
@@ -39,7 +40,7 @@ _OPS = {RowKind.DELETE: RowOp.DELETE, RowKind.UPDATE: RowOp.UPDATE, RowKind.INSE
 
 def run(
     rows: RowChanges,
-    schemas: SchemaStore,
+    schemas: SchemaStore | LayeredSchemas,
     feed: CompiledFeed,
     *,
     encoded_at_ms: int,
@@ -78,7 +79,7 @@ def run(
     return join_records(parts)
 
 
-def pieces(rows: RowChanges, schemas: SchemaStore) -> Iterator[RowChanges]:
+def pieces(rows: RowChanges, schemas: SchemaStore | LayeredSchemas) -> Iterator[RowChanges]:
     """Divide row changes of one physical table where their messages together might grow too large.
 
     What a message holds beside its values grows with the columns: debezium tells each one's schema twice, in some 200
@@ -102,7 +103,7 @@ def pieces(rows: RowChanges, schemas: SchemaStore) -> Iterator[RowChanges]:
         yield keep_where(rows, number == one)
 
 
-def by_version(rows: RowChanges, schemas: SchemaStore) -> Iterator[tuple[TableVersion, RowChanges]]:
+def by_version(rows: RowChanges, schemas: SchemaStore | LayeredSchemas) -> Iterator[tuple[TableVersion, RowChanges]]:
     """Yield the rows of each schema version; rows of a table that is gone or was not there yet are skipped.
 
     Raises:

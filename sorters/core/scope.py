@@ -23,6 +23,12 @@ def tables_at(store: SchemaStore, ts: Ts, feed: CompiledFeed) -> Iterator[Stored
     return (stored for stored in store.stored_at(ts) if _covers(feed, stored))
 
 
+def table_at(store: SchemaStore, table_id: TableId, ts: Ts, feed: CompiledFeed) -> StoredTable | None:
+    """Return one of :func:`tables_at`."""
+    stored = store.stored_table_at(table_id, ts)
+    return stored if stored is not None and _covers(feed, stored) else None
+
+
 def tables_made_between(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed) -> Iterator[StoredTable]:
     """Yield what each DDL within ``(after_ts, upto_ts]`` made of tables of the changefeed, in order."""
     for change in store.changes_between(after_ts, upto_ts):

@@ -77,6 +77,19 @@ def _backlog(axes: Any, figures: Figures) -> None:
     _bars(axes, [f"{name},\nGiB" for name in names], [f["peak_rss_mb"] / 1024 for f in figures])
 
 
+def _many_tables_batch(axes: Any, figures: Figures) -> None:
+    last = figures[-1]
+    few, many = f"{last['busy_tables']:,} tables", f"{last['tables']:,} tables"
+    _bars(axes, [few, many, "after\na DDL"], [last["few_tables_batch_s"], last["batch_s"], last["ddl_batch_s"]])
+
+
+def _big_transaction_batch(axes: Any, figures: Figures) -> None:
+    last = figures[-1]
+    _bars(axes, ["seconds"], [last["seconds"]])
+    _bars(axes, ["peak,\nGiB"], [last["peak_rss_mb"] / 1024])
+    axes.set_xlabel(f"{last['rows'] / 1e6:g} million rows", fontsize=8)
+
+
 def _bars(axes: Any, names: list[str], values: list[float]) -> None:
     bars = axes.bar(names, values)
     axes.bar_label(bars, fmt="{:,.3g}", fontsize=8)
@@ -88,6 +101,8 @@ PANELS: dict[str, tuple[str, Callable[[Any, Figures], None]]] = {
     "sorter_vs_copy": ("sorter ÷ plain Spark copy", _sorter_vs_copy),
     "whole_bus": ("whole bus, thousand rows per CPU second", _whole_bus),
     "backlog": ("backlog: thousand rows/s, GiB at most", _backlog),
+    "many_tables_batch": ("seconds for a batch over 1,000 tables", _many_tables_batch),
+    "big_transaction_batch": ("one transaction through the sorter", _big_transaction_batch),
     "lag": ("lag in s", _lag),
     "puller": ("puller, thousand rows/s", _puller),
     "big_transaction": ("one large transaction, MiB", _big_transaction),

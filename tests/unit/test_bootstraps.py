@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,8 +19,8 @@ from schemas.config.changefeed import load_changefeed
 from schemas.ids import TableId, Ts, compose_ts
 from schemas.position import PositionClass, decode_position
 from schemas.tidb.ddl_job import DdlType
-from sorters.core.bootstrap_pace import last_tick
-from sorters.core.companions import bootstrap_records
+from sorters.core.bootstrap_pace import due_tables, last_tick
+from sorters.core.companions import bootstrap_records, start_bootstraps
 from sorters.core.feed import CompiledFeed, compile_feed
 from tests.support.ddl_jobs import job, snapshot, table_info
 from tests.support.recording import oracle
@@ -114,6 +115,32 @@ def sent(compiled: CompiledFeed, after_ms: int, upto_ms: int, *, at_start: bool 
 def test_bootstraps_at_the_start_are_of_every_table_in_every_partition() -> None:
     assert sent(feed(), 0, 1, at_start=True) == [(table, ts(0), place) for table in (100, 102) for place in (0, 1)]
     assert sent(feed(), 0, 1) == []
+
+
+@pytest.mark.parametrize("tables_max", [1, 2, 500])
+def test_start_bootstraps_in_parts_of_any_size_are_those_of_the_start_in_their_order(tables_max: int) -> None:
+    tables = [table_info(number, f"t{number}") for number in (300, 100, 102)]
+    store, compiled = snapshot(("d", 1, tables), ts=ts(0)), feed()
+    parts = list(start_bootstraps(store, ts(0), compiled, 1, tables_max=tables_max))
+    whole = bootstrap_records(store, ts(0), ts(1), compiled, 1, at_start=True)
+    assert len(parts) == -(-len(tables) // tables_max)
+    rows = [row for part in parts for row in part.to_pylist()]
+    assert [row["position"] for row in rows] == sorted(row["position"] for row in rows)
+    assert rows == sorted(whole.to_pylist(), key=lambda row: row["position"])
+
+
+@given(
+    tables=st.lists(st.integers(1, (1 << 48) - 1), unique=True, max_size=20),
+    after_ts=st.integers(0, 1 << 58),
+    length=st.integers(0, 1 << 40),
+    interval_ms=st.integers(1, 1 << 34),
+)
+def test_due_tables_of_any_cut_are_those_that_have_a_tick_in_it(
+    tables: list[int], after_ts: int, length: int, interval_ms: int
+) -> None:
+    cut = (Ts(after_ts), Ts(after_ts + length))
+    due = due_tables(np.array(tables, np.int64), *cut, interval_ms).tolist()
+    assert due == [table for table in tables if last_tick(TableId(table), *cut, interval_ms) is not None]
 
 
 def test_bootstraps_follow_the_ddl_that_made_a_table() -> None:

@@ -104,10 +104,19 @@ def test_companions_with_many_partitions_have_watermarks_once_a_second_with_ddl_
     assert len(classes(ready, cut(2300, 2500))) == count
 
 
-def test_companions_of_simple_tell_all_schemas_in_the_first_cut_and_no_other() -> None:
+def told(ready: Preparation, of: Cut) -> list[PositionClass]:
+    ready.program_for(of)
+    positions = (position for part in ready.told_at_start(of, 1) for position in part.column("position").to_pylist())
+    return [decode_position(position).position_class for position in positions]
+
+
+def test_told_at_start_of_simple_are_all_schemas_in_the_first_cut_and_no_other() -> None:
     ready = preparation(one_table(), 2, protocol="simple")
-    told = [PositionClass.BOOTSTRAP] * 2
-    assert classes(ready, cut(0, 3)) == [PositionClass.WATERMARK] * 2 + told
+    assert told(ready, cut(0, 3)) == [PositionClass.BOOTSTRAP] * 2
+    assert classes(ready, cut(0, 3)) == [PositionClass.WATERMARK] * 2
+    assert told(ready, cut(3, 4)) == []
     assert classes(ready, cut(3, 4)) == [PositionClass.WATERMARK] * 2
     # After a restart the changefeed goes on where it was: what was told stays told.
-    assert classes(preparation(one_table(), 2, protocol="simple"), cut(4, 5)) == [PositionClass.WATERMARK] * 2
+    again = preparation(one_table(), 2, protocol="simple")
+    assert told(again, cut(4, 5)) == []
+    assert classes(again, cut(4, 5)) == [PositionClass.WATERMARK] * 2

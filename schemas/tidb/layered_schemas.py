@@ -1,0 +1,31 @@
+"""A schema store as it was, with those tables laid over it that have changed since: what a worker looks rows up in."""
+
+from collections.abc import Set
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from schemas.ids import TableId, Ts
+from schemas.tidb.schema_store import NoSchema, SchemaStore
+from schemas.tidb.table import TableVersion
+
+
+@dataclass(frozen=True, slots=True)
+class LayeredSchemas:
+    """Answers as the whole store would from which ``changed`` was taken (:meth:`SchemaStore.part`)."""
+
+    base: SchemaStore
+    changed: SchemaStore
+    changed_ids: Set[TableId]
+
+    def lookup(self, physical_id: TableId, commit_ts: Ts) -> TableVersion | NoSchema:
+        """See :meth:`SchemaStore.lookup`."""
+        return self._store(physical_id).lookup(physical_id, commit_ts)
+
+    def boundaries_of(self, physical_id: TableId) -> npt.NDArray[np.int64]:
+        """See :meth:`SchemaStore.boundaries_of`."""
+        return self._store(physical_id).boundaries_of(physical_id)
+
+    def _store(self, physical_id: TableId) -> SchemaStore:
+        return self.changed if physical_id in self.changed_ids else self.base

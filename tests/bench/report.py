@@ -1,0 +1,86 @@
+"""Writes BENCH.md and its picture from the figures of the last ``make bench``: what was measured, where, and the aims.
+
+``python -m tests.bench.report`` (``make bench-report``) reads bench-out/ and measures nothing itself.
+"""
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.bench.run import BENCHES, MACHINE, OUT, read_figures
+
+REPORT, PICTURE = Path("BENCH.md"), Path("tests/bench/report.png")
+AIMS = {
+    "sorter_vs_copy": "`ratio` at least 0.8: a quarter more time than the copy for sorting, mounting and encoding.",
+    "whole_bus": "TiCDC's newest engine on such a machine, rows a CPU second: canal-json 57,000 to 60,000, Avro 44,000"
+    " to 49,000, open-protocol 88,000.",
+    "backlog": "`rows_per_s` the same within a tenth for the first million rows and for all, and memory the same.",
+    "lag": "p50 0.5 s and p99 1 s at 1,000 rows/s at the least; TiCDC's newest engine: 0.27 and 0.47 s at 250 rows/s.",
+    "many_tables_batch": "A batch takes no longer for tables without rows; after a DDL only what it changed is sent.",
+    "big_transaction_batch": "Memory as in `backlog`, though the whole transaction is one cut.",
+}
+_HEAD = """# Figures
+
+Made by `make bench` and `make bench-report`; each bench's text (`tests/bench/<name>.py`) says what it counts and how.
+Wall times depend on what else the machine does, so CPU times stand beside them.
+
+{machine}
+
+![all figures]({picture})
+"""
+
+
+def main() -> int:
+    """Write the report; return 1 if there is nothing to report."""
+    found = {name: read_figures(name) for name in BENCHES}
+    if not any(found.values()) or not MACHINE.exists():
+        print(f"no figures in {OUT}/: run make bench first", file=sys.stderr)
+        return 1
+    shutil.copyfile(OUT / "bench.png", PICTURE)
+    parts = [_HEAD.format(machine=_machine(), picture=PICTURE.as_posix())]
+    parts += [_section(name, figures) for name, figures in found.items()]
+    REPORT.write_text("\n".join(parts))
+    return 0
+
+
+def _machine() -> str:
+    facts = json.loads(MACHINE.read_text())
+    return "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in facts.items())
+
+
+def _section(bench: str, figures: Sequence[dict[str, Any]]) -> str:
+    lines = [f"## {bench}", "", f"{BENCHES[bench].rsplit(':', 1)[0]}.", ""]
+    if bench in AIMS:
+        lines += [f"Aim: {AIMS[bench]}", ""]
+    if not figures:
+        return "\n".join([*lines, "Has not run.", ""])
+    for name in dict.fromkeys(figure["bench"] for figure in figures):
+        mine = [
+            {key: value for key, value in figure.items() if key != "bench"}
+            for figure in figures
+            if figure["bench"] == name
+        ]
+        lines += [*_table(mine), ""]
+    return "\n".join(lines)
+
+
+def _table(figures: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a table with a line for each figure; a single one stands upright."""
+    columns = list(dict.fromkeys(key for figure in figures for key in figure))
+    if len(figures) == 1:
+        return ["| | |", "|---|---:|", *(f"| {key} | {_text(figures[0][key])} |" for key in columns)]
+    rows = ["| " + " | ".join(_text(figure.get(key, "")) for key in columns) + " |" for figure in figures]
+    return ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns), *rows]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""Which processors the owner's capture keeps running."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from compose.processor_fleet import ProcessorFleet
+from compose.sorter_fleet import SorterPlaces
+from compose.stack.children import Child
+from schemas.changefeed import ChangefeedInfo, ZkPaths
+from schemas.ids import Ts, UpstreamId
+
+PLACES = SorterPlaces(kafka="k:1", zookeeper="z:1", schema_registry="", cluster="c", upstream=UpstreamId("u"))
+
+
+def _info(name: str, sink_uri: str = "mysql://h/", upstream: str = "u", epoch: int = 0) -> ChangefeedInfo:
+    return ChangefeedInfo(
+        changefeed_id=name, upstream=UpstreamId(upstream), sink_uri=sink_uri, start_ts=Ts(1), epoch=epoch
+    )
+
+
+class Store:
+    """Stands in for the changefeeds in ZooKeeper."""
+
+    def __init__(self) -> None:
+        self.infos: list[ChangefeedInfo] = []
+
+    def namespaces(self) -> list[str]:
+        return ["default"]
+
+    def list(self, namespace: str) -> list[ChangefeedInfo]:
+        return self.infos
+
+
+class Fleet(ProcessorFleet):
+    """Looks when it is told to; its children run ``code``."""
+
+    code = "import time; time.sleep(600)"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(cast("Any", None), ZkPaths("c"), PLACES, folder)
+        self.store = self._store = cast("Any", Store())
+
+    def _started(self, name: tuple[str, str]) -> Child:
+        log = self._folder() / f"{name[1]}.log"
+        return self._nursery.start(name[1], [sys.executable, "-c", self.code], log=log)
+
+    def look(self) -> dict[str, bool]:
+        self._look()
+        return {name[1]: processor.child.is_running() for name, processor in self._processors.items()}
+
+    def child(self, name: str) -> Child:
+        return self._processors["default", name].child
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    fleet = Fleet(tmp_path)
+    yield fleet
+    fleet.stop()
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_processor_fleet_runs_one_for_each_changefeed_of_its_upstream_that_needs_one(fleet: Fleet) -> None:
+    fleet.store.infos = [
+        _info("a"),
+        _info("b", "tidb://h/"),
+        _info("kafka", "kafka://h/t?protocol=avro"),
+        _info("other", upstream="elsewhere"),
+    ]
+    assert fleet.look() == {"a": True, "b": True}
+    gone = fleet.child("a")
+    fleet.store.infos = fleet.store.infos[1:]
+    assert fleet.look() == {"b": True}
+    assert not gone.is_running()
+
+
+def test_processor_fleet_starts_again_what_has_died(fleet: Fleet) -> None:
+    fleet.store.infos = [_info("a")]
+    fleet.look()
+    pid = fleet.child("a").pid
+    fleet.child("a").kill()
+    _wait(lambda: fleet.look()["a"])
+    assert fleet.child("a").pid != pid
+
+
+def test_processor_fleet_leaves_what_is_done_until_the_changefeed_is_resumed(fleet: Fleet) -> None:
+    fleet.code = "pass"
+    fleet.store.infos = [_info("a")]
+    fleet.look()
+    pid = fleet.child("a").pid
+    _wait(lambda: not fleet.look()["a"])
+    for _ in range(3):
+        fleet.look()
+    assert fleet.child("a").pid == pid
+    fleet.store.infos = [_info("a", epoch=1)]
+    fleet.look()
+    assert fleet.child("a").pid != pid

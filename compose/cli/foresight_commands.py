@@ -1,6 +1,7 @@
 """The commands over what the raw log holds: what a changefeed would do, and an interval once more."""
 
 import json
+import os
 from pathlib import Path
 
 import click
@@ -111,8 +112,10 @@ def remount(
 
     Two runs write the same bytes. No changefeed may write to the same topics.
     """
+    from compose.stack.jars import spark_connector_jars
     from schemas.config.changefeed import load_changefeed
-    from sorters.remount import Remount, remount_alone
+    from sorters.remount import Remount, check, remount_alone
+    from sorters.spark_session import SPARK_JARS_ENV
 
     checked = load_changefeed(sink_uri, config.read_text() if config else None, file=str(config) if config else None)
     for note in checked.notes:
@@ -127,6 +130,10 @@ def remount(
         schema_registry=schema_registry or None,
         data_dir=data_dir,
     )
+    check(order)
+    if SPARK_JARS_ENV not in os.environ:
+        jars = spark_connector_jars(lambda text: click.echo(text, err=True))
+        os.environ[SPARK_JARS_ENV] = ",".join(str(jar) for jar in jars)
     done = remount_alone(
         order, master, lambda progress: click.echo(f"written up to {progress.checkpoint_ts}", err=True)
     )

@@ -22,6 +22,8 @@ from schemas.ids import UpstreamId
 
 REGION_SERVER = "region server"
 REGION_SERVER_READY_S = 60.0
+CAPTURE_STOP_S = 40.0
+"""A capture hands over, and waits up to ten seconds for its sorters; one that is killed leaves them to its watchdog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +159,9 @@ class LocalBus(Scoped):
         for name, process in self.processes.items():
             if name != REGION_SERVER:
                 process.terminate()
+        for name, process in self.processes.items():
+            if name != REGION_SERVER:
+                process.stop(CAPTURE_STOP_S)
         self.nursery.stop()
 
     def _names(self) -> list[str]:

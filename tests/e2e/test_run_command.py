@@ -24,7 +24,7 @@ def test_run_of_the_recording_to_its_end_holds_its_promises(tmp_path: Path) -> N
     assert ran.stdout.count("promises hold") == 2
     assert "PROMISES BROKEN" not in ran.stdout and "Traceback" not in ran.stdout + ran.stderr
     assert "canal-json-demo" in ran.stdout and "avro-demo" in ran.stdout
-    assert _processes_of(data) == []
+    _assert_all_gone(data)
 
 
 def test_run_killed_by_kill_nine_leaves_no_process(tmp_path: Path) -> None:

@@ -46,8 +46,9 @@ def _sorter_vs_copy(axes: Any, figures: Figures) -> None:
 
 
 def _lag(axes: Any, figures: Figures) -> None:
-    for name in ("p50_s", "p99_s", "max_s"):
-        _bars(axes, [name[:-2]], [max(figure[name] for figure in figures)])
+    for figure in figures:
+        for name in ("p50_s", "p99_s", "max_s"):
+            _bars(axes, [f"{name[:-2]},\n{figure['rows_per_s']:,}/s"], [figure[name]])
 
 
 def _puller(axes: Any, figures: Figures) -> None:

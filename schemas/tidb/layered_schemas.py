@@ -19,6 +19,10 @@ class LayeredSchemas:
     changed: SchemaStore
     changed_ids: Set[TableId]
 
+    def table_at(self, physical_id: TableId, commit_ts: Ts) -> TableVersion | None:
+        """See :meth:`SchemaStore.table_at`."""
+        return self._store(physical_id).table_at(physical_id, commit_ts)
+
     def lookup(self, physical_id: TableId, commit_ts: Ts) -> TableVersion | NoSchema:
         """See :meth:`SchemaStore.lookup`."""
         return self._store(physical_id).lookup(physical_id, commit_ts)

@@ -45,10 +45,13 @@ GC_EVERY_S = 60.0
 """How often the owner forgets schemas that it needs no more; each run looks at all tables that changed."""
 OLDEST_VERSION, END_VERSION = "0.1.0", "1.0.0"
 """Of captures that work together where there are two versions; what they say to each other is the same between them."""
-PULLER_LIMITS = Limits(max_task_concurrency=100, add_table_batch_size=2000, heartbeat_spans_max=200)
+PULLER_LIMITS = Limits(
+    max_task_concurrency=100, add_table_batch_size=2000, heartbeat_spans_max=200, check_balance_interval_ticks=300
+)
 """TiCDC's 10 and 50 spare the stores, each span being scanned at once; our pullers queue scans themselves
 (``FeedSettings.scans_per_store_max``), so only the work of owner and agents in one tick is bounded here. How far spans
-are stands in the landing reports: heartbeats need only find what a lost message has left."""
+are stands in the landing reports: heartbeats need only find what a lost message has left. A capture that comes later
+gets its share within 15 s, and ticks are longer with very many tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

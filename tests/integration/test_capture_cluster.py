@@ -2,9 +2,9 @@
 
 import contextlib
 import json
+import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +16,7 @@ import pytest
 from kazoo.exceptions import KazooException
 
 from compose.capture import GRACEFUL_STOP_S
+from compose.stack.children import Child, Nursery
 from compose.stack.local import Addresses
 from consumers.zookeeper import Session
 from producers.region_server.recording import Replay, read_recording
@@ -38,7 +39,9 @@ class Processes:
     pd: str
     name: str
     folder: Path
-    running: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+    nursery: Nursery
+    running: dict[int, Child] = field(default_factory=dict)
+    started: int = 0
 
     def start(self) -> int:
         """Start one more."""
@@ -48,22 +51,18 @@ class Processes:
             *("--schema-registry", self.stack.schema_registry),
             *("--cluster", self.name, "--upstream", self.name, "--sorter-master", "none", "--addr", ""),
         ]
-        log = (self.folder / f"capture-{len(self.running)}.log").open("wb")
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-        log.close()
-        self.running[process.pid] = process
-        return process.pid
+        self.started += 1
+        child = self.nursery.start("capture", command, log=self.folder / f"capture-{self.started}.log")
+        self.running[child.pid] = child
+        return child.pid
 
     def end(self, pid: int, number: signal.Signals) -> int:
         """Send a signal that ends a capture; return its exit status."""
-        process = self.running.pop(pid)
-        process.send_signal(number)
-        return process.wait(60)
-
-    def close(self) -> None:
-        for process in self.running.values():
-            process.kill()
-            process.wait(60)
+        child = self.running.pop(pid)
+        os.kill(pid, number)
+        status = child.wait(REACH_S)
+        assert status is not None, self.logs()
+        return status
 
     def logs(self) -> str:
         """Return the ends of all logs, for a failure's report."""
@@ -103,9 +102,8 @@ def replayed() -> Iterator[tuple[RegionServer, Replay]]:
 def captures(
     stack: Addresses, fresh_name: Callable[[str], str], replayed: tuple[RegionServer, Replay], tmp_path: Path
 ) -> Iterator[Processes]:
-    made = Processes(stack, replayed[0].pd_address, fresh_name("cluster"), tmp_path)
-    yield made
-    made.close()
+    with Nursery() as nursery:
+        yield Processes(stack, replayed[0].pd_address, fresh_name("cluster"), tmp_path, nursery)
 
 
 def is_shared(status: dict[str, Any], captures: int) -> bool:
@@ -129,8 +127,8 @@ def test_captures_share_tables_and_a_killed_ones_and_an_owners_go_on_elsewhere_u
     captures.end(other, signal.SIGKILL)
     captures.status(lambda status: is_shared(status, 2))
     captures.start()
-    owner = captures.owner()
-    captures.end(owner, signal.SIGKILL)
+    captures.status(lambda status: len(status["captures"]) == 3)
+    captures.end(captures.owner(), signal.SIGKILL)
     status = captures.status(lambda status: status["owner_rev"] == 2 and is_shared(status, 2))
     reached(captures.stack.kafka, topics, Ts(end_ts + 1))
     status = captures.status(lambda status: status["tables"] == TABLES and is_shared(status, 2))
@@ -142,8 +140,8 @@ def test_captures_share_tables_and_a_killed_ones_and_an_owners_go_on_elsewhere_u
     captures.start()
     captures.status(lambda status: len(status["captures"]) == 2)
     began_at = time.monotonic()
-    for process in captures.running.values():
-        process.send_signal(signal.SIGTERM)
+    for pid in captures.running:
+        os.kill(pid, signal.SIGTERM)
     assert [captures.end(pid, signal.SIGCONT) for pid in list(captures.running)] == [0, 0]
     assert time.monotonic() - began_at < GRACEFUL_STOP_S, "those that leave wait for nobody who leaves, too"
     assert {place.owner_rev for place in places(captures.stack.kafka, topics)} == {1, 2, 3}

@@ -136,6 +136,19 @@ class Cluster:
         assert answer.status < 300, said
         return said
 
+    def drain(self, name: str) -> int:
+        """Have the owner drain a capture, as soon as it does; return how many spans that had."""
+        counts: list[int] = []
+
+        def accepted() -> bool:
+            path = f"/api/v2/captures/{self.captures()[name].capture_id}/drain"
+            with contextlib.suppress(OSError, AssertionError):  # the owner is just being replaced
+                counts.append(self.post(self.owner(), path)["current_table_count"])
+            return bool(counts)
+
+        self.wait(accepted, "the owner drains")
+        return counts[-1]
+
     @contextlib.contextmanager
     def stopped(self, name: str) -> Iterator[None]:
         """SIGSTOP a capture's process while inside."""

@@ -1,0 +1,151 @@
+"""Three captures that come and go while rows keep coming: no row is lost, none is invented, no transfer seen by half.
+
+Everything is real but the upstream, a region server in this process: what its store holds is the truth. Each test does
+something to the cluster and sees that the frontier goes on; the last one reads all topics.
+"""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import pytest
+
+from consumers.changefeed_store import ChangefeedRequest
+from consumers.zookeeper import SESSION_TIMEOUT_S
+from producers.region_server.generator import Generator, GeneratorOptions
+from schemas.ids import UpstreamId
+from tests.support.bank import Bank, BankReader
+from tests.support.bus import create_from_the_start, stored_upstream, topic_records, wait_checkpoint
+from tests.support.cluster import Cluster, cluster
+from tests.support.messages import decode_canal_json
+from tests.support.validator import Validator
+
+FEED, TOPIC, SCHEMA = "cluster", "cluster_", "load"
+TABLES, ROWS_PER_S = 200, 100.0
+ZOMBIE_S = 30.0
+CATCH_UP_S = 600.0
+"""A sorter that begins anew at each change of owner has little time of its own before."""
+LEASE_S = SESSION_TIMEOUT_S * 2 / 3
+
+
+@dataclass
+class Loaded:
+    """A cluster with a changefeed of everything, and who writes."""
+
+    cluster: Cluster
+    generator: Generator
+    bank: Bank
+    writing: "list[Future[None]]"
+    start_ts: int
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
+    with cluster(tmp_path_factory.mktemp("cluster"), UpstreamId("cluster")) as running:
+        bus, server = running.bus, running.server
+        uri = f"kafka://{bus.addresses.kafka}/{TOPIC}ddl?protocol=canal-json&enable-tidb-extension=true&partition-num=2"
+        dispatch = {"matcher": ["*.*"], "topic": TOPIC + "{schema}", "partition": "index-value"}
+        request = ChangefeedRequest(
+            upstream=running.upstream, sink_uri=uri, config={"sink": {"dispatchers": [dispatch]}}, changefeed_id=FEED
+        )
+        start_ts = create_from_the_start(bus, request)
+        options = GeneratorOptions(schema=SCHEMA, rows_per_s=ROWS_PER_S, tables=TABLES, seed=1)
+        generator, bank = Generator(server, options), Bank(server, pause_s=0.05)
+        writing = [server.spawn(generator.run()), server.spawn(bank.run())]
+        running.wait_sharing(TABLES)
+        yield Loaded(running, generator, bank, writing, start_ts)
+        print("\n".join(running.notes))
+
+
+def test_owner_that_is_killed_has_a_successor(loaded: Loaded) -> None:
+    cluster = loaded.cluster
+    before = cluster.status()["owner_rev"]
+    cluster.child(cluster.owner()).kill()
+    cluster.wait_moving("owner killed")
+    assert cluster.status()["owner_rev"] > before
+    cluster.wait_sharing(TABLES, rebalance=FEED)
+
+
+def test_capture_that_is_killed_loses_its_spans_to_others(loaded: Loaded) -> None:
+    cluster = loaded.cluster
+    killed = cluster.other()
+    cluster.child(killed).kill()
+    cluster.wait_moving("capture killed")
+    cluster.wait_sharing(TABLES, rebalance=FEED)
+
+
+def test_capture_that_is_stopped_and_goes_on_starts_anew(loaded: Loaded) -> None:
+    cluster = loaded.cluster
+    zombie = cluster.owner()
+    before = cluster.captures()[zombie].capture_id
+    with cluster.stopped(zombie):
+        cluster.wait_moving("owner stopped")
+        cluster.watch_for(ZOMBIE_S)
+    cluster.wait(lambda: cluster.captures().get(zombie, None) is not None, "it is back")
+    cluster.wait(lambda: cluster.captures()[zombie].capture_id != before, "it is another capture now")
+    cluster.wait_moving("stopped owner is back")
+
+
+def test_zookeeper_that_restarts_ends_nobody_whose_lease_outlasts_it(loaded: Loaded) -> None:
+    cluster = loaded.cluster
+    cluster.wait_registered()
+    before, began_at = cluster.captures(), time.monotonic()
+    cluster.bus.part("zookeeper").kill()
+    cluster.bus.restart_part("zookeeper")
+    away_s = time.monotonic() - began_at
+    cluster.wait_moving(f"ZooKeeper restarted in {away_s:.1f} s")
+    cluster.wait_registered()
+    if away_s < LEASE_S - SESSION_TIMEOUT_S / 4:  # the last answer before may be a quarter old
+        assert cluster.captures() == before
+
+
+def test_capture_that_is_drained_has_no_spans(loaded: Loaded) -> None:
+    cluster = loaded.cluster
+    cluster.wait_sharing(TABLES, rebalance=FEED)
+    drained = cluster.other()
+    assert cluster.drain(drained) > 0
+    cluster.wait(lambda: cluster.spans()[drained] == 0, "it has no spans")
+    cluster.wait_moving("capture drained")
+
+
+def test_captures_that_restart_one_after_the_other_hand_over(loaded: Loaded) -> None:
+    cluster = loaded.cluster
+    for name in cluster.addresses:
+        before = cluster.captures()[name].capture_id
+        cluster.child(name).terminate()
+        cluster.wait(lambda name=name: not cluster.child(name).is_running(), f"{name} has left")  # type: ignore[misc]
+        assert cluster.child(name).exit_status() == 0
+        cluster.wait_moving(f"{name} has left")
+        cluster.wait(
+            lambda name=name, before=before: (
+                cluster.captures().get(name) is not None  # type: ignore[misc]
+                and cluster.captures()[name].capture_id != before
+            ),
+            f"{name} is back",
+        )
+    cluster.wait_sharing(TABLES, rebalance=FEED)
+
+
+def test_topics_hold_exactly_the_upstreams_history_and_the_bank_adds_up(loaded: Loaded) -> None:
+    cluster, generator, bank = loaded.cluster, loaded.generator, loaded.bank
+    generator.stop()
+    bank.stop()
+    for written in loaded.writing:
+        written.result(60)
+    last_ts = max(generator.last_commit_ts, bank.last_commit_ts)
+    wait_checkpoint(cluster.bus, FEED, last_ts, CATCH_UP_S)
+    names = {table.table_id: f"{SCHEMA}.{table.shape.name}_{place}" for place, table in enumerate(generator._tables, 1)}
+    upstream = cluster.server.act(lambda store: stored_upstream(store, names | bank.names))
+    upstream = [change for change in upstream if change.commit_ts > loaded.start_ts]
+    assert len(upstream) > 3_000
+    validator = Validator(decode_canal_json, upstream)
+    records = list(topic_records(cluster.bus.addresses.kafka, TOPIC))
+    for record in records:
+        validator.note(record)
+    assert validator.finish(need_watermark=last_ts) == []
+    reader = BankReader(decode_canal_json, bank.total)
+    reader.read(record for record in records if record.topic == TOPIC + "bank")
+    assert reader.broken == []
+    assert bank.transfers > 300
+    assert reader.sums > 20

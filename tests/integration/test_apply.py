@@ -128,6 +128,7 @@ def test_apply_ddl_runs_where_it_stands_once(mariadb: LocalMariaDb, feed: str) -
     _assert_after_barriers(mariadb)
 
 
+@pytest.mark.timeout(1200)
 def test_apply_killed_at_every_statement_goes_on_exactly_once(
     mariadb: LocalMariaDb, fresh_name: Callable[[str], str]
 ) -> None:

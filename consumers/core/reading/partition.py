@@ -89,8 +89,8 @@ class PartitionReader:
 
     def resume_offset(self) -> int:
         """Return from where on a reader that has applied ``applied_ts`` must read."""
-        # A pending record may stand again later; the first copy is the one that must not be missed. Nor must a watermark
-        # that has not counted yet: where nothing is written any more, no other follows.
+        # A pending record may stand again later; the first copy is the one that must not be missed. Nor must a
+        # watermark that has not counted yet: where nothing is written any more, no other follows.
         needed = [record.offset for record in self._pending]
         if self.watermark_ts > self.applied_ts:
             needed.append(self._watermark_offset)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from consumers.apply.errors import SinkTopicMissingError
 from consumers.processor_board import AppliedNode, ProcessorBoard, Wanted
 from consumers.zookeeper import LeaseLostError, Session, ZooKeeperError, ZooKeeperUnreachableError
 from schemas.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths
@@ -99,6 +100,7 @@ class ProcessorProcess:
         self._stop = threading.Event()
         self._troubled_since: float | None = None
         self._backoff_s = BACKOFF_FIRST_S
+        self._waits_for_topic = False
 
     def stop(self) -> None:
         """Ask it to end; safe in a signal handler."""
@@ -148,6 +150,12 @@ class ProcessorProcess:
             return
         except (LeaseLostError, ZooKeeperError):
             raise
+        except SinkTopicMissingError as missing:
+            if not self._waits_for_topic:
+                log.info("waiting for the sorter's topic", extra={"topic": missing.fields.get("topic")})
+            self._waits_for_topic = True
+            self._stop.wait(1.0)
+            return
         except BusError as failed:
             error = failed
         except Exception as failed:

@@ -45,9 +45,15 @@ class SinkHistoryLostError(BusError):
 
 
 class SinkTopicUnavailableError(BusError):
-    """Kafka does not answer, or its sorter has not created the changefeed's topic yet."""
+    """Kafka does not answer."""
 
     code, action = "apply.topic_unavailable", Action.RETRY
+
+
+class SinkTopicMissingError(BusError):
+    """The changefeed's sorter has not created its topic yet: nothing is wrong, there is nothing to apply."""
+
+    code, action = "apply.topic_missing", Action.RETRY
 
 
 _DISK_FULL, _TOO_BIG_LOG = 1021, 1114

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 
-from consumers.apply.errors import SinkHistoryLostError, SinkTopicUnavailableError
+from consumers.apply.errors import SinkHistoryLostError, SinkTopicMissingError, SinkTopicUnavailableError
 from schemas.errors import CorruptDataError
 from schemas.position import POSITION_HEADER
 
@@ -72,14 +72,15 @@ class KafkaSource:
         """Return how many partitions the topic has.
 
         Raises:
-            SinkTopicUnavailableError: its sorter has not created it yet, or Kafka does not answer.
+            SinkTopicMissingError: its sorter has not created it yet.
+            SinkTopicUnavailableError: Kafka does not answer.
         """
         try:
             found = self._consumer.list_topics(self._topic, timeout=ANSWER_S).topics.get(self._topic)
         except KafkaException as error:
             raise SinkTopicUnavailableError("kafka does not answer", topic=self._topic, reason=error.args[0]) from error
         if found is None or found.error is not None or not found.partitions:
-            raise SinkTopicUnavailableError("topic is not there; its sorter creates it", topic=self._topic)
+            raise SinkTopicMissingError("topic is not there; its sorter creates it", topic=self._topic)
         return len(found.partitions)
 
     def start(self, offsets: Mapping[int, int]) -> None:

@@ -196,7 +196,7 @@ class SorterFleet(Scoped):
                     child.kill()
                 else:
                     continue
-            status, words = child.exit_status(), child.tail()
+            status, words = child.exit_status(), " | ".join(child.tail().splitlines())
             child.stop()  # what it has left behind: a JVM, Python workers
             self._nursery.forget(child)
             del self._sorters[name]

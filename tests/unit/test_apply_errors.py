@@ -1,0 +1,45 @@
+"""Who can help with an error of the destination."""
+
+import pymysql
+import pytest
+
+from consumers.apply.errors import (
+    DestinationRefusedError,
+    DestinationUnreachableError,
+    errno,
+    general_error,
+    is_refusal,
+    may_heal,
+)
+from schemas.errors import Action
+
+
+@pytest.mark.parametrize(
+    "number", [1205, 1213, 2003, 2006, 2013, 1040, 1053, 1927, 1021, 1114, 1290, 9007], ids=lambda number: str(number)
+)
+def test_error_that_passes_by_itself_is_tried_again(number: int) -> None:
+    error = general_error(pymysql.OperationalError(number, "text"), partition=3)
+    assert isinstance(error, DestinationUnreachableError)
+    assert error.action is Action.RETRY
+    assert (error.fields["partition"], error.fields["reason"]) == (3, f"{number}, text")
+
+
+@pytest.mark.parametrize("number", [1044, 1045, 1142, 1227])
+def test_error_of_a_missing_privilege_is_for_an_operator(number: int) -> None:
+    error = pymysql.OperationalError(number, "denied")
+    assert is_refusal(error)
+    assert not may_heal(error)
+    assert isinstance(general_error(error), DestinationRefusedError)
+
+
+@pytest.mark.parametrize("number", [1062, 1264, 1146, 1054, 1406])
+def test_error_of_a_row_is_neither(number: int) -> None:
+    error = pymysql.DataError(number, "row")
+    assert not may_heal(error)
+    assert not is_refusal(error)
+
+
+def test_error_of_a_connection_that_was_closed_has_no_number_and_is_tried_again() -> None:
+    error = pymysql.err.InterfaceError("")
+    assert errno(error) == 0
+    assert may_heal(error)

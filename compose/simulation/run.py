@@ -5,13 +5,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from compose.simulation.faults import disturb
-from compose.simulation.law import BrokenPromiseError
+from compose.simulation.law import BrokenPromiseError, View
 from compose.simulation.world import EPOCH_MS, World
 from schemas.errors import BusError
 from schemas.ids import PHYSICAL_SHIFT_BITS, Ts, physical_ms
 
 TICKS = 240
 PATIENCE_TICKS = 600
+CALM_TICKS = 20
+STUCK_TICKS = 40
+LAG_MAX_MS = 4000
+"""Of a changefeed while nothing goes wrong: turns of reports, a scan of a span that moves, a table held shortly."""
 VERSIONS = ("0.1.0", "0.2.0")
 """That go together."""
 
@@ -21,12 +25,55 @@ def follow(world: World) -> None:
     while world.now < TICKS:
         world.tick()
     heal(world)
-    healed_at, upto = world.now, world.next_ts()
+    settle(world)
+    settle(world)  # from where the faults have left it; now of what came meanwhile
+    stand_by(world)
+    if world.seed % 4 == 0:
+        stick(world)
+    world.law.check_repeats()
+
+
+def settle(world: World) -> None:
+    """Let everything be replicated; raises BrokenPromiseError when it takes too long."""
+    began_at, upto = world.now, world.next_ts()
     while (why := unsettled(world, upto)) is not None:
-        if world.now > healed_at + PATIENCE_TICKS:
+        if world.now > began_at + PATIENCE_TICKS:
             raise BrokenPromiseError(f"not settled {PATIENCE_TICKS} ticks after the last fault: {why}")
         world.tick()
-    world.law.check_repeats()
+
+
+def stand_by(world: World) -> None:
+    """See that no changefeed lags while nothing goes wrong, though spans are moved for balance; raises
+    BrokenPromiseError.
+    """
+    for _ in range(CALM_TICKS):
+        world.tick()
+        for view in world.law.views:
+            _check_lag(world, view, LAG_MAX_MS)
+
+
+def stick(world: World) -> None:
+    """See that a table of which nothing comes holds back only who contains it; raises BrokenPromiseError."""
+    stuck = world.upstream.living()[0]
+    world.note("stick", stuck)
+    world.upstream.stuck[stuck] = world.now + PATIENCE_TICKS
+    stuck_ts, bound_ms = world.next_ts(), LAG_MAX_MS + round(world.held_lag_s * 1000)
+    others = [view for view in world.law.views if not view.contains(stuck)]
+    for _ in range(STUCK_TICKS):
+        world.tick()
+        for view in others:
+            _check_lag(world, view, bound_ms)
+    for view in world.law.views:
+        if view.contains(stuck) and view.place.resolved_ts > stuck_ts:
+            raise BrokenPromiseError(f"changefeed of {view.name} passes table {stuck}, of which nothing has come")
+    world.upstream.stuck.clear()
+    settle(world)
+
+
+def _check_lag(world: World, view: View, most_ms: int) -> None:
+    lag_ms = physical_ms(world.ts) - physical_ms(view.place.resolved_ts)
+    if lag_ms > most_ms:
+        raise BrokenPromiseError(f"changefeed of {view.name} is {lag_ms} ms behind, allowed are {most_ms}")
 
 
 def heal(world: World) -> None:

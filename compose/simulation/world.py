@@ -37,7 +37,7 @@ class World:
 
     def __init__(self, seed: int, disturb: Callable[["World"], None]) -> None:
         """Begin with some captures; ``disturb`` lets one thing go wrong."""
-        self.disturb = disturb
+        self.seed, self.disturb = seed, disturb
         self.random = random = Random(seed)  # noqa: S311 - to be repeated, not to be secret
         self.now = 0
         self.zookeeper = ZooKeeper(random)

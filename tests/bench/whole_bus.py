@@ -7,6 +7,13 @@ and its Python workers. ``rows_per_cpu_s`` counts the CPU time of the last two f
 acknowledged, gRPC's, librdkafka's and the JVM's threads included; Kafka and the store are not counted, as nobody counts
 them for TiCDC. Both have been warmed up. Rows are sysbench's, in transactions of 100 over four tables; ``row_bytes`` is
 a TiKV value's mean size. Raw log and topics are compressed as by default: lz4, and not at all.
+
+Where the time goes, in CPU time of one row in Avro, by thread and by perf while other work kept the two cores busy:
+producer 4.2 µs (Python 3.2, librdkafka 0.8 of which lz4 half, gRPC 0.2); driver 0.7 µs of Python and 1.2 to 1.8 µs of
+JVM, most of it the compiler's, which does not come again; workers 3.8 to 4.6 µs. Of these, producing takes 2.5 µs:
+1.0 for the call and what librdkafka keeps of a message, 1.1 for the one header of each, 0.4 for its thread; the rest is
+reading, mount, encode, sort. While runs went through the JVM it took 4.5 µs, with its default settings 6.5. A next step
+would have to write Kafka's record batches by column, past librdkafka's calls for each message.
 """
 
 import argparse

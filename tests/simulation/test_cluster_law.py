@@ -34,7 +34,7 @@ from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, LandingReport
 from schemas.spans import TableSpan
 
-SEEDS = int(os.environ.get("CLUSTER_SEEDS", "800"))
+SEEDS = int(os.environ.get("CLUSTER_SEEDS", "600"))
 SHARDS = 20
 TRIES_MAX = 300
 """Within so many seeds a broken rule must show; most show in the first few."""
@@ -63,7 +63,7 @@ def test_cluster_schedules_are_worth_the_name() -> None:
             "crash", "expire", "lost", "freeze", "resign", "stop", "leave", "move", "drain", "rebalance", "stall",
             "cut", "outage", "epoch",
         )
-        if counts[what] < 3
+        if not counts[what]
     }  # fmt: skip
     assert not few, counts
     assert counts["elect"] > 80 and counts["primary"] > 400 and counts["stopped"] > 100, counts

@@ -1,0 +1,150 @@
+"""The processor as a real process between a real sorter and a real MariaDB, while each of them is killed in turn."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from compose.stack.local import Addresses, LocalStack
+from compose.stack.mariadb import LocalMariaDb, MariaDbMissingError
+from consumers.changefeed_store import ChangefeedStore
+from consumers.zookeeper import Session
+from schemas.changefeed import ChangefeedStatus, ZkPaths
+from tests.support.apply import rows, run_sql
+from tests.support.raw_log import START_TS, Change, RawLog, recorded, row_key, sbtest1_changes
+from tests.support.sorter_process import Sorter
+
+TABLE = 114
+ROUND_ROWS = 1500
+PATIENCE_S = 240.0
+
+
+@dataclass
+class Processors:
+    """Processes of ``tidebus processor`` for one changefeed."""
+
+    addresses: Addresses
+    changefeed_id: str
+    log: Path
+    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "compose.cli", "processor", "--changefeed", self.changefeed_id]
+        command += ["--kafka", self.addresses.kafka, "--zookeeper", self.addresses.zookeeper]
+        with self.log.open("ab") as log:
+            process = subprocess.Popen([*command, "--cluster", self.changefeed_id], stdout=log, stderr=log)
+        self.running.append(process)
+        return process
+
+    def close(self) -> None:
+        for process in self.running:
+            process.kill()
+            process.wait()
+
+    def tail(self) -> str:
+        return self.log.read_text(errors="replace")[-4000:]
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Iterator[tuple[LocalStack, LocalMariaDb]]:
+    """A broker, a ZooKeeper and a MariaDB of the test's own: they are killed."""
+    server = LocalMariaDb(data=tmp_path / "mariadb")
+    try:
+        server.start()
+    except MariaDbMissingError as error:
+        pytest.skip(f"NOT TESTED, no MariaDB: {error}")
+    with server, LocalStack(data=tmp_path / "stack", given=Addresses(schema_registry="none")) as stack:
+        yield stack, server
+
+
+def _status(addresses: Addresses, changefeed_id: str) -> ChangefeedStatus | None:
+    with Session(addresses.zookeeper) as session:
+        return ChangefeedStore(session, ZkPaths(changefeed_id)).status(changefeed_id)
+
+
+def _wait_applied(addresses: Addresses, processors: Processors, ts: int) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    status: ChangefeedStatus | None = None
+    while time.monotonic() < deadline:
+        status = _status(addresses, processors.changefeed_id)
+        assert status is None or status.failure is None, (status, processors.tail())
+        if status is not None and status.checkpoint_ts >= ts:
+            return
+        time.sleep(0.3)
+    raise AssertionError(f"{status}\n{processors.tail()}")
+
+
+@pytest.mark.timeout(900)
+def test_processor_and_all_around_it_killed_in_turn_applies_every_row_once(
+    parts: tuple[LocalStack, LocalMariaDb], fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Outside safe mode a row that is written twice is a duplicate key, which ends the changefeed."""
+    stack, server = parts
+    log = RawLog(stack.addresses.kafka, fresh_name("up"))
+    log.snapshot([recorded("sbtest1")[0]])
+    run_sql(
+        server,
+        "CREATE DATABASE sb",
+        "CREATE TABLE sb.sbtest1 (id INT PRIMARY KEY, k INT NOT NULL, c CHAR(120) NOT NULL, pad CHAR(60) NOT NULL)",
+    )
+    sorter = Sorter(stack.addresses.kafka, stack.addresses.zookeeper, tmp_path / "sorter", fresh_name("feed"))
+    processors = Processors(stack.addresses, sorter.changefeed_id, tmp_path / "processor.log")
+    written: dict[int, bytes] = {}
+    ts = int(START_TS)
+
+    def write_round() -> None:
+        nonlocal ts
+        inserts = sbtest1_changes(ROUND_ROWS, ts + 1, len(written))
+        updated = [
+            Change(ts + 20_000 + 10 * at, row_key(TABLE, at), recorded("sbtest1")[1][at].value2, value)
+            for at, value in list(written.items())[:100]
+        ]
+        written.update({len(written) + at: change.value for at, change in enumerate(inserts)})
+        written.update({at: change.value for at, change in enumerate(updated)})
+        for start in range(0, ROUND_ROWS, 250):
+            log.rows(TABLE, inserts[start : start + 250], start // 250 % 2)
+        if updated:
+            log.rows(TABLE, updated, 0)
+        ts += 30_000
+        log.advance(ts)
+
+    try:
+        sorter.create(log.upstream, server.uri("worker-count=2"), start_ts=START_TS)
+        write_round()
+        sorter.start()
+        first = processors.start()
+        _wait_applied(stack.addresses, processors, ts)
+
+        write_round()
+        first.kill()  # -9
+        second = processors.start()
+        write_round()
+        assert server.child is not None
+        server.child.kill()
+        server.restart()
+        _wait_applied(stack.addresses, processors, ts)
+
+        second.send_signal(signal.SIGSTOP)
+        write_round()
+        third = processors.start()
+        _wait_applied(stack.addresses, processors, ts)  # once the zombie's session is over
+        write_round()
+        second.send_signal(signal.SIGCONT)
+        sorter.kill()
+        stack.children["kafka"].kill()
+        stack.children["kafka"].start()
+        stack.wait_ready("kafka")
+        sorter.start()
+        write_round()
+        _wait_applied(stack.addresses, processors, ts)
+        assert third.poll() is None
+    finally:
+        processors.close()
+        sorter.close()
+    assert rows(server, "SELECT COUNT(*), MIN(id), MAX(id) FROM sb.sbtest1") == [(len(written), 0, len(written) - 1)]
+    assert rows(server, "SELECT COUNT(DISTINCT revision) FROM tidebus.position") == [(1,)]

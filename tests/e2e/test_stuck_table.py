@@ -1,0 +1,176 @@
+"""One table's region without a leader: the changefeed without that table goes on as before, the other stops at it.
+
+``STUCK_S`` says how long the region has no leader; a nightly run takes the two minutes of a real outage.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pytest
+
+from consumers.changefeed_store import ChangefeedRequest
+from producers.region_server.core import chaos
+from producers.region_server.generator import Generator, GeneratorOptions
+from producers.region_server.store import ClusterStore
+from schemas.ids import RegionId, StoreId, TableId, Ts, UpstreamId
+from schemas.rawlog.frontier import FrontierRecord, follow_frontier
+from schemas.spans import TableSpan
+from sorters.core.cut import place_for
+from tests.support.bus import create_from_the_start, status, stored_upstream, topic_records, wait_checkpoint
+from tests.support.cluster import Cluster, cluster
+from tests.support.messages import decode_canal_json
+from tests.support.validator import UpstreamChange, Validator
+
+STUCK_S = float(os.environ.get("STUCK_S", "20"))
+HELD_LAG_S = 3.0
+SCHEMA, TABLES, ROWS_PER_S = "stuck", 4, 200.0
+WITH, WITHOUT = "with-it", "without-it"
+CATCH_UP_S = 480.0
+FOREVER_MS = 3_600_000
+pytestmark = pytest.mark.timeout(1800)
+
+
+@dataclass
+class Run:
+    """A bus with two changefeeds of one upstream."""
+
+    cluster: Cluster
+    generator: Generator
+    start_ts: Ts
+
+    @property
+    def stuck(self) -> TableId:
+        return self.generator._tables[0].table_id
+
+    def checkpoint(self, changefeed: str) -> int:
+        now = status(self.cluster.bus, changefeed)
+        return 0 if now is None else now.checkpoint_ts
+
+    def records(self, start: int = 0) -> list[FrontierRecord]:
+        """Return where readers of the frontier topic stood after each of its records, from one on."""
+        topic = self.cluster.frontier
+        places: list[FrontierRecord] = []
+        for _, record in topic.read(*topic.offsets()):
+            places.append(follow_frontier(places[-1] if places else None, record))
+        return places[start:]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    arguments = ("--held-lag", f"{HELD_LAG_S:g}s")
+    folder = tmp_path_factory.mktemp("stuck")
+    with cluster(folder, UpstreamId("stuck"), names=("capture",), arguments=arguments) as running:
+        options = GeneratorOptions(schema=SCHEMA, rows_per_s=ROWS_PER_S, tables=TABLES, seed=7)
+        generator = Generator(running.server, options)
+        starts = [
+            _create(running, WITH, ["*.*"]),
+            _create(running, WITHOUT, ["*.*", f"!{SCHEMA}.sbtest1_1"]),
+        ]
+        writing = running.server.spawn(generator.run())
+        running.wait(lambda: generator.rows_committed > 500, "rows are written")
+        yield Run(running, generator, Ts(max(starts)))
+        generator.stop()
+        with contextlib.suppress(Exception):
+            writing.result(60)
+
+
+def _create(running: Cluster, changefeed: str, rules: list[str]) -> int:
+    uri = (
+        f"kafka://{running.bus.addresses.kafka}/{changefeed}-ddl"
+        "?protocol=canal-json&enable-tidb-extension=true&partition-num=2"
+    )
+    dispatch = {"matcher": ["*.*"], "topic": changefeed + "-{schema}", "partition": "index-value"}
+    config = {"filter": {"rules": rules}, "sink": {"dispatchers": [dispatch]}}
+    return create_from_the_start(
+        running.bus,
+        ChangefeedRequest(upstream=running.upstream, sink_uri=uri, config=config, changefeed_id=changefeed),
+    )
+
+
+def _region_of(table: TableId) -> Callable[[ClusterStore], RegionId]:
+    start = TableSpan.of_table(table).start
+    return lambda store: next(
+        one.region_id for one in store.regions if one.start <= start and (not one.end or start < one.end)
+    )
+
+
+def test_stuck_table_holds_back_only_the_changefeed_that_contains_it(run: Run) -> None:
+    cluster, server, stuck = run.cluster, run.cluster.server, run.stuck
+    wait_checkpoint(cluster.bus, WITH, server.tso(), CATCH_UP_S)
+    wait_checkpoint(cluster.bus, WITHOUT, server.tso(), CATCH_UP_S)
+    quiet = len(run.records())
+    cluster.watch_for(5.0)
+    before = run.records(quiet)
+
+    region = server.act(_region_of(stuck))
+    lost_ts = server.tso()
+    server.spawn(server.chaos.perform(chaos.LoseLeader(region, StoreId(0), FOREVER_MS))).result(30)
+    began_at = time.monotonic()
+    cluster.wait(lambda: cluster.status().get("tables_held") == 1, "the table is held")
+    held_from, held_ts = len(run.records()), server.tso()
+
+    # The one without the table passes what comes while the table is stuck, again and again; the other stands.
+    stands: set[int] = set()
+    while time.monotonic() < began_at + STUCK_S or not stands:
+        wait_checkpoint(cluster.bus, WITHOUT, server.tso(), CATCH_UP_S)
+        stands.add(run.checkpoint(WITH))
+    assert run.checkpoint(WITHOUT) > held_ts
+    assert max(stands) <= lost_ts
+    assert server.act(lambda store: store.regions.get(region).leader) == chaos.NO_STORE  # type: ignore[union-attr]
+
+    # Which table, and why: in the upstream's status, and the same for Prometheus.
+    told = cluster.status()
+    assert [list(held["tables"]) for held in told["held"]] == [[stuck]]
+    assert told["held"][0]["ts"] <= lost_ts
+    assert any(stall.startswith(f"table {stuck}: ") and "leader" in stall for stall in told["stalls"]), told["stalls"]
+
+    # What a changefeed without the table would read again at each step is no more than before.
+    during = run.records(held_from)
+    assert _reread(during, stuck) <= max(2 * _reread(before, stuck), ROWS_PER_S)
+    server.spawn(
+        server.chaos.perform(chaos.TransferLeader(region, server.act(lambda store: store.regions.up[0])))
+    ).result(30)
+    wait_checkpoint(cluster.bus, WITH, server.tso(), CATCH_UP_S)
+    cluster.wait(lambda: cluster.status().get("tables_held") == 0, "nothing is held")
+
+
+def _reread(places: list[FrontierRecord], stuck: TableId) -> int:
+    """Return the most offsets that a changefeed without the table reads between two places next to each other."""
+    mine = [place_for(place, lambda table: table != stuck) for place in places]
+    assert len(mine) > 5
+    return max(sum(high - low for low, high in zip(one.low, other.high, strict=True)) for one, other in pairwise(mine))
+
+
+def test_topics_of_both_hold_exactly_the_upstreams_history(run: Run) -> None:
+    cluster, generator = run.cluster, run.generator
+    generator.stop()
+    rows = -1
+
+    def is_quiet() -> bool:
+        nonlocal rows
+        before, rows = rows, generator.rows_committed
+        return rows == before
+
+    cluster.wait(is_quiet, "the generator has ended")
+    last_ts = generator.last_commit_ts
+    names = {table.table_id: f"{SCHEMA}.{table.shape.name}_{at}" for at, table in enumerate(generator._tables, 1)}
+    for changefeed, tables in (
+        (WITH, names),
+        (WITHOUT, {table: name for table, name in names.items() if table != run.stuck}),
+    ):
+        wait_checkpoint(cluster.bus, changefeed, last_ts, CATCH_UP_S)
+        upstream = _upstream(cluster, tables, run.start_ts)
+        assert len(upstream) > 500
+        validator = Validator(decode_canal_json, upstream)
+        for record in topic_records(cluster.bus.addresses.kafka, f"{changefeed}-"):
+            validator.note(record)
+        assert validator.finish(need_watermark=last_ts) == []
+
+
+def _upstream(cluster: Cluster, tables: dict[TableId, str], start_ts: Ts) -> list[UpstreamChange]:
+    found = cluster.server.act(lambda store: stored_upstream(store, tables))
+    return [change for change in found if change.commit_ts > start_ts]

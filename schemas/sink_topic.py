@@ -39,6 +39,15 @@ def has_processors(sink_uri: str) -> bool:
     return sink_uri.partition("://")[0].lower() in (*DATABASE_SCHEMES, *STORAGE_SCHEMES)
 
 
+def own_topic_config(config: ChangefeedConfig) -> dict[str, str]:
+    """Return what the sorter creates its topics with: for a Kafka sink nothing of ours; the topic between sorter and
+    processors must take any row, whatever the brokers' default is.
+    """
+    if config.uri.server is None and config.uri.storage is None:
+        return {}
+    return {"max.message.bytes": str(config.kafka.max_message_bytes)}
+
+
 def group_id(info: ChangefeedInfo) -> str:
     """Return the consumer group whose offsets show how far the processors are."""
     return f"tidebus-{info.namespace}-{info.changefeed_id}"

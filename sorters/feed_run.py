@@ -13,6 +13,7 @@ from schemas.config.client_options import librdkafka_options, librdkafka_produce
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.rawlog.topics import RawTopics
+from schemas.sink_topic import own_topic_config
 from sorters.core.feed import compile_feed
 from sorters.cut_job import CutJob
 from sorters.epochs import Epochs, Progress
@@ -79,6 +80,7 @@ class FeedRun:
                 replication=config.kafka.replication_factor,
                 auto_create=config.kafka.auto_create_topic,
                 acks_all=config.kafka.required_acks == -1,
+                topic_config=own_topic_config(config),
             ),
             _registry(config, schema_registry),
             start_ts=info.start_ts,

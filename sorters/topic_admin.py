@@ -67,9 +67,10 @@ class TopicAdmin:
         replication: int,
         auto_create: bool,
         acks_all: bool = True,
+        topic_config: Mapping[str, str] | None = None,
     ) -> None:
-        """``config`` is librdkafka's; the rest is partition-num, replication-factor, auto-create-topic and whether
-        required-acks is -1.
+        """``config`` is librdkafka's; the rest is partition-num, replication-factor, auto-create-topic, whether
+        required-acks is -1, and what topics are created with beside the brokers' defaults.
         """
         self._client = AdminClient(dict(config))
         self._address = config.get("bootstrap.servers")
@@ -77,6 +78,7 @@ class TopicAdmin:
         self._replication = replication
         self._auto_create = auto_create
         self._acks_all = acks_all
+        self._topic_config = dict(topic_config or {})
         self._topics: dict[str, SinkTopic] = {}
 
     def ensure(self, topics: Iterable[str]) -> dict[str, SinkTopic]:
@@ -134,7 +136,7 @@ class TopicAdmin:
             raise TopicMissingError("topic is missing and auto-create-topic is false", topics=",".join(topics))
         self._check_broker(cluster)
         count = self._partitions or PARTITIONS_DEFAULT
-        new = [NewTopic(topic, count, self._replication) for topic in topics]
+        new = [NewTopic(topic, count, self._replication, config=self._topic_config) for topic in topics]
         futures = self._client.create_topics(new, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)
         for topic, future in futures.items():
             try:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from schemas.config.changefeed import load_changefeed
+from schemas.sink_topic import own_topic_config
 from sorters import topic_admin
 from sorters.failures import KafkaUnreachableError
 from sorters.topic_admin import MESSAGE_OVERHEAD_BYTES, SinkTopic, TopicAdmin
@@ -21,6 +23,7 @@ class SlowCluster:
 
     def __init__(self, looks: list[dict[str, int]], settings: list[object]) -> None:
         self._looks, self._settings = deque(looks), deque(settings)
+        self.created: list[Any] = []
 
     def list_topics(self, timeout: float) -> Any:
         found = self._looks.popleft() if len(self._looks) > 1 else self._looks[0]
@@ -28,6 +31,7 @@ class SlowCluster:
         return SimpleNamespace(topics=topics, brokers={})
 
     def create_topics(self, topics: list[Any], **_: float) -> dict[str, Future[None]]:
+        self.created += topics
         return {topic.topic: _answer(None) for topic in topics}
 
     def describe_configs(self, resources: list[Any], **_: float) -> dict[Any, Future[object]]:
@@ -67,3 +71,15 @@ def test_ensure_new_topic_that_never_appears_is_retried_later_naming_the_address
     monkeypatch.setattr(topic_admin, "TIMEOUT_S", 0.05)
     with pytest.raises(KafkaUnreachableError, match="address=k:1"):
         _admin(monkeypatch, SlowCluster(looks, [settings])).ensure(["t"])
+
+
+def test_ensure_new_topic_is_created_with_the_settings_that_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = SlowCluster([{}, {"t": 3}], [SETTINGS])
+    monkeypatch.setattr(topic_admin, "AdminClient", lambda _: cluster)
+    monkeypatch.setattr(topic_admin, "APPEAR_POLL_S", 0.001)
+    own = own_topic_config(load_changefeed("mysql://root@127.0.0.1:3306/"))
+    admin = TopicAdmin({}, partitions=3, replication=1, auto_create=True, topic_config=own)
+    admin.ensure(["t"])
+    assert [(topic.topic, topic.num_partitions, topic.config) for topic in cluster.created] == [("t", 3, own)]
+    assert int(own["max.message.bytes"]) > 1_000_000
+    assert own_topic_config(load_changefeed("kafka://127.0.0.1:9092/t?protocol=canal-json")) == {}

@@ -14,8 +14,9 @@ TICKS = 240
 PATIENCE_TICKS = 600
 CALM_TICKS = 20
 STUCK_TICKS = 40
-LAG_MAX_MS = 4000
-"""Of a changefeed while nothing goes wrong: turns of reports, a scan of a span that moves, a table held shortly."""
+LAG_MAX_MS = 8000
+"""Of a changefeed while nothing goes wrong. Where tables are held from 0.2 s on, R waits for one after the other: 5.3 s were
+seen in 600 seeds."""
 VERSIONS = ("0.1.0", "0.2.0")
 """That go together."""
 

@@ -21,9 +21,16 @@ from tests.support.raw_log import create_topic
 FreshName = Callable[[str], str]
 
 
-def _admin(kafka: str, *, partitions: int | None = None, replication: int = 1, **more: bool) -> TopicAdmin:
-    settings = {"auto_create": True, "acks_all": True} | more
-    return TopicAdmin({"bootstrap.servers": kafka}, partitions=partitions, replication=replication, **settings)
+def _admin(
+    kafka: str, *, partitions: int | None = None, replication: int = 1, auto_create: bool = True, acks_all: bool = True
+) -> TopicAdmin:
+    return TopicAdmin(
+        {"bootstrap.servers": kafka},
+        partitions=partitions,
+        replication=replication,
+        auto_create=auto_create,
+        acks_all=acks_all,
+    )
 
 
 def _topics(kafka: str) -> set[str]:

@@ -16,7 +16,7 @@ def draw(figures: Figures, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    picture, panels = pyplot.subplots(3, 4, figsize=(22, 15), width_ratios=(3, 1.5, 1.5, 1.5))
+    picture, panels = pyplot.subplots(3, 5, figsize=(26, 15), width_ratios=(3, 1.5, 1.5, 1.5, 1.5))
     for axes in panels.flat[len(PANELS) :]:
         axes.axis("off")
     for (bench, (title, fill)), axes in zip(PANELS.items(), panels.flat, strict=False):
@@ -91,6 +91,30 @@ def _big_transaction_batch(axes: Any, figures: Figures) -> None:
     axes.set_xlabel(f"{last['rows'] / 1e6:g} million rows", fontsize=8)
 
 
+def _failover(axes: Any, figures: Figures) -> None:
+    last = figures[-1]
+    _bars(
+        axes,
+        ["session", "beyond it", "resigned"],
+        [last["session_timeout_s"], last["beyond_session_s"], last["resign_s"]],
+    )
+
+
+def _move_pause(axes: Any, figures: Figures) -> None:
+    last = figures[-1]
+    _bars(axes, ["median", "worst", "without\na move"], [last["seconds"], last["worst_s"], last["usual_s"]])
+
+
+def _many_tables(axes: Any, figures: Figures) -> None:
+    last = figures[-1]
+    _bars(axes, ["assigned after\n100 s", "idle, cores"], [last["assign_s"] / 100, last["idle_cores"]])
+    axes.set_xlabel(f"{last['tables']:,} tables", fontsize=8)
+
+
+def _beside_plain(axes: Any, figures: Figures) -> None:
+    _bars(axes, ["ratio"], [figures[-1]["ratio"]])
+
+
 def _bars(axes: Any, names: list[str], values: list[float]) -> None:
     bars = axes.bar(names, values)
     axes.bar_label(bars, fmt="{:,.3g}", fontsize=8)
@@ -108,4 +132,9 @@ PANELS: dict[str, tuple[str, Callable[[Any, Figures], None]]] = {
     "puller": ("puller, thousand rows/s", _puller),
     "big_transaction": ("one large transaction, MiB", _big_transaction),
     "idle_regions": ("idle regions: cores of the client", _idle_regions),
+    "failover": ("owner killed: seconds until R moves", _failover),
+    "move_pause": ("a table moves: seconds that R stands", _move_pause),
+    "many_tables": ("very many tables over two captures", _many_tables),
+    "mysql_apply": ("MySQL sink ÷ bare REPLACE loop", _beside_plain),
+    "storage_write": ("storage sink ÷ plain write", _beside_plain),
 }

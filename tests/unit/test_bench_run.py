@@ -1,17 +1,34 @@
 """`make bench` takes every bench that there is, and draws what they print."""
 
 from pathlib import Path
+from typing import Any
 
 from tests.bench.plot import PANELS, draw
 from tests.bench.run import BENCHES
 
-FIGURES = [
+FIGURES: list[dict[str, Any]] = [
     {"bench": "mount_encode", "shape": "s", "protocol": "avro", "rows_per_s": 9, "scalar_rows_per_s": 3},
     {"bench": "sorter_vs_copy", "protocol": "avro", "ratio": 0.7},
-    {"bench": "lag", "p50_s": 0.3, "p99_s": 0.6, "max_s": 0.9},
+    {"bench": "lag", "rows_per_s": 1_000, "p50_s": 0.3, "p99_s": 0.6, "max_s": 0.9},
     {"bench": "puller", "to": "nowhere", "rows_per_s": 9, "cpu_rows_per_s": 9},
     {"bench": "big_transaction", "bytes": 1 << 30, "peak_rss_mb": 300, "rows_per_s": 9},
     {"bench": "idle_regions", "regions": 10_000, "tables": 1, "cpu_cores": 0.01},
+    {"bench": "whole_bus", "protocol": "avro", "rows_per_cpu_s": 9},
+    {"bench": "backlog", "rows": 1_000_000, "rows_per_s": 9, "peak_rss_mb": 9},
+    {
+        "bench": "many_tables_batch",
+        "tables": 9,
+        "busy_tables": 3,
+        "few_tables_batch_s": 1,
+        "batch_s": 2,
+        "ddl_batch_s": 3,
+    },
+    {"bench": "big_transaction_batch", "rows": 9, "seconds": 1.0, "peak_rss_mb": 9},
+    {"bench": "failover", "session_timeout_s": 6.0, "beyond_session_s": 2.0, "resign_s": 1.0},
+    {"bench": "move_pause", "seconds": 0.3, "worst_s": 0.5, "usual_s": 0.3},
+    {"bench": "many_tables", "tables": 100, "assign_s": 9.0, "idle_cores": 0.1},
+    {"bench": "mysql_apply", "ratio": 0.5},
+    {"bench": "storage_write", "ratio": 0.9},
 ]
 
 
@@ -22,6 +39,7 @@ def test_bench_every_module_that_prints_figures_is_run_and_drawn() -> None:
 
 
 def test_bench_plot_is_drawn_of_all_figures_and_of_none(tmp_path: Path) -> None:
+    assert {figure["bench"] for figure in FIGURES} == set(PANELS)
     draw(FIGURES, tmp_path / "all.png")
     draw([], tmp_path / "none.png")
     assert (tmp_path / "all.png").stat().st_size > (tmp_path / "none.png").stat().st_size > 1_000

@@ -44,11 +44,11 @@ check: setup  ## ruff, mypy (strict, tests too), import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Two at a time: pure tests one by one, tests that start brokers and JVMs file by file, each process with a stack of its
-# own. These mostly wait, so two cores carry both; the longest (e2e) begin first.
+# Pure tests two at a time, one by one. Tests that start brokers and JVMs file by file, three at a time: they mostly wait,
+# so two cores carry them; the longest (e2e) begin first.
 test: check  ## all checks and all tests
 	$(BIN)/pytest -q -n 2 --dist worksteal --ignore tests/integration --ignore tests/e2e
-	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations 10 tests/e2e tests/integration
+	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder --durations 10 tests/e2e tests/integration
 
 nightly: setup  ## many more random schedules than `make test` runs: SCHEDULES=10000 of the event feed, the scheduler and clusters
 	NIGHTLY_SCHEDULES=$(or $(SCHEDULES),10000) SCHEDULING_SEEDS=$(or $(SCHEDULES),10000) \

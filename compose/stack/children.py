@@ -17,6 +17,9 @@ STOP_S = 15.0
 """How long a child may take to end after SIGTERM; a broker flushes and a sorter finishes its batch in well under it."""
 _POLL_S = 0.05
 TAIL_LINES = 12
+_WHEN_TOLD = ("/bin/sh", "-c", 'read -r go && exec "$@"', "sh")
+"""Begins a command when it reads a line. We may be killed between a child's start and the watchdog's knowing of it: the
+line never comes then, and nothing is left running."""
 
 
 class Nursery:
@@ -102,8 +105,8 @@ class Child:
         output: IO[bytes]
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
-                self.command,
-                stdin=subprocess.DEVNULL,
+                [*_WHEN_TOLD, *self.command],
+                stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **self.env},
@@ -111,6 +114,9 @@ class Child:
                 start_new_session=True,
             )
         self.nursery.tell_watchdog(f"add {self.pid}")
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as told:
+            told.write(b"\n")
 
     def is_running(self) -> bool:
         """Tell whether it runs now."""

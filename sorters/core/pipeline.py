@@ -14,13 +14,12 @@ import pyarrow as pa
 
 from schemas.changes import RowChanges
 from schemas.ids import Ts
-from schemas.position import RowOp
 from schemas.tidb.layered_schemas import LayeredSchemas
 from schemas.tidb.schema_store import SchemaStore
 from schemas.tidb.table import TableVersion
 from sorters.core.claim_check import StoreClaim
 from sorters.core.columnar.mount import mount
-from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
+from sorters.core.columnar.mounted import ROW_OPS, MountedColumns, MountedPart, RowKind
 from sorters.core.corrupt_rows import OnCorrupt, corrupt_error, corrupt_rows
 from sorters.core.cut import keep_where
 from sorters.core.dispatch import Route
@@ -35,7 +34,6 @@ CDC_WRITE_SOURCE = 0xFF
 leaves out, which a raw log that several changefeeds share cannot ask for."""
 CELLS_MAX = 1_000_000
 """Columns times rows of what is encoded at once: some 200 MiB of debezium, 50 of the others."""
-_OPS = {RowKind.DELETE: RowOp.DELETE, RowKind.UPDATE: RowOp.UPDATE, RowKind.INSERT: RowOp.INSERT}
 
 
 def run(
@@ -134,9 +132,9 @@ def _run_version(
         raise corrupt_error(corrupt)
     if corrupt.count and on_corrupt is not None:
         on_corrupt(corrupt)
-    kept = _kept([part for part in found if _OPS[part.kind] not in ignored], feed.events.conditions(table))
+    kept = _kept([part for part in found if ROW_OPS[part.kind] not in ignored], feed.events.conditions(table))
     for part in found:
-        if _OPS[part.kind] in ignored:
+        if ROW_OPS[part.kind] in ignored:
             part.check()
     parts, source = _numbered(_split(part) if feed.split_updates else [part] for part in kept)
     if not len(source):
@@ -154,7 +152,7 @@ def _run_version(
     partition = np.concatenate([_partitions(part, route, feed.partitions[route.topic]) for part in parts])
     keys = rows.key.take(pa.array(source))
     commit_ts = np.concatenate([part.commit_ts for part in parts])
-    op = np.concatenate([np.full(len(part), _OPS[part.kind], np.int8) for part in parts])
+    op = np.concatenate([np.full(len(part), ROW_OPS[part.kind], np.int8) for part in parts])
     positions = row_positions(commit_ts, np.concatenate([part.start_ts for part in parts]), op, keys)
     named = NamedRows(table=table, topic=route.topic, keys=keys, commit_ts=commit_ts, positions=positions)
     room = Room(limit=feed.message_limit(route.topic), large=feed.large_messages, store_claim=store_claim)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from schemas.position import RowOp
 from schemas.tidb.table import TableVersion
 from schemas.tidb.value import Value
 from sorters.core.columnar.checksums import RowChecksums
@@ -25,6 +26,10 @@ class RowKind(IntEnum):
     INSERT = 1
     UPDATE = 2
     DELETE = 3
+
+
+ROW_OPS = {RowKind.DELETE: RowOp.DELETE, RowKind.UPDATE: RowOp.UPDATE, RowKind.INSERT: RowOp.INSERT}
+"""What stands in the position of a row."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.ids import Ts
-from schemas.position import RowOp
 from schemas.sql_rows import LOOSE, ROW_HEAD, SqlDdl, TableForm, encode_ddl, encode_form, encode_watermark
+from schemas.storage_rows import HEAD_BYTES
 from schemas.tidb.mysql_types import MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
 from schemas.tidb.value import Value
 from sorters.core.columnar.column import Column
 from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
-from sorters.core.columnar.spans import IntArray, spans_of
+from sorters.core.columnar.spans import IntArray
 from sorters.core.ddl_event import DdlEvent
 from sorters.core.encode.protocol import (
     DdlMessage,
@@ -33,15 +33,14 @@ from sorters.core.encode.protocol import (
     SchemaText,
     in_row_order,
 )
+from sorters.core.encode.row_heads import headed_rows, keyed_bytes
 from sorters.core.encode.segments import Segment, join
 from sorters.core.encode.sql_literals import column_literals, value_literal
 from sorters.core.sql_tokens import quote_name
 
 ROWS_PER_MESSAGE = 512
 """A message of short rows has some 100 KiB then: its form and its position weigh nothing beside them."""
-_OPS = {RowKind.DELETE: RowOp.DELETE, RowKind.UPDATE: RowOp.UPDATE, RowKind.INSERT: RowOp.INSERT}
-_HEADS = np.dtype([("commit_ts", ">u8"), ("start_ts", ">u8"), ("op", "u1"), ("key", ">u4"), ("row", ">u4")])
-assert _HEADS.itemsize == ROW_HEAD.size
+assert ROW_HEAD.size == HEAD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class SqlRowsJoiner:
 
     def added_bytes(self, keys: Any, values: Any) -> IntArray:
         """Return how much longer each row makes a message, or more: the key is counted for each."""
-        return spans_of(keys).length + spans_of(values).length
+        return keyed_bytes(keys, values)
 
     def join(self, keys: Any, values: Any) -> tuple[Any, Any]:
         """Join the values of each list; the key is the first one's."""
@@ -111,13 +110,8 @@ class SqlRowsEncoder:
 
     def _part(self, part: MountedPart, form: bytes) -> Messages:
         keys, rows = _scalar_literals(part) if part.is_scalar else _column_literals(part)
-        count = len(part)
-        heads = np.zeros(count, _HEADS)
-        heads["commit_ts"], heads["start_ts"], heads["op"] = part.commit_ts, part.start_ts, _OPS[part.kind]
-        heads["op"] |= _loose(part)
-        heads["key"], heads["row"] = spans_of(keys).length, spans_of(rows).length
-        fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(_HEADS.itemsize), count, [None, pa.py_buffer(heads)])
-        return pa.repeat(pa.scalar(form, pa.binary()), count), join(count, [fixed.cast(pa.binary()), keys, rows])
+        values = headed_rows(part, keys, rows, op_bits=_loose(part))
+        return pa.repeat(pa.scalar(form, pa.binary()), len(part)), values
 
 
 def _clock(event: DdlMessage) -> str:

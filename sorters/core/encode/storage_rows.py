@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.ids import Ts
-from schemas.position import RowOp
 from schemas.storage_rows import HEAD_BYTES, HEADS, FolderForm, encode_folder, encode_schema_file
 from schemas.tidb.table import TableVersion
-from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
+from sorters.core.columnar.mounted import MountedColumns, MountedPart
 from sorters.core.columnar.spans import BoolArray, IntArray, gather, spans_of
 from sorters.core.encode.canal_json import CanalJsonEncoder
 from sorters.core.encode.protocol import (
@@ -26,13 +25,12 @@ from sorters.core.encode.protocol import (
     SchemaText,
     in_row_order,
 )
-from sorters.core.encode.segments import join
+from sorters.core.encode.row_heads import headed_rows, keyed_bytes
 from sorters.core.encode.simple_encoder import physical_table_id
 from sorters.core.encode.storage_schema import ddl_file, table_file
 
 ROWS_PER_MESSAGE = 4096
 """With rows of 200 bytes 800 KB: a processor copies it into a file at once."""
-_OPS = {RowKind.DELETE: RowOp.DELETE, RowKind.UPDATE: RowOp.UPDATE, RowKind.INSERT: RowOp.INSERT}
 
 
 class LineFormat(Protocol):
@@ -75,7 +73,7 @@ class StorageJoiner:
 
     def added_bytes(self, keys: Any, values: Any) -> IntArray:
         """Return how much longer each row makes a message, or more: the key is counted for each."""
-        return spans_of(keys).length + spans_of(values).length
+        return keyed_bytes(keys, values)
 
     def join(self, keys: Any, values: Any) -> tuple[Any, Any]:
         """Put heads, keys and lines of each list side by side; the key is the first one's."""
@@ -147,18 +145,13 @@ class StorageEncoder:
         return max(table.version, self.start_ts)
 
     def _part(self, part: MountedPart, head: str, encoded_at_ms: int) -> Messages:
-        lines, count, table = self.format.lines(part, encoded_at_ms), len(part), part.table
+        lines, table = self.format.lines(part, encoded_at_ms), part.table
         is_separate = self.separate_partitions and bool(table.partitions)
         form = FolderForm(
             table.schema, table.table, self._version(table), physical_table_id(part) if is_separate else None, head
         )
-        keys = part.names.keys
-        heads = np.zeros(count, HEADS)
-        heads["commit_ts"], heads["start_ts"], heads["op"] = part.commit_ts, part.start_ts, _OPS[part.kind]
-        heads["key"], heads["line"] = keys.length, spans_of(lines).length
-        fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(HEAD_BYTES), count, [None, pa.py_buffer(heads)])
-        folder = pa.repeat(pa.scalar(encode_folder(form), pa.binary()), count)
-        return folder, join(count, [fixed.cast(pa.binary()), keys.to_arrow(), lines])
+        folder = pa.repeat(pa.scalar(encode_folder(form), pa.binary()), len(part))
+        return folder, headed_rows(part, part.names.keys.to_arrow(), lines)
 
 
 def _pieces(values: Any, joined: BoolArray) -> Any:

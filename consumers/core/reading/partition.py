@@ -53,7 +53,6 @@ class PartitionReader:
     _watermark_offset: int = 0
     """Of the record that has raised it to where it is."""
     pending_bytes: int = 0
-    repeats: int = 0
     _positions: list[bytes] = field(default_factory=list)
     """Of the pending records, ascending."""
     _pending: list[StreamRecord] = field(default_factory=list)
@@ -100,8 +99,7 @@ class PartitionReader:
         at = bisect_left(self._positions, record.position)
         is_pending = at < len(self._positions) and self._positions[at] == record.position
         if is_pending or position.commit_ts <= self.applied_ts:
-            self.repeats += 1
-            return
+            return  # a repeat
         self._positions.insert(at, record.position)
         self._pending.insert(at, record)
         self.pending_bytes += record.bytes_total

@@ -39,7 +39,6 @@ class StreamReader:
     pending_bytes_max: int
     """Of all partitions; beyond it those that are ahead of the slowest should not be read (:meth:`ahead`)."""
     partitions: dict[PartitionKey, PartitionReader] = field(default_factory=dict)
-    released_ts: Ts = Ts(0)
 
     def assign(self, places: Mapping[PartitionKey, Place]) -> None:
         """Begin to read partitions, each from its place. What was pending of one that was here is forgotten."""
@@ -73,7 +72,6 @@ class StreamReader:
             return None
         released = [reader.release(ts) for reader in self.partitions.values()]
         records = merge(*released, key=attrgetter("position"))
-        self.released_ts = max(self.released_ts, ts)
         places = {key: Place(reader.resume_offset(), reader.applied_ts) for key, reader in self.partitions.items()}
         return Released(ts, tuple(_without_ddl_copies(records)), places)
 

@@ -44,7 +44,6 @@ class PartitionLines:
     folders: dict[bytes, FolderLines] = field(default_factory=dict)
     """By the row message's key."""
     bytes_total: int = 0
-    repeats: int = 0
     _forms: dict[bytes, FolderForm] = field(default_factory=dict)
 
     @classmethod
@@ -102,7 +101,6 @@ class PartitionLines:
             first = len(rows)
         elif rows.position(0) <= self.last:
             first = next(number for number, at in enumerate(rows.positions()) if at > self.last)
-        self.repeats += first
         if first == len(rows):
             return
         self.form(key)  # refuses a key that is none, while the record is at hand

@@ -63,13 +63,8 @@ class ProcessorFleet(Scoped):
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
-        for processor in self._processors.values():
-            processor.child.terminate()
-        deadline = time.monotonic() + STOP_S
-        for processor in self._processors.values():
-            processor.child.stop(max(0.0, deadline - time.monotonic()))
+        self._nursery.stop_together(STOP_S)
         self._processors.clear()
-        self._nursery.stop()
         if self._own_folder is not None:
             self._own_folder.cleanup()
 

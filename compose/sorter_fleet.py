@@ -123,13 +123,8 @@ class SorterFleet(Scoped):
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
-        for sorter in self._sorters.values():
-            sorter.child.terminate()
-        deadline = time.monotonic() + STOP_S
-        for sorter in self._sorters.values():
-            sorter.child.stop(max(0.0, deadline - time.monotonic()))
+        self._nursery.stop_together(STOP_S)
         self._sorters.clear()
-        self._nursery.stop()
         if self._own_folder is not None:
             self._own_folder.cleanup()
 

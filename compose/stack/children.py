@@ -63,6 +63,15 @@ class Nursery:
             self._watchdog.wait()
             self._watchdog = None
 
+    def stop_together(self, grace_s: float) -> None:
+        """Stop every child, all told first and given ``grace_s`` in all; then let the watchdog go."""
+        for child in self._children:
+            child.terminate()
+        deadline = time.monotonic() + grace_s
+        while self._children:
+            self._children.pop().stop(max(0.0, deadline - time.monotonic()))
+        self.stop()
+
     def tell_watchdog(self, line: str) -> None:
         """Put a process group on the watchdog's list, or take it off."""
         if self._watchdog is None:

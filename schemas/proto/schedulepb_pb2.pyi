@@ -281,7 +281,16 @@ class Barrier(_message.Message):
 
     TABLE_BARRIERS_FIELD_NUMBER: _builtins.int
     GLOBAL_BARRIER_TS_FIELD_NUMBER: _builtins.int
+    RESOLVED_TS_FIELD_NUMBER: _builtins.int
+    PASSED_DDL_FIELD_NUMBER: _builtins.int
+    SCHEMAS_TS_FIELD_NUMBER: _builtins.int
     global_barrier_ts: _builtins.int
+    resolved_ts: _builtins.int
+    """Of a changefeed with processors: the global resolved_ts, the highest position up to which every DDL has run, and
+    how far the partition with the schemas is.
+    """
+    passed_ddl: _builtins.bytes
+    schemas_ts: _builtins.int
     @_builtins.property
     def table_barriers(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableBarrier]: ...
     def __init__(
@@ -289,10 +298,13 @@ class Barrier(_message.Message):
         *,
         table_barriers: _abc.Iterable[Global___TableBarrier] | None = ...,
         global_barrier_ts: _builtins.int = ...,
+        resolved_ts: _builtins.int = ...,
+        passed_ddl: _builtins.bytes = ...,
+        schemas_ts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["global_barrier_ts", b"global_barrier_ts", "table_barriers", b"table_barriers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["global_barrier_ts", b"global_barrier_ts", "passed_ddl", b"passed_ddl", "resolved_ts", b"resolved_ts", "schemas_ts", b"schemas_ts", "table_barriers", b"table_barriers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

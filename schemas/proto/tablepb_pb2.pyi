@@ -156,6 +156,40 @@ class Stats(_message.Message):
 Global___Stats: _TypeAlias = Stats  # noqa: Y015
 
 @_typing.final
+class Standing(_message.Message):
+    """Ours: a partition of a topic that processors apply, beside its checkpoint."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DDL_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    BARRIER_TS_FIELD_NUMBER: _builtins.int
+    ROWS_TOTAL_FIELD_NUMBER: _builtins.int
+    ddl: _builtins.bytes
+    """Position of the DDL that it stands at, all before it being applied; empty: it stands at none."""
+    offset: _builtins.int
+    """Of that DDL's record in the partition."""
+    barrier_ts: _builtins.int
+    """The barrier up to which all is applied, while it is not passed; 0: it stands at none."""
+    rows_total: _builtins.int
+    """Rows that this processor has applied of it."""
+    def __init__(
+        self,
+        *,
+        ddl: _builtins.bytes = ...,
+        offset: _builtins.int = ...,
+        barrier_ts: _builtins.int = ...,
+        rows_total: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["barrier_ts", b"barrier_ts", "ddl", b"ddl", "offset", b"offset", "rows_total", b"rows_total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Standing: _TypeAlias = Standing  # noqa: Y015
+
+@_typing.final
 class TableStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -164,6 +198,7 @@ class TableStatus(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     STATS_FIELD_NUMBER: _builtins.int
     SPAN_FIELD_NUMBER: _builtins.int
+    STANDING_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
     state: Global___TableState.ValueType
     @_builtins.property
@@ -172,6 +207,8 @@ class TableStatus(_message.Message):
     def stats(self) -> Global___Stats: ...
     @_builtins.property
     def span(self) -> Global___Span: ...
+    @_builtins.property
+    def standing(self) -> Global___Standing: ...
     def __init__(
         self,
         *,
@@ -180,10 +217,11 @@ class TableStatus(_message.Message):
         checkpoint: Global___Checkpoint | None = ...,
         stats: Global___Stats | None = ...,
         span: Global___Span | None = ...,
+        standing: Global___Standing | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "span", b"span", "stats", b"stats"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "span", b"span", "standing", b"standing", "stats", b"stats"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "span", b"span", "state", b"state", "stats", b"stats", "table_id", b"table_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "span", b"span", "standing", b"standing", "state", b"state", "stats", b"stats", "table_id", b"table_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

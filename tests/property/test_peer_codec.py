@@ -20,6 +20,7 @@ from consumers.core.scheduling.messages import (
     Message,
     RemoveTableRequest,
     RemoveTableResponse,
+    Standing,
     Stats,
     TableState,
     TableStatus,
@@ -41,7 +42,15 @@ STATS = st.builds(
     barrier_ts=TSS,
     stage_checkpoints=st.dictionaries(st.sampled_from(["puller-ingress", "sink"]), CHECKPOINTS),
 )
-STATUSES = st.builds(TableStatus, SPANS, st.sampled_from(TableState), CHECKPOINTS, st.none() | STATS)
+STANDINGS = st.builds(
+    Standing, ddl=st.binary(max_size=30), offset=st.integers(0, 2**63 - 1), barrier_ts=TSS, rows_total=TSS
+)
+STATUSES = st.builds(
+    TableStatus, SPANS, st.sampled_from(TableState), CHECKPOINTS, st.none() | STATS, st.none() | STANDINGS
+)
+BARRIERS = st.builds(
+    Barrier, TSS, st.dictionaries(TABLE_IDS, TSS, max_size=3), TSS, st.binary(max_size=30), schemas_ts=TSS
+)
 BODIES = st.one_of(
     st.builds(AddTableRequest, SPANS, st.booleans(), CHECKPOINTS),
     st.builds(RemoveTableRequest, SPANS),
@@ -52,7 +61,7 @@ BODIES = st.one_of(
         st.lists(SPANS, max_size=5).map(tuple),
         st.booleans(),
         st.booleans(),
-        st.none() | st.builds(Barrier, TSS, st.dictionaries(TABLE_IDS, TSS, max_size=3)),
+        st.none() | BARRIERS,
         st.booleans(),
     ),
     st.builds(HeartbeatResponse, st.lists(STATUSES, max_size=5).map(tuple), st.sampled_from(Liveness)),

@@ -20,6 +20,7 @@ from consumers.core.scheduling.messages import (
     RemoveTableResponse,
     Request,
     Response,
+    Standing,
     Stats,
     TableState,
     TableStatus,
@@ -126,19 +127,31 @@ def _checkpoint(raw: tables.Checkpoint) -> Checkpoint:
 
 
 def _raw_status(status: TableStatus) -> tables.TableStatus:
-    span, stats = status.span, status.stats
+    span, stats, standing = status.span, status.stats, status.standing
     return tables.TableStatus(
         table_id=span.table_id,
         state=tables.TableState.ValueType(status.state),
         checkpoint=_raw_checkpoint(status.checkpoint),
         span=encode_span(span),
         stats=None if stats is None else _raw_stats(stats),
+        standing=None if standing is None else _raw_standing(standing),
     )
 
 
 def _status(raw: tables.TableStatus) -> TableStatus:
     stats = _stats(raw.stats) if raw.HasField("stats") else None
-    return TableStatus(decode_span(raw.span), _STATES[raw.state], _checkpoint(raw.checkpoint), stats)
+    standing = _standing(raw.standing) if raw.HasField("standing") else None
+    return TableStatus(decode_span(raw.span), _STATES[raw.state], _checkpoint(raw.checkpoint), stats, standing)
+
+
+def _raw_standing(standing: Standing) -> tables.Standing:
+    return tables.Standing(
+        ddl=standing.ddl, offset=standing.offset, barrier_ts=standing.barrier_ts, rows_total=standing.rows_total
+    )
+
+
+def _standing(raw: tables.Standing) -> Standing:
+    return Standing(ddl=raw.ddl, offset=raw.offset, barrier_ts=Ts(raw.barrier_ts), rows_total=raw.rows_total)
 
 
 def _raw_stats(stats: Stats) -> tables.Stats:
@@ -168,6 +181,9 @@ def _raw_heartbeat(heartbeat: Heartbeat) -> pb.Heartbeat:
             table_barriers=(
                 pb.TableBarrier(table_id=table, barrier_ts=ts) for table, ts in barrier.table_barriers.items()
             ),
+            resolved_ts=barrier.resolved_ts,
+            passed_ddl=barrier.passed_ddl,
+            schemas_ts=barrier.schemas_ts,
         ),
     )
 
@@ -200,7 +216,14 @@ def _heartbeat(raw: pb.Message) -> Heartbeat:
     barrier = None
     if told.HasField("barrier"):
         barriers = {TableId(one.table_id): Ts(one.barrier_ts) for one in told.barrier.table_barriers}
-        barrier = Barrier(Ts(told.barrier.global_barrier_ts), barriers)
+        raw_barrier = told.barrier
+        barrier = Barrier(
+            Ts(raw_barrier.global_barrier_ts),
+            barriers,
+            Ts(raw_barrier.resolved_ts),
+            raw_barrier.passed_ddl,
+            Ts(raw_barrier.schemas_ts),
+        )
     return Heartbeat(
         spans=tuple(map(decode_span, told.spans)),
         is_stopping=told.is_stopping,

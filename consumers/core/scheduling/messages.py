@@ -76,6 +76,21 @@ class Stats:
     """By stage: ``puller-ingress``, ``puller-egress``, ``sorter-ingress``, ``sorter-egress``, ``sink``."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A partition of a topic that processors apply, beside its checkpoint. What is said of where it stands stays true:
+    what was applied once is."""
+
+    ddl: bytes = b""
+    """Position of the DDL that it stands at, all before it being applied; empty: it stands at none."""
+    offset: int = 0
+    """Of that DDL's record in the partition."""
+    barrier_ts: Ts = Ts(0)
+    """The barrier up to which all is applied; 0: not all is."""
+    rows_total: int = 0
+    """Applied of it by this processor."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableStatus:
     """One span on one capture."""
@@ -84,6 +99,8 @@ class TableStatus:
     state: TableState
     checkpoint: Checkpoint = NOTHING
     stats: Stats | None = None
+    standing: Standing | None = None
+    """Only of partitions."""
 
 
 _NO_BARRIERS: Mapping[TableId, Ts] = MappingProxyType({})
@@ -95,6 +112,12 @@ class Barrier:
 
     global_barrier_ts: Ts
     table_barriers: Mapping[TableId, Ts] = field(default_factory=lambda: _NO_BARRIERS)
+    resolved_ts: Ts = Ts(0)
+    """Of a changefeed with processors, as the other two: the global resolved_ts, which no checkpoint passes."""
+    passed_ddl: bytes = b""
+    """Every DDL at or below this position has run."""
+    schemas_ts: Ts = Ts(0)
+    """How far the partition is that holds the schemas."""
 
     @property
     def min_table_barrier_ts(self) -> Ts:

@@ -11,7 +11,8 @@ from schemas.errors import CorruptDataError
 from schemas.position import POSITION_HEADER, PositionClass, decode_position
 from schemas.rawlog.ddl_record import decode_ddl_record
 from schemas.rawlog.frontier import decode_frontier
-from schemas.rawlog.region_batch import decode_region_batch
+from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
+from schemas.rawlog.row_parts import read_part
 
 
 def decode_record(topic: str, record: Record) -> Iterator[dict[str, Any]]:
@@ -39,6 +40,13 @@ def decode_record(topic: str, record: Record) -> Iterator[dict[str, Any]]:
 
 
 def _rows(where: dict[str, int], value: bytes) -> Iterator[dict[str, Any]]:
+    head = read_batch_head(value)
+    if not head.count:  # a whole one is a row of many MiB, which a line of JSON helps nobody to read
+        part = read_part(value)
+        whose = {"table_id": head.table_id, "region_id": head.region_id, "commit_ts": head.max_commit_ts}
+        place = {"part": part.number, "parts": part.count, "landing": part.landing, "bytes": len(part.piece)}
+        yield where | whose | place
+        return
     batch = decode_region_batch(value)
     rows = batch.rows
     for at in range(len(rows)):

@@ -21,13 +21,14 @@ from compose.promises import Hashes, PartitionCheck, SetDifference, compare_rows
 from consumers.changefeed_store import ChangefeedStore
 from consumers.zookeeper import Session
 from schemas.changefeed import NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths
-from schemas.changes import Op
+from schemas.changes import Op, RowChanges
 from schemas.config.changefeed import ChangefeedConfig, load_changefeed
 from schemas.errors import Action, BusError
 from schemas.ids import TableId, Ts
 from schemas.position import POSITION_HEADER
 from schemas.rawlog.ddl_record import decode_ddl_record
 from schemas.rawlog.region_batch import decode_region_batch
+from schemas.rawlog.row_parts import PartJoiner
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, RawTopics, raw_topics
 from schemas.tidb.bad_jobs import BadJobs
 from schemas.tidb.schema_store import SchemaStore
@@ -163,8 +164,7 @@ def _read_raw(kafka: str, topics: RawTopics, info: ChangefeedInfo, config: Chang
         bad_jobs.apply(store, decode_ddl_record(message.value()))
     rows, expected, must = 0, [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
     replicated = _Replicated(store, config)
-    for message in _read_topics(kafka, [topics.region_events]):
-        batch = decode_region_batch(message.value()).rows
+    for _, batch in _read_batches(kafka, topics.region_events):
         rows += len(batch)
         wanted = (batch.commit_ts > info.start_ts) & replicated.rows(batch.table_id, batch.commit_ts)
         lengths = np.diff(_offsets(batch.value)) + np.diff(_offsets(batch.old_value))
@@ -211,8 +211,7 @@ def _losses(kafka: str, topics: RawTopics, difference: SetDifference) -> list[st
     if not difference.missing.size:
         return []
     texts = [f"{difference.missing.size:,} row changes of the raw log are not in the topics"]
-    for message in _read_topics(kafka, [topics.region_events]):
-        batch = decode_region_batch(message.value()).rows
+    for message, batch in _read_batches(kafka, topics.region_events):
         keys = batch.key.to_pylist()
         hashes = row_hashes(batch.commit_ts, batch.start_ts, keys, batch.op == Op.DELETE)
         texts.extend(
@@ -223,6 +222,15 @@ def _losses(kafka: str, topics: RawTopics, difference: SetDifference) -> list[st
         if len(texts) > 3:
             break
     return texts
+
+
+def _read_batches(kafka: str, topic: str) -> Iterator[tuple[Any, RowChanges]]:
+    """Yield the rows of the raw log's records, each with the message that it is in, or the last one that it is in."""
+    joiner = PartJoiner()
+    for message in _read_topics(kafka, [topic]):
+        whole = joiner.take(message.partition(), message.value())
+        if whole is not None:
+            yield message, decode_region_batch(whole).rows
 
 
 def _check_topics(kafka: str, topics: list[str]) -> list[PartitionCheck]:

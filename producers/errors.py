@@ -82,7 +82,8 @@ class LandingHaltedError(BusError):
 
 
 class RowTooLargeError(BusError):
-    """One row does not fit into a record of the raw topic; ``fields`` name table and key, size and limit."""
+    """One row is larger than any of TiDB's; ``fields`` name table, key and commit_ts, size and limit. Never raised: the
+    row's table goes no further, and says so; all others do."""
 
     code, action = "producer.row_too_large", Action.STOP_CHANGEFEED
 

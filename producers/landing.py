@@ -6,8 +6,9 @@ the same thread; so the book changes at one place, and a report under the feed's
 
 import functools
 import logging
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Final, Protocol
@@ -18,8 +19,10 @@ from producers.core.landing import LandingBook, Sent
 from producers.core.matcher import Change
 from producers.core.packing import pack
 from producers.errors import DeliveryFailedError, LandingHaltedError, RowTooLargeError
-from schemas.ids import RegionId, TableId, Ts
+from schemas.changes import RowChanges
+from schemas.ids import RegionId, Ts
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
+from schemas.rawlog.row_parts import ROW_BYTES_MAX, cut_record
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_partition_of_span
 from schemas.spans import TableSpan
 
@@ -31,8 +34,6 @@ SEVERAL_REGIONS: Final = RegionId(0)
 """A batch's region_id when its rows come from more than one."""
 _VALUE: Final = itemgetter(4)
 _OLD_VALUE: Final = itemgetter(5)
-_TOO_LARGE: Final = ("MSG_SIZE_TOO_LARGE", "_MSG_SIZE_TOO_LARGE")
-"""By the broker, by librdkafka."""
 
 
 class RecordProducer(Protocol):
@@ -61,6 +62,10 @@ class LandingSettings:
     """How long a row waits for company; a tenth of the landing's share of the latency budget (DESIGN §5)."""
     in_flight_bytes_max: int = 64 << 20
     """Sent and not acknowledged; beyond it the feed takes nothing more."""
+    record_bytes_max: int = RAW_MESSAGE_BYTES_MAX
+    """What the topic takes; a larger row is landed in parts."""
+    row_bytes_max: int = ROW_BYTES_MAX
+    """Of a row with its key and old value; a larger one is not landed, and its span goes no further."""
 
 
 @dataclass(slots=True)
@@ -111,13 +116,16 @@ class Landing:
         self._buffers: dict[tuple[TableSpan, bool], _Buffer] = {}
         self._in_flight_bytes = 0
         self._in_flight: dict[Sent, float] = {}
-        self._failure: DeliveryFailedError | RowTooLargeError | None = None
+        self._failure: DeliveryFailedError | None = None
         self._may_land = may_land
+        self._refused: dict[TableSpan, RowTooLargeError] = {}
 
     # -- FeedSink ------------------------------------------------------------------------------------------------------
 
     def rows(self, span: TableSpan, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
         """Buffer changes; a full buffer is sent at once."""
+        if span in self._refused:
+            return
         buffer = self._buffers.get((span, may_repeat))
         if buffer is None:
             buffer = self._buffers[span, may_repeat] = _Buffer(since_s=time.monotonic())
@@ -135,7 +143,8 @@ class Landing:
             buffer = self._buffers.pop((span, may_repeat), None)
             if buffer is not None:
                 self._send(span, may_repeat, buffer)
-        self.book.resolved(span, ts)
+        if span not in self._refused:
+            self.book.resolved(span, ts)
 
     def turn(self, now_s: float) -> float:
         """Send buffers that are due, take delivery reports."""
@@ -159,6 +168,11 @@ class Landing:
         """Drop what is buffered of a span; it comes again from the published R."""
         self._buffers.pop((span, False), None)
         self._buffers.pop((span, True), None)
+        self._refused.pop(span, None)
+
+    def refused(self) -> Mapping[TableSpan, RowTooLargeError]:
+        """Return the spans that go no further because of a row that cannot be landed. Others go on."""
+        return self._refused
 
     def flush(self, timeout_s: float) -> int:
         """Wait for acknowledgements; return how many records are still without."""
@@ -172,35 +186,52 @@ class Landing:
         return f"Kafka has not acknowledged a record of {self._topic} for {time.monotonic() - oldest_s:.0f} s"
 
     def _send(self, span: TableSpan, may_repeat: bool, buffer: _Buffer) -> None:
-        if not self._may_land():
-            raise LandingHaltedError("this capture's lease is over; it has stopped landing", topic=self._topic)
-        partition, table_id = raw_partition_of_span(span, self._partitions), span.table_id
-        region_id = buffer.region_id or SEVERAL_REGIONS
-        for rows in pack(table_id, buffer.changes, self._settings.batch_bytes_max):
+        region_id, settings = buffer.region_id or SEVERAL_REGIONS, self._settings
+        for rows in pack(span.table_id, buffer.changes, min(settings.batch_bytes_max, settings.record_bytes_max // 2)):
             value = encode_region_batch(
                 RegionBatch(region_id=region_id, may_repeat=may_repeat, rows=rows), self._schema_id
             )
-            if len(value) > RAW_MESSAGE_BYTES_MAX:
-                raise self._too_large(table_id, rows.key[0].as_py(), len(value))
-            sent = self.book.sent(span, partition, Ts(int(rows.commit_ts.max())), may_repeat=may_repeat)
-            self._in_flight[sent] = time.monotonic()
-            self._in_flight_bytes += len(value)
-            self.counters.rows += len(rows)
-            self.counters.records += 1
-            self.counters.bytes += len(value)
-            first_key = rows.key[0].as_py()
-            try:
-                self._produce(
-                    partition,
-                    value,
-                    functools.partial(self._delivered, sent, len(value), len(rows), table_id, first_key),
-                )
-            except KafkaException as error:
-                if error.args[0].name() in _TOO_LARGE:
-                    raise self._too_large(table_id, first_key, len(value)) from error
-                raise DeliveryFailedError(
-                    "Kafka refuses a record", topic=self._topic, table_id=table_id, reason=error.args[0]
-                ) from error
+            if len(value) > settings.row_bytes_max:
+                self._refuse(span, rows, len(value))
+                return
+            parts: Iterable[bytes] = (value,)
+            if len(value) > settings.record_bytes_max:
+                parts = cut_record(value, settings.record_bytes_max, int.from_bytes(os.urandom(8), "little"))
+            max_commit_ts = Ts(int(rows.commit_ts.max()))
+            for at, part in enumerate(parts):
+                self._send_record(span, part, max_commit_ts, may_repeat=may_repeat, rows=0 if at else len(rows))
+
+    def _send_record(self, span: TableSpan, value: bytes, max_commit_ts: Ts, *, may_repeat: bool, rows: int) -> None:
+        """Send one record; ``rows`` are what it counts for."""
+        if not self._may_land():
+            raise LandingHaltedError("this capture's lease is over; it has stopped landing", topic=self._topic)
+        partition = raw_partition_of_span(span, self._partitions)
+        sent = self.book.sent(span, partition, max_commit_ts, may_repeat=may_repeat)
+        self._in_flight[sent] = time.monotonic()
+        self._in_flight_bytes += len(value)
+        self.counters.rows += rows
+        self.counters.records += 1
+        self.counters.bytes += len(value)
+        try:
+            self._produce(partition, value, functools.partial(self._delivered, sent, len(value), rows))
+        except KafkaException as error:
+            raise DeliveryFailedError(
+                "Kafka refuses a record", topic=self._topic, table_id=span.table_id, reason=error.args[0]
+            ) from error
+
+    def _refuse(self, span: TableSpan, rows: RowChanges, size: int) -> None:
+        """Stop the span before a row that is no row of TiDB's; its landed_ts stays below it, so nothing is lost."""
+        error = RowTooLargeError(
+            "a row is larger than any that TiDB writes: its table goes no further, and no changefeed that contains it; "
+            "leave the table out by filter.rules",
+            table_id=span.table_id,
+            key=rows.key[0].as_py().hex(),
+            commit_ts=int(rows.commit_ts[0]),
+            bytes=size,
+            allowed=self._settings.row_bytes_max,
+        )
+        self._refused[span] = error
+        log.error("row is too large to be landed", extra={"reason": str(error)})
 
     def _produce(self, partition: int, value: bytes, on_delivery: Callable[[Any, Any], None]) -> None:
         while True:
@@ -214,9 +245,7 @@ class Landing:
                 continue
             return
 
-    def _delivered(
-        self, sent: Sent, size: int, rows: int, table_id: TableId, first_key: bytes, error: Any, message: Any
-    ) -> None:
+    def _delivered(self, sent: Sent, size: int, rows: int, error: Any, message: Any) -> None:
         """Take one delivery report. A failed record stays unacknowledged in the book: landed_ts cannot pass it."""
         self._in_flight.pop(sent, None)
         self._in_flight_bytes -= size
@@ -225,20 +254,10 @@ class Landing:
             self.counters.acked_rows += rows
             self.counters.acked_records += 1
         elif self._failure is None:
-            self._failure = (
-                self._too_large(table_id, first_key, size)
-                if error.name() in _TOO_LARGE
-                else DeliveryFailedError(
-                    "Kafka did not take a record", topic=self._topic, partition=sent.partition, reason=error.str()
-                )
+            self._failure = DeliveryFailedError(
+                "Kafka did not take a record",
+                topic=self._topic,
+                partition=sent.partition,
+                bytes=size,
+                reason=error.str(),
             )
-
-    def _too_large(self, table_id: TableId, key: bytes, size: int) -> RowTooLargeError:
-        return RowTooLargeError(
-            "a row is too large for the raw topic; raise its max.message.bytes and the broker's limits",
-            topic=self._topic,
-            table_id=table_id,
-            key=key.hex(),
-            bytes=size,
-            allowed=RAW_MESSAGE_BYTES_MAX,
-        )

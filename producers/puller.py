@@ -22,7 +22,15 @@ from producers.landing import Landing, LandingCounters, LandingSettings
 from producers.lock_resolver import LockCounters, LockResolver
 from producers.lock_watch import LockWatch
 from producers.pd_client import PdClient
-from producers.raw_log import QUIETER, RawLogSettings, ensure_raw_topics, kafka_log, register_region_batch
+from producers.raw_log import (
+    QUIETER,
+    RECORD_OVERHEAD_BYTES,
+    RawLogSettings,
+    ensure_raw_topics,
+    kafka_log,
+    record_bytes_max,
+    register_region_batch,
+)
 from producers.region_cache import RegionCache
 from producers.safe_point import SafePointKeeper, keep_safe_point
 from producers.spill_files import SpillFiles, SpillSettings
@@ -148,10 +156,14 @@ class Puller:
         self._settings = settings
         self.topics = raw_topics(upstream, settings.topic_prefix)
         self.partitions = ensure_raw_topics(bootstrap_servers, self.topics, settings.raw_log)
+        record_bytes = record_bytes_max(bootstrap_servers, self.topics.region_events, settings.raw_log)
         schema_id = register_region_batch(schema_registry, self.topics.region_events)
         self._pd = PdClient(pd_address, channels=Channels(settings.tls))
         self._producer = kafka_producer(
-            bootstrap_servers, settings.compression, settings.raw_log.kafka, self._kafka_error
+            bootstrap_servers,
+            settings.compression,
+            {**settings.raw_log.kafka, "message.max.bytes": record_bytes + RECORD_OVERHEAD_BYTES},
+            self._kafka_error,
         )
         self._landing = Landing(
             LandingBook(capture, self.partitions, frontier),
@@ -159,7 +171,7 @@ class Puller:
             topic=self.topics.region_events,
             partitions=self.partitions,
             schema_id=schema_id,
-            settings=settings.landing,
+            settings=replace(settings.landing, record_bytes_max=min(settings.landing.record_bytes_max, record_bytes)),
             may_land=may_land,
         )
         self._spill = SpillFiles(settings.spill)
@@ -245,8 +257,9 @@ class Puller:
     def stats(self) -> PullerStats:
         """Return counters and what holds spans back."""
         spans = self._feed.status()
-        slowest = min((physical_ms(span.resolved_ts) for span in spans), default=None)
         with self._feed.lock:
+            spans = [self._as_landed(span) for span in spans]
+            slowest = min((physical_ms(span.resolved_ts) for span in spans), default=None)
             scans_running, scans_waiting = self._feed.scans()
             return PullerStats(
                 at_s=time.monotonic(),
@@ -269,6 +282,14 @@ class Puller:
                 broker_reason=self._landing.slow_reason()
                 and f"{self._landing.slow_reason()} {self._kafka_trouble}".strip(),
             )
+
+    def _as_landed(self, status: SpanStatus) -> SpanStatus:
+        """Return how a span stands, also where the feed moves and the landing does not."""
+        refused = self._landing.refused().get(status.span)
+        if refused is None:
+            return status
+        landed_ts = self._landing.book.landed_ts()[status.span]
+        return replace(status, resolved_ts=landed_ts, reason=str(refused), kind="row_too_large")
 
     def _kafka_error(self, error: Any) -> None:
         self._kafka_trouble = str(error.str())

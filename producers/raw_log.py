@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
@@ -23,6 +23,8 @@ FRONTIER_MARGIN_MS: Final = 3600 * 1000
 """A frontier record must be there for all rows that are: Kafka looks for what is too old every five minutes only, and
 topic by topic."""
 SEGMENT_MS_MIN: Final = 60 * 1000
+RECORD_OVERHEAD_BYTES: Final = 512
+"""What a topic counts of a record beside its value: the head of its batch, the lengths of its fields."""
 QUIETER: Final = {"reconnect.backoff.ms": 500, "log.connection.close": False}
 """For every client: an absent broker is asked twice a second and not twenty times, each with a line in the log."""
 kafka_log = logging.getLogger("producers.kafka")
@@ -108,6 +110,28 @@ def _checked(admin: Any, bootstrap_servers: str, wanted: Mapping[str, Any], topi
                 "topic must have one partition, its records are in order", topic=name, has=present[name]
             )
     return present[topics.region_events]
+
+
+def record_bytes_max(bootstrap_servers: str, topic: str, settings: RawLogSettings) -> int:
+    """Return how large the value of a record may be, as the topic's settings are now; ours where they are hidden.
+
+    Raises:
+        RawTopicError: Kafka does not answer.
+    """
+    admin = AdminClient({**QUIETER, **settings.kafka, "bootstrap.servers": bootstrap_servers}, logger=kafka_log)
+    resource, deadline = ConfigResource(ResourceType.TOPIC, topic), time.monotonic() + ADMIN_TIMEOUT_S
+    while True:
+        try:
+            found = admin.describe_configs([resource], request_timeout=ADMIN_TIMEOUT_S)[resource].result()
+            return min(int(found["max.message.bytes"].value), RAW_MESSAGE_BYTES_MAX) - RECORD_OVERHEAD_BYTES
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                return RAW_MESSAGE_BYTES_MAX - RECORD_OVERHEAD_BYTES
+            # A topic that was just made is not known to every broker yet.
+            if code != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline:
+                raise RawTopicError("a raw topic's settings are not readable", topic=topic, reason=error) from error
+        time.sleep(0.1)
 
 
 def _partition_counts(admin: Any, bootstrap_servers: str) -> dict[str, int]:

@@ -23,6 +23,7 @@ from sorters.core.order import OutputRecords
 from sorters.core.row_batches import RowJoin
 from sorters.core.runs import Run, merge_runs, pack_run, split_runs, unpack_run
 from sorters.failures import WorkerError
+from sorters.raw_records import raw_records
 from sorters.run_folder import RunFile, RunFiles
 from sorters.run_store import RunStore
 from sorters.shared_program import TaskProgram
@@ -115,7 +116,8 @@ def write_step(task: WriteTask) -> Callable[[ArrowBatches], ArrowBatches]:
 
 def read_runs(task: ReadTask, program: Program, tally: Tally, number: int) -> ArrowBatches:
     """Yield the blocks of one task, with what slot each is of."""
-    records = _raw_records(task, tally, number)
+    reader = _reader(tuple(sorted(task.raw_config.items())), task.raw_topic)
+    records = raw_records(reader, task.cut, tally.raw_bytes.add, number, len(task.slots))
     tables = output_records(records, task.cut, program, task.encoded_at_ms, tally.corrupt.add)
     with ExitStack() as files:
         keep = files.enter_context(RunFile(task.folder)).add if task.folder is not None else _as_it_is
@@ -149,13 +151,6 @@ def write_runs(batches: ArrowBatches, task: WriteTask) -> Generator[Any, None, N
             if not done:
                 writer.abandon()
                 _writer.cache_clear()
-
-
-def _raw_records(task: ReadTask, tally: Tally, number: int) -> Iterator[bytes]:
-    reader = _reader(tuple(sorted(task.raw_config.items())), task.raw_topic)
-    for _, _, value in reader.read_all(task.cut.share(number, len(task.slots))):
-        tally.raw_bytes.add(len(value))
-        yield value
 
 
 def _runs(batches: ArrowBatches, store: RunStore, files: RunFiles | None) -> list[Run]:

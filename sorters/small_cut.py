@@ -10,6 +10,7 @@ from typing import Any
 from sorters.core.corrupt_rows import CorruptRows
 from sorters.core.cut import Cut
 from sorters.core.order import OutputRecords
+from sorters.raw_records import raw_records
 from sorters.sink_writer import SinkWriter
 from sorters.topic_reader import TopicReader
 from sorters.worker import Program, in_order, output_records
@@ -64,13 +65,9 @@ class SmallCut:
                 nothing of this try can come after what the next one writes.
         """
         with self._running:
-            raw: list[bytes] = []
-            raw_bytes = 0
-            for _, _, value in self._reader.read_all(cut.share(0, 1)):
-                raw.append(value)
-                raw_bytes += len(value)
-                if raw_bytes > raw_bytes_max:
-                    return None
+            raw = self._read(cut, raw_bytes_max)
+            if raw is None:
+                return None
             self.corrupt = CorruptRows()
             rows: list[OutputRecords] = []
             for table in output_records(iter(raw), cut, program, encoded_at_ms, self._on_corrupt):
@@ -80,7 +77,7 @@ class SmallCut:
             records = in_order([*rows, extras] if extras.num_rows else rows, cut.may_repeat)
             row_join = program.feed.row_join
             self._write(records if row_join is None else row_join.whole(records), batch_bytes)
-        return sum(table.num_rows for table in rows), raw_bytes
+        return sum(table.num_rows for table in rows), self.raw_bytes
 
     def write(self, records: OutputRecords, batch_bytes: int) -> None:
         """Write records that are no cut's, in their order, until they are acknowledged.
@@ -90,6 +87,18 @@ class SmallCut:
         """
         with self._running:
             self._write(records, batch_bytes)
+
+    def _read(self, cut: Cut, raw_bytes_max: int) -> list[bytes] | None:
+        """Return the raw records; None: they are too many."""
+        self.raw_bytes, raw = 0, []
+        for record in raw_records(self._reader, cut, self._count):
+            raw.append(record)
+            if self.raw_bytes > raw_bytes_max:
+                return None
+        return raw
+
+    def _count(self, raw_bytes: int) -> None:
+        self.raw_bytes += raw_bytes
 
     def _on_corrupt(self, found: CorruptRows) -> None:
         self.corrupt += found

@@ -3,12 +3,13 @@
 The record is Avro in Confluent's wire format (a zero byte, the registry's schema id, the datum). The small fields come
 first, so that a reader can skip a batch by its min and max commit_ts without touching the columns. A variable-length
 column is ``count`` end offsets (int32 little-endian) and then the joined bytes; fixed ones are little-endian arrays.
+A record with no rows is a part of a larger one (:mod:`schemas.rawlog.row_parts`).
 """
 
 import io
 import json
 import struct
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import fastavro
@@ -37,6 +38,7 @@ REGION_BATCH_SCHEMA: dict[str, Any] = {
         {"name": "value", "type": "bytes"},
         {"name": "old_value", "type": "bytes"},
         {"name": "txn_source", "type": "bytes"},
+        {"name": "part", "type": "bytes", "default": ""},
     ],
 }
 REGION_BATCH_SCHEMA_TEXT = json.dumps(REGION_BATCH_SCHEMA, separators=(",", ":"))
@@ -85,11 +87,15 @@ def encode_region_batch(batch: RegionBatch, schema_id: int) -> bytes:
         "value": _pack(rows.value),
         "old_value": _pack(rows.old_value),
         "txn_source": txn_source,
+        "part": b"",
     }
-    out = io.BytesIO()
-    out.write(_MAGIC.pack(0, schema_id))
-    fastavro.schemaless_writer(out, _PARSED, datum)
-    return out.getvalue()
+    return _record(_MAGIC.pack(0, schema_id), datum)
+
+
+def encode_part(head: BatchHead, magic: bytes, part: bytes) -> bytes:
+    """Return a record that holds no rows, but a part of the record with that ``head`` and those first five bytes."""
+    none = dict.fromkeys(_COLUMN_NAMES, b"")
+    return _record(magic, {**asdict(head), "count": 0, **none, "part": part})
 
 
 def read_batch_head(record: bytes | memoryview) -> BatchHead:
@@ -126,6 +132,8 @@ def decode_region_batch(record: bytes | memoryview) -> RegionBatch:
     head = read_batch_head(record)
     try:
         columns = _column_fields(memoryview(record))
+        if columns["part"]:
+            raise ValueError("it is a part of a larger record (schemas.rawlog.row_parts)")
         n = head.count
         rows = RowChanges(
             table_id=head.table_id,
@@ -142,6 +150,25 @@ def decode_region_batch(record: bytes | memoryview) -> RegionBatch:
             "region batch does not decode", table_id=head.table_id, region_id=head.region_id, reason=error
         ) from error
     return RegionBatch(region_id=head.region_id, may_repeat=head.may_repeat, rows=rows)
+
+
+def part_of(record: bytes) -> memoryview:
+    """Return the field ``part`` of a record.
+
+    Raises:
+        CorruptDataError: its columns do not end where they should.
+    """
+    try:
+        return _column_fields(memoryview(record))["part"]
+    except (ValueError, IndexError) as error:
+        raise CorruptDataError("record is not a region batch", size=len(record), reason=error) from error
+
+
+def _record(magic: bytes, datum: dict[str, Any]) -> bytes:
+    out = io.BytesIO()
+    out.write(magic)
+    fastavro.schemaless_writer(out, _PARSED, datum)
+    return out.getvalue()
 
 
 def _pack(column: BinaryArray) -> bytes:
@@ -163,6 +190,9 @@ def _column_fields(record: memoryview) -> dict[str, memoryview]:
     at += 1
     fields = {}
     for name in _COLUMN_NAMES:
+        if name == "part" and at == len(record):  # landed by a version before there were parts
+            fields[name] = record[at:]
+            break
         size, at = _zigzag(record, at)
         if not 0 <= size <= len(record) - at:
             raise ValueError(f"column {name} ends outside the record")

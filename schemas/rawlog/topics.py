@@ -7,7 +7,8 @@ from schemas.ids import TableId, UpstreamId
 from schemas.spans import TableSpan
 
 RAW_MESSAGE_BYTES_MAX = 16 * 1024 * 1024
-"""``max.message.bytes`` of region-events: TiKV rows reach 6 MiB by default; a larger record is a clear error."""
+"""``max.message.bytes`` of region-events: TiKV rows reach 6 MiB by default; a larger one is landed in parts
+(:mod:`schemas.rawlog.row_parts`), and so is one that a topic with a smaller limit does not take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

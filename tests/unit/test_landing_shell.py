@@ -7,10 +7,11 @@ import pytest
 
 from producers.core.landing import LandingBook
 from producers.core.matcher import Change
-from producers.errors import DeliveryFailedError, LandingHaltedError, RowTooLargeError
+from producers.errors import DeliveryFailedError, LandingHaltedError
 from producers.landing import SEVERAL_REGIONS, Landing, LandingSettings
 from schemas.ids import CaptureId, RegionId, TableId, Ts
 from schemas.rawlog.region_batch import decode_region_batch
+from schemas.rawlog.row_parts import PartJoiner
 from schemas.spans import TableSpan
 
 TABLE = TableSpan.of_table(TableId(45))
@@ -117,17 +118,46 @@ def test_landing_when_a_delivery_fails_then_landed_ts_stays_and_the_error_comes_
     assert made.book.report().landed_ts[TABLE] == 0
 
 
-@pytest.mark.parametrize("by_broker", [True, False])
-def test_landing_when_a_row_is_too_large_then_the_error_names_table_and_key(by_broker: bool) -> None:
+def test_landing_when_a_row_is_larger_than_a_record_then_it_counts_when_all_parts_are_acknowledged() -> None:
     producer = FakeProducer()
-    made = landing(producer)
-    value = b"v" * 10 if by_broker else b"v" * (17 << 20)
-    with pytest.raises(RowTooLargeError) as caught:
-        made.rows(TABLE, RegionId(7), [change(3, value, b"key-1")], may_repeat=False)
-        made.resolved(TABLE, Ts(6))
-        producer.deliver(0, 0, Refusal("MSG_SIZE_TOO_LARGE"))
+    made = landing(producer, record_bytes_max=1_000)
+    made.rows(TABLE, RegionId(7), [change(3, b"v" * 2_500), change(4)], may_repeat=False)
+    made.resolved(TABLE, Ts(6))
+    assert [len(value) <= 1_000 for value in producer.values] == [True] * 4
+    joiner = PartJoiner()
+    whole = [record for value in producer.values if (record := joiner.take(0, value)) is not None]
+    assert [decode_region_batch(record).rows.value.to_pylist() for record in whole] == [[b"v" * 2_500], [b"v"]]
+    for at, offset in ((0, 0), (0, 1), (1, 3)):
+        producer.deliver(at, offset)
+    made.turn(1e9)
+    assert made.book.report().landed_ts[TABLE] == 0
+    producer.deliver(0, 2)
+    made.turn(1e9)
+    assert (made.book.report().landed_ts[TABLE], made.counters.acked_rows) == (6, 2)
+
+
+def test_landing_when_a_row_is_larger_than_any_of_tidb_then_its_table_stops_before_it_and_others_go_on() -> None:
+    producer, other = FakeProducer(), TableSpan.of_table(TableId(46))
+    made = landing(producer, row_bytes_max=1_000)
+    made.book.assign(other, Ts(0))
+    for span in (TABLE, other):
+        made.rows(span, RegionId(7), [change(3)], may_repeat=False)
+        made.resolved(span, Ts(4))
+    made.rows(TABLE, RegionId(7), [change(5, b"v" * 2_000, b"key-1")], may_repeat=False)
+    made.rows(other, RegionId(7), [change(5)], may_repeat=False)
+    for span in (TABLE, other):
+        made.resolved(span, Ts(6))
+    made.rows(TABLE, RegionId(7), [change(7)], may_repeat=False)
+    made.resolved(TABLE, Ts(8))
+    while producer.waiting:
+        producer.deliver(0, made.counters.acked_records)
         made.turn(1e9)
-    assert (caught.value.fields["table_id"], caught.value.fields["key"]) == (45, b"key-1".hex())
+    assert made.book.report().landed_ts == {TABLE: 4, other: 6}
+    fields = made.refused()[TABLE].fields
+    assert (fields["table_id"], fields["key"], fields["commit_ts"]) == (45, b"key-1".hex(), 5)
+    assert len(producer.values) == 3
+    made.forget(TABLE)
+    assert made.refused() == {}
 
 
 def test_landing_when_rows_are_many_bytes_then_records_stay_near_their_bound() -> None:

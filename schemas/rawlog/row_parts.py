@@ -1,0 +1,108 @@
+"""A raw record larger than its topic takes: cut into parts that are records of their own, and put together by readers.
+
+A row of TiDB may be 120 MiB, and as much again of its old value; what a topic or a broker takes is less. A part is a
+RegionBatch without rows: a reader that looks at heads only passes over it, one that is older than parts refuses it. Its
+head has the ts of the row, and its field ``part`` says which landing it is of, the how manyth of how many, and holds a
+piece of the record that the parts make together.
+
+The parts of one landing stand in one partition in their order, with records of others between them, since one producer
+sent them one after the other. A landing that was given up leaves its first parts: they never become a row. To the
+frontier law (:mod:`schemas.rawlog.frontier`) each part is a change of its own, so whoever reads ``[low, high)`` finds
+all parts of some landing of a row, and may find the last parts of another one, which say nothing without their first.
+"""
+
+import struct
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass, field
+
+from schemas.errors import CorruptDataError
+from schemas.rawlog.region_batch import BatchHead, encode_part, part_of, read_batch_head
+
+ROW_BYTES_MAX = 250 * 1024 * 1024
+"""Of a raw record that holds one row: TiDB's ``txn-entry-size-limit`` ends at 120 MiB, the old value is as much, and
+the rest is room. TiKV's message with more could not be received either."""
+PART_OVERHEAD_BYTES = 128
+"""Of a part, beside its piece."""
+_PLACE = struct.Struct("<QII")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowPart:
+    """What a part says of itself."""
+
+    landing: int
+    """uint64 that no other landing of any row has."""
+    number: int
+    """From 0."""
+    count: int
+    piece: memoryview
+
+
+def read_part(record: bytes) -> RowPart:
+    """Read a record whose head counts no rows.
+
+    Raises:
+        CorruptDataError: it is no part.
+    """
+    content = part_of(record)
+    if len(content) < _PLACE.size:
+        raise CorruptDataError("raw record has neither rows nor a part of one", size=len(record))
+    landing, number, count = _PLACE.unpack_from(content)
+    return RowPart(landing=landing, number=number, count=count, piece=content[_PLACE.size :])
+
+
+def cut_record(record: bytes, bytes_max: int, landing: int) -> Iterator[bytes]:
+    """Yield the parts of a raw record, none of them larger than ``bytes_max``.
+
+    Args:
+        record: of one row, as :func:`~schemas.rawlog.region_batch.encode_region_batch` made it.
+        landing: see :class:`RowPart`.
+    """
+    head, size = read_batch_head(record), bytes_max - PART_OVERHEAD_BYTES
+    count = -(-len(record) // size)
+    for number in range(count):
+        piece = memoryview(record)[number * size : (number + 1) * size]
+        yield encode_part(head, record[:5], _PLACE.pack(landing, number, count) + piece)
+
+
+@dataclass(slots=True)
+class PartJoiner:
+    """Puts parts together as they come by: of each partition in the order of its offsets."""
+
+    wanted: Callable[[BatchHead], bool] = lambda _: True
+    """Rows that are not are not put together."""
+    _open: dict[tuple[int, int], list[memoryview]] = field(default_factory=dict)
+    """(partition, landing) → the pieces so far."""
+
+    @property
+    def open_partitions(self) -> Set[int]:
+        """Where first parts of rows were seen, and not the last ones yet."""
+        return {partition for partition, _ in self._open}
+
+    def take(self, partition: int, record: bytes, *, may_begin: bool = True) -> bytes | None:
+        """Take the next record; return a whole one: itself, or what it was the last part of.
+
+        Args:
+            may_begin: False: only go on with rows whose first part was taken before; nothing else is returned.
+
+        Raises:
+            CorruptDataError: the record is neither a batch nor a part.
+        """
+        head = read_batch_head(record)
+        if head.count:
+            return record if may_begin else None
+        part = read_part(record)
+        place = partition, part.landing
+        if part.number == 0 and may_begin and self.wanted(head):
+            self._open[place] = []
+        pieces = self._open.get(place)
+        if pieces is None:
+            return None
+        if part.number != len(pieces):  # its producer gave a part up, and the row with it
+            del self._open[place]
+            return None
+        pieces.append(part.piece)
+        if len(pieces) < part.count:
+            return None
+        del self._open[place]
+        return b"".join(pieces)

@@ -1,0 +1,37 @@
+"""What one task reads of a cut: its share of the raw records, with those put together that were landed in parts.
+
+A row in parts belongs to the task whose share has its first part; the others may stand behind the share, and are read
+there. Few rows are larger than a topic takes, so this is rare; it costs one look at each record's head.
+"""
+
+from collections.abc import Callable, Iterator
+
+from schemas.rawlog.row_parts import PartJoiner
+from sorters.core.cut import Cut, overlaps
+from sorters.topic_reader import TopicReader
+
+
+def raw_records(
+    reader: TopicReader, cut: Cut, on_bytes: Callable[[int], None], number: int = 0, count: int = 1
+) -> Iterator[bytes]:
+    """Yield the whole records of task ``number`` of ``count``; ``on_bytes`` is told the size of all that is read.
+
+    Raises:
+        KafkaUnreachableError, HistoryLostError: see :meth:`TopicReader.read_all`.
+        CorruptDataError: a record is none of the raw log.
+    """
+    joiner = PartJoiner(lambda head: overlaps(head, cut.after_ts, cut.upto_ts))
+    share = cut.share(number, count)
+    for partition, _, value in reader.read_all(share):
+        on_bytes(len(value))
+        whole = joiner.take(partition, value)
+        if whole is not None:
+            yield whole
+    behind = {partition: (share[partition][1], cut.end[partition]) for partition in joiner.open_partitions}
+    for partition, _, value in reader.read_all(behind):
+        on_bytes(len(value))
+        whole = joiner.take(partition, value, may_begin=False)
+        if whole is not None:
+            yield whole
+            if not joiner.open_partitions:
+                return

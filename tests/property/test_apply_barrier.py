@@ -68,7 +68,12 @@ def test_barrier_let_go_takes_the_next_ddl_and_forgets_what_was_noted() -> None:
     state = Barrier(frozenset(PARTITIONS), noted=DDL)
     for message in [*ALL, Checked(has_run=True), Finished()]:
         state, _ = step(state, message)
-    assert state == Barrier(frozenset(PARTITIONS))
+    assert state == Barrier(frozenset(PARTITIONS), passed=DDL)
+
+
+def test_barrier_told_late_of_what_has_passed_stays_as_it_is() -> None:
+    passed = Barrier(frozenset(PARTITIONS), passed=DDL)
+    assert step(passed, Stands(1, DDL)) == (passed, ())
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,10 @@ after it none is at it. CHECK asks whether the destination looks otherwise than 
 A DDL that the user wants skipped goes from BEGIN or CHECK straight to FINISH: all partitions' positions are moved
 behind it all the same. Rows at the DDL's own commit_ts stand before it; partitions that are not there yet go on
 applying theirs.
+
+That a partition stands at a DDL stays true whatever becomes of who has said so: what is applied is in the destination.
+So what is heard late, twice, or from a processor that is gone since does no harm; of a DDL that has ``passed`` it
+changes nothing.
 """
 
 from dataclasses import dataclass, field, replace
@@ -83,6 +87,8 @@ class Barrier:
     position: bytes = b""
     """Of the DDL at hand; empty: nobody stands at one."""
     standing: frozenset[int] = field(default=frozenset())
+    passed: bytes = b""
+    """All DDLs at or below this position have run, and all partitions may go on behind them."""
 
 
 def step(state: Barrier, message: Message) -> tuple[Barrier, tuple[Order, ...]]:
@@ -105,7 +111,7 @@ def step(state: Barrier, message: Message) -> tuple[Barrier, tuple[Order, ...]]:
             return _order(_after(state, Phase.RUN), Phase.FINISH)
         case Finished():
             _after(state, Phase.FINISH)
-            return Barrier(state.partitions), (Order(Phase.GATHER, state.position),)
+            return Barrier(state.partitions, passed=state.position), (Order(Phase.GATHER, state.position),)
         case _:
             assert_never(message)
 
@@ -113,6 +119,8 @@ def step(state: Barrier, message: Message) -> tuple[Barrier, tuple[Order, ...]]:
 def _stands(state: Barrier, partition: int, position: bytes) -> tuple[Barrier, tuple[Order, ...]]:
     if partition not in state.partitions:
         raise InvariantBrokenError("partition is not part of this barrier", partition=partition)
+    if position <= state.passed:
+        return state, ()
     if state.position and position != state.position:
         raise InvariantBrokenError("partitions stand at different ddls", partition=partition, position=position.hex())
     state = replace(state, position=position, standing=state.standing | {partition})

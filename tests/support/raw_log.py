@@ -1,5 +1,6 @@
 """Writes a raw log by hand (topics, schema snapshot, region batches, frontier), for tests of the sorter alone."""
 
+import contextlib
 import json
 import time
 from collections.abc import Iterable, Sequence
@@ -19,7 +20,7 @@ from schemas.changes import Op, RowChanges
 from schemas.ids import RegionId, TableId, Ts, UpstreamId, compose_ts
 from schemas.position import POSITION_HEADER
 from schemas.rawlog.ddl_record import DdlRecord, encode_ddl_record
-from schemas.rawlog.frontier import FrontierRecord, HeldDdl, encode_frontier
+from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables, encode_frontier
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_topics
 
@@ -87,7 +88,7 @@ class RawLog:
 
     def ddl(self, record: DdlRecord) -> None:
         """Write one record of the ddl topic."""
-        self._producer.produce(self.topics.ddl, encode_ddl_record(record), partition=0)
+        self._produce(self.topics.ddl, encode_ddl_record(record), 0)
         self.ddl_end += 1
 
     def rows(self, table_id: int, changes: Sequence[Change], partition: int = 0, *, may_repeat: bool = False) -> None:
@@ -97,12 +98,25 @@ class RawLog:
 
     def raw(self, record: bytes, partition: int = 0) -> None:
         """Write any bytes as a raw record."""
-        self._producer.produce(self.topics.region_events, record, partition=partition)
-        self._producer.poll(0)
+        self._produce(self.topics.region_events, record, partition)
         self.ends[partition] += 1
 
+    def _produce(self, topic: str, value: bytes, partition: int) -> None:
+        while True:
+            with contextlib.suppress(BufferError):  # its queue is bounded, and is full until the broker has taken some
+                self._producer.produce(topic, value, partition=partition)
+                self._producer.poll(0)
+                return
+            self._producer.poll(0.1)
+
     def advance(
-        self, ts: int, *, repeats: bool = False, low: Iterable[int] | None = None, held_ddl: tuple[HeldDdl, ...] = ()
+        self,
+        ts: int,
+        *,
+        repeats: bool = False,
+        low: Iterable[int] | None = None,
+        held_ddl: tuple[HeldDdl, ...] = (),
+        held: tuple[HeldTables, ...] = (),
     ) -> None:
         """Publish that everything up to ``ts`` has been written, and nothing above it unless ``low`` says where."""
         self._producer.flush()
@@ -114,6 +128,7 @@ class RawLog:
             low=tuple(low) if low is not None else high,
             ddl_high=self.ddl_end,
             repeat_high=high if repeats else (0,) * self.partitions,
+            held=held,
             held_ddl=held_ddl,
         )
         self.frontier.append(record)

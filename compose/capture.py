@@ -30,6 +30,7 @@ from compose.owner_loop import CaptureParts, OwnerLoop, OwnerPlaces, rest_s
 from compose.peers import PEER_ADDR, open_peers
 from compose.puller_agent import PullerAgent
 from compose.puller_executor import PullerExecutor
+from compose.puller_figures import PullerFigures
 from compose.reign import ReignOptions
 from compose.reign_orders import ReignOrders
 from compose.sorter_fleet import SorterPlaces, SorterSettings
@@ -209,6 +210,7 @@ class Capture:
             peers,
             feed,
             new_epoch=lambda: str(uuid.uuid4()),
+            figures=PullerFigures(puller.stats),
         )
         return CaptureParts(
             capture=self.capture_id,

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from compose.held_feeds import HeldFeeds
 from compose.processor_fleet import ProcessorFleet
 from compose.puller_agent import PullerAgent
 from compose.reign import Reign, ReignOptions, ReignParts
@@ -175,7 +176,10 @@ class OwnerLoop:
                 had_predecessor=last is not None,
                 sequence=self._sequence,
             )
-            fleet = SorterFleet(parts.session, places.paths, places.sorter_places, places.sorters, self._on_failure)
+            held = HeldFeeds()
+            fleet = SorterFleet(
+                parts.session, places.paths, places.sorter_places, places.sorters, self._on_failure, held.why
+            )
             stack.enter_context(fleet)
             if places.sorters.master != BY_HAND:
                 processors = ProcessorFleet(parts.session, places.paths, places.sorter_places, places.sorters.data_dir)
@@ -183,7 +187,7 @@ class OwnerLoop:
             stack.callback(self._end, reign)
             stack.callback(parts.election.resign)  # before all else: the next owner need not wait for our sorters' end
             self.reigning = Reigning(reign, ddl, time.monotonic())
-            self._drive(reign, keeper)
+            self._drive(reign, keeper, held)
 
     def _begin_ddl(self, stack: contextlib.ExitStack, last: FrontierRecord | None) -> tuple[DdlFeed, Ts]:
         places = self._places
@@ -228,7 +232,7 @@ class OwnerLoop:
             save_epoch=parts.node.write_epoch,
         )
 
-    def _drive(self, reign: Reign, keeper: SafePointKeeper) -> None:
+    def _drive(self, reign: Reign, keeper: SafePointKeeper, held: HeldFeeds) -> None:
         parts, options = self._parts, self._places.options
         kept, status_at = None, 0.0
         with self._ticking:
@@ -244,8 +248,10 @@ class OwnerLoop:
             now = time.monotonic()
             if now >= status_at:
                 status_at = now + options.status_s
-                status = reign_status(parts.capture, reign, parts.puller.stats(), parts.peers.reports(parts.feed))
-                parts.node.tell(status)
+                reports = parts.peers.reports(parts.feed)
+                tables = reign.held_tables(reports)
+                held.note(tables)
+                parts.node.tell(reign_status(parts.capture, reign, reports, tables))
             spent_s = time.monotonic() - began_at
             self._leaving.wait(rest_s(spent_s, options.tick_s, is_settled=reign.is_settled))
 

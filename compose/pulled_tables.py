@@ -13,6 +13,7 @@ from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import FrontierRecord
 from schemas.spans import TableSpan
 from schemas.tidb.bad_jobs import BadJob, BadJobs
+from schemas.tidb.schema_change import StoredTable
 from schemas.tidb.schema_store import SchemaStore
 
 log = logging.getLogger(__name__)
@@ -112,6 +113,10 @@ class PulledTables:
         """Return from where a table begins now, wherever: a published ts of it, or that of the job that made it."""
         made_ts = self._tables.starts.get(table, Ts(0)) if self._tables is not None else Ts(0)
         return pulled_from(place, table, made_ts)
+
+    def newest_of(self, table: TableId) -> StoredTable | None:
+        """Return the table or partition as the newest DDL has left it; None: nobody has heard of it."""
+        return self._store.newest_of(table)
 
     def forget_below(self, ts: Ts) -> None:
         """Forget schemas that nobody needs who stands at ``ts``."""

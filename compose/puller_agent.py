@@ -9,6 +9,7 @@ have any (it keeps it in ZooKeeper, where it could get lost).
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from compose.puller_executor import PullerExecutor
 from consumers.core.scheduling.agent import Agent
@@ -16,6 +17,7 @@ from consumers.core.scheduling.messages import Header, Liveness, Message, Reques
 from consumers.peers.interface import FeedKey, Peers, Side
 from schemas.ids import CaptureId
 from schemas.rawlog.frontier import FrontierRecord
+from schemas.rawlog.pull_figures import PullFigures
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +35,7 @@ class PullerAgent:
         feed: FeedKey,
         *,
         new_epoch: Callable[[], str],
+        figures: Callable[[], PullFigures | None] = lambda: None,
     ) -> None:
         """Listen from now on.
 
@@ -44,7 +47,9 @@ class PullerAgent:
             peers: the way to the owner.
             feed: names the upstream.
             new_epoch: gives an id to each start of an agent, never the same twice.
+            figures: what the puller is doing, for people.
         """
+        self._figures = figures
         self._executor, self._peers, self._feed, self._new_epoch = executor, peers, feed, new_epoch
         self._agent = Agent(capture, version, new_epoch(), 0, executor, revision)
         self._record: FrontierRecord | None = None
@@ -97,7 +102,7 @@ class PullerAgent:
         answers += self._agent.tick(waiting)
         self._peers.send(self._feed, answers)
         if self._agent.owner is not None:
-            self._peers.report(self._feed, self._agent.owner, report)
+            self._peers.report(self._feed, self._agent.owner, replace(report, figures=self._figures()))
 
     def _begins_anew(self, message: Message) -> bool:
         agent, header = self._agent, message.header

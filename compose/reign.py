@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from random import SystemRandom
 from typing import Protocol
 
+from compose.held_feeds import HeldTable, held_tables
 from compose.pulled_tables import PulledTables
 from compose.reign_orders import ReignOrders
 from compose.split_watch import Boundaries
@@ -50,8 +51,8 @@ PULLER_LIMITS = Limits(
 )
 """TiCDC's 10 and 50 spare the stores, each span being scanned at once; our pullers queue scans themselves
 (``FeedSettings.scans_per_store_max``), so only the work of owner and agents in one tick is bounded here. How far spans
-are stands in the landing reports: heartbeats need only find what a lost message has left. A capture that comes later
-gets its share within 15 s, and ticks are longer with very many tables."""
+are stands in the landing reports: heartbeats need only find what a lost message has left. Shares are looked at every 15 s,
+and ticks are longer with very many tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +293,10 @@ class Reign:
     def span_count(self) -> int:
         """In how many spans."""
         return len(self._coordinator.replications.wanted)
+
+    def held_tables(self, reports: Mapping[CaptureId, LandingReport]) -> tuple[HeldTable, ...]:
+        """Return the tables that are held, with the reasons that ``reports`` tell."""
+        return held_tables(self.place, self._tables.newest_of, reports)
 
     def complaints(self) -> list[str]:
         """Return what keeps the upstream, or its scheduling, from getting on, apart from stalled spans."""

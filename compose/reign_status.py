@@ -1,29 +1,34 @@
 """What the owner writes of its upstream into ZooKeeper, for `tidebus top` and whoever looks."""
 
 import time
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from compose.held_feeds import HeldTable
 from compose.reign import Reign
-from producers.puller import PullerStats
 from producers.span_watch import STALL_WARN_S
 from schemas.ids import CaptureId, Ts, physical_ms
 from schemas.rawlog.frontier import LandingReport
+from schemas.rawlog.pull_figures import PullFigures, total
 
 LATE_SHOWN: Final = 5
+STALLS_SHOWN: Final = 5
 HELD_SHOWN: Final = 10
 """Tables of each group that is held; only changefeeds that contain them wait for them."""
 
 
 def reign_status(
-    capture: CaptureId, reign: Reign, stats: PullerStats, reports: Mapping[CaptureId, LandingReport]
+    capture: CaptureId, reign: Reign, reports: Mapping[CaptureId, LandingReport], held: Collection[HeldTable]
 ) -> dict[str, Any]:
     """Return what is shown of an upstream, ready for JSON; times by this machine's clock.
 
-    Tables and spans are the cluster's. Regions, scans, rows and memory are the owner's own puller's.
+    ``capture`` is the owner. What the pullers do is the sum over all captures, by what each has told last, and each
+    one's own in ``pullers``. Counters are since the captures' starts.
     """
     place, spans = reign.place, reign.spans_of_captures()
+    told = {who: reports[who].figures or PullFigures() for who in spans if who in reports}
+    sums = total(list(told.values()))
+    names = {one.table_id: f"{one.schema}.{one.table}" for one in held}
     others = {who: report for who, report in reports.items() if who != capture and who in spans}
     return {
         "capture": capture,
@@ -32,22 +37,40 @@ def reign_status(
         "state": "normal",
         "resolved_ts": place.resolved_ts,
         "lag_s": round(time.time() - physical_ms(place.resolved_ts) / 1000, 3),
-        "rows_in": stats.landing.acked_rows,
         "tables": reign.table_count,
-        "tables_held": sum(len(held.tables) for held in place.held),
-        "held": [{"tables": held.tables[:HELD_SHOWN], "ts": held.ts} for held in place.held],
-        "spans": reign.span_count,
+        "tables_held": sum(len(group.tables) for group in place.held),
+        "held": [
+            {
+                "tables": group.tables[:HELD_SHOWN],
+                "names": [names.get(table, "") for table in group.tables[:HELD_SHOWN]],
+                "ts": group.ts,
+            }
+            for group in place.held
+        ],
         "captures": spans,
-        "regions": stats.regions,
-        "regions_initialized": stats.regions_initialized,
-        "scans_running": stats.scans_running,
-        "scans_waiting": stats.scans_waiting,
-        "troubles": dict(stats.troubles),
-        "held_bytes": stats.held_bytes,
-        "spilled_bytes": stats.spilled_bytes,
-        "locks": asdict(stats.locks),
-        "stalls": reign.complaints() + _stalls(stats) + late_spans(others),
+        "pullers": {who: _shown(one, spans[who]) for who, one in told.items()},
+        **_shown(sums, reign.span_count),
+        "troubles": dict(sums.troubles),
+        "locks": {
+            "committed": sums.locks_committed,
+            "rolled_back": sums.locks_rolled_back,
+            "left_alive": sums.locks_left_alive,
+        },
+        "stalls": reign.complaints() + _stalls(told) + late_spans(others),
         "at_s": round(time.time(), 3),
+    }
+
+
+def _shown(figures: PullFigures, spans: int) -> dict[str, int]:
+    return {
+        "spans": spans,
+        "rows_in": figures.rows,
+        "regions": figures.regions,
+        "regions_initialized": figures.regions_initialized,
+        "scans_running": figures.scans_running,
+        "scans_waiting": figures.scans_waiting,
+        "held_bytes": figures.held_bytes,
+        "spilled_bytes": figures.spilled_bytes,
     }
 
 
@@ -68,6 +91,9 @@ def late_spans(reports: Mapping[CaptureId, LandingReport]) -> list[str]:
     return found[:LATE_SHOWN]
 
 
-def _stalls(stats: PullerStats) -> list[str]:
-    reasons = [f"{one.span}: {one.reason}" for one in stats.stalls[:5]]
-    return reasons + ([f"kafka: {stats.broker_reason}"] if stats.broker_reason else [])
+def _stalls(told: Mapping[CaptureId, PullFigures]) -> list[str]:
+    found = [(one, who) for who, figures in sorted(told.items()) for one in figures.stalls]
+    reasons = [f"{one.span}: {one.reason} (capture {who})" for one, who in found[:STALLS_SHOWN]]
+    return reasons + [
+        f"kafka: {one.broker_reason} (capture {who})" for who, one in sorted(told.items()) if one.broker_reason
+    ]

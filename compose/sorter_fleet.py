@@ -22,11 +22,12 @@ from pathlib import Path
 
 from compose.stack.children import Child, Nursery
 from compose.stack.scoped import Scoped
+from consumers.core.changefeed_errors import FeedError
 from consumers.core.changefeed_state import PATIENCE, Patience
 from consumers.core.sorter_plan import FeedName, SorterChild, plan_sorters
 from consumers.feed_states import Death, FeedStates
 from consumers.zookeeper import LeaseLostError, Session
-from schemas.changefeed import ZkPaths
+from schemas.changefeed import ChangefeedInfo, ZkPaths
 from schemas.errors import BusError, InvariantBrokenError
 from schemas.ids import UpstreamId
 
@@ -100,12 +101,13 @@ class SorterFleet(Scoped):
         places: SorterPlaces,
         settings: SorterSettings | None = None,
         on_fatal: Callable[[BusError], None] = lambda _: None,
+        held: Callable[[ChangefeedInfo], FeedError | None] = lambda _: None,
     ) -> None:
-        """``on_fatal`` is told of a bug; nothing is supervised any more then."""
+        """``on_fatal`` is told of a bug; nothing is supervised any more then. ``held``: see :class:`FeedStates`."""
         self._settings = settings or SorterSettings()
         self._places, self._on_fatal = places, on_fatal
         patience = _patience(self._settings.retry_first_s)
-        self._states = FeedStates(session, paths, places.upstream, patience=patience)
+        self._states = FeedStates(session, paths, places.upstream, patience=patience, held=held)
         self._nursery = Nursery()
         self._sorters: dict[FeedName, _Sorter] = {}
         self._starts_max = max(1, os.cpu_count() or 1)

@@ -19,8 +19,19 @@ from typing import Any
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
 
 from consumers.changefeed_control import feed_of
-from consumers.core.changefeed_errors import FeedError
-from consumers.core.changefeed_state import PATIENCE, Failed, Feed, Message, Patience, Progress, Tick, step
+from consumers.core.changefeed_errors import TABLE_HELD, FeedError
+from consumers.core.changefeed_state import (
+    PATIENCE,
+    Failed,
+    Feed,
+    Held,
+    Message,
+    Patience,
+    Progress,
+    Retrying,
+    Tick,
+    step,
+)
 from consumers.core.sorter_plan import FeedName
 from consumers.zookeeper import Session, ZooKeeperError
 from schemas.changefeed import (
@@ -89,8 +100,13 @@ class FeedStates:
         patience: Patience = PATIENCE,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = lambda: random.uniform(-1.0, 1.0),  # noqa: S311 # spreads load
+        held: Callable[[ChangefeedInfo], FeedError | None] = lambda _: None,
     ) -> None:
-        """``patience.total_s`` gives way to what a changefeed's own file says."""
+        """``patience.total_s`` gives way to what a changefeed's own file says.
+
+        ``held`` says for which tables of the upstream a changefeed waits, and why; the same object while that stands.
+        """
+        self._held = held
         self._session, self._paths, self._upstream = session, paths, upstream
         self._patience, self._clock, self._jitter = patience, clock, jitter
         self._known: dict[FeedName, _Known] = {}
@@ -151,8 +167,8 @@ class FeedStates:
             known.nodes = nodes
             return
         feed = replace(feed_of(nodes.info, nodes.status), patience=self._patience_of(nodes.info))
-        if feed.state == "warning":  # of a former owner: all is well only once the checkpoint has moved
-            feed = replace(feed, warned_at_ts=feed.checkpoint_ts)
+        if feed.state == "warning":  # of a former owner
+            feed = _warned(feed, self._clock())
         deaths = nodes.status.sorter_deaths if nodes.status else 0
         self._known[name] = _Known(nodes, feed, self._clock(), deaths)
         log.info("changefeed seen", extra={"changefeed": name[1], "namespace": name[0], "state": feed.state})
@@ -162,6 +178,7 @@ class FeedStates:
         now_s, status, epoch = self._clock(), known.nodes.status, known.nodes.info.epoch
         if status is not None:
             yield Progress(epoch, status.checkpoint_ts, status.resolved_ts, now_s)
+        yield Held(self._held(known.nodes.info))
         said = status.failure if status is not None else None
         if said is not None and said.epoch == known.feed.epoch:
             error = FeedError(code=said.code, message=said.message, time=said.time, may_heal=said.may_heal)
@@ -182,8 +199,9 @@ class FeedStates:
 
     def _tell(self, name: FeedName, before: str, feed: Feed) -> None:
         extra: dict[str, Any] = {"changefeed": name[1], "namespace": name[0], "before": before, "state": feed.state}
-        if feed.error is not None:
-            extra |= {"code": feed.error.code, "error": feed.error.message}
+        error = feed.held or feed.error
+        if error is not None:
+            extra |= {"code": error.code, "error": error.message}
         if feed.state == "pending" and feed.retrying is not None:
             extra["again_in_s"] = round(feed.retrying.retry_at_s - self._clock(), 1)
         level = {"failed": logging.ERROR, "pending": logging.WARNING}.get(feed.state, logging.INFO)
@@ -311,12 +329,22 @@ class FeedStates:
         return _Nodes(stat.czxid, stat.version, read, None if status is None else status[1].version, shown)
 
 
+def _warned(feed: Feed, now_s: float) -> Feed:
+    """Return a changefeed with a warning as another process has stored it: what it waits for is told anew, and an error
+    is over once the checkpoint has moved."""
+    if feed.error is not None and feed.error.code == TABLE_HELD:
+        return replace(feed, error=None, held=feed.error)
+    return replace(
+        feed, retrying=Retrying(since_s=now_s, attempt=0, retry_at_s=now_s, checkpoint_ts=feed.checkpoint_ts)
+    )
+
+
 def _status_after(nodes: _Nodes, feed: Feed, deaths: int) -> ChangefeedStatus:
     """Return the status with what the machine has decided; how far it is stays as its sorter has written it."""
     before = nodes.status or ChangefeedStatus(
         state=feed.state, checkpoint_ts=feed.checkpoint_ts, resolved_ts=feed.resolved_ts
     )
-    error = feed.error
+    error = feed.held or feed.error
     shown = None if error is None else ChangefeedError(code=error.code, message=error.message, time=error.time)
     return replace(before, state=feed.state, error=shown, failure=None, sorter_deaths=deaths)
 

@@ -31,6 +31,10 @@ UNRETRYABLE_CODES: Final = (
 """Errors that come again until an operator has changed something. Of ours, every error says so itself (``Action``)."""
 
 
+TABLE_HELD: Final = "changefeed.table_held"
+"""Code of a warning: tables of the upstream are behind, and the changefeed waits for them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedError:
     """An error or a warning, as the API shows it."""

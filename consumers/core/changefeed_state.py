@@ -2,11 +2,11 @@
 
                       created
                          |
-                         v          warning of the sink
-        +----------> NORMAL ---------------------------------> WARNING <--+
-        |             |  ^ ^        checkpoint has moved          |  |    | a warning again: stays, or
-        |             |  | +---------------------------------------  |    | stuck too long: FAILED
-        | resume      |  |                                        |  +----+
+                         v          waits for a table of its upstream
+        +----------> NORMAL ---------------------------------> WARNING
+        |             |  ^ ^   waits for none, and no error       |  |
+        |             |  | +---------------------------------------  |
+        | resume      |  |     or the checkpoint has moved since  |
         |             |  |              back-off is over          |
         |   error that may heal  +------- PENDING <---------------+ error that may heal
         |             +----------------->  |  |
@@ -21,7 +21,9 @@
 NORMAL, WARNING and PENDING can be paused; STOPPED, FAILED and FINISHED resumed. A sorter runs in NORMAL and WARNING,
 and in no other. Each change to a state where none runs gives a new **epoch**, and what a sorter says under an older
 epoch is not heard: it may be on its way from one that should have stopped. Resuming with another checkpoint is the only
-way back for a checkpoint. TiCDC's state "" (not initialised) has no place here: a changefeed is created as NORMAL.
+way back for a checkpoint. A table of the upstream that is behind (no leader, a long first scan) makes a warning, too:
+its sorter runs and waits, and it never fails for that. TiCDC's state "" (not initialised) has no place here: a
+changefeed is created as NORMAL.
 
 Pure: time is in the messages (seconds of any one clock), jitter is an argument, and what must be done is returned.
 """
@@ -65,7 +67,7 @@ class Patience:
     factor: float = 2.0
     interval_s_max: float = 600.0
     total_s: float = 1800.0
-    """``changefeed-error-stuck-duration``: for all tries since the first error, and for a checkpoint under warnings."""
+    """``changefeed-error-stuck-duration``: for all tries since the first error."""
     jitter_max: float = 0.1
 
     def __post_init__(self) -> None:
@@ -104,12 +106,9 @@ class Feed:
     target_ts: Ts | None = None
     epoch: int = 0
     error: FeedError | None = None
-    warning: FeedError | None = None
+    held: FeedError | None = None
+    """Which tables of the upstream it waits for, and why."""
     retrying: Retrying | None = None
-    warned_at_ts: Ts | None = None
-    """The checkpoint at the last warning."""
-    moved_at_s: float | None = None
-    """The stuck clock: when the checkpoint moved last, or had nothing to wait for. None: not seen yet."""
     patience: Patience = field(default=PATIENCE)
 
     @property
@@ -153,12 +152,10 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
-    """In: the sink of the sorter of ``epoch`` is in trouble, and goes on."""
+class Held:
+    """In: it waits for tables of its upstream, or (None) for none any more."""
 
-    warning: FeedError
-    now_s: float
-    epoch: int
+    why: FeedError | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +193,7 @@ class DeleteNodes:
     """Out: forget it."""
 
 
-Message = Tick | Progress | Failed | Warned | Pause | Resume | Remove
+Message = Tick | Progress | Failed | Held | Pause | Resume | Remove
 Order = StartSorter | StopSorter | DeleteNodes
 
 
@@ -217,8 +214,8 @@ def step(feed: Feed, message: Message) -> tuple[Feed, tuple[Order, ...]]:
         case Failed():
             current = message.epoch is None or _is_current(feed, message.epoch)
             return _on_failed(feed, message) if current else (feed, ())
-        case Warned():
-            return _on_warned(feed, message) if _is_current(feed, message.epoch) else (feed, ())
+        case Held(why):
+            return _on_held(feed, why) if feed.runs else (feed, ())
         case Pause():
             return _rest(feed, "stopped") if feed.state in PAUSABLE else (feed, ())
         case Resume(ts):
@@ -246,26 +243,21 @@ def _on_tick(feed: Feed, now_s: float) -> tuple[Feed, tuple[Order, ...]]:
         return feed, ()
     if now_s - retrying.since_s > feed.patience.total_s:
         return _rest(feed, "failed")
-    feed = replace(feed, state="warning", moved_at_s=now_s)
+    feed = replace(feed, state="warning")
     return feed, (StartSorter(feed.epoch, feed.checkpoint_ts),)
 
 
 def _on_progress(feed: Feed, message: Progress) -> tuple[Feed, tuple[Order, ...]]:
-    moved = message.checkpoint_ts > feed.checkpoint_ts
     feed = replace(
         feed,
         checkpoint_ts=max(feed.checkpoint_ts, message.checkpoint_ts),
         resolved_ts=max(feed.resolved_ts, message.resolved_ts, message.checkpoint_ts),
     )
-    if moved or feed.moved_at_s is None or feed.checkpoint_ts >= feed.resolved_ts:
-        feed = replace(feed, moved_at_s=message.now_s)
     if feed.target_ts is not None and feed.checkpoint_ts >= feed.target_ts:
-        return _rest(replace(feed, error=None, warning=None, retrying=None), "finished")
-    retried_at_ts = feed.retrying.checkpoint_ts if feed.retrying else Ts(-1)
-    warned_at_ts = Ts(-1) if feed.warned_at_ts is None else feed.warned_at_ts
-    if feed.state == "warning" and feed.checkpoint_ts > max(retried_at_ts, warned_at_ts):
-        feed = replace(feed, state="normal", error=None, warning=None, retrying=None, warned_at_ts=None)
-    return feed, ()
+        return _rest(replace(feed, error=None, retrying=None), "finished")
+    if feed.retrying is not None and feed.checkpoint_ts > feed.retrying.checkpoint_ts:
+        feed = replace(feed, error=None, retrying=None)
+    return _on_held(feed, feed.held)
 
 
 def _on_failed(feed: Feed, message: Failed) -> tuple[Feed, tuple[Order, ...]]:
@@ -286,29 +278,23 @@ def _on_failed(feed: Feed, message: Failed) -> tuple[Feed, tuple[Order, ...]]:
     return _rest(replace(feed, error=message.error, retrying=retrying), "pending")
 
 
-def _on_warned(feed: Feed, message: Warned) -> tuple[Feed, tuple[Order, ...]]:
-    moved_at_s = message.now_s if feed.moved_at_s is None else feed.moved_at_s
-    stuck = feed.checkpoint_ts < feed.resolved_ts and message.now_s - moved_at_s > feed.patience.total_s
-    feed = replace(feed, warning=message.warning, warned_at_ts=feed.checkpoint_ts, moved_at_s=moved_at_s)
-    if feed.state == "warning" and stuck:
-        error = replace(
-            message.warning,
-            code="CDC:ErrChangefeedUnretryable",
-            message=f"no progress for {feed.patience.total_s:.0f} s; last: {message.warning.message}",
-        )
-        return _rest(replace(feed, error=error), "failed")
-    return replace(feed, state="warning"), ()
+def _on_held(feed: Feed, why: FeedError | None) -> tuple[Feed, tuple[Order, ...]]:
+    """A warning while it waits for a table, or has not moved since its last error."""
+    is_well = why is None and feed.retrying is None
+    if is_well:
+        return replace(feed, held=None, error=None, state="normal"), ()
+    return replace(feed, held=why, state="warning"), ()
 
 
 def _on_resume(feed: Feed, overwrite_ts: Ts | None) -> tuple[Feed, tuple[Order, ...]]:
     """Forget errors and start; an overwritten checkpoint becomes the start ts too, as TiCDC writes it."""
     if overwrite_ts is not None:
         feed = replace(feed, checkpoint_ts=overwrite_ts, resolved_ts=overwrite_ts, start_ts=overwrite_ts)
-    feed = replace(feed, state="normal", error=None, warning=None, retrying=None, warned_at_ts=None, moved_at_s=None)
+    feed = replace(feed, state="normal", error=None, held=None, retrying=None)
     return feed, (StartSorter(feed.epoch, feed.checkpoint_ts),)
 
 
 def _rest(feed: Feed, state: ChangefeedState) -> tuple[Feed, tuple[Order, ...]]:
     """Go to a state without a sorter, under a new epoch."""
     orders: tuple[Order, ...] = (StopSorter(),) if feed.runs else ()
-    return replace(feed, state=state, epoch=feed.epoch + 1), orders
+    return replace(feed, state=state, held=None, epoch=feed.epoch + 1), orders

@@ -25,13 +25,21 @@ _sym_db = _symbol_database.Default()
 from schemas.proto import tablepb_pb2 as schemas_dot_proto_dot_tablepb__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dschemas/proto/landingpb.proto\x12\x0ftidebus.landing\x1a\x1bschemas/proto/tablepb.proto\"\xd9\x02\n\rLandingReport\x12\x0f\n\x07removed\x18\x01 \x01(\x0c\x12\x39\n\x05\x61\x64\x64\x65\x64\x18\x02 \x03(\x0b\x32*.pingcap.tiflow.cdc.processor.tablepb.Span\x12\x0e\n\x06places\x18\x03 \x01(\x0c\x12\x0c\n\x04some\x18\x04 \x01(\x08\x12\x13\n\x0b\x64istinct_ts\x18\x05 \x03(\x04\x12\x0f\n\x07indexes\x18\x06 \x01(\x0c\x12\x0f\n\x07\x62\x61se_ts\x18\x07 \x01(\x04\x12\r\n\x05\x61\x62ove\x18\x08 \x01(\x0c\x12\x11\n\tfar_above\x18\t \x01(\x0c\x12\x0c\n\x04\x65nds\x18\n \x03(\x04\x12\x0e\n\x06\x66loors\x18\x0b \x03(\x04\x12\x13\n\x0brepeat_ends\x18\x0c \x03(\x04\x12\x18\n\x10\x63hunk_partitions\x18\r \x03(\r\x12\x1b\n\x13\x63hunk_start_offsets\x18\x0e \x03(\x04\x12\x1b\n\x13\x63hunk_max_commit_ts\x18\x0f \x03(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dschemas/proto/landingpb.proto\x12\x0ftidebus.landing\x1a\x1bschemas/proto/tablepb.proto\"\x88\x03\n\rLandingReport\x12\x0f\n\x07removed\x18\x01 \x01(\x0c\x12\x39\n\x05\x61\x64\x64\x65\x64\x18\x02 \x03(\x0b\x32*.pingcap.tiflow.cdc.processor.tablepb.Span\x12\x0e\n\x06places\x18\x03 \x01(\x0c\x12\x0c\n\x04some\x18\x04 \x01(\x08\x12\x13\n\x0b\x64istinct_ts\x18\x05 \x03(\x04\x12\x0f\n\x07indexes\x18\x06 \x01(\x0c\x12\x0f\n\x07\x62\x61se_ts\x18\x07 \x01(\x04\x12\r\n\x05\x61\x62ove\x18\x08 \x01(\x0c\x12\x11\n\tfar_above\x18\t \x01(\x0c\x12\x0c\n\x04\x65nds\x18\n \x03(\x04\x12\x0e\n\x06\x66loors\x18\x0b \x03(\x04\x12\x13\n\x0brepeat_ends\x18\x0c \x03(\x04\x12\x18\n\x10\x63hunk_partitions\x18\r \x03(\r\x12\x1b\n\x13\x63hunk_start_offsets\x18\x0e \x03(\x04\x12\x1b\n\x13\x63hunk_max_commit_ts\x18\x0f \x03(\x04\x12-\n\x07\x66igures\x18\x10 \x01(\x0b\x32\x1c.tidebus.landing.PullFigures\"\xa4\x03\n\x0bPullFigures\x12\x0c\n\x04rows\x18\x01 \x01(\x04\x12\x0f\n\x07regions\x18\x02 \x01(\x04\x12\x1b\n\x13regions_initialized\x18\x03 \x01(\x04\x12\x15\n\rscans_running\x18\x04 \x01(\x04\x12\x15\n\rscans_waiting\x18\x05 \x01(\x04\x12\x12\n\nheld_bytes\x18\x06 \x01(\x04\x12\x15\n\rspilled_bytes\x18\x07 \x01(\x04\x12\x17\n\x0flocks_committed\x18\x08 \x01(\x04\x12\x19\n\x11locks_rolled_back\x18\t \x01(\x04\x12\x18\n\x10locks_left_alive\x18\n \x01(\x04\x12<\n\x08troubles\x18\x0b \x03(\x0b\x32*.tidebus.landing.PullFigures.TroublesEntry\x12,\n\x06stalls\x18\x0c \x03(\x0b\x32\x1c.tidebus.landing.StalledSpan\x12\x15\n\rbroker_reason\x18\r \x01(\t\x1a/\n\rTroublesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"W\n\x0bStalledSpan\x12\x38\n\x04span\x18\x01 \x01(\x0b\x32*.pingcap.tiflow.cdc.processor.tablepb.Span\x12\x0e\n\x06reason\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'schemas.proto.landingpb_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_PULLFIGURES_TROUBLESENTRY']._loaded_options = None
+  _globals['_PULLFIGURES_TROUBLESENTRY']._serialized_options = b'8\001'
   _globals['_LANDINGREPORT']._serialized_start=80
-  _globals['_LANDINGREPORT']._serialized_end=425
+  _globals['_LANDINGREPORT']._serialized_end=472
+  _globals['_PULLFIGURES']._serialized_start=475
+  _globals['_PULLFIGURES']._serialized_end=895
+  _globals['_PULLFIGURES_TROUBLESENTRY']._serialized_start=848
+  _globals['_PULLFIGURES_TROUBLESENTRY']._serialized_end=895
+  _globals['_STALLEDSPAN']._serialized_start=897
+  _globals['_STALLEDSPAN']._serialized_end=984
 # @@protoc_insertion_point(module_scope)

@@ -42,6 +42,7 @@ class LandingReport(_message.Message):
     CHUNK_PARTITIONS_FIELD_NUMBER: _builtins.int
     CHUNK_START_OFFSETS_FIELD_NUMBER: _builtins.int
     CHUNK_MAX_COMMIT_TS_FIELD_NUMBER: _builtins.int
+    FIGURES_FIELD_NUMBER: _builtins.int
     removed: _builtins.bytes
     """Places in the list to delete, ascending, four bytes each."""
     places: _builtins.bytes
@@ -76,6 +77,10 @@ class LandingReport(_message.Message):
     def chunk_start_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def chunk_max_commit_ts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def figures(self) -> Global___PullFigures:
+        """Only where they are others than those told last on the stream."""
+
     def __init__(
         self,
         *,
@@ -94,11 +99,114 @@ class LandingReport(_message.Message):
         chunk_partitions: _abc.Iterable[_builtins.int] | None = ...,
         chunk_start_offsets: _abc.Iterable[_builtins.int] | None = ...,
         chunk_max_commit_ts: _abc.Iterable[_builtins.int] | None = ...,
+        figures: Global___PullFigures | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["figures", b"figures"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["above", b"above", "added", b"added", "base_ts", b"base_ts", "chunk_max_commit_ts", b"chunk_max_commit_ts", "chunk_partitions", b"chunk_partitions", "chunk_start_offsets", b"chunk_start_offsets", "distinct_ts", b"distinct_ts", "ends", b"ends", "far_above", b"far_above", "floors", b"floors", "indexes", b"indexes", "places", b"places", "removed", b"removed", "repeat_ends", b"repeat_ends", "some", b"some"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["above", b"above", "added", b"added", "base_ts", b"base_ts", "chunk_max_commit_ts", b"chunk_max_commit_ts", "chunk_partitions", b"chunk_partitions", "chunk_start_offsets", b"chunk_start_offsets", "distinct_ts", b"distinct_ts", "ends", b"ends", "far_above", b"far_above", "figures", b"figures", "floors", b"floors", "indexes", b"indexes", "places", b"places", "removed", b"removed", "repeat_ends", b"repeat_ends", "some", b"some"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LandingReport: _TypeAlias = LandingReport  # noqa: Y015
+
+@_typing.final
+class PullFigures(_message.Message):
+    """What a capture's puller is doing, for status and metrics; nothing is decided by it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class TroublesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    REGIONS_FIELD_NUMBER: _builtins.int
+    REGIONS_INITIALIZED_FIELD_NUMBER: _builtins.int
+    SCANS_RUNNING_FIELD_NUMBER: _builtins.int
+    SCANS_WAITING_FIELD_NUMBER: _builtins.int
+    HELD_BYTES_FIELD_NUMBER: _builtins.int
+    SPILLED_BYTES_FIELD_NUMBER: _builtins.int
+    LOCKS_COMMITTED_FIELD_NUMBER: _builtins.int
+    LOCKS_ROLLED_BACK_FIELD_NUMBER: _builtins.int
+    LOCKS_LEFT_ALIVE_FIELD_NUMBER: _builtins.int
+    TROUBLES_FIELD_NUMBER: _builtins.int
+    STALLS_FIELD_NUMBER: _builtins.int
+    BROKER_REASON_FIELD_NUMBER: _builtins.int
+    rows: _builtins.int
+    regions: _builtins.int
+    regions_initialized: _builtins.int
+    scans_running: _builtins.int
+    scans_waiting: _builtins.int
+    held_bytes: _builtins.int
+    spilled_bytes: _builtins.int
+    locks_committed: _builtins.int
+    locks_rolled_back: _builtins.int
+    locks_left_alive: _builtins.int
+    broker_reason: _builtins.str
+    @_builtins.property
+    def troubles(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
+    @_builtins.property
+    def stalls(self) -> _containers.RepeatedCompositeFieldContainer[Global___StalledSpan]: ...
+    def __init__(
+        self,
+        *,
+        rows: _builtins.int = ...,
+        regions: _builtins.int = ...,
+        regions_initialized: _builtins.int = ...,
+        scans_running: _builtins.int = ...,
+        scans_waiting: _builtins.int = ...,
+        held_bytes: _builtins.int = ...,
+        spilled_bytes: _builtins.int = ...,
+        locks_committed: _builtins.int = ...,
+        locks_rolled_back: _builtins.int = ...,
+        locks_left_alive: _builtins.int = ...,
+        troubles: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        stalls: _abc.Iterable[Global___StalledSpan] | None = ...,
+        broker_reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_reason", b"broker_reason", "held_bytes", b"held_bytes", "locks_committed", b"locks_committed", "locks_left_alive", b"locks_left_alive", "locks_rolled_back", b"locks_rolled_back", "regions", b"regions", "regions_initialized", b"regions_initialized", "rows", b"rows", "scans_running", b"scans_running", "scans_waiting", b"scans_waiting", "spilled_bytes", b"spilled_bytes", "stalls", b"stalls", "troubles", b"troubles"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PullFigures: _TypeAlias = PullFigures  # noqa: Y015
+
+@_typing.final
+class StalledSpan(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPAN_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    @_builtins.property
+    def span(self) -> _tablepb_pb2.Span: ...
+    def __init__(
+        self,
+        *,
+        span: _tablepb_pb2.Span | None = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["span", b"span"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "span", b"span"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StalledSpan: _TypeAlias = StalledSpan  # noqa: Y015

@@ -12,6 +12,7 @@ from typing import Any
 
 from schemas.errors import CorruptDataError
 from schemas.ids import CaptureId, TableId, Ts
+from schemas.rawlog.pull_figures import PullFigures
 from schemas.spans import TableSpan
 
 
@@ -39,6 +40,8 @@ class LandingReport:
     """No row that is in flight, or that will be landed from now on, can get an offset below this."""
     repeat_ends: tuple[int, ...]
     """The offset after the last record that may repeat a change landed before (0: none)."""
+    figures: PullFigures | None = None
+    """For people; None: not told yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

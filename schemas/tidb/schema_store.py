@@ -257,6 +257,11 @@ class SchemaStore:
         """Return the ids of all user tables that there are or were, not those of partitions; int64, in any order."""
         return np.fromiter(self._logical, np.int64, len(self._logical))
 
+    def newest_of(self, physical_id: TableId) -> StoredTable | None:
+        """Return the table that a physical id belongs to, as it is now or was last."""
+        history = self._physical.get(physical_id)
+        return next((stored for stored in reversed(history.tables) if stored), None) if history else None
+
     def stored_table_at(self, table_id: TableId, ts: Ts) -> StoredTable | None:
         """Return one of :meth:`stored_at`."""
         history = self._logical.get(table_id)

@@ -13,6 +13,7 @@ from itertools import pairwise
 import pytest
 
 from consumers.changefeed_store import ChangefeedRequest
+from consumers.core.changefeed_errors import TABLE_HELD
 from producers.region_server.core import chaos
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.store import ClusterStore
@@ -49,6 +50,10 @@ class Run:
     def checkpoint(self, changefeed: str) -> int:
         now = status(self.cluster.bus, changefeed)
         return 0 if now is None else now.checkpoint_ts
+
+    def state(self, changefeed: str) -> str:
+        now = status(self.cluster.bus, changefeed)
+        return "" if now is None else now.state
 
     def records(self, start: int = 0) -> list[FrontierRecord]:
         """Return where readers of the frontier topic stood after each of its records, from one on."""
@@ -128,6 +133,13 @@ def test_stuck_table_holds_back_only_the_changefeed_that_contains_it(run: Run) -
     assert told["held"][0]["ts"] <= lost_ts
     assert any(stall.startswith(f"table {stuck}: ") and "leader" in stall for stall in told["stalls"]), told["stalls"]
 
+    # And in the changefeed's own status, as a warning; the other one has none.
+    cluster.wait(lambda: run.state(WITH) == "warning", "the changefeed says that it waits")
+    said = cluster.get(cluster.owner(), f"/api/v2/changefeeds/{WITH}/status")
+    assert (said["state"], said["last_error"], said["last_warning"]["code"]) == ("warning", None, TABLE_HELD)
+    assert all(part in said["last_warning"]["message"] for part in (f"{SCHEMA}.sbtest1_1", str(stuck), "leader")), said
+    assert cluster.get(cluster.owner(), f"/api/v2/changefeeds/{WITHOUT}/status")["last_warning"] is None
+
     # What a changefeed without the table would read again at each step is no more than before.
     during = run.records(held_from)
     assert _reread(during, stuck) <= max(2 * _reread(before, stuck), ROWS_PER_S)
@@ -136,6 +148,7 @@ def test_stuck_table_holds_back_only_the_changefeed_that_contains_it(run: Run) -
     ).result(30)
     wait_checkpoint(cluster.bus, WITH, server.tso(), CATCH_UP_S)
     cluster.wait(lambda: cluster.status().get("tables_held") == 0, "nothing is held")
+    cluster.wait(lambda: run.state(WITH) == "normal", "the changefeed waits no more")
 
 
 def _reread(places: list[FrontierRecord], stuck: TableId) -> int:

@@ -8,6 +8,7 @@ from consumers.core.changefeed_state import (
     DeleteNodes,
     Failed,
     Feed,
+    Held,
     Message,
     Order,
     Pause,
@@ -17,7 +18,6 @@ from consumers.core.changefeed_state import (
     StartSorter,
     StopSorter,
     Tick,
-    Warned,
     opened,
     step,
 )
@@ -38,11 +38,11 @@ EPOCHS_AGO = st.sampled_from([0, 0, 0, 1, 2])
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[str, object, int, float]]:
     """Return events as (kind, argument, epochs ago, seconds since the last)."""
-    kinds = st.sampled_from(["tick", "progress", "failed", "outside", "warned", "pause", "resume", "overwrite"])
+    kinds = st.sampled_from(["tick", "progress", "failed", "outside", "held", "free", "pause", "resume", "overwrite"])
     seconds = st.sampled_from([0.1, 9.0, 30.0, 700.0, 2000.0])
     events = []
     for kind in draw(st.lists(kinds, max_size=40)):
-        argument = draw(ERRORS if kind in ("failed", "outside", "warned") else st.tuples(TS, TS))
+        argument = draw(ERRORS if kind in ("failed", "outside", "held") else st.tuples(TS, TS))
         events.append((kind, argument, draw(EPOCHS_AGO), draw(seconds)))
     if draw(st.booleans()):
         events.append(("remove", None, 0, 0.1))
@@ -52,13 +52,19 @@ def histories(draw: st.DrawFn) -> list[tuple[str, object, int, float]]:
 def message_of(event: tuple[str, object, int, float], epoch: int, now_s: float, jitter: float) -> Message:
     kind, argument, _, _ = event
     if isinstance(argument, FeedError):
-        if kind == "warned":
-            return Warned(argument, now_s, epoch)
+        if kind == "held":
+            return Held(argument)
         return Failed(argument, now_s, epoch if kind == "failed" else None, jitter)
     if isinstance(argument, tuple) and kind in ("progress", "overwrite"):
         low, high = sorted(argument)
         return Progress(epoch, Ts(low), Ts(high), now_s) if kind == "progress" else Resume(Ts(argument[0]))
-    others: dict[str, Message] = {"tick": Tick(now_s), "pause": Pause(), "resume": Resume(), "remove": Remove()}
+    others: dict[str, Message] = {
+        "tick": Tick(now_s),
+        "pause": Pause(),
+        "resume": Resume(),
+        "remove": Remove(),
+        "free": Held(None),
+    }
     return others[kind]
 
 
@@ -107,6 +113,9 @@ def test_changefeed_any_history_keeps_its_invariants(
             assert feed.error is None
         if feed.state in ("failed", "pending"):
             assert feed.error is not None, "nobody can see why"
+        if feed.state == "warning":
+            assert feed.held is not None or (feed.error is not None and feed.retrying is not None), "nobody can see why"
+        assert feed.held is None or feed.state == "warning"
         if before.state in ("failed", "finished", "stopped") and feed.runs:
             assert isinstance(message, Resume)
         if before.state == "removed":

@@ -29,6 +29,7 @@ from schemas.errors import CorruptDataError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.proto import schedulepb_pb2
 from schemas.rawlog.frontier import Chunk, LandingReport
+from schemas.rawlog.pull_figures import PullFigures, StalledSpan
 from schemas.spans import TableSpan
 
 TABLE_IDS = st.integers(0, 2**63 - 1).map(TableId)
@@ -167,3 +168,30 @@ def test_report_when_little_has_moved_costs_little() -> None:
         )
         sizes.append(len(encoder.encode(report)))
     assert sizes[0] > 10_000 > 100 > sizes[1]
+
+
+FIGURES = st.builds(
+    PullFigures,
+    rows=st.integers(0, 1 << 60),
+    regions=st.integers(0, 1 << 30),
+    spilled_bytes=st.integers(0, 1 << 50),
+    troubles=st.dictionaries(st.sampled_from(["not_leader", "stream_broken"]), st.integers(1, 1 << 40)),
+    stalls=st.lists(
+        st.builds(StalledSpan, st.integers(1, 99).map(lambda number: TableSpan.of_table(TableId(number))), st.text())
+    ).map(tuple),
+    broker_reason=st.text(),
+)
+
+
+@given(st.lists(st.none() | FIGURES, max_size=6))
+def test_report_figures_come_as_they_were_and_cost_nothing_while_they_stand(told: list[PullFigures | None]) -> None:
+    encoder, decoder, newest = ReportEncoder(), ReportDecoder(CaptureId("a")), None
+    for figures in told:
+        report = LandingReport(
+            capture=CaptureId("a"), landed_ts={}, ends=(1,), chunks=(), floors=(1,), repeat_ends=(0,), figures=figures
+        )
+        newest = figures or newest
+        assert decoder.decode(encoder.encode(report)).unpack().figures == newest
+        again = encoder.encode(report)
+        assert len(again) < 12
+        assert decoder.decode(again).unpack().figures == newest

@@ -42,6 +42,8 @@ class Cluster:
     session: Session
     frontier: FrontierTopic
     upstream: UpstreamId
+    captures_began_at_s: float = 0.0
+    """By the monotonic clock."""
     notes: list[str] = field(default_factory=list)
 
     # -- what it looks like --------------------------------------------------------------------------------------------
@@ -93,10 +95,10 @@ class Cluster:
         newest = self.frontier.newest()
         return 0 if newest is None else int(newest.resolved_ts)
 
-    def wait_moving(self, what: str) -> float:
+    def wait_moving(self, what: str, timeout_s: float = WAIT_S) -> float:
         """Wait until the frontier has passed this moment; return how long that took, in seconds."""
         began_at, now_ts = time.monotonic(), self.server.tso()
-        self.wait(lambda: self.resolved_ts() >= now_ts, f"the frontier moves: {what}")
+        self.wait(lambda: self.resolved_ts() >= now_ts, f"the frontier moves: {what}", timeout_s)
         took_s = time.monotonic() - began_at
         self.notes.append(f"{what}: {took_s:.1f} s")
         return took_s
@@ -128,9 +130,16 @@ class Cluster:
     # -- what is done to it --------------------------------------------------------------------------------------------
 
     def post(self, name: str, path: str) -> Any:
+        """Have a capture's API do something."""
+        return self._ask(name, "POST", path)
+
+    def get(self, name: str, path: str) -> Any:
         """Ask a capture's API."""
+        return self._ask(name, "GET", path)
+
+    def _ask(self, name: str, method: str, path: str) -> Any:
         with contextlib.closing(http.client.HTTPConnection(self.addresses[name], timeout=30)) as connection:
-            connection.request("POST", path, b"{}", {"Content-Type": "application/json"})
+            connection.request(method, path, b"{}", {"Content-Type": "application/json"})
             answer = connection.getresponse()
             said = json.load(answer)
         assert answer.status < 300, said
@@ -172,13 +181,19 @@ def cluster(
     names: tuple[str, ...] = NAMES,
     given: Addresses | None = None,
     arguments: tuple[str, ...] = (),
+    server: RegionServer | None = None,
+    frontier_s: float = WAIT_S,
 ) -> Iterator[Cluster]:
-    """Start a region server, a stack and captures."""
+    """Start a stack and captures, over ``server`` or a region server with one table.
+
+    ``frontier_s``: how long the first frontier record may take.
+    """
     addresses = {name: f"{LOOPBACK}:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(RegionServer(RegionServerOptions(min_ts_interval_ms=200)))
-        # Makes what TiDB's own bootstrap would have made; a capture waits for no less.
-        server.spawn(Generator(server, GeneratorOptions(schema="boot", tables=1, rows_max=1)).run()).result(60)
+        if server is None:
+            server = stack.enter_context(RegionServer(RegionServerOptions(min_ts_interval_ms=200)))
+            # Makes what TiDB's own bootstrap would have made; a capture waits for no less.
+            server.spawn(Generator(server, GeneratorOptions(schema="boot", tables=1, rows_max=1)).run()).result(60)
         options = BusOptions(
             data_dir=folder,
             pd=server.pd_address,
@@ -188,6 +203,7 @@ def cluster(
             capture_arguments=arguments,
         )
         bus = stack.enter_context(LocalBus(options))
+        began_at_s = time.monotonic()
         for name in names[1:]:
             bus.start_capture(name, "--addr", addresses[name])
         session = stack.enter_context(Session(bus.addresses.zookeeper, timeout_s=30.0))
@@ -201,6 +217,6 @@ def cluster(
                 return one.newest() is not None
             return False
 
-        wait_until(is_there, WAIT_S, "a frontier", bus)
+        wait_until(is_there, frontier_s, "a frontier", bus)
         frontier = stack.enter_context(contextlib.closing(FrontierTopic(bus.addresses.kafka, topic)))
-        yield Cluster(bus, server, addresses, session, frontier, upstream)
+        yield Cluster(bus, server, addresses, session, frontier, upstream, began_at_s)

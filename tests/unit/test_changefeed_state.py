@@ -9,6 +9,7 @@ from consumers.core.changefeed_state import (
     DeleteNodes,
     Failed,
     Feed,
+    Held,
     Message,
     Patience,
     Pause,
@@ -19,7 +20,6 @@ from consumers.core.changefeed_state import (
     StartSorter,
     StopSorter,
     Tick,
-    Warned,
     opened,
     step,
 )
@@ -30,12 +30,13 @@ NOW_S = 1000.0
 HEALS = FeedError(code="sorter.kafka_unreachable", message="kafka did not answer in time")
 FOR_GOOD = FeedError(code="CDC:ErrDispatcherFailed", message="topic of what?")
 GONE = FeedError(code="CDC:ErrSnapshotLostByGC", message="lost")
+WAITS = FeedError(code="changefeed.table_held", message="waits for a table of its upstream: shop.orders")
 RETRYING = Retrying(since_s=900.0, attempt=0, retry_at_s=NOW_S, checkpoint_ts=Ts(50))
 ALL: tuple[ChangefeedState, ...] = ("normal", "warning", "pending", "stopped", "failed", "finished")
 
 
 def feed(state: ChangefeedState, **changes: object) -> Feed:
-    known = Feed(state=state, checkpoint_ts=Ts(50), resolved_ts=Ts(60), start_ts=Ts(40), epoch=7, moved_at_s=NOW_S)
+    known = Feed(state=state, checkpoint_ts=Ts(50), resolved_ts=Ts(60), start_ts=Ts(40), epoch=7)
     if state == "pending":
         known = replace(known, error=HEALS, retrying=RETRYING)
     return replace(known, **changes)  # type: ignore[arg-type]
@@ -76,10 +77,11 @@ TABLE: list[tuple[ChangefeedState, str, Message, ChangefeedState]] = [
     ("pending", "back-off not over", Tick(NOW_S - 0.1), "pending"),
     ("pending", "back-off over", Tick(NOW_S), "warning"),
     ("pending", "total back-off over", Tick(900.0 + 1800.1), "failed"),
-    ("normal", "warning", Warned(HEALS, NOW_S, 7), "warning"),
-    ("warning", "warning, not stuck for long", Warned(HEALS, NOW_S + 1800.0, 7), "warning"),
-    ("warning", "warning, stuck", Warned(HEALS, NOW_S + 1800.1, 7), "failed"),
-    ("normal", "first warning, stuck", Warned(HEALS, NOW_S + 1800.1, 7), "warning"),
+    ("normal", "waits for a table", Held(WAITS), "warning"),
+    ("warning", "waits for a table", Held(WAITS), "warning"),
+    ("warning", "waits for none", Held(None), "normal"),
+    ("normal", "waits for none", Held(None), "normal"),
+    *((state, "waits for a table", Held(WAITS), state) for state in ("pending", "stopped", "failed", "finished")),
 ]
 
 
@@ -96,10 +98,10 @@ def test_changefeed_pause_stops_the_sorter_and_gives_a_new_epoch() -> None:
 
 
 def test_changefeed_resume_starts_from_the_checkpoint_and_forgets_the_error() -> None:
-    failed = feed("failed", error=FOR_GOOD, warning=HEALS, retrying=RETRYING)
+    failed = feed("failed", error=FOR_GOOD, retrying=RETRYING)
     resumed, orders = step(failed, Resume())
     assert orders == (StartSorter(7, Ts(50)),)
-    assert (resumed.error, resumed.warning, resumed.retrying, resumed.start_ts) == (None, None, None, 40)
+    assert (resumed.error, resumed.held, resumed.retrying, resumed.start_ts) == (None, None, None, 40)
 
 
 @pytest.mark.parametrize("ts", [10, 900])
@@ -114,7 +116,7 @@ def test_changefeed_running_does_not_take_another_checkpoint() -> None:
 
 
 def test_changefeed_older_epoch_is_not_heard() -> None:
-    for message in (moved(99, epoch=6), Failed(FOR_GOOD, NOW_S, 6), Warned(HEALS, NOW_S, 6)):
+    for message in (moved(99, epoch=6), Failed(FOR_GOOD, NOW_S, 6)):
         assert step(feed("normal"), message) == (feed("normal"), ())
 
 
@@ -150,23 +152,27 @@ def test_changefeed_recovered_begins_its_back_off_anew_at_the_next_error() -> No
     assert state.retrying == Retrying(since_s=6000.0, attempt=0, retry_at_s=6010.0, checkpoint_ts=Ts(51))
 
 
-def test_changefeed_warned_is_well_again_only_above_the_checkpoint_of_the_warning() -> None:
-    state, _ = step(feed("normal"), Warned(HEALS, NOW_S, 7))
-    assert (state.state, state.warning) == ("warning", HEALS)
-    assert step(state, moved(50))[0].state == "warning"
-    assert step(state, moved(51))[0].warning is None
+def test_changefeed_that_waits_for_a_table_keeps_its_sorter_and_says_why_until_it_waits_no_more() -> None:
+    state, orders = step(feed("normal"), Held(WAITS))
+    assert (state.state, state.held, state.epoch, orders) == ("warning", WAITS, 7, ())
+    state, orders = step(state, moved(55))  # the table is behind, and moves
+    assert (state.state, state.held, state.checkpoint_ts, orders) == ("warning", WAITS, 55, ())
+    assert step(state, Held(None)) == (feed("normal", checkpoint_ts=Ts(55), resolved_ts=Ts(100)), ())
 
 
-def test_changefeed_with_nothing_to_do_is_not_stuck() -> None:
-    state, _ = step(feed("warning", resolved_ts=Ts(50)), Warned(HEALS, NOW_S + 9000, 7))
-    assert state.state == "warning"
+def test_changefeed_that_waits_for_a_table_after_an_error_is_well_only_when_both_are_over() -> None:
+    state, _ = step(feed("pending"), Tick(NOW_S))
+    state, _ = step(state, Held(WAITS))
+    assert (state.state, state.error, state.held) == ("warning", HEALS, WAITS)
+    assert step(state, Held(None))[0].state == "warning", "nothing has come since the error"
+    state, _ = step(state, moved(51, epoch=state.epoch))
+    assert (state.state, state.error, state.held) == ("warning", None, WAITS)
+    assert step(state, Held(None))[0].state == "normal"
 
 
-def test_changefeed_stuck_under_warnings_says_that_it_cannot_be_retried() -> None:
-    state, orders = step(feed("warning"), Warned(HEALS, NOW_S + 1801, 7))
-    assert state.error is not None
-    assert (state.error.code, orders) == ("CDC:ErrChangefeedUnretryable", (StopSorter(),))
-    assert HEALS.message in state.error.message
+def test_changefeed_that_waits_for_a_table_and_is_paused_forgets_that() -> None:
+    state, _ = step(step(feed("normal"), Held(WAITS))[0], Pause())
+    assert (state.state, state.held) == ("stopped", None)
 
 
 def test_changefeed_stored_as_pending_waits_anew_by_this_clock() -> None:

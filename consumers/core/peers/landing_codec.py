@@ -13,11 +13,13 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from consumers.core.peers.figures_codec import figures_of, put_figures
 from consumers.core.peers.span_codec import decode_span, encode_span
 from schemas.errors import CorruptDataError
 from schemas.ids import CaptureId, Ts
 from schemas.proto.landingpb_pb2 import LandingReport as RawReport
 from schemas.rawlog.frontier import Chunk, LandingReport
+from schemas.rawlog.pull_figures import PullFigures
 from schemas.spans import TableSpan
 
 _Column = NDArray[np.int64]
@@ -34,6 +36,7 @@ class ReportEncoder:
     def __init__(self) -> None:
         self._spans: list[TableSpan] = []
         self._landed: _Column = np.empty(0, np.int64)
+        self._figures: PullFigures | None = None
 
     def encode(self, report: LandingReport) -> bytes:
         """Return what turns the report before this one into it."""
@@ -60,6 +63,9 @@ class ReportEncoder:
             raw.places = moved.astype(_PLACE).tobytes()
             landed = landed[moved]
         _put_column(raw, landed)
+        if report.figures is not None and report.figures != self._figures:
+            self._figures = report.figures
+            put_figures(raw.figures, report.figures)
         return raw.SerializeToString()
 
 
@@ -70,6 +76,7 @@ class ReportDecoder:
         self._sender = sender
         self._spans: list[TableSpan] = []
         self._landed: _Column = np.empty(0, np.int64)
+        self._figures: PullFigures | None = None
 
     def decode(self, content: bytes) -> "PackedReport":
         """Read the next report of the stream.
@@ -101,7 +108,9 @@ class ReportDecoder:
         if len({len(raw.chunk_partitions), len(raw.chunk_start_offsets), len(raw.chunk_max_commit_ts)}) > 1:
             raise CorruptDataError("columns of chunks differ in length", capture=self._sender)
         self._spans, self._landed = spans, landed
-        return PackedReport(self._sender, spans, landed, raw)
+        if raw.HasField("figures"):
+            self._figures = figures_of(raw.figures)
+        return PackedReport(self._sender, spans, landed, raw, self._figures)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,6 +121,7 @@ class PackedReport:
     spans: list[TableSpan]
     landed: _Column
     raw: RawReport
+    figures: PullFigures | None
 
     def unpack(self) -> LandingReport:
         """Return the report."""
@@ -125,6 +135,7 @@ class PackedReport:
             chunks=tuple(Chunk(partition, start, Ts(ts)) for partition, start, ts in chunks),
             floors=tuple(raw.floors),
             repeat_ends=tuple(raw.repeat_ends),
+            figures=self.figures,
         )
 
 

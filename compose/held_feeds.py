@@ -1,0 +1,136 @@
+"""Which changefeeds wait for tables that are held, and why: told in each one's own status, as a warning.
+
+The owner's thread notes once a second what is held (:meth:`HeldFeeds.note`), the thread that keeps changefeeds asks for
+each of them. A changefeed is warned only when a table has been held for a while: most are held for a moment, while they
+move or a store restarts.
+"""
+
+import datetime
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from consumers.core.changefeed_errors import TABLE_HELD, FeedError
+from schemas.changefeed import ChangefeedInfo
+from schemas.config.changefeed import load_changefeed
+from schemas.errors import BusError
+from schemas.ids import CaptureId, TableId, Ts
+from schemas.rawlog.frontier import FrontierRecord, LandingReport
+from schemas.spans import TableSpan
+from schemas.tidb.schema_change import StoredTable
+from sorters.core.feed import compile_feed
+
+WARN_AFTER_S: Final = 10.0
+"""On top of the lag from which on a table is held."""
+SAY_AGAIN_S: Final = 10.0
+"""Between two texts of one warning: reasons count seconds, and each text is a write to ZooKeeper."""
+SHOWN_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTable:
+    """A table, or partition, that is behind the frontier."""
+
+    table_id: TableId
+    schema: str
+    table: str
+    eligible: bool
+    ts: Ts
+    """Where who contains it stands."""
+    why: str
+
+    def __str__(self) -> str:
+        """Return it for an operator."""
+        return f"{self.schema}.{self.table} (table id {self.table_id}) stands at ts {self.ts}: {self.why}"
+
+
+def held_tables(
+    place: FrontierRecord,
+    newest_of: Callable[[TableId], StoredTable | None],
+    reports: Mapping[CaptureId, LandingReport],
+) -> tuple[HeldTable, ...]:
+    """Return what ``place`` holds, with the reasons that the captures have told."""
+    if not place.held:
+        return ()
+    reasons = {
+        stall.span.table_id: f"{stall.reason} (capture {who})"
+        for who, report in sorted(reports.items())
+        if report.figures is not None
+        for stall in reversed(report.figures.stalls)
+    }
+    found = []
+    for group in place.held:
+        for table_id in group.tables:
+            stored = newest_of(table_id)
+            if stored is not None:
+                why = reasons.get(table_id) or _whereabouts(table_id, reports)
+                found.append(HeldTable(table_id, stored.schema, stored.table, stored.eligible, group.ts, why))
+    return tuple(found)
+
+
+def _whereabouts(table_id: TableId, reports: Mapping[CaptureId, LandingReport]) -> str:
+    span = TableSpan.of_table(table_id)
+    who = sorted(capture for capture, report in reports.items() if span in report.landed_ts)
+    return f"it is behind the other tables (capture {', '.join(who)})" if who else "no capture has taken it up yet"
+
+
+@dataclass(slots=True)
+class _Said:
+    tables: tuple[TableId, ...]
+    error: FeedError
+    at_s: float
+
+
+class HeldFeeds:
+    """Of one reign. :meth:`note` is for one thread, :meth:`why` for another."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since_s: dict[TableId, float] = {}
+        self._held: tuple[HeldTable, ...] = ()
+        self._said: dict[tuple[str, str], _Said] = {}
+        self._filters: dict[tuple[str, str], tuple[ChangefeedInfo, Callable[[HeldTable], bool]]] = {}
+
+    def note(self, held: Sequence[HeldTable]) -> None:
+        """Take what is held now."""
+        now_s = self._clock()
+        self._since_s = {one.table_id: self._since_s.get(one.table_id, now_s) for one in held}
+        self._held = tuple(one for one in held if now_s - self._since_s[one.table_id] >= WARN_AFTER_S)
+
+    def why(self, info: ChangefeedInfo) -> FeedError | None:
+        """Return what a changefeed waits for; the same object while it stands. None: for nothing."""
+        name, held = (info.namespace, info.changefeed_id), self._held
+        mine = [one for one in held if self._contains(name, info)(one)] if held else []
+        if not mine:
+            self._said.pop(name, None)
+            return None
+        tables, now_s = tuple(one.table_id for one in mine), self._clock()
+        said = self._said.get(name)
+        if said is not None and said.tables == tables and now_s - said.at_s < SAY_AGAIN_S:
+            return said.error
+        more = f"; and {len(mine) - SHOWN_MAX} more tables" if len(mine) > SHOWN_MAX else ""
+        message = "waits for a table of its upstream: " + "; ".join(map(str, mine[:SHOWN_MAX])) + more
+        time_ = said.error.time if said is not None else _now()
+        error = FeedError(code=TABLE_HELD, message=message, time=time_)
+        self._said[name] = _Said(tables, error, now_s)
+        return error
+
+    def _contains(self, name: tuple[str, str], info: ChangefeedInfo) -> Callable[[HeldTable], bool]:
+        known = self._filters.get(name)
+        if known is None or known[0] is not info:
+            self._filters[name] = known = (info, _filter_of(info))
+        return known[1]
+
+
+def _filter_of(info: ChangefeedInfo) -> Callable[[HeldTable], bool]:
+    try:
+        config = load_changefeed(info.sink_uri, info.config)
+        table_filter = compile_feed(config, info.namespace).filter
+    except BusError:  # its sorter says so, and fails
+        return lambda _: False
+    return lambda one: (one.eligible or config.force_replicate) and table_filter.matches(one.schema, one.table)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

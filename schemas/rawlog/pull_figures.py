@@ -1,0 +1,65 @@
+"""What a capture's puller is doing, as it tells the owner: for status and metrics, nothing is decided by it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from schemas.spans import TableSpan
+
+_NONE: Mapping[str, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class StalledSpan:
+    """A span that something holds back, with the reason for people."""
+
+    span: TableSpan
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullFigures:
+    """Since the capture's start where they are counters."""
+
+    rows: int = 0
+    """That the broker has acknowledged."""
+    regions: int = 0
+    regions_initialized: int = 0
+    scans_running: int = 0
+    """Incremental scans asked of the stores and not yet complete."""
+    scans_waiting: int = 0
+    """Regions that wait for their turn to be scanned."""
+    held_bytes: int = 0
+    """Open transactions in memory."""
+    spilled_bytes: int = 0
+    """Open transactions on disk."""
+    locks_committed: int = 0
+    locks_rolled_back: int = 0
+    locks_left_alive: int = 0
+    troubles: Mapping[str, int] = field(default_factory=lambda: _NONE)
+    """How often each kind of error, broken stream or bad data was met."""
+    stalls: tuple[StalledSpan, ...] = ()
+    """The slowest of the spans that something holds back."""
+    broker_reason: str = ""
+    """Why landing waits for Kafka; '' if it does not."""
+
+
+def total(figures: list[PullFigures]) -> PullFigures:
+    """Return the sum over captures; spans that stall and reasons stay apart, for a capture belongs to each."""
+    troubles: dict[str, int] = {}
+    for one in figures:
+        for kind, count in one.troubles.items():
+            troubles[kind] = troubles.get(kind, 0) + count
+    return PullFigures(
+        rows=sum(one.rows for one in figures),
+        regions=sum(one.regions for one in figures),
+        regions_initialized=sum(one.regions_initialized for one in figures),
+        scans_running=sum(one.scans_running for one in figures),
+        scans_waiting=sum(one.scans_waiting for one in figures),
+        held_bytes=sum(one.held_bytes for one in figures),
+        spilled_bytes=sum(one.spilled_bytes for one in figures),
+        locks_committed=sum(one.locks_committed for one in figures),
+        locks_rolled_back=sum(one.locks_rolled_back for one in figures),
+        locks_left_alive=sum(one.locks_left_alive for one in figures),
+        troubles=troubles,
+    )

@@ -180,9 +180,20 @@ def test_balance_waits_its_interval_then_goes_on_while_there_is_something_to_mov
     for _ in range(3):
         state, plan = balance.plan(state, cluster, interval_ticks=100, limit=2)
         plans.append(len(plan.tasks))
-    assert (plans, state) == ([0, 0, 2], Balance(0))
+    assert (plans, state.ticks_left) == ([0, 0, 2], 0)
     even = scene({A: READY, B: READY}, {1: A, 2: B})
-    assert balance.plan(Balance(0), even, interval_ticks=100, limit=2) == (Balance(100), Plan())
+    state, plan = balance.plan(Balance(0), even, interval_ticks=100, limit=2)
+    assert (state.ticks_left, plan) == (100, Plan())
+
+
+def test_balance_looks_at_once_where_a_capture_has_joined() -> None:
+    alone = scene({A: READY}, dict.fromkeys(range(6), A))
+    state, plan = balance.plan(Balance(90), alone, interval_ticks=100, limit=9)
+    assert (state.ticks_left, plan) == (89, Plan())
+    joined = scene({A: READY, B: READY}, dict.fromkeys(range(6), A))
+    state, plan = balance.plan(state, joined, interval_ticks=100, limit=9)
+    assert {task.capture for task in plan.tasks if isinstance(task, MoveSpan)} == {B}
+    assert len(plan.tasks) == 3
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from compose.stack.errors import ChildError
+from compose.stack.groups import signal_group, started_at
 
 STOP_S = 15.0
 """How long a child may take to end after SIGTERM; a broker flushes and a sorter finishes its batch in well under it."""
@@ -100,6 +101,7 @@ class Child:
     cwd: Path | None
     nursery: Nursery
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    _started: int | None = field(default=None, init=False)
 
     @property
     def pid(self) -> int:
@@ -110,6 +112,7 @@ class Child:
     def start(self) -> None:
         """Start it (again)."""
         assert not self.is_running()
+        self._end(0.0)  # what the last one has left behind
         self.log.parent.mkdir(parents=True, exist_ok=True)
         output: IO[bytes]
         with self.log.open("ab") as output:
@@ -122,6 +125,7 @@ class Child:
                 cwd=self.cwd,
                 start_new_session=True,
             )
+        self._started = started_at(self.pid)
         self.nursery.tell_watchdog(f"add {self.pid}")
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError), self._process.stdin as told:
@@ -195,5 +199,4 @@ class Child:
         self.nursery.tell_watchdog(f"remove {self.pid}")
 
     def _kill_group(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        signal_group(self.pid, self._started, signal.SIGKILL)

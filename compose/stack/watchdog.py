@@ -6,11 +6,11 @@ Works wherever there are pipes and process groups, unlike Linux's parent-death s
 *thread* that started a child has ended.
 """
 
-import contextlib
-import os
 import signal
 import sys
 import time
+
+from compose.stack.groups import signal_group, started_at
 
 GRACE_S = 1.0
 """Between asking and killing; Spark's Python workers end by themselves when their JVM does."""
@@ -20,17 +20,16 @@ def main() -> None:
     """Read orders until the parent is gone, then kill."""
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
-    groups: set[int] = set()
+    groups: dict[int, int | None] = {}
     for line in sys.stdin:
         order, _, group = line.strip().partition(" ")
         if order == "add":
-            groups.add(int(group))
+            groups[int(group)] = started_at(int(group))
         else:
-            groups.discard(int(group))
+            groups.pop(int(group), None)
     for kill in (signal.SIGTERM, signal.SIGKILL):
-        for group in groups:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(group, kill)
+        for group, started in groups.items():
+            signal_group(group, started, kill)
         if groups and kill is signal.SIGTERM:
             time.sleep(GRACE_S)
 

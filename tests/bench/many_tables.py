@@ -9,7 +9,8 @@ It prints one JSON line: ``assign_s`` from the first tick of the reign, which re
 replicating, and ``assign_cpu_s`` the CPU time of both processes for it; ``moving_s`` until the frontier has passed a ts
 from then on. ``idle_cores`` is the CPU time of both processes by wall time while nothing but resolved ts happens,
 ``owner_cores`` the first one's part; ``peer_bytes_per_s`` goes between the two, both ways, of which
-``heartbeat_bytes_per_s`` are requests and answers, the rest landing reports and frontier records.
+``heartbeat_bytes_per_s`` are requests and answers, the rest landing reports and frontier records. ``--real``
+leaves nothing out: :mod:`tests.bench.many_tables_real`.
 """
 
 import argparse
@@ -41,6 +42,7 @@ from schemas.ids import CaptureId, Ts, UpstreamId, compose_ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, encode_frontier
 from schemas.spans import TableSpan
+from tests.bench.many_tables_real import print_real
 
 OWNER, OTHER = CaptureId("owner"), CaptureId("other")
 FEED = upstream_feed(UpstreamId("many"))
@@ -166,10 +168,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--real", action="store_true", help="with region server, ZooKeeper and Kafka")
+    parser.add_argument("--captures", type=int, default=2, help="with --real")
     parser.add_argument("--other", default="", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.other:
         other(options.other)
+        return 0
+    if options.real:
+        print_real(options.tables, options.seconds, options.captures)
         return 0
     with contextlib.closing(open_peers(OWNER, VERSION)) as peers:
         child = subprocess.Popen(

@@ -49,14 +49,16 @@ class TopicReader:
     def close(self) -> None:
         self._consumer.close()
 
-    def bounds(self) -> tuple[int, int]:
-        """Return the first offset that the topic's one partition still holds, and the one after its last.
+    def bounds(self, partition: int = 0) -> tuple[int, int]:
+        """Return the first offset that a partition still holds, and the one after its last.
 
         Raises:
             KafkaUnreachableError: the broker does not answer, or the topic is not there (yet).
         """
         try:
-            low, high = self._consumer.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=READ_TIMEOUT_S)
+            low, high = self._consumer.get_watermark_offsets(
+                TopicPartition(self.topic, partition), timeout=READ_TIMEOUT_S
+            )
         except KafkaException as error:
             raise KafkaUnreachableError("topic is not readable", topic=self.topic, reason=error) from error
         return int(low), int(high)

@@ -15,6 +15,7 @@ from compose.cli.foresight_commands import explain, remount
 from compose.cli.inspect_commands import decode, doctor, dry_run, setup
 from compose.cli.operator_commands import configure_credentials, operator, tso, unsafe
 from compose.cli.processor_command import processor
+from compose.cli.recover_command import recover
 from compose.cli.server_commands import capture, region_server, run, sorter
 from compose.cli.simulate import simulate
 from compose.cli.top_commands import completion, top
@@ -51,6 +52,7 @@ for command in (
     simulate,
     explain,
     remount,
+    recover,
 ):
     cli.add_command(command)
 

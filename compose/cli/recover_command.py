@@ -1,0 +1,89 @@
+"""``tidebus recover``: when the upstream is gone."""
+
+import json
+import os
+import sys
+
+import click
+
+from compose.cli.options import check_master, cluster_option, data_dir_option, kafka_option, zookeeper_option
+from schemas.changefeed import NAMESPACE_DEFAULT
+
+STATUS_IN_OTHER_HANDS = 3
+_IN_OTHER_HANDS = ("recover.captures_alive", "recover.sorter_alive", "recover.processor_alive")
+
+
+@click.command()
+@click.option(
+    "-c", "--changefeed", "changefeed_id", required=True, metavar="ID", help="As `changefeed create` named it."
+)
+@click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)
+@kafka_option(required=True)
+@zookeeper_option(required=True)
+@cluster_option
+@click.option("--dry-run", is_flag=True, help="Say up to where the destination can be brought, and write nothing.")
+@click.option("--json", "in_json", is_flag=True, help="One JSON object instead of lines; progress is on stderr.")
+@click.option("--master", default="local[2]", show_default=True, help="Spark master.")
+@click.option("--driver-memory", default="1500m", show_default=True, metavar="SIZE", help="Heap of the driver's JVM.")
+@data_dir_option("data/recover")
+def recover(
+    changefeed_id: str,
+    namespace: str,
+    kafka: str,
+    zookeeper: str,
+    cluster: str,
+    dry_run: bool,
+    in_json: bool,
+    master: str,
+    driver_memory: str,
+    data_dir: str,
+) -> int:
+    """Bring a MySQL or TiDB whose upstream is gone to the last ts up to which Kafka holds everything.
+
+    Needs Kafka, ZooKeeper and the destination, and no PD, TiKV or capture: as `cdc redo apply`, with the raw log as
+    redo log. Killed or failed, it is run again and goes on. Exit status: 0 the destination shows what the upstream had
+    at the checkpoint-ts that is printed; 1 it failed; 2 it cannot be recovered so; 3 captures, a sorter or a processor
+    still run the changefeed.
+    """
+    from pathlib import Path
+
+    from compose.recover import RecoverOptions, as_json, closing_lines, opening_lines
+    from compose.recover import recover as run
+    from compose.stack.jars import spark_connector_jars
+    from compose.stack.java import find_java
+    from schemas.errors import BusError
+    from sorters.spark_session import SPARK_JARS_ENV
+
+    def say(text: str) -> None:
+        click.echo(text, err=True)
+
+    check_master(master)
+    if not dry_run:
+        find_java()
+        if SPARK_JARS_ENV not in os.environ:
+            os.environ[SPARK_JARS_ENV] = ",".join(str(jar) for jar in spark_connector_jars(say))
+    options = RecoverOptions(
+        changefeed_id=changefeed_id,
+        namespace=namespace,
+        cluster=cluster,
+        kafka=kafka,
+        zookeeper=zookeeper,
+        master=master,
+        driver_memory=driver_memory,
+        data_dir=Path(data_dir),
+        dry_run=dry_run,
+    )
+    try:
+        report = run(options, say)
+    except BusError as error:
+        if error.code not in _IN_OTHER_HANDS:
+            raise
+        click.echo(f"error: {error}", err=True)
+        return STATUS_IN_OTHER_HANDS
+    if in_json:
+        click.echo(json.dumps(as_json(report)))
+    else:
+        lines = [*opening_lines(report), *closing_lines(report)] if dry_run else closing_lines(report)
+        click.echo("\n".join(lines))
+    sys.stdout.flush()
+    return 0

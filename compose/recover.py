@@ -1,0 +1,267 @@
+"""``tidebus recover``: a MySQL or TiDB whose upstream is gone, brought to the last frontier that Kafka holds.
+
+TiCDC's ``cdc redo apply`` does the same from redo logs; here the raw log is the redo log. It needs Kafka, ZooKeeper and
+the destination: no PD, no TiKV, no capture. First the changefeed's sorter, then its processors, each under the lock
+that any of their kind takes. Killed at any point, it is begun again and goes on where it was.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from compose.processors import begin
+from consumers.core.recovery import Patience, check_sink, target_of
+from consumers.processor import ProcessorOptions
+from consumers.recovery import Applied, Stored, apply_upto, stored, wait_alone
+from consumers.zookeeper import Session
+from schemas.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, state_of
+from schemas.config.changefeed import load_changefeed
+from schemas.config.secret import mask_uri
+from schemas.errors import BusError
+from schemas.ids import Ts, physical_ms
+from sorters.core.last_frontier import HeldBack
+from sorters.job import SorterOptions
+from sorters.recovery import Held, SorterRecovery, what_kafka_holds
+from sorters.spark_session import DRIVER_MEMORY, create_session
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 120.0
+"""For trouble that may pass, without any progress: a broker, ZooKeeper or destination that restarts is back in less."""
+SAY_S = 10.0
+"""Between two words on how far it is: who waits at night must see that it moves, or that it does not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoverOptions:
+    """What ``tidebus recover`` takes."""
+
+    changefeed_id: str
+    namespace: str = NAMESPACE_DEFAULT
+    cluster: str = CLUSTER_DEFAULT
+    kafka: str
+    zookeeper: str
+    master: str = "local[2]"
+    driver_memory: str = DRIVER_MEMORY
+    data_dir: Path
+    dry_run: bool = False
+    """Say what there is, and write nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What was found and done."""
+
+    changefeed: str
+    destination: str
+    """The sink URI, without passwords."""
+    state: str
+    """The changefeed's."""
+    before_ts: Ts
+    """The destination was known to have all up to here; the start ts if nothing was known."""
+    held: Held
+    target_ts: Ts
+    applied: Applied | None = None
+    """None: nothing was written (``--dry-run``)."""
+    sorted_rows: int = 0
+
+
+def recover(options: RecoverOptions, say: Callable[[str], None]) -> Report:
+    """Recover a changefeed's destination; return when it shows what the upstream had at the target.
+
+    Raises:
+        CapturesAliveError, SorterAliveError, ProcessorAliveError: the changefeed is in other hands.
+        ConfigError: there is nothing to recover so.
+        BusError: it failed; what was done stands, and a second run goes on from there.
+    """
+    feed = ProcessorOptions(
+        changefeed_id=options.changefeed_id,
+        namespace=options.namespace,
+        cluster=options.cluster,
+        kafka=options.kafka,
+        zookeeper=options.zookeeper,
+    )
+    with Session(options.zookeeper) as session:
+        found = stored(session, feed)
+        config = load_changefeed(found.info.sink_uri, found.info.config)
+        check_sink(found.info, config)
+        if not options.dry_run:
+            wait_alone(session, feed, say)
+            found = stored(session, feed)  # a capture that was stopping may have brought it further
+    report = _found(found, what_kafka_holds(options.kafka, found.info, config))
+    if options.dry_run:
+        return report
+    for line in opening_lines(report):
+        say(line)
+    sorter = SorterRecovery(_sorter_options(options), lambda: _spark(options))
+    try:
+        _sort(sorter, report.target_ts, say)
+    finally:
+        sorter.close()
+    applied = _apply(feed, report.target_ts, say)
+    return Report(**{**vars(report), "applied": applied, "sorted_rows": sorter.rows})
+
+
+def _found(found: Stored, held: Held) -> Report:
+    info = found.info
+    return Report(
+        changefeed=f"{info.namespace}/{info.changefeed_id}",
+        destination=mask_uri(info.sink_uri),
+        state=state_of(info, found.status),
+        before_ts=max(found.applied_ts, info.start_ts),
+        held=held,
+        target_ts=target_of(info, held.frontier.consistent_ts, found.sorted_ts),
+    )
+
+
+def _sort(sorter: SorterRecovery, target_ts: Ts, say: Callable[[str], None]) -> None:
+    patience = Patience(PATIENCE_S)
+
+    def on_progress(ts: Ts) -> None:
+        patience.progress()
+        say(f"sorted up to {shown(ts)}")
+
+    _patiently(patience, say, lambda: sorter.run(target_ts, on_progress))
+
+
+def _apply(feed: ProcessorOptions, target_ts: Ts, say: Callable[[str], None]) -> Applied:
+    patience, said_at, seen = Patience(PATIENCE_S), time.monotonic(), (Ts(0), 0)
+    done: list[Applied] = []
+
+    def on_progress(ts: Ts, written: int) -> None:
+        nonlocal said_at, seen
+        if (ts, written) != seen:
+            seen = ts, written
+            patience.progress()
+        if time.monotonic() - said_at >= SAY_S:
+            said_at = time.monotonic()
+            say(f"applied up to {shown(ts)}, {written} rows and DDLs so far")
+
+    _patiently(patience, say, lambda: done.append(apply_upto(feed, begin, target_ts, on_progress)))
+    return done[-1]
+
+
+def _patiently(patience: Patience, say: Callable[[str], None], do: Callable[[], object]) -> None:
+    """Do it until it succeeds.
+
+    Raises:
+        BusError: it needs an operator, or the trouble has not passed.
+    """
+    while True:
+        try:
+            do()
+            return
+        except BusError as error:
+            wait_s = patience.wait_s(error, time.monotonic())
+            if wait_s is None:
+                raise
+            say(f"trying again: {error}")
+            time.sleep(wait_s)
+
+
+def _sorter_options(options: RecoverOptions) -> SorterOptions:
+    return SorterOptions(
+        changefeed_id=options.changefeed_id,
+        namespace=options.namespace,
+        cluster=options.cluster,
+        kafka=options.kafka,
+        zookeeper=options.zookeeper,
+        master=options.master,
+        data_dir=options.data_dir,
+        driver_memory=options.driver_memory,
+    )
+
+
+def _spark(options: RecoverOptions) -> Any:
+    name = f"tidebus-recover-{options.namespace}-{options.changefeed_id}"
+    return create_session(options.master, name, options.data_dir, driver_memory=options.driver_memory)
+
+
+# What is said. All of it follows from the report.
+
+
+def shown(ts: Ts) -> str:
+    """Return a ts for people.
+
+    >>> shown(Ts(437_000_000_000_000_001))
+    '437000000000000001 (2022-10-29 05:51:45.078Z)'
+    """
+    moment = datetime.fromtimestamp(physical_ms(ts) / 1000, UTC)
+    return f"{ts} ({moment:%Y-%m-%d %H:%M:%S}.{physical_ms(ts) % 1000:03d}Z)"
+
+
+def opening_lines(report: Report) -> list[str]:
+    """Return what is known before anything is written."""
+    last = report.held.frontier
+    lines = [
+        f"changefeed {report.changefeed} ({report.state}) to {report.destination}",
+        f"destination has all up to {shown(report.before_ts)}",
+        f"last frontier: {shown(last.resolved_ts)}, by owner revision {last.owner_rev}",
+    ]
+    lines += [held_line(one) for one in last.held]
+    if report.target_ts < last.consistent_ts:
+        lines.append(f"the changefeed's own target-ts ends it at {shown(report.target_ts)}")
+    return lines
+
+
+def held_line(held: HeldBack) -> str:
+    """Return why the consistent ts is below the frontier."""
+    tables = ", ".join(held.tables) or "any table"
+    if held.ddl_start_ts is None:
+        return f"held: {tables}: whole only up to {shown(held.ts)}"
+    return (
+        f"held: a DDL of {tables} could not be read, so only up to {shown(held.ts)}; "
+        f"filter.ignore-txn-start-ts = [{held.ddl_start_ts}] in the changefeed's file passes over it"
+    )
+
+
+def closing_lines(report: Report) -> list[str]:
+    """Return what was done, and what was not; one line is as ``cdc redo meta`` writes it."""
+    last, beyond = report.held.frontier, report.held.beyond
+    if report.applied is None:
+        lines = [f"dry run: nothing was written; the destination can be brought to {shown(report.target_ts)}"]
+        checkpoint_ts = report.before_ts
+    else:
+        checkpoint_ts = report.applied.checkpoint_ts
+        what = f"{report.applied.rows} rows and {report.applied.ddls} DDLs were applied"
+        lines = [f"recovered: the destination shows what the upstream had at {shown(checkpoint_ts)}; {what}"]
+    lines.append(f"checkpoint-ts:{checkpoint_ts}, resolved-ts:{last.resolved_ts}")
+    if beyond.changes:
+        least = "" if beyond.all_seen else "at least "
+        lines.append(
+            f"not applied: {least}{beyond.changes} row changes of {', '.join(beyond.tables)} that had landed above "
+            f"{shown(last.consistent_ts)}, the last at {shown(beyond.max_commit_ts)}: "
+            "nobody knows whether that is all there was"
+        )
+    else:
+        lines.append("not applied: nothing; no row had landed beyond it")
+    return lines
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Return the same for programs."""
+    last, beyond, applied = report.held.frontier, report.held.beyond, report.applied
+    return {
+        "changefeed": report.changefeed,
+        "destination": report.destination,
+        "state": report.state,
+        "recovered": applied is not None,
+        "checkpoint_ts": report.before_ts if applied is None else applied.checkpoint_ts,
+        "resolved_ts": last.resolved_ts,
+        "consistent_ts": last.consistent_ts,
+        "target_ts": report.target_ts,
+        "before_ts": report.before_ts,
+        "held": [{"ts": one.ts, "tables": one.tables, "ddl_start_ts": one.ddl_start_ts} for one in last.held],
+        "rows": 0 if applied is None else applied.rows,
+        "ddls": 0 if applied is None else applied.ddls,
+        "not_applied": {
+            "changes": beyond.changes,
+            "tables": beyond.tables,
+            "max_commit_ts": beyond.max_commit_ts,
+            "all_seen": beyond.all_seen,
+        },
+    }

@@ -1,12 +1,15 @@
 """What a changefeed keeps in its destination, in the schema ``tidebus``: how far each partition is, and who may write.
 
 A partition's position is changed in the transaction that writes its rows, on the condition that it is where this
-processor left it, and that no later processor has come (``revision``): so every row takes effect once, and a processor
-that was given up writes nothing more, however late it wakes.
+processor left it, and that nobody has taken it over since (``opened`` counts who has): so every row takes effect once,
+and a processor that was given up writes nothing more, however late it wakes. DDL and syncpoints are for the leader of
+all processors: its ``revision``, which grows with each, must be the changefeed's, and no partition can be taken over by
+word of a leader before the last one that gave it to somebody.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import pymysql
 
@@ -24,6 +27,8 @@ from consumers.core.apply.partition import Claim
 from consumers.core.apply.statements import Statement, StatementSettings, statements
 from schemas.ids import Ts
 from schemas.sql_rows import SqlRow, TableForm
+
+Result = TypeVar("Result")
 
 SCHEMA = "tidebus"
 TABLES = (
@@ -85,27 +90,59 @@ class Destination:
     """One changefeed's part of the schema ``tidebus``. Connections are the caller's: one a thread."""
 
     def __init__(self, connect: Connect, feed: str, revision: int, settings: StatementSettings) -> None:
-        """``revision`` grows with each processor of the changefeed."""
+        """``revision`` grows with each leader of the changefeed's processors; who only applies needs none (0)."""
         self.connect = connect
         self.feed, self.revision = feed, revision
         self._settings = settings
+        self._opened: dict[int, int] = {}
+        """How often each partition of ours was taken over when we did."""
 
     def open(self, partitions: int, start: bytes) -> Found:
-        """Take the changefeed over: from here on, no processor of a lower revision writes.
+        """Take the changefeed over, with all its partitions: from here on nobody else writes.
 
         Raises:
-            ProcessorReplacedError: one of a higher revision is there.
+            ProcessorReplacedError: a leader of a higher revision is there.
             DestinationUnreachableError, DestinationRefusedError
         """
+        found = self.lead(partitions, start)
+        return replace(found, places=self.take(range(partitions), self.revision))
+
+    def lead(self, partitions: int, start: bytes) -> Found:
+        """Take DDL and syncpoints over: no leader of a lower revision writes any more. Who has a partition keeps it.
+
+        Raises:
+            ProcessorReplacedError: a leader of a higher revision is there.
+            DestinationUnreachableError, DestinationRefusedError
+        """
+        return self._connected(lambda connection: self._lead(connection, partitions, start))
+
+    def places(self, parts: Collection[int]) -> dict[int, Place]:
+        """Return where some partitions are, whoever has them.
+
+        Raises:
+            DestinationUnreachableError, DestinationRefusedError
+        """
+        return self._connected(lambda connection: {part: at for part, _, at in self._rows(connection, parts)})
+
+    def take(self, parts: Collection[int], revision: int) -> dict[int, Place]:
+        """Take some partitions over by word of the leader of ``revision``, and return where they are.
+
+        Raises:
+            ProcessorReplacedError: a later leader has given one of them to somebody.
+            DestinationUnreachableError, DestinationRefusedError
+        """
+        return self._connected(lambda connection: self._take(connection, parts, revision))
+
+    def _connected(self, use: Callable[[Connection], Result]) -> Result:
         connection = self.connect()
         try:
-            return self._open(connection, partitions, start)
+            return use(connection)
         except pymysql.MySQLError as error:
             raise general_error(error, schema=SCHEMA) from error
         finally:
             connection.close()
 
-    def _open(self, connection: Connection, partitions: int, start: bytes) -> Found:
+    def _lead(self, connection: Connection, partitions: int, start: bytes) -> Found:
         # Asked first: who may write there need not be one who may create it.
         if select(connection, _SCHEMA_THERE, (SCHEMA, "changefeed", "position"))[0][0] != 2:
             for sql in TABLES:
@@ -122,19 +159,34 @@ class Destination:
                 " VALUES (%s, %s, %s, %s, 0, %s)",
                 (self.feed, part, self.revision, start, int.from_bytes(start[:8], "big")),
             )
-        # Waits for what an earlier processor has under way; `opened` changes the rows, so that who looks for conflicts
-        # only when it commits (TiDB) finds one.
-        sql = "UPDATE tidebus.position SET revision = %s, opened = opened + 1 WHERE feed = %s"
-        execute(connection, sql, (self.revision, self.feed))
         connection.commit()
-        sql = "SELECT part, position, next_offset FROM tidebus.position WHERE feed = %s"
-        places = {
-            int(part): Place(bytes(at), int(offset)) for part, at, offset in select(connection, sql, (self.feed,))
-        }
         sql = "SELECT ddl_position, ddl_state, syncpoint_ts FROM tidebus.changefeed WHERE feed = %s"
         ((position, state, syncpoint_ts),) = select(connection, sql, (self.feed,))
         noted = bytes(position) if state == "begun" else None
+        places = {part: place for part, _, place in self._rows(connection, range(partitions))}
         return Found(places=places, ddl_noted=noted, syncpoint_ts=Ts(int(syncpoint_ts)))
+
+    def _take(self, connection: Connection, parts: Collection[int], revision: int) -> dict[int, Place]:
+        connection.begin()
+        # Waits for what an earlier processor has under way; `opened` changes the rows, so that who looks for conflicts
+        # only when it commits (TiDB) finds one.
+        sql = (
+            "UPDATE tidebus.position SET revision = %s, opened = opened + 1"
+            " WHERE feed = %s AND part IN %s AND revision <= %s"
+        )
+        if execute(connection, sql, (revision, self.feed, tuple(parts), revision)) != len(parts):
+            connection.rollback()
+            raise self._replaced(partitions=sorted(parts), term=revision)
+        # FOR UPDATE: TiDB's plain SELECT shows what stood there when the transaction began.
+        found = self._rows(connection, parts, " FOR UPDATE")
+        connection.commit()
+        self._opened.update((part, opened) for part, opened, _ in found)
+        return {part: place for part, _, place in found}
+
+    def _rows(self, connection: Connection, parts: Collection[int], lock: str = "") -> list[tuple[int, int, Place]]:
+        sql = "SELECT part, opened, position, next_offset FROM tidebus.position WHERE feed = %s AND part IN %s"
+        rows = select(connection, sql + lock, (self.feed, tuple(parts)))
+        return [(int(part), int(opened), Place(bytes(at), int(offset))) for part, opened, at, offset in rows]
 
     def apply(self, connection: Connection, part: int, before: bytes, claim: Claim) -> int:
         """Write the rows of a claim and its position in one transaction; return the statements that it took.
@@ -179,15 +231,15 @@ class Destination:
             raise general_error(error, partition=part) from error
 
     def pass_ddl(self, connection: Connection, position: bytes, next_offsets: Mapping[int, int]) -> None:
-        """Note a DDL as done, and move all partitions behind it, in one transaction."""
+        """Note a DDL as done, and move all partitions behind it, whoever has them, in one transaction."""
         connection.begin()
         self._note(connection, _DDL_DONE, (position,))
         for part, offset in sorted(next_offsets.items()):
             found = execute(
                 connection,
                 "UPDATE tidebus.position SET position = %s, next_offset = %s, commit_ts = %s"
-                " WHERE feed = %s AND part = %s AND revision = %s",
-                (position, offset, int.from_bytes(position[:8], "big"), self.feed, part, self.revision),
+                " WHERE feed = %s AND part = %s",
+                (position, offset, int.from_bytes(position[:8], "big"), self.feed, part),
             )
             if not found:
                 connection.rollback()
@@ -226,10 +278,10 @@ class Destination:
         found = execute(
             connection,
             "UPDATE tidebus.position SET position = %s, next_offset = %s, commit_ts = %s"
-            " WHERE feed = %s AND part = %s AND revision = %s AND position = %s",
+            " WHERE feed = %s AND part = %s AND opened = %s AND position = %s",
             (
                 *(place.position, place.next_offset, int.from_bytes(place.position[:8], "big")),
-                *(self.feed, part, self.revision, before),
+                *(self.feed, part, self._opened.get(part), before),
             ),
         )
         if not found:

@@ -8,7 +8,7 @@ that is all: it is counted for the operator, and not written.
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -20,7 +20,8 @@ from schemas.changefeed import ChangefeedInfo, ZkPaths
 from schemas.config.changefeed import ChangefeedConfig, load_changefeed
 from schemas.errors import Action, BusError
 from schemas.ids import TableId, Ts
-from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
+from schemas.rawlog.region_batch import BatchHead, decode_region_batch, read_batch_head
+from schemas.rawlog.row_parts import PartJoiner
 from schemas.rawlog.topics import RawTopics, raw_topics
 from schemas.sink_topic import sorter_config
 from schemas.tidb.schema_store import SchemaStore
@@ -121,22 +122,23 @@ def _beyond(
             ranges[partition] = (start, min(end, start + left))
             all_seen = all_seen and end - start <= left
             left -= max(0, ranges[partition][1] - start)
-        for record in _region_batches(reader, ranges):
-            head = read_batch_head(record)
-            if head.max_commit_ts <= last.consistent_ts or not ours(head.table_id):
+
+        def wanted(head: BatchHead) -> bool:
+            return head.max_commit_ts > last.consistent_ts and ours(head.table_id)
+
+        joiner = PartJoiner(wanted)
+        for partition, _, record in reader.read_all(ranges):
+            whole = joiner.take(partition, record)
+            if whole is None or not wanted(read_batch_head(whole)):
                 continue
-            rows = decode_region_batch(record).rows
+            rows = decode_region_batch(whole).rows
             for commit_ts, key in zip(rows.commit_ts.tolist(), rows.key.to_pylist(), strict=True):
                 if commit_ts > last.consistent_ts:
                     seen.add((commit_ts, key))
-                    tables.add(head.table_id)
+                    tables.add(rows.table_id)
                     newest = max(newest, commit_ts)
     names = {table_name(store, table, Ts(2**63 - 1)) for table in tables}
     return Beyond(changes=len(seen), tables=tuple(sorted(names)), max_commit_ts=Ts(newest), all_seen=all_seen)
-
-
-def _region_batches(reader: TopicReader, ranges: dict[int, tuple[int, int]]) -> Iterator[bytes]:
-    return (record for _, _, record in reader.read_all(ranges))
 
 
 class SorterRecovery:

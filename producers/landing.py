@@ -65,7 +65,7 @@ class LandingSettings:
     record_bytes_max: int = RAW_MESSAGE_BYTES_MAX
     """What the topic takes; a larger row is landed in parts."""
     row_bytes_max: int = ROW_BYTES_MAX
-    """Of a row with its key and old value; a larger one is not landed, and its span goes no further."""
+    """Of a row's value, and of its old one; a larger row is not landed, and its span goes no further."""
 
 
 @dataclass(slots=True)
@@ -191,9 +191,11 @@ class Landing:
             value = encode_region_batch(
                 RegionBatch(region_id=region_id, may_repeat=may_repeat, rows=rows), self._schema_id
             )
-            if len(value) > settings.row_bytes_max:
-                self._refuse(span, rows, len(value))
-                return
+            if len(value) > settings.row_bytes_max:  # so it is of one row
+                size = max(len(column[0].as_buffer()) for column in (rows.value, rows.old_value))
+                if size > settings.row_bytes_max:
+                    self._refuse(span, rows, size)
+                    return
             parts: Iterable[bytes] = (value,)
             if len(value) > settings.record_bytes_max:
                 parts = cut_record(value, settings.record_bytes_max, int.from_bytes(os.urandom(8), "little"))

@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 from schemas.errors import CorruptDataError
 from schemas.rawlog.region_batch import BatchHead, encode_part, part_of, read_batch_head
 
-ROW_BYTES_MAX = 250 * 1024 * 1024
-"""Of a raw record that holds one row: TiDB's ``txn-entry-size-limit`` ends at 120 MiB, the old value is as much, and
-the rest is room. TiKV's message with more could not be received either."""
+ROW_BYTES_MAX = 120 * 1024 * 1024
+"""Of a row's value, and of its old one: where TiDB's ``txn-entry-size-limit`` ends."""
 PART_OVERHEAD_BYTES = 128
 """Of a part, beside its piece."""
 _PLACE = struct.Struct("<QII")

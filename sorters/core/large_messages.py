@@ -21,6 +21,12 @@ from sorters.core.columnar.spans import IntArray
 from sorters.core.encode.protocol import EncodedRows, HandleKeyEncoder, LargeRow
 
 
+WHAT_HELPS = (
+    "max-message-bytes of the sink URI with max.message.bytes of the topic, or sink.kafka-config.large-message-handle "
+    "with a large-message-handle-option that the protocol has, or a column selector"
+)
+
+
 class MessageTooLargeError(BusError):
     """An encoded row is larger than ``max-message-bytes`` or its topic allow."""
 
@@ -103,10 +109,12 @@ class Room:
         return MessageTooLargeError(
             text,
             table=named.table.name,
+            topic=named.topic,
             key=named.keys[row].as_py().hex(),
             commit_ts=int(named.commit_ts[row]),
             bytes=int(sizes[row]) + MESSAGE_OVERHEAD_BYTES,
             bytes_max=self.limit,
+            what_helps=WHAT_HELPS,
         )
 
 

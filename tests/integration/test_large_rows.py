@@ -1,0 +1,149 @@
+"""Rows larger than any record of Kafka: from TiKV's event feed over the raw log, in parts, into a sink's topic."""
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compose.decode import decode_record
+from compose.kafka_follower import TopicFollower
+from compose.stack.local import Addresses
+from consumers.core.frontier import advance, first_record
+from producers.puller import Puller
+from producers.region_server.core.commands import Mutation
+from producers.region_server.server import RegionServer
+from schemas.config.changefeed import load_changefeed
+from schemas.errors import BusError
+from schemas.ids import CaptureId, TableId, Ts, UpstreamId
+from schemas.rawlog.frontier import DdlReport, FrontierRecord
+from schemas.spans import TableSpan
+from schemas.tidb.keys import row_key
+from schemas.tidb.row_v2 import encode_row_v2
+from sorters.core.cut import cut_between, place_for
+from sorters.core.feed import compile_feed
+from sorters.core.large_messages import MessageTooLargeError
+from sorters.core.order import OUTPUT_SCHEMA
+from sorters.small_cut import SmallCut
+from sorters.worker import Program
+from tests.integration.test_puller import wait_until
+from tests.support.ddl_jobs import PRIMARY, column, snapshot, table_info
+from tests.support.raw_log import create_topic, read_topic
+
+LARGE, BEYOND, PLAIN = TableId(112), TableId(114), TableId(116)
+MIB = 1 << 20
+TEXT: dict[str, Any] = {"tp": 252, "flen": 1 << 30, "charset": "utf8mb4", "collation": "utf8mb4_bin"}
+NOTHING = OUTPUT_SCHEMA.empty_table()
+
+
+def put(table: TableId, size: int, letter: bytes = b"x") -> Mutation:
+    return Mutation("put", row_key(table, 1), encode_row_v2({2: letter * size}))
+
+
+def commit(server: RegionServer, mutation: Mutation) -> Ts:
+    transaction = server.begin(mutation)
+
+    def work(_: object) -> Ts:
+        transaction.prewrite()
+        return transaction.commit()
+
+    return server.act(work)
+
+
+def land(
+    stack: Addresses, upstream: UpstreamId, errors: list[BusError]
+) -> tuple[FrontierRecord, FrontierRecord, dict[str, str]]:
+    """Land a large row and its update, a row that is too large, and a plain one; return the frontier before and after
+    all but the one, and what stalls.
+    """
+    tables = {TableSpan.of_table(table): CaptureId("c") for table in (LARGE, BEYOND, PLAIN)}
+    ddl = DdlReport(landed_ts=Ts(1 << 62), end=0)
+    with RegionServer(stores=1, min_ts_interval_ms=100) as server:
+        start_ts = server.tso()
+        puller = Puller(
+            capture=CaptureId("c"),
+            upstream=upstream,
+            pd_address=server.pd_address,
+            bootstrap_servers=stack.kafka,
+            schema_registry=stack.schema_registry,
+            on_fatal=errors.append,
+        )
+        first = first_record(1, start_ts, puller.partitions)
+        puller.start()
+        puller.assign(dict.fromkeys(tables, start_ts))
+        commit(server, put(BEYOND, 10))
+        commit(server, put(BEYOND, 200 * 1000 * 1000))
+        commit(server, put(LARGE, 30 * MIB, b"a"))
+        commit(server, put(LARGE, 30 * MIB, b"b"))
+        end_ts = commit(server, put(PLAIN, 10))
+
+        def landed() -> dict[TableId, Ts]:
+            return {span.table_id: ts for span, ts in puller.report().landed_ts.items()}
+
+        wait_until(lambda: min(landed()[LARGE], landed()[PLAIN]) >= end_ts, errors, 120)
+        wait_until(lambda: "row_too_large" in {span.kind for span in puller.stats().stalls}, errors)
+        assert landed()[BEYOND] < end_ts
+        stalls = {span.kind: span.reason for span in puller.stats().stalls}
+        puller.remove([TableSpan.of_table(BEYOND)])
+        del tables[TableSpan.of_table(BEYOND)]
+        last = advance(first, {CaptureId("c"): puller.report()}, ddl, tables)
+        puller.stop()
+    return first, last, stalls
+
+
+def program(topic: str, uri: str, large: dict[str, str]) -> tuple[Program, dict[str, Any]]:
+    columns = [column(1, "id", not_null=True, flag=PRIMARY), column(2, "val", **TEXT)]
+    placed = [spec | {"offset": at} for at, spec in enumerate(columns)]
+    infos = [table_info(table, f"t{table}", columns=placed) for table in (LARGE, BEYOND, PLAIN)]
+    kafka = {"large-message-handle": large} if large else {}
+    config = load_changefeed(uri, {"sink": {"kafka-config": kafka}})
+    feed = compile_feed(config, "default", {topic: 1}, changefeed_id="f")
+    sink = {"enable.idempotence": True, "acks": -1, "message.max.bytes": config.kafka.max_message_bytes}
+    return Program(snapshot(("test", 1, infos)), feed), sink
+
+
+def test_rows_of_tens_of_mib_land_and_come_out_and_a_row_beyond_tidb_stops_its_table_alone(
+    stack: Addresses, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    upstream, topic, errors = UpstreamId(fresh_name("u")), fresh_name("sink"), list[BusError]()
+    first, last, stalls = land(stack, upstream, errors)
+    for words in ("row is larger than any", "table_id=114", "bytes=200000", "filter.rules"):
+        assert words in stalls["row_too_large"]
+    raw_topic = f"tidebus.{upstream}.region-events"
+    with TopicFollower(stack.kafka, raw_topic) as follower:
+        lines = [line for record in follower.read_to_end() for line in decode_record(raw_topic, record)]
+    parts = [line["parts"] for line in lines if line.get("part") == 0 and line["table_id"] == LARGE]
+    assert parts == [2, 4]  # the update has the old value, too
+    start, end = (place_for(record, lambda _: False) for record in (first, last))
+    cut = cut_between(start, end, start.resolved_ts, end.resolved_ts)
+    create_topic(stack.kafka, topic, 1)
+    uri = f"kafka://{stack.kafka}/{topic}?protocol=canal-json&enable-tidb-extension=true"
+    with closing(SmallCut({"bootstrap.servers": stack.kafka}, raw_topic, {"bootstrap.servers": stack.kafka})) as small:
+        refused, _ = program(topic, uri, {})
+        with pytest.raises(MessageTooLargeError) as caught:
+            small.run(cut, refused, NOTHING, 1, raw_bytes_max=1 << 30, batch_bytes=MIB)
+    fields = caught.value.fields
+    assert (fields["table"], fields["key"]) == ("test.t112", row_key(LARGE, 1).hex())
+    assert fields["bytes"] > 30 * MIB > fields["bytes_max"] == 10 * MIB  # type: ignore[operator]
+    assert fields["topic"] == topic
+    assert "large-message-handle-option" in str(caught.value)
+    claim = {"large-message-handle-option": "claim-check", "claim-check-storage-uri": f"file://{tmp_path}"}
+    claimed, sink = program(topic, uri, claim)
+    with closing(
+        SmallCut({"bootstrap.servers": stack.kafka}, raw_topic, {**sink, "bootstrap.servers": stack.kafka})
+    ) as small:
+        done = small.run(cut, claimed, NOTHING, 1, raw_bytes_max=1 << 30, batch_bytes=MIB)
+    assert done is not None
+    said = [json.loads(record.value or b"") for record in read_topic(stack.kafka, topic)]
+    assert [(row["table"], row["type"]) for row in said if row["table"] != "t114"] == [
+        ("t112", "INSERT"),
+        ("t112", "UPDATE"),
+        ("t116", "INSERT"),
+    ]
+    stored = [
+        Path(row["_tidb"]["claimCheckLocation"].removeprefix("file://")) for row in said if row["table"] == "t112"
+    ]
+    assert [file.stat().st_size > 30 * MIB for file in stored] == [True, True]
+    assert not errors

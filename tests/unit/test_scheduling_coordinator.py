@@ -200,6 +200,18 @@ def test_coordinator_drain_empties_the_capture_and_tells_it_that_it_leaves() -> 
     assert cluster.agents[C].liveness.name == "STOPPING"
 
 
+def test_coordinator_moves_a_share_of_very_many_spans_at_a_time() -> None:
+    limits = Limits(heartbeat_ticks=1, max_task_concurrency=2, task_share=10, add_table_batch_size=90)
+    cluster = Cluster(limits, tables=tables_of(*range(90)))
+    cluster.tick(8)
+    cluster.coordinator.drain(C)
+    seen_at_once = 0
+    for _ in range(60):
+        cluster.tick()
+        seen_at_once = max(seen_at_once, len(cluster.coordinator.replications.running))
+    assert (cluster.executors[C].states, seen_at_once) == ({}, 9)
+
+
 def test_coordinator_move_and_rebalance() -> None:
     cluster = Cluster(tables=tables_of(*range(6)))
     cluster.tick(8)

@@ -62,7 +62,10 @@ class Limits:
     """TiCDC's names and values; ticks are the shell's, 50 ms each."""
 
     max_task_concurrency: int = 10
-    """Spans under way at a time outside bursts: each of them scans."""
+    """Spans under way at a time outside bursts, at least: each of them scans."""
+    task_share: int = 20
+    """Of very many spans one in so many may be under way at a time, so that a capture hands over within half a minute
+    whatever it has: what Kubernetes gives one that is to leave."""
     add_table_batch_size: int = 50
     """Spans added in one tick, at least: 1,000 a second."""
     add_ticks: int = 400
@@ -121,6 +124,11 @@ class Coordinator:
         return self.captures.is_initialized
 
     @property
+    def _tasks_max(self) -> int:
+        """How many spans may be under way at a time."""
+        return max(self.limits.max_task_concurrency, len(self.replications.wanted) // self.limits.task_share)
+
+    @property
     def assignments(self) -> dict[TableSpan, CaptureId]:
         """The primary of each span that has one."""
         return {span: found.primary for span, found in self.replications.sets.items() if found.primary is not None}
@@ -170,7 +178,7 @@ class Coordinator:
             self.replications.end_tasks()
             if may_schedule:
                 plan = self._plan(salt)
-                sent += self.replications.run(plan, self._start_of, tasks_max=self.limits.max_task_concurrency)
+                sent += self.replications.run(plan, self._start_of, tasks_max=self._tasks_max)
             if barrier is not None and self._ticks % self.limits.heartbeat_ticks == 0:
                 self._advance(barrier)
         requests = [self._order(span, out) for span, out in sent]
@@ -250,9 +258,9 @@ class Coordinator:
         scene, limits = self._scene(salt), self.limits
         batch_size = max(limits.add_table_batch_size, len(self.replications.wanted) // limits.add_ticks)
         found = basic.plan(scene, batch_size=batch_size)
-        if found.tasks or len(self.replications.running) >= limits.max_task_concurrency:
+        if found.tasks or len(self.replications.running) >= self._tasks_max:
             return found
-        free = limits.max_task_concurrency - len(self.replications.running)
+        free = self._tasks_max - len(self.replications.running)
         self._drain, found = drain_capture.plan(self._drain, scene, limit=free)
         if found.tasks:
             return found
@@ -262,8 +270,8 @@ class Coordinator:
         self._rebalance, found = rebalance.plan(self._rebalance, scene)
         if found.tasks:
             return found
-        interval, limit = limits.check_balance_interval_ticks, limits.max_task_concurrency
-        self._balance, found = balance.plan(self._balance, scene, interval_ticks=interval, limit=limit)
+        interval = limits.check_balance_interval_ticks
+        self._balance, found = balance.plan(self._balance, scene, interval_ticks=interval, limit=self._tasks_max)
         return found
 
     def _advance(self, barrier: Barrier) -> None:

@@ -16,6 +16,8 @@ from schemas.config.storage import STORAGE_SCHEMES
 
 PARTITIONS = 16
 """Tables share them by the hash of their names; each is written by one connection at a time."""
+REPLICATION_FACTOR = -1
+"""What the brokers' default.replication.factor says, as of the raw log."""
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 """A TiDB row has 6 MiB by default; bytes as hex take twice as much."""
 
@@ -65,7 +67,11 @@ def sorter_config(config: ChangefeedConfig, info: ChangefeedInfo, kafka: str) ->
     brokers = tuple(broker.strip() for broker in kafka.split(","))
     uri = dataclasses.replace(config.uri, scheme="kafka", brokers=brokers, default_topic=sink_topic(info))
     own = KafkaConfig(
-        partition_num=PARTITIONS, max_message_bytes=MESSAGE_BYTES_MAX, compression="lz4", codec=config.codec
+        partition_num=PARTITIONS,
+        replication_factor=REPLICATION_FACTOR,
+        max_message_bytes=MESSAGE_BYTES_MAX,
+        compression="lz4",
+        codec=config.codec,
     )
     sink = dataclasses.replace(config.sink, kafka=own, dispatchers=())
     return dataclasses.replace(config, uri=uri, sink=sink, start_ts=info.start_ts)

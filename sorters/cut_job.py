@@ -1,27 +1,41 @@
 """One cut, from the raw log to the sink: by a Spark job of two steps, or by the driver if it is not worth one."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Set
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import functions as F  # noqa: N812 # Spark's own convention
 
+from schemas.ids import TableId
 from sorters.core.corrupt_rows import CorruptRows
 from sorters.core.cut import Cut
 from sorters.core.order import OutputRecords
-from sorters.cut_tasks import BLOCK_COLUMNS, SIGN_COLUMNS, ReadTask, Tally, WriteTask, read_step, write_step
+from sorters.cut_tasks import (
+    BLOCK_COLUMNS,
+    SIGN_COLUMNS,
+    TABLE_COLUMNS,
+    LookTask,
+    ReadTask,
+    Tally,
+    WriteTask,
+    look_step,
+    read_step,
+    write_step,
+)
 from sorters.run_folder import clear_run_folders, run_folder
 from sorters.run_store import MEMORY_BYTES_MAX
 from sorters.shared_program import SharedProgram
-from sorters.sink_writer import BATCH_BYTES
 from sorters.small_cut import SmallCut
-from sorters.worker import Program
+from sorters.worker import Program, batch_bytes
 
 DRIVER_BATCH_BYTES_MAX = 16 * 1024 * 1024
 """Raw bytes (some 70,000 rows) up to which the driver does the batch itself, in less time than a Spark job takes."""
+TABLES_AT_ONCE_MAX = 500
+"""Tables that are made ready for a large cut though they may have no rows in it; where more wait, its tasks look first
+which have: they read the raw log twice then."""
 RAW_RECORD_BYTES_GUESS = 64 * 1024
 """Size of a raw record until one batch has told; the driver gives up a batch of far more bytes than it took it for."""
 
@@ -34,6 +48,19 @@ class CorruptRowsParam(AccumulatorParam):  # type: ignore[misc]  # pyspark has n
 
     def addInPlace(self, value1: CorruptRows, value2: CorruptRows) -> CorruptRows:  # noqa: N802 # Spark's name
         return value1 + value2
+
+
+class TablesToReady(Protocol):
+    """Makes a program fit for rows of tables."""
+
+    @property
+    def waiting(self) -> int:
+        """How many tables' rows are not ready to come."""
+        ...
+
+    def make_ready(self, cut: Cut, tables: Collection[TableId] | None) -> None:
+        """Make these tables' rows ready to come; None: all."""
+        ...
 
 
 class CutJob:
@@ -67,9 +94,11 @@ class CutJob:
         Raises:
             BusError: a record cannot be sent, or Kafka does not answer.
         """
-        self._small.write(records, _batch_bytes(program.value))
+        self._small.write(records, batch_bytes(program.value))
 
-    def run(self, cut: Cut, program: SharedProgram, extras: OutputRecords, encoded_at_ms: int) -> int:
+    def run(
+        self, cut: Cut, program: SharedProgram, tables: TablesToReady, extras: OutputRecords, encoded_at_ms: int
+    ) -> int:
         """Write everything of ``cut``, and ``extras``, in order; return the row messages once they are acknowledged.
 
         The number tells repeats too, before they were dropped.
@@ -77,30 +106,36 @@ class CutJob:
         Raises:
             Exception: Spark's, Py4J's; see :func:`sorters.failures.bus_error`.
         """
-        batch_bytes = _batch_bytes(program.value)
         done: tuple[int, int] | None = None
+
+        def ready(found: Set[TableId]) -> Program:
+            tables.make_ready(cut, found)
+            return program.value
+
         if cut.offsets * self._record_bytes <= DRIVER_BATCH_BYTES_MAX:
             done = self._small.run(
                 cut,
-                program.value,
+                ready,
                 extras,
                 encoded_at_ms,
                 raw_bytes_max=2 * DRIVER_BATCH_BYTES_MAX,
-                batch_bytes=batch_bytes,
             )
         if done:
             self.corrupt = self._small.corrupt
-        rows, raw_bytes = done or self._run_tasks(cut, program, extras, encoded_at_ms, batch_bytes)
+        else:
+            many = tables.waiting > TABLES_AT_ONCE_MAX
+            tables.make_ready(cut, self._tables_of(cut) if many else None)
+        rows, raw_bytes = done or self._run_tasks(cut, program, extras, encoded_at_ms)
         if cut.offsets:
             self._record_bytes = (self._record_bytes + raw_bytes / cut.offsets) / 2
         return rows
 
     def _run_tasks(
-        self, cut: Cut, program: SharedProgram, extras: OutputRecords, encoded_at_ms: int, batch_bytes: int
+        self, cut: Cut, program: SharedProgram, extras: OutputRecords, encoded_at_ms: int
     ) -> tuple[int, int]:
         """Return the rows, and the bytes of raw records that were read."""
         with nullcontext() if self.runs_parent is None else run_folder(self.runs_parent) as folder:
-            return self._run_tasks_with(folder, cut, program, extras, encoded_at_ms, batch_bytes)
+            return self._run_tasks_with(folder, cut, program, extras, encoded_at_ms)
 
     def _run_tasks_with(
         self,
@@ -109,7 +144,6 @@ class CutJob:
         program: SharedProgram,
         extras: OutputRecords,
         encoded_at_ms: int,
-        batch_bytes: int,
     ) -> tuple[int, int]:
         context, slots = self._spark.sparkContext, self._slots()
         tally = Tally(
@@ -131,7 +165,7 @@ class CutJob:
             folder=folder,
             row_join=program.value.feed.row_join,
             sink_config=self._sink_config,
-            batch_bytes=batch_bytes,
+            batch_bytes=batch_bytes(program.value),
             memory_bytes_max=MEMORY_BYTES_MAX,
         )
         blocks = self._spark.range(0, len(slots), 1, len(slots)).mapInArrow(
@@ -141,6 +175,12 @@ class CutJob:
         signs.write.format("noop").mode("overwrite").save()
         self.corrupt = tally.corrupt.value
         return int(tally.rows.value), int(tally.raw_bytes.value)
+
+    def _tables_of(self, cut: Cut) -> set[TableId]:
+        """Return the tables that have rows in a cut."""
+        task = LookTask(cut=cut, raw_config=self._raw_config, raw_topic=self._raw_topic, tasks=self._tasks)
+        rows = self._spark.range(0, self._tasks, 1, self._tasks).mapInArrow(look_step(task), TABLE_COLUMNS).collect()
+        return {TableId(row["table_id"]) for row in rows}
 
     def _slots(self) -> tuple[int, ...]:
         """Return one number for each task that ``repartition(tasks, "slot")`` sends there."""
@@ -163,8 +203,3 @@ class CutJob:
 def _on_one_machine(context: Any) -> bool:
     """Tell whether all tasks see this machine's files; executors of ``local-cluster`` do too, but only tests use it."""
     return bool(re.fullmatch(r"local(\[.*\])?", context.master))
-
-
-def _batch_bytes(program: Program) -> int:
-    """Return how large a producer's batches may be: each topic takes only such as its largest message."""
-    return min([BATCH_BYTES, *program.feed.topic_message_bytes.values()])

@@ -23,7 +23,7 @@ from sorters.core.order import OutputRecords
 from sorters.core.row_batches import RowJoin
 from sorters.core.runs import Run, merge_runs, pack_run, split_runs, unpack_run
 from sorters.failures import WorkerError
-from sorters.raw_records import raw_records
+from sorters.raw_records import raw_records, tables_of
 from sorters.run_folder import RunFile, RunFiles
 from sorters.run_store import RunStore
 from sorters.shared_program import TaskProgram
@@ -34,6 +34,7 @@ from sorters.worker import Program, output_records
 BLOCK_SCHEMA = pa.schema([pa.field("slot", pa.int32(), nullable=False), pa.field("block", pa.binary(), nullable=False)])
 BLOCK_COLUMNS = "slot int, block binary"
 SIGN_COLUMNS = "sign binary"
+TABLE_COLUMNS = "table_id long"
 _SIGN = pa.record_batch([pa.array([bytes(128 * 1024)])], names=["sign"])
 """What the second step says after each window: more than Spark's pipe to a worker buffers, so that a task whose Spark
 task was killed finds its pipe broken, and stops writing, a window later."""
@@ -55,6 +56,17 @@ class Tally:
     """Raw records read, also those that were skipped."""
     corrupt: Any
     """:class:`sorters.core.corrupt_rows.CorruptRows` that were written all the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookTask:
+    """Orders to tasks that look which tables have rows in a cut, before it is run."""
+
+    cut: Cut
+    raw_config: Mapping[str, Any]
+    """librdkafka's: servers, TLS, SASL."""
+    raw_topic: str
+    tasks: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +98,24 @@ class WriteTask:
     """librdkafka's, of a producer that keeps the order; with PEM texts and no files, which executors do not have."""
     batch_bytes: int
     memory_bytes_max: int
+
+
+def look_step(task: LookTask) -> Callable[[ArrowBatches], ArrowBatches]:
+    """Return a step that says which physical tables have rows in a cut."""
+
+    def look(batches: ArrowBatches) -> ArrowBatches:
+        from pyspark import TaskContext
+
+        for _ in batches:
+            pass
+        context = TaskContext.get()
+        assert context is not None
+        with _ready_worker():
+            reader = _reader(tuple(sorted(task.raw_config.items())), task.raw_topic)
+            records = raw_records(reader, task.cut, lambda _: None, context.partitionId(), task.tasks)
+            yield pa.record_batch([pa.array(sorted(tables_of(records, task.cut)), pa.int64())], names=["table_id"])
+
+    return look
 
 
 def read_step(task: ReadTask, program: TaskProgram, tally: Tally) -> Callable[[ArrowBatches], ArrowBatches]:

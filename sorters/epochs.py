@@ -125,7 +125,8 @@ class Epochs:
         self._before_cut()
         for told in self._preparation.told_at_start(cut, encoded_at_ms):
             self._job.write(program, told)
-        rows = self._job.run(cut, program, self._preparation.companions(cut, encoded_at_ms), encoded_at_ms)
+        companions = self._preparation.companions(cut, encoded_at_ms)
+        rows = self._job.run(cut, program, self._preparation, companions, encoded_at_ms)
         self._checkpoint_ts = cut.upto_ts
         batch_s = time.monotonic() - started
         corrupt = self._job.corrupt

@@ -1,25 +1,25 @@
 """What must stand before a cut may run: topics, registered schemas, and the program that workers get.
 
-All of it hangs on the schema alone, so it is made anew only when a DDL within the range has changed the schema.
+It hangs on the schema, so it is made anew when a DDL within the range has changed the schema, and on which tables have
+had rows (:mod:`sorters.ready_tables`).
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from schemas.ids import TableId, Ts
 from schemas.tidb.schema_change import SchemaChange
-from sorters.core.companions import bootstrap_records, ddl_records, ddl_topics, start_bootstraps, watermark_records
+from sorters.core.companions import bootstrap_records, ddl_records, start_bootstraps, watermark_records
 from sorters.core.cut import Cut
 from sorters.core.feed import CompiledFeed
 from sorters.core.order import OutputRecords, join_records
 from sorters.core.route_check import check_routes
-from sorters.core.scope import concerns, tables_between, tables_made_between, watermark_topics_at
+from sorters.core.scope import concerns, watermark_topics_at
 from sorters.core.watermark_pace import watermark_is_due
+from sorters.ready_tables import ReadyTables, SinkTopics
 from sorters.registry import SchemaRegistry
 from sorters.schema_feed import SchemaFeed
 from sorters.shared_program import SharedProgram
-from sorters.topic_admin import TopicAdmin
 
 
 class Preparation:
@@ -30,7 +30,7 @@ class Preparation:
         spark: Any,
         feed: CompiledFeed,
         schemas: SchemaFeed,
-        topics: TopicAdmin,
+        topics: SinkTopics,
         registry: SchemaRegistry | None,
         *,
         start_ts: Ts | None = None,
@@ -41,15 +41,14 @@ class Preparation:
         """
         self.feed = feed
         self._schemas = schemas
-        self._topics = topics
-        self._registry = registry
+        self._tables = ReadyTables(feed, topics, registry)
         self._start_ts, self._target_ts = start_ts, target_ts
         self._ready_upto: Ts | None = None
         self.program = SharedProgram(spark.sparkContext)
         self._watermark_topics: tuple[str, ...] = ()
 
     def program_for(self, cut: Cut) -> SharedProgram:
-        """Return the program for a cut.
+        """Return the program for a cut; what rows of single tables need besides, :meth:`make_ready` adds.
 
         Raises:
             DispatchError, ColumnSelectorError: in the changefeed's first cut, the tables that the dispatcher rules or
@@ -67,7 +66,7 @@ class Preparation:
             # All that the store has taken in so far, also of later cuts: what is sent to tasks holds that too.
             touched = {table for change in store.changes for table in _physical_ids(change)}
             store.gc(cut.after_ts)
-            self.feed = self._prepared(cut)
+            self.feed = self._tables.begin(cut, self._ready_upto, store, self.feed)
             self.program.set(store, self.feed, touched)
             self._watermark_topics = watermark_topics_at(store, cut.upto_ts, self.feed)
         self._ready_upto = cut.upto_ts
@@ -101,35 +100,21 @@ class Preparation:
             return join_records([ddl, told])
         return join_records([watermark_records(cut.upto_ts, topics, self.feed, encoded_at_ms), ddl, told])
 
-    def _prepared(self, cut: Cut) -> CompiledFeed:
-        store, feed = self._schemas.store, self.feed
-        if self._ready_upto is None:
-            tables = list(tables_between(store, cut.after_ts, cut.upto_ts, feed))
-        else:  # the others are there: with 100,000 tables no DDL may go through all of them
-            tables = list(tables_made_between(store, self._ready_upto, cut.upto_ts, feed))
-        names = {feed.topic(stored.schema, stored.table) for stored in tables}
-        names |= ddl_topics(store, cut.after_ts, cut.upto_ts, feed) | {feed.default_topic}
-        topics = self._topics.ensure(names)
-        ids = dict(feed.schema_ids)
-        if self._registry is not None:
-            for stored in tables:
-                self._register(feed, store.decoded(stored), ids)
-        return replace(
-            feed,
-            schema_ids=ids,
-            partitions={**feed.partitions, **{name: topic.partitions for name, topic in topics.items()}},
-            topic_message_bytes={
-                **feed.topic_message_bytes,
-                **{name: topic.message_bytes_max for name, topic in topics.items()},
-            },
-        )
+    @property
+    def waiting(self) -> int:
+        """Physical tables for whose rows something must be made ready first."""
+        return self._tables.waiting
 
-    def _register(self, feed: CompiledFeed, table: Any, ids: dict[tuple[str, Ts], int]) -> None:
-        assert self._registry is not None
-        for schema in feed.row_schemas(table):
-            ids[(schema.subject, schema.update_ts)] = self._registry.register(
-                schema.subject, schema.text, table=table.name
-            )
+    def make_ready(self, cut: Cut, tables: Collection[TableId] | None) -> None:
+        """Make the program of a cut fit for rows of these physical tables; None: of all of the changefeed.
+
+        Raises:
+            BusError: a topic or schema is refused, or Kafka or the registry does not answer.
+        """
+        feed = self._tables.make_ready(cut, tables, self._schemas.store, self.feed)
+        if feed is not None:
+            self.feed = feed
+            self.program.set(self._schemas.store, feed, ())
 
 
 def _physical_ids(change: SchemaChange) -> set[TableId]:

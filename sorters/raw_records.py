@@ -4,8 +4,10 @@ A row in parts belongs to the task whose share has its first part; the others ma
 there. Few rows are larger than a topic takes, so this is rare; it costs one look at each record's head.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+from schemas.ids import TableId
+from schemas.rawlog.region_batch import read_batch_head
 from schemas.rawlog.row_parts import PartJoiner
 from sorters.core.cut import Cut, overlaps
 from sorters.topic_reader import TopicReader
@@ -35,3 +37,9 @@ def raw_records(
             yield whole
             if not joiner.open_partitions:
                 return
+
+
+def tables_of(records: Iterable[bytes], cut: Cut) -> set[TableId]:
+    """Return the physical tables that raw records may hold rows of the cut of; only heads are looked at."""
+    heads = map(read_batch_head, records)
+    return {head.table_id for head in heads if overlaps(head, cut.after_ts, cut.upto_ts)}

@@ -4,16 +4,17 @@ A Spark job has a fixed price of some 0.4 s (planning, two steps, four tasks), w
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
+from schemas.ids import TableId
 from sorters.core.corrupt_rows import CorruptRows
 from sorters.core.cut import Cut
 from sorters.core.order import OutputRecords
-from sorters.raw_records import raw_records
+from sorters.raw_records import raw_records, tables_of
 from sorters.sink_writer import SinkWriter
 from sorters.topic_reader import TopicReader
-from sorters.worker import Program, in_order, output_records
+from sorters.worker import Program, batch_bytes, in_order, output_records
 
 OUTPUT_BYTES_MAX = 512 * 1024 * 1024
 """Of messages that the driver holds: of a table with hundreds of columns debezium makes many times the raw bytes."""
@@ -47,14 +48,16 @@ class SmallCut:
     def run(
         self,
         cut: Cut,
-        program: Program,
+        program: Callable[[Set[TableId]], Program],
         extras: OutputRecords,
         encoded_at_ms: int,
         *,
         raw_bytes_max: int,
-        batch_bytes: int,
     ) -> tuple[int, int] | None:
         """Write everything of ``cut``, and ``extras``, in order, until it is acknowledged.
+
+        Args:
+            program: returns it, fit for rows of these physical tables.
 
         Returns:
             The row messages, and the bytes of raw records; None if these are more than ``raw_bytes_max``, or their
@@ -70,23 +73,24 @@ class SmallCut:
                 return None
             self.corrupt = CorruptRows()
             rows: list[OutputRecords] = []
-            for table in output_records(iter(raw), cut, program, encoded_at_ms, self._on_corrupt):
+            ready = program(tables_of(raw, cut))
+            for table in output_records(iter(raw), cut, ready, encoded_at_ms, self._on_corrupt):
                 rows.append(table)
                 if sum(one.nbytes for one in rows) > OUTPUT_BYTES_MAX:
                     return None
             records = in_order([*rows, extras] if extras.num_rows else rows, cut.may_repeat)
-            row_join = program.feed.row_join
-            self._write(records if row_join is None else row_join.whole(records), batch_bytes)
+            row_join = ready.feed.row_join
+            self._write(records if row_join is None else row_join.whole(records), batch_bytes(ready))
         return sum(table.num_rows for table in rows), self.raw_bytes
 
-    def write(self, records: OutputRecords, batch_bytes: int) -> None:
+    def write(self, records: OutputRecords, largest_batch: int) -> None:
         """Write records that are no cut's, in their order, until they are acknowledged.
 
         Raises:
             BusError: as :meth:`run`.
         """
         with self._running:
-            self._write(records, batch_bytes)
+            self._write(records, largest_batch)
 
     def _read(self, cut: Cut, raw_bytes_max: int) -> list[bytes] | None:
         """Return the raw records; None: they are too many."""
@@ -103,15 +107,15 @@ class SmallCut:
     def _on_corrupt(self, found: CorruptRows) -> None:
         self.corrupt += found
 
-    def _write(self, records: OutputRecords, batch_bytes: int) -> None:
+    def _write(self, records: OutputRecords, largest_batch: int) -> None:
         made_for, writer = self._writer or (0, None)
         self._writer = None
-        if writer is None or made_for != batch_bytes:
-            writer = SinkWriter(self._sink_config, batch_bytes=batch_bytes, stopped=self._closed.is_set)
+        if writer is None or made_for != largest_batch:
+            writer = SinkWriter(self._sink_config, batch_bytes=largest_batch, stopped=self._closed.is_set)
         try:
             writer.write(records)
             writer.finish()
         except BaseException:
             writer.abandon()
             raise
-        self._writer = (batch_bytes, writer)
+        self._writer = (largest_batch, writer)

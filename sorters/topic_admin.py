@@ -1,7 +1,7 @@
 """Sink topics, on the driver: found or created before a row is sent to one (TiCDC's rules for a Kafka sink)."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,10 @@ from sorters.failures import KafkaUnreachableError
 
 TIMEOUT_S = 10.0
 """TiCDC's dial, read and write timeouts."""
+TOPICS_A_REQUEST = 500
+"""A broker makes some hundred topics a second, and answers when it has made all that it was asked for."""
+CREATE_TIMEOUT_S = 60.0
+"""For one such request."""
 PARTITIONS_DEFAULT = 3
 """Of a topic that we create, where partition-num is not set."""
 MESSAGE_OVERHEAD_BYTES = 128
@@ -136,8 +140,13 @@ class TopicAdmin:
             raise TopicMissingError("topic is missing and auto-create-topic is false", topics=",".join(topics))
         self._check_broker(cluster)
         count = self._partitions or PARTITIONS_DEFAULT
-        new = [NewTopic(topic, count, self._replication, config=self._topic_config) for topic in topics]
-        futures = self._client.create_topics(new, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)
+        for some in _some(topics):
+            new = [NewTopic(topic, count, self._replication, config=self._topic_config) for topic in some]
+            self._check_created(
+                self._client.create_topics(new, operation_timeout=CREATE_TIMEOUT_S, request_timeout=CREATE_TIMEOUT_S)
+            )
+
+    def _check_created(self, futures: Mapping[str, Any]) -> None:
         for topic, future in futures.items():
             try:
                 future.result()
@@ -165,11 +174,12 @@ class TopicAdmin:
 
     def _message_limits(self, topics: Sequence[str]) -> dict[str, int]:
         limits = {}
-        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         try:
-            for topic, entries in zip(topics, self._settings(resources), strict=True):
-                self._check_replication(entries, topic=topic)
-                limits[topic] = int(entries[_MESSAGE_BYTES].value) - MESSAGE_OVERHEAD_BYTES
+            for some in _some(topics):
+                resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in some]
+                for topic, entries in zip(some, self._settings(resources), strict=True):
+                    self._check_replication(entries, topic=topic)
+                    limits[topic] = int(entries[_MESSAGE_BYTES].value) - MESSAGE_OVERHEAD_BYTES
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise TopicRefusedError("topic settings may not be read", reason=error.args[0]) from error
@@ -204,6 +214,8 @@ class TopicAdmin:
     def _check_replication(self, entries: Mapping[str, Any], **where: object) -> None:
         """Compare as TiCDC does: with replication-factor, also where the topic is there already."""
         least = entries.get(_MIN_INSYNC)
+        if self._replication < 0:  # the brokers' default
+            return
         if self._acks_all and least is not None and least.value and self._replication < int(least.value):
             raise TopicReplicationError(
                 "replication-factor is below min.insync.replicas, and required-acks is -1",
@@ -214,6 +226,10 @@ class TopicAdmin:
 
     def _unreachable(self, message: str, error: KafkaException, **where: object) -> KafkaUnreachableError:
         return KafkaUnreachableError(message, **where, address=self._address, reason=error.args[0])
+
+
+def _some(topics: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (topics[at : at + TOPICS_A_REQUEST] for at in range(0, len(topics), TOPICS_A_REQUEST))
 
 
 def _partition_counts(cluster: Any) -> dict[str, int]:

@@ -13,6 +13,7 @@ from sorters.core.cut import Cut, join_rows, keep_rows, overlaps
 from sorters.core.feed import CompiledFeed
 from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, drop_repeats, join_records, sort_records
 from sorters.core.pipeline import pieces, run
+from sorters.sink_writer import BATCH_BYTES
 
 ROWS_PER_CHUNK = 32_768
 """Rows of one table that go through the columnar steps at once: enough that their cost per call does not show."""
@@ -27,6 +28,11 @@ class Program:
     schemas: Any
     """A schema store, or a :class:`~schemas.tidb.layered_schemas.LayeredSchemas`."""
     feed: CompiledFeed
+
+
+def batch_bytes(program: Program) -> int:
+    """Return how large a producer's batches may be: each topic takes only such as its largest message."""
+    return min([BATCH_BYTES, *program.feed.topic_message_bytes.values()])
 
 
 def output_records(

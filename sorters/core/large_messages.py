@@ -20,7 +20,6 @@ from sorters.core.columnar.mounted import MountedColumns
 from sorters.core.columnar.spans import IntArray
 from sorters.core.encode.protocol import EncodedRows, HandleKeyEncoder, LargeRow
 
-
 WHAT_HELPS = (
     "max-message-bytes of the sink URI with max.message.bytes of the topic, or sink.kafka-config.large-message-handle "
     "with a large-message-handle-option that the protocol has, or a column selector"

@@ -123,7 +123,7 @@ def test_rows_of_tens_of_mib_land_and_come_out_and_a_row_beyond_tidb_stops_its_t
     with closing(SmallCut({"bootstrap.servers": stack.kafka}, raw_topic, {"bootstrap.servers": stack.kafka})) as small:
         refused, _ = program(topic, uri, {})
         with pytest.raises(MessageTooLargeError) as caught:
-            small.run(cut, refused, NOTHING, 1, raw_bytes_max=1 << 30, batch_bytes=MIB)
+            small.run(cut, lambda _: refused, NOTHING, 1, raw_bytes_max=1 << 30)
     fields = caught.value.fields
     assert (fields["table"], fields["key"]) == ("test.t112", row_key(LARGE, 1).hex())
     assert fields["bytes"] > 30 * MIB > fields["bytes_max"] == 10 * MIB  # type: ignore[operator]
@@ -134,7 +134,7 @@ def test_rows_of_tens_of_mib_land_and_come_out_and_a_row_beyond_tidb_stops_its_t
     with closing(
         SmallCut({"bootstrap.servers": stack.kafka}, raw_topic, {**sink, "bootstrap.servers": stack.kafka})
     ) as small:
-        done = small.run(cut, claimed, NOTHING, 1, raw_bytes_max=1 << 30, batch_bytes=MIB)
+        done = small.run(cut, lambda _: claimed, NOTHING, 1, raw_bytes_max=1 << 30)
     assert done is not None
     said = [json.loads(record.value or b"") for record in read_topic(stack.kafka, topic)]
     assert [(row["table"], row["type"]) for row in said if row["table"] != "t114"] == [

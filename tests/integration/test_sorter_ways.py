@@ -89,7 +89,7 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
             monkeypatch.setattr(cut_job, "MEMORY_BYTES_MAX", memory_bytes_max)
             before = {(record.partition, record.offset) for record in found}
             companions = preparation.companions(cut, physical_ms(upto_ts))
-            rows = job.run(cut, program, companions, physical_ms(upto_ts))
+            rows = job.run(cut, program, preparation, companions, physical_ms(upto_ts))
             assert rows == ROWS + (400 if repeats else 0)
             found = read_topic(stack.kafka, topic)
             written[way] = [record for record in found if (record.partition, record.offset) not in before]

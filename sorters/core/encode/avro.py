@@ -25,6 +25,7 @@ from sorters.core.encode.protocol import (
     Message,
     Messages,
     Partitions,
+    RowEncoder,
     SchemaIds,
     SchemaMissingError,
     SchemaText,
@@ -48,7 +49,7 @@ def subject_of(topic: str, suffix: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AvroEncoder:
+class AvroEncoder(RowEncoder):
     """Avro with its options, named as in the sink URI."""
 
     enable_tidb_extension: bool = False
@@ -62,10 +63,6 @@ class AvroEncoder:
     """The changefeed's namespace."""
     glue: bool = False
     """Schema ids are the numbers of AWS Glue's UUIDs, and stand in messages as Glue's readers want them."""
-
-    @property
-    def joiner(self) -> None:
-        return None
 
     @property
     def ddl_partitions(self) -> Partitions:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from schemas.ids import Ts, physical_ms
 from schemas.proto import canal_pb2 as pb
 from schemas.tidb.mysql_types import STRING_TYPES, CdcFlag
-from schemas.tidb.table import ColumnVersion, TableVersion
+from schemas.tidb.table import ColumnVersion
 from schemas.tidb.value import Value
 from sorters.core.columnar.column import Column, value_text
 from sorters.core.columnar.latin_texts import latin_texts
@@ -34,8 +34,8 @@ from sorters.core.encode.protocol import (
     Message,
     Messages,
     Partitions,
+    RowEncoder,
     SchemaIds,
-    SchemaText,
     in_row_order,
     no_keys,
 )
@@ -49,7 +49,7 @@ _PROTOCOL_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CanalEncoder:
+class CanalEncoder(RowEncoder):
     """canal with its one option, named as in the changefeed file."""
 
     delete_only_output_handle_key_columns: bool = False
@@ -65,10 +65,6 @@ class CanalEncoder:
     @property
     def watermark_partitions(self) -> Partitions:
         return Partitions.NONE
-
-    def schemas(self, table: TableVersion, topic: str) -> tuple[SchemaText, ...]:
-        """canal has no schemas."""
-        return ()
 
     def encode_rows(
         self, mounted: MountedColumns, *, topic: str = "", encoded_at_ms: int = 0, schema_ids: SchemaIds | None = None

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from schemas.ids import Ts, physical_ms
 from schemas.tidb.mysql_types import STRING_TYPES, CdcFlag, MysqlType
-from schemas.tidb.table import ColumnVersion, TableVersion
+from schemas.tidb.table import ColumnVersion
 from schemas.tidb.value import Value
 from sorters.core.columnar.column import Column, value_text
 from sorters.core.columnar.escape import CANAL
@@ -28,8 +28,8 @@ from sorters.core.encode.protocol import (
     Message,
     Messages,
     Partitions,
+    RowEncoder,
     SchemaIds,
-    SchemaText,
     in_row_order,
     no_keys,
 )
@@ -41,7 +41,7 @@ _NEEDS_ESCAPE = STRING_TYPES | {MysqlType.JSON}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CanalJsonEncoder:
+class CanalJsonEncoder(RowEncoder):
     """canal-json with its options, named as in the sink URI and the changefeed file."""
 
     enable_tidb_extension: bool = False
@@ -58,20 +58,12 @@ class CanalJsonEncoder:
         return replace(self, large=large)
 
     @property
-    def joiner(self) -> None:
-        return None
-
-    @property
     def ddl_partitions(self) -> Partitions:
         return Partitions.FIRST
 
     @property
     def watermark_partitions(self) -> Partitions:
         return Partitions.ALL if self.enable_tidb_extension else Partitions.NONE
-
-    def schemas(self, table: TableVersion, topic: str) -> tuple[SchemaText, ...]:
-        """canal-json has no schemas."""
-        return ()
 
     def encode_rows(
         self, mounted: MountedColumns, *, topic: str = "", encoded_at_ms: int, schema_ids: SchemaIds | None = None

@@ -26,6 +26,7 @@ from sorters.core.encode.protocol import (
     LargeRow,
     Message,
     Partitions,
+    RowEncoder,
     SchemaIds,
     SchemaText,
 )
@@ -60,17 +61,13 @@ def _codec(name: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompressedEncoder:
+class CompressedEncoder(RowEncoder):
     """A protocol whose messages are compressed whole."""
 
     inner: Encoder
     compression: Compression
     with_keys: bool = False
     """Compress keys too."""
-
-    @property
-    def joiner(self) -> None:
-        return None
 
     @property
     def ddl_partitions(self) -> Partitions:

@@ -27,8 +27,8 @@ from sorters.core.encode.protocol import (
     Message,
     Messages,
     Partitions,
+    RowEncoder,
     SchemaIds,
-    SchemaText,
     in_row_order,
     refused,
 )
@@ -38,7 +38,7 @@ _OPS = {RowKind.INSERT: b"c", RowKind.UPDATE: b"u", RowKind.DELETE: b"d"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DebeziumEncoder:
+class DebeziumEncoder(RowEncoder):
     """debezium with its options, named as in the sink URI and the changefeed file."""
 
     enable_tidb_extension: bool = False
@@ -52,20 +52,8 @@ class DebeziumEncoder:
     """The zone in which rows are mounted; TIMESTAMPs are written in UTC."""
 
     @property
-    def joiner(self) -> None:
-        return None
-
-    @property
-    def ddl_partitions(self) -> Partitions:
-        return Partitions.ALL
-
-    @property
     def watermark_partitions(self) -> Partitions:
         return Partitions.ALL if self.enable_tidb_extension else Partitions.NONE
-
-    def schemas(self, table: TableVersion, topic: str) -> tuple[SchemaText, ...]:
-        """Schemas stand in the messages; none is registered."""
-        return ()
 
     def encode_rows(
         self, mounted: MountedColumns, *, topic: str = "", encoded_at_ms: int, schema_ids: SchemaIds | None = None

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from schemas.ids import Ts
 from schemas.tidb.keys import decode_row_key
 from schemas.tidb.mysql_types import CdcFlag
-from schemas.tidb.table import ColumnVersion, TableVersion
+from schemas.tidb.table import ColumnVersion
 from sorters.core.columnar.column import Column
 from sorters.core.columnar.escape import GO_JSON
 from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
@@ -34,9 +34,8 @@ from sorters.core.encode.protocol import (
     LargeRow,
     Message,
     Messages,
-    Partitions,
+    RowEncoder,
     SchemaIds,
-    SchemaText,
     in_row_order,
 )
 from sorters.core.encode.segments import Segment, join, without_first_byte
@@ -49,7 +48,7 @@ _SIGN = np.uint64(1 << 63)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenProtocolEncoder:
+class OpenProtocolEncoder(RowEncoder):
     """open-protocol with its options, named as in the changefeed file."""
 
     output_old_value: bool = True
@@ -72,18 +71,6 @@ class OpenProtocolEncoder:
     @property
     def joiner(self) -> OpenJoiner | None:
         return OpenJoiner(self.max_batch_size) if self.max_batch_size > 1 else None
-
-    @property
-    def ddl_partitions(self) -> Partitions:
-        return Partitions.ALL
-
-    @property
-    def watermark_partitions(self) -> Partitions:
-        return Partitions.ALL
-
-    def schemas(self, table: TableVersion, topic: str) -> tuple[SchemaText, ...]:
-        """open-protocol has no schemas."""
-        return ()
 
     def encode_rows(
         self, mounted: MountedColumns, *, topic: str = "", encoded_at_ms: int = 0, schema_ids: SchemaIds | None = None

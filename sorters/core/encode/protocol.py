@@ -159,6 +159,32 @@ class Encoder(Protocol):
         ...
 
 
+class RowEncoder:
+    """What most protocols share and others override: a message holds one row, what belongs to no row goes to
+    every partition of a topic, and no schema is registered."""
+
+    __slots__ = ()
+
+    @property
+    def joiner(self) -> Joiner | None:
+        """See :class:`Encoder`."""
+        return None
+
+    @property
+    def ddl_partitions(self) -> Partitions:
+        """See :class:`Encoder`."""
+        return Partitions.ALL
+
+    @property
+    def watermark_partitions(self) -> Partitions:
+        """See :class:`Encoder`."""
+        return Partitions.ALL
+
+    def schemas(self, table: TableVersion, topic: str) -> tuple[SchemaText, ...]:
+        """See :class:`Encoder`."""
+        return ()
+
+
 @dataclass(frozen=True, slots=True)
 class LargeRow:
     """What to say of a row whose whole message is beyond the limit: its handle key, and where the rest is."""

@@ -18,16 +18,15 @@ from sorters.core.encode.protocol import (
     LargeRow,
     Message,
     Messages,
-    Partitions,
+    RowEncoder,
     SchemaIds,
-    SchemaText,
     in_row_order,
     no_keys,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimpleEncoder(ABC):
+class SimpleEncoder(RowEncoder, ABC):
     """simple in one of its forms."""
 
     location: str = "UTC"
@@ -38,22 +37,6 @@ class SimpleEncoder(ABC):
     def for_large(self, large: LargeRow) -> Self:
         """Return the encoder of rows that are too large."""
         return replace(self, large=large)
-
-    @property
-    def joiner(self) -> None:
-        return None
-
-    @property
-    def ddl_partitions(self) -> Partitions:
-        return Partitions.ALL
-
-    @property
-    def watermark_partitions(self) -> Partitions:
-        return Partitions.ALL
-
-    def schemas(self, table: TableVersion, topic: str) -> tuple[SchemaText, ...]:
-        """simple brings its schemas itself."""
-        return ()
 
     def encode_rows(
         self, mounted: MountedColumns, *, topic: str = "", encoded_at_ms: int, schema_ids: SchemaIds | None = None

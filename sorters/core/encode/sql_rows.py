@@ -28,9 +28,8 @@ from sorters.core.encode.protocol import (
     EncodedRows,
     Message,
     Messages,
-    Partitions,
+    RowEncoder,
     SchemaIds,
-    SchemaText,
     in_row_order,
 )
 from sorters.core.encode.row_heads import headed_rows, keyed_bytes
@@ -62,24 +61,12 @@ class SqlRowsJoiner:
 
 
 @dataclass(frozen=True, slots=True)
-class SqlRowsEncoder:
+class SqlRowsEncoder(RowEncoder):
     """Has no options: what the sink is told is for the processor."""
 
     @property
     def joiner(self) -> SqlRowsJoiner:
         return SqlRowsJoiner()
-
-    @property
-    def ddl_partitions(self) -> Partitions:
-        return Partitions.ALL
-
-    @property
-    def watermark_partitions(self) -> Partitions:
-        return Partitions.ALL
-
-    def schemas(self, table: TableVersion, topic: str) -> tuple[SchemaText, ...]:
-        """There are none to register."""
-        return ()
 
     def encode_rows(
         self, mounted: MountedColumns, *, topic: str = "", encoded_at_ms: int = 0, schema_ids: SchemaIds | None = None

@@ -21,8 +21,8 @@ from sorters.core.encode.protocol import (
     Message,
     Messages,
     Partitions,
+    RowEncoder,
     SchemaIds,
-    SchemaText,
     in_row_order,
 )
 from sorters.core.encode.row_heads import headed_rows, keyed_bytes
@@ -96,7 +96,7 @@ class StorageJoiner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StorageEncoder:
+class StorageEncoder(RowEncoder):
     """A storage sink's protocol and the parts of its settings that say which folder a row goes to."""
 
     format: LineFormat
@@ -112,14 +112,6 @@ class StorageEncoder:
     @property
     def ddl_partitions(self) -> Partitions:
         return Partitions.FIRST
-
-    @property
-    def watermark_partitions(self) -> Partitions:
-        return Partitions.ALL
-
-    def schemas(self, table: TableVersion, topic: str) -> tuple[SchemaText, ...]:
-        """There are none to register."""
-        return ()
 
     def encode_rows(
         self, mounted: MountedColumns, *, topic: str = "", encoded_at_ms: int, schema_ids: SchemaIds | None = None

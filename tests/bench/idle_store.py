@@ -33,10 +33,10 @@ INITIALIZED_A_MESSAGE = 64
 
 
 def make_regions(regions: int, tables: int) -> list[metapb_pb2.Region]:
-    """Return the regions of ``tables`` tables, ascending and without a gap inside a table."""
+    """Return the regions of ``tables`` tables, ascending and without a gap."""
     made: list[metapb_pb2.Region] = []
     for table in range(FIRST_TABLE, FIRST_TABLE + tables):
-        start, end = table_span(TableId(table))
+        start, end = table_span(TableId(table))[0], table_span(TableId(table + 1))[0]
         count = regions // tables
         borders = [start, *(row_key(TableId(table), at * HANDLES_A_REGION) for at in range(1, count)), end]
         for low, high in itertools.pairwise(borders):

@@ -16,6 +16,7 @@ from consumers.zookeeper import SESSION_TIMEOUT_S
 from producers.region_server.generator import Generator, GeneratorOptions
 from schemas.ids import UpstreamId
 from tests.support.bank import Bank, BankReader
+from tests.support.bank_log import BankLog
 from tests.support.bus import create_from_the_start, stored_upstream, topic_records, wait_checkpoint
 from tests.support.cluster import Cluster, cluster
 from tests.support.messages import decode_canal_json
@@ -64,7 +65,7 @@ def test_owner_that_is_killed_has_a_successor(loaded: Loaded) -> None:
     cluster.child(cluster.owner()).kill()
     cluster.wait_moving("owner killed")
     assert cluster.status()["owner_rev"] > before
-    cluster.wait_sharing(TABLES, rebalance=FEED)
+    cluster.wait_sharing(TABLES)
 
 
 def test_capture_that_is_killed_loses_its_spans_to_others(loaded: Loaded) -> None:
@@ -72,7 +73,7 @@ def test_capture_that_is_killed_loses_its_spans_to_others(loaded: Loaded) -> Non
     killed = cluster.other()
     cluster.child(killed).kill()
     cluster.wait_moving("capture killed")
-    cluster.wait_sharing(TABLES, rebalance=FEED)
+    cluster.wait_sharing(TABLES)
 
 
 def test_capture_that_is_stopped_and_goes_on_starts_anew(loaded: Loaded) -> None:
@@ -102,7 +103,7 @@ def test_zookeeper_that_restarts_ends_nobody_whose_lease_outlasts_it(loaded: Loa
 
 def test_capture_that_is_drained_has_no_spans(loaded: Loaded) -> None:
     cluster = loaded.cluster
-    cluster.wait_sharing(TABLES, rebalance=FEED)
+    cluster.wait_sharing(TABLES)
     drained = cluster.other()
     assert cluster.drain(drained) > 0
     cluster.wait(lambda: cluster.spans()[drained] == 0, "it has no spans")
@@ -124,7 +125,7 @@ def test_captures_that_restart_one_after_the_other_hand_over(loaded: Loaded) -> 
             ),
             f"{name} is back",
         )
-    cluster.wait_sharing(TABLES, rebalance=FEED)
+    cluster.wait_sharing(TABLES)
 
 
 def test_topics_hold_exactly_the_upstreams_history_and_the_bank_adds_up(loaded: Loaded) -> None:
@@ -144,9 +145,21 @@ def test_topics_hold_exactly_the_upstreams_history_and_the_bank_adds_up(loaded: 
     for record in records:
         validator.note(record)
     assert validator.finish(need_watermark=last_ts) == []
-    reader = BankReader(decode_canal_json, bank.total)
+    reader, patient = BankReader(decode_canal_json, bank.total), BankReader(decode_canal_json, bank.total)
     reader.read(record for record in records if record.topic == TOPIC + "bank")
     assert reader.broken == []
     assert bank.transfers > 300
-    # A watermark a batch; a sorter that is behind takes all that it can in one.
+    # A watermark a batch; a sorter that is behind takes all that it can in one. So it is added up at each commit, too,
+    # and in the log itself at every ts at which a changefeed could stand.
     assert reader.sums >= 2
+    patient.read_each_commit(record for record in records if record.topic == TOPIC + "bank")
+    assert patient.broken == []
+    assert patient.sums == bank.transfers + 1
+    log = BankLog(frozenset(bank.tables), bank.total)
+    log.take(cluster.bus.addresses.kafka, cluster.upstream)
+    log.read(cluster.places())
+    assert log.broken == []
+    assert log.sums > 500
+    cluster.notes.append(
+        f"the bank adds up at {reader.sums} watermarks, {patient.sums} commits and {log.sums} places of the log"
+    )

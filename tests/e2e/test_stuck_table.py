@@ -18,7 +18,7 @@ from producers.region_server.core import chaos
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.store import ClusterStore
 from schemas.ids import RegionId, StoreId, TableId, Ts, UpstreamId
-from schemas.rawlog.frontier import FrontierRecord, follow_frontier
+from schemas.rawlog.frontier import FrontierRecord
 from schemas.spans import TableSpan
 from sorters.core.cut import place_for
 from tests.support.bus import create_from_the_start, status, stored_upstream, topic_records, wait_checkpoint
@@ -57,11 +57,7 @@ class Run:
 
     def records(self, start: int = 0) -> list[FrontierRecord]:
         """Return where readers of the frontier topic stood after each of its records, from one on."""
-        topic = self.cluster.frontier
-        places: list[FrontierRecord] = []
-        for _, record in topic.read(*topic.offsets()):
-            places.append(follow_frontier(places[-1] if places else None, record))
-        return places[start:]
+        return self.cluster.places()[start:]
 
 
 @pytest.fixture(scope="module")

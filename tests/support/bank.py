@@ -9,6 +9,8 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 
 from producers.region_server.core.commands import Mutation
 from producers.region_server.core.row_shapes import int_value
@@ -21,7 +23,7 @@ from schemas.tidb.row_v2 import encode_row_v2
 from tests.support.messages import Decoder, Message, TopicRecord
 
 SCHEMA, OPENING = "bank", 1_000
-BALANCE = "k"
+BALANCE, BALANCE_COLUMN = "k", 2
 """The accounts are rows of sysbench's table; this is its one number."""
 
 
@@ -82,7 +84,7 @@ class Bank:
             Mutation(
                 "put",
                 row_key(table, number),
-                encode_row_v2({2: int_value(self._balances[table, number]), 3: b"c", 4: b"pad"}),
+                encode_row_v2({BALANCE_COLUMN: int_value(self._balances[table, number]), 3: b"c", 4: b"pad"}),
             )
             for table, number in accounts
         ]
@@ -99,7 +101,7 @@ class BankReader:
     total: int
     broken: list[str] = field(default_factory=list)
     sums: int = 0
-    """At how many watermarks the whole sum stood."""
+    """At how many ts the whole sum stood."""
 
     def read(self, records: Iterable[TopicRecord]) -> None:
         """Judge all records of the bank's topics; each partition's in its order."""
@@ -130,10 +132,23 @@ class BankReader:
             applied = mark
             self._add_up(mark, balances)
 
+    def read_each_commit(self, records: Iterable[TopicRecord]) -> None:
+        """Judge the sum after every transaction: at whatever ts a watermark had stood, a reader would have seen it."""
+        changes: dict[tuple[int, str, str], Message] = {}
+        for record in records:
+            _note(changes, self.decode(record), 0)
+        balances: dict[tuple[str, str], int] = {}
+        for commit_ts, keys in groupby(sorted(changes), key=itemgetter(0)):
+            for key in keys:
+                columns = changes[key].columns
+                assert columns is not None
+                balances[key[1:]] = int(columns[BALANCE])
+            self._add_up(commit_ts, balances)
+
     def _add_up(self, mark: int, balances: dict[tuple[str, str], int]) -> None:
         found = sum(balances.values())
         if balances and found != self.total:
-            self.broken.append(f"at watermark {mark} the sum is {found}, not {self.total}")
+            self.broken.append(f"at {mark} the sum is {found}, not {self.total}")
         self.sums += bool(balances)
 
 

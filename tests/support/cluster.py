@@ -23,6 +23,7 @@ from consumers.zookeeper import Session
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import CaptureId, UpstreamId
+from schemas.rawlog.frontier import FrontierRecord, follow_frontier
 from schemas.rawlog.topics import raw_topics
 from tests.support.bus import wait_until
 
@@ -103,25 +104,21 @@ class Cluster:
         self.notes.append(f"{what}: {took_s:.1f} s")
         return took_s
 
-    def wait_sharing(self, spans: int, rebalance: str = "") -> None:
-        """Wait until all captures are registered and have spans, all of them together.
-
-        A capture that came late gets its share within a minute; at once with the changefeed ``rebalance``.
-        """
-        asked_at = 0.0
+    def wait_sharing(self, spans: int) -> None:
+        """Wait until all captures are registered and have spans, all of them together."""
 
         def shared() -> bool:
-            nonlocal asked_at
             told = self.spans()
-            if len(told) < len(self.addresses):
-                return False
-            if rebalance and not all(told.values()) and time.monotonic() > asked_at + 5.0:
-                asked_at = time.monotonic()
-                with contextlib.suppress(OSError, AssertionError):  # the owner is just being replaced
-                    self.post(self.owner(), f"/api/v1/changefeeds/{rebalance}/tables/rebalance_table")
-            return all(told.values()) and sum(told.values()) >= spans
+            return len(told) == len(self.addresses) and all(told.values()) and sum(told.values()) >= spans
 
         self.wait(shared, "all captures have spans")
+
+    def places(self) -> list[FrontierRecord]:
+        """Return where readers of the frontier topic stood after each of its records."""
+        found: list[FrontierRecord] = []
+        for _, record in self.frontier.read(*self.frontier.offsets()):
+            found.append(follow_frontier(found[-1] if found else None, record))
+        return found
 
     def wait_registered(self) -> None:
         """Wait until all captures are registered."""

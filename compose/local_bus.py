@@ -23,7 +23,7 @@ from schemas.ids import UpstreamId
 REGION_SERVER = "region server"
 REGION_SERVER_READY_S = 60.0
 CAPTURE_STOP_S = 40.0
-"""A capture hands over, and waits up to ten seconds for its sorters; one that is killed leaves them to its watchdog."""
+"""A capture hands over, and waits some seconds for its sorters; one that is killed leaves them to its watchdog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,8 @@
 """The Spark session of a sorter process."""
 
+import contextlib
 import os
+import shutil
 import sys
 import zipfile
 from collections.abc import Mapping
@@ -14,9 +16,16 @@ BLOCK_BYTES_PER_ARROW_BATCH = 8 * 1024 * 1024
 """What Spark hands to Python at once, in blocks of some 512 KiB (:mod:`sorters.core.runs`)."""
 SPARK_JARS_ENV = "TIDEBUS_SPARK_JARS"
 """Comma-separated paths of the Kafka connector's jars."""
+SPARK_CLASSES_ENV = "TIDEBUS_SPARK_CLASSES"
+"""Path of an archive of Spark's classes (JEP 350); the JVM of ``local[n]`` maps it, and leaves one alone that does not fit."""
 SHIPPED_PACKAGES = ("schemas", "sorters")
 DRIVER_MEMORY = "1500m"
 """Heap of the one JVM of ``local[n]``: sorts spill to disk, so more only makes fewer spills."""
+PATHS = frozenset(
+    {"spark.archives", "spark.files", "spark.jars", "spark.submit.pyFiles"}
+    | {f"spark.yarn.dist.{what}" for what in ("archives", "files", "jars")}
+)
+"""Settings of Spark that are lists of files: each a URI, or a path on this machine."""
 LOCAL_JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Of ``local[n]``, where no row goes through the JVM (:mod:`sorters.run_folder`): it plans, and hands out tasks. The
 optimising compiler's and the concurrent collector's threads took more CPU than all the rest of it."""
@@ -49,6 +58,11 @@ def _connector() -> tuple[str, str]:
     return ("spark.jars", jars) if jars else ("spark.jars.packages", connector_packages())
 
 
+def _local_jvm_options() -> str:
+    archive = os.environ.get(SPARK_CLASSES_ENV)
+    return f"{LOCAL_JVM_OPTIONS} -XX:SharedArchiveFile={archive}" if archive else LOCAL_JVM_OPTIONS
+
+
 def create_session(
     master: str,
     app: str,
@@ -61,6 +75,7 @@ def create_session(
 
     Adaptive execution is off: it would plan twice, and a batch chooses its own number of tasks.
     """
+    data_dir = data_dir.resolve()
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
     local = master.startswith("local")
     builder = (
@@ -91,15 +106,32 @@ def create_session(
             .config("spark.driver.bindAddress", "127.0.0.1")
             # What is shuffled stays on this machine: compressing it takes half as much again as moving it.
             .config("spark.shuffle.compress", "false")
-            .config("spark.driver.extraJavaOptions", LOCAL_JVM_OPTIONS)
+            .config("spark.driver.extraJavaOptions", _local_jvm_options())
         )
     for key, value in (conf or {}).items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
+        builder = builder.config(key, _where_it_is(key, value))
+    with contextlib.chdir(_jvm_folder(data_dir)):
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     if not local:
         session.sparkContext.addPyFile(str(zip_code(data_dir)))
     return session
+
+
+def _jvm_folder(data_dir: Path) -> Path:
+    """Return the folder in which the JVM is to work, without what a killed one has left there: Spark keeps a folder
+    ``artifacts`` wherever it was started."""
+    folder = data_dir / "jvm"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _where_it_is(key: str, value: str) -> str:
+    """Return a setting with its relative paths as seen from our folder, for the JVM works in another."""
+    if key not in PATHS:
+        return value
+    return ",".join(path if ":" in path else str(Path(path).resolve()) for path in value.split(",") if path)
 
 
 def is_gone(session: Any) -> bool:

@@ -1,8 +1,9 @@
-"""Which changefeeds wait for tables that are held, and why: told in each one's own status, as a warning.
+"""Which changefeeds wait for their upstream, and why: told in each one's own status, as a warning.
 
-The owner's thread notes once a second what is held (:meth:`HeldFeeds.note`), the thread that keeps changefeeds asks for
-each of them. A changefeed is warned only when a table has been held for a while: most are held for a moment, while they
-move or a store restarts.
+They wait for tables that are held, those that contain them; and all of them where the frontier stands. The owner's
+thread notes once a second how it is (:meth:`HeldFeeds.note`), the thread that keeps changefeeds asks for each of them.
+Nobody is warned before it has been so for a while: most tables are held for a moment, while they move or a store
+restarts.
 """
 
 import datetime
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from consumers.core.changefeed_errors import TABLE_HELD, FeedError
+from consumers.core.changefeed_errors import TABLE_HELD, UPSTREAM_STANDS, FeedError
 from schemas.changefeed import ChangefeedInfo
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError
@@ -23,6 +24,8 @@ from sorters.core.feed import compile_feed
 
 WARN_AFTER_S: Final = 10.0
 """On top of the lag from which on a table is held."""
+STANDS_AFTER_S: Final = 30.0
+"""Without a step of the frontier: a new owner needs some seconds."""
 SAY_AGAIN_S: Final = 10.0
 """Between two texts of one warning: reasons count seconds, and each text is a write to ZooKeeper."""
 SHOWN_MAX: Final = 3
@@ -77,7 +80,8 @@ def _whereabouts(table_id: TableId, reports: Mapping[CaptureId, LandingReport]) 
 
 @dataclass(slots=True)
 class _Said:
-    tables: tuple[TableId, ...]
+    of: object
+    """What it is about."""
     error: FeedError
     at_s: float
 
@@ -89,31 +93,41 @@ class HeldFeeds:
         self._clock = clock
         self._since_s: dict[TableId, float] = {}
         self._held: tuple[HeldTable, ...] = ()
+        self._resolved_ts, self._moved_at_s, self._stands = Ts(0), clock(), ""
         self._said: dict[tuple[str, str], _Said] = {}
         self._filters: dict[tuple[str, str], tuple[ChangefeedInfo, Callable[[HeldTable], bool]]] = {}
 
-    def note(self, held: Sequence[HeldTable]) -> None:
-        """Take what is held now."""
+    def note(self, held: Sequence[HeldTable], resolved_ts: Ts, reasons: Sequence[str]) -> None:
+        """Take what is held now, where the frontier stands, and what keeps it from getting on, if anything does."""
         now_s = self._clock()
         self._since_s = {one.table_id: self._since_s.get(one.table_id, now_s) for one in held}
         self._held = tuple(one for one in held if now_s - self._since_s[one.table_id] >= WARN_AFTER_S)
+        if resolved_ts != self._resolved_ts:
+            self._resolved_ts, self._moved_at_s, self._stands = resolved_ts, now_s, ""
+        elif now_s - self._moved_at_s >= STANDS_AFTER_S:
+            shown = "; ".join(reasons[:SHOWN_MAX]) or "no cause is known"
+            self._stands = f"the upstream's frontier stands at ts {resolved_ts}: {shown}"
 
     def why(self, info: ChangefeedInfo) -> FeedError | None:
         """Return what a changefeed waits for; the same object while it stands. None: for nothing."""
-        name, held = (info.namespace, info.changefeed_id), self._held
+        name, held, stands = (info.namespace, info.changefeed_id), self._held, self._stands
+        if stands:
+            return self._say(name, UPSTREAM_STANDS, UPSTREAM_STANDS, stands)
         mine = [one for one in held if self._contains(name, info)(one)] if held else []
         if not mine:
             self._said.pop(name, None)
             return None
-        tables, now_s = tuple(one.table_id for one in mine), self._clock()
-        said = self._said.get(name)
-        if said is not None and said.tables == tables and now_s - said.at_s < SAY_AGAIN_S:
-            return said.error
         more = f"; and {len(mine) - SHOWN_MAX} more tables" if len(mine) > SHOWN_MAX else ""
         message = "waits for a table of its upstream: " + "; ".join(map(str, mine[:SHOWN_MAX])) + more
-        time_ = said.error.time if said is not None else _now()
-        error = FeedError(code=TABLE_HELD, message=message, time=time_)
-        self._said[name] = _Said(tables, error, now_s)
+        return self._say(name, tuple(one.table_id for one in mine), TABLE_HELD, message)
+
+    def _say(self, name: tuple[str, str], of: object, code: str, message: str) -> FeedError:
+        said, now_s = self._said.get(name), self._clock()
+        if said is not None and said.of == of and now_s - said.at_s < SAY_AGAIN_S:
+            return said.error
+        since = said.error.time if said is not None and said.error.code == code else _now()
+        error = FeedError(code=code, message=message, time=since)
+        self._said[name] = _Said(of, error, now_s)
         return error
 
     def _contains(self, name: tuple[str, str], info: ChangefeedInfo) -> Callable[[HeldTable], bool]:

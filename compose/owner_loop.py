@@ -248,12 +248,21 @@ class OwnerLoop:
             now = time.monotonic()
             if now >= status_at:
                 status_at = now + options.status_s
-                reports = parts.peers.reports(parts.feed)
-                tables = reign.held_tables(reports)
-                held.note(tables)
-                parts.node.tell(reign_status(parts.capture, reign, reports, tables))
+                self._tell_status(reign, held)
             spent_s = time.monotonic() - began_at
             self._leaving.wait(rest_s(spent_s, options.tick_s, is_settled=reign.is_settled))
+
+    def _tell_status(self, reign: Reign, held: HeldFeeds) -> None:
+        """Say how the upstream is, to whoever looks at its node and to the changefeeds that wait for it."""
+        parts, reigning = self._parts, self.reigning
+        reports = parts.peers.reports(parts.feed)
+        tables = reign.held_tables(reports)
+        status = reign_status(parts.capture, reign, reports, tables)
+        ddl = reigning.ddl.status().reason if reigning is not None else ""
+        if ddl:
+            status["stalls"].insert(0, f"ddl jobs: {ddl}")
+        held.note(tables, reign.place.resolved_ts, status["stalls"])
+        parts.node.tell(status)
 
     def _end(self, reign: Reign) -> None:
         with self._ticking:

@@ -19,7 +19,7 @@ from typing import Any
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
 
 from consumers.changefeed_control import feed_of
-from consumers.core.changefeed_errors import TABLE_HELD, FeedError
+from consumers.core.changefeed_errors import WAITS, FeedError
 from consumers.core.changefeed_state import (
     PATIENCE,
     Failed,
@@ -332,7 +332,7 @@ class FeedStates:
 def _warned(feed: Feed, now_s: float) -> Feed:
     """Return a changefeed with a warning as another process has stored it: what it waits for is told anew, and an error
     is over once the checkpoint has moved."""
-    if feed.error is not None and feed.error.code == TABLE_HELD:
+    if feed.error is not None and feed.error.code in WAITS:
         return replace(feed, error=None, held=feed.error)
     return replace(
         feed, retrying=Retrying(since_s=now_s, attempt=0, retry_at_s=now_s, checkpoint_ts=feed.checkpoint_ts)

@@ -32,7 +32,9 @@ UNRETRYABLE_CODES: Final = (
 
 
 TABLE_HELD: Final = "changefeed.table_held"
-"""Code of a warning: tables of the upstream are behind, and the changefeed waits for them."""
+UPSTREAM_STANDS: Final = "changefeed.upstream_stands"
+WAITS: Final = frozenset({TABLE_HELD, UPSTREAM_STANDS})
+"""Codes of warnings: tables of the upstream are behind, or all of it is, and the changefeed waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from compose.held_feeds import SAY_AGAIN_S, WARN_AFTER_S, HeldFeeds, HeldTable, held_tables
+from compose.held_feeds import SAY_AGAIN_S, STANDS_AFTER_S, WARN_AFTER_S, HeldFeeds, HeldTable, held_tables
 from schemas.changefeed import ChangefeedInfo
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
 from schemas.rawlog.frontier import FrontierRecord, HeldTables, LandingReport
@@ -45,39 +45,55 @@ def report(capture: str, tables: dict[int, int], *stalls: StalledSpan) -> Landin
 def test_changefeed_with_a_table_that_is_held_for_long_says_which_and_why() -> None:
     clock = Clock()
     feeds, mine, other = HeldFeeds(clock), info("shop.*"), info("shop.*", "!shop.orders")
-    feeds.note([ORDERS])
+    feeds.note([ORDERS], Ts(90), ())
     assert feeds.why(mine) is None, "a moment is no trouble"
     clock.now_s += WARN_AFTER_S
-    feeds.note([ORDERS])
+    feeds.note([ORDERS], Ts(90), ())
     said = feeds.why(mine)
     assert said is not None
     assert said.code == "changefeed.table_held"
     assert "shop.orders (table id 7) stands at ts 50: region 3 at store 0: no leader (capture a)" in said.message
     assert feeds.why(other) is None
-    feeds.note([])
+    feeds.note([], Ts(90), ())
     assert feeds.why(mine) is None
 
 
 def test_changefeed_warning_that_counts_seconds_is_said_anew_only_now_and_then() -> None:
     clock, mine = Clock(), info("*.*")
     feeds = HeldFeeds(clock)
-    feeds.note([ORDERS])
+    feeds.note([ORDERS], Ts(90), ())
     clock.now_s += WARN_AFTER_S
     said = []
     for number in range(25):
-        feeds.note([HeldTable(TableId(7), "shop", "orders", True, Ts(50), f"scanning for {number} s")])
+        feeds.note([HeldTable(TableId(7), "shop", "orders", True, Ts(50), f"scanning for {number} s")], Ts(90), ())
         said.append(feeds.why(mine))
         clock.now_s += 1.0
     assert len({id(one) for one in said}) == -(-25 // int(SAY_AGAIN_S))
     assert len({one.time for one in said if one}) == 1
 
 
+def test_changefeeds_all_say_why_the_frontier_of_their_upstream_stands() -> None:
+    clock, mine = Clock(), info("other.*")
+    feeds = HeldFeeds(clock)
+    for _ in range(2):
+        feeds.note([], Ts(90), ["the owner waits for captures to answer: b"])
+        assert feeds.why(mine) is None
+        clock.now_s += STANDS_AFTER_S / 2
+    feeds.note([ORDERS], Ts(90), ["the owner waits for captures to answer: b"])
+    said = feeds.why(mine)
+    assert said is not None
+    assert said.code == "changefeed.upstream_stands"
+    assert said.message == "the upstream's frontier stands at ts 90: the owner waits for captures to answer: b"
+    feeds.note([], Ts(91), ())
+    assert feeds.why(mine) is None
+
+
 def test_table_without_a_key_holds_nobody_who_does_not_replicate_it() -> None:
     clock = Clock()
     feeds = HeldFeeds(clock)
-    feeds.note([HEAP])
+    feeds.note([HEAP], Ts(90), ())
     clock.now_s += WARN_AFTER_S
-    feeds.note([HEAP])
+    feeds.note([HEAP], Ts(90), ())
     assert feeds.why(info("*.*")) is None
 
 

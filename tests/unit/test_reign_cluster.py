@@ -1,21 +1,24 @@
 """An owner and several captures: who gets which spans and from which ts, who is waited for, what begins anew."""
 
+import json
 import threading
 from dataclasses import replace
 
 import pytest
 
 from compose.reign_orders import NotOwnerError, ReignOrders
+from compose.reign_status import reign_status
 from consumers.core.scheduling.coordinator import NotInitializedError
 from consumers.core.scheduling.messages import Checkpoint, TableState
 from consumers.core.scheduling.versions import VersionMismatchError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import HeldTables
+from schemas.rawlog.pull_figures import PullFigures, StalledSpan
 from schemas.spans import TableSpan
 from schemas.tidb.ddl_job import DdlType
 from tests.support.ddl_jobs import job, table_info
-from tests.support.reign_cluster import Cluster, FakeDdl, FakeOwner
+from tests.support.reign_cluster import FEED, Cluster, FakeDdl, FakeOwner
 
 A, B, C = CaptureId("a"), CaptureId("b"), CaptureId("c")
 TABLES = [TableId(number) for number in range(70, 76)]
@@ -231,3 +234,27 @@ def test_reign_orders_from_another_thread_are_answered_at_a_tick_and_refused_aft
     one.close()
     with pytest.raises(NotOwnerError):
         orders.resign()
+
+
+def test_reign_status_sums_what_all_captures_pull_and_names_whose_table_is_held_and_why() -> None:
+    one = running(A, B)
+    stuck = next(iter(one.pulled()[B]))
+    figures = {
+        A: PullFigures(rows=10, regions=3, troubles={"not_leader": 1}),
+        B: PullFigures(
+            rows=5, regions=4, troubles={"not_leader": 2}, stalls=(StalledSpan(stuck, "region 7: no leader"),)
+        ),
+    }
+    place = one.owner.place
+    one.owner.place = replace(place, held=(HeldTables(tables=(stuck.table_id,), ts=Ts(20), low=place.low),))
+    reports = {who: replace(report, figures=figures[who]) for who, report in one.peers[A].reports(FEED).items()}
+    held = one.reign.held_tables(reports)
+    assert [(table.table_id, table.ts, table.why) for table in held] == [
+        (stuck.table_id, 20, f"region 7: no leader (capture {B})")
+    ]
+    told = reign_status(A, one.reign, reports, held)
+    assert (told["rows_in"], told["regions"], told["troubles"], told["tables_held"]) == (15, 7, {"not_leader": 3}, 1)
+    assert {who: (own["rows_in"], own["spans"]) for who, own in told["pullers"].items()} == {A: (10, 3), B: (5, 3)}
+    assert told["held"] == [{"tables": (stuck.table_id,), "names": [f"{held[0].schema}.{held[0].table}"], "ts": 20}]
+    assert f"{stuck}: region 7: no leader (capture {B})" in told["stalls"]
+    assert json.loads(json.dumps(told))["captures"] == {A: 3, B: 3}

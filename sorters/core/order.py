@@ -14,6 +14,9 @@ from schemas.position import PositionClass
 _ROW_HEAD = np.dtype([("commit_ts", ">i8"), ("class", "u1"), ("start_ts", ">i8"), ("op", "u1")])
 """The fixed part of a position, packed: its layout is schemas/position.py's."""
 
+SMALL_ROWS = 100
+"""Rows below which Arrow's price for a call is more than that of doing them one by one."""
+
 OutputRecords = Any
 """``pyarrow.Table`` with the columns of :data:`OUTPUT_SCHEMA` (pyarrow ships no types)."""
 
@@ -74,5 +77,9 @@ def row_positions(
     """Return the position header of each row (schemas/position.py), columnar; ``op`` holds :class:`RowOp` numbers."""
     heads = np.zeros(len(commit_ts), _ROW_HEAD)
     heads["commit_ts"], heads["class"], heads["start_ts"], heads["op"] = commit_ts, PositionClass.ROW, start_ts, op
+    if len(heads) < SMALL_ROWS:
+        size, joined = _ROW_HEAD.itemsize, heads.tobytes()
+        pairs = enumerate(key.to_pylist())
+        return pa.array([joined[at * size : (at + 1) * size] + row_key for at, row_key in pairs], pa.binary())
     fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(_ROW_HEAD.itemsize), len(heads), [None, pa.py_buffer(heads)])
     return pc.binary_join_element_wise(fixed.cast(pa.binary()), key, b"")

@@ -32,6 +32,8 @@ from sorters.core.split_update import split_columns, split_mask
 CDC_WRITE_SOURCE = 0xFF
 """Bits of ``txn_source`` that say which replication wrote a transaction; 0: a user did. What TiKV's own ``filter_loop``
 leaves out, which a raw log that several changefeeds share cannot ask for."""
+COLUMNS_MAX = 4_096
+"""Of a table in TiDB (``table-column-count-limit``)."""
 CELLS_MAX = 1_000_000
 """Columns times rows of what is encoded at once: some 200 MiB of debezium, 50 of the others."""
 
@@ -65,8 +67,7 @@ def run(
         rows = keep_where(rows, ~np.isin(rows.start_ts, np.fromiter(feed.ignore_start_ts, np.int64)))
     if feed.bdr_mode and rows.txn_source.any():
         rows = keep_where(rows, rows.txn_source & CDC_WRITE_SOURCE == 0)
-    empty = OUTPUT_SCHEMA.empty_table()
-    parts = [empty.append_column("table", pa.array([], pa.string())) if with_table else empty]
+    parts = []
     for version, group in by_version(rows, schemas):
         if not feed.contains(version.schema, version.table, eligible=version.eligible):
             continue
@@ -74,7 +75,10 @@ def run(
         if with_table:
             records = records.append_column("table", pa.repeat(version.name, records.num_rows))
         parts.append(records)
-    return join_records(parts)
+    if parts:
+        return join_records(parts)
+    empty = OUTPUT_SCHEMA.empty_table()
+    return empty.append_column("table", pa.array([], pa.string())) if with_table else empty
 
 
 def pieces(rows: RowChanges, schemas: SchemaStore | LayeredSchemas) -> Iterator[RowChanges]:
@@ -83,7 +87,9 @@ def pieces(rows: RowChanges, schemas: SchemaStore | LayeredSchemas) -> Iterator[
     What a message holds beside its values grows with the columns: debezium tells each one's schema twice, in some 200
     bytes. So the cells of a piece are bounded, and the bytes of its values are by whoever gathered the rows.
     """
-    if not len(rows):
+    if len(rows) <= CELLS_MAX // COLUMNS_MAX:
+        if len(rows):
+            yield rows
         return
     place = np.searchsorted(schemas.boundaries_of(rows.table_id), rows.commit_ts, side="left")
     starts = np.unique(place, return_index=True)[1]
@@ -107,11 +113,10 @@ def by_version(rows: RowChanges, schemas: SchemaStore | LayeredSchemas) -> Itera
     """
     if not len(rows):
         return
-    boundaries = schemas.boundaries_of(rows.table_id)
-    place = np.searchsorted(boundaries, rows.commit_ts, side="left") - 1
-    for number in np.unique(place).tolist():
-        chosen = place == number
-        group = rows if chosen.all() else keep_where(rows, chosen)
+    place = np.searchsorted(schemas.boundaries_of(rows.table_id), rows.commit_ts, side="left") - 1
+    one_version = bool((place == place[0]).all())
+    for number in place[:1].tolist() if one_version else np.unique(place).tolist():
+        group = rows if one_version else keep_where(rows, place == number)
         found = schemas.lookup(rows.table_id, Ts(int(group.commit_ts[0])))
         if isinstance(found, TableVersion):
             yield found, group
@@ -150,7 +155,8 @@ def _run_version(
         part.check()
     # Rows are numbered part after part, so what is made part by part stands in the order of the messages.
     partition = np.concatenate([_partitions(part, route, feed.partitions[route.topic]) for part in parts])
-    keys = rows.key.take(pa.array(source))
+    as_they_are = len(source) == len(rows) and bool((source == np.arange(len(rows))).all())
+    keys = rows.key if as_they_are else rows.key.take(pa.array(source))
     commit_ts = np.concatenate([part.commit_ts for part in parts])
     op = np.concatenate([np.full(len(part), ROW_OPS[part.kind], np.int8) for part in parts])
     positions = row_positions(commit_ts, np.concatenate([part.start_ts for part in parts]), op, keys)

@@ -1,5 +1,6 @@
 """What a capture's puller tells the owner of itself, now and then: asking costs a step for each of its spans."""
 
+import heapq
 import time
 from collections.abc import Callable
 from typing import Final
@@ -36,7 +37,7 @@ class PullerFigures:
 
 def figures_of(stats: PullerStats) -> PullFigures:
     """Return what is told of a puller's numbers."""
-    slowest = sorted(stats.stalls, key=lambda one: (one.resolved_ts, one.span))[:STALLS_MAX]
+    slowest = heapq.nsmallest(STALLS_MAX, stats.stalls, key=lambda one: (one.resolved_ts, one.span))
     return PullFigures(
         rows=stats.landing.acked_rows,
         regions=stats.regions,

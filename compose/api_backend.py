@@ -32,6 +32,7 @@ from consumers.capture_registry import CaptureInfo, list_captures
 from consumers.changefeed_control import ChangefeedControl, ConfigChange
 from consumers.changefeed_store import ChangefeedRequest
 from consumers.election import Election
+from consumers.processor_nodes import Share, decode_shares
 from consumers.zookeeper import Session
 from producers.pd_client import PdClient
 from producers.tls import Channels, TlsSettings
@@ -141,6 +142,14 @@ class ApiBackend:
 
     def feed_tables(self, feed: StoredFeed) -> Collection[TableId]:
         return self._tables.of(feed)
+
+    def processor_shares(self, feed: StoredFeed) -> Sequence[Share]:
+        path = self._paths.changefeed_processors(feed.info.namespace, feed.info.changefeed_id)
+        with self._session.requests("reading who applies what") as client:
+            try:
+                return decode_shares(client.get(path)[0])
+            except NoNodeError:
+                return []
 
     def sorter(self, changefeed_id: str, namespace: str) -> Mapping[str, Any] | None:
         with self._session.requests("looking for a sorter") as client:

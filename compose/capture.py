@@ -26,14 +26,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from compose.first_failure import FirstFailure
 from compose.owner_loop import CaptureParts, OwnerLoop, OwnerPlaces, rest_s
 from compose.peers import PEER_ADDR, open_peers
+from compose.processor_fleet import ProcessorFleet, ProcessorHome
 from compose.puller_agent import PullerAgent
 from compose.puller_executor import PullerExecutor
 from compose.puller_figures import PullerFigures
 from compose.reign import ReignOptions
 from compose.reign_orders import ReignOrders
-from compose.sorter_fleet import SorterPlaces, SorterSettings
+from compose.sorter_fleet import BY_HAND, SorterPlaces, SorterSettings
 from consumers.capture_registry import CaptureInfo, CaptureWatch, mark_stopping, register_capture
 from consumers.election import Election
 from consumers.frontier_topic import FrontierTopic
@@ -138,9 +140,10 @@ class Capture:
         self.capture_id = CaptureId(str(uuid.uuid4()))
         self.registered, self._paths = False, ZkPaths(options.cluster)
         self._settings = replace(options.puller, cluster=options.cluster, keep_safe_point=False)
-        self._failed = Failure()
+        self._failed = FirstFailure()
         self._puller: Puller | None = None
         self._owner: OwnerLoop | None = None
+        self._processors: ProcessorFleet | None = None
 
     def serve(self) -> None:
         """Register, pull what owners say, own the upstream when elected; return when ``stopping`` was set.
@@ -168,6 +171,7 @@ class Capture:
                 self._owner = owner = OwnerLoop(parts, self._owner_places(), self._failed.set)
                 stack.callback(owner.close)
                 owner.start()
+                self._begin_processors(stack, session, peers)
                 self._work(parts, owner, info)
             except BusError as error:
                 if error.action is not Action.RETRY:
@@ -225,6 +229,19 @@ class Capture:
             agent=agent,
         )
 
+    def _begin_processors(self, stack: contextlib.ExitStack, session: Session, peers: Peers) -> None:
+        options = self._options
+        if options.sorters.master == BY_HAND:
+            return
+        home = ProcessorHome(
+            capture=self.capture_id,
+            peer_host=options.peer_addr.rpartition(":")[0],
+            advertise_peer_host=peers.address.rpartition(":")[0],
+            tls=options.puller.tls,
+        )
+        fleet = ProcessorFleet(session, self._paths, self._sorter_places(), home, options.sorters.data_dir)
+        self._processors = stack.enter_context(fleet)
+
     def _work(self, parts: CaptureParts, owner: OwnerLoop, info: CaptureInfo) -> None:
         """Tick until it is time to leave."""
         tick_s, leave_at = self._options.reign.tick_s, 0.0
@@ -236,16 +253,21 @@ class Capture:
                 if not leave_at:
                     leave_at = began_at + self._options.graceful_stop_timeout_s
                     parts.agent.stop()
-                    owner.leave()
+                    self._hand_over(owner)
                     mark_stopping(parts.session, self._paths, info)
                     log.info("capture is leaving", extra={"capture": self.capture_id, "spans": parts.agent.spans})
                 if self._may_leave(parts, began_at >= leave_at):
                     return
             elif parts.agent.is_stopping:
-                owner.leave()  # drained by an operator: it owns nothing any more, and takes nothing
+                self._hand_over(owner)  # drained by an operator: it owns nothing any more, and takes nothing
             owner.tick_agent()
             pause_s = rest_s(time.monotonic() - began_at, tick_s, is_settled=parts.agent.is_settled)
             (self._at_once if leave_at else self._stopping).wait(pause_s)
+
+    def _hand_over(self, owner: OwnerLoop) -> None:
+        owner.leave()
+        if self._processors is not None:
+            self._processors.leave()
 
     def _may_leave(self, parts: CaptureParts, is_time_over: bool) -> bool:
         others = [info for info in parts.watch.captures.values() if info.capture_id != self.capture_id]
@@ -265,25 +287,24 @@ class Capture:
             settings=self._settings,
             options=options.reign,
             sorters=options.sorters,
-            sorter_places=SorterPlaces(
-                kafka=options.kafka,
-                zookeeper=options.zookeeper,
-                schema_registry=options.schema_registry,
-                cluster=options.cluster,
-                upstream=options.upstream,
-            ),
+            sorter_places=self._sorter_places(),
             paths=self._paths,
+        )
+
+    def _sorter_places(self) -> SorterPlaces:
+        options = self._options
+        return SorterPlaces(
+            kafka=options.kafka,
+            zookeeper=options.zookeeper,
+            schema_registry=options.schema_registry,
+            cluster=options.cluster,
+            upstream=options.upstream,
         )
 
     def _peers(self) -> GrpcPeers:
         options = self._options
-        return open_peers(
-            self.capture_id,
-            VERSION,
-            listen=options.peer_addr,
-            advertised=options.advertise_peer_addr,
-            tls=options.puller.tls,
-        )
+        listen, advertised = options.peer_addr, options.advertise_peer_addr
+        return open_peers(self.capture_id, VERSION, listen=listen, advertised=advertised, tls=options.puller.tls)
 
     def _write_failure(self, session: Session, error: BusError) -> None:
         """Leave the reason where whoever looks for this upstream finds it: nobody pulls it until it is mended."""
@@ -345,29 +366,6 @@ class Capture:
             started_at_s=int(time.time()),
             peer_address=peers.address,
         )
-
-
-class Failure:
-    """The first error of any part, told from its own thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._error: BusError | None = None
-
-    def set(self, error: BusError) -> None:
-        """Note an error; later ones follow from it."""
-        with self._lock:
-            self._error = self._error or error
-
-    def check(self) -> None:
-        """Raise what was noted.
-
-        Raises:
-            BusError: what was noted.
-        """
-        with self._lock:
-            if self._error is not None:
-                raise self._error
 
 
 @contextlib.contextmanager

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from compose.held_feeds import HeldFeeds
-from compose.processor_fleet import ProcessorFleet
 from compose.puller_agent import PullerAgent
 from compose.reign import Reign, ReignOptions, ReignParts
 from compose.reign_orders import ReignOrders
 from compose.reign_status import reign_status
-from compose.sorter_fleet import BY_HAND, SorterFleet, SorterPlaces, SorterSettings
+from compose.sorter_fleet import SorterFleet, SorterPlaces, SorterSettings
 from consumers.capture_registry import CaptureWatch
 from consumers.core.scheduling.coordinator import Identity
 from consumers.election import Election
@@ -181,9 +180,6 @@ class OwnerLoop:
                 parts.session, places.paths, places.sorter_places, places.sorters, self._on_failure, held.why
             )
             stack.enter_context(fleet)
-            if places.sorters.master != BY_HAND:
-                processors = ProcessorFleet(parts.session, places.paths, places.sorter_places, places.sorters.data_dir)
-                stack.enter_context(processors)
             stack.callback(self._end, reign)
             stack.callback(parts.election.resign)  # before all else: the next owner need not wait for our sorters' end
             self.reigning = Reigning(reign, ddl, time.monotonic())

@@ -1,9 +1,9 @@
-"""The processors of a cluster's changefeeds whose sink is no Kafka, as children of the capture that is owner.
+"""One capture's processors, as its children: one for each changefeed of the cluster whose sink is no Kafka.
 
-A child looks by itself whether it is wanted, waits while it is not, and ends when its changefeed is removed or all up
-to its target is applied; here it is only started for each such changefeed, started again when it has died, and stopped
-when the changefeed is gone. What a former owner's children still write is refused by the destination, or kept apart by
-each changefeed's processor lock.
+The processors of all captures share a changefeed's partitions among themselves (:mod:`consumers.processor_run`). A
+child looks by itself whether it is wanted, waits while it is not, and ends when its changefeed is removed or all up to
+its target is applied; here it is only started for each such changefeed, started again when it has died, and stopped
+when the changefeed is gone. When the capture leaves, its children are told at once, so that they hand over as it does.
 """
 
 import logging
@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from compose.sorter_fleet import SorterPlaces
@@ -19,8 +19,10 @@ from compose.stack.children import Child, Nursery
 from compose.stack.scoped import Scoped
 from consumers.changefeed_store import ChangefeedStore
 from consumers.zookeeper import LeaseLostError, Session
+from producers.tls import TlsSettings
 from schemas.changefeed import ChangefeedInfo, ZkPaths
 from schemas.errors import BusError
+from schemas.ids import CaptureId
 from schemas.sink_topic import has_processors
 
 log = logging.getLogger(__name__)
@@ -31,6 +33,33 @@ STOP_S = 10.0
 AGAIN_FIRST_S, AGAIN_MAX_S = 1.0, 30.0
 """Waits before a child that has died is started again, doubled each time."""
 FeedName = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorHome:
+    """What a capture tells its processors of itself."""
+
+    capture: CaptureId
+    peer_host: str = "127.0.0.1"
+    """Where they listen for other processors, each at any free port."""
+    advertise_peer_host: str = ""
+    """Under which those reach them; empty: ``peer_host``."""
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    """Between processors."""
+
+    def arguments(self) -> list[str]:
+        """Return the command's options."""
+        tls = self.tls
+        given = {
+            "--capture": self.capture,
+            "--peer-host": self.peer_host,
+            "--advertise-peer-host": self.advertise_peer_host,
+            "--ca": tls.ca_path,
+            "--cert": tls.cert_path,
+            "--key": tls.key_path,
+            "--cert-allowed-cn": ",".join(tls.allowed_cn),
+        }
+        return [part for option, value in given.items() if value for part in (option, value)]
 
 
 @dataclass(slots=True)
@@ -45,24 +74,46 @@ class _Processor:
 class ProcessorFleet(Scoped):
     """A context manager; what it has started is gone when it is left."""
 
-    def __init__(self, session: Session, paths: ZkPaths, places: SorterPlaces, data_dir: Path | None = None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        paths: ZkPaths,
+        places: SorterPlaces,
+        home: ProcessorHome,
+        data_dir: Path | None = None,
+    ) -> None:
         """``data_dir`` is for logs; None: a folder that goes with this process."""
+        self._home = home
         self._store, self._places, self._data_dir = ChangefeedStore(session, paths), places, data_dir
         self._nursery = Nursery()
         self._processors: dict[FeedName, _Processor] = {}
         self._own_folder: tempfile.TemporaryDirectory[str] | None = None
         self._stopping = threading.Event()
+        self._looking = threading.Lock()
+        self._is_leaving = False
         self._thread = threading.Thread(target=self._run, name="processor-fleet", daemon=True)
 
     def start(self) -> None:
         """Begin to look."""
         self._thread.start()
 
+    def leave(self) -> None:
+        """Tell all processors to hand over and end, and start none any more; does not wait."""
+        with self._looking:
+            if not self._is_leaving:
+                self._is_leaving = True
+                for processor in self._processors.values():
+                    processor.child.terminate()
+
     def stop(self) -> None:
         """End all processors and wait for them."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
+        self.leave()
+        deadline = time.monotonic() + STOP_S
+        for processor in self._processors.values():
+            processor.child.wait(max(0.0, deadline - time.monotonic()))
         self._nursery.stop_together(STOP_S)
         self._processors.clear()
         if self._own_folder is not None:
@@ -71,7 +122,9 @@ class ProcessorFleet(Scoped):
     def _run(self) -> None:
         while not self._stopping.wait(LOOK_S):
             try:
-                self._look()
+                with self._looking:
+                    if not self._is_leaving:
+                        self._look()
             except LeaseLostError as error:
                 log.warning("processors are supervised no more", extra={"code": error.code, "error": str(error)})
                 return
@@ -113,6 +166,7 @@ class ProcessorFleet(Scoped):
         places = self._places
         command = [sys.executable, "-m", "compose.cli", "processor", "--namespace", name[0], "--changefeed", name[1]]
         command += ["--kafka", places.kafka, "--zookeeper", places.zookeeper, "--cluster", places.cluster]
+        command += self._home.arguments()
         log_file = self._folder() / "processors" / name[0] / name[1] / "processor.log"
         child = self._nursery.start(f"processor {name[0]}/{name[1]}", command, log=log_file)
         log.info("processor started", extra={"changefeed": name[1], "pid": child.pid, "log": str(log_file)})

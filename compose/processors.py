@@ -1,13 +1,14 @@
-"""Which run a processor process begins, by the changefeed's sink."""
+"""What a processor process begins, by the changefeed's sink."""
 
-from consumers.apply.begin import begin_database
+from consumers.apply.begin import begin_database, begin_database_work
 from consumers.processor import Assignment, Run
-from consumers.storage.begin import begin_storage
+from consumers.processor_run import Work
+from consumers.storage.begin import begin_storage, begin_storage_work
 from schemas.config.origin import NotSupportedYetError
 
 
 def begin(assignment: Assignment) -> Run:
-    """Begin the run of a changefeed.
+    """Begin to apply all partitions of a changefeed, alone.
 
     Raises:
         NotSupportedYetError: no processor writes to such a sink.
@@ -17,4 +18,18 @@ def begin(assignment: Assignment) -> Run:
         return begin_database(assignment)
     if assignment.config.uri.storage is not None:
         return begin_storage(assignment)
+    raise NotSupportedYetError("no processor writes to this sink yet", scheme=assignment.config.uri.scheme)
+
+
+def begin_work(assignment: Assignment) -> Work:
+    """Begin this processor's part in a changefeed.
+
+    Raises:
+        NotSupportedYetError: no processor writes to such a sink.
+        BusError: it cannot begin.
+    """
+    if assignment.config.uri.server is not None:
+        return begin_database_work(assignment)
+    if assignment.config.uri.storage is not None:
+        return begin_storage_work(assignment)
     raise NotSupportedYetError("no processor writes to this sink yet", scheme=assignment.config.uri.scheme)

@@ -1,39 +1,43 @@
-"""The processor process: one changefeed whose sink is no Kafka, applied while its state wants it.
+"""The processor process: this capture's part in one changefeed whose sink is no Kafka, while its state wants it.
 
-It holds the changefeed's processor lock in ZooKeeper, whose number grows with each holder and is the revision by which
-the destination tells a later processor from an earlier one. Trouble that may pass (a server that restarts, a deadlock)
-is met by beginning the run anew, a few times; what is left is written down for the owner, who decides what follows.
+Each capture has one for each such changefeed; they share its partitions (:mod:`consumers.processor_run`). Trouble that
+may pass (a server that restarts, a deadlock) is met by beginning the run anew, a few times; what is left is written
+down for the owner, who decides what follows.
 """
 
-import json
+import contextlib
 import logging
-import os
 import signal
-import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from importlib.metadata import version
+from typing import Final, Protocol
 
 from consumers.apply.errors import SinkTopicMissingError
-from consumers.processor_board import AppliedNode, ProcessorBoard, Wanted
+from consumers.peers.interface import Peers
+from consumers.processor_board import ChangefeedGoneError, ProcessorBoard, Wanted
+from consumers.processor_nodes import ProcessorInfo
+from consumers.processor_run import LOOK_S, ProcessorRun, RunParts, Work
 from consumers.zookeeper import LeaseLostError, Session, ZooKeeperError, ZooKeeperUnreachableError
 from schemas.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths
 from schemas.config.changefeed import ChangefeedConfig, load_changefeed
 from schemas.errors import Action, BusError, ConfigError
-from schemas.ids import Ts
-from schemas.sink_topic import has_processors, life_of
+from schemas.ids import CaptureId, Ts
+from schemas.sink_topic import has_processors
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.25
-"""Between two looks at what is wanted; also how often the checkpoint is written."""
 PATIENCE_S = 60.0
 """For trouble that may pass, without any progress; a server restarts in less. Then the owner judges."""
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.2, 5.0
+LEAVE_S = 8.0
+"""For others to take its partitions over; they begin where it has stopped anyway."""
 STOPPED, FAILED = 0, 1
 """Exit statuses."""
+VERSION: Final = version("tidebus")
 
 
 class Run(Protocol):
@@ -75,6 +79,8 @@ class ProcessorOptions:
     kafka: str
     """Bootstrap servers of the brokers that hold the changefeed's topic: the raw log's."""
     zookeeper: str
+    capture: str = ""
+    """The capture that has started it; '': nobody has, it was started by hand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,26 +91,33 @@ class Assignment:
     info: ChangefeedInfo
     config: ChangefeedConfig
     revision: int
+    """Of who takes the whole destination over; 0: of who takes partitions, and perhaps the lead, later."""
     stopped: Callable[[], bool]
+    check_lease: Callable[[], None] = lambda: None
+    """Raises when nothing may be written any more."""
 
 
 Begin = Callable[[Assignment], Run]
 """Connects and takes the destination over; raises BusError."""
+BeginWork = Callable[[Assignment], Work]
+"""Connects, to take partitions or the lead over later; raises BusError."""
+OpenPeers = Callable[[CaptureId], Peers]
+"""Begins to listen for other processors, under an id; raises BusError."""
 
 
 class ProcessorProcess:
     """Runs until it is told to stop, or the changefeed is removed or finished."""
 
-    def __init__(self, options: ProcessorOptions, begin: Begin) -> None:
-        self._options, self._begin = options, begin
-        self._stop = threading.Event()
+    def __init__(self, options: ProcessorOptions, begin: BeginWork, open_peers: OpenPeers) -> None:
+        self._options, self._begin, self._open_peers = options, begin, open_peers
+        self._stop, self._at_once = threading.Event(), threading.Event()
         self._troubled_since: float | None = None
         self._backoff_s = BACKOFF_FIRST_S
         self._waits_for_topic = False
 
     def stop(self) -> None:
-        """Ask it to end; safe in a signal handler."""
-        self._stop.set()
+        """Ask it to hand over and end, a second time to end at once; safe in a signal handler."""
+        (self._at_once if self._stop.is_set() else self._stop).set()
 
     def run(self) -> int:
         """Return the process's exit status."""
@@ -113,16 +126,14 @@ class ProcessorProcess:
             try:
                 with Session(options.zookeeper) as session:
                     board = ProcessorBoard(session, ZkPaths(options.cluster), options.namespace, options.changefeed_id)
-                    status = self._serve(session, board)
-                    board.release()
-                    return status
+                    return self._serve(session, board)
             except (LeaseLostError, ZooKeeperError, ZooKeeperUnreachableError) as error:
                 log.warning("processor begins anew", extra={"code": error.code, "reason": str(error)})
                 self._stop.wait(1.0)
         return STOPPED
 
     def _serve(self, session: Session, board: ProcessorBoard) -> int:
-        waiting = ""
+        waiting = False
         while not self._stop.is_set():
             wanted = board.read()
             if wanted is None or wanted.info.desired_state == "removed":
@@ -132,24 +143,24 @@ class ProcessorProcess:
             if wanted.finished:
                 log.info("all up to the target is applied", extra={"target_ts": wanted.info.target_ts})
                 return STOPPED
-            revision = board.lock(_holder()) if wanted.runs else None
-            if revision is not None:
-                waiting = ""
-                self._serve_once(session, board, wanted, revision)
+            if wanted.runs:
+                waiting = False
+                self._serve_once(session, board, wanted)
                 continue
-            why = "changefeed has a processor" if wanted.runs else "changefeed wants no processor now"
-            if why != waiting:
-                waiting = why
-                log.info(why, extra={"changefeed": wanted.info.changefeed_id})
+            if not waiting:
+                waiting = True
+                log.info("changefeed wants no processor now", extra={"changefeed": wanted.info.changefeed_id})
             self._stop.wait(LOOK_S)
         return STOPPED
 
-    def _serve_once(self, session: Session, board: ProcessorBoard, wanted: Wanted, revision: int) -> None:
+    def _serve_once(self, session: Session, board: ProcessorBoard, wanted: Wanted) -> None:
         try:
-            self._run_once(session, board, wanted, revision)
+            self._run_once(session, board, wanted)
             return
-        except (LeaseLostError, ZooKeeperError):
+        except (LeaseLostError, ZooKeeperError, ZooKeeperUnreachableError):
             raise
+        except ChangefeedGoneError:
+            return
         except SinkTopicMissingError as missing:
             if not self._waits_for_topic:
                 log.info("waiting for the sorter's topic", extra={"topic": missing.fields.get("topic")})
@@ -172,68 +183,76 @@ class ProcessorProcess:
         self._troubled_since, self._backoff_s = None, BACKOFF_FIRST_S
         board.fail(error, wanted.info.epoch)
 
-    def _run_once(self, session: Session, board: ProcessorBoard, wanted: Wanted, revision: int) -> None:
+    def _run_once(self, session: Session, board: ProcessorBoard, wanted: Wanted) -> None:
         """Run the changefeed until it should stop or run otherwise.
 
         Raises:
             BusError: the run has failed.
         """
-        info = wanted.info
-        config = load_changefeed(info.sink_uri, info.config)
+        info, options = wanted.info, self._options
         assignment = Assignment(
-            options=self._options, info=info, config=config, revision=revision, stopped=self._stop.is_set
+            options=options,
+            info=info,
+            config=load_changefeed(info.sink_uri, info.config),
+            revision=0,
+            stopped=self._stop.is_set,
+            check_lease=session.check_lease,
         )
-        run = self._begin(assignment)
-        log.info("processor runs", extra={"changefeed": info.changefeed_id, "checkpoint_ts": run.checkpoint_ts})
-        looked_at, seen = time.monotonic(), run.rows_total + run.ddl_total
-        reached = Ts(0)
-        try:
-            while not self._stop.is_set():
-                run.turn()
-                now = time.monotonic()
-                if now - looked_at < LOOK_S:
-                    continue
-                looked_at = now
-                session.check_lease()
-                if run.rows_total + run.ddl_total > seen or run.checkpoint_ts > reached:
-                    seen = run.rows_total + run.ddl_total
-                    self._troubled_since, self._backoff_s = None, BACKOFF_FIRST_S
-                reached = self._report(board, wanted, run, reached)
-                found = board.read()
-                if found is None or found.edition != wanted.edition or found.finished:
-                    break
-            run.finish()
-            self._report(board, wanted, run, reached)
-        finally:
-            run.close()
-
-    def _report(self, board: ProcessorBoard, wanted: Wanted, run: Run, reached: Ts) -> Ts:
-        """Write the checkpoint if it has moved; what an earlier processor has reported is never undercut."""
-        life, before = life_of(wanted.info), wanted.applied
-        known = before.checkpoint_ts if before is not None and before.life == life else Ts(0)
-        checkpoint_ts = max(run.checkpoint_ts, known, reached)
-        if checkpoint_ts > reached:
-            board.report(
-                AppliedNode(life=life, checkpoint_ts=checkpoint_ts, rows_total=run.rows_total, ddl_total=run.ddl_total)
+        processor = CaptureId(str(uuid.uuid4()))
+        with contextlib.ExitStack() as stack:
+            work = stack.enter_context(contextlib.closing(self._begin(assignment)))
+            peers = stack.enter_context(contextlib.closing(self._open_peers(processor)))
+            me = ProcessorInfo(
+                processor=processor,
+                capture=CaptureId(options.capture),
+                version=VERSION,
+                peer_address=peers.address,
             )
-        return checkpoint_ts
+            parts = RunParts(me=me, session=session, board=board, peers=peers, wanted=wanted, work=work)
+            run = ProcessorRun(parts)
+            log.info("processor runs", extra={"changefeed": info.changefeed_id, "processor": processor})
+            try:
+                self._turn(board, wanted, run)
+            except BaseException:
+                with contextlib.suppress(BusError):  # the first error says more
+                    run.close()
+                raise
+            run.end()
+
+    def _turn(self, board: ProcessorBoard, wanted: Wanted, run: ProcessorRun) -> None:
+        looked_at, seen, leave_at = time.monotonic(), (0, 0, 0), 0.0
+        while True:
+            run.turn()
+            now = time.monotonic()
+            if self._stop.is_set():
+                leave_at = leave_at or now + LEAVE_S
+                if run.leave() or self._at_once.is_set():
+                    return
+                if now >= leave_at:
+                    log.warning("processor leaves with partitions; others begin them anew")
+                    return
+            if now - looked_at < LOOK_S:
+                continue
+            looked_at = now
+            if (is_now := (run.checkpoint_ts, run.rows_total, run.ddl_total)) != seen:
+                seen = is_now
+                self._troubled_since, self._backoff_s = None, BACKOFF_FIRST_S
+            found = board.read()
+            if found is None or found.edition != wanted.edition or found.finished or not found.runs:
+                return
 
 
 class _UnforeseenError(BusError):
     code, action = "processor.unforeseen", Action.STOP_CHANGEFEED
 
 
-def _holder() -> str:
-    return json.dumps({"host": socket.gethostname(), "pid": os.getpid()})
-
-
-def run_processor(options: ProcessorOptions, begin: Begin) -> int:
-    """Run the processor of one changefeed until SIGTERM or SIGINT; return the exit status.
+def run_processor(options: ProcessorOptions, begin: BeginWork, open_peers: OpenPeers) -> int:
+    """Run a processor of one changefeed until SIGTERM or SIGINT; return the exit status.
 
     Raises:
         BusError: it could not even start.
     """
-    process = ProcessorProcess(options, begin)
+    process = ProcessorProcess(options, begin, open_peers)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
     return process.run()

@@ -5,13 +5,17 @@ have applied stands in a node of its own, ``applied``; a failure goes into ``sta
 judges a sorter's.
 """
 
+import contextlib
 import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
+from consumers.processor_nodes import ProcessorInfo, Share, decode_processor, encode_processor, encode_shares
 from consumers.zookeeper import Session
 from schemas.changefeed import (
     RUNNING,
@@ -25,7 +29,7 @@ from schemas.changefeed import (
     state_of,
 )
 from schemas.errors import Action, BusError, CorruptDataError
-from schemas.ids import Ts
+from schemas.ids import CaptureId, Ts
 from schemas.sink_topic import life_of
 
 
@@ -83,6 +87,12 @@ def with_applied(info: ChangefeedInfo, status: ChangefeedStatus, applied: Applie
     return replace(status, state=state, checkpoint_ts=done, resolved_ts=status.checkpoint_ts, rows_total=rows)
 
 
+class ChangefeedGoneError(BusError):
+    """The changefeed was removed: nothing is to be applied any more."""
+
+    code, action = "processor.changefeed_gone", Action.RETRY
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The changefeed as it was read."""
@@ -122,6 +132,7 @@ class ProcessorBoard:
         self._status_path = paths.changefeed_status(namespace, changefeed_id)
         self._applied_path = paths.changefeed_applied(namespace, changefeed_id)
         self._lock_path = paths.changefeed_processor(namespace, changefeed_id)
+        self._processors_path = paths.changefeed_processors(namespace, changefeed_id)
 
     def read(self) -> Wanted | None:
         """Return the changefeed; None: there is none.
@@ -169,6 +180,88 @@ class ProcessorBoard:
             stat = client.exists(self._lock_path)
             if stat is not None and client.client_id and stat.ephemeralOwner == client.client_id[0]:
                 client.delete(self._lock_path)
+
+    def register(self, info: ProcessorInfo) -> int:
+        """Make a processor known for as long as the session lives; return a number that grows with each.
+
+        Raises:
+            ChangefeedGoneError: the changefeed was removed.
+            ZooKeeperError, LeaseLostError
+        """
+        with self._session.requests("registering a processor") as client:
+            node = f"{self._processors_path}/{info.processor}"
+            try:
+                with contextlib.suppress(NodeExistsError):
+                    client.create(self._processors_path)
+                client.create(node, encode_processor(info), ephemeral=True)
+                return int(client.get(node)[1].czxid)
+            except NoNodeError as error:
+                raise ChangefeedGoneError("changefeed was removed", path=self._processors_path) from error
+
+    def mark_stopping(self, info: ProcessorInfo) -> None:
+        """Let the others know that a processor is leaving.
+
+        Raises:
+            ZooKeeperError, LeaseLostError
+        """
+        with self._session.requests("marking a processor as stopping") as client, contextlib.suppress(NoNodeError):
+            client.set(f"{self._processors_path}/{info.processor}", encode_processor(replace(info, is_stopping=True)))
+
+    def unregister(self, processor: CaptureId) -> None:
+        """Forget a processor.
+
+        Raises:
+            ZooKeeperError, LeaseLostError
+        """
+        with self._session.requests("unregistering a processor") as client, contextlib.suppress(NoNodeError):
+            client.delete(f"{self._processors_path}/{processor}")
+
+    def processors(
+        self, known: Mapping[CaptureId, ProcessorInfo] = MappingProxyType({}), *, is_exact: bool = True
+    ) -> dict[CaptureId, ProcessorInfo]:
+        """Return the registered processors.
+
+        Args:
+            known: those of an earlier call, whose nodes are not read again.
+            is_exact: nobody may be missing who was registered before the call.
+
+        Raises:
+            ZooKeeperError, LeaseLostError, CorruptDataError
+        """
+        with self._session.requests("listing processors") as client:
+            if is_exact:
+                client.sync(self._processors_path)
+            try:
+                names = client.get_children(self._processors_path)
+            except NoNodeError:
+                return {}
+            found = {}
+            for name in sorted(names):
+                info = known.get(CaptureId(name))
+                if info is None and (node := _found(client, f"{self._processors_path}/{name}")) is not None:
+                    info = decode_processor(node)
+                if info is not None:
+                    found[info.processor] = info
+            return found
+
+    def leader_revision(self) -> int | None:
+        """Return the number of who has the lock; None: nobody.
+
+        Raises:
+            ZooKeeperError, LeaseLostError
+        """
+        with self._session.requests("looking for a leader") as client:
+            stat = client.exists(self._lock_path)
+            return None if stat is None else int(stat.czxid)
+
+    def tell(self, shares: Collection[Share]) -> None:
+        """Write who applies which partition.
+
+        Raises:
+            ZooKeeperError, LeaseLostError
+        """
+        with self._session.requests("writing who applies what") as client, contextlib.suppress(NoNodeError):
+            client.set(self._processors_path, encode_shares(shares))
 
     def report(self, applied: AppliedNode) -> None:
         """Write how far the processor is.

@@ -142,8 +142,12 @@ class ZkPaths:
         return f"{self.changefeeds}/{namespace}/{changefeed_id}/sorter"
 
     def changefeed_processor(self, namespace: str, changefeed_id: str) -> str:
-        """Ephemeral: held by the one processor that may write to the destination."""
+        """Ephemeral: held by the one processor that leads, which runs DDL and says who applies which partition."""
         return f"{self.changefeeds}/{namespace}/{changefeed_id}/processor"
+
+    def changefeed_processors(self, namespace: str, changefeed_id: str) -> str:
+        """Who applies which partition, as the leader says; below it an ephemeral node for each processor."""
+        return f"{self.changefeeds}/{namespace}/{changefeed_id}/processors"
 
     def changefeed_applied(self, namespace: str, changefeed_id: str) -> str:
         """What processors have written to the destination."""

@@ -79,7 +79,7 @@ def processor() -> None:
 @processor.command("list")
 @server_options
 def list_processors(api: "ApiCalls") -> None:
-    """Show every pair of a changefeed that runs and a capture that pulls some of its tables."""
+    """Show every pair of a changefeed that runs and a capture that pulls of its tables or applies of its rows."""
     echo_json(api.get("/processors")["items"])
 
 
@@ -89,7 +89,7 @@ def list_processors(api: "ApiCalls") -> None:
 @click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)
 @server_options
 def query_processor(api: "ApiCalls", changefeed_id: str, capture_id: str, namespace: str) -> None:
-    """Show the tables of a changefeed that a capture pulls."""
+    """Show a changefeed's tables that a capture pulls, and the partitions of its topic that it applies."""
     echo_json(api.get(f"/processors/{changefeed_id}/{capture_id}", namespace=namespace))
 
 

@@ -1,9 +1,14 @@
 """`tidebus processor`: writes one changefeed's rows to its destination, where that is no Kafka."""
 
+from typing import TYPE_CHECKING
+
 import click
 
-from compose.cli.options import cluster_option, kafka_option, zookeeper_option
+from compose.cli.options import cluster_option, kafka_option, tls_options, zookeeper_option
 from schemas.changefeed import NAMESPACE_DEFAULT
+
+if TYPE_CHECKING:
+    from producers.tls import TlsSettings
 
 
 @click.command()
@@ -14,14 +19,44 @@ from schemas.changefeed import NAMESPACE_DEFAULT
 @kafka_option(required=True)
 @zookeeper_option(required=True)
 @cluster_option
-def processor(changefeed_id: str, namespace: str, kafka: str, zookeeper: str, cluster: str) -> int:
-    """Apply one changefeed to its MySQL or TiDB: rows, DDL and syncpoints, each exactly once."""
+@click.option("--capture", default="", metavar="ID", help="The capture that starts it; for people who look.")
+@click.option(
+    "--peer-host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Where to listen for other processors; at any free port.",
+)
+@click.option("--advertise-peer-host", default="", help="Under which they reach it; empty: --peer-host.")
+@tls_options
+def processor(
+    changefeed_id: str,
+    namespace: str,
+    kafka: str,
+    zookeeper: str,
+    cluster: str,
+    capture: str,
+    peer_host: str,
+    advertise_peer_host: str,
+    tls: "TlsSettings",
+) -> int:
+    """Apply a changefeed to its database or files, sharing its partitions with all other processors of it."""
     from compose.logs import log_to_stderr
-    from compose.processors import begin
-    from consumers.processor import ProcessorOptions, run_processor
+    from compose.peers import open_peers
+    from compose.processors import begin_work
+    from consumers.processor import VERSION, ProcessorOptions, run_processor
 
     log_to_stderr()
     options = ProcessorOptions(
-        changefeed_id=changefeed_id, namespace=namespace, cluster=cluster, kafka=kafka, zookeeper=zookeeper
+        changefeed_id=changefeed_id,
+        namespace=namespace,
+        cluster=cluster,
+        kafka=kafka,
+        zookeeper=zookeeper,
+        capture=capture,
     )
-    return run_processor(options, begin)
+    advertised = f"{advertise_peer_host or peer_host}:0"
+    return run_processor(
+        options,
+        begin_work,
+        lambda processor: open_peers(processor, VERSION, listen=f"{peer_host}:0", advertised=advertised, tls=tls),
+    )

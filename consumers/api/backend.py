@@ -8,6 +8,7 @@ from consumers.api.bodies import FeedRequest, StoredFeed
 from consumers.api.metrics import Snapshot
 from consumers.capture_registry import CaptureInfo
 from consumers.changefeed_control import ConfigChange
+from consumers.processor_nodes import Share
 from schemas.changefeed import ChangefeedInfo
 from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId
 
@@ -93,6 +94,10 @@ class Backend(Protocol):
 
     def feed_tables(self, feed: StoredFeed) -> Collection[TableId]:
         """Return the tables that a changefeed's filter lets through now; partitions and not their table."""
+        ...
+
+    def processor_shares(self, feed: StoredFeed) -> Sequence[Share]:
+        """Return which partitions of a changefeed's topic each processor applies; none where its sink is Kafka."""
         ...
 
     def sorter(self, changefeed_id: str, namespace: str) -> Mapping[str, Any] | None:

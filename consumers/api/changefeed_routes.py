@@ -22,6 +22,7 @@ from consumers.api.requests import FeedBody, ResumeBody, VerifyTableBody, feed_r
 from consumers.changefeed_store import ChangefeedNotFoundError
 from schemas.errors import BusError, ConfigError
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
+from schemas.sink_topic import has_processors
 
 log = logging.getLogger(__name__)
 
@@ -129,24 +130,28 @@ def verify_table(bus: Bus, body: VerifyTableBody | None = None) -> dict[str, Any
 
 @router.get("/processors", tags=["processors"], summary="Who works for which changefeed")
 def processors(bus: Bus, owner: Owner) -> dict[str, Any]:
-    """Return each pair of a changefeed that runs and a capture that pulls some of its tables."""
+    """Return each pair of a changefeed that runs and a capture that pulls some of its tables or applies of its rows."""
     running = [feed for feed in bus.all_feeds() if feed.state in ("normal", "warning")]
     return list_body(
         [
             {"namespace": feed.info.namespace, "changefeed_id": feed.info.changefeed_id, "capture_id": capture}
             for feed in running
-            for capture in tasks_of(bus, owner, feed)
+            for capture in sorted({*tasks_of(bus, owner, feed), *_partitions_of(bus, feed)})
         ]
     )
 
 
-@router.get("/processors/{changefeed_id}/{capture_id}", tags=["processors"], summary="Tables that it works on")
+@router.get("/processors/{changefeed_id}/{capture_id}", tags=["processors"], summary="What it works on")
 def processor(bus: Bus, owner: Owner, namespace: Namespace, feed_id: FeedId, capture_id: str) -> dict[str, Any]:
-    """Return a changefeed's tables that a capture pulls."""
+    """Return a changefeed's tables that a capture pulls, and the partitions of its topic that its processor applies."""
     feed = bus.feed(feed_id, namespace)
     if capture_id not in {capture.capture_id for capture in bus.captures()}:
         raise NoSuchCaptureError("there is no such capture", capture=capture_id[:50])
-    return {"table_ids": tasks_of(bus, owner, feed).get(CaptureId(capture_id), [])}
+    capture = CaptureId(capture_id)
+    shown: dict[str, Any] = {"table_ids": tasks_of(bus, owner, feed).get(capture, [])}
+    if has_processors(feed.info.sink_uri):
+        shown["partitions"] = _partitions_of(bus, feed).get(capture, [])
+    return shown
 
 
 def tasks_of(bus: Backend, scheduling: Scheduling, feed: StoredFeed) -> dict[CaptureId, list[TableId]]:
@@ -154,6 +159,13 @@ def tasks_of(bus: Backend, scheduling: Scheduling, feed: StoredFeed) -> dict[Cap
     wanted = set(bus.feed_tables(feed))
     shares = {capture: sorted(wanted & set(tables)) for capture, tables in sorted(scheduling.tables().items())}
     return {capture: tables for capture, tables in shares.items() if tables}
+
+
+def _partitions_of(bus: Backend, feed: StoredFeed) -> dict[CaptureId, list[int]]:
+    """Return which partitions of a changefeed's topic each capture's processor applies, without those of none."""
+    if not has_processors(feed.info.sink_uri):
+        return {}
+    return {share.capture: list(share.partitions) for share in bus.processor_shares(feed) if share.partitions}
 
 
 def _whole(bus: Backend, feed: StoredFeed, tasks: Mapping[CaptureId, list[TableId]] | None = None) -> dict[str, Any]:

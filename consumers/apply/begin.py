@@ -1,21 +1,87 @@
-"""Begins a run for the processor process: connects to both sides and takes the destination over."""
+"""Connects a processor to both sides of a database sink: its topic, and the server."""
+
+from collections.abc import Mapping
 
 from consumers.apply.connection import Connector
 from consumers.apply.ddl import DdlRunner
 from consumers.apply.destination import Destination
-from consumers.apply.run import ApplyRun, RunSettings
-from consumers.apply.source import KafkaSource
+from consumers.apply.lead import DatabaseLead
+from consumers.apply.run import ApplyRun, passed_ddl
+from consumers.apply.share import DatabaseShare, RunSettings
+from consumers.apply.source import KafkaSource, read_record
 from consumers.apply.syncpoints import SyncpointWriter
-from consumers.core.apply.partition import start_position
+from consumers.core.apply.barriers import Barriers
+from consumers.core.apply.partition import DdlMark, start_position
 from consumers.core.apply.statements import StatementSettings
 from consumers.processor import Assignment
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
+from schemas.position import decode_position
 from schemas.sink_topic import group_id, life_of, sink_topic
+from schemas.sql_rows import decode_ddl
+
+
+class DatabaseSides:
+    """A changefeed's topic and destination, as its settings say. The source is one thread's."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        info, config, options = assignment.info, assignment.config, assignment.options
+        if config.uri.server is None:
+            raise InvariantBrokenError("sink is no database", changefeed=info.changefeed_id)
+        mysql = config.sink.mysql
+        self._assignment, self._connector = assignment, Connector(config.uri.server, config)
+        self.settings = RunSettings(
+            worker_count=mysql.worker_count,
+            max_txn_row=mysql.max_txn_row,
+            ignore_start_ts=frozenset(config.filter.ignore_txn_start_ts),
+        )
+        self.start = start_position(info.start_ts)
+        self.source = KafkaSource(options.kafka, sink_topic(info), group_id(info))
+
+    def destination(self, revision: int) -> Destination:
+        """Return the destination as the leader of ``revision`` has it; 0: as who leads nothing."""
+        info, config = self._assignment.info, self._assignment.config
+        feed = f"{self._assignment.options.cluster}/{info.namespace}/{info.changefeed_id}/{life_of(info)}"
+        statements = StatementSettings(
+            safe_mode=config.sink.safe_mode,
+            rows_max=config.sink.mysql.max_txn_row if config.sink.mysql.enable_batch_dml else 1,
+        )
+        return Destination(self._connector, feed, revision, statements)
+
+    def runner(self, destination: Destination) -> DdlRunner:
+        """Return what runs DDL there."""
+        zone = self._assignment.config.sink.mysql.time_zone
+        return DdlRunner(destination=destination, time_zone=zone, stopped=self._assignment.stopped)
+
+    def syncpoints(self, destination: Destination) -> SyncpointWriter | None:
+        """Return what writes syncpoints there; None: none are wanted."""
+        info, config = self._assignment.info, self._assignment.config
+        if not config.enable_sync_point:
+            return None
+        return SyncpointWriter(
+            destination=destination,
+            cluster=self._assignment.options.cluster,
+            changefeed_id=info.changefeed_id,
+            start_ts=info.start_ts,
+            interval_s=config.sync_point_interval_s,
+            retention_s=config.sync_point_retention_s,
+        )
+
+    def read_ddl(self, offsets: Mapping[int, int]) -> DdlMark:
+        """Read a DDL from one of the partitions that have it.
+
+        Raises:
+            BusError: Kafka does not give it.
+        """
+        info = self._assignment.info
+        partition, offset = min(offsets.items())
+        record = read_record(self._assignment.options.kafka, sink_topic(info), group_id(info), partition, offset)
+        start_ts = decode_position(record.position).start_ts
+        return DdlMark(record.position, start_ts, decode_ddl(record.value), offset)
 
 
 class DatabaseRun:
-    """An :class:`ApplyRun` with its source, as the processor process drives it."""
+    """An :class:`ApplyRun` with its source, for who applies all partitions."""
 
     def __init__(self, run: ApplyRun, source: KafkaSource) -> None:
         self._run, self._source = run, source
@@ -44,45 +110,84 @@ class DatabaseRun:
 
 
 def begin_database(assignment: Assignment) -> DatabaseRun:
-    """Begin a run of a changefeed whose sink is a MySQL or TiDB.
+    """Take a changefeed over whole, whose sink is a MySQL or TiDB.
 
     Raises:
         BusError: one of the two sides does not let us.
     """
-    info, config, options = assignment.info, assignment.config, assignment.options
-    server, mysql = config.uri.server, config.sink.mysql
-    if server is None:
-        raise InvariantBrokenError("sink is no database", changefeed=info.changefeed_id)
-    source = KafkaSource(options.kafka, sink_topic(info), group_id(info))
+    sides = DatabaseSides(assignment)
     try:
-        feed = f"{options.cluster}/{info.namespace}/{info.changefeed_id}/{life_of(info)}"
-        statements = StatementSettings(
-            safe_mode=config.sink.safe_mode, rows_max=mysql.max_txn_row if mysql.enable_batch_dml else 1
-        )
-        destination = Destination(Connector(server, config), feed, assignment.revision, statements)
-        found = destination.open(source.partitions(), start_position(info.start_ts))
-        source.start({part: place.next_offset for part, place in found.places.items()})
-        syncpoints = SyncpointWriter(
-            destination=destination,
-            cluster=options.cluster,
-            changefeed_id=info.changefeed_id,
-            start_ts=info.start_ts,
-            interval_s=config.sync_point_interval_s,
-            retention_s=config.sync_point_retention_s,
-        )
+        destination = sides.destination(assignment.revision)
+        found = destination.open(sides.source.partitions(), sides.start)
+        sides.source.start({part: place.next_offset for part, place in found.places.items()})
         run = ApplyRun(
-            source=source,
+            source=sides.source,
             destination=destination,
-            runner=DdlRunner(destination=destination, time_zone=mysql.time_zone, stopped=assignment.stopped),
+            runner=sides.runner(destination),
             found=found,
-            settings=RunSettings(
-                worker_count=mysql.worker_count,
-                max_txn_row=mysql.max_txn_row,
-                ignore_start_ts=frozenset(config.filter.ignore_txn_start_ts),
-            ),
-            syncpoints=syncpoints if config.enable_sync_point else None,
+            settings=sides.settings,
+            syncpoints=sides.syncpoints(destination),
         )
-        return DatabaseRun(run, source)
+        return DatabaseRun(run, sides.source)
     except BaseException:
-        source.close()
+        sides.source.close()
+        raise
+
+
+class DatabaseWork:
+    """What a processor may come to do for a changefeed whose sink is a database."""
+
+    def __init__(self, sides: DatabaseSides) -> None:
+        """Connect to nothing but Kafka.
+
+        Raises:
+            SinkTopicMissingError: the topic is not there yet.
+            SinkTopicUnavailableError: Kafka does not answer.
+        """
+        self._sides, self._partitions = sides, sides.source.partitions()
+        self.share = DatabaseShare(sides.source, sides.destination(0), sides.settings)
+
+    def lead(self, revision: int) -> tuple[DatabaseLead, Barriers]:
+        """Take the lead at the destination.
+
+        Raises:
+            BusError: it does not let us, or a later leader is there.
+        """
+        destination = self._sides.destination(revision)
+        found = destination.lead(self._partitions, self._sides.start)
+        syncpoints = self._sides.syncpoints(destination)
+        lead = DatabaseLead(
+            self._sides.runner(destination),
+            self._find,
+            syncpoints=syncpoints,
+            ignore_start_ts=self._sides.settings.ignore_start_ts,
+        )
+        return lead, Barriers(
+            frozenset(found.places),
+            noted=found.ddl_noted,
+            passed=passed_ddl(found),
+            syncpoint_ts=found.syncpoint_ts,
+            next_syncpoint=(lambda _: None) if syncpoints is None else syncpoints.next,
+        )
+
+    def close(self) -> None:
+        """Wait for what is under way, and give all connections back."""
+        self.share.close()
+        self._sides.source.close()
+
+    def _find(self, position: bytes, offsets: Mapping[int, int]) -> DdlMark:
+        return self.share.mark(position) or self._sides.read_ddl(offsets)
+
+
+def begin_database_work(assignment: Assignment) -> DatabaseWork:
+    """Begin a processor's part in a changefeed whose sink is a MySQL or TiDB.
+
+    Raises:
+        BusError: Kafka does not let us.
+    """
+    sides = DatabaseSides(assignment)
+    try:
+        return DatabaseWork(sides)
+    except BaseException:
+        sides.source.close()
         raise

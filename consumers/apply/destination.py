@@ -104,8 +104,12 @@ class Destination:
             ProcessorReplacedError: a leader of a higher revision is there.
             DestinationUnreachableError, DestinationRefusedError
         """
-        found = self.lead(partitions, start)
-        return replace(found, places=self.take(range(partitions), self.revision))
+
+        def both(connection: Connection) -> Found:
+            found = self._lead(connection, partitions, start)
+            return replace(found, places=self._take(connection, range(partitions), self.revision))
+
+        return self._connected(both)
 
     def lead(self, partitions: int, start: bytes) -> Found:
         """Take DDL and syncpoints over: no leader of a lower revision writes any more. Who has a partition keeps it.

@@ -1,6 +1,7 @@
 """The sink topic as a processor reads it: given partitions from given offsets, and the group's offsets for people."""
 
 import contextlib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -31,7 +32,24 @@ class SinkRecord:
 
 
 class Source(Protocol):
-    """Where records come from; reads only what it was told to."""
+    """Where records come from; reads only what it was told to. All but :meth:`check` is for one thread."""
+
+    def check(self, offsets: Mapping[int, int]) -> None:
+        """Make sure that partitions can be read from these offsets on; from any thread.
+
+        Raises:
+            SinkHistoryLostError: they are not there any more.
+            SinkTopicUnavailableError: Kafka does not answer.
+        """
+        ...
+
+    def begin(self, offsets: Mapping[int, int]) -> None:
+        """Read these partitions, too, from these offsets on; one that is read already begins there anew."""
+        ...
+
+    def end(self, partition: int) -> None:
+        """Read a partition no more; it may be one that is not read."""
+        ...
 
     def poll(self, timeout_s: float) -> list[SinkRecord]:
         """Return the next records, those of a partition in its order.
@@ -55,6 +73,7 @@ class KafkaSource:
 
     def __init__(self, bootstrap_servers: str, topic: str, group: str) -> None:
         self._topic = topic
+        self._reads: set[int] = set()
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap_servers,
@@ -84,12 +103,17 @@ class KafkaSource:
         return len(found.partitions)
 
     def start(self, offsets: Mapping[int, int]) -> None:
-        """Read these partitions from these offsets on.
+        """Check that these partitions can be read from these offsets on, and do.
 
         Raises:
             SinkHistoryLostError: they are not there any more.
             SinkTopicUnavailableError: Kafka does not answer.
         """
+        self.check(offsets)
+        self.begin(offsets)
+
+    def check(self, offsets: Mapping[int, int]) -> None:
+        """See :class:`Source`."""
         for partition, offset in offsets.items():
             try:
                 low, high = self._consumer.get_watermark_offsets(
@@ -108,7 +132,19 @@ class KafkaSource:
                     low=low,
                     high=high,
                 )
-        self._consumer.assign([TopicPartition(self._topic, *item) for item in offsets.items()])
+
+    def begin(self, offsets: Mapping[int, int]) -> None:
+        """See :class:`Source`."""
+        for partition in offsets:
+            self.end(partition)
+        self._consumer.incremental_assign([TopicPartition(self._topic, *item) for item in offsets.items()])
+        self._reads.update(offsets)
+
+    def end(self, partition: int) -> None:
+        """See :class:`Source`."""
+        if partition in self._reads:
+            self._reads.discard(partition)
+            self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
 
     def poll(self, timeout_s: float) -> list[SinkRecord]:
         """Return the next records."""
@@ -150,3 +186,25 @@ class KafkaSource:
             raise SinkHistoryLostError("records are gone from the topic", topic=self._topic, reason=error.str())
         if error.fatal() or error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise SinkTopicUnavailableError("topic cannot be read", topic=self._topic, reason=error.str())
+
+
+def read_record(bootstrap_servers: str, topic: str, group: str, partition: int, offset: int) -> SinkRecord:
+    """Return one record of a topic.
+
+    Raises:
+        SinkHistoryLostError: it is gone.
+        SinkTopicUnavailableError: Kafka does not answer.
+        CorruptDataError: it has no position.
+    """
+    source = KafkaSource(bootstrap_servers, topic, group)
+    try:
+        source.start({partition: offset})
+        deadline = time.monotonic() + ANSWER_S
+        while time.monotonic() < deadline:
+            for record in source.poll(0.1):
+                if record.offset == offset:
+                    return record
+    finally:
+        source.close()
+    where = {"topic": topic, "partition": partition, "offset": offset}
+    raise SinkTopicUnavailableError("record cannot be read", **where, waited_s=ANSWER_S)

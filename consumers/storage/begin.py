@@ -1,10 +1,13 @@
-"""Begins a run for the processor process: reads where files end, and goes on from there."""
+"""Connects a processor to both sides of a storage sink: its topic, and the folder or bucket."""
 
 from consumers.apply.source import KafkaSource
+from consumers.core.apply.barriers import Answer, BarrierOrder, Barriers
+from consumers.core.apply.executor import Progress, WorkOrder
+from consumers.core.scheduling.messages import Barrier
 from consumers.core.storage.paths import PathForm
 from consumers.processor import Assignment
 from consumers.storage.run import StorageRun, StorageSettings, noted_places
-from consumers.storage.store import file_store
+from consumers.storage.store import FileStore, LeasedStore, file_store
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
 from schemas.sink_topic import group_id, life_of, sink_topic
@@ -13,7 +16,7 @@ EXTENSIONS = {"csv": "csv", "canal-json": "json"}
 
 
 class FilesRun:
-    """A :class:`StorageRun` with its source, as the processor process drives it."""
+    """A :class:`StorageRun` with its source, for who writes all partitions."""
 
     ddl_total = 0
     """A storage runs no DDL: it keeps their schema files."""
@@ -41,12 +44,100 @@ class FilesRun:
         self._source.close()
 
 
+class FilesShare:
+    """The partitions that a processor writes."""
+
+    def __init__(self, run: StorageRun) -> None:
+        self._run = run
+
+    @property
+    def rows_total(self) -> int:
+        return self._run.rows_total
+
+    def obey(self, orders: list[WorkOrder]) -> None:
+        self._run.obey(orders)
+
+    def turn(self, barrier: Barrier, *, is_restless: bool) -> list[WorkOrder]:
+        return self._run.turn(barrier, is_restless=is_restless)
+
+    def progress(self, partition: int) -> Progress:
+        return self._run.progress(partition)
+
+    def finish(self) -> None:
+        """Write what waits, so that a stop leaves little to do again."""
+        self._run.flush()
+
+
+class FilesLead:
+    """The leader's part at a storage: the metadata file. DDL and syncpoints stand in files by themselves."""
+
+    is_busy = False
+
+    def __init__(self, run: StorageRun) -> None:
+        self._run = run
+
+    def begin(self, order: BarrierOrder) -> None:
+        raise InvariantBrokenError("a storage stands still at nothing", order=order)
+
+    def answer(self) -> Answer | None:
+        return None
+
+    def note(self, checkpoint_ts: Ts) -> None:
+        self._run.note_checkpoint(checkpoint_ts)
+
+    def close(self) -> None:
+        pass
+
+
+class StorageWork:
+    """What a processor may come to do for a changefeed whose sink is a storage."""
+
+    def __init__(self, run: StorageRun, source: KafkaSource, partitions: int) -> None:
+        self._run, self._source, self._partitions = run, source, partitions
+        self.share = FilesShare(run)
+
+    def lead(self, revision: int) -> tuple[FilesLead, Barriers]:
+        """Take the lead."""
+        return FilesLead(self._run), Barriers(frozenset(range(self._partitions)))
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._run.close()
+        self._source.close()
+
+
 def begin_storage(assignment: Assignment) -> FilesRun:
-    """Begin a run of a changefeed whose sink is a folder or an object storage.
+    """Begin to write all partitions of a changefeed whose sink is a folder or an object storage.
 
     Raises:
         BusError: the storage or Kafka does not let us.
     """
+    settings, store, source = _sides(assignment)
+    try:
+        states = noted_places(store, settings.changefeed, source.partitions())
+        source.start({partition: state.place.offset for partition, state in states.items()})
+        return FilesRun(StorageRun(source, store, settings, states), source)
+    except BaseException:
+        source.close()
+        raise
+
+
+def begin_storage_work(assignment: Assignment) -> StorageWork:
+    """Begin a processor's part in a changefeed whose sink is a folder or an object storage.
+
+    Raises:
+        BusError: Kafka does not let us.
+    """
+    settings, store, source = _sides(assignment)
+    try:
+        leased = LeasedStore(store, assignment.check_lease)
+        return StorageWork(StorageRun(source, leased, settings, {}, is_alone=False), source, source.partitions())
+    except BaseException:
+        source.close()
+        raise
+
+
+def _sides(assignment: Assignment) -> tuple[StorageSettings, FileStore, KafkaSource]:
     info, config, sink = assignment.info, assignment.config, assignment.config.sink
     if config.uri.storage is None:
         raise InvariantBrokenError("sink is no storage", changefeed=info.changefeed_id)
@@ -62,12 +153,5 @@ def begin_storage(assignment: Assignment) -> FilesRun:
         file_bytes_max=sink.cloud_storage.file_size_bytes,
         worker_count=sink.cloud_storage.worker_count,
     )
-    store = file_store(config.uri.storage)
     source = KafkaSource(assignment.options.kafka, sink_topic(info), group_id(info))
-    try:
-        states = noted_places(store, settings.changefeed, source.partitions())
-        source.start({partition: state.place.offset for partition, state in states.items()})
-        return FilesRun(StorageRun(source, store, settings, states), source)
-    except BaseException:
-        source.close()
-        raise
+    return settings, file_store(config.uri.storage), source

@@ -4,6 +4,10 @@
     flush: data files (side by side) → the partition's state → index files;  then metadata, when all have moved
 
 The order of a flush, and what a crash in the middle of it leaves, is :mod:`consumers.core.storage.files`'s.
+
+It may have all partitions, or those that its leader gives it (``obey``). A storage cannot refuse a late write, as a
+database does: so a partition is given to the next processor only when the last one has said that it has stopped, or its
+session is over, and each write asks for the lease of the session first (:class:`consumers.storage.store.LeasedStore`).
 """
 
 import logging
@@ -13,7 +17,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from consumers.apply.source import Source
+from consumers.apply.source import SinkRecord, Source
+from consumers.core.apply.executor import Progress, Work, WorkOrder
+from consumers.core.scheduling.messages import Barrier
 from consumers.core.storage.files import (
     DataFile,
     PartitionState,
@@ -25,6 +31,7 @@ from consumers.core.storage.files import (
 )
 from consumers.core.storage.partition import FolderLines, NotedPlace, PartitionLines
 from consumers.core.storage.paths import METADATA, PathForm, index_path, indexed_number
+from consumers.handover import Handover, Taken
 from consumers.storage.store import FileStore
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
@@ -34,7 +41,7 @@ log = logging.getLogger(__name__)
 
 SCHEMA_PARTITION = 0
 """Where schema files stand."""
-POLL_S = 0.05
+BUSY_POLL_S, POLL_S = 0.005, 0.05
 WAITING_BYTES_MAX = 256 << 20
 """Of all partitions; at it they are flushed before their time."""
 
@@ -63,19 +70,25 @@ class Written:
     bytes_total: int
 
 
-def noted_places(store: FileStore, changefeed: str, partitions: int) -> dict[int, PartitionState]:
-    """Return where each partition's files end; one without a state begins at its topic's first record.
+def noted_state(store: FileStore, changefeed: str, partition: int) -> PartitionState:
+    """Return where a partition's files end; one without a state begins at its topic's first record.
 
     Raises:
         StorageUnavailableError: the storage does not answer.
-        CorruptDataError: a state does not decode.
+        CorruptDataError: the state does not decode.
     """
-    states = {}
-    for partition in range(partitions):
-        path = state_path(changefeed, partition)
-        found = store.get(path)
-        states[partition] = PartitionState(NotedPlace(), {}) if found is None else decode_state(found, path)
-    return states
+    path = state_path(changefeed, partition)
+    found = store.get(path)
+    return PartitionState(NotedPlace(), {}) if found is None else decode_state(found, path)
+
+
+def noted_places(store: FileStore, changefeed: str, partitions: int) -> dict[int, PartitionState]:
+    """Return where all partitions' files end.
+
+    Raises:
+        StorageUnavailableError, CorruptDataError
+    """
+    return {partition: noted_state(store, changefeed, partition) for partition in range(partitions)}
 
 
 class StorageRun:
@@ -88,10 +101,14 @@ class StorageRun:
         settings: StorageSettings,
         states: Mapping[int, PartitionState],
         *,
+        is_alone: bool = True,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC).astimezone(),
     ) -> None:
         """``states`` are :func:`noted_places`; ``source`` reads from their offsets.
+
+        Args:
+            is_alone: we have all partitions, so that metadata is ours to write.
 
         Raises:
             StorageUnavailableError: index files of the last flushes cannot be written.
@@ -103,40 +120,100 @@ class StorageRun:
         self._numbers: dict[str, int] = {}
         """The last file's number by folder."""
         self._pool = ThreadPoolExecutor(settings.worker_count, thread_name_prefix="storage")
-        self._rows = self._files = self._bytes = 0
+        self._handover = Handover(source, self._pool, self._locate, self._take)
+        self._schemas_ts = Ts(0)
+        """How far schema files are that another processor writes."""
+        self._is_alone = is_alone
+        self._ended: list[WorkOrder] = []
+        self._rows: dict[int, int] = dict.fromkeys(states, 0)
+        self._files = self._bytes = 0
         self._flush_at = clock() + settings.flush_interval_s
         self._metadata_ts = Ts(0)
         for state in states.values():
             self._put_indexes(state.last_files)
 
     @property
+    def rows_total(self) -> int:
+        """Rows in files, of all partitions that we have had."""
+        return sum(self._rows.values())
+
+    # -- which partitions ----------------------------------------------------------------------------------------------
+
+    def obey(self, orders: list[WorkOrder]) -> None:
+        """Begin what the executor orders; :meth:`turn` returns what is done.
+
+        Raises:
+            StorageUnavailableError: what waited of a partition that is given away cannot be written.
+        """
+        for order in orders:
+            if order.work is Work.END:
+                self._flush_if_may(order.partition)
+                self._source.note({order.partition: self._noted[order.partition].offset})
+                self._ended.append(order)
+            elif order.work is Work.FORGET:
+                self.partitions.pop(order.partition, None)
+                self._noted.pop(order.partition, None)
+        self._handover.obey(orders)
+
+    def progress(self, partition: int) -> Progress:
+        """Return how far a partition is."""
+        applied_ts = max(self._settings.start_ts, self._noted[partition].watermark_ts)
+        read_ts = max(applied_ts, self.partitions[partition].watermark_ts)
+        return Progress(applied_ts=applied_ts, read_ts=read_ts, rows_total=self._rows[partition])
+
+    def _locate(self, parts: list[int]) -> Mapping[int, int]:
+        return {part: noted_state(self._store, self._settings.changefeed, part).place.offset for part in parts}
+
+    def _take(self, parts: list[int], _: int) -> Mapping[int, Taken[PartitionState]]:
+        taken = {}
+        for part in parts:
+            state = noted_state(self._store, self._settings.changefeed, part)
+            for folder, name in state.last_files.items():
+                self._store.put(index_path(folder), [name.encode() + b"\n"])
+            taken[part] = Taken(state, state.place.offset)
+        return taken
+
+    def _begin(self, partition: int, state: PartitionState, records: list[SinkRecord]) -> None:
+        self._numbers.clear()  # others may have written on
+        self.partitions[partition], self._noted[partition] = PartitionLines.at(state.place), state.place
+        self._rows.setdefault(partition, 0)
+        for record in records:
+            self._read(record)
+
+    # -- the work ------------------------------------------------------------------------------------------------------
+
+    @property
     def written(self) -> Written:
         """How far it is: everything up to the checkpoint is in files."""
         return Written(
             checkpoint_ts=max(self._settings.start_ts, min(place.watermark_ts for place in self._noted.values())),
-            rows_total=self._rows,
+            rows_total=self.rows_total,
             files_total=self._files,
             bytes_total=self._bytes,
         )
 
-    def turn(self) -> None:
-        """Read what has come, and write what is due.
+    def turn(self, barrier: Barrier | None = None, *, is_restless: bool = False) -> list[WorkOrder]:
+        """Read what has come, and write what is due; return the orders that are done.
+
+        Args:
+            barrier: what the leader has announced; None: we have all partitions.
+            is_restless: the caller waits for something else than records.
 
         Raises:
             BusError: the run is over; what was not noted comes again.
         """
-        for record in self._source.poll(POLL_S):
-            lines = self.partitions[record.partition]
-            try:
-                schema_file = lines.take(record.offset, record.key, record.value, record.position)
-            except CorruptDataError as error:
-                where = {"partition": record.partition, "offset": record.offset}
-                raise CorruptDataError(error.message, **{**error.fields, **where}) from error
-            if schema_file is not None and (schema_file.is_ddl or self._store.get(schema_file.path) is None):
-                self._store.put(schema_file.path, [schema_file.content.encode("utf-8", "surrogateescape")])
+        if barrier is not None:
+            self._schemas_ts = barrier.schemas_ts
+        for record in self._source.poll(BUSY_POLL_S if is_restless or self._handover.is_busy else POLL_S):
+            if record.partition in self.partitions:
+                self._read(record)
+            else:
+                self._handover.add(record)
+        done, self._ended = [*self._ended, *self._handover.finished(self._begin)], []
         is_full = sum(lines.bytes_total for lines in self.partitions.values()) > WAITING_BYTES_MAX
         if is_full or self._clock() >= self._flush_at:
             self.flush()
+        return done
 
     def flush(self) -> None:
         """Write everything that waits and may be written.
@@ -144,21 +221,43 @@ class StorageRun:
         Raises:
             StorageUnavailableError: the storage does not answer.
         """
-        schemas_ts = self.partitions[SCHEMA_PARTITION].watermark_ts if SCHEMA_PARTITION in self.partitions else None
-        for number, lines in self.partitions.items():
-            # A table's schema file stands before its lines only in the first partition; the others wait for it.
-            if schemas_ts is None or lines.newest_version <= schemas_ts or number == SCHEMA_PARTITION:
-                self._flush(number, lines)
-        checkpoint_ts = self.written.checkpoint_ts
+        for number in self.partitions:
+            self._flush_if_may(number)
+        if self._is_alone:
+            self.note_checkpoint(self.written.checkpoint_ts)
+        self._source.note({number: place.offset for number, place in self._noted.items()})
+        self._flush_at = self._clock() + self._settings.flush_interval_s
+
+    def note_checkpoint(self, checkpoint_ts: Ts) -> None:
+        """Write the metadata file, if the changefeed's checkpoint has moved.
+
+        Raises:
+            StorageUnavailableError: the storage does not answer.
+        """
         if checkpoint_ts > self._metadata_ts:
             self._store.put(METADATA, [encode_metadata(checkpoint_ts)])
             self._metadata_ts = checkpoint_ts
-        self._source.note({number: place.offset for number, place in self._noted.items()})
-        self._flush_at = self._clock() + self._settings.flush_interval_s
 
     def close(self) -> None:
         """Wait for files that are being written."""
         self._pool.shutdown(wait=True)
+
+    def _read(self, record: SinkRecord) -> None:
+        lines = self.partitions[record.partition]
+        try:
+            schema_file = lines.take(record.offset, record.key, record.value, record.position)
+        except CorruptDataError as error:
+            where = {"partition": record.partition, "offset": record.offset}
+            raise CorruptDataError(error.message, **{**error.fields, **where}) from error
+        if schema_file is not None and (schema_file.is_ddl or self._store.get(schema_file.path) is None):
+            self._store.put(schema_file.path, [schema_file.content.encode("utf-8", "surrogateescape")])
+
+    def _flush_if_may(self, number: int) -> None:
+        """Flush a partition unless a schema file of its lines may be missing, which stands in the first one only."""
+        lines, schemas = self.partitions[number], self.partitions.get(SCHEMA_PARTITION)
+        schemas_ts = self._schemas_ts if schemas is None else schemas.watermark_ts
+        if number == SCHEMA_PARTITION or lines.newest_version <= schemas_ts:
+            self._flush(number, lines)
 
     def _flush(self, number: int, lines: PartitionLines) -> None:
         files = [file for form, waiting in lines.waiting() for file in self._files_of(form, waiting)]
@@ -169,7 +268,7 @@ class StorageRun:
             state = PartitionState(lines.place, last_files)
             self._store.put(state_path(self._settings.changefeed, number), [encode_state(state)])
             self._put_indexes(last_files)
-            self._count(files, lines)
+            self._count(number, files, lines)
         self._noted[number] = lines.place
         lines.flushed()
 
@@ -192,8 +291,8 @@ class StorageRun:
         for done in writes:
             done.result()
 
-    def _count(self, files: list[DataFile], lines: PartitionLines) -> None:
+    def _count(self, number: int, files: list[DataFile], lines: PartitionLines) -> None:
         size = sum(len(chunk) for file in files for chunk in file.chunks)
         self._files, self._bytes = self._files + len(files), self._bytes + size
-        self._rows += sum(waiting.rows for _, waiting in lines.waiting())
+        self._rows[number] += sum(waiting.rows for _, waiting in lines.waiting())
         log.debug("files written", extra={"files": len(files), "bytes": size})

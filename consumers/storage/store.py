@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +52,28 @@ class FileStore(Protocol):
 def file_store(storage: StorageUri) -> FileStore:
     """Return the store of a sink URI."""
     return LocalStore(Path(storage.root)) if storage.is_local else ObjectStore(storage)
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedStore:
+    """A store for whoever may write only while its lease holds."""
+
+    store: FileStore
+    check_lease: Callable[[], None]
+    """Raises when it does not."""
+
+    def put(self, path: str, chunks: Iterable[Chunk]) -> None:
+        """See :class:`FileStore`. The lease is asked for again when all is written, just before it shows."""
+        self.check_lease()
+        self.store.put(path, self._checked(chunks))
+
+    def get(self, path: str) -> bytes | None:
+        """See :class:`FileStore`."""
+        return self.store.get(path)
+
+    def _checked(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        yield from chunks
+        self.check_lease()
 
 
 @dataclass(frozen=True, slots=True)

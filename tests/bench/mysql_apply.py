@@ -25,7 +25,8 @@ from compose.stack.mariadb import LocalMariaDb
 from consumers.apply.connection import Connector
 from consumers.apply.ddl import DdlRunner
 from consumers.apply.destination import Destination
-from consumers.apply.run import ApplyRun, RunSettings
+from consumers.apply.run import ApplyRun
+from consumers.apply.share import RunSettings
 from consumers.apply.source import KafkaSource
 from consumers.core.apply.partition import start_position
 from consumers.core.apply.statements import StatementSettings, statements

@@ -14,7 +14,9 @@ from compose.stack.mariadb import LocalMariaDb
 from consumers.apply.connection import Connector
 from consumers.apply.ddl import DdlRunner
 from consumers.apply.destination import Destination
-from consumers.apply.run import ApplyRun, RunSettings, Syncpoints
+from consumers.apply.lead import Syncpoints
+from consumers.apply.run import ApplyRun
+from consumers.apply.share import RunSettings
 from consumers.core.apply.partition import start_position
 from consumers.core.apply.statements import StatementSettings
 from schemas.config.changefeed import load_changefeed

@@ -12,6 +12,7 @@ from consumers.capture_registry import CaptureInfo
 from consumers.changefeed_control import ConfigChange, configured, feed_of
 from consumers.changefeed_store import ChangefeedExistsError, ChangefeedNotFoundError, StartTsError
 from consumers.core.changefeed_state import Pause, Resume, step
+from consumers.processor_nodes import Share
 from schemas.changefeed import ChangefeedInfo, ChangefeedStatus
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId, compose_ts
@@ -65,6 +66,7 @@ class Memory:
         self.live: list[CaptureInfo] = [ME, OTHER]
         self.shares: Scheduling | None = None
         self.table_ids: list[TableId] = []
+        self.applying: list[Share] = []
         self.now = self.pulled_ts = CHECKPOINT
         self.ineligible: list[dict[str, Any]] = []
         self.kept: dict[tuple[str, str], StoredFeed] = {}
@@ -95,6 +97,9 @@ class Memory:
 
     def feed_tables(self, feed: StoredFeed) -> Collection[TableId]:
         return self.table_ids
+
+    def processor_shares(self, feed: StoredFeed) -> list[Share]:
+        return self.applying
 
     def sorter(self, changefeed_id: str, namespace: str) -> Mapping[str, Any] | None:
         return {"host": "h", "pid": 11}

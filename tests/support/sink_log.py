@@ -80,6 +80,16 @@ class MemorySource:
     paused: set[int] = field(default_factory=set)
     noted: dict[int, int] = field(default_factory=dict)
 
+    def check(self, offsets: Mapping[int, int]) -> None:
+        pass
+
+    def begin(self, offsets: Mapping[int, int]) -> None:
+        self.at.update(offsets)
+        self.paused -= offsets.keys()
+
+    def end(self, partition: int) -> None:
+        self.at.pop(partition, None)
+
     def poll(self, timeout_s: float) -> list[SinkRecord]:
         found: list[SinkRecord] = []
         for part in self.at.keys() - self.paused:

@@ -8,8 +8,9 @@ import pytest
 
 from consumers.api.app import BODY_BYTES_MAX
 from consumers.api.replica_config import from_api, to_api
+from consumers.processor_nodes import Share
 from schemas.changefeed import ChangefeedError, ChangefeedStatus
-from schemas.ids import TableId, Ts
+from schemas.ids import CaptureId, TableId, Ts
 from tests.support.api import Api
 from tests.support.memory_bus import CHECKPOINT, ME, OTHER, PD, URI, Memory, Shares
 
@@ -256,3 +257,15 @@ def test_api_processors_show_which_capture_pulls_a_changefeeds_tables(api: Api, 
     api.v2("POST", "/changefeeds/cf/pause")
     assert api.v2("GET", "/processors")[1]["total"] == 0
     assert api.v2("GET", "/changefeeds/cf")[1]["task_status"] == []
+
+
+def test_api_processors_show_which_capture_applies_which_partitions_to_a_database(api: Api, bus: Memory) -> None:
+    make(api, sink_uri="mysql://root@127.0.0.1:3306/")
+    bus.shares, bus.table_ids = Shares({OTHER.capture_id: [TableId(3)]}), [TableId(3)]
+    bus.applying = [
+        Share(processor=CaptureId("p1"), capture=ME.capture_id, partitions=(0, 2), is_leader=True),
+        Share(processor=CaptureId("p2"), capture=OTHER.capture_id, partitions=()),
+    ]
+    assert [one["capture_id"] for one in api.v2("GET", "/processors")[1]["items"]] == ["me", "other"]
+    assert api.v2("GET", "/processors/cf/me") == (200, {"table_ids": [], "partitions": [0, 2]})
+    assert api.v2("GET", "/processors/cf/other") == (200, {"table_ids": [3], "partitions": []})

@@ -1,4 +1,4 @@
-"""Which processors the owner's capture keeps running."""
+"""Which processors a capture keeps running."""
 
 import sys
 import time
@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from compose.processor_fleet import ProcessorFleet
+from compose.processor_fleet import ProcessorFleet, ProcessorHome
 from compose.sorter_fleet import SorterPlaces
 from compose.stack.children import Child
 from schemas.changefeed import ChangefeedInfo, ZkPaths
-from schemas.ids import Ts, UpstreamId
+from schemas.ids import CaptureId, Ts, UpstreamId
 
 PLACES = SorterPlaces(kafka="k:1", zookeeper="z:1", schema_registry="", cluster="c", upstream=UpstreamId("u"))
 
@@ -42,7 +42,7 @@ class Fleet(ProcessorFleet):
     code = "import time; time.sleep(600)"
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(cast("Any", None), ZkPaths("c"), PLACES, folder)
+        super().__init__(cast("Any", None), ZkPaths("c"), PLACES, ProcessorHome(capture=CaptureId("1")), folder)
         self.store = self._store = cast("Any", Store())
 
     def _started(self, name: tuple[str, str]) -> Child:

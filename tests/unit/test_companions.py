@@ -25,6 +25,7 @@ def places(records: OutputRecords) -> list[tuple[str, int]]:
         ("protocol=canal-json&enable-tidb-extension=true", [0], [0, 1, 2]),
         ("protocol=canal-json", [0], []),
         (AVRO, [], []),
+        ("protocol=canal", [0], []),
         ("protocol=open-protocol", [0, 1, 2], [0, 1, 2]),
         ("protocol=debezium", [0, 1, 2], []),
         ("protocol=debezium&enable-tidb-extension=true", [0, 1, 2], [0, 1, 2]),

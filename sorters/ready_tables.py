@@ -64,7 +64,9 @@ class ReadyTables:
             self._waiting, ready_upto = set(), cut.after_ts
             tables = list(tables_at(store, cut.after_ts, feed))
         tables += tables_made_between(store, ready_upto, cut.upto_ts, feed)
-        names = ddl_topics(store, cut.after_ts, cut.upto_ts, feed) | {feed.default_topic}
+        names = {feed.default_topic}
+        if feed.encoder.ddl_partitions is not Partitions.NONE:
+            names |= ddl_topics(store, cut.after_ts, cut.upto_ts, feed)
         if self._all_topics:
             names |= {feed.topic(stored.schema, stored.table) for stored in tables}
         if not self._all_topics or self._registry is not None:

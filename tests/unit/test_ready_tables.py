@@ -84,15 +84,16 @@ def test_ready_tables_of_avro_have_topic_and_schemas_when_rows_come_and_no_soone
 
 
 def test_ready_tables_after_a_ddl_register_what_rows_of_the_cut_may_have() -> None:
-    store, registry = store_of("a"), Registry()
+    store, registry, broker = store_of("a"), Registry(), Broker()
     for ts, extra in ((15, "one"), (25, "two"), (35, "three")):
         info = table_info(A, "a", columns=[*COLUMNS, {**column(2, extra), "offset": 1}])
         info["update_timestamp"] = ts
         query = f"ALTER TABLE a ADD {extra} INT"
         store.apply(job(ts, DdlType.ADD_COLUMN, schema_id=1, table_id=A, query=query, table_info=info))
-    tables = ReadyTables(feed_of(), Broker(), registry)
+    tables = ReadyTables(feed_of(), broker, registry)
     feed = tables.begin(cut(10, 20), None, store, feed_of())
     feed = tables.begin(cut(20, 30), Ts(20), store, feed)
+    assert broker.topics == {"plain"}, "Avro sends no DDL"
     tables.make_ready(cut(20, 30), {A}, store, feed)
     values = [schema for subject, schema in registry.seen if subject == "d_a-value"]
     assert [next(name for name in ("one", "two", "three") if name in schema) for schema in values] == ["one", "two"]

@@ -1,4 +1,8 @@
-"""What a real TiDB wrote, through every real process of the bus, as an independent consumer reads it."""
+"""What a real TiDB wrote, through every real process of the bus, as an independent consumer reads it.
+
+Three captures pull it while it is replayed: tables are created, dropped, truncated, renamed, recovered and exchanged
+and partitions come and go, on whichever capture it is; and one of the captures is killed in the midst of it.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,8 +13,10 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from compose.live_run import demo_changefeed
-from compose.local_bus import BusOptions, LocalBus
-from producers.region_server.recording import read_recording
+from compose.local_bus import LocalBus
+from producers.region_server.recording import Replay, read_recording
+from producers.region_server.server import RegionServer
+from schemas.ids import UpstreamId
 from tests.support.bus import (
     create_from_the_start,
     recorded_upstream,
@@ -19,6 +25,7 @@ from tests.support.bus import (
     topic_records,
     wait_checkpoint,
 )
+from tests.support.cluster import Cluster, cluster
 from tests.support.materialise import NO_KEY, Contents, Table, differences, explained
 from tests.support.messages import AvroDecoder, decode_canal_json
 from tests.support.recording import TIDB_DATA, oracle, read_jsonl
@@ -29,22 +36,46 @@ AVRO_WITHOUT = CANAL_WITHOUT | {"d1.t_all"}
 """As the demo's changefeed files leave out, and why they do: compose/demo/*.toml."""
 COMPARED_MIN = 150
 PARTITIONS = 3
+SPEED = 0.5
+"""Half a minute, so that DDL goes on while captures share the tables and one of them dies."""
+SHARED_MIN = 12
+"""Tables at the time of the kill, of 28 in the end: half of the DDL is still to come."""
 
 
 @pytest.fixture(scope="module")
 def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBus]:
     """A bus through which the recording has gone, with a canal-json and an Avro changefeed."""
-    options = BusOptions(data_dir=tmp_path_factory.mktemp("bus"), recording=TIDB_DATA)
-    end_ts = read_recording(TIDB_DATA).end_ts
-    with LocalBus(options) as bus:
-        for protocol in ("canal-json", "avro"):
-            create_from_the_start(bus, demo_changefeed(protocol, bus.addresses, options.upstream))
-        for protocol in ("canal-json", "avro"):
-            wait_checkpoint(bus, f"{protocol}-demo", end_ts, 400)
-        yield bus
-        assert bus.supervisor.deaths() == {}
-        found = [status(bus, f"{protocol}-demo") for protocol in ("canal-json", "avro")]
-        assert [one and (one.state, one.sorter_deaths) for one in found] == [("normal", 0)] * 2
+    recording = read_recording(TIDB_DATA)
+    server = RegionServer(min_ts_interval_ms=200)
+    replay = Replay(server, recording)
+    with server:
+        replaying = server.spawn(replay.run(SPEED, wait_for_subscriber=True))
+        with cluster(tmp_path_factory.mktemp("bus"), UpstreamId("local"), server=server) as running:
+            bus = running.bus
+            for protocol in ("canal-json", "avro"):
+                create_from_the_start(bus, demo_changefeed(protocol, bus.addresses, running.upstream))
+            killed = _kill_one_that_shares(running)
+            assert not replaying.done(), "nothing happened to tables after the kill"
+            for protocol in ("canal-json", "avro"):
+                wait_checkpoint(bus, f"{protocol}-demo", recording.end_ts, 400)
+            replaying.result(60)
+            yield bus
+            assert bus.supervisor.deaths() == {killed: 1}
+            found = [status(bus, f"{protocol}-demo") for protocol in ("canal-json", "avro")]
+            assert [one and (one.state, one.sorter_deaths) for one in found] == [("normal", 0)] * 2
+
+
+def _kill_one_that_shares(running: Cluster) -> str:
+    """Wait until all captures have tables, and kill one that is not the owner; its sorters go on."""
+
+    def shares() -> bool:
+        told = running.spans()
+        return len(told) == 3 and min(told.values()) > 1 and sum(told.values()) > SHARED_MIN
+
+    running.wait(shares, "all captures share what there is")
+    killed = running.other()
+    running.child(killed).kill()
+    return killed
 
 
 @pytest.fixture(scope="module")

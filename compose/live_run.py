@@ -81,8 +81,9 @@ def live_run(options: LiveRunOptions) -> int:
     """
     # What is printed holds error codes in brackets, which are no markup; without a terminal nobody else sets a width.
     console = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else WIDTH_CHARS)
+    started_at = time.monotonic()
     recording = options.recording or _own_recording()
-    end_ts = read_recording(recording).end_ts if recording and not options.pd else None
+    end_ts = read_recording(recording).end_ts if options.exit_at_end and recording and not options.pd else None
     if options.exit_at_end and end_ts is None:
         raise ConfigError("exit-at-end needs a recording, and a region server that is started here", key="exit-at-end")
     if options.tls.enabled and not options.pd:
@@ -105,11 +106,12 @@ def live_run(options: LiveRunOptions) -> int:
         # Above the live picture, where it stays.
         say=partial(console.print, style="dim"),
     )
+    console.print(f"starting {_parts(options)}; the first rows are in topics in some 15 s", style="dim")
     with _interruptible():
         try:
             with bus:
                 try:
-                    return _Session(options, bus, console, end_ts).run()
+                    return _Session(options, bus, console, end_ts, started_at).run()
                 finally:
                     # Stopping takes seconds; an impatient second Ctrl-C must not cut it short.
                     for number in (signal.SIGINT, signal.SIGTERM):
@@ -124,13 +126,28 @@ def _api_addr() -> str:
     return f"{LOOPBACK}:{API_PORT if is_free(API_PORT) else free_ports(1)[0]}"
 
 
+def _parts(options: LiveRunOptions) -> str:
+    """Name what is started here."""
+    given = {
+        "ZooKeeper": options.given.zookeeper,
+        "Kafka": options.given.kafka,
+        "a schema registry": options.given.schema_registry,
+        "a region server": options.pd,
+    }
+    return ", ".join([*(name for name, address in given.items() if not address), "a capture and two sorters"])
+
+
 class _Session:
     """One run over a bus that has started."""
 
-    def __init__(self, options: LiveRunOptions, bus: LocalBus, console: Console, end_ts: Ts | None) -> None:
+    def __init__(
+        self, options: LiveRunOptions, bus: LocalBus, console: Console, end_ts: Ts | None, started_at: float
+    ) -> None:
         self._options, self._bus, self._console, self._end_ts = options, bus, console, end_ts
         self._pd = PdClient(bus.pd, channels=Channels(bus.options.tls))
-        self._started_at = time.monotonic()
+        self._started_at = started_at
+        self._flowing: set[str] = set()
+        """Changefeeds that have written rows."""
 
     def run(self) -> int:
         """Create the changefeeds, show them, then sum up."""
@@ -159,12 +176,24 @@ class _Session:
                 return True
             return False
 
+        self._say("capture starts: it is elected, reads the schema and opens the raw log")
         for protocol in DEMO_PROTOCOLS:
             request = demo_changefeed(protocol, self._bus.addresses, self._options.upstream)
             assert request.changefeed_id is not None
             if request.changefeed_id in monitor.changefeed_ids():
                 continue
             self._wait(partial(created, request), FIRST_FRONTIER_S, "no frontier was published")
+            self._say(f"changefeed {request.changefeed_id} is created; its sorter starts")
+
+    def _say(self, text: str) -> None:
+        """Print a line, above the live picture if there is one."""
+        self._console.print(f"{text} ({self._elapsed():.1f} s)", style="dim")
+
+    def _say_what_flows(self, view: BusView) -> None:
+        for feed in view.feeds:
+            if feed.rows_total and feed.changefeed_id not in self._flowing:
+                self._flowing.add(feed.changefeed_id)
+                self._say(f"{feed.changefeed_id} has written its first rows")
 
     def _show(self, monitor: Monitor) -> None:
         deadline = None if self._options.for_s is None else Deadline(self._options.for_s)
@@ -185,6 +214,7 @@ class _Session:
         while True:
             self._bus.tick()
             view = monitor.view()
+            self._say_what_flows(view)
             show(view)
             if deadline is not None and deadline.is_over(_all_passed(view, Ts(0))):
                 return

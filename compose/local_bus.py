@@ -85,11 +85,12 @@ class LocalBus(Scoped):
         Raises:
             ChildError, JarsError, MachineError
         """
+        region_server = None if self.pd else self._begin_region_server()
         self._stack.start()
         for part in self._stack.children.values():
             self.supervisor.add(part, restart=False)
-        if not self.pd:
-            self.start_region_server()
+        if region_server is not None:
+            self._await_region_server(region_server)
         self.start_capture("capture", "--addr", self.options.api_addr)
         if not self.options.api_addr.endswith(":0"):
             scheme = "https" if self.options.tls.cert_path else "http"
@@ -97,6 +98,9 @@ class LocalBus(Scoped):
 
     def start_region_server(self) -> None:
         """Start the embedded cluster on a port that stays the same when it is started again."""
+        self._await_region_server(self._begin_region_server())
+
+    def _begin_region_server(self) -> Child:
         options = self.options
         (port,) = free_ports(1)
         arguments = ["region-server", "--pd-port", str(port), *options.region_server_arguments]
@@ -104,9 +108,12 @@ class LocalBus(Scoped):
             arguments += ["--recording", str(options.recording), "--speed", str(options.speed)]
         if options.generate_rows_per_s:
             arguments += ["--generate", str(options.generate_rows_per_s)]
-        child = self._start(REGION_SERVER, arguments, restart=False)
-        child.wait_ready(lambda: is_listening(port), REGION_SERVER_READY_S)
         self.pd = f"{LOOPBACK}:{port}"
+        return self._start(REGION_SERVER, arguments, restart=False)
+
+    def _await_region_server(self, child: Child) -> None:
+        port = int(self.pd.rsplit(":", 1)[1])
+        child.wait_ready(lambda: is_listening(port), REGION_SERVER_READY_S)
         self._say(f"region server is ready: PD at {self.pd}")
 
     def start_capture(self, name: str, *more: str) -> Child:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
 from schemas.config.storage_uri import StorageUri
 from schemas.errors import Action, BusError
 from sorters.core.claim_check import StoreClaim
@@ -59,6 +57,8 @@ class ClaimBucket:
 
     def _files(self) -> Any:
         """Return the file system; fsspec keeps one a process, thread and set of options."""
+        import fsspec  # a tenth of what a sorter imports, for the few that need it
+
         try:
             return fsspec.filesystem(self.storage.protocol, **self.storage.options)
         except ImportError as error:

@@ -211,7 +211,7 @@ def _blocks(table: OutputRecords, slots: tuple[int, ...], keep: Callable[[Any], 
 @cache
 def _reader(config: tuple[tuple[str, Any], ...], topic: str) -> TopicReader:
     """Return this process's reader: Spark uses its Python workers again, and a new client must connect anew."""
-    return TopicReader(dict(config), topic, follow=False)
+    return TopicReader(dict(config), topic)
 
 
 @cache

@@ -1,8 +1,8 @@
-"""Runs the epochs of a changefeed's streaming query: frontier offsets to cuts, cuts to jobs, jobs to the checkpoint."""
+"""Runs the epochs of a changefeed: frontier offsets to cuts, cuts to jobs, jobs to the checkpoint."""
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,15 +35,28 @@ class Progress:
     batch_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch:
+    """What is to be done for a range of frontier offsets: a pure function of them, and of where the run began."""
+
+    start: int
+    end: int
+    last: FrontierRecord
+    """Where a reader stands that has read up to ``end``."""
+    resolved_ts: Ts
+    """Of it, for this changefeed."""
+    cuts: tuple[Cut, ...]
+
+
 class Epochs:
-    """The body of ``foreachBatch``. What it does with an epoch is a pure function of the epoch's offsets."""
+    """Plans and runs epochs, one at a time and in order."""
 
     def __init__(
         self,
         *,
         frontier: FrontierReader,
         frontier_topic: str,
-        query_folder: Folder,
+        folder: Folder,
         schemas: SchemaFeed,
         preparation: Preparation,
         job: CutJob,
@@ -53,13 +66,13 @@ class Epochs:
         before_cut: Callable[[], None],
         on_progress: Callable[[Progress], None],
     ) -> None:
-        """``origin_ts`` is where the query began; ``checkpoint_ts`` what is downstream already.
+        """``origin_ts`` is where the first epoch begins; ``checkpoint_ts`` what is downstream already.
 
         ``before_cut`` raises where this process must not write.
         """
         self._frontier = frontier
         self._frontier_topic = frontier_topic
-        self._query_folder = query_folder
+        self._folder = folder
         self._schemas = schemas
         self._preparation = preparation
         self._job = job
@@ -70,27 +83,35 @@ class Epochs:
         self._on_progress = on_progress
         self._last: tuple[int, FrontierRecord] | None = None
 
-    def run(self, epoch: int) -> None:
-        """Write everything of an epoch. Cuts that an earlier try has finished are passed over, the rest is the same."""
-        self.run_records(*epoch_offsets(self._query_folder, self._frontier_topic, epoch))
-
     @property
     def checkpoint_ts(self) -> Ts:
         """Up to where everything is downstream."""
         return self._checkpoint_ts
 
-    def run_records(self, start: int, end: int) -> None:
-        """Write everything that the frontier records at offsets ``[start, end)`` bring."""
+    def run_logged(self, number: int) -> None:
+        """Run an epoch of the streaming query, whose offset log has it: the body of ``foreachBatch``."""
+        self.run(self.plan(*epoch_offsets(self._folder, self._frontier_topic, number)))
+
+    def plan(self, start: int, end: int, records: Iterable[FrontierRecord] | None = None) -> Epoch:
+        """Return the epoch of the frontier records at ``[start, end)``, which are read unless they are given."""
         record = self._record_before(start)
         base, places = self.place(record), []
-        for read in self._frontier.read(start, end):
+        for read in self._frontier.read(start, end) if records is None else records:
             record = follow_frontier(record, read)
             places.append(self.place(record))
         after_ts = max(self._origin_ts, base.resolved_ts)
-        for cut in plan_batches(base, places, after_ts, target_ts=self._target_ts):
-            if cut.upto_ts > self._checkpoint_ts:
-                self._run_cut(cut, places[-1].resolved_ts)
-        self._last = (end, record)
+        cuts = plan_batches(base, places, after_ts, target_ts=self._target_ts)
+        return Epoch(start=start, end=end, last=record, resolved_ts=places[-1].resolved_ts, cuts=cuts)
+
+    def run(self, epoch: Epoch) -> None:
+        """Write everything of an epoch. Cuts that an earlier try has finished are passed over, the rest is the same."""
+        for cut in self.missing(epoch):
+            self._run_cut(cut, epoch.resolved_ts)
+        self._last = (epoch.end, epoch.last)
+
+    def missing(self, epoch: Epoch) -> list[Cut]:
+        """Return what of an epoch is not downstream yet."""
+        return [cut for cut in epoch.cuts if cut.upto_ts > self._checkpoint_ts]
 
     def place(self, record: FrontierRecord) -> FrontierPlace:
         """Return what a frontier record says for this changefeed."""
@@ -111,6 +132,11 @@ class Epochs:
             # No cut will come that could fail at a job which is held.
             self._preparation.check_jobs(self._checkpoint_ts)
         return place
+
+    @property
+    def end(self) -> int | None:
+        """The frontier offset up to which all has been run; None: nothing yet."""
+        return None if self._last is None else self._last[0]
 
     def _record_before(self, offset: int) -> FrontierRecord:
         if self._last is not None and self._last[0] == offset:

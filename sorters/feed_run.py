@@ -1,11 +1,15 @@
-"""One run of a changefeed: its streaming query from start to stop, with everything that the query needs."""
+"""One run of a changefeed, from start to stop, with everything that it needs.
 
-import json
+follow the frontier: small cuts, on the driver --a cut is worth a Spark job--> catch up: a streaming query
+                                               <--has run what there was-----
+"""
+
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from schemas.changefeed import ChangefeedInfo
 from schemas.config.changefeed import ChangefeedConfig
@@ -14,21 +18,32 @@ from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.rawlog.topics import RawTopics
 from schemas.sink_topic import own_topic_config
+from sorters.catch_up import FRONTIER_RECORDS_MAX, catch_up
 from sorters.core.feed import compile_feed
 from sorters.cut_job import CutJob
 from sorters.epochs import Epochs, Progress
 from sorters.failures import HistoryLostError, bus_error
-from sorters.frontier_reader import FrontierReader
-from sorters.glue_registry import GlueRegistry
+from sorters.frontier_reader import FrontierReader, FrontierTail
 from sorters.preparation import Preparation
-from sorters.query_folder import QUERY, Folder, HadoopFolder, LocalFolder, Origin, last_epoch, read_origin, write_origin
-from sorters.registry import ConfluentRegistry, SchemaRegistry
+from sorters.query_folder import (
+    QUERY,
+    BegunEpoch,
+    Folder,
+    HadoopFolder,
+    LocalFolder,
+    Origin,
+    last_epoch,
+    read_origin,
+    write_origin,
+)
+from sorters.registry import SchemaRegistry
 from sorters.schema_feed import SchemaFeed
+from sorters.spark_session import Session
 from sorters.topic_admin import TopicAdmin
 
 log = logging.getLogger(__name__)
-FRONTIER_RECORDS_MAX = 5_000
-"""Frontier records in one epoch: at ten a second some eight minutes of catch-up, which the batch budget divides."""
+_LOOK_S = 0.5
+"""How long a run that is told to stop may go on waiting for a frontier record."""
 
 
 class TargetNotReachedError(BusError):
@@ -37,12 +52,23 @@ class TargetNotReachedError(BusError):
     code, action = "sorter.target_not_reached", Action.RETRY
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a run begins."""
+
+    origin_ts: Ts
+    start: int
+    """Of the frontier topic."""
+    end: int | None = None
+    """Where the epoch ends that must run first, just as it is, since a run before has begun it; None: there is none."""
+
+
 class FeedRun:
     """Holds the clients of one run; :meth:`close` must be called."""
 
     def __init__(
         self,
-        spark: Any,
+        spark: Session,
         *,
         kafka: str,
         raw_topics: RawTopics,
@@ -57,16 +83,17 @@ class FeedRun:
     ) -> None:
         """``kafka`` holds the raw log; ``schema_registry`` is for a changefeed that names none.
 
-        ``checkpoint_dir`` is the Hadoop URI of the streaming query's folder; empty: it is ``data_dir``.
+        ``checkpoint_dir`` is the Hadoop URI of the folder for epochs; empty: it is ``data_dir``. ``spark`` is asked for
+        a session when one is needed.
         """
         self._spark = spark
         self._kafka = kafka
         self._frontier_topic = raw_topics.frontier
-        self._folder: Folder = HadoopFolder(spark, checkpoint_dir) if checkpoint_dir else LocalFolder(data_dir)
+        self._folder: Folder = HadoopFolder(spark(), checkpoint_dir) if checkpoint_dir else LocalFolder(data_dir)
         self._failure: BusError | None = None
-        self._query: Any = None
+        self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
-        raw_config = {"bootstrap.servers": kafka}
+        raw_config = self._raw_config = {"bootstrap.servers": kafka}
         self._frontier = FrontierReader(raw_config, raw_topics.frontier)
         self._schemas = SchemaFeed(raw_config, raw_topics.ddl)
         feed = compile_feed(config, info.namespace, changefeed_id=info.changefeed_id)
@@ -98,36 +125,62 @@ class FeedRun:
         self._on_progress = on_progress
 
     def start(self) -> None:
-        """Start the query, where the last run left off if its files are there and fit the checkpoint.
+        """Begin, in a thread of its own, where the last run left off if its files are there and fit the checkpoint.
 
         Raises:
             HistoryLostError: the raw log starts above the checkpoint.
             KafkaUnreachableError: the raw log does not answer.
         """
-        origin_ts, offset = self._origin()
-        epochs = self._epochs(origin_ts)
+        beginning = self._beginning()
+        self._thread = threading.Thread(target=self._run, args=(beginning,), name="feed-run", daemon=True)
+        self._thread.start()
 
-        def on_epoch(_frame: Any, epoch: int) -> None:
-            try:
-                epochs.run(epoch)
-            except BaseException as error:
+    def _run(self, beginning: Beginning) -> None:
+        try:
+            epochs, at = self._epochs(beginning.origin_ts), beginning.start
+            if beginning.end is not None:
+                epochs.run(epochs.plan(at, beginning.end))
+                at = beginning.end
+            while not self._stopping.is_set():
+                at = self._follow(epochs, at)
                 if not self._stopping.is_set():
-                    self._failure = bus_error(error)
-                raise
+                    at = self._catch_up(epochs, at)
+        except BaseException as error:
+            if not self._stopping.is_set():
+                self._failure = bus_error(error)
 
-        frontier = (
-            self._spark.readStream.format("kafka")
-            .option("kafka.bootstrap.servers", self._kafka)
-            .option("assign", json.dumps({self._frontier_topic: [0]}))
-            .option("startingOffsets", json.dumps({self._frontier_topic: {"0": offset}}))
-            .option("maxOffsetsPerTrigger", str(FRONTIER_RECORDS_MAX))
-            .load()
+    def _follow(self, epochs: Epochs, start: int) -> int:
+        """Run what the frontier topic brings from ``start`` on; return where an epoch starts that is worth Spark."""
+        with FrontierTail(self._raw_config, self._frontier_topic, start) as tail:
+            while not self._stopping.is_set():
+                records = tail.read(FRONTIER_RECORDS_MAX, _LOOK_S)
+                if not records:
+                    continue
+                epoch = epochs.plan(start, start + len(records), records)
+                cuts = epochs.missing(epoch)
+                if not all(map(self._job.is_small, cuts)):
+                    break
+                if cuts:
+                    write_origin(self._folder, Origin(self._frontier_topic, epochs.checkpoint_ts, start, epoch.end))
+                epochs.run(epoch)
+                start = epoch.end
+        return start
+
+    def _catch_up(self, epochs: Epochs, start: int) -> int:
+        """Let a streaming query run what is there from ``start`` on; return up to where that was."""
+        log.info("catching up by spark", extra={"frontier_offset": start, "checkpoint_ts": epochs.checkpoint_ts})
+        spark = self._spark()
+        write_origin(self._folder, Origin(self._frontier_topic, epochs.checkpoint_ts, start))
+        catch_up(
+            spark,
+            kafka=self._kafka,
+            frontier_topic=self._frontier_topic,
+            start=start,
+            checkpoint=self._folder.location(QUERY),
+            on_epoch=epochs.run_logged,
+            stopping=self._stopping,
         )
-        self._query = (
-            frontier.writeStream.foreachBatch(on_epoch)
-            .option("checkpointLocation", self._folder.location(QUERY))
-            .start()
-        )
+        return start if epochs.end is None else epochs.end
 
     def run_to_target(self) -> None:
         """Write what lies between the checkpoint and the target ts, with no streaming query, and return.
@@ -151,13 +204,13 @@ class FeedRun:
         for at in range(start, end, FRONTIER_RECORDS_MAX):
             if epochs.checkpoint_ts >= self._target_ts:
                 return
-            epochs.run_records(at, min(at + FRONTIER_RECORDS_MAX, end))
+            epochs.run(epochs.plan(at, min(at + FRONTIER_RECORDS_MAX, end)))
 
     def _epochs(self, origin_ts: Ts) -> Epochs:
         return Epochs(
             frontier=self._frontier,
             frontier_topic=self._frontier_topic,
-            query_folder=self._folder,
+            folder=self._folder,
             schemas=self._schemas,
             preparation=self._preparation,
             job=self._job,
@@ -169,55 +222,60 @@ class FeedRun:
         )
 
     def failure(self) -> BusError | None:
-        """Return why the query has ended; None while it runs."""
-        if self._failure is not None:
-            return self._failure
-        if self._query.isActive:
-            return None
-        error = self._query.exception()
-        return bus_error(error) if error is not None else bus_error(RuntimeError("streaming query ended by itself"))
+        """Return why the run has ended; None while it goes on."""
+        return self._failure
 
     def close(self) -> None:
-        """Stop the query and what it has under way, and close the clients."""
+        """Give up what is under way, and close the clients."""
         self._stopping.set()
-        if self._query is not None:
-            self._query.stop()
+        if self._thread is not None:
+            while self._thread.is_alive():
+                self._job.give_up()
+                self._thread.join(_LOOK_S)
         self._job.close()
         self._frontier.close()
         self._schemas.close()
 
-    def _origin(self) -> tuple[Ts, int]:
-        """Return the ts and the frontier offset at which the query began, or begins now.
+    def _beginning(self) -> Beginning:
+        """Return where to begin.
 
-        The query's files are good if the checkpoint is where the epoch begins that would run next, or within it: that
-        epoch is then repeated as it was. Otherwise (another machine was further, the user has set the checkpoint back)
-        the query begins anew at the checkpoint; at most rows are written again.
+        The files of the last run are good if the checkpoint is within the epoch that it has begun last, or where the
+        next would begin: an epoch that was begun is then repeated as it was. Otherwise (another machine was further,
+        the user has set the checkpoint back) it begins anew at the checkpoint; at most rows are written again.
         """
         origin = read_origin(self._folder)
-        if origin is None or not self._fits(origin):
-            offset = self._frontier.find(self._checkpoint_ts)
-            origin = Origin(self._frontier_topic, self._checkpoint_ts, offset)
-            write_origin(self._folder, origin)
-        return origin.ts, origin.offset
+        found: Beginning | None = None
+        if origin is not None and origin.frontier_topic == self._frontier_topic:  # or it had another upstream once
+            with contextlib.suppress(HistoryLostError):  # the checkpoint itself may still be within the log
+                found = self._left_off(origin)
+        return found or Beginning(self._checkpoint_ts, self._frontier.find(self._checkpoint_ts))
 
-    def _fits(self, origin: Origin) -> bool:
-        if origin.frontier_topic != self._frontier_topic:
-            return False  # a removed changefeed of this name had another upstream
-        epoch = last_epoch(self._folder, self._frontier_topic)
+    def _left_off(self, origin: Origin) -> Beginning | None:
+        """Return where the run left off whose last beginning was ``origin``; None: that does not fit the checkpoint.
+
+        Raises:
+            HistoryLostError: that part of the frontier topic is gone.
+        """
+        epoch = BegunEpoch(origin.offset, origin.end, committed=False) if origin.end is not None else None
+        epoch = epoch or last_epoch(self._folder, self._frontier_topic)
         if epoch is None:
-            return origin.ts == self._checkpoint_ts
-        try:
-            first, last = (self._frontier.place_before(offset).resolved_ts for offset in (epoch.start, epoch.end))
-        except HistoryLostError:
-            return False  # the checkpoint itself may still be within the log
-        # A committed epoch is not repeated, so a checkpoint within it (set back, or never written) would leave a gap.
-        return (last if epoch.committed else first) <= self._checkpoint_ts <= last
+            return Beginning(origin.ts, origin.offset) if origin.ts == self._checkpoint_ts else None
+        first, last = (self._frontier.place_before(offset).resolved_ts for offset in (epoch.start, epoch.end))
+        if epoch.committed:
+            # It is not repeated, so a checkpoint within it (set back, or never written) would leave a gap.
+            return Beginning(origin.ts, epoch.end) if last == self._checkpoint_ts else None
+        fits = max(first, origin.ts) <= self._checkpoint_ts <= last
+        return Beginning(origin.ts, epoch.start, epoch.end) if fits else None
 
 
 def _registry(config: ChangefeedConfig, default_url: str | None) -> SchemaRegistry | None:
     if config.protocol != "avro":
         return None
     if config.kafka.glue_schema_registry_config is not None:
+        from sorters.glue_registry import GlueRegistry
+
         return GlueRegistry(config.kafka.glue_schema_registry_config)
+    from sorters.confluent_registry import ConfluentRegistry
+
     url = config.sink.schema_registry.reveal() if config.sink.schema_registry else default_url
     return ConfluentRegistry(url) if url else None

@@ -28,10 +28,10 @@ from schemas.errors import BusError
 from schemas.rawlog.topics import raw_topics
 from schemas.sink_topic import sorter_config
 from sorters.epochs import Progress
-from sorters.failures import SparkStartError, bus_error
+from sorters.failures import bus_error
 from sorters.feed_lock import SESSION_S, FeedLock, SorterLockLostError
 from sorters.feed_run import FeedRun
-from sorters.spark_session import DRIVER_MEMORY, create_session, is_gone
+from sorters.spark_session import DRIVER_MEMORY, SparkOnDemand, create_session
 from sorters.status import Edition, StatusBoard, ZooKeeperUnreachableError
 
 log = logging.getLogger(__name__)
@@ -58,11 +58,11 @@ class SorterOptions:
     """For changefeeds that name none."""
     master: str = "local[2]"
     data_dir: Path
-    """For the streaming query's own checkpoint and Spark's spills; each changefeed has a folder in it."""
+    """For what a restart needs to repeat an epoch, and Spark's spills; each changefeed has a folder in it."""
     raw_prefix: str = "tidebus"
     driver_memory: str = DRIVER_MEMORY
     checkpoint_dir: str = ""
-    """Hadoop URI of the folder for the streaming queries' checkpoints; empty: in ``data_dir``."""
+    """Hadoop URI of the folder for what a restart needs to repeat an epoch; empty: in ``data_dir``."""
     spark_conf: tuple[tuple[str, str], ...] = ()
     """Further settings of Spark."""
     once: bool = False
@@ -75,9 +75,7 @@ class SorterProcess:
     def __init__(self, options: SorterOptions) -> None:
         self._options = options
         self._stop = threading.Event()
-        self._spark: Any = None
-        self._spark_failed = False
-        """A session could not be started; what is left of it in this process is not to be used."""
+        self._spark = SparkOnDemand(self._start_spark)
         self._rows_total = 0
         self._corrupt_rows_total = 0
 
@@ -104,15 +102,15 @@ class SorterProcess:
             try:
                 return self._serve(board, lock)
             finally:
-                if self._spark is not None:
-                    self._spark.stop()
+                self._spark.stop()
                 lock.release()
         finally:
             zookeeper.stop()
             zookeeper.close()
 
     def _data_dir(self) -> Path:
-        return self._options.data_dir / "sorters" / self._options.namespace / self._options.changefeed_id
+        # Absolute: while Spark starts, this process works in another folder.
+        return self._options.data_dir.resolve() / "sorters" / self._options.namespace / self._options.changefeed_id
 
     def _checkpoint_dir(self) -> str:
         options = self._options
@@ -138,7 +136,7 @@ class SorterProcess:
                 self._tell(board, error, info, edition)
                 if self._options.once:
                     return FAILED
-                if self._spark_failed or (self._spark is not None and is_gone(self._spark)):
+                if self._spark.is_gone():
                     log.error("spark is gone, and this process with it: start it again")
                     return FAILED
             elif info.target_ts is not None and board.checkpoint_ts >= info.target_ts:
@@ -177,25 +175,16 @@ class SorterProcess:
             return True
         return found is not None and found[1] == edition
 
-    def _session(self) -> Any:
-        if self._spark is None:
-            options = self._options
-            self._spark_failed = True
-            try:
-                self._spark = create_session(
-                    options.master,
-                    f"tidebus-sorter-{options.namespace}-{options.changefeed_id}",
-                    self._data_dir(),
-                    driver_memory=options.driver_memory,
-                    conf=dict(options.spark_conf),
-                )
-            except Exception as error:
-                reason = bus_error(error).fields.get("reason", error)
-                raise SparkStartError(
-                    "spark did not start; its own words are in the sorter's log", master=options.master, reason=reason
-                ) from error
-            self._spark_failed = False
-        return self._spark
+    def _start_spark(self) -> Any:
+        options = self._options
+        log.info("spark starts", extra={"changefeed": options.changefeed_id, "master": options.master})
+        return create_session(
+            options.master,
+            f"tidebus-sorter-{options.namespace}-{options.changefeed_id}",
+            self._data_dir(),
+            driver_memory=options.driver_memory,
+            conf=dict(options.spark_conf),
+        )
 
     def _tell(self, board: StatusBoard, error: BusError, info: ChangefeedInfo, edition: Edition) -> None:
         """Write down what a run has failed with: as long as that is not done, nobody can decide on it."""
@@ -216,8 +205,10 @@ class SorterProcess:
             config = sorter_config(load_changefeed(info.sink_uri, info.config), info, options.kafka)
             if info.target_ts is not None and checkpoint_ts >= info.target_ts:
                 return None
+            if not options.master.startswith("local"):
+                self._spark.get()  # a cluster that has no room, or is not there, is better known now than at a backlog
             run = FeedRun(
-                self._session(),
+                self._spark.get,
                 kafka=options.kafka,
                 raw_topics=raw_topics(info.upstream, options.raw_prefix),
                 schema_registry=options.schema_registry,

@@ -5,7 +5,6 @@ had rows (:mod:`sorters.ready_tables`).
 """
 
 from collections.abc import Collection, Iterator
-from typing import Any
 
 from schemas.ids import TableId, Ts
 from schemas.tidb.schema_change import SchemaChange
@@ -20,6 +19,7 @@ from sorters.ready_tables import ReadyTables, SinkTopics
 from sorters.registry import SchemaRegistry
 from sorters.schema_feed import SchemaFeed
 from sorters.shared_program import SharedProgram
+from sorters.spark_session import Session
 
 
 class Preparation:
@@ -27,7 +27,7 @@ class Preparation:
 
     def __init__(
         self,
-        spark: Any,
+        spark: Session,
         feed: CompiledFeed,
         schemas: SchemaFeed,
         topics: SinkTopics,
@@ -44,7 +44,7 @@ class Preparation:
         self._tables = ReadyTables(feed, topics, registry)
         self._start_ts, self._target_ts = start_ts, target_ts
         self._ready_upto: Ts | None = None
-        self.program = SharedProgram(spark.sparkContext)
+        self.program = SharedProgram(lambda value: spark().sparkContext.broadcast(value))
         self._watermark_topics: tuple[str, ...] = ()
 
     def program_for(self, cut: Cut) -> SharedProgram:

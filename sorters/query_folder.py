@@ -1,8 +1,13 @@
-"""The folder of a changefeed's streaming query: Spark's checkpoint in ``query/``, and ``origin.json``, where it began.
+"""The folder of a changefeed's epochs: ``origin.json``, what was begun last, and a streaming query's checkpoint in
+``query/``.
 
-All that stands there can be lost: the changefeed's checkpoint is in ZooKeeper, and a query without its files begins
-anew from there, so that at most the rows of one epoch are written again. The folder is on this machine's disk, or on
-any file system that Spark's Hadoop knows (``hdfs://``, ``s3a://``, ``file://``), for sorters that change their machine.
+An epoch is a range of frontier offsets. It is written down before it runs, by the driver itself or by the query's
+offset log, so that after a crash the same range runs again, which is cut the same way into the same messages.
+
+All that stands there can be lost: the changefeed's checkpoint is in ZooKeeper, and a run without these files begins
+there, so that at most the rows of one epoch are written again, perhaps cut otherwise. The folder is on this machine's
+disk, or on any file system that Spark's Hadoop knows (``hdfs://``, ``s3a://``, ``file://``), for sorters that change
+their machine.
 """
 
 import contextlib
@@ -66,8 +71,13 @@ class LocalFolder:
 
     def write(self, name: str, content: bytes) -> None:
         file = self._root / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
+        fresh = file.with_name(f"{file.name}.new")
+        try:
+            fresh.write_bytes(content)
+        except FileNotFoundError:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            fresh.write_bytes(content)
+        fresh.rename(file)
 
     def remove(self, name: str) -> None:
         file = self._root / name
@@ -142,30 +152,45 @@ class HadoopFolder:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a query began."""
+    """What a run has begun last: an epoch of its own, or a streaming query."""
 
     frontier_topic: str
     ts: Ts
+    """Everything up to it was downstream."""
     offset: int
     """Of the frontier topic."""
+    end: int | None = None
+    """Where the epoch ends; None: it is a query, whose own log says so."""
 
 
 def read_origin(folder: Folder) -> Origin | None:
-    """Return where the query of a folder began; None: there is none, or it does not read."""
+    """Return what was begun last in a folder; None: nothing, or it does not read."""
     content = folder.read(_ORIGIN)
     if content is None:
         return None
     try:
         raw = json.loads(content)
-        return Origin(str(raw["frontier_topic"]), Ts(int(raw["origin_ts"])), int(raw["frontier_offset"]))
-    except (ValueError, KeyError, TypeError):
+        end = raw.get("frontier_end")
+        return Origin(
+            str(raw["frontier_topic"]),
+            Ts(int(raw["origin_ts"])),
+            int(raw["frontier_offset"]),
+            None if end is None else int(end),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None  # half written when its process was killed
 
 
 def write_origin(folder: Folder, origin: Origin) -> None:
-    """Begin a query anew: nothing of an older one is left."""
-    folder.remove(QUERY)
-    raw = {"frontier_topic": origin.frontier_topic, "origin_ts": origin.ts, "frontier_offset": origin.offset}
+    """Begin an epoch, or a query: of that, nothing of an older one is left."""
+    if origin.end is None:
+        folder.remove(QUERY)
+    raw = {
+        "frontier_topic": origin.frontier_topic,
+        "origin_ts": origin.ts,
+        "frontier_offset": origin.offset,
+        "frontier_end": origin.end,
+    }
     folder.write(_ORIGIN, json.dumps(raw).encode())
 
 
@@ -186,21 +211,21 @@ def epoch_offsets(folder: Folder, topic: str, epoch: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Epoch:
-    """The last epoch that a streaming query has begun."""
+class BegunEpoch:
+    """The last epoch that was begun."""
 
     start: int
     end: int
     committed: bool
 
 
-def last_epoch(folder: Folder, topic: str) -> Epoch | None:
+def last_epoch(folder: Folder, topic: str) -> BegunEpoch | None:
     """Return the last epoch in the query's offset log; None if it has begun none."""
     epochs = [int(name) for name in folder.names(f"{QUERY}/offsets") if name.isdigit()]
     if not epochs:
         return None
     last = max(epochs)
-    return Epoch(*epoch_offsets(folder, topic, last), str(last) in folder.names(f"{QUERY}/commits"))
+    return BegunEpoch(*epoch_offsets(folder, topic, last), str(last) in folder.names(f"{QUERY}/commits"))
 
 
 def _logged_offset(folder: Folder, name: str, topic: str) -> int:

@@ -4,17 +4,25 @@ A row in parts belongs to the task whose share has its first part; the others ma
 there. Few rows are larger than a topic takes, so this is rare; it costs one look at each record's head.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol
 
 from schemas.ids import TableId
 from schemas.rawlog.region_batch import read_batch_head
 from schemas.rawlog.row_parts import PartJoiner
 from sorters.core.cut import Cut, overlaps
-from sorters.topic_reader import TopicReader
+
+
+class ReadsRanges(Protocol):
+    """:class:`~sorters.topic_reader.TopicReader`, or :class:`~sorters.record_window.RecordWindow`."""
+
+    def read_all(self, ranges: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, int, bytes]]:
+        """Yield ``(partition, offset, value)`` for the offsets ``[start, end)`` of each partition."""
+        ...
 
 
 def raw_records(
-    reader: TopicReader, cut: Cut, on_bytes: Callable[[int], None], number: int = 0, count: int = 1
+    reader: ReadsRanges, cut: Cut, on_bytes: Callable[[int], None], number: int = 0, count: int = 1
 ) -> Iterator[bytes]:
     """Yield the whole records of task ``number`` of ``count``; ``on_bytes`` is told the size of all that is read.
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
@@ -35,6 +34,7 @@ from sorters.feed_run import FeedRun
 from sorters.frontier_reader import FrontierReader
 from sorters.job import SorterOptions
 from sorters.schema_feed import SchemaFeed
+from sorters.spark_session import Session, SparkOnDemand
 from sorters.status import StatusBoard, ZooKeeperUnreachableError
 from sorters.topic_reader import TopicReader
 
@@ -114,7 +114,7 @@ def _beyond(
     def ours(table: TableId) -> bool:
         return covered_since(store, table, Ts(2**63 - 1), feed) is not None
 
-    with contextlib.closing(TopicReader(raw_config, topics.region_events, follow=False)) as reader:
+    with contextlib.closing(TopicReader(raw_config, topics.region_events)) as reader:
         ranges, left = {}, BEYOND_RECORDS_MAX
         for partition, low in enumerate(last.low):
             first, end = reader.bounds(partition)
@@ -144,10 +144,9 @@ def _beyond(
 class SorterRecovery:
     """Brings the changefeed's topic up to a ts, as the changefeed's one sorter. One Spark for all tries."""
 
-    def __init__(self, options: SorterOptions, session: Callable[[], Any]) -> None:
-        """``session`` starts Spark; it is called when rows have to be sorted, and once."""
-        self._options, self._start = options, session
-        self._session: Any = None
+    def __init__(self, options: SorterOptions, session: Session) -> None:
+        """``session`` starts Spark; it is called when more rows have to be sorted than the driver does, and once."""
+        self._options, self._spark = options, SparkOnDemand(session)
         self.rows = 0
         """Row messages written."""
 
@@ -188,8 +187,6 @@ class SorterRecovery:
         checkpoint_ts = board.open(info, edition)
         if checkpoint_ts >= target_ts:
             return checkpoint_ts
-        if self._session is None:
-            self._session = self._start()
         config = sorter_config(load_changefeed(info.sink_uri, info.config), info, options.kafka)
 
         def note(progress: Progress) -> None:
@@ -201,7 +198,7 @@ class SorterRecovery:
         run: FeedRun | None = None
         try:
             run = FeedRun(
-                self._session,
+                self._spark.get,
                 kafka=options.kafka,
                 raw_topics=raw_topics(info.upstream, options.raw_prefix),
                 schema_registry=None,  # rows for processors need none
@@ -222,8 +219,7 @@ class SorterRecovery:
 
     def close(self) -> None:
         """End Spark, if it was started."""
-        if self._session is not None:
-            self._session.stop()
+        self._spark.stop()
 
 
 def _acquire(lock: FeedLock) -> None:

@@ -7,7 +7,6 @@ nobody may write to its topics beside it, and a second run writes everything aga
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from schemas.changefeed import NAMESPACE_DEFAULT, ChangefeedInfo
 from schemas.config.changefeed import ChangefeedConfig
@@ -17,7 +16,7 @@ from schemas.rawlog.topics import raw_topics
 from sorters.epochs import Progress
 from sorters.failures import HistoryLostError, bus_error
 from sorters.feed_run import FeedRun
-from sorters.spark_session import create_session
+from sorters.spark_session import Session, SparkOnDemand, create_session
 
 
 class IntervalGoneError(BusError):
@@ -54,7 +53,7 @@ class Remounted:
     corrupt_rows: int
 
 
-def remount(spark: Any, order: Remount, on_progress: Callable[[Progress], None] = lambda _: None) -> Remounted:
+def remount(spark: Session, order: Remount, on_progress: Callable[[Progress], None] = lambda _: None) -> Remounted:
     """Write an interval; return when everything is acknowledged.
 
     Raises:
@@ -120,10 +119,10 @@ def check(order: Remount) -> None:
 
 
 def remount_alone(order: Remount, master: str, on_progress: Callable[[Progress], None]) -> Remounted:
-    """Start Spark for one remount; see :func:`remount`."""
+    """Do one remount, with a Spark of its own if that is worth it; see :func:`remount`."""
     check(order)
-    spark = create_session(master, f"tidebus-{order.name}", order.data_dir)
+    spark = SparkOnDemand(lambda: create_session(master, f"tidebus-{order.name}", order.data_dir))
     try:
-        return remount(spark, order, on_progress)
+        return remount(spark.get, order, on_progress)
     finally:
         spark.stop()

@@ -4,7 +4,7 @@ With 100,000 tables the schemas are some 85 MB and take seconds to pickle and to
 which the driver does itself, needs none of it: it uses the driver's own.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,9 +37,9 @@ class TaskProgram:
 class SharedProgram:
     """The driver's end of it. It uses the very store that the driver feeds, so it lives on the driver's thread."""
 
-    def __init__(self, context: Any) -> None:
-        """``context`` is Spark's."""
-        self._context = context
+    def __init__(self, broadcast: Callable[[Any], Any]) -> None:
+        """``broadcast`` is Spark's, and called when tasks need something."""
+        self._broadcast = broadcast
         self._program: Program | None = None
         self._changed: set[TableId] = set()
         self._base: Any = None
@@ -64,11 +64,11 @@ class SharedProgram:
             self._drop_rest()
             if self._base is not None:
                 self._base.destroy()
-            self._base = self._context.broadcast(program.schemas)
+            self._base = self._broadcast(program.schemas)
             self._changed.clear()
         if self._rest is None:
             ids = frozenset(self._changed)
-            self._rest = self._context.broadcast((program.schemas.part(ids), ids, program.feed))
+            self._rest = self._broadcast((program.schemas.part(ids), ids, program.feed))
         return TaskProgram(self._base, self._rest)
 
     def _drop_rest(self) -> None:

@@ -12,8 +12,8 @@ from sorters.core.corrupt_rows import CorruptRows
 from sorters.core.cut import Cut
 from sorters.core.order import OutputRecords
 from sorters.raw_records import raw_records, tables_of
+from sorters.record_window import RecordWindow
 from sorters.sink_writer import SinkWriter
-from sorters.topic_reader import TopicReader
 from sorters.worker import Program, batch_bytes, in_order, output_records
 
 OUTPUT_BYTES_MAX = 512 * 1024 * 1024
@@ -26,7 +26,7 @@ class SmallCut:
     def __init__(self, raw_config: Mapping[str, Any], raw_topic: str, sink_config: Mapping[str, Any]) -> None:
         """Both maps are librdkafka's; the sink's must keep the order (idempotence, or one request in flight)."""
         self._closed = threading.Event()
-        self._reader = TopicReader(raw_config, raw_topic, stopped=self._closed.is_set)
+        self._reader = RecordWindow(raw_config, raw_topic, stopped=self._closed.is_set)
         self._sink_config = sink_config
         self._writer: tuple[int, SinkWriter] | None = None
         """With the batch size that it was made for."""
@@ -37,8 +37,12 @@ class SmallCut:
         self.corrupt = CorruptRows()
         """What the last cut has written although its checksum does not fit."""
 
+    def give_up(self) -> None:
+        """Let what is under way in another thread fail; nothing is sent from here on."""
+        self._closed.set()
+
     def close(self) -> None:
-        """Give up what is under way; nothing is sent from here on."""
+        """Give up what is under way, and close the clients."""
         self._closed.set()
         with self._running:
             if self._writer is not None:

@@ -1,16 +1,19 @@
-"""The Spark session of a sorter process."""
+"""The Spark session of a sorter process, started when the first thing is to be done that is worth it.
+
+pyspark is imported with the session: it is half of what a sorter imports, and one with small batches never needs it.
+"""
 
 import contextlib
 import os
 import shutil
 import sys
+import threading
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pyspark
-from pyspark.sql import SparkSession
+from sorters.failures import SparkStartError, bus_error
 
 BLOCK_BYTES_PER_ARROW_BATCH = 8 * 1024 * 1024
 """What Spark hands to Python at once, in blocks of some 512 KiB (:mod:`sorters.core.runs`)."""
@@ -43,8 +46,14 @@ def zip_code(folder: Path) -> Path:
     return target
 
 
+Session = Callable[[], Any]
+"""Returns the session, and starts it if need be."""
+
+
 def connector_packages() -> str:
     """Return the Maven coordinates of the Kafka connector for the installed pyspark."""
+    import pyspark
+
     return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 
 
@@ -75,6 +84,8 @@ def create_session(
 
     Adaptive execution is off: it would plan twice, and a batch chooses its own number of tasks.
     """
+    from pyspark.sql import SparkSession
+
     data_dir = data_dir.resolve()
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
     local = master.startswith("local")
@@ -134,9 +145,46 @@ def _where_it_is(key: str, value: str) -> str:
     return ",".join(path if ":" in path else str(Path(path).resolve()) for path in value.split(",") if path)
 
 
-def is_gone(session: Any) -> bool:
-    """Tell whether a session can run nothing any more: its JVM has ended, or its cluster has sent it away."""
-    try:
-        return bool(session.sparkContext._jsc.sc().isStopped())
-    except Exception:  # Py4J's, of many kinds: nobody answers
-        return True
+class SparkOnDemand:
+    """A process's one session, from any thread."""
+
+    def __init__(self, start: Session) -> None:
+        """``start`` is :func:`create_session` with all that it takes."""
+        self._start = start
+        self._starting = threading.Lock()
+        self._session: Any = None
+        self._failed = False
+
+    def get(self) -> Any:
+        """Return the session; the first call starts it.
+
+        Raises:
+            SparkStartError: it cannot be had. What is left of it in this process is not to be used.
+        """
+        with self._starting:
+            if self._session is None:
+                self._failed = True
+                try:
+                    self._session = self._start()
+                except Exception as error:
+                    reason = bus_error(error).fields.get("reason", error)
+                    raise SparkStartError(
+                        "spark did not start; its own words are in the sorter's log", reason=reason
+                    ) from error
+                self._failed = False
+            return self._session
+
+    def is_gone(self) -> bool:
+        """Tell whether it can run nothing any more: it did not start, its JVM has ended, its cluster sent it away."""
+        if self._session is None:
+            return self._failed
+        try:
+            return bool(self._session.sparkContext._jsc.sc().isStopped())
+        except Exception:  # Py4J's, of many kinds: nobody answers
+            return True
+
+    def stop(self) -> None:
+        """End it, if it was started."""
+        with self._starting:
+            if self._session is not None:
+                self._session.stop()

@@ -52,7 +52,7 @@ class ChangefeedRun:
         )
         self.done_ts, self.rows, self.cuts = START_TS, 0, list[Progress]()
         self.run = FeedRun(
-            spark,
+            lambda: spark,
             kafka=addresses.kafka,
             raw_topics=raw_topics(info.upstream),
             schema_registry=None,

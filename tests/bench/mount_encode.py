@@ -3,7 +3,7 @@
 ``python -m tests.bench.mount_encode`` prints one JSON line per figure. ``rows_per_s`` counts process CPU time, median
 of the repeats, from the raw log's columns (:class:`RowChanges`) to finished messages; ``wall_rows_per_s`` is beside
 it, since the machine may be shared. ``scalar_rows_per_s`` is what a newcomer would write: mount row by row, then
-``fastavro`` or ``json``.
+``fastavro`` or ``json``. ``mib_per_s`` are the values of the messages that were made, of either way its own.
 
 ``mount_encode`` is inserts, ``mount_encode_updates`` the same rows updated: two row images to mount, and for
 canal-json to write. Rows are the 5,000 real ones of each shape, repeated to a batch; nothing in the measured path
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=65_536, help="rows of one batch")
-    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--shapes", nargs="+", default=SHAPES, choices=SHAPES)
     options = parser.parse_args(argv)
     pa.set_cpu_count(1)
@@ -59,12 +59,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             table, rows = benchmark_rows(shape, options.rows, updates=op == "update")
             for protocol, encode, scalar in _protocols(table):
                 cpu, wall, size = _measure(partial(encode, rows), options.repeats)
+                scalar_rate, scalar_size = _scalar(table, rows, scalar)
                 figure = {
                     "bench": "mount_encode" if op == "insert" else "mount_encode_updates",
                     "shape": shape,
                     "protocol": protocol,
                     "rows_per_s": round(len(rows) / cpu),
-                    "scalar_rows_per_s": round(_scalar_rate(table, rows, scalar)),
+                    "mib_per_s": round(size / cpu / 2**20),
+                    "scalar_rows_per_s": round(scalar_rate),
+                    "scalar_mib_per_s": round(scalar_rate * scalar_size / 2**20),
                     "op": op,
                     "wall_rows_per_s": round(len(rows) / wall),
                     "batch_rows": len(rows),
@@ -135,10 +138,11 @@ def _measure(run: Callable[[], Any], repeats: int) -> tuple[float, float, int]:
     return statistics.median(cpu), statistics.median(wall), size
 
 
-def _scalar_rate(table: TableVersion, rows: RowChanges, encode: ScalarEncoder) -> float:
+def _scalar(table: TableVersion, rows: RowChanges, encode: ScalarEncoder) -> tuple[float, float]:
+    """Return rows per CPU second, and bytes a message."""
     count = min(len(rows), SCALAR_ROWS)
     keys, values, old = (column.slice(0, count).to_pylist() for column in (rows.key, rows.value, rows.old_value))
-    start = time.process_time()
+    size, start = 0, time.process_time()
     for number in range(count):
         mounted = mount_row(
             table,
@@ -150,8 +154,8 @@ def _scalar_rate(table: TableVersion, rows: RowChanges, encode: ScalarEncoder) -
             start_ts=Ts(int(rows.start_ts[number])),
         )
         assert mounted is not None
-        encode(mounted)
-    return count / (time.process_time() - start)
+        size += len(encode(mounted))
+    return count / (time.process_time() - start), size / count
 
 
 def _plain_json(row: MountedRow) -> bytes:

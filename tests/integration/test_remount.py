@@ -1,7 +1,7 @@
 """``tidebus remount``: an interval of the raw log again, in other forms, byte for byte the same each time."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from sorters.feed_run import TargetNotReachedError
 from sorters.remount import IntervalGoneError, Remount, Remounted, remount
-from sorters.spark_session import create_session
 from tests.support.ddl_jobs import PRIMARY, column, job, table_info
 from tests.support.raw_log import START_TS, Change, RawLog, SinkRecord, create_topic, read_topic
 
@@ -31,11 +30,8 @@ def info(table: TableId, name: str, *more: dict[str, Any]) -> dict[str, Any]:
     return table_info(table, name, columns=[spec | {"offset": place} for place, spec in enumerate(columns)])
 
 
-@pytest.fixture(scope="module")
-def spark(stack: Addresses, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    session = create_session("local[2]", "remount", tmp_path_factory.mktemp("remount"))
-    yield session
-    session.stop()
+def no_spark() -> Any:
+    raise AssertionError("so few rows need no Spark")
 
 
 @pytest.fixture
@@ -60,9 +56,7 @@ def raw_log(stack: Addresses, fresh_name: Callable[[str], str]) -> RawLog:
     return log
 
 
-def run(
-    spark: Any, log: RawLog, folder: Path, uri: str, first: int, last: int, config: dict[str, Any] | None = None
-) -> Remounted:
+def run(log: RawLog, folder: Path, uri: str, first: int, last: int, config: dict[str, Any] | None = None) -> Remounted:
     order = Remount(
         kafka=log.kafka,
         upstream=UpstreamId(log.upstream),
@@ -71,7 +65,7 @@ def run(
         to_ts=Ts(last),
         data_dir=folder,
     )
-    return remount(spark, order)
+    return remount(no_spark, order)
 
 
 def said(records: list[SinkRecord]) -> list[tuple[int, bytes | None, bytes | None, bytes]]:
@@ -79,12 +73,12 @@ def said(records: list[SinkRecord]) -> list[tuple[int, bytes | None, bytes | Non
 
 
 def test_remount_of_an_interval_twice_writes_the_same_bytes_and_nothing_beyond_it(
-    spark: Any, raw_log: RawLog, fresh_name: Callable[[str], str], tmp_path: Path
+    raw_log: RawLog, fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:
     form = "protocol=canal-json&enable-tidb-extension=true&partition-num=2"
     first_ts, last_ts = START_TS + 150, START_TS + 705
     topics = [fresh_name("again") for _ in range(2)]
-    done = [run(spark, raw_log, tmp_path, f"{topic}?{form}", first_ts, last_ts) for topic in topics]
+    done = [run(raw_log, tmp_path, f"{topic}?{form}", first_ts, last_ts) for topic in topics]
     assert done[0] == done[1]
     first, second = (read_topic(raw_log.kafka, topic) for topic in topics)
     assert sorted(said(first)) == sorted(said(second))
@@ -107,14 +101,14 @@ def test_remount_of_an_interval_twice_writes_the_same_bytes_and_nothing_beyond_i
 
 
 def test_remount_in_another_protocol_filter_and_dispatcher_begins_with_the_schema_of_its_start(
-    spark: Any, raw_log: RawLog, fresh_name: Callable[[str], str], tmp_path: Path
+    raw_log: RawLog, fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:
     topic = fresh_name("again")
     config = {
         "filter": {"rules": ["sb.t1"]},
         "sink": {"dispatchers": [{"matcher": ["*.*"], "topic": topic + "_{schema}_{table}", "partition": "ts"}]},
     }
-    done = run(spark, raw_log, tmp_path, f"{topic}?protocol=simple&partition-num=1", DDL_TS, START_TS + 700, config)
+    done = run(raw_log, tmp_path, f"{topic}?protocol=simple&partition-num=1", DDL_TS, START_TS + 700, config)
     messages = [json.loads(record.value or b"") for record in read_topic(raw_log.kafka, f"{topic}_sb_t1")]
     assert done.rows == 20
     rows = [one for one in messages if one["type"] == "INSERT"]
@@ -127,15 +121,15 @@ def test_remount_in_another_protocol_filter_and_dispatcher_begins_with_the_schem
 
 
 def test_remount_of_an_interval_that_the_raw_log_has_not_says_what_it_has(
-    spark: Any, raw_log: RawLog, fresh_name: Callable[[str], str], tmp_path: Path
+    raw_log: RawLog, fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:
     uri = f"{fresh_name('again')}?protocol=canal-json"
     with pytest.raises(IntervalGoneError, match=f"oldest_ts={START_TS}"):
-        run(spark, raw_log, tmp_path, uri, START_TS - 1, START_TS + 100)
+        run(raw_log, tmp_path, uri, START_TS - 1, START_TS + 100)
     with pytest.raises(TargetNotReachedError, match=f"newest_ts={START_TS + STEP * STEPS}"):
-        run(spark, raw_log, tmp_path, uri, START_TS, START_TS + STEP * STEPS + 1)
+        run(raw_log, tmp_path, uri, START_TS, START_TS + STEP * STEPS + 1)
     with pytest.raises(ConfigError, match="--from-ts must be below --to-ts"):
-        run(spark, raw_log, tmp_path, uri, START_TS + 5, START_TS + 5)
+        run(raw_log, tmp_path, uri, START_TS + 5, START_TS + 5)
 
 
 def test_explain_takes_tables_from_the_raw_log_and_topics_from_the_sink(

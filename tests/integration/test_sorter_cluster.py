@@ -15,8 +15,8 @@ from tests.support.sorter_process import Sorter
 from tests.support.spark_cluster import SparkCluster, spark_cluster
 
 TABLE, PARTITIONS = 114, 4
-ROWS = 160_000
-"""More than the driver does by itself (16 MiB of raw records)."""
+ROWS, ROWS_PER_RECORD = 160_000, 32
+"""In more raw records than the driver would try by itself: a streaming query runs them."""
 
 WAIT_S = 400.0
 """Five JVMs start, and one batch runs almost twice: half a minute on two idle cores."""
@@ -65,8 +65,8 @@ def test_sorter_on_a_cluster_whose_worker_is_killed_in_mid_batch_loses_nothing_a
     raw_log, topic = RawLog(stack.kafka, fresh_name("up")), fresh_name("sink")
     raw_log.snapshot([recorded("sbtest1")[0]])
     changes = sbtest1_changes(ROWS, START_TS + 1)
-    for start in range(0, ROWS, 500):
-        raw_log.rows(TABLE, changes[start : start + 500], (start // 500) % 2)
+    for start in range(0, ROWS, ROWS_PER_RECORD):
+        raw_log.rows(TABLE, changes[start : start + ROWS_PER_RECORD], (start // ROWS_PER_RECORD) % 2)
     raw_log.advance(START_TS + 10 * ROWS)
     uri = f"kafka://{stack.kafka}/{topic}?protocol=canal-json&enable-tidb-extension=true&partition-num={PARTITIONS}"
     dispatch = {"sink": {"dispatchers": [{"matcher": ["*.*"], "partition": "index-value"}]}}
@@ -78,10 +78,15 @@ def test_sorter_on_a_cluster_whose_worker_is_killed_in_mid_batch_loses_nothing_a
     assert at_kill is None or at_kill.checkpoint_ts == START_TS, "the batch was over before the kill: nothing is shown"
     status = sorter.wait_checkpoint(START_TS + 10 * ROWS, WAIT_S)
     assert (status.state, status.error) == ("normal", None), "Spark ran the tasks again elsewhere"
-    # The streaming query's files are where they were asked to be, and a run after a pause begins from them.
-    assert sorter.stop() == 0
+    # The files of epochs are where they were asked to be: of the query, and of what the driver does by itself after it.
     folder = tmp_path / "checkpoints" / sorter.changefeed_id / "default" / sorter.changefeed_id
     assert (folder / "origin.json").exists() and (folder / "query" / "commits").is_dir()
+    few = sbtest1_changes(5, START_TS + 10 * ROWS + 1, ROWS)
+    raw_log.rows(TABLE, few)
+    raw_log.advance(START_TS + 11 * ROWS)
+    sorter.wait_checkpoint(START_TS + 11 * ROWS, WAIT_S)
+    assert sorter.stop() == 0
+    changes += few
     records = read_topic(stack.kafka, topic)
     commits: list[int] = []
     for partition in range(PARTITIONS):

@@ -9,7 +9,7 @@ from compose.stack.local import Addresses
 from schemas.config.changefeed import load_changefeed
 from schemas.config.client_options import librdkafka_options, librdkafka_producer_options
 from schemas.ids import Ts, physical_ms
-from sorters import cut_job
+from sorters import cut_job, spark_cut
 from sorters.core.cut import cut_between, place_for
 from sorters.core.feed import compile_feed
 from sorters.cut_job import CutJob
@@ -64,16 +64,17 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
     raw_config = {"bootstrap.servers": stack.kafka}
     schemas = SchemaFeed(raw_config, log.topics.ddl)
     admin = TopicAdmin(librdkafka_options(config), partitions=PARTITIONS, replication=1, auto_create=True)
-    preparation = Preparation(spark, compile_feed(config, "default"), schemas, admin, None, start_ts=START_TS)
+    preparation = Preparation(lambda: spark, compile_feed(config, "default"), schemas, admin, None, start_ts=START_TS)
     job = CutJob(
-        spark,
+        lambda: spark,
         raw_topic=log.topics.region_events,
         raw_config=raw_config,
         sink_config=librdkafka_producer_options(config),
     )
     first, second = (place_for(record, lambda _: False) for record in log.frontier)
     cut = cut_between(first, second, START_TS, upto_ts)
-    folders = job.runs_parent
+    large = job.large()
+    folders = large.runs_parent
     assert folders is not None
     written: dict[str, list[SinkRecord]] = {}
     try:
@@ -84,9 +85,9 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
         found = read_topic(stack.kafka, topic)
         assert len(found) == (PARTITIONS if protocol == "simple" else 0)
         for way, (driver_bytes_max, share_files, memory_bytes_max) in WAYS.items():
-            job.runs_parent = folders if share_files else None
+            large.runs_parent = folders if share_files else None
             monkeypatch.setattr(cut_job, "DRIVER_BATCH_BYTES_MAX", driver_bytes_max)
-            monkeypatch.setattr(cut_job, "MEMORY_BYTES_MAX", memory_bytes_max)
+            monkeypatch.setattr(spark_cut, "MEMORY_BYTES_MAX", memory_bytes_max)
             before = {(record.partition, record.offset) for record in found}
             companions = preparation.companions(cut, physical_ms(upto_ts))
             rows = job.run(cut, program, preparation, companions, physical_ms(upto_ts))

@@ -64,7 +64,7 @@ def test_program_of_tasks_after_any_ddls_answers_as_the_drivers_own(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shared_program, "CHANGED_MAX", changed_max)
         store = snapshot(("d", SCHEMA, [table_info(100, "t100")]), ts=START)
-        program = SharedProgram(Context())
+        program = SharedProgram(Context().broadcast)
         program.set(store, FEED, ())
         for step, ask in zip(steps, asks, strict=False):
             change = store.apply(decode_ddl_record(encode_ddl_record(step.record)))
@@ -79,7 +79,7 @@ def test_program_of_tasks_after_any_ddls_answers_as_the_drivers_own(
 
 def test_program_of_tasks_without_a_change_is_sent_once() -> None:
     context = Context()
-    program = SharedProgram(context)
+    program = SharedProgram(context.broadcast)
     program.set(snapshot(("d", SCHEMA, [table_info(100, "t100")]), ts=START), FEED, ())
     for _ in range(3):
         assert program.for_tasks().value.feed.default_topic == "t"

@@ -19,7 +19,7 @@ from sorters.core.columnar.mount import SMALL_ROWS
 from sorters.core.corrupt_rows import NAMED_MAX, CorruptChecksumError, CorruptRow, CorruptRows
 from sorters.core.feed import CompiledFeed, compile_feed
 from sorters.core.pipeline import run
-from sorters.cut_job import CorruptRowsParam
+from sorters.spark_cut import CorruptRowsParam
 from tests.support.changefeed_config import AVRO, CANAL
 from tests.support.ddl_jobs import PRIMARY, column, snapshot, table_info
 from tests.support.mounting import row_changes

@@ -45,6 +45,8 @@ BUSY_SHARE_MAX: Final = 0.2
 ASSIGNING_SHARE_MAX: Final = 0.6
 """Of the time in ticks: with very many tables one takes long, and the puller needs the interpreter too. While spans are
 on their way, the frontier waits for them: then the owner may have more."""
+GATHER_S: Final = 0.005
+"""The least rest."""
 REST_MAX_S: Final = 1.0
 """After one long tick, such as the first, which reads the schema of all tables."""
 JOIN_S: Final = 60.0
@@ -128,10 +130,11 @@ class OwnerLoop:
     def leave(self) -> None:
         """Resign, and stand no more; returns at once."""
         self._leaving.set()
+        self._parts.puller.landed.set()  # it may be waiting for that
 
     def close(self) -> None:
         """Resign, stand no more, and wait until that is so."""
-        self._leaving.set()
+        self.leave()
         if self._thread.is_alive():
             self._thread.join(JOIN_S)
 
@@ -245,8 +248,20 @@ class OwnerLoop:
             if now >= status_at:
                 status_at = now + options.status_s
                 self._tell_status(reign, held)
-            spent_s = time.monotonic() - began_at
-            self._leaving.wait(rest_s(spent_s, options.tick_s, is_settled=reign.is_settled))
+            self._rest(time.monotonic() - began_at, is_settled=reign.is_settled)
+
+    def _rest(self, spent_s: float, *, is_settled: bool) -> None:
+        """Rest until the next tick, or until our puller has landed more: a row's way is shorter by half a tick.
+
+        What landed a moment ago is followed by other spans of its round of resolved ts: the least rest gathers them.
+        """
+        landed = self._parts.puller.landed
+        rest, least = (
+            rest_s(spent_s, tick_s, is_settled=is_settled) for tick_s in (self._places.options.tick_s, GATHER_S)
+        )
+        if landed.wait(rest - least):
+            landed.clear()
+        self._leaving.wait(least)
 
     def _tell_status(self, reign: Reign, held: HeldFeeds) -> None:
         """Say how the upstream is, to whoever looks at its node and to the changefeeds that wait for it."""

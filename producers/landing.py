@@ -102,9 +102,10 @@ class Landing:
         schema_id: int,
         settings: LandingSettings = LandingSettings(),
         may_land: Callable[[], bool] = lambda: True,
+        on_landed: Callable[[], None] = lambda: None,
     ) -> None:
         """Take over ``book``: from now on it is called under the feed's lock only. Who may not land any more sends
-        nothing and raises LandingHaltedError.
+        nothing and raises LandingHaltedError. ``on_landed`` is told when a report would say more than before.
         """
         self.book = book
         self.counters = LandingCounters()
@@ -117,7 +118,7 @@ class Landing:
         self._in_flight_bytes = 0
         self._in_flight: dict[Sent, float] = {}
         self._failure: DeliveryFailedError | None = None
-        self._may_land = may_land
+        self._may_land, self._on_landed = may_land, on_landed
         self._refused: dict[TableSpan, RowTooLargeError] = {}
 
     # -- FeedSink ------------------------------------------------------------------------------------------------------
@@ -156,6 +157,9 @@ class Landing:
         self._producer.poll(0)
         if self._failure is not None:
             raise self._failure
+        if self.book.has_moved:
+            self.book.has_moved = False
+            self._on_landed()
         return linger_s if self._buffers or self._in_flight else 0.05
 
     def saturated(self) -> bool:

@@ -4,6 +4,7 @@
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -159,6 +160,8 @@ class Puller:
         record_bytes = record_bytes_max(bootstrap_servers, self.topics.region_events, settings.raw_log)
         schema_id = register_region_batch(schema_registry, self.topics.region_events)
         self._pd = PdClient(pd_address, channels=Channels(settings.tls))
+        self.landed = threading.Event()
+        """Set when :meth:`report` would say more than before; whoever waits for that sets it back."""
         self._producer = kafka_producer(
             bootstrap_servers,
             settings.compression,
@@ -173,6 +176,7 @@ class Puller:
             schema_id=schema_id,
             settings=replace(settings.landing, record_bytes_max=min(settings.landing.record_bytes_max, record_bytes)),
             may_land=may_land,
+            on_landed=self.landed.set,
         )
         self._spill = SpillFiles(settings.spill)
         self._quota = MatcherQuota(settings.matcher_memory_bytes_max, self._spill)

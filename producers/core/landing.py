@@ -48,11 +48,14 @@ class _Span:
         self.in_flight: dict[int, None] = {}
         """Numbers of records not yet acknowledged, in sending order."""
 
-    def settle(self) -> None:
-        """Pass the marks whose records are all acknowledged."""
+    def settle(self) -> bool:
+        """Pass the marks whose records are all acknowledged; tell whether there was one."""
         oldest = next(iter(self.in_flight), self.sent)
+        settled = False
         while self.marks and self.marks[0][0] <= oldest:
             self.landed_ts = max(self.landed_ts, self.marks.popleft()[1])
+            settled = True
+        return settled
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,6 +127,8 @@ class LandingBook:
         self._spans: dict[TableSpan, _Span] = {}
         self._partitions = [_Partition() for _ in range(partitions)]
         self._published_ts = Ts(0)
+        self.has_moved = False
+        """A landed_ts has moved since the shell last set this back."""
         if frontier is not None:
             self.published(frontier)
 
@@ -175,7 +180,7 @@ class LandingBook:
         if record.max_commit_ts > self._published_ts:
             place.add(offset, record.max_commit_ts)
         del record.span.in_flight[record.number]
-        record.span.settle()
+        self.has_moved |= record.span.settle()
 
     def resolved(self, span: TableSpan, ts: Ts) -> None:
         """Note that every row of ``span`` with commit_ts <= ``ts`` was sent before this call."""
@@ -187,7 +192,7 @@ class LandingBook:
             entry.marks[-1] = (entry.sent, ts)
         else:
             entry.marks.append((entry.sent, ts))
-        entry.settle()
+        self.has_moved |= entry.settle()
 
     def published(self, record: FrontierRecord) -> None:
         """Take the owner's newest record: drop chunks that it has passed, learn its ends. Older ones change nothing."""

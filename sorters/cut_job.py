@@ -20,7 +20,7 @@ DRIVER_BATCH_BYTES_MAX = 16 * 1024 * 1024
 TABLES_AT_ONCE_MAX = 500
 """Tables that are made ready for a large cut though they may have no rows in it; where more wait, its tasks look first
 which have: they read the raw log twice then."""
-RAW_RECORD_BYTES_GUESS = 4 * 1024
+RAW_RECORD_BYTES_GUESS = 8 * 1024
 """Size of a raw record until one batch has told: low, since starting Spark in vain costs more than reading in vain."""
 
 

@@ -67,9 +67,12 @@ def _connector() -> tuple[str, str]:
     return ("spark.jars", jars) if jars else ("spark.jars.packages", connector_packages())
 
 
-def _local_jvm_options() -> str:
-    archive = os.environ.get(SPARK_CLASSES_ENV)
-    return f"{LOCAL_JVM_OPTIONS} -XX:SharedArchiveFile={archive}" if archive else LOCAL_JVM_OPTIONS
+def _jvm_options(*, local: bool) -> str:
+    options = [f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"]
+    if local:
+        archive = os.environ.get(SPARK_CLASSES_ENV)
+        options += [LOCAL_JVM_OPTIONS, f"-XX:SharedArchiveFile={archive}" if archive else ""]
+    return " ".join(filter(None, options))
 
 
 def create_session(
@@ -108,8 +111,10 @@ def create_session(
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.speculation", "false")
         .config("spark.python.worker.reuse", "true")
+        .config("spark.driver.extraJavaOptions", _jvm_options(local=local))
     )
     if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark looks for the host's name, and warns
         builder = (
             # On a cluster the executors' machines know where they have room.
             builder.config("spark.local.dir", str(data_dir / "spark"))
@@ -117,7 +122,6 @@ def create_session(
             .config("spark.driver.bindAddress", "127.0.0.1")
             # What is shuffled stays on this machine: compressing it takes half as much again as moving it.
             .config("spark.shuffle.compress", "false")
-            .config("spark.driver.extraJavaOptions", _local_jvm_options())
         )
     for key, value in (conf or {}).items():
         builder = builder.config(key, _where_it_is(key, value))

@@ -8,7 +8,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.changefeed import ChangefeedInfo
@@ -19,23 +18,14 @@ from schemas.ids import Ts
 from schemas.rawlog.topics import RawTopics
 from schemas.sink_topic import own_topic_config
 from sorters.catch_up import FRONTIER_RECORDS_MAX, catch_up
+from sorters.core.beginning import Beginning, BegunEpoch, Origin, left_off
 from sorters.core.feed import compile_feed
 from sorters.cut_job import CutJob
 from sorters.epochs import Epochs, Progress
 from sorters.failures import HistoryLostError, bus_error
 from sorters.frontier_reader import FrontierReader, FrontierTail
 from sorters.preparation import Preparation
-from sorters.query_folder import (
-    QUERY,
-    BegunEpoch,
-    Folder,
-    HadoopFolder,
-    LocalFolder,
-    Origin,
-    last_epoch,
-    read_origin,
-    write_origin,
-)
+from sorters.query_folder import QUERY, Folder, HadoopFolder, LocalFolder, last_epoch, read_origin, write_origin
 from sorters.registry import SchemaRegistry
 from sorters.schema_feed import SchemaFeed
 from sorters.spark_session import Session
@@ -50,17 +40,6 @@ class TargetNotReachedError(BusError):
     """Rows up to the target ts may still come."""
 
     code, action = "sorter.target_not_reached", Action.RETRY
-
-
-@dataclass(frozen=True, slots=True)
-class Beginning:
-    """Where a run begins."""
-
-    origin_ts: Ts
-    start: int
-    """Of the frontier topic."""
-    end: int | None = None
-    """Where the epoch ends that must run first, just as it is, since a run before has begun it; None: there is none."""
 
 
 class FeedRun:
@@ -237,35 +216,23 @@ class FeedRun:
         self._schemas.close()
 
     def _beginning(self) -> Beginning:
-        """Return where to begin.
-
-        The files of the last run are good if the checkpoint is within the epoch that it has begun last, or where the
-        next would begin: an epoch that was begun is then repeated as it was. Otherwise (another machine was further,
-        the user has set the checkpoint back) it begins anew at the checkpoint; at most rows are written again.
-        """
-        origin = read_origin(self._folder)
-        found: Beginning | None = None
-        if origin is not None and origin.frontier_topic == self._frontier_topic:  # or it had another upstream once
-            with contextlib.suppress(HistoryLostError):  # the checkpoint itself may still be within the log
-                found = self._left_off(origin)
-        return found or Beginning(self._checkpoint_ts, self._frontier.find(self._checkpoint_ts))
-
-    def _left_off(self, origin: Origin) -> Beginning | None:
-        """Return where the run left off whose last beginning was ``origin``; None: that does not fit the checkpoint.
+        """Return where to begin: where the last run left off, or else at the checkpoint, so that rows come again.
 
         Raises:
-            HistoryLostError: that part of the frontier topic is gone.
+            HistoryLostError: the raw log starts above the checkpoint.
+            KafkaUnreachableError: it does not answer.
         """
-        epoch = BegunEpoch(origin.offset, origin.end, committed=False) if origin.end is not None else None
-        epoch = epoch or last_epoch(self._folder, self._frontier_topic)
-        if epoch is None:
-            return Beginning(origin.ts, origin.offset) if origin.ts == self._checkpoint_ts else None
-        first, last = (self._frontier.place_before(offset).resolved_ts for offset in (epoch.start, epoch.end))
-        if epoch.committed:
-            # It is not repeated, so a checkpoint within it (set back, or never written) would leave a gap.
-            return Beginning(origin.ts, epoch.end) if last == self._checkpoint_ts else None
-        fits = max(first, origin.ts) <= self._checkpoint_ts <= last
-        return Beginning(origin.ts, epoch.start, epoch.end) if fits else None
+        origin, found = read_origin(self._folder), None
+        if origin is not None and origin.frontier_topic == self._frontier_topic:  # or it had another upstream once
+            begun = None if origin.end is None else BegunEpoch(origin.offset, origin.end, committed=False)
+            with contextlib.suppress(HistoryLostError):  # the checkpoint itself may still be within the log
+                found = left_off(
+                    origin,
+                    begun or last_epoch(self._folder, self._frontier_topic),
+                    self._checkpoint_ts,
+                    lambda offset: self._frontier.place_before(offset).resolved_ts,
+                )
+        return found or Beginning(self._checkpoint_ts, self._frontier.find(self._checkpoint_ts))
 
 
 def _registry(config: ChangefeedConfig, default_url: str | None) -> SchemaRegistry | None:

@@ -14,12 +14,12 @@ import contextlib
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from schemas.errors import Action, BusError, InvariantBrokenError
 from schemas.ids import Ts
+from sorters.core.beginning import BegunEpoch, Origin
 
 QUERY = "query"
 _ORIGIN = "origin.json"
@@ -150,19 +150,6 @@ class HadoopFolder:
             ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """What a run has begun last: an epoch of its own, or a streaming query."""
-
-    frontier_topic: str
-    ts: Ts
-    """Everything up to it was downstream."""
-    offset: int
-    """Of the frontier topic."""
-    end: int | None = None
-    """Where the epoch ends; None: it is a query, whose own log says so."""
-
-
 def read_origin(folder: Folder) -> Origin | None:
     """Return what was begun last in a folder; None: nothing, or it does not read."""
     content = folder.read(_ORIGIN)
@@ -208,15 +195,6 @@ def epoch_offsets(folder: Folder, topic: str, epoch: int) -> tuple[int, int]:
         return _logged_offset(folder, before, topic), _logged_offset(folder, f"{QUERY}/offsets/{epoch}", topic)
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise InvariantBrokenError("spark offset log does not read", epoch=epoch, reason=error) from error
-
-
-@dataclass(frozen=True, slots=True)
-class BegunEpoch:
-    """The last epoch that was begun."""
-
-    start: int
-    end: int
-    committed: bool
 
 
 def last_epoch(folder: Folder, topic: str) -> BegunEpoch | None:

@@ -210,3 +210,26 @@ def test_landing_of_a_capture_whose_lease_is_over_sends_nothing_more() -> None:
     with pytest.raises(LandingHaltedError):
         one.resolved(TABLE, Ts(40))
     assert len(producer.values) == 1
+
+
+def test_landing_tells_its_owner_once_a_resolved_ts_has_all_its_rows_acknowledged() -> None:
+    producer, told = FakeProducer(), list[int]()
+    one = Landing(
+        LandingBook(CaptureId("c"), 4),
+        producer,
+        topic="t",
+        partitions=4,
+        schema_id=1,
+        settings=LandingSettings(linger_s=0.0),
+        on_landed=lambda: told.append(1),
+    )
+    one.book.assign(TABLE, Ts(10))
+    one.rows(TABLE, RegionId(1), [change(20)], may_repeat=False)
+    one.resolved(TABLE, Ts(30))
+    one.turn(1e9)
+    assert not told, "its row is under way"
+    producer.deliver(0, 5)
+    for _ in range(3):
+        one.turn(1e9)
+    assert len(told) == 1
+    assert one.book.report().landed_ts == {TABLE: 30}

@@ -243,6 +243,8 @@ class ProcessorProcess:
 
 
 class _UnforeseenError(BusError):
+    """Something that nobody foresaw ended a processor's work; `reason` is what it said. Resume tries it once more."""
+
     code, action = "processor.unforeseen", Action.STOP_CHANGEFEED
 
 

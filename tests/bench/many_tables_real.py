@@ -5,8 +5,9 @@ snapshot, PD, registration of every region, landing, scheduling and frontier. Th
 takes its share of the machine; ``server_cores`` says how much.
 
 ``assign_s`` is from the start of the captures' processes until the owner says that every table is pulled, and
-``assign_cpu_s`` the CPU time of all captures for it; ``moving_s`` until the frontier has passed a ts from then on, ``drain_s`` from the order to drain a capture until it has
-no table; ``idle_cores`` is the CPU time of all captures by wall time while nothing but resolved ts happens.
+``assign_cpu_s`` the CPU time of all captures for it; ``moving_s`` until the frontier has passed a ts from then on;
+``drain_s`` from the order to drain a capture until it has no table; ``idle_cores`` is the CPU time of all captures by
+wall time while nothing but resolved ts happens.
 """
 
 import json

@@ -188,7 +188,7 @@ class PartitionExecutor:
         if part.phase is not Phase.ENDED:
             return None
         del self._parts[span]
-        return part.checkpoint
+        return self._as_announced(part.checkpoint)
 
     def current_spans(self) -> Collection[TableSpan]:
         """Return the partitions that were added and are not forgotten."""
@@ -199,15 +199,20 @@ class PartitionExecutor:
         part, standing = self._parts[span], None
         if part.phase in (Phase.APPLYING, Phase.ENDING):
             standing = self._report(span.table_id, part)
-        return TableStatus(span, _STATES[part.phase], part.checkpoint, standing=standing)
+        return TableStatus(span, _STATES[part.phase], self._as_announced(part.checkpoint), standing=standing)
 
     def _report(self, partition: int, part: _Part) -> Standing:
         at = self.works.progress(partition)
+        part.checkpoint = self._as_announced(Checkpoint(at.applied_ts, max(at.read_ts, at.applied_ts)))
+        return Standing(ddl=at.ddl, offset=at.ddl_offset, barrier_ts=at.stands_at, rows_total=at.rows_total)
+
+    def _as_announced(self, at: Checkpoint) -> Checkpoint:
+        """Return a checkpoint as far as this leader's global resolved_ts allows to say it: what the leader before had
+        announced is not known to this one, who begins at the checkpoint that was written down.
+        """
         barrier = None if self.leader is None else self.leader.barrier
         announced = Ts(0) if barrier is None else barrier.resolved_ts
-        checkpoint_ts = min(at.applied_ts, announced)
-        part.checkpoint = Checkpoint(Ts(checkpoint_ts), max(at.read_ts, Ts(checkpoint_ts)))
-        return Standing(ddl=at.ddl, offset=at.ddl_offset, barrier_ts=at.stands_at, rows_total=at.rows_total)
+        return Checkpoint(min(at.checkpoint_ts, announced), at.resolved_ts, at.last_synced_ts)
 
     def _end(self, partition: int, part: _Part) -> None:
         part.phase = Phase.ENDING

@@ -127,6 +127,8 @@ class Agent:
             match body := message.body:
                 case Heartbeat():
                     heartbeats.append(body)
+                    # At once: whatever is answered now must lean on what this owner has announced, not the one before.
+                    self.barrier = body.barrier or self.barrier
                 case AddTableRequest():
                     if is_same_epoch(self.processor_epoch, message.header.processor_epoch):
                         self._tasks.setdefault(body.span, _AddTask(body))
@@ -157,7 +159,6 @@ class Agent:
             asked.update(dict.fromkeys(request.spans))
             if request.is_stopping:
                 self.stop()
-            self.barrier = request.barrier or self.barrier
         is_whole = any(request.all_spans for request in requests)
         asked.update(dict.fromkeys(self.executor.current_spans() if is_whole else self._tasks))
         collect_stats = any(request.collect_stats for request in requests)

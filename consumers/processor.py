@@ -220,7 +220,8 @@ class ProcessorProcess:
             run.end()
 
     def _turn(self, board: ProcessorBoard, wanted: Wanted, run: ProcessorRun) -> None:
-        looked_at, seen, leave_at = time.monotonic(), (0, 0, 0), 0.0
+        looked_at, leave_at = time.monotonic(), 0.0
+        seen: tuple[int, int, int] | None = None
         while True:
             run.turn()
             now = time.monotonic()
@@ -234,8 +235,8 @@ class ProcessorProcess:
             if now - looked_at < LOOK_S:
                 continue
             looked_at = now
-            if (is_now := (run.checkpoint_ts, run.rows_total, run.ddl_total)) != seen:
-                seen = is_now
+            before, seen = seen, (run.checkpoint_ts, run.rows_total, run.ddl_total)
+            if before is not None and seen != before:
                 self._troubled_since, self._backoff_s = None, BACKOFF_FIRST_S
             found = board.read()
             if found is None or found.edition != wanted.edition or found.finished or not found.runs:

@@ -1,5 +1,7 @@
 """`tidebus processor`: writes one changefeed's rows to its destination, where that is no Kafka."""
 
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
@@ -39,9 +41,11 @@ def processor(
     advertise_peer_host: str,
     tls: "TlsSettings",
 ) -> int:
-    """Apply a changefeed to its database or files, sharing its partitions with all other processors of it."""
+    """Apply a changefeed to its database or files, sharing its partitions with all other processors of it.
+
+    These talk TLS to each other where the files are given that a capture shows to PD and TiKV.
+    """
     from compose.logs import log_to_stderr
-    from compose.peers import open_peers
     from compose.processors import begin_work
     from consumers.processor import VERSION, ProcessorOptions, run_processor
 
@@ -54,9 +58,14 @@ def processor(
         zookeeper=zookeeper,
         capture=capture,
     )
-    advertised = f"{advertise_peer_host or peer_host}:0"
-    return run_processor(
-        options,
-        begin_work,
-        lambda processor: open_peers(processor, VERSION, listen=f"{peer_host}:0", advertised=advertised, tls=tls),
-    )
+    listen, advertised = f"{peer_host}:0", f"{advertise_peer_host or peer_host}:0"
+    # grpc takes a while to load, ZooKeeper and Kafka a while to answer: both at once.
+    with ThreadPoolExecutor(1) as loader:
+        loading = loader.submit(import_module, "compose.peers")
+        return run_processor(
+            options,
+            begin_work,
+            lambda processor: loading.result().open_peers(
+                processor, VERSION, listen=listen, advertised=advertised, tls=tls
+            ),
+        )

@@ -21,6 +21,10 @@ ROW_SQL_MODE = "STRICT_TRANS_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION
 """What does not fit is an error; zero dates, dates like 2024-02-31 and an AUTO_INCREMENT of 0 stay as they are."""
 LOOSE_SQL_MODE = ROW_SQL_MODE.removeprefix("STRICT_TRANS_TABLES,")
 _UNKNOWN_VARIABLE = 1193
+IDLE_MAX_S = 30
+"""After so long without a statement a server ends the session. One whose machine is gone, or frozen, would else hold
+the locks of its transaction for hours, and nobody could take its partitions over; who waits for such a lock gives up
+after 50 s by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,8 @@ class Connector:
         return connection
 
     def _set_up(self, connection: Connection) -> None:
-        connection.query(f"SET SESSION sql_mode='{ROW_SQL_MODE}', time_zone='+00:00', foreign_key_checks=0".encode())
+        settings = f"sql_mode='{ROW_SQL_MODE}', time_zone='+00:00', foreign_key_checks=0, wait_timeout={IDLE_MAX_S}"
+        connection.query(f"SET SESSION {settings}".encode())
         connection.query(b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
         if "TiDB" not in connection.get_server_info():
             return

@@ -55,6 +55,7 @@ class ApplyRun:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``found`` is what :meth:`Destination.open` said; ``source`` reads from its offsets."""
+        self.destination = destination
         self._share = DatabaseShare(source, destination, settings, clock=clock)
         self._share.install(found.places)
         self._lead = DatabaseLead(runner, self._find, syncpoints=syncpoints, ignore_start_ts=settings.ignore_start_ts)

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import pymysql
 
-from consumers.apply.connection import Connection
+from consumers.apply.connection import IDLE_MAX_S, Connection
 from consumers.apply.destination import Destination, Place
 from consumers.apply.source import SinkRecord, Source
 from consumers.core.apply.executor import Progress, Work, WorkOrder
@@ -69,7 +69,8 @@ class DatabaseShare:
         self._ending: dict[int, WorkOrder] = {}
         self._pool = ThreadPoolExecutor(settings.worker_count + 1, thread_name_prefix="apply")
         self._handover = Handover(source, self._pool, self._locate, self._take)
-        self._connections: queue.LifoQueue[Connection] = queue.LifoQueue()
+        self._connections: queue.LifoQueue[tuple[Connection, float]] = queue.LifoQueue()
+        """Those that nobody uses, and since when."""
         self._claims: dict[int, tuple[Future[int], Claim]] = {}
         self._keeps: dict[int, tuple[Future[None], Place]] = {}
         self._paused: set[int] = set()
@@ -162,7 +163,7 @@ class DatabaseShare:
         """Wait for what is under way, and close the connections."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         while not self._connections.empty():
-            _close(self._connections.get_nowait())
+            _close(self._connections.get_nowait()[0])
 
     # Partitions that come and go.
 
@@ -219,17 +220,23 @@ class DatabaseShare:
 
     def _with_connection(self, use: Callable[[Connection], Result]) -> Result:
         """Use a worker's connection; one that was in an error is closed."""
-        try:
-            connection = self._connections.get_nowait()
-        except queue.Empty:
-            connection = self._destination.connect()
+        connection = self._idle_connection() or self._destination.connect()
         try:
             result = use(connection)
         except BaseException:
             _close(connection)
             raise
-        self._connections.put(connection)
+        self._connections.put((connection, self._clock()))
         return result
+
+    def _idle_connection(self) -> Connection | None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                connection, since = self._connections.get_nowait()
+                if self._clock() - since < IDLE_MAX_S / 2:
+                    return connection
+                _close(connection)  # the server may be about to
+        return None
 
     def _gather(self) -> None:
         """Take in what workers have done."""

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator
 
+import pymysql
 import pytest
 
 from compose.stack.mariadb import LocalMariaDb
+from consumers.apply.connection import execute
 from consumers.apply.destination import Destination
 from consumers.apply.errors import DdlRefusedError, ProcessorReplacedError, RowRefusedError
 from consumers.apply.syncpoints import SyncpointWriter
@@ -89,6 +91,27 @@ def test_apply_by_a_processor_that_was_replaced_is_refused_by_the_destination(ma
     assert table(mariadb, "d.a") == [(1, 10), (2, 20)]
     with pytest.raises(ProcessorReplacedError):
         zombie.open()
+
+
+def test_apply_takes_over_from_one_that_froze_in_a_transaction(
+    mariadb: LocalMariaDb, feed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server-side session holds the lock of a position, until the server ends it."""
+    monkeypatch.setattr("consumers.apply.connection.IDLE_MAX_S", 1)
+    _two_tables(mariadb)
+    log = SinkLog()
+    log.rows(0, A, 10, (INSERT, "1", "(1,10)"))
+    log.watermark(15)
+    frozen = Processor(mariadb, log, feed, revision=1)
+    destination = frozen.open().destination
+    connection = destination.connect()
+    connection.begin()
+    execute(connection, "UPDATE tidebus.position SET next_offset = 1 WHERE feed = %s", (feed,))
+    Processor(mariadb, log, feed, revision=2).apply(15)
+    assert table(mariadb, "d.a") == [(1, 10)]
+    with pytest.raises(pymysql.MySQLError):
+        connection.commit()
+    frozen.close()
 
 
 P, Q = form("d.p", "id", "v"), form("d.q", "id", "v")

@@ -38,8 +38,8 @@ from schemas.errors import InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.spans import TableSpan
 
-LIMITS = Limits(max_task_concurrency=16, check_balance_interval_ticks=60, heartbeat_ticks=1, collect_stats_ticks=2**31)
-"""A partition has little to prepare, so all may move at once. Who comes gets its share within some 3 s of ticks."""
+LIMITS = Limits(max_task_concurrency=16, check_balance_interval_ticks=20, heartbeat_ticks=1, collect_stats_ticks=2**31)
+"""A partition has little to prepare, so all may move at once. Who comes gets its share within a second or two."""
 SCHEMAS_PARTITION = 0
 """Where schema files of a storage stand."""
 

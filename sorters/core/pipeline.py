@@ -18,6 +18,7 @@ from schemas.tidb.layered_schemas import LayeredSchemas
 from schemas.tidb.schema_store import SchemaStore
 from schemas.tidb.table import TableVersion
 from sorters.core.claim_check import StoreClaim
+from sorters.core.columnar.column import value_text
 from sorters.core.columnar.mount import mount
 from sorters.core.columnar.mounted import ROW_OPS, MountedColumns, MountedPart, RowKind
 from sorters.core.corrupt_rows import OnCorrupt, corrupt_error, corrupt_rows
@@ -216,5 +217,11 @@ def _numbered(groups: Iterable[list[MountedPart]]) -> tuple[tuple[MountedPart, .
 def _partitions(part: MountedPart, route: Route, count: int) -> npt.NDArray[np.int32]:
     if not route.column_offsets:
         return route.partitions((), part.commit_ts, count)
+    rows = part.old_rows if part.kind is RowKind.DELETE else part.new_rows
+    if rows is not None:
+        specs = [(at, part.table.columns[at]) for at in route.column_offsets]
+        texts = ([value_text(spec, row[at]) for at, spec in specs] for row in rows)
+        pairs = zip(texts, part.commit_ts.tolist(), strict=True)
+        return np.array([route.partition(text, ts, count) for text, ts in pairs], np.int32)
     columns = part.old_columns() if part.kind is RowKind.DELETE else part.new_columns()
     return route.partitions([columns[at].text for at in route.column_offsets], part.commit_ts, count)

@@ -11,6 +11,7 @@ import pytest
 from compose.processor_fleet import ProcessorFleet, ProcessorHome
 from compose.sorter_fleet import SorterPlaces
 from compose.stack.children import Child
+from producers.tls import TlsSettings
 from schemas.changefeed import ChangefeedInfo, ZkPaths
 from schemas.ids import CaptureId, Ts, UpstreamId
 
@@ -106,3 +107,28 @@ def test_processor_fleet_leaves_what_is_done_until_the_changefeed_is_resumed(fle
     fleet.store.infos = [_info("a", epoch=1)]
     fleet.look()
     assert fleet.child("a").pid != pid
+
+
+def test_processor_fleet_that_leaves_tells_all_at_once_and_starts_none_any_more(fleet: Fleet) -> None:
+    fleet.code = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); time.sleep(600)"
+    fleet.store.infos = [_info("a"), _info("b")]
+    fleet.look()
+    children = [fleet.child("a"), fleet.child("b")]
+    fleet.start()
+    fleet.leave()
+    _wait(lambda: not any(child.is_running() for child in children))
+    fleet.store.infos.append(_info("c"))
+    fleet.stop()
+    assert [child.is_running() for child in children] == [False, False]
+    assert ("default", "c") not in fleet._processors
+
+
+def test_processor_home_tells_children_who_started_them_and_where_they_are_reached() -> None:
+    home = ProcessorHome(
+        capture=CaptureId("c-1"), peer_host="0.0.0.0", advertise_peer_host="host-1", tls=TlsSettings(ca_path="ca.pem")
+    )
+    told = home.arguments()
+    assert told[told.index("--capture") + 1] == "c-1"
+    assert told[told.index("--advertise-peer-host") + 1] == "host-1"
+    assert told[told.index("--ca") + 1] == "ca.pem"
+    assert "--cert" not in told

@@ -25,7 +25,7 @@ from tests.bench.changefeed_run import ChangefeedRun
 from tests.bench.process_meter import ProcessMeter
 from tests.support.raw_log import START_TS, RawLog, recorded
 
-ROWS_DEFAULT = 5_000_000
+ROWS_DEFAULT = 3_000_000
 SHORT_ROWS = 1_000_000
 WARM_ROWS = 300_000
 RAW_PARTITIONS = 8

@@ -1,4 +1,4 @@
-"""One transaction of 5 million rows through the sorter: time, memory, and that each row comes once, in order.
+"""One transaction of millions of rows through the sorter: time, memory, and that each row comes once, in order.
 
 ``python -m tests.bench.big_transaction_batch`` prints one JSON line. All rows have one commit_ts, so the transaction is
 one cut, however large; it lies over the raw partitions in batches out of order, as a puller lands it. When the
@@ -7,6 +7,7 @@ checkpoint has passed it the topic is read again: in each partition positions mu
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
@@ -28,7 +29,7 @@ from tests.bench.changefeed_run import SINK_PARTITIONS, ChangefeedRun
 from tests.bench.process_meter import ProcessMeter
 from tests.support.raw_log import START_TS, RawLog, recorded
 
-ROWS_DEFAULT = 5_000_000
+ROWS_DEFAULT = 2_000_000
 RAW_PARTITIONS = 8
 TABLE = 114
 WARM_ROWS = 200_000
@@ -39,7 +40,7 @@ CHECK_TIMEOUT_S = 300.0
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=ROWS_DEFAULT)
+    parser.add_argument("--rows", type=int, default=int(os.environ.get("BIG_TRANSACTION_ROWS", ROWS_DEFAULT)))
     parser.add_argument("--protocol", default="avro")
     parser.add_argument("--kafka", default="", help="address; the default starts one here")
     parser.add_argument("--zookeeper", default="-")

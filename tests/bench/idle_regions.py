@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--regions", type=int, help="only this number")
     parser.add_argument("--tables", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--client", default="", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.client:

@@ -34,7 +34,7 @@ SETTLE_S = 2.0
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--moves", type=int, default=10)
+    parser.add_argument("--moves", type=int, default=6)
     parser.add_argument("--tables", type=int, default=20)
     parser.add_argument("--rows-per-s", type=float, default=1000.0)
     parser.add_argument("--kafka", default="", help="address; the default starts one here")

@@ -16,24 +16,26 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from compose.stack.jars import spark_connector_jars
+from sorters.spark_session import SPARK_JARS_ENV
 from tests.bench.plot import draw
 
 BENCHES = {
     "mount_encode": "rows/s of mount and encode on one core, three shapes, all protocols, beside a scalar loop: 1 min",
     "puller": "rows/s from EventFeed's bytes to acknowledged raw records, with and without a broker: 1 min",
-    "sorter_vs_copy": "the sorter's job against a plain Spark copy of the same 2 million rows: 3 min",
+    "sorter_vs_copy": "the sorter's job against a plain Spark copy of the same 2 million rows: 1.5 min",
     "whole_bus": "rows a CPU second of puller and sorter together, from EventFeed's bytes to acknowledged rows: 2 min",
-    "backlog": "rows/s and memory from earliest, 1 and 5 million rows (BACKLOG_ROWS=20000000 for more): 2 min",
-    "big_transaction_batch": "one transaction of 5 million rows through the sorter: 2 min",
+    "backlog": "rows/s and memory from earliest, 1 and 3 million rows (BACKLOG_ROWS=20000000 for more): 1 min",
+    "big_transaction_batch": "one transaction of 2 million rows through the sorter (BIG_TRANSACTION_ROWS): 1 min",
     "many_tables_batch": "time, memory and broadcast size with 100,000 tables in one changefeed: 3 min",
-    "lag": "p50 and p99 from commit_ts to a consumer of the topic, at 1,000 and at 250 rows/s: 4 min",
-    "big_transaction": "memory and rows/s of a puller at one transaction of 2 GiB: 3 min, 6 GiB of disk",
-    "storage_write": "MB/s of a storage sink from its topic to files, beside a plain write of the same bytes: 1 min",
+    "lag": "p50 and p99 from commit_ts to a consumer of the topic, at 1,000 and at 250 rows/s (LAG_SECONDS): 1.5 min",
+    "big_transaction": "memory and rows/s of a puller at one transaction of 2 GiB: 2 min, 6 GiB of disk",
+    "storage_write": "MB/s of a storage sink from its topic to files, beside a plain write of the same bytes: 0.5 min",
     "mysql_apply": "rows/s from a topic into MariaDB beside a bare REPLACE loop, and the lag at 1,000 rows/s: 1.5 min",
-    "failover": "how long the frontier stands when the owner is killed, and when it resigns: 2 min",
-    "move_pause": "how long a table stands while it moves to another capture: 1.5 min",
+    "failover": "how long the frontier stands when the owner is killed, and when it resigns: 1.5 min",
+    "move_pause": "how long a table stands while it moves to another capture: 1 min",
     "many_tables": "100,000 tables: the first full assignment, idle CPU, bytes between captures: 1.5 min",
-    "idle_regions": "CPU and memory of a client whose 10,000 and 100,000 regions are idle: 3 min",
+    "idle_regions": "CPU and memory of a client whose 10,000 and 100,000 regions are idle: 1.5 min",
 }
 """What each shows, and takes on two idle cores."""
 OUT = Path("bench-out")
@@ -68,7 +70,14 @@ def run_bench(name: str) -> bool:
     _path(name).unlink(missing_ok=True)
     print(f"{name}: {BENCHES[name]}", file=sys.stderr)
     began_at = time.monotonic()
-    process = subprocess.Popen([sys.executable, "-m", f"tests.bench.{name}"], stdout=subprocess.PIPE, text=True)
+    # Else each Spark would ask Ivy, which has a lot to say.
+    jars = ",".join(str(jar) for jar in spark_connector_jars())
+    process = subprocess.Popen(
+        [sys.executable, "-m", f"tests.bench.{name}"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={SPARK_JARS_ENV: jars, **os.environ},
+    )
     assert process.stdout is not None
     lines = []
     for line in process.stdout:

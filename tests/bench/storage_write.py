@@ -37,7 +37,7 @@ FILE_BYTES = 64 * MIB
 def main() -> int:
     """Write the topic, then both ways to disk; print the figure."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mib", type=int, default=1024, help="of lines")
+    parser.add_argument("--mib", type=int, default=512, help="of lines")
     mib = parser.parse_args().mib
     with tempfile.TemporaryDirectory() as folder, LocalStack(data=Path(folder) / "stack", say=_say) as stack:
         messages = mib * MIB // (LINE_BYTES * ROWS_PER_MESSAGE)

@@ -12,7 +12,7 @@ import click
 
 from compose.cli.changefeed import changefeed
 from compose.cli.foresight_commands import explain, remount
-from compose.cli.inspect_commands import decode, doctor, dry_run, setup
+from compose.cli.inspect_commands import decode, doctor, dry_run, errors, setup
 from compose.cli.operator_commands import configure_credentials, operator, tso, unsafe
 from compose.cli.processor_command import processor
 from compose.cli.recover_command import recover
@@ -36,6 +36,7 @@ for command in (
     run,
     doctor,
     setup,
+    errors,
     dry_run,
     decode,
     changefeed,

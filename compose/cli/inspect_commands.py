@@ -42,6 +42,20 @@ def doctor(pd: str, tls: "TlsSettings") -> int:
     return 0 if healthy else 1
 
 
+@click.command()
+@click.argument("code", required=False, default="")
+def errors(code: str) -> int:
+    """Say what an error code means and what follows; of all that begin with CODE, or of all. Logs show it in [ ]."""
+    from compose.error_codes import catalogue
+
+    found = [one for one in catalogue() if one.code.startswith(code.strip("[]"))]
+    for one in found:
+        click.echo(f"{one.code} ({one.follows}): {one.meaning}")
+    if not found:
+        raise ConfigError("no such error code", seen=code)
+    return 0
+
+
 @click.command("dry-run")
 @recording_option(required=False)
 @click.option(

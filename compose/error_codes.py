@@ -1,0 +1,77 @@
+"""Every error code of TideBus, read from the code: what `tidebus errors` prints and `docs/error-codes.md` lists.
+
+``python -m compose.error_codes`` prints that page anew; a test holds it against the code.
+"""
+
+import pkgutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from inspect import cleandoc
+
+from schemas.errors import Action, BusError
+
+PACKAGES = ("schemas", "producers", "sorters", "consumers", "compose")
+WHAT_FOLLOWS = {
+    Action.RETRY: "retried",
+    Action.STOP_CHANGEFEED: "needs you",
+    Action.CRASH: "a bug",
+}
+_PAGE_HEAD = """# Error codes
+
+Made by `python -m compose.error_codes`, which reads them from the code; a test holds this page against it.
+`tidebus errors CODE` says the same on a machine. Every message of TideBus has the form
+`[code] what was seen and what is allowed (where)`, in logs, in `tidebus changefeed query` and in the API's answers;
+codes are never renamed.
+
+- **retried**: may heal by itself, and is tried again after growing pauses. Look only if it goes on; a changefeed that
+  has made no progress for `changefeed-error-stuck-duration` (half an hour) becomes `failed`.
+- **needs you**: the same attempt would fail again. A changefeed stops with nothing lost and goes on by
+  `tidebus changefeed resume` once the cause is mended; a command ends with exit status 1 or 2.
+- **a bug**: of TideBus. It halts before wrong data leaves it; please report it with the log around it.
+
+| code | then | what it says |
+|---|---|---|
+"""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ErrorCode:
+    """One code; ``meaning`` is what the class says, without line breaks."""
+
+    code: str
+    follows: str
+    meaning: str
+
+
+def catalogue() -> list[ErrorCode]:
+    """Return all codes in order, after importing every module that could define one."""
+    for package in PACKAGES:
+        for module in pkgutil.walk_packages(import_module(package).__path__, f"{package}."):
+            if not module.name.endswith("__main__"):
+                import_module(module.name)
+    found = set()
+    for kind in _kinds(BusError):
+        if "code" in vars(kind) and kind.__module__.split(".")[0] in PACKAGES:
+            found.add(ErrorCode(kind.code, WHAT_FOLLOWS[kind.action], _meaning(kind)))
+    return sorted(found)
+
+
+def as_page(codes: list[ErrorCode]) -> str:
+    """Return the page."""
+    return _PAGE_HEAD + "".join(f"| `{one.code}` | {one.follows} | {one.meaning} |\n" for one in codes)
+
+
+def _kinds(kind: type[BusError]) -> Iterator[type[BusError]]:
+    yield kind
+    for derived in kind.__subclasses__():
+        yield from _kinds(derived)
+
+
+def _meaning(kind: type[BusError]) -> str:
+    said = cleandoc(kind.__doc__ or "").split("\n\n")[0].replace("\n", " ").replace("``", "`").replace("|", "\\|")
+    return said[:1].upper() + said[1:]
+
+
+if __name__ == "__main__":
+    print(as_page(catalogue()), end="")

@@ -1,7 +1,7 @@
 # `make run` and `make test` do all their set-up themselves; see README.md.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test nightly check bench bench-report lock clean
+.PHONY: help setup run test test-real test-pure nightly check bench bench-report lock clean
 
 BIN := .venv/bin
 PACKAGES := schemas producers sorters consumers compose
@@ -11,7 +11,7 @@ unexport PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON SPARK_HOME
 .DELETE_ON_ERROR:
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/' | expand -t 20
 
 setup: .venv/.stamp-jars  ## environment in .venv, pinned dependencies, the project, jars in .cache
 
@@ -44,11 +44,16 @@ check: setup  ## ruff, mypy (strict, tests too), import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Pure tests two at a time, one by one. Tests that start brokers and JVMs file by file, three at a time: they mostly wait,
-# so two cores carry them; the longest (e2e) begin first.
-test: check  ## all checks and all tests
-	$(BIN)/pytest -q -n 2 --dist worksteal --ignore tests/integration --ignore tests/e2e
+# Tests that start brokers and JVMs mostly wait, and pure ones fill the gaps, so both run at once. The former go file by
+# file, the longest (e2e) begin first.
+test: setup  ## all checks and all tests
+	@$(BIN)/python -m tests.lanes "$(MAKE) --no-print-directory test-real" "$(MAKE) --no-print-directory test-pure"
+
+test-real: setup  ## tests on real processes: integration on Kafka, ZooKeeper, registry and Spark, kill -9 of the whole bus
 	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder --durations 10 tests/e2e tests/integration
+
+test-pure: check  ## all checks, and the tests that need no other process: unit, property, simulation
+	$(BIN)/pytest -q -n 2 --dist worksteal --ignore tests/integration --ignore tests/e2e
 
 nightly: setup  ## many more random schedules than `make test` runs: SCHEDULES=10000 of the event feed, the scheduler and clusters
 	NIGHTLY_SCHEDULES=$(or $(SCHEDULES),10000) SCHEDULING_SEEDS=$(or $(SCHEDULES),10000) \

@@ -155,7 +155,7 @@ def _run_version(
     for part in parts:  # after the encoder, which has looked at most values already
         part.check()
     # Rows are numbered part after part, so what is made part by part stands in the order of the messages.
-    partition = np.concatenate([_partitions(part, route, feed.partitions[route.topic]) for part in parts])
+    partition = np.concatenate([partitions_of(part, route, feed.partitions[route.topic]) for part in parts])
     as_they_are = len(source) == len(rows) and bool((source == np.arange(len(rows))).all())
     keys = rows.key if as_they_are else rows.key.take(pa.array(source))
     commit_ts = np.concatenate([part.commit_ts for part in parts])
@@ -214,7 +214,8 @@ def _numbered(groups: Iterable[list[MountedPart]]) -> tuple[tuple[MountedPart, .
     return tuple(parts), np.concatenate(source) if source else np.zeros(0, np.int64)
 
 
-def _partitions(part: MountedPart, route: Route, count: int) -> npt.NDArray[np.int32]:
+def partitions_of(part: MountedPart, route: Route, count: int) -> npt.NDArray[np.int32]:
+    """Return the partition of each row of a part, of ``count``: int32."""
     if not route.column_offsets:
         return route.partitions((), part.commit_ts, count)
     rows = part.old_rows if part.kind is RowKind.DELETE else part.new_rows

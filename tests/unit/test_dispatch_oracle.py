@@ -15,6 +15,7 @@ from schemas.tidb.table import TableVersion
 from sorters.core.columnar import mount
 from sorters.core.columnar.mounted import MountedPart, RowKind
 from sorters.core.dispatch import Dispatcher, PartitionRule, Route
+from sorters.core.pipeline import partitions_of
 from sorters.core.split_update import must_split, split_columns, split_mask
 from tests.support.mounting import mounted_oracle, recorded_batches
 
@@ -61,6 +62,7 @@ def partitions(part: MountedPart, route: Route) -> list[int]:
     columnar: list[int] = route.partitions(texts, part.commit_ts, PARTITIONS).tolist()
     rows = zip(*(text.to_pylist() for text in texts), strict=True) if texts else ((),) * len(part)
     assert [route.partition(row, Ts(0), PARTITIONS) for row in rows] == columnar
+    assert partitions_of(part, route, PARTITIONS).tolist() == columnar
     return columnar
 
 

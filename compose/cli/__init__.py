@@ -16,6 +16,7 @@ from compose.cli.inspect_commands import decode, doctor, dry_run, errors, setup
 from compose.cli.operator_commands import configure_credentials, operator, tso, unsafe
 from compose.cli.processor_command import processor
 from compose.cli.recover_command import recover
+from compose.cli.sections import Section, SectionedGroup
 from compose.cli.server_commands import capture, region_server, run, sorter
 from compose.cli.simulate import simulate
 from compose.cli.top_commands import completion, top
@@ -26,36 +27,58 @@ STATUS_USAGE = 2
 STATUS_INTERRUPTED = 130
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=SectionedGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="tidebus", message="tidebus %(version)s")
 def cli() -> None:
-    """A change-event bus for TiDB: every change, in order, in Kafka."""
+    """A change-event bus for TiDB: every change, in order, in Kafka.
+
+    `tidebus COMMAND --help` tells the rest.
+    """
 
 
-for command in (
-    run,
-    doctor,
-    setup,
-    errors,
-    dry_run,
-    decode,
-    changefeed,
-    capture,
-    sorter,
-    processor,
-    region_server,
-    operator,
-    tso,
-    unsafe,
-    top,
-    completion,
-    configure_credentials,
-    simulate,
-    explain,
-    remount,
-    recover,
-):
-    cli.add_command(command)
+cli.take(
+    Section(
+        "On this machine",
+        (
+            (run, "the whole bus, live, over a TiDB that is played"),
+            (doctor, "what this machine lacks; can a TiDB be reached"),
+            (setup, "fetch the jars that run, captures and sorters need"),
+            (region_server, "PD and TiKV alone, from a recording or a generator"),
+        ),
+    ),
+    Section(
+        "Servers",
+        (
+            (capture, "pulls from TiDB; the elected owner runs all else"),
+            (sorter, "one changefeed's rows into topics; the owner starts it"),
+            (processor, "from topics into a database or files; the owner starts it"),
+        ),
+    ),
+    Section(
+        "Changefeeds and clusters",
+        (
+            (changefeed, "create, list, query, pause, resume, update, remove"),
+            (operator, "the same and more, as `cdc cli` has it"),
+            (top, "the bus at a glance: captures, lags, rates, errors"),
+            (errors, "what an error code means and what follows"),
+            (tso, "a new ts of PD"),
+            (configure_credentials, "a user and password for the API"),
+        ),
+    ),
+    Section(
+        "Before and after",
+        (
+            (dry_run, "every message that a changefeed would write, without Kafka"),
+            (explain, "where each table's rows would go, and what that needs"),
+            (decode, "any topic's records as JSON lines"),
+            (remount, "write an interval of the raw log once more"),
+            (recover, "finish a database whose TiDB is gone"),
+            (unsafe, "repairs that can lose data where they are not needed"),
+            (simulate, "clusters under every fault, in one process"),
+            (completion, "a script for bash, zsh or fish"),
+        ),
+    ),
+)
 
 
 def main() -> None:

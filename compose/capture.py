@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from compose.first_failure import FirstFailure
+from compose.collector import spare_old_objects
 from compose.owner_loop import CaptureParts, OwnerLoop, OwnerPlaces, rest_s
 from compose.peers import PEER_ADDR, open_peers
 from compose.processor_fleet import ProcessorFleet, ProcessorHome
@@ -105,6 +106,7 @@ def run_capture(options: CaptureOptions, stopping: threading.Event | None = None
     An error before the first registration ends it too: a wrong address should not look like patience.
     """
     stopping, at_once = stopping or threading.Event(), threading.Event()
+    spare_old_objects()
     with _signals(stopping, at_once), _api(options) as api:
         pause_s, serving = RETRY_FIRST_S, False
         while not stopping.is_set():

@@ -26,8 +26,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from compose.first_failure import FirstFailure
 from compose.collector import spare_old_objects
+from compose.first_failure import FirstFailure
 from compose.owner_loop import CaptureParts, OwnerLoop, OwnerPlaces, rest_s
 from compose.peers import PEER_ADDR, open_peers
 from compose.processor_fleet import ProcessorFleet, ProcessorHome

@@ -1,12 +1,13 @@
-"""One run of a changefeed, from start to stop, with everything that it needs.
+"""One run of a changefeed, from start to stop, with everything that it needs::
 
 follow the frontier: small cuts, on the driver --a cut is worth a Spark job--> catch up: a streaming query
-                                               <--has run what there was-----
+                                               <--it has run what there was---
 """
 
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,6 +35,9 @@ from sorters.topic_admin import TopicAdmin
 log = logging.getLogger(__name__)
 _LOOK_S = 0.5
 """How long a run that is told to stop may go on waiting for a frontier record."""
+_SILENCE_S = 30.0
+"""Without a frontier record, after which the broker is asked whether it is there: an owner that lives has a new one
+several times a second, and in any case each minute; a client of Kafka would wait for its broker for ever."""
 
 
 class TargetNotReachedError(BusError):
@@ -130,10 +134,15 @@ class FeedRun:
 
     def _follow(self, epochs: Epochs, start: int) -> int:
         """Run what the frontier topic brings from ``start`` on; return where an epoch starts that is worth Spark."""
+        heard_at = time.monotonic()
         with FrontierTail(self._raw_config, self._frontier_topic, start) as tail:
             while not self._stopping.is_set():
                 records = tail.read(FRONTIER_RECORDS_MAX, _LOOK_S)
+                if not records and time.monotonic() < heard_at + _SILENCE_S:
+                    continue
+                heard_at = time.monotonic()
                 if not records:
+                    self._frontier.end()
                     continue
                 epoch = epochs.plan(start, start + len(records), records)
                 cuts = epochs.missing(epoch)

@@ -296,7 +296,12 @@ def capture(
 @cluster_option
 @click.option("--master", default="local[2]", show_default=True, help="Spark master.")
 @click.option("--driver-memory", default="1500m", show_default=True, metavar="SIZE", help="Heap of the driver's JVM.")
-@click.option("--checkpoint-dir", default="", metavar="URI", help="Of the streaming query.  [default: in --data-dir]")
+@click.option(
+    "--checkpoint-dir",
+    default="",
+    metavar="URI",
+    help="Of what a restart needs to repeat a batch.  [default: in --data-dir]",
+)
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Setting of Spark; again for more.")
 @click.option("--once", is_flag=True, help="End when the changefeed wants no sorter or has an error, as for an owner.")
 @data_dir_option("data/sorter")

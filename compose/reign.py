@@ -51,8 +51,8 @@ PULLER_LIMITS = Limits(
 )
 """TiCDC's 10 and 50 spare the stores, each span being scanned at once; our pullers queue scans themselves
 (``FeedSettings.scans_per_store_max``), so only the work of owner and agents in one tick is bounded here. How far spans
-are stands in the landing reports: heartbeats need only find what a lost message has left. Shares are looked at every 15 s,
-and ticks are longer with very many tables."""
+are stands in the landing reports: heartbeats need only find what a lost message has left. Shares are looked at every
+15 s, and ticks are longer with very many tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,11 @@
-"""Integration tests share one stack of real parts."""
+"""Integration tests share one stack of real parts; AWS is played."""
 
 import pytest
 
+from tests.support.aws import aws
 from tests.support.stack import fresh_name, stack
 
-__all__ = ["fresh_name", "stack"]
+__all__ = ["aws", "fresh_name", "stack"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,13 +3,11 @@
 import io
 import json
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import botocore.session
 import fastavro
 import pytest
-from moto.server import ThreadedMotoServer
 
 from schemas.config.changefeed import ChangefeedConfig, load_changefeed
 from schemas.errors import Action
@@ -28,20 +26,9 @@ COMMIT_TS = 445644800000000001
 ACCESS = {"access-key": "ak", "secret-access-key": "hidden-word"}
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        yield f"http://{host}:{port}"
-    finally:
-        server.stop()
-
-
 @pytest.fixture
-def glue(server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", server)
+def glue(aws: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", aws)
     return botocore.session.get_session().create_client(
         "glue", region_name="us-east-1", aws_access_key_id="ak", aws_secret_access_key="x"
     )

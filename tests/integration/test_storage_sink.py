@@ -1,14 +1,11 @@
 """Storage sinks over a real Kafka, into a folder and into a server that speaks S3: killed and begun again."""
 
-import http.client
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from confluent_kafka import Producer
-from moto.server import ThreadedMotoServer
 
 from compose.stack.local import Addresses
 from consumers.core.storage.paths import METADATA
@@ -20,6 +17,7 @@ from schemas.config.changefeed import load_changefeed
 from schemas.ids import UpstreamId
 from schemas.position import POSITION_HEADER
 from schemas.sink_topic import sink_topic
+from tests.support.aws import ask_s3, s3_keys
 from tests.support.raw_log import create_topic
 from tests.support.storage_topic import PARTITIONS, START_TS, Topic, check_schema_files, topic_of, visible
 
@@ -28,32 +26,8 @@ TURNS_MAX = 4_000
 Files = dict[str, bytes]
 
 
-@pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        yield f"http://{host}:{port}"
-    finally:
-        server.stop()
-
-
-def ask(endpoint: str, path: str, method: str = "GET") -> bytes:
-    connection = http.client.HTTPConnection(endpoint.removeprefix("http://"), timeout=60)
-    try:
-        connection.request(method, f"/{path}", headers={"Authorization": "AWS ak:x"})
-        answer = connection.getresponse()
-        assert answer.status == 200, answer.read()
-        return answer.read()
-    finally:
-        connection.close()
-
-
 def bucket_files(endpoint: str) -> Files:
-    listed = ElementTree.fromstring(ask(endpoint, "rows?list-type=2"))
-    keys = [element.text or "" for element in listed.iter() if element.tag.endswith("}Key")]
-    return {key.removeprefix("out/"): ask(endpoint, f"rows/{key}") for key in keys}
+    return {key.removeprefix("out/"): ask_s3(endpoint, f"rows/{key}") for key in s3_keys(endpoint, "rows")}
 
 
 def folder_files(root: Path) -> Files:
@@ -105,15 +79,15 @@ def test_storage_sink_into_a_folder_killed_and_begun_again_shows_every_line_once
 
 
 def test_storage_sink_into_a_bucket_killed_and_begun_again_shows_every_line_once(
-    stack: Addresses, fresh_name: Callable[[str], str], s3: str
+    stack: Addresses, fresh_name: Callable[[str], str], aws: str
 ) -> None:
-    ask(s3, "rows", "PUT")
+    ask_s3(aws, "rows", "PUT")
     topic, meant, last_ts = topic_of(random.Random(5))
     keys = "access-key=ak&secret-access-key=hidden-word&region=us-east-1"
-    info = info_of(fresh_name("bucket"), f"s3://rows/out?protocol=csv&flush-interval=2s&endpoint={s3}&{keys}")
+    info = info_of(fresh_name("bucket"), f"s3://rows/out?protocol=csv&flush-interval=2s&endpoint={aws}&{keys}")
     write_topic(stack.kafka, sink_topic(info), topic)
     apply_with_crashes(stack.kafka, info, last_ts, random.Random(5))
-    check_files(bucket_files(s3), meant, last_ts)
+    check_files(bucket_files(aws), meant, last_ts)
 
 
 def test_storage_sink_into_a_folder_that_cannot_be_written_says_which_and_may_be_tried_again(

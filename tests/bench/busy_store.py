@@ -16,9 +16,10 @@ from typing import Any
 import grpc
 
 from schemas.ids import RegionId, TableId, Ts
-from schemas.proto import cdcpb_pb2, metapb_pb2, pdpb_pb2, pdpb_pb2_grpc
+from schemas.proto import cdcpb_pb2, pdpb_pb2_grpc
 from schemas.tidb.codec import encode_bytes
 from schemas.tidb.keys import row_key, table_span
+from tests.support.one_store_pd import FixedRegion, OneStorePd
 from tests.support.raw_log import START_TS, recorded
 
 TABLES = tuple(map(TableId, range(114, 118)))
@@ -76,45 +77,9 @@ def messages(
             yield cdcpb_pb2.ChangeDataEvent(resolved_ts=resolved).SerializeToString()
 
 
-class Pd(pdpb_pb2_grpc.PDServicer):
-    """What a puller asks PD for."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-        self._ok = pdpb_pb2.ResponseHeader(cluster_id=1)
-
-    def GetMembers(self, request: Any, context: Any) -> pdpb_pb2.GetMembersResponse:  # noqa: N802
-        """One member, this one."""
-        member = pdpb_pb2.Member(name="pd", member_id=1, client_urls=[f"http://{self._address}"])
-        return pdpb_pb2.GetMembersResponse(header=self._ok, members=[member], leader=member)
-
-    def Tso(self, requests: Any, context: Any) -> Iterator[pdpb_pb2.TsoResponse]:  # noqa: N802
-        """Always the same: no lock ever is old."""
-        for request in requests:
-            stamp = pdpb_pb2.Timestamp(physical=START_TS >> 18)
-            yield pdpb_pb2.TsoResponse(header=self._ok, count=request.count, timestamp=stamp)
-
-    def GetAllStores(self, request: Any, context: Any) -> pdpb_pb2.GetAllStoresResponse:  # noqa: N802
-        """One store, at the same address."""
-        store = metapb_pb2.Store(id=1, address=self._address)
-        return pdpb_pb2.GetAllStoresResponse(header=self._ok, stores=[store])
-
-    def ScanRegions(self, request: Any, context: Any) -> pdpb_pb2.ScanRegionsResponse:  # noqa: N802
-        """One region for each table, those that end behind the start."""
-        found = []
-        for table in TABLES:
-            start, end = map(encode_bytes, table_span(table))
-            if end > request.start_key and (not request.end_key or start < request.end_key):
-                peer = metapb_pb2.Peer(id=int(table), store_id=1)
-                epoch = metapb_pb2.RegionEpoch(conf_ver=1, version=1)
-                meta = metapb_pb2.Region(id=int(table), start_key=start, end_key=end, region_epoch=epoch, peers=[peer])
-                found.append(pdpb_pb2.Region(region=meta, leader=peer))
-        return pdpb_pb2.ScanRegionsResponse(
-            header=self._ok,
-            region_metas=[it.region for it in found],
-            leaders=[it.leader for it in found],
-            regions=found,
-        )
+def table_regions() -> list[FixedRegion]:
+    """Return one region for each table."""
+    return [FixedRegion(RegionId(table), *map(encode_bytes, table_span(table))) for table in TABLES]
 
 
 class Store:
@@ -156,7 +121,7 @@ def main() -> None:
     server = grpc.server(ThreadPoolExecutor(8), options=[("grpc.max_send_message_length", 1 << 28)])
     address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     # The generated base answers UNIMPLEMENTED to what Pd leaves out.
-    pdpb_pb2_grpc.add_PDServicer_to_server(Pd(address), server)  # type: ignore[abstract]
+    pdpb_pb2_grpc.add_PDServicer_to_server(OneStorePd(address, START_TS, table_regions()), server)  # type: ignore[abstract]
     feed = grpc.stream_stream_rpc_method_handler(
         store.event_feed, request_deserializer=cdcpb_pb2.ChangeDataRequest.FromString
     )

@@ -18,9 +18,10 @@ import numpy.typing as npt
 
 from schemas.changes import RowChanges
 from schemas.ids import RegionId, TableId, Ts
-from schemas.proto import cdcpb_pb2, metapb_pb2, pdpb_pb2, pdpb_pb2_grpc
+from schemas.proto import cdcpb_pb2, pdpb_pb2_grpc
 from schemas.tidb.codec import encode_bytes
 from schemas.tidb.keys import row_key
+from tests.support.one_store_pd import FixedRegion, OneStorePd
 
 TABLE = TableId(100)
 START_TS, COMMIT_TS = Ts(10 << 18), Ts(20 << 18)
@@ -147,50 +148,16 @@ def _varint(number: int) -> bytes:
     return bytes((*out, number))
 
 
-class Pd(pdpb_pb2_grpc.PDServicer):
-    """What a puller asks PD for."""
-
-    def __init__(self, transaction: Transaction, address: str) -> None:
-        self._transaction = transaction
-        self._address = address
-        self._ok = pdpb_pb2.ResponseHeader(cluster_id=1)
-
-    def GetMembers(self, request: Any, context: Any) -> pdpb_pb2.GetMembersResponse:  # noqa: N802
-        """One member, this one."""
-        member = pdpb_pb2.Member(name="pd", member_id=1, client_urls=[f"http://{self._address}"])
-        return pdpb_pb2.GetMembersResponse(header=self._ok, members=[member], leader=member)
-
-    def Tso(self, requests: Any, context: Any) -> Iterator[pdpb_pb2.TsoResponse]:  # noqa: N802
-        """Always the same: no lock ever is old."""
-        for request in requests:
-            stamp = pdpb_pb2.Timestamp(physical=START_TS >> 18)
-            yield pdpb_pb2.TsoResponse(header=self._ok, count=request.count, timestamp=stamp)
-
-    def GetAllStores(self, request: Any, context: Any) -> pdpb_pb2.GetAllStoresResponse:  # noqa: N802
-        """One store, at the same address."""
-        store = metapb_pb2.Store(id=1, address=self._address)
-        return pdpb_pb2.GetAllStoresResponse(header=self._ok, stores=[store])
-
-    def ScanRegions(self, request: Any, context: Any) -> pdpb_pb2.ScanRegionsResponse:  # noqa: N802
-        """All regions that end behind the start; together they cover all keys."""
-        regions, found = self._transaction.regions(), []
-        for region_id, first, last in regions:
-            peer = metapb_pb2.Peer(id=region_id, store_id=1)
-            meta = metapb_pb2.Region(
-                id=region_id,
-                start_key=encode_bytes(row_key(TABLE, first)) if first else b"",
-                end_key=encode_bytes(row_key(TABLE, last)) if last < self._transaction.rows else b"",
-                region_epoch=metapb_pb2.RegionEpoch(conf_ver=1, version=1),
-                peers=[peer],
-            )
-            if not meta.end_key or meta.end_key > request.start_key:
-                found.append(pdpb_pb2.Region(region=meta, leader=peer))
-        return pdpb_pb2.ScanRegionsResponse(
-            header=self._ok,
-            region_metas=[it.region for it in found],
-            leaders=[it.leader for it in found],
-            regions=found,
+def key_regions(transaction: Transaction) -> list[FixedRegion]:
+    """Return the regions, which together cover all keys."""
+    return [
+        FixedRegion(
+            region_id,
+            encode_bytes(row_key(TABLE, first)) if first else b"",
+            encode_bytes(row_key(TABLE, last)) if last < transaction.rows else b"",
         )
+        for region_id, first, last in transaction.regions()
+    ]
 
 
 class Store:
@@ -218,7 +185,7 @@ def serve(transaction: Transaction, say: Callable[[str], None]) -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     address = f"127.0.0.1:{port}"
     # The generated base answers UNIMPLEMENTED to what Pd leaves out.
-    pdpb_pb2_grpc.add_PDServicer_to_server(Pd(transaction, address), server)  # type: ignore[abstract]
+    pdpb_pb2_grpc.add_PDServicer_to_server(OneStorePd(address, START_TS, key_regions(transaction)), server)  # type: ignore[abstract]
     feed = grpc.stream_stream_rpc_method_handler(
         Store(transaction).event_feed, request_deserializer=cdcpb_pb2.ChangeDataRequest.FromString
     )

@@ -4,12 +4,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from compose.stack.local import Addresses
 from schemas.config.changefeed import load_changefeed
 from schemas.config.client_options import librdkafka_options, librdkafka_producer_options
-from schemas.ids import Ts, physical_ms
+from schemas.ids import RegionId, Ts, physical_ms
+from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
+from schemas.rawlog.row_parts import PART_OVERHEAD_BYTES, cut_record
 from sorters import cut_job, spark_cut
+from sorters.confluent_registry import ConfluentRegistry
 from sorters.core.cut import cut_between, place_for
 from sorters.core.feed import compile_feed
 from sorters.cut_job import CutJob
@@ -17,7 +22,17 @@ from sorters.preparation import Preparation
 from sorters.schema_feed import SchemaFeed
 from sorters.spark_session import create_session
 from sorters.topic_admin import TopicAdmin
-from tests.support.raw_log import START_TS, RawLog, SinkRecord, read_topic, recorded, sbtest1_changes
+from tests.support.raw_log import (
+    START_TS,
+    Change,
+    RawLog,
+    SinkRecord,
+    read_topic,
+    recorded,
+    row_changes,
+    row_key,
+    sbtest1_changes,
+)
 
 TABLE = 114
 PARTITIONS = 3
@@ -108,6 +123,56 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
     for partition in range(PARTITIONS):
         positions = [record.position for record in written["driver"] if record.partition == partition]
         assert positions == sorted(set(positions))
+
+
+@pytest.mark.parametrize("tables_at_once", [0, 500])
+def test_large_cut_makes_topics_and_schemas_of_tables_that_have_rows_or_are_few(
+    tables_at_once: int,
+    stack: Addresses,
+    spark: Any,
+    fresh_name: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, (info, rows) = fresh_name("up"), recorded("sbtest1")
+    log, tables = RawLog(stack.kafka, name), [f"{name}-{number}" for number in range(4)]
+    log.snapshot([{**info, "id": TABLE + at, "name": {"O": table, "L": table}} for at, table in enumerate(tables)])
+    for at in (0, 2):  # the second one in three parts, of which a task reads behind its share
+        change = Change(START_TS + 1 + at, row_key(TABLE + at, 1), rows[0].value)
+        whole = encode_region_batch(
+            RegionBatch(region_id=RegionId(1), may_repeat=False, rows=row_changes(TABLE + at, [change])), 1
+        )
+        for part in cut_record(whole, PART_OVERHEAD_BYTES + len(whole) // 3 + 1, at) if at else (whole,):
+            log.raw(part, 1)
+    log.advance(START_TS + 10)
+    registry = ConfluentRegistry(stack.schema_registry)
+    rules = [{"matcher": ["*.*"], "topic": "{schema}_{table}"}]
+    uri = f"kafka://{stack.kafka}/{name}?protocol=avro&partition-num=1&schema-registry={stack.schema_registry}"
+    config = load_changefeed(uri, {"sink": {"dispatchers": rules}})
+    raw_config = {"bootstrap.servers": stack.kafka}
+    schemas = SchemaFeed(raw_config, log.topics.ddl)
+    admin = TopicAdmin(librdkafka_options(config), partitions=1, replication=1, auto_create=True)
+    feed = compile_feed(config, "default")
+    preparation = Preparation(lambda: spark, feed, schemas, admin, registry, start_ts=START_TS)
+    sink_config = librdkafka_producer_options(config)
+    job = CutJob(lambda: spark, raw_topic=log.topics.region_events, raw_config=raw_config, sink_config=sink_config)
+    monkeypatch.setattr(cut_job, "DRIVER_BATCH_BYTES_MAX", -1)
+    monkeypatch.setattr(cut_job, "TABLES_AT_ONCE_MAX", tables_at_once)
+    first, second = (place_for(record, lambda _: False) for record in log.frontier)
+    cut = cut_between(first, second, START_TS, Ts(START_TS + 10))
+    try:
+        program = preparation.program_for(cut)
+        assert job.run(cut, program, preparation, preparation.companions(cut, 1), 1) == 2
+    finally:
+        job.close()
+        schemas.close()
+    made = [f"sb_{table}" for table in tables]
+    ready = [made[0], made[2]] if tables_at_once == 0 else made
+    topics = AdminClient({"bootstrap.servers": stack.kafka}).list_topics(timeout=20).topics
+    assert {topic for topic in topics if name in topic and not topic.startswith("tidebus.")} == {name, *ready}
+    subjects = SchemaRegistryClient({"url": stack.schema_registry}).get_subjects()
+    wanted = {f"{topic}-{side}" for topic in ready for side in ("key", "value")}
+    assert {subject for subject in subjects if name in subject} == wanted
+    assert [len(read_topic(stack.kafka, made[at])) for at in (0, 2)] == [1, 1]
 
 
 def _open_protocol_rows(record: SinkRecord) -> int:

@@ -19,8 +19,6 @@ BLOCK_BYTES_PER_ARROW_BATCH = 8 * 1024 * 1024
 """What Spark hands to Python at once, in blocks of some 512 KiB (:mod:`sorters.core.runs`)."""
 SPARK_JARS_ENV = "TIDEBUS_SPARK_JARS"
 """Comma-separated paths of the Kafka connector's jars."""
-SPARK_CLASSES_ENV = "TIDEBUS_SPARK_CLASSES"
-"""Path of an archive of Spark's classes (JEP 350); the JVM of ``local[n]`` maps it, and leaves one alone that does not fit."""
 SHIPPED_PACKAGES = ("schemas", "sorters")
 DRIVER_MEMORY = "1500m"
 """Heap of the one JVM of ``local[n]``: sorts spill to disk, so more only makes fewer spills."""
@@ -70,9 +68,8 @@ def _connector() -> tuple[str, str]:
 def _jvm_options(*, local: bool) -> str:
     options = [f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"]
     if local:
-        archive = os.environ.get(SPARK_CLASSES_ENV)
-        options += [LOCAL_JVM_OPTIONS, f"-XX:SharedArchiveFile={archive}" if archive else ""]
-    return " ".join(filter(None, options))
+        options.append(LOCAL_JVM_OPTIONS)
+    return " ".join(options)
 
 
 def create_session(

@@ -1,7 +1,6 @@
 """The commands over what the raw log holds: what a changefeed would do, and an interval once more."""
 
 import json
-import os
 from pathlib import Path
 
 import click
@@ -112,10 +111,9 @@ def remount(
 
     Two runs write the same bytes. No changefeed may write to the same topics.
     """
-    from compose.stack.jars import spark_connector_jars
+    from compose.stack.spark_files import name_spark_files
     from schemas.config.changefeed import load_changefeed
     from sorters.remount import Remount, check, remount_alone
-    from sorters.spark_session import SPARK_JARS_ENV
 
     checked = load_changefeed(sink_uri, config.read_text() if config else None, file=str(config) if config else None)
     for note in checked.notes:
@@ -131,9 +129,7 @@ def remount(
         data_dir=data_dir,
     )
     check(order)
-    if SPARK_JARS_ENV not in os.environ:
-        jars = spark_connector_jars(lambda text: click.echo(text, err=True))
-        os.environ[SPARK_JARS_ENV] = ",".join(str(jar) for jar in jars)
+    name_spark_files(lambda text: click.echo(text, err=True))
     done = remount_alone(
         order, master, lambda progress: click.echo(f"written up to {progress.checkpoint_ts}", err=True)
     )

@@ -1,7 +1,6 @@
 """``tidebus recover``: when the upstream is gone."""
 
 import json
-import os
 import sys
 
 import click
@@ -49,10 +48,9 @@ def recover(
 
     from compose.recover import RecoverOptions, as_json, closing_lines, opening_lines
     from compose.recover import recover as run
-    from compose.stack.jars import spark_connector_jars
     from compose.stack.java import find_java
+    from compose.stack.spark_files import name_spark_files
     from schemas.errors import BusError
-    from sorters.spark_session import SPARK_JARS_ENV
 
     def say(text: str) -> None:
         click.echo(text, err=True)
@@ -60,8 +58,7 @@ def recover(
     check_master(master)
     if not dry_run:
         find_java()
-        if SPARK_JARS_ENV not in os.environ:
-            os.environ[SPARK_JARS_ENV] = ",".join(str(jar) for jar in spark_connector_jars(say))
+        name_spark_files(say)
     options = RecoverOptions(
         changefeed_id=changefeed_id,
         namespace=namespace,

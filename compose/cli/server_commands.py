@@ -1,6 +1,5 @@
 """The commands that run until they are told to stop."""
 
-import os
 import signal
 import threading
 from dataclasses import replace
@@ -325,15 +324,11 @@ def sorter(
     The owner runs one for each changefeed by itself, unless it is started with --sorter-master none. An error is for
     the owner to judge: until it lets the changefeed run again, this waits.
     """
-    from compose.stack.jars import spark_connector_jars
-    from compose.stack.java import find_java
+    from compose.stack.spark_files import name_spark_files
     from sorters.job import SorterOptions, run_sorter
-    from sorters.spark_session import SPARK_JARS_ENV
 
     check_master(master)
-    find_java()
-    if SPARK_JARS_ENV not in os.environ:
-        os.environ[SPARK_JARS_ENV] = ",".join(str(jar) for jar in spark_connector_jars(click.echo))
+    name_spark_files(click.echo)
     options = SorterOptions(
         changefeed_id=changefeed_id,
         namespace=namespace,

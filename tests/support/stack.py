@@ -17,9 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from compose.stack.jars import spark_connector_jars
 from compose.stack.local import Addresses, LocalStack
-from sorters.spark_session import SPARK_JARS_ENV
+from compose.stack.spark_files import name_spark_files
 
 _OTHERS_END_S = 1_500.0
 """How long the worker that started the stack waits for the others to finish; the whole suite has 20 minutes."""
@@ -41,7 +40,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
     The first xdist worker that asks starts it and stops it when the last one is done. Spark sessions of the tests take
     their connector from where `make setup` has put it.
     """
-    os.environ.setdefault(SPARK_JARS_ENV, ",".join(str(jar) for jar in spark_connector_jars()))
+    name_spark_files(print)
     if os.environ.get("PYTEST_XDIST_WORKER") is None:
         with LocalStack(data=tmp_path_factory.mktemp("stack"), given=given_addresses()) as local:
             yield local.addresses

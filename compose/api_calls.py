@@ -34,6 +34,11 @@ HINTS: Final = {
     "CDC:ErrVersionIncompatible": "bring all captures to one version; `tidebus cli capture list` shows where they run",
 }
 """What to do, where the server's text does not say it."""
+TOLD: Final = {
+    "CDC:ErrChangeFeedNotExists": "changefeed list",
+    "CDC:ErrChangeFeedAlreadyExists": "--changefeed-id",
+}
+"""Words by which it does."""
 
 
 class RefusedError(BusError):
@@ -92,8 +97,8 @@ def refusal(answer: Answer) -> BusError:
     if not isinstance(body, dict) or not isinstance(body.get("error_msg"), str):
         return ServerAnswerError("no TideBus API answers there", status=answer.status)
     code, text = str(body.get("error_code", "")), body["error_msg"]
-    hint = HINTS.get(code)
-    shown = f"{text}; {hint}" if hint else text
+    hint, known = HINTS.get(code), TOLD.get(code)
+    shown = f"{text}; {hint}" if hint and not (known and known in text) else text
     kind = RefusedRequestError if code in USAGE_CODES else RefusedError
     return kind(shown, cdc_code=code)
 

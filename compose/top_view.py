@@ -1,5 +1,6 @@
 """What `tidebus top` shows of one answer of the API's overview: a picture that fits the terminal, whatever its size."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -15,6 +16,8 @@ WIDE: Final = 100
 FIXED_LINES: Final = 9
 """Title, two headings with their rules, and what stands between."""
 ERRORS_MAX: Final = 3
+_CODE: Final = re.compile(r"^\[[a-z_.]+\] ")
+"""Of an error, for logs and greps; here it would hide the words."""
 
 
 class Top:
@@ -60,7 +63,7 @@ class Top:
             if one.get("error"):
                 text.append(f", {one.get('state', '')}: {one['error'].get('message', '')}", style="red")
             for stall in one.get("stalls", ())[:1]:
-                text.append(f"; {stall}", style="yellow")
+                text.append(f"; {_CODE.sub('', stall)}", style="yellow")
             lines.append(_line(text, width))
         return lines
 

@@ -37,9 +37,17 @@ def check_versions(versions: Collection[str], *, oldest: str, end: str) -> None:
     """
     distinct = sorted(set(versions))
     if len(distinct) > VERSIONS_MAX:
-        raise VersionMismatchError("captures of too many versions", versions=distinct, allowed=VERSIONS_MAX)
+        raise VersionMismatchError(
+            "captures of too many versions; no table is moved or begun until there are fewer",
+            versions=distinct,
+            allowed=VERSIONS_MAX,
+        )
     if len(distinct) < VERSIONS_MAX:
         return
     bounds = parse_version(oldest), parse_version(end)
     if strange := [version for version in distinct if not bounds[0] <= parse_version(version) < bounds[1]]:
-        raise VersionMismatchError("captures of versions too far apart", versions=strange, allowed=f"[{oldest}, {end})")
+        raise VersionMismatchError(
+            "captures of versions too far apart; no table is moved or begun while they are there",
+            versions=strange,
+            allowed=f"[{oldest}, {end})",
+        )

@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=3)
-    parser.add_argument("--tables", type=int, default=100)
+    parser.add_argument("--tables", type=int, default=200)
     parser.add_argument("--rows-per-s", type=float, default=500.0)
     parser.add_argument("--kafka", default="", help="address; the default starts one here")
     parser.add_argument("--zookeeper", default="")

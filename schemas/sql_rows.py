@@ -1,34 +1,44 @@
 """Messages from a sorter to the processors of a database sink: rows as SQL literals, DDL, watermarks.
 
 A row message's **key** is its table's form: JSON with schema, table, the columns that a row literal holds and the
-handle key's columns; all rows of a message have one form. Its **value** is one record a row, one after the other:
+handle key's columns; all rows of a message have one form. Its **value** is, for n rows, 1 to :data:`ROWS_MAX`:
 
-==========  =====  =====================================================================
-commit_ts   8      big-endian, as all numbers
-start_ts    8
-op          1      :class:`schemas.position.RowOp`, and :data:`LOOSE`
-key bytes   4      length of the key literal
-row bytes   4      length of the row literal; 0 for a DELETE
-key                of one column the literal itself: ``7``; of several ``(`a`=7 AND `b`='x')``
-row                ``(7,'x',NULL)``: the columns of the form
-==========  =====  =====================================================================
+==========  ======  ==========================================================================================
+heads       n * 25  commit_ts 8, start_ts 8, op 1 (:class:`schemas.position.RowOp`, and :data:`LOOSE`), key bytes 4,
+                    row bytes 4; big-endian
+keys                of one column the literal itself: ``7,``; of several ``(`a`=7 AND `b`='x') OR ``
+rows                ``(7,'x',NULL),``: the columns of the form; nothing for a DELETE
+==========  ======  ==========================================================================================
+
+So a message of one row is its head, key and row, and each literal ends as it does within a list of them: neighbours are
+a piece of a statement as they stand in the message, and a processor looks at the heads alone, all at once.
 
 A joined message carries the position of its last row (:mod:`schemas.position`). DDL events and watermarks have no key
 and a JSON value; DDL events go to every partition, since each must stop there.
 """
 
 import json
-import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
-from schemas.position import RowOp
 
-ROW_HEAD = struct.Struct(">QQBII")
+HEADS = np.dtype([("commit_ts", ">u8"), ("start_ts", ">u8"), ("op", "u1"), ("key", ">u4"), ("row", ">u4")])
+HEAD_BYTES = HEADS.itemsize
+ROWS_MAX = 1024
+"""Of a message. It bounds where a reader looks for the end of the heads."""
 LOOSE = 0x80
 """Beside the op: the row holds an ENUM's error value (0), which a server takes only outside strict mode."""
-_VERSION = 1
+KEY_END, ROW_END = b",", b","
+CONDITION_END = b" OR "
+"""What literals end with: keys of one column, rows; keys of several columns."""
+_VERSION = 2
+IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +58,11 @@ class TableForm:
     def name(self) -> str:
         """``schema.table``."""
         return f"{self.schema}.{self.table}"
+
+    @property
+    def key_end(self) -> bytes:
+        """What each key literal ends with."""
+        return KEY_END if len(self.key) == 1 else CONDITION_END
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +90,61 @@ class SqlDdl:
         return f"{self.schema}.{self.table}" if self.table else self.schema
 
 
-SqlRow = tuple[int, int, RowOp | int, bytes, bytes]
-"""commit_ts, start_ts, op (with LOOSE), key literal, row literal: a plain tuple, as it is made once a row."""
+@dataclass(frozen=True, slots=True)
+class SqlRow:
+    """One row by itself; what is fast goes by columns."""
+
+    commit_ts: int
+    start_ts: int
+    op: int
+    key: bytes
+    """Literals without what ends them in a list."""
+    row: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SqlRows:
+    """A row message of n rows as columns."""
+
+    value: bytes
+    """The message: keys and rows stand in it."""
+    commit_ts: IntArray
+    start_ts: IntArray
+    op: npt.NDArray[np.uint8]
+    """With LOOSE."""
+    key_at: IntArray
+    """Where each key begins, and behind it where the last one ends: n + 1."""
+    row_at: IntArray
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    def txn(self, row: int) -> tuple[int, int]:
+        """Return commit_ts and start_ts of a row's transaction."""
+        return int(self.commit_ts[row]), int(self.start_ts[row])
+
+    def literal_bytes(self, first: int, ends: IntArray | int) -> Any:
+        """Return how long the literals of the rows from ``first`` to each of ``ends`` are."""
+        return (self.key_at[ends] - self.key_at[first]) + (self.row_at[ends] - self.row_at[first])
+
+    def places(self, of_keys: bool) -> IntArray:
+        """Return ``key_at`` or ``row_at``."""
+        return self.key_at if of_keys else self.row_at
+
+    def key(self, row: int) -> bytes:
+        """Return a row's key literal, with what ends it."""
+        return self.value[self.key_at[row] : self.key_at[row + 1]]
+
+    def row(self, row: int, form: TableForm) -> SqlRow:
+        """Return one row; ``form`` is the message's."""
+        literal = self.value[self.row_at[row] : self.row_at[row + 1]]
+        return SqlRow(
+            commit_ts=int(self.commit_ts[row]),
+            start_ts=int(self.start_ts[row]),
+            op=int(self.op[row]),
+            key=self.key(row).removesuffix(form.key_end),
+            row=literal.removesuffix(ROW_END),
+        )
 
 
 def encode_form(form: TableForm) -> bytes:
@@ -94,32 +162,46 @@ def decode_form(key: bytes) -> TableForm:
     try:
         version, schema, table, ts, columns, handle = json.loads(key.decode("utf-8", "surrogateescape"))
         if version != _VERSION:
-            raise ValueError(f"version {version}")
+            raise ValueError(f"version {version}, ours is {_VERSION}: sorter and processors are of one release")
         return TableForm(schema=schema, table=table, version=Ts(int(ts)), columns=tuple(columns), key=tuple(handle))
     except (ValueError, TypeError) as error:
         raise CorruptDataError("form of a row message does not decode", key=key[:200], reason=repr(error)) from error
 
 
-def decode_rows(value: bytes) -> list[SqlRow]:
-    """Return the rows of a message.
+def encode_rows(form: TableForm, rows: Sequence[SqlRow]) -> bytes:
+    """Return the value of a message of these rows."""
+    keys = [row.key + form.key_end for row in rows]
+    literals = [row.row and row.row + ROW_END for row in rows]
+    heads = np.zeros(len(rows), HEADS)
+    for at, (row, key, literal) in enumerate(zip(rows, keys, literals, strict=True)):
+        heads[at] = row.commit_ts, row.start_ts, row.op, len(key), len(literal)
+    return heads.tobytes() + b"".join(keys) + b"".join(literals)
+
+
+def decode_rows(value: bytes) -> SqlRows:
+    """Read the value of a row message.
 
     Raises:
-        CorruptDataError: it ends within a row.
+        CorruptDataError: heads, keys and rows do not add up to it.
     """
-    rows: list[SqlRow] = []
-    at, end, unpack, head = 0, len(value), ROW_HEAD.unpack_from, ROW_HEAD.size
-    try:
-        while at < end:
-            commit_ts, start_ts, op, key_bytes, row_bytes = unpack(value, at)
-            key_at = at + head
-            row_at = key_at + key_bytes
-            at = row_at + row_bytes
-            rows.append((commit_ts, start_ts, op, value[key_at:row_at], value[row_at:at]))
-    except struct.error as error:
-        raise CorruptDataError("row message ends early", at=at, bytes=end) from error
-    if at != end:
-        raise CorruptDataError("row message ends early", at=at, bytes=end)
-    return rows
+    guess = np.frombuffer(value, HEADS, min(len(value) // HEAD_BYTES, ROWS_MAX))
+    key_bytes, row_bytes = guess["key"].astype(np.int64), guess["row"].astype(np.int64)
+    # How many rows there are is where what their heads speak of, and the heads themselves, come to the whole length.
+    ends = np.cumsum(key_bytes + row_bytes + HEAD_BYTES)
+    count = int(np.searchsorted(ends, len(value))) + 1
+    if count > len(ends) or int(ends[count - 1]) != len(value):
+        raise CorruptDataError("row message does not add up", bytes=len(value))
+    heads = guess[:count]
+    key_at, row_at = np.empty(count + 1, np.int64), np.empty(count + 1, np.int64)
+    key_at[0] = count * HEAD_BYTES
+    np.cumsum(key_bytes[:count], out=key_at[1:])
+    key_at[1:] += key_at[0]
+    row_at[0] = key_at[-1]
+    np.cumsum(row_bytes[:count], out=row_at[1:])
+    row_at[1:] += row_at[0]
+    return SqlRows(
+        value, heads["commit_ts"].astype(np.int64), heads["start_ts"].astype(np.int64), heads["op"], key_at, row_at
+    )
 
 
 def encode_ddl(ddl: SqlDdl) -> bytes:

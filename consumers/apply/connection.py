@@ -50,7 +50,7 @@ class Connector:
                 charset="utf8mb4",
                 autocommit=True,
                 # An UPDATE tells the rows that it found, also those that it left as they were.
-                client_flag=CLIENT.FOUND_ROWS,
+                client_flag=CLIENT.FOUND_ROWS | (CLIENT.MULTI_STATEMENTS if mysql.enable_multi_statement else 0),
                 connect_timeout=max(1, round(mysql.timeout_s)),
                 read_timeout=max(1, round(mysql.read_timeout_s)),
                 write_timeout=max(1, round(mysql.write_timeout_s)),

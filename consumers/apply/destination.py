@@ -7,26 +7,21 @@ all processors: its ``revision``, which grows with each, must be the changefeed'
 word of a leader before the last one that gave it to somebody.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import pymysql
 
-from consumers.apply.connection import LOOSE_SQL_MODE, ROW_SQL_MODE, Connect, Connection, execute, select
+from consumers.apply.connection import Connect, Connection, execute, select
 from consumers.apply.errors import (
     ProcessorReplacedError,
-    RowRefusedError,
-    errno,
     general_error,
-    is_refusal,
-    may_heal,
-    reason,
 )
+from consumers.apply.row_writer import PositionMovedError, write_rows
 from consumers.core.apply.partition import Claim
-from consumers.core.apply.statements import Statement, StatementSettings, statements
+from consumers.core.apply.statements import StatementSettings
 from schemas.ids import Ts
-from schemas.sql_rows import SqlRow, TableForm
 
 Result = TypeVar("Result")
 
@@ -62,8 +57,6 @@ _DDL_BEGUN = (
 )
 _DDL_DONE = "UPDATE tidebus.changefeed SET ddl_state = 'done', ddl_position = %s WHERE feed = %s AND revision = %s"
 _SYNCPOINT = "UPDATE tidebus.changefeed SET syncpoint_ts = %s WHERE feed = %s AND revision = %s"
-_DATA_TRUNCATED = 1265
-"""What an ENUM's error value warns with."""
 _SCHEMA_THERE = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = %s AND table_name IN (%s, %s)"
 
 
@@ -201,27 +194,13 @@ class Destination:
             DestinationUnreachableError: whether it was written, :meth:`open` tells.
             DestinationRefusedError
         """
+        move = self._move(connection, part, before, Place(claim.position, claim.next_offset))
         try:
-            connection.begin()
-            # First: a processor that was replaced must not come to write a row.
-            self._move(connection, part, before, Place(claim.position, claim.next_offset))
-            made = 0
-            for statement in statements(claim.rows, self._settings):
-                made += 1
-                try:
-                    _run(connection, statement)
-                except pymysql.MySQLError as error:
-                    if may_heal(error):
-                        raise
-                    connection.rollback()
-                    raise self._refused(connection, claim, statement, error) from error
-            connection.commit()
-            return made
+            return write_rows(connection, move, claim.rows, self._settings)
         except pymysql.MySQLError as error:
             raise general_error(error, partition=part) from error
-        except ProcessorReplacedError:
-            connection.rollback()
-            raise
+        except PositionMovedError as error:
+            raise self._replaced(partition=part) from error
 
     def keep(self, connection: Connection, part: int, before: bytes, place: Place) -> None:
         """Move a partition's position over what holds no rows.
@@ -230,9 +209,11 @@ class Destination:
             ProcessorReplacedError, DestinationUnreachableError, DestinationRefusedError
         """
         try:
-            self._move(connection, part, before, place)
+            connection.query(self._move(connection, part, before, place))
         except pymysql.MySQLError as error:
             raise general_error(error, partition=part) from error
+        if not connection.affected_rows():
+            raise self._replaced(partition=part)
 
     def pass_ddl(self, connection: Connection, position: bytes, next_offsets: Mapping[int, int]) -> None:
         """Note a DDL as done, and move all partitions behind it, whoever has them, in one transaction."""
@@ -278,73 +259,20 @@ class Destination:
             connection.rollback()
             raise self._replaced()
 
-    def _move(self, connection: Connection, part: int, before: bytes, place: Place) -> None:
-        found = execute(
-            connection,
+    def _move(self, connection: Connection, part: int, before: bytes, place: Place) -> bytes:
+        """Return the statement that moves a position of ours; where it finds none, it is not ours any more."""
+        sql = (
             "UPDATE tidebus.position SET position = %s, next_offset = %s, commit_ts = %s"
-            " WHERE feed = %s AND part = %s AND opened = %s AND position = %s",
-            (
-                *(place.position, place.next_offset, int.from_bytes(place.position[:8], "big")),
-                *(self.feed, part, self._opened.get(part), before),
-            ),
+            " WHERE feed = %s AND part = %s AND opened = %s AND position = %s"
         )
-        if not found:
-            raise self._replaced(partition=part)
+        arguments = (
+            *(place.position, place.next_offset, int.from_bytes(place.position[:8], "big")),
+            *(self.feed, part, self._opened.get(part), before),
+        )
+        with connection.cursor() as cursor:
+            return bytes(cursor.mogrify(sql, arguments).encode("utf-8", "surrogateescape"))
 
     def _replaced(self, **where: object) -> ProcessorReplacedError:
         return ProcessorReplacedError(
             "another processor has written here", feed=self.feed, revision=self.revision, **where
         )
-
-    def _refused(
-        self, connection: Connection, claim: Claim, failed: Statement, error: pymysql.MySQLError
-    ) -> RowRefusedError:
-        """Find the row that a statement has failed at, by trying the transaction's rows one by one; none is kept."""
-        rows = [(form, row) for form, row in claim.rows if form.name == failed.form.name]
-        found = _first_refused(connection, self._net_rows(rows))
-        # None: the rows fail only together, which the server's own text tells best.
-        row, said = found or (failed.rows[0], error)
-        what = "we lack a privilege" if is_refusal(said) else "destination does not take a row"
-        return RowRefusedError(
-            what,
-            table=failed.form.name,
-            key=row[3].decode("utf-8", "replace")[:200],
-            commit_ts=row[0],
-            errno=errno(said),
-            reason=reason(said)[:500],
-        )
-
-    def _net_rows(self, rows: list[tuple[TableForm, SqlRow]]) -> Iterable[Statement]:
-        """Yield the batch's statements with one row each, in their order."""
-        one = StatementSettings(safe_mode=self._settings.safe_mode, rows_max=1)
-        return statements(rows, one)
-
-
-def _run(connection: Connection, statement: Statement) -> None:
-    if not statement.loose:
-        connection.query(statement.sql)
-        return
-    try:
-        execute(connection, "SET SESSION sql_mode = %s", (LOOSE_SQL_MODE,))
-        connection.query(statement.sql)
-        for _, number, text in select(connection, "SHOW WARNINGS"):
-            if number != _DATA_TRUNCATED:
-                raise pymysql.DataError(number, text)
-    finally:
-        execute(connection, "SET SESSION sql_mode = %s", (ROW_SQL_MODE,))
-
-
-def _first_refused(connection: Connection, made: Iterable[Statement]) -> tuple[SqlRow, pymysql.MySQLError] | None:
-    try:
-        connection.begin()
-        for statement in made:
-            try:
-                _run(connection, statement)
-            except pymysql.MySQLError as error:
-                return statement.rows[0], error
-        return None
-    finally:
-        try:
-            connection.rollback()
-        except pymysql.MySQLError:
-            connection.close()

@@ -1,5 +1,6 @@
 """What can go wrong at a MySQL or TiDB, by who can help: time, an operator, or nobody."""
 
+import ssl
 from typing import Any
 
 import pymysql
@@ -56,7 +57,8 @@ class SinkTopicMissingError(BusError):
     code, action = "apply.topic_missing", Action.RETRY
 
 
-_DISK_FULL, _TOO_BIG_LOG = 1021, 1114
+_FULL = frozenset({1021, 1026, 1114})
+"""No space left, a file that cannot be written, a tablespace that may not grow: somebody makes room."""
 _KILLED = 1927  # MariaDB: "Connection was killed"
 _NO_SUCH_PARTITION_CHANGE = (1507, 1517)
 """The partition to drop is not there; one to add is."""
@@ -68,7 +70,8 @@ _RETRY = _TIDB_RETRY | {
     *(ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, ER.QUERY_INTERRUPTED, ER.SERVER_SHUTDOWN, ER.CON_COUNT_ERROR),
     *(ER.NET_READ_ERROR, ER.NET_READ_INTERRUPTED, ER.NET_ERROR_ON_WRITE, ER.NET_WRITE_INTERRUPTED),
     *(ER.OPTION_PREVENTS_STATEMENT, ER.TOO_MANY_USER_CONNECTIONS, ER.USER_LIMIT_REACHED, ER.OUT_OF_RESOURCES),
-    *(_DISK_FULL, _TOO_BIG_LOG, _KILLED),
+    _KILLED,
+    *_FULL,
 }  # fmt: skip
 _REFUSED = frozenset(
     {
@@ -91,6 +94,11 @@ def errno(error: pymysql.MySQLError) -> int:
     return error.args[0] if error.args and isinstance(error.args[0], int) else 0
 
 
+def _cause(error: pymysql.MySQLError) -> object:
+    """Return what PyMySQL has turned into its own error when it could not connect."""
+    return getattr(error, "original_exception", None)
+
+
 def reason(error: pymysql.MySQLError) -> str:
     """Return number and text, for people."""
     return ", ".join(str(part) for part in error.args)
@@ -98,8 +106,15 @@ def reason(error: pymysql.MySQLError) -> str:
 
 def may_heal(error: pymysql.MySQLError) -> bool:
     """Tell whether the same may work later."""
+    if isinstance(_cause(error), ssl.SSLError):
+        return False  # a certificate that the other side's is not signed by does not get better
     # PyMySQL says InterfaceError without a number for a connection that it has closed itself.
     return errno(error) in _RETRY or (errno(error) == 0 and isinstance(error, pymysql.err.InterfaceError))
+
+
+def is_full(error: pymysql.MySQLError) -> bool:
+    """Tell whether there is no room for what is written."""
+    return errno(error) in _FULL
 
 
 def is_refusal(error: pymysql.MySQLError) -> bool:
@@ -113,4 +128,7 @@ def general_error(error: pymysql.MySQLError, **where: Any) -> BusError:
         return DestinationUnreachableError(
             "destination does not answer or refuses for now", **where, reason=reason(error)
         )
-    return DestinationRefusedError("destination refuses", **where, reason=reason(error))
+    what = (
+        "destination and we do not agree on TLS" if isinstance(_cause(error), ssl.SSLError) else "destination refuses"
+    )
+    return DestinationRefusedError(what, **where, reason=reason(error))

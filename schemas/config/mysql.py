@@ -33,6 +33,7 @@ class MysqlConfig:
     enable_batch_dml: bool = True
     """False: one row a statement."""
     enable_multi_statement: bool = True
+    """A transaction's statements are sent together, which takes two round trips; false: one by one."""
     enable_cache_prepared_statement: bool = True
 
 

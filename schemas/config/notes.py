@@ -22,7 +22,6 @@ NO_EFFECT = {
     "sink.encoder-concurrency": "Spark's parallelism decides",
     "sink.enable-kafka-sink-v2": "there is one Kafka sink",
     "sink.advance-timeout-in-sec": "it is deprecated",
-    "sink.mysql-config.enable-multi-statement": "a statement holds many rows, and they are sent one by one",
     "sink.mysql-config.enable-cache-prepared-statement": "rows are sent as literals, nothing is prepared",
     "sink.mysql-config.max-multi-update-row": "an update is written as its whole row; max-txn-row bounds statements",
     "sink.mysql-config.max-multi-update-row-size": "an update is written as its whole row, of any size",

@@ -30,10 +30,11 @@ from consumers.apply.share import RunSettings
 from consumers.apply.source import KafkaSource
 from consumers.core.apply.partition import start_position
 from consumers.core.apply.statements import StatementSettings, statements
+from consumers.core.apply.waiting import Piece, RowBatch
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts, compose_ts
 from schemas.position import POSITION_HEADER, Position, PositionClass, RowOp
-from schemas.sql_rows import ROW_HEAD, SqlRow, decode_rows, encode_form, encode_watermark
+from schemas.sql_rows import SqlRow, decode_rows, encode_form, encode_rows, encode_watermark
 from sorters.core.columnar import mount
 from sorters.core.encode.sql_rows import ROWS_PER_MESSAGE, SqlRowsEncoder, form_of
 from tests.support.apply import run_sql
@@ -95,11 +96,12 @@ def _literals() -> list[SqlRow]:
     """Return real rows with keys of their own: commit_ts, start_ts, op, key, row."""
     table, changes = benchmark_rows("sbtest1", 20_000)
     encoded = SqlRowsEncoder().encode_rows(mount(table, changes))
-    rows = [row for value in encoded.values.to_pylist() for row in decode_rows(value)]
-    tails = [row[4].partition(b",")[2] for row in rows]
+    form = form_of(table)
+    rows = [decode_rows(value).row(0, form) for value in encoded.values.to_pylist()]
+    tails = [row.row.partition(b",")[2] for row in rows]
     first_ts = compose_ts(1_760_000_000_000)
     return [
-        (first_ts + n, first_ts + n - 1, int(RowOp.INSERT), b"%d" % n, b"(%d,%s" % (n, tails[n % len(tails)]))
+        SqlRow(first_ts + n, first_ts + n - 1, RowOp.INSERT, b"%d" % n, b"(%d,%s" % (n, tails[n % len(tails)]))
         for n in range(ROWS)
     ]
 
@@ -120,12 +122,6 @@ def _producer(kafka: str, topic: str) -> Producer:
     return Producer({"bootstrap.servers": kafka, "linger.ms": 5, "compression.type": "lz4"})
 
 
-def _record(rows: list[SqlRow]) -> bytes:
-    return b"".join(
-        ROW_HEAD.pack(commit, start, op, len(key), len(row)) + key + row for commit, start, op, key, row in rows
-    )
-
-
 def _fill(kafka: str, topic: str, literals: list[SqlRow]) -> None:
     producer, forms = _producer(kafka, topic), _forms()
     for number in range(TABLES):
@@ -133,11 +129,15 @@ def _fill(kafka: str, topic: str, literals: list[SqlRow]) -> None:
         for start in range(0, len(mine), ROWS_PER_MESSAGE):
             rows = mine[start : start + ROWS_PER_MESSAGE]
             last = rows[-1]
-            position = Position(Ts(last[0]), PositionClass.ROW, Ts(last[1]), RowOp.INSERT, last[3]).encode()
+            position = Position(
+                Ts(last.commit_ts), PositionClass.ROW, Ts(last.start_ts), RowOp.INSERT, last.key
+            ).encode()
             headers = [(POSITION_HEADER, position)]
-            producer.produce(topic, _record(rows), encode_form(forms[number]), number, headers=headers)
+            producer.produce(
+                topic, encode_rows(forms[number], rows), encode_form(forms[number]), number, headers=headers
+            )
             producer.poll(0)
-    _watermark(producer, topic, Ts(literals[-1][0]))
+    _watermark(producer, topic, Ts(literals[-1].commit_ts))
     producer.flush()
 
 
@@ -160,12 +160,13 @@ def _bare(server: LocalMariaDb, literals: list[SqlRow]) -> tuple[float, float]:
     began_at, cpu_s = time.perf_counter(), _cpu_s(server)
     for number in range(TABLES):
         mine = literals[number::TABLES]
-        head = next(iter(statements([(forms[number], mine[0])], settings))).sql.partition(b"VALUES ")[0] + b"VALUES "
+        one = RowBatch((Piece(forms[number], decode_rows(encode_rows(forms[number], mine[:1])), 0, 1, 0),))
+        head = next(statements(one, settings)).sql.partition(b"VALUES ")[0] + b"VALUES "
         for start in range(0, len(mine), TXN_ROWS):
             connection.begin()
             for at in range(start, min(start + TXN_ROWS, len(mine)), settings.rows_max):
                 chunk = mine[at : min(at + settings.rows_max, start + TXN_ROWS)]
-                connection.query(head + b",".join([row[4] for row in chunk]))
+                connection.query(head + b",".join([row.row for row in chunk]))
             connection.commit()
     rate = len(literals) / (time.perf_counter() - began_at)
     cpu_us = (_cpu_s(server) - cpu_s) * 1e6 / len(literals)
@@ -219,13 +220,15 @@ def _lag(kafka: str, server: LocalMariaDb) -> None:
             now = time.time()
             ts, ms = compose_ts(int(now * 1000)), int(now * 1000)
             rows: list[SqlRow] = [
-                (ts, ts - 1, int(RowOp.INSERT), b"%d" % n, b"(%d,%d,'c','p')" % (n, ms))
+                SqlRow(ts, ts - 1, RowOp.INSERT, b"%d" % n, b"(%d,%d,'c','p')" % (n, ms))
                 for n in range(sent, sent + batch)
             ]
             number = sent // batch % TABLES
-            position = Position(Ts(ts), PositionClass.ROW, Ts(ts - 1), RowOp.INSERT, rows[-1][3]).encode()
+            position = Position(Ts(ts), PositionClass.ROW, Ts(ts - 1), RowOp.INSERT, rows[-1].key).encode()
             headers = [(POSITION_HEADER, position)]
-            producer.produce("bench-lag", _record(rows), encode_form(forms[number]), number, headers=headers)
+            producer.produce(
+                "bench-lag", encode_rows(forms[number], rows), encode_form(forms[number]), number, headers=headers
+            )
             _watermark(producer, "bench-lag", Ts(ts))
             producer.poll(0)
             sent += batch

@@ -117,6 +117,7 @@ def test_apply_takes_over_from_one_that_froze_in_a_transaction(
 P, Q = form("d.p", "id", "v"), form("d.q", "id", "v")
 COLUMNS = "(`id` INT PRIMARY KEY, `v` INT)"
 PARTITIONS = "PARTITION BY RANGE (`id`) (PARTITION `p0` VALUES LESS THAN (100), PARTITION `p1` VALUES LESS THAN (200))"
+ONE_BY_ONE = "worker-count=2&multi-stmt-enable=false"
 EXCHANGE = "ALTER TABLE `d`.`p` EXCHANGE PARTITION `p0` WITH TABLE `d`.`q`"
 
 
@@ -157,7 +158,8 @@ def test_apply_killed_at_every_statement_goes_on_exactly_once(
 ) -> None:
     """A swap of rows and a rename, rows before and behind each; a second run of either would show.
 
-    Killed after a statement is the same to the server as killed before the next, so ``before`` covers both.
+    Statements are sent one by one, so that there is a place between any two. Killed after one is
+    the same to the server as killed before the next, so ``before`` covers both.
     """
     log = SinkLog()
     log.rows(0, P, 10, (INSERT, "1", "(1,1)"))
@@ -179,7 +181,7 @@ def test_apply_killed_at_every_statement_goes_on_exactly_once(
     begin()
     clean = Faults()
     with faulty_connections(clean):
-        Processor(mariadb, log, fresh_name("clean")).apply(20)
+        Processor(mariadb, log, fresh_name("clean"), parameters=ONE_BY_ONE).apply(20)
     check()
     assert [text.split()[0] for text in clean.said if "`d`.`q`" in text].count("RENAME") == 1
     died = 0
@@ -188,7 +190,7 @@ def test_apply_killed_at_every_statement_goes_on_exactly_once(
         begin()
         with faulty_connections(Faults(at=at)):
             try:
-                Processor(mariadb, log, feed, revision=1).apply(20)
+                Processor(mariadb, log, feed, revision=1, parameters=ONE_BY_ONE).apply(20)
             except Crash:
                 died += 1
         Processor(mariadb, log, feed, revision=2).apply(20)

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from consumers.core.apply.partition import Claim, PartitionQueue, start_position
 from schemas.ids import Ts
 from schemas.position import Position, PositionClass, RowOp
-from schemas.sql_rows import ROW_HEAD, SqlDdl, TableForm, encode_ddl, encode_form, encode_watermark
+from schemas.sql_rows import (
+    SqlDdl,
+    SqlRow,
+    TableForm,
+    decode_form,
+    encode_ddl,
+    encode_form,
+    encode_rows,
+    encode_watermark,
+)
 
 START_TS = 10
 FORMS = [
@@ -40,8 +49,8 @@ class Row:
         ).encode()
 
     @property
-    def record(self) -> bytes:
-        return ROW_HEAD.pack(self.commit_ts, self.start_ts, self.op, len(self.key), 2) + self.key + b"()"
+    def record(self) -> SqlRow:
+        return SqlRow(self.commit_ts, self.start_ts, self.op, self.key, b"()")
 
 
 @dataclass
@@ -91,7 +100,10 @@ class World:
 
         def close() -> None:
             if group:
-                records.append((group[-1].position, group[0].form, b"".join(row.record for row in group)))
+                form = group[0].form
+                records.append(
+                    (group[-1].position, form, encode_rows(decode_form(form), [row.record for row in group]))
+                )
                 group.clear()
 
         for row in (row for row in self.rows if after < row.commit_ts <= upto):
@@ -138,7 +150,7 @@ class World:
 
 
 def _things(claim: Claim) -> list[Thing]:
-    return [(row[0], f"{encode_form(form).decode()} {row[2]} {row[3]!r}") for form, row in claim.rows]
+    return [(row.commit_ts, f"{encode_form(form).decode()} {row.op} {row.key!r}") for form, row in claim.rows]
 
 
 class Reader:
@@ -229,8 +241,8 @@ def test_partition_claims_never_part_a_transaction_nor_pass_a_barrier(seed: int)
         queue.feed(position=position, offset=offset, key=key, value=value)
         while (claim := queue.claim(2, bytes_max=10**6, barrier_ts=barrier)) is not None:
             seen: dict[tuple[int, int], int] = {}
-            for _, (commit_ts, start_ts, *_) in claim.rows:
-                seen[commit_ts, start_ts] = seen.get((commit_ts, start_ts), 0) + 1
+            for _, told in claim.rows:
+                seen[told.commit_ts, told.start_ts] = seen.get((told.commit_ts, told.start_ts), 0) + 1
             assert all(sizes[txn] == count for txn, count in seen.items())
             assert claim.last_commit_ts <= barrier
             assert len(claim.rows) <= 2 or claim.txns == 1

@@ -2,14 +2,16 @@
 
 import random
 import re
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from consumers.core.apply.statements import Statement, StatementSettings, statements
+from consumers.core.apply.waiting import Piece, RowBatch
 from schemas.ids import Ts
 from schemas.position import RowOp
-from schemas.sql_rows import SqlRow, TableForm
+from schemas.sql_rows import SqlRow, TableForm, decode_rows, encode_rows
 
 FORM = TableForm(schema="d", table="t", version=Ts(1), columns=("id", "u", "v"), key=("id",))
 _ROW = re.compile(rb"\((\d+),(\d+),(\d+)\)")
@@ -39,12 +41,24 @@ def _upstream(rng: random.Random, table: Table, count: int) -> list[SqlRow]:
             if old == new:
                 continue
             if old is not None and (new is None or new[0] != old[0]):
-                sent.append((commit_ts, 1, RowOp.DELETE, b"%d" % key, b""))
+                sent.append(SqlRow(commit_ts, 1, RowOp.DELETE, b"%d" % key))
             if new is not None:
                 op = RowOp.UPDATE if old is not None and new[0] == old[0] else RowOp.INSERT
-                sent.append((commit_ts, 1, op, b"%d" % key, b"(%d,%d,%d)" % (key, *new)))
-        rows += sorted(sent, key=lambda row: (row[2], row[3]))
+                sent.append(SqlRow(commit_ts, 1, op, b"%d" % key, b"(%d,%d,%d)" % (key, *new)))
+        rows += sorted(sent, key=lambda row: (row.op, row.key))
     return rows
+
+
+def _batch(rng: random.Random, form: TableForm, rows: list[SqlRow]) -> RowBatch:
+    """Divide rows into pieces of messages, anywhere."""
+    cuts = sorted({0, len(rows), *(rng.randint(0, len(rows)) for _ in range(rng.randint(0, 3)))})
+    pieces: list[Piece] = []
+    for first, end in pairwise(cuts):
+        around = rows[max(0, first - 1) : end + 1]  # a piece need not be its whole message
+        skipped = first - max(0, first - 1)
+        message = decode_rows(encode_rows(form, around))
+        pieces.append(Piece(form, message, skipped, skipped + end - first, 0))
+    return RowBatch(tuple(pieces))
 
 
 def _run(statement: Statement, table: Table) -> None:
@@ -76,8 +90,8 @@ def test_statements_of_a_batch_bring_the_table_where_upstream_is(seed: int, safe
     downstream = dict(table)
     rows = _upstream(rng, table, rng.randint(1, 8))
     settings = StatementSettings(safe_mode=safe_mode, rows_max=rows_max)
-    for statement in statements([(FORM, row) for row in rows], settings):
-        assert len(statement.rows) <= rows_max
+    for statement in statements(_batch(rng, FORM, rows), settings):
+        assert len(statement) <= rows_max
         _run(statement, downstream)
     assert downstream == table
 
@@ -92,8 +106,8 @@ def test_statements_in_safe_mode_bring_the_table_there_also_when_some_of_the_bat
     done = rng.randint(0, len(rows))
     for some in (rows[:done], rows):
         # Whole transactions, as batches are.
-        ends = {row[0] for row in some}
-        for statement in statements([(FORM, row) for row in rows if row[0] in ends], settings):
+        ends = {row.commit_ts for row in some}
+        for statement in statements(_batch(rng, FORM, [row for row in rows if row.commit_ts in ends]), settings):
             _run(statement, downstream)
     assert downstream == table
 
@@ -101,11 +115,11 @@ def test_statements_in_safe_mode_bring_the_table_there_also_when_some_of_the_bat
 def test_statements_name_several_key_columns_in_conditions() -> None:
     form = TableForm(schema="d`1", table="t", version=Ts(1), columns=("a", "b`"), key=("a", "b`"))
     rows: list[SqlRow] = [
-        (1, 1, RowOp.DELETE, b"(`a`=1 AND `b```='x')", b""),
-        (1, 1, RowOp.DELETE, b"(`a`=2 AND `b```='y')", b""),
-        (1, 1, RowOp.UPDATE, b"(`a`=3 AND `b```='z')", b"(3,'z')"),
+        SqlRow(1, 1, RowOp.DELETE, b"(`a`=1 AND `b```='x')"),
+        SqlRow(1, 1, RowOp.DELETE, b"(`a`=2 AND `b```='y')"),
+        SqlRow(1, 1, RowOp.UPDATE, b"(`a`=3 AND `b```='z')", b"(3,'z')"),
     ]
-    sql = [statement.sql for statement in statements([(form, row) for row in rows], StatementSettings())]
+    sql = [statement.sql for statement in statements(_batch(random.Random(1), form, rows), StatementSettings())]
     assert sql == [
         b"DELETE FROM `d``1`.`t` WHERE (`a`=1 AND `b```='x') OR (`a`=2 AND `b```='y')",
         (
@@ -116,6 +130,6 @@ def test_statements_name_several_key_columns_in_conditions() -> None:
 
 
 def test_statements_end_before_they_grow_too_long() -> None:
-    rows: list[SqlRow] = [(n, 1, RowOp.INSERT, b"%d" % n, b"(%d,'%s')" % (n, b"x" * 300_000)) for n in range(7)]
-    made = list(statements([(FORM, row) for row in rows], StatementSettings()))
-    assert [len(statement.rows) for statement in made] == [3, 3, 1]
+    rows: list[SqlRow] = [SqlRow(n, 1, RowOp.INSERT, b"%d" % n, b"(%d,'%s')" % (n, b"x" * 300_000)) for n in range(7)]
+    made = list(statements(_batch(random.Random(1), FORM, rows), StatementSettings()))
+    assert [len(statement) for statement in made] == [3, 3, 1]

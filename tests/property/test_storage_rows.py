@@ -21,7 +21,8 @@ from sorters.core.columnar.mounted import RowKind
 from sorters.core.encode.canal_json import CanalJsonEncoder
 from sorters.core.encode.csv_lines import CsvLines
 from sorters.core.encode.csv_values import CsvForm
-from sorters.core.encode.storage_rows import CanalJsonLines, LineFormat, StorageEncoder, StorageJoiner
+from sorters.core.encode.row_heads import HeadedJoiner
+from sorters.core.encode.storage_rows import CanalJsonLines, LineFormat, StorageEncoder
 from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, sort_records
 from sorters.core.row_batches import join_neighbours
 from tests.support.mounting import row_changes
@@ -115,7 +116,7 @@ def test_storage_messages_joined_hold_each_row_with_its_position_and_its_lines_s
 ) -> None:
     rows = [single(home, folder, 10 + n, key, line) for n, (home, folder, key, line) in enumerate(drawn)]
     marks = [watermark(home, 10 + len(drawn)) for home in range(3)]
-    joined = join_neighbours(sort_records(records_of([*rows, *marks])), StorageJoiner(rows_max), lambda _: limit)
+    joined = join_neighbours(sort_records(records_of([*rows, *marks])), HeadedJoiner(rows_max), lambda _: limit)
     for home in range(3):
         mine = [row for row in joined.to_pylist() if row["partition"] == home]
         assert mine.pop()["value"] == b"{}"

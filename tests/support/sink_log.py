@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from consumers.apply.source import SinkRecord
 from schemas.ids import Ts
 from schemas.position import Position, PositionClass, RowOp
-from schemas.sql_rows import ROW_HEAD, SqlDdl, TableForm, encode_ddl, encode_form, encode_watermark
+from schemas.sql_rows import SqlDdl, SqlRow, TableForm, encode_ddl, encode_form, encode_rows, encode_watermark
 from schemas.tidb.ddl_job import DdlType
 
 
@@ -28,11 +28,8 @@ class SinkLog:
 
     def rows(self, part: int, table: TableForm, commit_ts: int, *rows: tuple[RowOp, str, str]) -> None:
         """Write one transaction's rows of a table as one message: (op, key literal, row literal)."""
-        value = b"".join(
-            ROW_HEAD.pack(commit_ts, commit_ts - 1, op, len(key.encode()), len(row.encode()))
-            + key.encode()
-            + row.encode()
-            for op, key, row in rows
+        value = encode_rows(
+            table, [SqlRow(commit_ts, commit_ts - 1, op, key.encode(), row.encode()) for op, key, row in rows]
         )
         op, key, _ = rows[-1]
         position = Position(Ts(commit_ts), PositionClass.ROW, Ts(commit_ts - 1), op, key.encode())

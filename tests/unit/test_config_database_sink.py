@@ -82,8 +82,8 @@ def test_sorter_of_a_kafka_sink_runs_with_its_own_settings() -> None:
 
 
 def test_settings_of_a_database_sink_that_change_nothing_are_noted() -> None:
-    notes = load_changefeed("mysql://root@h/?multi-stmt-enable=false&max-multi-update-row=7").notes
+    notes = load_changefeed("mysql://root@h/?cache-prep-stmts=false&max-multi-update-row=7").notes
     assert [note.split(" has no effect")[0] for note in notes] == [
         "sink.mysql-config.max-multi-update-row",
-        "sink.mysql-config.enable-multi-statement",
+        "sink.mysql-config.enable-cache-prepared-statement",
     ]

@@ -18,13 +18,17 @@ everything here is thrown away and read anew from where the destination says (:c
 """
 
 import struct
-from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
+from consumers.core.apply.waiting import DdlMark as DdlMark
+from consumers.core.apply.waiting import Piece, RowBatch, Waiting, WatermarkMark
 from schemas.errors import CorruptDataError, InvariantBrokenError
 from schemas.ids import Ts
 from schemas.position import POSITION_CLASS_AT, Position, PositionClass, decode_position
-from schemas.sql_rows import SqlDdl, SqlRow, TableForm, decode_ddl, decode_form, decode_rows
+from schemas.sql_rows import IntArray, SqlRows, TableForm, decode_ddl, decode_form, decode_rows
 
 _TXN_END = struct.Struct(">QBQB")
 _AFTER_ALL_OPS = 0xFF
@@ -32,42 +36,11 @@ FORMS_MAX = 10_000
 """Table forms that are kept parsed."""
 
 
-@dataclass(slots=True)
-class Txn:
-    """The rows of one upstream transaction in this partition."""
-
-    commit_ts: int
-    start_ts: int
-    offset: int
-    """Of the message in which it begins."""
-    rows: list[tuple[TableForm, SqlRow]]
-    bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class DdlMark:
-    """A DDL event: the partition stops here until it has run."""
-
-    position: bytes
-    start_ts: Ts
-    ddl: SqlDdl
-    offset: int
-
-
-@dataclass(slots=True)
-class WatermarkMark:
-    """All up to ``ts`` has been read."""
-
-    ts: Ts
-    offset: int
-    """Behind it."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """Whole transactions to be applied at once, in their order."""
 
-    rows: list[tuple[TableForm, SqlRow]]
+    rows: RowBatch
     position: bytes
     """Where the partition stands when they are."""
     next_offset: int
@@ -117,18 +90,24 @@ class PartitionQueue:
         self.applied = applied
         self.offset = offset
         """Where reading must begin to find everything above ``applied``."""
-        self.waiting_rows = 0
-        self.waiting_bytes = 0
         self._floor = applied
         """Repeats are what is not above: applied, or claimed."""
         self._claimed: Claim | None = None
-        self._queue: deque[Txn | DdlMark | WatermarkMark] = deque()
-        self._open: Txn | None = None
-        """The last of the queue, if more of it may come."""
+        self._waiting = Waiting()
         self._watermark = covered_ts(applied)
         """Highest that everything up to is applied."""
         self._ignored = ignore_start_ts
         self._forms: dict[bytes, TableForm] = {}
+
+    @property
+    def waiting_rows(self) -> int:
+        """Rows that have been read and not handed out."""
+        return self._waiting.rows
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of their literals."""
+        return self._waiting.bytes
 
     @property
     def applied_ts(self) -> Ts:
@@ -138,14 +117,13 @@ class PartitionQueue:
     @property
     def barrier(self) -> DdlMark | None:
         """The DDL that the partition stands at: all before it is applied."""
-        if self._claimed is None and self._queue and isinstance(head := self._queue[0], DdlMark):
-            return head
-        return None
+        head = self._waiting.head
+        return head if self._claimed is None and isinstance(head, DdlMark) else None
 
     @property
     def can_wait(self) -> bool:
         """Whether something can be done without reading on: not if a transaction's end is all that is missing."""
-        return self._claimed is not None or (bool(self._queue) and self._queue[0] is not self._open)
+        return self._claimed is not None or self._waiting.has_whole
 
     def feed(self, *, position: bytes, offset: int, key: bytes | None, value: bytes) -> None:
         """Take the next record.
@@ -164,12 +142,10 @@ class PartitionQueue:
                 self._rows(self._form(key), value, offset)
             case PositionClass.DDL:
                 self._rewind(where.commit_ts, position)
-                self._open = None
-                self._queue.append(DdlMark(position, where.start_ts, decode_ddl(value), offset))
+                self._waiting.add_ddl(DdlMark(position, where.start_ts, decode_ddl(value), offset))
             case PositionClass.WATERMARK:
                 self._rewind(where.commit_ts, position)
-                self._open = None
-                self._mark(where.commit_ts, offset + 1)
+                self._waiting.add_watermark(where.commit_ts, offset + 1)
             case PositionClass.BOOTSTRAP:
                 raise CorruptDataError("a database sink has no bootstraps", partition=self.number, offset=offset)
         self._pass_marks()
@@ -181,42 +157,22 @@ class PartitionQueue:
         """
         if self._claimed is not None:
             return None
-        rows: list[tuple[TableForm, SqlRow]] = []
-        size = txns = 0
-        last: Txn | None = None
-        watermark = Ts(0)
-        while self._queue:
-            head = self._queue[0]
-            if isinstance(head, WatermarkMark):
-                if len(self._queue) == 1:
-                    break
-                watermark = head.ts
-                self._queue.popleft()
-                continue
-            if isinstance(head, DdlMark) or head is self._open:
-                break
-            if barrier_ts is not None and head.commit_ts > barrier_ts:
-                break
-            if rows and (len(rows) + len(head.rows) > rows_max or size + head.bytes > bytes_max):
-                break
-            self._queue.popleft()
-            rows += head.rows
-            size, txns, last = size + head.bytes, txns + 1, head
-        if last is None:
+        cut = self._waiting.cut(rows_max, bytes_max, barrier_ts)
+        if cut is None:
             self._pass_marks()
             return None
-        self.waiting_rows -= len(rows)
-        self.waiting_bytes -= size
-        position = txn_end(last.commit_ts, last.start_ts)
+        rows, watermark = self._waiting.take(*cut)
+        last = rows.pieces[-1]
+        commit_ts, start_ts = last.rows.txn(last.end - 1)
+        self._floor = txn_end(commit_ts, start_ts)
         self._claimed = Claim(
             rows=rows,
-            position=position,
+            position=self._floor,
             next_offset=self._next_offset(last.offset),
             watermark=watermark,
-            last_commit_ts=Ts(last.commit_ts),
-            txns=txns,
+            last_commit_ts=Ts(commit_ts),
+            txns=rows.txns,
         )
-        self._floor = position
         return self._claimed
 
     def arrived(self) -> None:
@@ -233,9 +189,9 @@ class PartitionQueue:
             return False
         if self._watermark >= ts:
             return True
-        head = self._queue[0] if self._queue else None
-        if isinstance(head, Txn):
-            return head.commit_ts > ts
+        head = self._waiting.head
+        if isinstance(head, Piece):
+            return head.rows.txn(head.first)[0] > ts
         return isinstance(head, DdlMark) and head.ddl.commit_ts > ts
 
     def pass_barrier(self, position: bytes) -> None:
@@ -247,7 +203,7 @@ class PartitionQueue:
         head = self.barrier
         if head is None or head.position != position:
             raise InvariantBrokenError("partition does not stand at this ddl", partition=self.number)
-        self._queue.popleft()
+        self._waiting.pop()
         self.applied = self._floor = position
         self.offset = self._next_offset(head.offset)
         self._pass_marks()
@@ -263,49 +219,49 @@ class PartitionQueue:
         return form
 
     def _rows(self, form: TableForm, value: bytes, offset: int) -> None:
-        """Take a message's rows; this is the loop that runs once a row."""
+        """Take a message's rows."""
         rows = decode_rows(value)
-        if not rows:
-            return
-        self._rewind_to_row(form, rows[0])
-        current, above = self._open, False
-        at = (current.commit_ts, current.start_ts) if current is not None else (0, 0)
-        for row in rows:
-            if row[0] != at[0] or row[1] != at[1]:
-                at = row[0], row[1]
-                # Positions ascend within a message: behind the first row above the floor all are.
-                above = above or txn_end(*at) > self._floor
-                if above and row[1] not in self._ignored:
-                    current = self._open = Txn(row[0], row[1], offset, [])
-                    self._queue.append(current)
-                else:
-                    current = self._open = None
-            if current is not None:
-                current.rows.append((form, row))
-                size = len(row[3]) + len(row[4])
-                current.bytes += size
-                self.waiting_rows += 1
-                self.waiting_bytes += size
+        if self._waiting.is_repeated_by(form, rows):
+            self._waiting.truncate(rows.txn(0)[0])
+        at = 0
+        for first, end in self._kept(rows.start_ts, self._repeated(rows)):
+            if first > at:
+                self._waiting.close()
+            self._waiting.add_rows(form, rows, first, end, offset)
+            at = end
+        if at < len(rows):
+            self._waiting.close()
 
-    def _mark(self, ts: Ts, offset: int) -> None:
-        last = self._queue[-1] if self._queue else None
-        if isinstance(last, WatermarkMark):
-            last.ts, last.offset = ts, offset
-        else:
-            self._queue.append(WatermarkMark(ts, offset))
+    def _repeated(self, rows: SqlRows) -> int:
+        """Return how many rows are at or below the floor: a message's first ones, as positions ascend within it."""
+        if txn_end(*rows.txn(0)) > self._floor:
+            return 0
+        starts = np.flatnonzero((np.diff(rows.commit_ts) != 0) | (np.diff(rows.start_ts) != 0)) + 1
+        return next((row for row in starts.tolist() if txn_end(*rows.txn(row)) > self._floor), len(rows))
+
+    def _kept(self, start_ts: IntArray, first: int) -> Iterator[tuple[int, int]]:
+        """Yield the runs of rows from ``first`` on that are of no ignored transaction."""
+        if not self._ignored:
+            if first < len(start_ts):
+                yield first, len(start_ts)
+            return
+        kept = ~np.isin(start_ts, list(self._ignored))
+        kept[:first] = False
+        borders = np.flatnonzero(np.diff(np.concatenate(([False], kept, [False]))))
+        yield from zip(borders[0::2].tolist(), borders[1::2].tolist(), strict=True)
 
     def _pass_marks(self) -> None:
         """Move the applied watermark over marks that nothing stands before."""
-        while self._claimed is None and self._queue and isinstance(head := self._queue[0], WatermarkMark):
-            self._queue.popleft()
+        while self._claimed is None and isinstance(head := self._waiting.head, WatermarkMark):
+            self._waiting.pop()
             self._watermark = max(self._watermark, head.ts)
             self.applied = self._floor = max(self.applied, watermark_position(head.ts))
             self.offset = self._next_offset(head.offset)
 
     def _next_offset(self, otherwise: int) -> int:
         """Return where to read from, given what is still waiting."""
-        head = self._queue[0] if self._queue else None
-        if isinstance(head, Txn | DdlMark):
+        head = self._waiting.head
+        if isinstance(head, Piece | DdlMark):
             return head.offset
         return head.offset - 1 if head is not None else otherwise
 
@@ -313,64 +269,11 @@ class PartitionQueue:
 
     def _pass_repeat(self, position: bytes, offset: int) -> None:
         """A record at or below the floor: if it stands at or below what is waiting, a pass has begun before that."""
-        if self._queue or self._open is not None:
-            self._truncate(int.from_bytes(position[:8], "big"))
-        if not self._queue and self._claimed is None:
+        self._waiting.truncate(int.from_bytes(position[:POSITION_CLASS_AT], "big"))
+        if not self._waiting and self._claimed is None:
             self.offset = max(self.offset, offset + 1)
 
     def _rewind(self, commit_ts: int, position: bytes) -> None:
         """A DDL or watermark: what waits at or above it comes again."""
-        last = self._queue[-1] if self._queue else None
-        if last is None:
-            return
-        if isinstance(last, Txn):
-            again = last.commit_ts > commit_ts
-        elif isinstance(last, DdlMark):
-            again = last.position >= position
-        else:
-            again = last.ts >= commit_ts
-        if again:
-            self._truncate(commit_ts, position)
-
-    def _rewind_to_row(self, form: TableForm, row: SqlRow) -> None:
-        """The first row of a message. Only the first of a pass can stand before what was read."""
-        last = self._queue[-1] if self._queue else None
-        if last is None:
-            return
-        at = row[0], row[1]
-        if isinstance(last, Txn):
-            known = last.commit_ts, last.start_ts
-            if at > known or (at == known and last is self._open and not _begins_with(last, form, row)):
-                return
-        elif isinstance(last, DdlMark):
-            if txn_end(*at) > last.position:
-                return
-        elif at[0] > last.ts:
-            return
-        self._truncate(at[0])
-
-    def _truncate(self, commit_ts: int, position: bytes = b"") -> None:
-        """Forget what waits from the beginning of ``commit_ts`` on; of marks at this ts those from ``position`` on."""
-        while self._queue:
-            last = self._queue[-1]
-            if isinstance(last, Txn):
-                # With a position: rows of this ts stand before the DDL or watermark, and do not come again.
-                if last.commit_ts < commit_ts or (position and last.commit_ts == commit_ts):
-                    break
-                self.waiting_rows -= len(last.rows)
-                self.waiting_bytes -= last.bytes
-            elif isinstance(last, DdlMark):
-                if int.from_bytes(last.position[:8], "big") < commit_ts or (position and last.position < position):
-                    break
-            elif last.ts < commit_ts:
-                break
-            self._queue.pop()
-        self._open = None
-
-
-def _begins_with(txn: Txn, form: TableForm, row: SqlRow) -> bool:
-    """Tell whether a row is the first of a transaction: within one, a table's key is written once by an operation."""
-    if not txn.rows:
-        return False
-    known_form, known = txn.rows[0]
-    return known_form.name == form.name and known[2] == row[2] and known[3] == row[3]
+        if self._waiting.is_repeated_at(commit_ts, position):
+            self._waiting.truncate(commit_ts, position)

@@ -11,17 +11,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from schemas.ids import Ts
-from schemas.sql_rows import LOOSE, ROW_HEAD, SqlDdl, TableForm, encode_ddl, encode_form, encode_watermark
-from schemas.storage_rows import HEAD_BYTES
+from schemas.sql_rows import (
+    CONDITION_END,
+    HEAD_BYTES,
+    KEY_END,
+    LOOSE,
+    ROW_END,
+    ROWS_MAX,
+    SqlDdl,
+    TableForm,
+    encode_ddl,
+    encode_form,
+    encode_watermark,
+)
+from schemas.storage_rows import HEAD_BYTES as STORAGE_HEAD_BYTES
 from schemas.tidb.mysql_types import MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
 from schemas.tidb.value import Value
 from sorters.core.columnar.column import Column
 from sorters.core.columnar.mounted import MountedColumns, MountedPart, RowKind
-from sorters.core.columnar.spans import IntArray
 from sorters.core.ddl_event import DdlEvent
 from sorters.core.encode.protocol import (
     DdlMessage,
@@ -32,32 +42,15 @@ from sorters.core.encode.protocol import (
     SchemaIds,
     in_row_order,
 )
-from sorters.core.encode.row_heads import headed_rows, keyed_bytes
+from sorters.core.encode.row_heads import HeadedJoiner, headed_rows
 from sorters.core.encode.segments import Segment, join
 from sorters.core.encode.sql_literals import column_literals, value_literal
 from sorters.core.sql_tokens import quote_name
 
 ROWS_PER_MESSAGE = 512
 """A message of short rows has some 100 KiB then: its form and its position weigh nothing beside them."""
-assert ROW_HEAD.size == HEAD_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class SqlRowsJoiner:
-    """See :class:`sorters.core.encode.protocol.Joiner`. Rows of one message have one key: their table's form."""
-
-    rows_per_message: int = ROWS_PER_MESSAGE
-    head_bytes: int = 0
-    same_key: bool = True
-
-    def added_bytes(self, keys: Any, values: Any) -> IntArray:
-        """Return how much longer each row makes a message, or more: the key is counted for each."""
-        return keyed_bytes(keys, values)
-
-    def join(self, keys: Any, values: Any) -> tuple[Any, Any]:
-        """Join the values of each list; the key is the first one's."""
-        firsts = keys.values.take(pa.array(keys.offsets.to_numpy()[:-1]))
-        return firsts, pc.binary_join(values, b"")
+assert ROWS_PER_MESSAGE <= ROWS_MAX
+assert HEAD_BYTES == STORAGE_HEAD_BYTES, "rows of both sinks are joined by the same lines"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +58,8 @@ class SqlRowsEncoder(RowEncoder):
     """Has no options: what the sink is told is for the processor."""
 
     @property
-    def joiner(self) -> SqlRowsJoiner:
-        return SqlRowsJoiner()
+    def joiner(self) -> HeadedJoiner:
+        return HeadedJoiner(ROWS_PER_MESSAGE)
 
     def encode_rows(
         self, mounted: MountedColumns, *, topic: str = "", encoded_at_ms: int = 0, schema_ids: SchemaIds | None = None
@@ -142,13 +135,13 @@ def _loose(part: MountedPart) -> npt.NDArray[np.uint8]:
 
 
 def _key_heads(table: TableVersion) -> list[bytes]:
-    """Return what stands before the value of each column of the key, and behind the last."""
+    """Return what stands before the value of each column of the key, and behind the last, what ends it included."""
     names = [
         quote_name(table.columns[offset].name).encode("utf-8", "surrogateescape") for offset in table.handle_columns
     ]
     if len(names) == 1:
-        return [b"", b""]
-    return [(b" AND " if place else b"(") + name + b"=" for place, name in enumerate(names)] + [b")"]
+        return [b"", KEY_END]
+    return [(b" AND " if place else b"(") + name + b"=" for place, name in enumerate(names)] + [b")" + CONDITION_END]
 
 
 def _column_literals(part: MountedPart) -> tuple[Any, Any]:
@@ -172,7 +165,7 @@ def _column_literals(part: MountedPart) -> tuple[Any, Any]:
     segments = []
     for place, spec in enumerate(_written(table)):
         segments += [b"," if place else b"(", literal(spec)]
-    return keys, join(count, [*segments, b")"])
+    return keys, join(count, [*segments, b")" + ROW_END])
 
 
 def _scalar_literals(part: MountedPart) -> tuple[Any, Any]:
@@ -191,4 +184,4 @@ def _key_literal(table: TableVersion, row: Sequence[Value]) -> bytes:
 
 
 def _row_literal(table: TableVersion, row: Sequence[Value]) -> bytes:
-    return b"(%s)" % b",".join(value_literal(spec, row[spec.offset]) for spec in _written(table))
+    return b"(%s)%s" % (b",".join(value_literal(spec, row[spec.offset]) for spec in _written(table)), ROW_END)

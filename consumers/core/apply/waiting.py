@@ -1,0 +1,291 @@
+"""What of a partition has been read and not yet applied: rows, DDL events and watermarks, in their order.
+
+Rows wait as *pieces* of messages, and nothing here is done once a row: the heads of a message are columns
+(:class:`schemas.sql_rows.SqlRows`), so where transactions end is found for all its rows at once. A transaction may go
+on from one piece to the next, of another table too; the last one of all is *open* while more of it may come.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from schemas.ids import Ts
+from schemas.position import POSITION_CLASS_AT
+from schemas.sql_rows import IntArray, SqlDdl, SqlRow, SqlRows, TableForm
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """Rows of one message that are side by side: ``first`` to ``end``."""
+
+    form: TableForm
+    rows: SqlRows
+    first: int
+    end: int
+    offset: int
+    """Of the message."""
+    continues: bool = False
+    """Whether the first row belongs to the transaction of the piece before."""
+    ends: IntArray = field(init=False)
+    """Rows before which a transaction of this piece ends and another one of it begins."""
+
+    def __post_init__(self) -> None:
+        commit_ts, start_ts = (column[self.first : self.end] for column in (self.rows.commit_ts, self.rows.start_ts))
+        differs = (commit_ts[1:] != commit_ts[:-1]) | (start_ts[1:] != start_ts[:-1])
+        self.ends = np.flatnonzero(differs) + (self.first + 1)
+
+    def __len__(self) -> int:
+        return self.end - self.first
+
+    @property
+    def bytes(self) -> int:
+        """Of the literals."""
+        return int(self.rows.literal_bytes(self.first, self.end))
+
+    @property
+    def last_txn_at(self) -> int:
+        """Row at which the last transaction of this piece begins, as far as it stands here."""
+        return int(self.ends[-1]) if len(self.ends) else self.first
+
+    def up_to(self, commit_ts: int, *, inclusive: bool) -> int:
+        """Return the row before which all rows are below ``commit_ts``, or at it."""
+        within = self.rows.commit_ts[self.first : self.end]
+        return self.first + int(np.searchsorted(within, commit_ts, "right" if inclusive else "left"))
+
+    def before(self, row: int) -> "Piece":
+        """Return the rows before ``row``."""
+        return Piece(self.form, self.rows, self.first, row, self.offset, self.continues)
+
+    def behind(self, row: int) -> "Piece":
+        """Return the rows from ``row`` on, where a transaction begins."""
+        return Piece(self.form, self.rows, row, self.end, self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class RowBatch:
+    """Rows of whole transactions, in their order."""
+
+    pieces: tuple[Piece, ...]
+
+    def __len__(self) -> int:
+        return sum(len(piece) for piece in self.pieces)
+
+    def __iter__(self) -> Iterator[tuple[TableForm, SqlRow]]:
+        """Yield the rows one by one: for people and tests."""
+        for piece in self.pieces:
+            for row in range(piece.first, piece.end):
+                yield piece.form, piece.rows.row(row, piece.form)
+
+    @property
+    def txns(self) -> int:
+        """How many transactions."""
+        return sum(len(piece.ends) + (not piece.continues) for piece in self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class DdlMark:
+    """A DDL event: the partition stops here until it has run."""
+
+    position: bytes
+    start_ts: Ts
+    ddl: SqlDdl
+    offset: int
+
+
+@dataclass(slots=True)
+class WatermarkMark:
+    """All up to ``ts`` has been read."""
+
+    ts: Ts
+    offset: int
+    """Behind it."""
+
+
+Item = Piece | DdlMark | WatermarkMark
+
+
+@dataclass(slots=True)
+class _OpenTxn:
+    """Where the open transaction begins."""
+
+    piece: Piece
+    row: int
+
+    @property
+    def at(self) -> tuple[int, int]:
+        return self.piece.rows.txn(self.row)
+
+    def begins_with(self, form: TableForm, rows: SqlRows) -> bool:
+        """Tell whether a message begins as it does: within a transaction an operation writes a table's key once."""
+        mine = self.piece.rows
+        same = self.piece.form.name == form.name and mine.op[self.row] == rows.op[0]
+        return bool(same) and mine.key(self.row) == rows.key(0)
+
+
+class Waiting:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.bytes = 0
+        self._items: deque[Item] = deque()
+        self._open: _OpenTxn | None = None
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def head(self) -> Item | None:
+        """What comes next."""
+        return self._items[0] if self._items else None
+
+    @property
+    def has_whole(self) -> bool:
+        """Whether there is more than a transaction whose end is missing."""
+        head = self.head
+        is_open = self._open is not None and self._open.piece is head and self._open.row == self._open.piece.first
+        return head is not None and not is_open
+
+    def add_rows(self, form: TableForm, rows: SqlRows, first: int, end: int, offset: int) -> None:
+        """Add rows ``first`` to ``end`` of a message; more of their last transaction may come."""
+        continues = self._open is not None and first == 0 and self._open.at == rows.txn(0)
+        piece = Piece(form, rows, first, end, offset, continues)
+        if len(piece.ends) or not continues:
+            self._open = _OpenTxn(piece, piece.last_txn_at)
+        self._items.append(piece)
+        self.rows += len(piece)
+        self.bytes += piece.bytes
+
+    def add_ddl(self, mark: DdlMark) -> None:
+        """Add a DDL event."""
+        self._open = None
+        self._items.append(mark)
+
+    def add_watermark(self, ts: Ts, offset: int) -> None:
+        """Add a watermark; of neighbours the last one counts."""
+        self._open = None
+        last = self._items[-1] if self._items else None
+        if isinstance(last, WatermarkMark):
+            last.ts, last.offset = ts, offset
+        else:
+            self._items.append(WatermarkMark(ts, offset))
+
+    def close(self) -> None:
+        """The open transaction is whole: something behind it was read that does not wait."""
+        self._open = None
+
+    def pop(self) -> None:
+        """Take the head out, a DDL or watermark."""
+        self._items.popleft()
+
+    # A pass that begins anew.
+
+    def is_repeated_by(self, form: TableForm, rows: SqlRows) -> bool:
+        """Tell whether a message stands before what waits: only the first one of a pass can."""
+        last = self._items[-1] if self._items else None
+        if last is None:
+            return False
+        at = rows.txn(0)
+        if isinstance(last, Piece):
+            known = last.rows.txn(last.end - 1)
+            goes_on = self._open is not None and not self._open.begins_with(form, rows)
+            return at < known or (at == known and not goes_on)
+        if isinstance(last, DdlMark):
+            return at[0] <= int.from_bytes(last.position[:POSITION_CLASS_AT], "big")
+        return at[0] <= last.ts
+
+    def is_repeated_at(self, commit_ts: int, position: bytes) -> bool:
+        """Tell whether a DDL or watermark stands before what waits, or is the same."""
+        last = self._items[-1] if self._items else None
+        if last is None:
+            return False
+        if isinstance(last, Piece):
+            return last.rows.txn(last.end - 1)[0] > commit_ts
+        return last.position >= position if isinstance(last, DdlMark) else last.ts >= commit_ts
+
+    def truncate(self, commit_ts: int, position: bytes = b"") -> None:
+        """Forget what waits from the beginning of ``commit_ts`` on; of marks at this ts those from ``position`` on."""
+        while self._items:
+            last = self._items[-1]
+            if isinstance(last, Piece):
+                # With a position: rows of this ts stand before the DDL or watermark, and do not come again.
+                kept = last.before(last.up_to(commit_ts, inclusive=bool(position)))
+                self.rows -= len(last) - len(kept)
+                self.bytes -= last.bytes - kept.bytes
+                if len(kept):
+                    self._items[-1] = kept
+                    break
+            elif isinstance(last, DdlMark):
+                at = int.from_bytes(last.position[:POSITION_CLASS_AT], "big")
+                if at < commit_ts or (position and last.position < position):
+                    break
+            elif last.ts < commit_ts:
+                break
+            self._items.pop()
+        self._open = None
+
+    # What may be applied.
+
+    def cut(self, rows_max: int, bytes_max: int, barrier_ts: int | None = None) -> tuple[int, int] | None:
+        """Return where whole transactions end that are within the bounds: the place of a piece, and a row of it.
+
+        None: there is none. A single transaction that is larger counts as within them; a DDL, or a transaction above
+        ``barrier_ts``, does not.
+        """
+        best: tuple[int, int] | None = None
+        if not self.has_whole:
+            return None
+        rows = size = 0
+        for at, piece in enumerate(self._items):
+            if isinstance(piece, WatermarkMark):
+                continue
+            if isinstance(piece, DdlMark):
+                break
+            ends = self._ends(at, piece, barrier_ts)
+            sizes = piece.rows.literal_bytes(piece.first, ends) + size
+            fitting = min(
+                int(np.searchsorted(ends - piece.first + rows, rows_max, "right")),
+                int(np.searchsorted(sizes, bytes_max, "right")),
+            )
+            if fitting:
+                best = at, int(ends[fitting - 1])
+            elif best is None and len(ends):
+                return at, int(ends[0])
+            rows, size = rows + len(piece), size + piece.bytes
+            is_full = best is not None and (rows > rows_max or size > bytes_max)
+            if is_full or (barrier_ts is not None and piece.rows.commit_ts[piece.end - 1] > barrier_ts):
+                break
+        return best
+
+    def _ends(self, at: int, piece: Piece, barrier_ts: int | None) -> IntArray:
+        """Return the rows of a piece before which a transaction ends that is whole, and not above the barrier."""
+        following = self._items[at + 1] if at + 1 < len(self._items) else None
+        goes_on = following.continues if isinstance(following, Piece) else following is None and self._open is not None
+        ends = piece.ends if goes_on else np.append(piece.ends, piece.end)
+        return ends if barrier_ts is None else ends[ends <= piece.up_to(barrier_ts, inclusive=True)]
+
+    def take(self, at: int, end: int) -> tuple[RowBatch, Ts]:
+        """Take what :meth:`cut` has found; return the last watermark too that is passed (0: none)."""
+        pieces: list[Piece] = []
+        watermark = Ts(0)
+        for _ in range(at + 1):
+            item = self._items.popleft()
+            if isinstance(item, Piece):
+                pieces.append(item)
+            elif isinstance(item, WatermarkMark):
+                watermark = item.ts
+        last = pieces[-1]
+        if end < last.end:
+            pieces[-1], rest = last.before(end), last.behind(end)
+            self._items.appendleft(rest)
+            if self._open is not None and self._open.piece is last:
+                self._open.piece = rest
+        while len(self._items) > 1 and isinstance(mark := self._items[0], WatermarkMark):
+            watermark = mark.ts
+            self._items.popleft()
+        taken = RowBatch(tuple(pieces))
+        self.rows -= len(taken)
+        self.bytes -= sum(piece.bytes for piece in pieces)
+        return taken, watermark

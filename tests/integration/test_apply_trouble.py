@@ -1,0 +1,130 @@
+"""A MariaDB that fills up, is killed, or wants TLS: the processor says so, and goes on where it was once that is over."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from compose.stack.mariadb import LocalMariaDb, MariaDbMissingError
+from consumers.apply.connection import Connector, select
+from consumers.apply.errors import DestinationRefusedError, DestinationUnreachableError
+from schemas.config.changefeed import load_changefeed
+from schemas.errors import Action
+from schemas.position import RowOp
+from tests.support.apply import Processor, rows, run_sql, table
+from tests.support.certificates import Authority, Pair
+from tests.support.sink_log import SinkLog, form
+
+A = form("d.a", "id", "v")
+BIG_BYTES = 8000
+"""Of a row: two on a page, and no page of its own for the rest."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """One MariaDB with TLS, whose tables share one file that may not grow."""
+
+    mariadb: LocalMariaDb
+    ca: str
+    client: Pair
+    other_ca: str
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("trouble")
+    authority, other = Authority(folder), Authority(folder, "other")
+    own = authority.issue("server")
+    options = (f"--ssl-ca={authority.path}", f"--ssl-cert={own.cert}", f"--ssl-key={own.key}")
+    room = ("--innodb-file-per-table=0", "--innodb-data-file-path=ibdata1:12M;ibdata2:8M")
+    mariadb = LocalMariaDb(data=folder / "mariadb", options=(*options, *room))
+    try:
+        mariadb.start()
+    except MariaDbMissingError as error:
+        pytest.skip(f"NOT TESTED, no MariaDB: {error}")
+    with mariadb:
+        yield Server(mariadb, authority.path, authority.issue("client"), other.path)
+
+
+@pytest.fixture
+def mariadb(server: Server) -> LocalMariaDb:
+    run_sql(server.mariadb, "DROP DATABASE IF EXISTS d", "CREATE DATABASE d")
+    run_sql(server.mariadb, "CREATE TABLE d.a (id INT PRIMARY KEY, v VARCHAR(10000)) CHARACTER SET latin1")
+    return server.mariadb
+
+
+def _log(*ids: int, text: str = "x") -> SinkLog:
+    log = SinkLog()
+    for at, number in enumerate(ids):
+        log.rows(0, A, 10 + at, (RowOp.INSERT, str(number), f"({number},'{text}')"))
+    log.watermark(10 + len(ids))
+    return log
+
+
+def _fill(mariadb: LocalMariaDb) -> None:
+    """Leave no page free."""
+    run_sql(mariadb, "CREATE TABLE d.filler (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(10000)) CHARACTER SET latin1")
+    with pytest.raises(Exception, match="1114"):
+        for _ in range(10_000):
+            run_sql(mariadb, *[f"INSERT INTO d.filler (v) VALUES (REPEAT('f', {BIG_BYTES}))"] * 20)
+
+
+def test_apply_into_a_full_disk_names_the_row_and_goes_on_when_there_is_room(mariadb: LocalMariaDb) -> None:
+    log = _log(*range(300), text="b" * BIG_BYTES)
+    _fill(mariadb)
+    with pytest.raises(DestinationUnreachableError) as caught:
+        Processor(mariadb, log, "full").apply(20)
+    fields = caught.value.fields
+    assert (fields["table"], fields["key"], fields["commit_ts"]) == ("d.a", "0", 10)
+    assert "1114" in str(fields["reason"])
+    assert rows(mariadb, "SELECT commit_ts FROM tidebus.position WHERE feed = 'full' AND part = 0") == [(1,)]
+    assert table(mariadb, "d.a") == []
+    run_sql(mariadb, "DROP TABLE d.filler")
+    Processor(mariadb, log, "full", revision=2).apply(300)
+    assert rows(mariadb, "SELECT COUNT(*), MAX(id) FROM d.a") == [(300, 299)]
+
+
+def test_apply_to_a_server_that_is_killed_goes_on_where_it_was(mariadb: LocalMariaDb) -> None:
+    log = _log(*range(40))
+    first = Processor(mariadb, log, "killed", max_txn_row=4)
+    run = first.open()
+    while run.applied.rows_total < 8:
+        run.turn()
+    assert mariadb.child is not None
+    mariadb.child.kill()
+    with pytest.raises(DestinationUnreachableError) as caught:
+        first.until(50)
+    assert caught.value.action is Action.RETRY
+    first.close()
+    mariadb.restart()
+    Processor(mariadb, log, "killed", revision=2, max_txn_row=4).apply(50)
+    assert rows(mariadb, "SELECT COUNT(*), MAX(id) FROM d.a") == [(40, 39)]
+
+
+def _cipher(uri: str) -> str:
+    config = load_changefeed(uri)
+    assert config.uri.server is not None
+    connection = Connector(config.uri.server, config)()
+    try:
+        return str(select(connection, "SHOW SESSION STATUS LIKE 'Ssl_cipher'")[0][1])
+    finally:
+        connection.close()
+
+
+def test_connection_over_tls_knows_the_server_by_its_ca(server: Server) -> None:
+    assert _cipher(server.mariadb.uri(f"ssl-ca={server.ca}"))
+    assert _cipher(server.mariadb.uri()) == ""
+    with pytest.raises(DestinationRefusedError, match="TLS") as caught:
+        _cipher(server.mariadb.uri(f"ssl-ca={server.other_ca}"))
+    assert "certificate verify failed" in str(caught.value.fields["reason"])
+
+
+def test_connection_over_tls_shows_its_own_certificate_where_the_server_wants_one(server: Server) -> None:
+    run_sql(
+        server.mariadb,
+        "CREATE USER IF NOT EXISTS 'certified'@'127.0.0.1' IDENTIFIED BY 'c' REQUIRE X509",
+    )
+    with pytest.raises(DestinationRefusedError):
+        _cipher(server.mariadb.uri(f"ssl-ca={server.ca}", user="certified", password="c"))
+    pair = f"&ssl-cert={server.client.cert}&ssl-key={server.client.key}"
+    assert _cipher(server.mariadb.uri(f"ssl-ca={server.ca}{pair}", user="certified", password="c"))

@@ -71,6 +71,11 @@ class LeadWork(Protocol):
 
     @property
     def is_busy(self) -> bool: ...
+    @property
+    def held_ts(self) -> Ts | None:
+        """No checkpoint may be above it; None: nothing holds it."""
+        ...
+
     def begin(self, order: BarrierOrder) -> None: ...
     def answer(self) -> Answer | None:
         """Return the answer once an order is done.
@@ -150,7 +155,7 @@ class ProcessorRun:
     @property
     def checkpoint_ts(self) -> Ts:
         """The changefeed's, as far as we know."""
-        return Ts(0) if self._lead is None else self._lead.leader.checkpoint.checkpoint_ts
+        return Ts(0) if self._lead is None else self._lead.checkpoint_ts
 
     @property
     def rows_total(self) -> int:
@@ -283,6 +288,12 @@ class _Term:
         self._restless_until = clock() + RESTLESS_S
         self._stands: frozenset[bytes] = frozenset()
 
+    @property
+    def checkpoint_ts(self) -> Ts:
+        """All up to it is in the destination, indexes that are built beside the rows too."""
+        rows_ts, held_ts = self.leader.checkpoint.checkpoint_ts, self._work.held_ts
+        return rows_ts if held_ts is None else min(rows_ts, held_ts)
+
     def look(self, registered: dict[CaptureId, ProcessorInfo]) -> None:
         """Take who is there, and write down what has changed.
 
@@ -344,7 +355,7 @@ class _Term:
         """
         now = AppliedNode(
             life=self._life,
-            checkpoint_ts=self.leader.checkpoint.checkpoint_ts,
+            checkpoint_ts=self.checkpoint_ts,
             rows_total=self.leader.rows_total,
             ddl_total=self.leader.barriers.ddls_total,
         )

@@ -18,6 +18,7 @@ and a JSON value; DDL events go to every partition, since each must stop there.
 """
 
 import json
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,7 @@ from schemas.ids import Ts
 
 HEADS = np.dtype([("commit_ts", ">u8"), ("start_ts", ">u8"), ("op", "u1"), ("key", ">u4"), ("row", ">u4")])
 HEAD_BYTES = HEADS.itemsize
+_HEAD = struct.Struct(">qqBII")
 ROWS_MAX = 1024
 """Of a message. It bounds where a reader looks for the end of the heads."""
 LOOSE = 0x80
@@ -184,6 +186,8 @@ def decode_rows(value: bytes) -> SqlRows:
     Raises:
         CorruptDataError: heads, keys and rows do not add up to it.
     """
+    if (alone := _single_row(value)) is not None:
+        return alone
     guess = np.frombuffer(value, HEADS, min(len(value) // HEAD_BYTES, ROWS_MAX))
     key_bytes, row_bytes = guess["key"].astype(np.int64), guess["row"].astype(np.int64)
     # How many rows there are is where what their heads speak of, and the heads themselves, come to the whole length.
@@ -201,6 +205,25 @@ def decode_rows(value: bytes) -> SqlRows:
     row_at[1:] += row_at[0]
     return SqlRows(
         value, heads["commit_ts"].astype(np.int64), heads["start_ts"].astype(np.int64), heads["op"], key_at, row_at
+    )
+
+
+def _single_row(value: bytes) -> SqlRows | None:
+    """Read a message of one row, the commonest where tables are many; None: it is none."""
+    if len(value) < HEAD_BYTES:
+        return None
+    commit_ts, start_ts, op, key_bytes, row_bytes = _HEAD.unpack_from(value)
+    row_at = HEAD_BYTES + key_bytes
+    if row_at + row_bytes != len(value):
+        return None
+    places = np.array((HEAD_BYTES, row_at, len(value)), np.int64)
+    return SqlRows(
+        value,
+        np.array((commit_ts,), np.int64),
+        np.array((start_ts,), np.int64),
+        np.array((op,), np.uint8),
+        places[:2],
+        places[1:],
     )
 
 

@@ -9,13 +9,16 @@ the same, running it (again) does no harm: it has not run, or it changes nothing
 **One at a time.** The session that runs a DDL holds a named lock. A server goes on with a DDL whose client is gone; the
 next processor waits for the lock then. A session that holds the lock and does nothing belongs to a processor that was
 stopped in mid-step: it is ended, so that its DDL cannot come late.
+
+**An index beside the rows.** One that can be built so (:mod:`consumers.core.apply.index_ddl`) is only noted in its
+place in the order; all go on behind it, and it is built then, with a lock of its own. The checkpoint stays below it
+until it is there, and a later DDL on its table waits.
 """
 
 import hashlib
 import re
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 
 import pymysql
@@ -31,6 +34,8 @@ from consumers.apply.errors import (
     may_heal,
     reason,
 )
+from consumers.apply.index_builder import IndexBuilder
+from consumers.core.apply.index_ddl import IndexDdl, builds_apart
 from consumers.core.apply.partition import DdlMark
 from consumers.core.apply.statements import quoted
 from schemas.ids import physical_ms
@@ -53,20 +58,48 @@ class StoppedError(DestinationUnreachableError):
     code = "apply.stopped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DdlRunner:
-    """Runs the DDL of one changefeed, one at a time."""
+    """Runs the DDL of one changefeed, one at a time; :meth:`close` it when nobody leads with it any more."""
 
-    destination: Destination
-    time_zone: str = "UTC"
-    stopped: Callable[[], bool] = lambda: False
+    def __init__(
+        self, *, destination: Destination, time_zone: str = "UTC", stopped: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.destination, self.time_zone, self.stopped = destination, time_zone, stopped
+        self.indexes = IndexBuilder(self._build)
+        self._apart = b""
+        """Position of the last index that :meth:`run` has left for later: one that is there, or skipped, is not."""
 
-    def begin(self, mark: DdlMark) -> None:
-        """Note the DDL, and what the destination looks like before it.
+    def resume(self, ignore_start_ts: Collection[int] = ()) -> None:
+        """Go on with the indexes that leaders before us have not built, but for those that the user wants skipped.
 
         Raises:
+            DestinationUnreachableError, DestinationRefusedError
+        """
+        connection = self.destination.connect()
+        try:
+            found = self.destination.index_ddls(connection)
+            for index in found:
+                if index.start_ts in ignore_start_ts:
+                    self.destination.index_done(connection, index.position)
+        except pymysql.MySQLError as error:
+            raise general_error(error, schema="tidebus") from error
+        finally:
+            connection.close()
+        self.indexes.add([index for index in found if index.start_ts not in ignore_start_ts])
+
+    def close(self) -> None:
+        """Wait for nothing: an index that a server has begun is asked for by the next leader."""
+        self.indexes.close()
+
+    def begin(self, mark: DdlMark) -> None:
+        """Note the DDL, and what the destination looks like before it; no index is being built on its table then.
+
+        Raises:
+            DdlRefusedError: that index cannot be built.
             ProcessorReplacedError, DestinationUnreachableError, DestinationRefusedError
         """
+        if not self.indexes.wait_for(mark.ddl, self.stopped):
+            raise StoppedError("told to stop while an index is built")
         connection = self.destination.connect()
         try:
             before = fingerprint(connection, mark.ddl)
@@ -93,27 +126,48 @@ class DdlRunner:
             connection.close()
 
     def run(self, mark: DdlMark) -> None:
-        """Run the DDL.
+        """Run the DDL; nothing where it is an index that is built beside the rows, once :meth:`finish` has noted it.
 
         Raises:
             DdlRefusedError: the destination does not take it.
             ProcessorReplacedError, DestinationUnreachableError, DestinationRefusedError
         """
+        if builds_apart(mark.ddl):
+            self._apart = mark.position
+            return
         connection = self.destination.connect()
         try:
             self._lock(connection)
             # Under the lock: who comes after us waits for it, and who came before us is known by now.
             self.destination.check_revision(connection)
-            self._set_up(connection, mark.ddl)
-            try:
-                connection.query(mark.ddl.query.encode("utf-8", "surrogateescape"))
-            except pymysql.MySQLError as error:
-                if errno(error) not in ALREADY_SO:
-                    raise
+            self._query(connection, mark.ddl)
         except pymysql.MySQLError as error:
             raise self._failed(error, mark) from error
         finally:
             connection.close()
+
+    def _build(self, index: IndexDdl) -> None:
+        """Build an index, unless it is there already, and note that."""
+        connection = self.destination.connect()
+        try:
+            self._lock(connection, index.position.hex())
+            self.destination.check_revision(connection)
+            if fingerprint(connection, index.ddl) == index.before:
+                self._query(connection, index.ddl)
+            self.destination.index_done(connection, index.position)
+        except pymysql.MySQLError as error:
+            mark = DdlMark(index.position, index.start_ts, index.ddl, 0)
+            raise self._failed(error, mark) from error
+        finally:
+            connection.close()
+
+    def _query(self, connection: Connection, ddl: SqlDdl) -> None:
+        self._set_up(connection, ddl)
+        try:
+            connection.query(ddl.query.encode("utf-8", "surrogateescape"))
+        except pymysql.MySQLError as error:
+            if errno(error) not in ALREADY_SO:
+                raise
 
     def finish(self, mark: DdlMark, next_offsets: dict[int, int]) -> None:
         """Note the DDL as done, with all partitions behind it.
@@ -123,11 +177,15 @@ class DdlRunner:
         """
         connection = self.destination.connect()
         try:
-            self.destination.pass_ddl(connection, mark.position, next_offsets)
+            before = self.destination.noted_before(connection) if mark.position == self._apart else None
+            apart = None if before is None else IndexDdl(mark.position, mark.start_ts, mark.ddl, before)
+            self.destination.pass_ddl(connection, mark.position, next_offsets, apart)
         except pymysql.MySQLError as error:
             raise self._failed(error, mark) from error
         finally:
             connection.close()
+        if apart is not None:
+            self.indexes.add([apart])
 
     def _set_up(self, connection: Connection, ddl: SqlDdl) -> None:
         mode = DDL_SQL_MODE + (",NO_BACKSLASH_ESCAPES" if ddl.plain_backslashes else "")
@@ -143,12 +201,13 @@ class DdlRunner:
         if ddl.ddl_type not in _SCHEMA_TYPES and schema:
             connection.query(b"USE " + quoted(schema))
 
-    def _lock(self, connection: Connection) -> None:
-        name = "tidebus:" + hashlib.sha256(self.destination.feed.encode()).hexdigest()[:40]
+    def _lock(self, connection: Connection, what: str = "") -> None:
+        """Take the lock of this changefeed's DDL, or of one index."""
+        name = "tidebus:" + hashlib.sha256((self.destination.feed + what).encode()).hexdigest()[:40]
         while True:
             if select(connection, "SELECT GET_LOCK(%s, %s)", (name, LOCK_WAIT_S))[0][0] == 1:
                 return
-            if self.stopped():
+            if self.stopped() or self.indexes.is_closed:
                 raise StoppedError("told to stop while another session runs a ddl")
             holder = select(connection, "SELECT IS_USED_LOCK(%s)", (name,))[0][0]
             sql = "SELECT command FROM information_schema.processlist WHERE id = %s"

@@ -19,9 +19,11 @@ from consumers.apply.errors import (
     general_error,
 )
 from consumers.apply.row_writer import PositionMovedError, write_rows
+from consumers.core.apply.index_ddl import IndexDdl
 from consumers.core.apply.partition import Claim
 from consumers.core.apply.statements import StatementSettings
 from schemas.ids import Ts
+from schemas.sql_rows import decode_ddl, encode_ddl
 
 Result = TypeVar("Result")
 
@@ -50,14 +52,24 @@ TABLES = (
         updated_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,
         PRIMARY KEY (feed, part)
     )""",
+    """CREATE TABLE IF NOT EXISTS tidebus.index_ddl (
+        feed VARCHAR(600) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+        position VARBINARY(64) NOT NULL,
+        start_ts BIGINT UNSIGNED NOT NULL,
+        ddl LONGBLOB NOT NULL,
+        ddl_before CHAR(64) CHARACTER SET ascii NOT NULL,
+        noted_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP,
+        PRIMARY KEY (feed, position)
+    )""",
 )
+_NAMES = ("changefeed", "position", "index_ddl")
 _DDL_BEGUN = (
     "UPDATE tidebus.changefeed SET ddl_state = 'begun', ddl_position = %s, ddl_query = %s, ddl_before = %s"
     " WHERE feed = %s AND revision = %s"
 )
 _DDL_DONE = "UPDATE tidebus.changefeed SET ddl_state = 'done', ddl_position = %s WHERE feed = %s AND revision = %s"
 _SYNCPOINT = "UPDATE tidebus.changefeed SET syncpoint_ts = %s WHERE feed = %s AND revision = %s"
-_SCHEMA_THERE = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = %s AND table_name IN (%s, %s)"
+_SCHEMA_THERE = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = %s AND table_name IN %s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +153,7 @@ class Destination:
 
     def _lead(self, connection: Connection, partitions: int, start: bytes) -> Found:
         # Asked first: who may write there need not be one who may create it.
-        if select(connection, _SCHEMA_THERE, (SCHEMA, "changefeed", "position"))[0][0] != 2:
+        if select(connection, _SCHEMA_THERE, (SCHEMA, _NAMES))[0][0] != len(_NAMES):
             for sql in TABLES:
                 execute(connection, sql)
         connection.begin()
@@ -215,10 +227,24 @@ class Destination:
         if not connection.affected_rows():
             raise self._replaced(partition=part)
 
-    def pass_ddl(self, connection: Connection, position: bytes, next_offsets: Mapping[int, int]) -> None:
-        """Note a DDL as done, and move all partitions behind it, whoever has them, in one transaction."""
+    def pass_ddl(
+        self,
+        connection: Connection,
+        position: bytes,
+        next_offsets: Mapping[int, int],
+        apart: IndexDdl | None = None,
+    ) -> None:
+        """Note a DDL as done, and move all partitions behind it, whoever has them, in one transaction.
+
+        ``apart``: it is not, but an index to be built beside the rows, which is noted in the same transaction.
+        """
         connection.begin()
         self._note(connection, _DDL_DONE, (position,))
+        if apart is not None:
+            sql = (
+                "REPLACE INTO tidebus.index_ddl (feed, position, start_ts, ddl, ddl_before) VALUES (%s, %s, %s, %s, %s)"
+            )
+            execute(connection, sql, (self.feed, position, apart.start_ts, encode_ddl(apart.ddl), apart.before))
         for part, offset in sorted(next_offsets.items()):
             found = execute(
                 connection,
@@ -230,6 +256,19 @@ class Destination:
                 connection.rollback()
                 raise self._replaced(partition=part)
         connection.commit()
+
+    def index_ddls(self, connection: Connection) -> list[IndexDdl]:
+        """Return the indexes that are still to be built, in their order."""
+        sql = "SELECT position, start_ts, ddl, ddl_before FROM tidebus.index_ddl WHERE feed = %s ORDER BY position"
+        return [
+            IndexDdl(bytes(position), Ts(int(start_ts)), decode_ddl(bytes(ddl)), str(before))
+            for position, start_ts, ddl, before in select(connection, sql, (self.feed,))
+        ]
+
+    def index_done(self, connection: Connection, position: bytes) -> None:
+        """Note that an index is built, or not wanted."""
+        sql = "DELETE FROM tidebus.index_ddl WHERE feed = %s AND position = %s"
+        execute(connection, sql, (self.feed, position))
 
     def note_ddl(self, connection: Connection, position: bytes, query: str, before: str) -> None:
         """Note a DDL as begun."""

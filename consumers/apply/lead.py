@@ -36,21 +36,32 @@ FindDdl = Callable[[bytes, Mapping[int, int]], DdlMark]
 
 
 class DatabaseLead:
-    """One order at a time, in a thread of its own."""
+    """One order at a time, in a thread of its own; indexes that are built beside the rows in another."""
 
     def __init__(
         self, runner: DdlRunner, find: FindDdl, *, syncpoints: Syncpoints | None, ignore_start_ts: frozenset[int]
     ) -> None:
+        """Go on with the indexes of leaders before us.
+
+        Raises:
+            BusError: the destination does not answer, or refuses.
+        """
         self._runner, self._find = runner, find
         self._syncpoints, self._ignored = syncpoints, ignore_start_ts
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="lead")
         self._under_way: Future[Answer] | None = None
         self._mark: DdlMark | None = None
+        runner.resume(ignore_start_ts)
 
     @property
     def is_busy(self) -> bool:
         """Whether an order is under way."""
         return self._under_way is not None
+
+    @property
+    def held_ts(self) -> Ts | None:
+        """No checkpoint may be above it; None: nothing holds it."""
+        return self._runner.indexes.held_ts
 
     def begin(self, order: BarrierOrder) -> None:
         """Begin to do what is ordered."""
@@ -60,8 +71,9 @@ class DatabaseLead:
         """Return the answer once the order is done; None: nothing is under way, or it is still.
 
         Raises:
-            BusError: it could not be done.
+            BusError: it could not be done, or an index cannot be built.
         """
+        self._runner.indexes.check()
         if self._under_way is None or not self._under_way.done():
             return None
         done, self._under_way = self._under_way, None
@@ -71,7 +83,8 @@ class DatabaseLead:
         """Nothing to show: positions stand in the destination."""
 
     def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for what is under way, but for no index."""
+        self._runner.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _do(self, order: BarrierOrder) -> Answer:

@@ -56,9 +56,9 @@ class ApplyRun:
     ) -> None:
         """``found`` is what :meth:`Destination.open` said; ``source`` reads from its offsets."""
         self.destination = destination
+        self._lead = DatabaseLead(runner, self._find, syncpoints=syncpoints, ignore_start_ts=settings.ignore_start_ts)
         self._share = DatabaseShare(source, destination, settings, clock=clock)
         self._share.install(found.places)
-        self._lead = DatabaseLead(runner, self._find, syncpoints=syncpoints, ignore_start_ts=settings.ignore_start_ts)
         self._barriers = Barriers(
             frozenset(found.places),
             noted=found.ddl_noted,
@@ -75,9 +75,10 @@ class ApplyRun:
     @property
     def applied(self) -> Applied:
         """How far it is."""
-        share = self._share
+        share, held_ts = self._share, self._lead.held_ts
+        applied_ts = min(at.applied_ts for at in share.queues.values())
         return Applied(
-            checkpoint_ts=min(at.applied_ts for at in share.queues.values()),
+            checkpoint_ts=applied_ts if held_ts is None else min(applied_ts, held_ts),
             rows_total=share.rows_total,
             statements_total=share.statements_total,
             txns_total=share.txns_total,

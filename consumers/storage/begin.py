@@ -72,6 +72,7 @@ class FilesLead:
     """The leader's part at a storage: the metadata file. DDL and syncpoints stand in files by themselves."""
 
     is_busy = False
+    held_ts = None
 
     def __init__(self, run: StorageRun) -> None:
         self._run = run

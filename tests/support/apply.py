@@ -142,8 +142,13 @@ class Processor:
     def until(self, ts: int) -> ApplyRun:
         """Apply all up to ``ts``."""
         run = self.run or self.open()
+        return self.until_true(lambda: run.applied.checkpoint_ts >= ts)
+
+    def until_true(self, is_reached: Callable[[], bool]) -> ApplyRun:
+        """Apply until something is so."""
+        run = self.run or self.open()
         deadline = time.monotonic() + PATIENCE_S
-        while run.applied.checkpoint_ts < ts:
+        while not is_reached():
             if not run.turn():
                 time.sleep(0.001)
             assert time.monotonic() < deadline, run.applied

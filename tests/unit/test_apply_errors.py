@@ -1,5 +1,7 @@
 """Who can help with an error of the destination."""
 
+import ssl
+
 import pymysql
 import pytest
 
@@ -37,6 +39,13 @@ def test_error_of_a_row_is_neither(number: int) -> None:
     error = pymysql.DataError(number, "row")
     assert not may_heal(error)
     assert not is_refusal(error)
+
+
+def test_error_of_tls_is_for_an_operator_though_its_number_is_that_of_a_server_that_is_gone() -> None:
+    error = pymysql.OperationalError(2003, "Can't connect")
+    error.original_exception = ssl.SSLCertVerificationError("certificate verify failed")  # type: ignore[attr-defined]
+    assert isinstance(general_error(error), DestinationRefusedError)
+    assert "TLS" in str(general_error(error))
 
 
 def test_error_of_a_connection_that_was_closed_has_no_number_and_is_tried_again() -> None:

@@ -18,6 +18,7 @@ All this is done for the columns of a batch at once; a statement is put together
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ from consumers.core.apply.waiting import Piece, RowBatch
 from schemas.position import RowOp
 from schemas.sql_rows import LOOSE, ROW_END, IntArray, SqlRow, SqlRows, TableForm
 
+FORMS_MAX = 10_000
+"""Tables whose words are kept."""
 STATEMENT_BYTES_MAX = 1024 * 1024
 """Of one statement, about: well below the least max_allowed_packet that is common (4 MiB), and long enough."""
 _DELETE, _INSERT = int(RowOp.DELETE), int(RowOp.INSERT)
@@ -85,6 +88,11 @@ class _Table:
         """Number of each piece's first row, and behind them how many rows there are."""
         return np.cumsum([0, *(len(piece) for piece in self.pieces)])
 
+    @property
+    def size(self) -> int:
+        """Bytes of all literals."""
+        return sum(piece.bytes for piece in self.pieces)
+
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return one of the columns of :class:`schemas.sql_rows.SqlRows`."""
         return np.concatenate([getattr(piece.rows, name)[piece.first : piece.end] for piece in self.pieces])
@@ -100,6 +108,8 @@ class _Table:
 
     def text(self, rows: IntArray, of_keys: bool) -> list[bytes | memoryview]:
         """Return the literals of these rows (ascending) side by side, in slices."""
+        if len(self.pieces) == 1:
+            return [_slice(self.pieces[0].rows, rows + self.pieces[0].first, of_keys)]
         starts = self.starts
         cuts = np.searchsorted(rows, starts)
         slices: list[bytes | memoryview] = []
@@ -148,10 +158,10 @@ def _tables(rows: RowBatch) -> list[_Table]:
 
 
 def _of_table(table: _Table, settings: StatementSettings) -> Iterator[Statement]:
-    form, head = table.form, _insert_head(table.form)
+    form = table.form
     flags = table.column("op")
     op = flags & np.uint8(_OPS)
-    last, before, went = _net(table.keys(), op)
+    last, before, went = _net(table, op)
     gone = op[last] == _DELETE
     if settings.safe_mode:
         deletes, upserts, inserts = gone, np.zeros_like(gone), ~gone
@@ -160,17 +170,17 @@ def _of_table(table: _Table, settings: StatementSettings) -> Iterator[Statement]
         inserts = ~gone & (~before | went)
         upserts = ~gone & before & ~went
     chunks = _Chunks(table, flags & np.uint8(LOOSE) != 0, settings.rows_max)
-    delete_head, tail = _delete_parts(form)
-    yield from chunks.statements(delete_head, last[deletes], form.key_end, tail, of_keys=True)
-    yield from chunks.statements(b"INSERT" + head, last[upserts], ROW_END, _on_duplicate(form))
+    words = _words(form)
+    yield from chunks.statements(words.delete, last[deletes], form.key_end, words.delete_end, of_keys=True)
+    yield from chunks.statements(b"INSERT" + words.into, last[upserts], ROW_END, words.on_duplicate)
     verb = b"REPLACE" if settings.safe_mode else b"INSERT"
-    yield from chunks.statements(verb + head, last[inserts], ROW_END, b"")
+    yield from chunks.statements(verb + words.into, last[inserts], ROW_END, b"")
 
 
-def _net(keys: Any, op: npt.NDArray[np.uint8]) -> tuple[IntArray, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+def _net(table: _Table, op: npt.NDArray[np.uint8]) -> tuple[IntArray, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Return for each key its last row (ascending), whether the key was there before, and whether it was deleted."""
-    codes = keys.dictionary_encode()
-    if len(codes.dictionary) == len(op):
+    codes = table.keys().dictionary_encode() if len(op) > 1 else None
+    if codes is None or len(codes.dictionary) == len(op):
         return np.arange(len(op)), op != _INSERT, op == _DELETE
     # Rows of one key side by side, in their order.
     order = np.argsort(codes.indices.to_numpy(), kind="stable")
@@ -201,6 +211,10 @@ class _Chunks:
             for at in np.flatnonzero(is_loose):
                 yield replace(self._joined(head, rows[at : at + 1], separator, tail, of_keys), loose=True)
             rows = rows[~is_loose]
+        if len(rows) <= self.rows_max and self.table.size <= STATEMENT_BYTES_MAX:
+            if len(rows):
+                yield self._joined(head, rows, separator, tail, of_keys)
+            return
         size_to = np.concatenate(([0], np.cumsum(self.table.lengths(of_keys)[rows])))
         start = 0
         while start < len(rows):
@@ -220,21 +234,24 @@ def quoted(name: str) -> bytes:
     return b"`" + name.replace("`", "``").encode("utf-8", "surrogateescape") + b"`"
 
 
-def _name(form: TableForm) -> bytes:
-    return quoted(form.schema) + b"." + quoted(form.table)
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What statements of a table are made of beside literals."""
+
+    into: bytes
+    on_duplicate: bytes
+    delete: bytes
+    delete_end: bytes
 
 
-def _insert_head(form: TableForm) -> bytes:
-    return b" INTO " + _name(form) + b" (" + b",".join(quoted(column) for column in form.columns) + b") VALUES "
-
-
-def _on_duplicate(form: TableForm) -> bytes:
-    pairs = [quoted(column) + b"=VALUES(" + quoted(column) + b")" for column in form.columns]
-    return b" ON DUPLICATE KEY UPDATE " + b",".join(pairs)
-
-
-def _delete_parts(form: TableForm) -> tuple[bytes, bytes]:
-    head = b"DELETE FROM " + _name(form) + b" WHERE "
-    if len(form.key) == 1:
-        return head + quoted(form.key[0]) + b" IN (", b")"
-    return head, b""  # each key literal is a whole condition
+@lru_cache(FORMS_MAX)
+def _words(form: TableForm) -> _Words:
+    name = quoted(form.schema) + b"." + quoted(form.table)
+    columns = [quoted(column) for column in form.columns]
+    is_single = len(form.key) == 1  # else each key literal is a whole condition
+    return _Words(
+        into=b" INTO " + name + b" (" + b",".join(columns) + b") VALUES ",
+        on_duplicate=b" ON DUPLICATE KEY UPDATE " + b",".join(b"%s=VALUES(%s)" % (one, one) for one in columns),
+        delete=b"DELETE FROM " + name + b" WHERE " + (quoted(form.key[0]) + b" IN (" if is_single else b""),
+        delete_end=b")" if is_single else b"",
+    )

@@ -15,6 +15,8 @@ from schemas.ids import Ts
 from schemas.position import POSITION_CLASS_AT
 from schemas.sql_rows import IntArray, SqlDdl, SqlRow, SqlRows, TableForm
 
+_NO_ENDS = np.zeros(0, np.int64)
+
 
 @dataclass(slots=True, eq=False)
 class Piece:
@@ -32,6 +34,9 @@ class Piece:
     """Rows before which a transaction of this piece ends and another one of it begins."""
 
     def __post_init__(self) -> None:
+        if self.end - self.first < 2:
+            self.ends = _NO_ENDS
+            return
         commit_ts, start_ts = (column[self.first : self.end] for column in (self.rows.commit_ts, self.rows.start_ts))
         differs = (commit_ts[1:] != commit_ts[:-1]) | (start_ts[1:] != start_ts[:-1])
         self.ends = np.flatnonzero(differs) + (self.first + 1)
@@ -243,6 +248,10 @@ class Waiting:
                 continue
             if isinstance(piece, DdlMark):
                 break
+            fits = rows + len(piece) <= rows_max and size + piece.bytes <= bytes_max
+            if fits and barrier_ts is None and not self._goes_on(at):
+                best, rows, size = (at, piece.end), rows + len(piece), size + piece.bytes
+                continue
             ends = self._ends(at, piece, barrier_ts)
             sizes = piece.rows.literal_bytes(piece.first, ends) + size
             fitting = min(
@@ -261,10 +270,15 @@ class Waiting:
 
     def _ends(self, at: int, piece: Piece, barrier_ts: int | None) -> IntArray:
         """Return the rows of a piece before which a transaction ends that is whole, and not above the barrier."""
-        following = self._items[at + 1] if at + 1 < len(self._items) else None
-        goes_on = following.continues if isinstance(following, Piece) else following is None and self._open is not None
-        ends = piece.ends if goes_on else np.append(piece.ends, piece.end)
+        ends = piece.ends if self._goes_on(at) else np.append(piece.ends, piece.end)
         return ends if barrier_ts is None else ends[ends <= piece.up_to(barrier_ts, inclusive=True)]
+
+    def _goes_on(self, at: int) -> bool:
+        """Tell whether more of the last transaction of a piece is waiting behind it, or may come."""
+        if at + 1 == len(self._items):
+            return self._open is not None
+        following = self._items[at + 1]
+        return isinstance(following, Piece) and following.continues
 
     def take(self, at: int, end: int) -> tuple[RowBatch, Ts]:
         """Take what :meth:`cut` has found; return the last watermark too that is passed (0: none)."""

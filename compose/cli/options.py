@@ -32,42 +32,31 @@ class Duration(click.ParamType[float]):
         return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
+def _address_option(name: str, metavar: str, words: str, *, required: bool) -> Callable[[Command], Command]:
+    # For click, any default fulfils `required`, an empty one too.
+    absent: dict[str, Any] = {} if required else {"default": ""}
+    variable = f"TIDEBUS_{name.removeprefix('--').replace('-', '_').upper()}"
+    return click.option(name, required=required, envvar=variable, metavar=metavar, help=words, **absent)
+
+
 def kafka_option(*, required: bool) -> Callable[[Command], Command]:
     """Return ``--kafka``."""
-    return click.option(
-        "--kafka", default="", required=required, envvar="TIDEBUS_KAFKA", metavar="HOST:PORT,…", help="Kafka brokers."
-    )
+    return _address_option("--kafka", "HOST:PORT,…", "Kafka brokers.", required=required)
 
 
 def zookeeper_option(*, required: bool) -> Callable[[Command], Command]:
     """Return ``--zookeeper``."""
-    return click.option(
-        "--zookeeper",
-        default="",
-        required=required,
-        envvar="TIDEBUS_ZOOKEEPER",
-        metavar="HOST:PORT,…",
-        help="ZooKeeper ensemble.",
-    )
+    return _address_option("--zookeeper", "HOST:PORT,…", "ZooKeeper ensemble.", required=required)
 
 
 def registry_option(*, required: bool) -> Callable[[Command], Command]:
     """Return ``--schema-registry``."""
-    return click.option(
-        "--schema-registry",
-        default="",
-        required=required,
-        envvar="TIDEBUS_SCHEMA_REGISTRY",
-        metavar="URL",
-        help="Schema registry with Confluent's API.",
-    )
+    return _address_option("--schema-registry", "URL", "Schema registry with Confluent's API.", required=required)
 
 
 def pd_option(*, required: bool) -> Callable[[Command], Command]:
     """Return ``--pd``."""
-    return click.option(
-        "--pd", default="", required=required, envvar="TIDEBUS_PD", metavar="HOST:PORT,…", help="TiDB's PD endpoints."
-    )
+    return _address_option("--pd", "HOST:PORT,…", "TiDB's PD endpoints.", required=required)
 
 
 def tls_options(command: Command) -> Command:

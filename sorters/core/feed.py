@@ -27,7 +27,7 @@ from sorters.core.encode.simple_json import SimpleJsonEncoder
 from sorters.core.encode.sql_rows import SqlRowsEncoder
 from sorters.core.encode.storage_rows import CanalJsonLines, LineFormat, StorageEncoder
 from sorters.core.event_filter import EventFilter
-from sorters.core.large_messages import LargeMessages
+from sorters.core.large_messages import WHAT_HELPS, WHAT_HELPS_BEFORE_A_PROCESSOR, LargeMessages
 from sorters.core.row_batches import RowJoin, message_limit
 from sorters.core.table_filter import TableFilter
 
@@ -117,6 +117,12 @@ class CompiledFeed:
     def message_limit(self, topic: str) -> int:
         """Return the largest message that may go to a topic: key, value and overhead."""
         return message_limit(topic, self.message_bytes_max, self.topic_message_bytes)
+
+    @property
+    def what_helps_large_rows(self) -> str:
+        """What a user may change where a message is too large."""
+        between = isinstance(self.encoder, SqlRowsEncoder | StorageEncoder)
+        return WHAT_HELPS_BEFORE_A_PROCESSOR if between else WHAT_HELPS
 
     @property
     def row_join(self) -> RowJoin | None:

@@ -25,6 +25,11 @@ WHAT_HELPS = (
     "with a large-message-handle-option that the protocol has, or a column selector"
 )
 
+WHAT_HELPS_BEFORE_A_PROCESSOR = (
+    "filter.rules without the table: what goes to a database or into files passes a topic of the bus's own, and its "
+    "limit is fixed"
+)
+
 
 class MessageTooLargeError(BusError):
     """An encoded row is larger than ``max-message-bytes`` or its topic allow."""
@@ -65,6 +70,7 @@ class Room:
     """None: they are an error."""
     store_claim: StoreClaim | None
     """Stores whole messages; None: they are named and not stored."""
+    what_helps: str = WHAT_HELPS
 
     def within_limit(
         self, encoded: EncodedRows, mounted: MountedColumns, named: NamedRows, encoded_at_ms: int
@@ -113,7 +119,7 @@ class Room:
             commit_ts=int(named.commit_ts[row]),
             bytes=int(sizes[row]) + MESSAGE_OVERHEAD_BYTES,
             bytes_max=self.limit,
-            what_helps=WHAT_HELPS,
+            what_helps=self.what_helps,
         )
 
 

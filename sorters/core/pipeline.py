@@ -162,7 +162,12 @@ def _run_version(
     op = np.concatenate([np.full(len(part), ROW_OPS[part.kind], np.int8) for part in parts])
     positions = row_positions(commit_ts, np.concatenate([part.start_ts for part in parts]), op, keys)
     named = NamedRows(table=table, topic=route.topic, keys=keys, commit_ts=commit_ts, positions=positions)
-    room = Room(limit=feed.message_limit(route.topic), large=feed.large_messages, store_claim=store_claim)
+    room = Room(
+        limit=feed.message_limit(route.topic),
+        large=feed.large_messages,
+        store_claim=store_claim,
+        what_helps=feed.what_helps_large_rows,
+    )
     encoded = room.within_limit(encoded, mounted, named, encoded_at_ms)
     return pa.table(
         [pa.repeat(route.topic, len(source)), pa.array(partition), encoded.keys, encoded.values, positions],

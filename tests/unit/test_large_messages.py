@@ -11,8 +11,10 @@ from typing import Any
 import fastavro
 import pytest
 
+from schemas.changefeed import ChangefeedInfo
 from schemas.config.changefeed import load_changefeed
-from schemas.ids import TableId
+from schemas.ids import TableId, Ts, UpstreamId
+from schemas.sink_topic import sorter_config
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from schemas.tidb.schema_store import SchemaStore
@@ -211,8 +213,16 @@ def test_handle_key_only_is_held_against_what_the_topic_takes() -> None:
 
 @pytest.mark.parametrize("protocol", ["canal-json", "open-protocol", "simple"])
 def test_message_that_is_too_large_without_a_handling_stops_the_changefeed(protocol: str) -> None:
-    with pytest.raises(MessageTooLargeError, match="message is larger than allowed"):
+    with pytest.raises(MessageTooLargeError, match="message is larger than allowed") as caught:
         sent(feed(protocol, "none"), changes(3, "insert", 1))
+    assert "sink.kafka-config.large-message-handle" in str(caught.value.fields["what_helps"])
+
+
+@pytest.mark.parametrize("uri", ["mysql://u:p@h:3306/", "file:///tmp/out?protocol=csv"])
+def test_message_that_is_too_large_before_a_processor_names_no_setting_of_kafka(uri: str) -> None:
+    info = ChangefeedInfo(changefeed_id="f", upstream=UpstreamId("u"), sink_uri=uri, config={}, start_ts=Ts(1))
+    config = sorter_config(load_changefeed(uri, {}), info, "h:1")
+    assert compile_feed(config, "default").what_helps_large_rows.startswith("filter.rules")
 
 
 def test_handle_key_only_row_keeps_only_updated_columns_of_its_key() -> None:

@@ -155,6 +155,7 @@ class DatabaseWork:
         """
         destination = self._sides.destination(revision)
         found = destination.lead(self._partitions, self._sides.start)
+        self.share.expect(found.places)
         syncpoints = self._sides.syncpoints(destination)
         lead = DatabaseLead(
             self._sides.runner(destination),

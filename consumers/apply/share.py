@@ -35,6 +35,8 @@ KEEP_S = 10.0
 """How often a partition's position is written when it has no rows; a restart reads so many watermarks again."""
 NOTE_S = 1.0
 """Between two commits of the group's offsets."""
+EXPECTED_S = 5.0
+"""So long places are good for beginning to read; Kafka may have dropped what stands at older ones."""
 BUSY_POLL_S, IDLE_POLL_S = 0.005, 0.02
 """How long a look at Kafka may take: so long a finished transaction waits for the next."""
 
@@ -67,6 +69,8 @@ class DatabaseShare:
         self._read_ts: dict[int, Ts] = {}
         self._rows: dict[int, int] = {}
         self._ending: dict[int, WorkOrder] = {}
+        self._expected: Mapping[int, Place] = {}
+        self._expected_at = 0.0
         self._pool = ThreadPoolExecutor(settings.worker_count + 1, thread_name_prefix="apply")
         self._handover = Handover(source, self._pool, self._locate, self._take)
         self._connections: queue.LifoQueue[tuple[Connection, float]] = queue.LifoQueue()
@@ -89,6 +93,11 @@ class DatabaseShare:
             self._stored[partition] = place.position
             self._read_ts[partition] = covered_ts(place.position)
             self._rows.setdefault(partition, 0)
+
+    def expect(self, places: Mapping[int, Place]) -> None:
+        """Begin to read partitions here when they come next, without asking the destination again. Where they are
+        applied from is asked in any case."""
+        self._expected, self._expected_at = places, self._clock()
 
     def obey(self, orders: list[WorkOrder]) -> None:
         """Begin what the executor orders; :meth:`turn` returns what is done."""
@@ -168,7 +177,10 @@ class DatabaseShare:
     # Partitions that come and go.
 
     def _locate(self, parts: list[int]) -> Mapping[int, int]:
-        return {part: place.next_offset for part, place in self._destination.places(parts).items()}
+        known, self._expected = self._expected, {}
+        is_fresh = self._clock() - self._expected_at < EXPECTED_S
+        places = known if is_fresh and known.keys() >= set(parts) else self._destination.places(parts)
+        return {part: places[part].next_offset for part in parts}
 
     def _take(self, parts: list[int], revision: int) -> Mapping[int, Taken[Place]]:
         return {part: Taken(at, at.next_offset) for part, at in self._destination.take(parts, revision).items()}

@@ -137,7 +137,9 @@ class KafkaSource:
         """See :class:`Source`."""
         for partition in offsets:
             self.end(partition)
-        self._consumer.incremental_assign([TopicPartition(self._topic, *item) for item in offsets.items()])
+        places = [TopicPartition(self._topic, *item) for item in offsets.items()]
+        self._consumer.incremental_assign(places)
+        self._consumer.resume(places)  # it may have been paused when it was read before
         self._reads.update(offsets)
 
     def end(self, partition: int) -> None:

@@ -82,10 +82,11 @@ class Leader:
 
     @property
     def assignments(self) -> dict[CaptureId, list[int]]:
-        """The partitions of each processor, in whatever role; also of those that have none."""
-        members = self.coordinator.replications.members
-        captures = self.coordinator.captures.captures
-        return {who: sorted(span.table_id for span in members.get(who, ())) for who in sorted(captures)}
+        """The partitions that each processor applies; also of those that have none."""
+        shares: dict[CaptureId, list[int]] = {who: [] for who in sorted(self.coordinator.captures.captures)}
+        for span, who in self.coordinator.assignments.items():
+            shares.setdefault(who, []).append(span.table_id)
+        return {who: sorted(partitions) for who, partitions in shares.items()}
 
     def tick(self, messages: Iterable[Message], *, alive: frozenset[CaptureId], salt: int) -> list[Message]:
         """Take what came in, and return what to send; ``barriers`` may have an order then.

@@ -1,0 +1,87 @@
+"""The sink topic as a processor reads it, on a broker that librdkafka plays itself."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from consumers.apply.errors import SinkHistoryLostError
+from consumers.apply.source import KafkaSource, read_record
+from schemas.ids import Ts
+from schemas.position import POSITION_HEADER, Position, PositionClass
+
+TOPIC = "topic"
+Places = list[tuple[int, int]]
+"""Partition and offset."""
+
+
+class Broker:
+    """One broker and one topic."""
+
+    def __init__(self) -> None:
+        self._producer = Producer({"bootstrap.servers": "played", "test.mock.num.brokers": 1})
+        (broker,) = self._producer.list_topics(timeout=30).brokers.values()
+        self.address = f"{broker.host}:{broker.port}"
+
+    def put(self, partition: int, count: int) -> None:
+        position = Position(Ts(5), PositionClass.WATERMARK).encode()
+        for _ in range(count):
+            self._producer.produce(TOPIC, b"{}", partition=partition, headers=[(POSITION_HEADER, position)])
+        assert self._producer.flush(30) == 0
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+@pytest.fixture
+def source(broker: Broker) -> Iterator[KafkaSource]:
+    source = KafkaSource(broker.address, TOPIC, "group")
+    yield source
+    source.close()
+
+
+def _read(source: KafkaSource, count: int) -> Places:
+    found: Places = []
+    deadline = time.monotonic() + 60
+    while len(found) < count and time.monotonic() < deadline:
+        found += [(record.partition, record.offset) for record in source.poll(0.1)]
+    return sorted(found)
+
+
+def test_source_reads_partitions_that_come_go_and_are_read_anew(broker: Broker, source: KafkaSource) -> None:
+    broker.put(0, 5)
+    broker.put(1, 5)
+    source.begin({0: 0, 1: 2})
+    assert _read(source, 8) == [(0, at) for at in range(5)] + [(1, at) for at in range(2, 5)]
+    source.pause(0)
+    broker.put(0, 2)
+    broker.put(1, 1)
+    assert _read(source, 1) == [(1, 5)]
+    source.begin({0: 3})  # though it was paused
+    assert _read(source, 4) == [(0, at) for at in range(3, 7)]
+    source.end(1)
+    source.end(1)
+    broker.put(1, 2)
+    broker.put(0, 1)
+    assert _read(source, 1) == [(0, 7)]
+    source.begin({1: 0})
+    assert _read(source, 8) == [(1, at) for at in range(8)]
+    source.begin({1: 6})
+    assert _read(source, 2) == [(1, 6), (1, 7)]
+
+
+def test_source_checks_that_records_are_there(broker: Broker, source: KafkaSource) -> None:
+    broker.put(0, 3)
+    source.check({0: 3})
+    with pytest.raises(SinkHistoryLostError) as caught:
+        source.check({0: 4})
+    assert (caught.value.fields["partition"], caught.value.fields["high"]) == (0, 3)
+
+
+def test_record_is_read_where_it_stands(broker: Broker) -> None:
+    broker.put(2, 3)
+    record = read_record(broker.address, TOPIC, "group", 2, 1)
+    assert (record.partition, record.offset, record.value) == (2, 1, b"{}")

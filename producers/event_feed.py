@@ -159,6 +159,10 @@ class EventFeed:
             now_s = self._clock()
             return [span_status(subscription, now_s) for subscription in self._subscriptions.values()]
 
+    def subscription(self, span: TableSpan) -> Subscription | None:
+        """Return a live one, for the lock watch."""
+        return self._subscriptions.get(span)
+
     def subscriptions(self) -> list[Subscription]:
         """Return the live ones, for the lock watch; whoever looks into them holds :attr:`lock`."""
         return list(self._subscriptions.values())

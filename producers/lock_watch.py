@@ -28,6 +28,7 @@ from producers.lock_resolver import LockResolver
 from producers.pd_client import PdClient
 from schemas.errors import BusError
 from schemas.ids import physical_ms
+from schemas.spans import TableSpan
 from schemas.tidb.codec import decode_bytes
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,9 @@ class WatchedFeed(Protocol):
     @property
     def lock(self) -> threading.RLock:
         """Held while a subscription is looked into."""
+
+    def subscription(self, span: TableSpan) -> Subscription | None:
+        """Return the live subscription of a span."""
 
     def subscriptions(self) -> list[Subscription]:
         """Return the live ones."""
@@ -116,9 +120,9 @@ class LockWatch:
             log.exception("lock resolver failed")
             text = f"its locks cannot be resolved: {error!r}"
         with self._feed.lock:
-            for subscription in self._feed.subscriptions():
-                if subscription.span == order.span:
-                    subscription.lock_notes[order.region_id] = (order.max_version, text)
+            subscription = self._feed.subscription(order.span)
+            if subscription is not None:
+                subscription.lock_notes[order.region_id] = (order.max_version, text)
 
 
 def _still_span(subscription: Subscription, now_s: float) -> StillSpan:

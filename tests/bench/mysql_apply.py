@@ -4,6 +4,10 @@ The topic holds real sbtest1 rows as a sorter writes them, in four tables. The b
 statements and transactions of the same size, over one connection: what is left of it is what reading Kafka, telling
 rows apart, positions and workers cost. ``ratio`` compares rows/s, and ``cpu_ratio`` the CPU of client and server a row,
 which others on the machine do not change.
+
+Where our own CPU goes, in us a row, with messages of 512 rows and transactions of 2,048 (``process_time`` around each
+step): taking messages in 0.15, cutting transactions 0.12, statements 0.45; librdkafka, PyMySQL and the kernel's copies
+are the rest of some 3. While rows were read one by one it was 7. A transaction of one message of one row costs 100.
 """
 
 import json

@@ -249,10 +249,11 @@ class Waiting:
             if isinstance(piece, DdlMark):
                 break
             fits = rows + len(piece) <= rows_max and size + piece.bytes <= bytes_max
-            if fits and barrier_ts is None and not self._goes_on(at):
+            is_below = barrier_ts is None or piece.rows.txn(piece.end - 1)[0] <= barrier_ts
+            if fits and is_below and not self._goes_on(at):
                 best, rows, size = (at, piece.end), rows + len(piece), size + piece.bytes
                 continue
-            ends = self._ends(at, piece, barrier_ts)
+            ends = self._ends(at, piece, None if is_below else barrier_ts)
             sizes = piece.rows.literal_bytes(piece.first, ends) + size
             fitting = min(
                 int(np.searchsorted(ends - piece.first + rows, rows_max, "right")),
@@ -264,7 +265,7 @@ class Waiting:
                 return at, int(ends[0])
             rows, size = rows + len(piece), size + piece.bytes
             is_full = best is not None and (rows > rows_max or size > bytes_max)
-            if is_full or (barrier_ts is not None and piece.rows.commit_ts[piece.end - 1] > barrier_ts):
+            if is_full or not is_below:
                 break
         return best
 

@@ -107,6 +107,10 @@ class Work(Protocol):
         """
         ...
 
+    def end_writes(self) -> None:
+        """Wait until nothing is on its way any more that the destination would not refuse once somebody else writes."""
+        ...
+
     def close(self) -> None:
         """Give all connections back; called once, also after an error."""
         ...
@@ -229,6 +233,7 @@ class ProcessorRun:
         Raises:
             BusError: ZooKeeper does not answer; it forgets us with our session.
         """
+        self._parts.work.end_writes()
         self._step_down()
         self._parts.peers.leave(self._feed)
         self._parts.board.unregister(self._parts.me.processor)

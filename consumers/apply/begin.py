@@ -171,6 +171,9 @@ class DatabaseWork:
             next_syncpoint=(lambda _: None) if syncpoints is None else syncpoints.next,
         )
 
+    def end_writes(self) -> None:
+        """Nothing to wait for: the destination refuses who has been replaced."""
+
     def close(self) -> None:
         """Wait for what is under way, and give all connections back."""
         self.share.close()

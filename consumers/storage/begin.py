@@ -101,6 +101,10 @@ class StorageWork:
         """Take the lead."""
         return FilesLead(self._run), Barriers(frozenset(range(self._partitions)))
 
+    def end_writes(self) -> None:
+        """Wait for files that are being written: the next processor writes some of the same names."""
+        self._run.close()
+
     def close(self) -> None:
         """Give everything back."""
         self._run.close()

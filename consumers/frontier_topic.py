@@ -17,6 +17,9 @@ PUBLISH_TIMEOUT_S = 5.0
 """Below the ZooKeeper session timeout: a record that hangs must not outlive the owner that sent it."""
 READ_TIMEOUT_S = 15.0
 """For one answer of the broker; it covers a broker's restart."""
+FETCH_WAIT_MS = 20
+"""How long the broker keeps a question for which it has nothing. What is asked next waits behind it, half a second by
+Kafka's default: a new owner asks five times."""
 ELECTION_S = 5.0
 """A topic that was just created, or whose broker went, has a leader again in less."""
 _NO_LEADER_YET = frozenset(
@@ -57,6 +60,7 @@ class FrontierTopic:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "error",
+                "fetch.wait.max.ms": FETCH_WAIT_MS,
             },
             logger=log,
         )
@@ -169,6 +173,13 @@ class FrontierTopic:
             return
         with self._errors("reading records"):
             self._consumer.assign([TopicPartition(self._topic, 0, start)])
+        try:
+            yield from self._poll(start, end)
+        finally:
+            with self._errors("reading records"):
+                self._consumer.unassign()  # else it would go on fetching what nobody reads
+
+    def _poll(self, start: int, end: int) -> Iterator[tuple[int, FrontierRecord]]:
         at = start
         while at < end:
             with self._errors("reading records"):

@@ -47,6 +47,8 @@ from schemas.tidb.ddl_job import DDL_JOB_TABLE_ID, DdlDecodeError, decode_ddl_jo
 
 log = logging.getLogger(__name__)
 
+FETCH_WAIT_MS: Final = 20
+"""How long the broker waits at the topic's end before it says so; Kafka's default is half a second."""
 READ_TIMEOUT_S: Final = 30.0
 """Without a record or an end, while the ddl topic is read at the start."""
 SNAPSHOT_TTL_S: Final = 3600
@@ -218,6 +220,7 @@ class DdlFeed:
                 "group.id": f"{self.topics.ddl}-reader",  # never joined: the partition is assigned by hand
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": FETCH_WAIT_MS,
             },
             logger=kafka_log,
         )

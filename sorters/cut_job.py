@@ -20,7 +20,7 @@ DRIVER_BATCH_BYTES_MAX = 16 * 1024 * 1024
 TABLES_AT_ONCE_MAX = 500
 """Tables that are made ready for a large cut though they may have no rows in it; where more wait, its tasks look first
 which have: they read the raw log twice then."""
-RAW_RECORD_BYTES_GUESS = 8 * 1024
+RAW_RECORD_BYTES_GUESS = 4 * 1024
 """Size of a raw record until one batch has told: low, since starting Spark in vain costs more than reading in vain."""
 
 
@@ -51,9 +51,8 @@ class CutJob:
         self._raw_topic, self._raw_config, self._sink_config = raw_topic, raw_config, sink_config
         self._small = SmallCut(raw_config, raw_topic, sink_config)
         self._large: SparkCut | None = None
-        self._record_bytes: float = RAW_RECORD_BYTES_GUESS
-        self._raw_bytes_max = DRIVER_BATCH_BYTES_MAX
-        """At which the driver gives up a batch after all; with some slack once the size of a record is known."""
+        self._record_bytes: float | None = None
+        """None: no batch has told yet."""
         self.corrupt = CorruptRows()
         """What the last cut has written although its checksum does not fit."""
 
@@ -69,7 +68,7 @@ class CutJob:
 
     def is_small(self, cut: Cut) -> bool:
         """Tell whether the driver is going to try a cut by itself."""
-        return cut.offsets * self._record_bytes <= DRIVER_BATCH_BYTES_MAX
+        return cut.offsets * (self._record_bytes or RAW_RECORD_BYTES_GUESS) <= DRIVER_BATCH_BYTES_MAX
 
     def write(self, program: SharedProgram, records: OutputRecords) -> None:
         """Write records on the driver that stand before all of the next cut, in their order, until acknowledged.
@@ -96,7 +95,9 @@ class CutJob:
             return program.value
 
         if self.is_small(cut):
-            done = self._small.run(cut, ready, extras, encoded_at_ms, raw_bytes_max=self._raw_bytes_max)
+            # With some slack where it is known how large records are: giving up has read them in vain.
+            raw_bytes_max = DRIVER_BATCH_BYTES_MAX * (1 if self._record_bytes is None else 2)
+            done = self._small.run(cut, ready, extras, encoded_at_ms, raw_bytes_max=raw_bytes_max)
             self.corrupt = self._small.corrupt
         if done is None:
             large = self.large()
@@ -106,8 +107,8 @@ class CutJob:
             self.corrupt = large.corrupt
         rows, raw_bytes = done
         if cut.offsets:
-            self._record_bytes = (self._record_bytes + raw_bytes / cut.offsets) / 2
-            self._raw_bytes_max = 2 * DRIVER_BATCH_BYTES_MAX
+            mean = raw_bytes / cut.offsets
+            self._record_bytes = mean if self._record_bytes is None else (self._record_bytes + mean) / 2
         return rows
 
     def large(self) -> "SparkCut":

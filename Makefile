@@ -55,10 +55,11 @@ test-real: setup  ## tests on real processes: integration on Kafka, ZooKeeper, r
 test-pure: check  ## all checks, and the tests that need no other process: unit, property, simulation
 	$(BIN)/pytest -q -n 2 --dist worksteal --ignore tests/integration --ignore tests/e2e
 
-nightly: setup  ## many more random schedules than `make test` runs: SCHEDULES=10000 of the event feed, the scheduler and clusters
+nightly: setup  ## many more random schedules than `make test` runs: SCHEDULES=10000 of the event feed, the scheduler, clusters and processors
 	NIGHTLY_SCHEDULES=$(or $(SCHEDULES),10000) SCHEDULING_SEEDS=$(or $(SCHEDULES),10000) \
-	  CLUSTER_SEEDS=$(or $(SCHEDULES),10000) $(BIN)/pytest -q -n 2 --timeout 7200 \
-	  tests/simulation/test_feed_law.py tests/simulation/test_scheduling_law.py tests/simulation/test_cluster_law.py
+	  CLUSTER_SEEDS=$(or $(SCHEDULES),10000) PROCESSOR_SEEDS=$(or $(SCHEDULES),10000) $(BIN)/pytest -q -n 2 --timeout 7200 \
+	  tests/simulation/test_feed_law.py tests/simulation/test_scheduling_law.py tests/simulation/test_cluster_law.py \
+	  tests/simulation/test_processor_law.py
 
 bench: setup  ## figures as JSON lines and a plot in bench-out/, some 18 min; ONLY=mount_encode (puller, lag, …) runs one
 	@$(BIN)/python -m tests.bench.run $(if $(ONLY),--only $(ONLY))

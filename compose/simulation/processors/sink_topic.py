@@ -1,0 +1,128 @@
+"""The topic between sorter and processors, and the sorter that writes it: a pure function of the history, in batches.
+
+A sorter that is killed leaves a batch half written and begins again at its checkpoint: the same rows in the same order,
+cut into other messages, perhaps with more behind them. A partition is written in order, and partitions independently.
+"""
+
+from collections.abc import Iterator
+from itertools import groupby
+from random import Random
+
+from compose.simulation.processors.history import START_TS, Ddl, Event, History, RowChange, Txn, partition_of
+from consumers.apply.source import SinkRecord
+from schemas.ids import Ts
+from schemas.position import Position, PositionClass
+from schemas.sql_rows import SqlDdl, SqlRow, TableForm, encode_ddl, encode_form, encode_rows, encode_watermark
+from schemas.tidb.ddl_job import DdlType
+
+_TYPES = {
+    "alter": DdlType.ADD_COLUMN,
+    "truncate": DdlType.TRUNCATE_TABLE,
+    "rename": DdlType.RENAME_TABLE,
+    "swap": DdlType.EXCHANGE_PARTITION,
+}
+SCHEMA = "d"
+Unplaced = tuple[bytes, bytes | None, bytes]
+"""Position, key and value of a record that has no offset yet."""
+
+
+class SinkTopic:
+    """Records by partition."""
+
+    def __init__(self, partitions: int) -> None:
+        self.records: list[list[SinkRecord]] = [[] for _ in range(partitions)]
+
+    @property
+    def partitions(self) -> int:
+        """How many there are."""
+        return len(self.records)
+
+    def append(self, partition: int, record: Unplaced) -> None:
+        """Write one record."""
+        position, key, value = record
+        records = self.records[partition]
+        records.append(SinkRecord(partition, len(records), position, key, value))
+
+
+class Sorter:
+    """One after the other; the next one begins where the checkpoint is."""
+
+    def __init__(self, random: Random, history: History, topic: SinkTopic) -> None:
+        self._random, self._history, self._topic = random, history, topic
+        self.checkpoint_ts = START_TS
+        self._upto_ts = START_TS
+        self._left: list[list[Unplaced]] = []
+        """Of the batch at hand, by partition, the next record last."""
+
+    def work(self) -> None:
+        """Write some records, or begin the next batch."""
+        if any(self._left):
+            for partition, left in enumerate(self._left):
+                for _ in range(min(len(left), self._random.randint(0, 6))):
+                    self._topic.append(partition, left.pop())
+            if not any(self._left):
+                self.checkpoint_ts = self._upto_ts
+        elif self._history.now_ts > self.checkpoint_ts:
+            self._begin(self._history.now_ts)
+
+    def crash(self) -> None:
+        """Lose the rest of the batch."""
+        self._left = []
+
+    def _begin(self, upto_ts: Ts) -> None:
+        self._upto_ts = upto_ts
+        events = list(self._history.between(self.checkpoint_ts, upto_ts))
+        partitions = self._topic.partitions
+        self._left = [list(self._batch(events, upto_ts, number))[::-1] for number in range(partitions)]
+
+    def _batch(self, events: list[Event], upto_ts: Ts, number: int) -> Iterator[Unplaced]:
+        waiting: list[tuple[Txn, RowChange]] = []
+        for event in events:
+            if isinstance(event, Ddl):
+                yield from self._messages(waiting)
+                waiting = []
+                yield ddl_record(event)
+            else:
+                mine = [row for row in event.rows if partition_of(row.table, self._topic.partitions) == number]
+                waiting += [(event, row) for row in mine]
+        yield from self._messages(waiting)
+        yield Position(upto_ts, PositionClass.WATERMARK).encode(), None, encode_watermark(upto_ts)
+
+    def _messages(self, rows: list[tuple[Txn, RowChange]]) -> Iterator[Unplaced]:
+        """Join neighbouring rows of one table form, some of them, as it comes."""
+        for _, group in groupby(rows, key=lambda pair: (pair[1].table, pair[1].version)):
+            left = list(group)
+            while left:
+                count = self._random.randint(1, 4)
+                yield _row_message(left[:count])
+                left = left[count:]
+
+
+def _row_message(rows: list[tuple[Txn, RowChange]]) -> Unplaced:
+    txn, row = rows[-1]
+    form = TableForm(schema=SCHEMA, table=row.table, version=Ts(row.version), columns=("id", "v"), key=("id",))
+    encoded = [
+        SqlRow(its.commit_ts, its.start_ts, one.op, b"%d" % one.key, b"%d" % one.value if one.value else b"")
+        for its, one in rows
+    ]
+    position = Position(txn.commit_ts, PositionClass.ROW, txn.start_ts, row.op, f"{row.table}/{row.key}".encode())
+    return position.encode(), encode_form(form), encode_rows(form, encoded)
+
+
+def ddl_record(ddl: Ddl) -> Unplaced:
+    """Return the record that every partition gets of a DDL."""
+    event = SqlDdl(
+        commit_ts=ddl.commit_ts,
+        ddl_type=_TYPES[ddl.kind],
+        schema=SCHEMA,
+        table=ddl.table,
+        pre_schema=SCHEMA if ddl.other else "",
+        pre_table=ddl.other,
+        query=ddl.kind,
+    )
+    return ddl_position(ddl), None, encode_ddl(event)
+
+
+def ddl_position(ddl: Ddl) -> bytes:
+    """Return where a DDL stands."""
+    return Position(ddl.commit_ts, PositionClass.DDL, ddl.start_ts, key=bytes(4)).encode()

@@ -1,0 +1,246 @@
+"""Processors under every fault: each row is written once and by whoever has its partition, DDL and syncpoints are where
+they were upstream, no checkpoint lies or goes back, and once the faults end everything is applied.
+
+``PROCESSOR_SEEDS`` says how many seeds to run, and more than the default also lets all of a schedule's boundaries be
+crossed in every way; a failing seed replays with ``tidebus simulate --of processors --seed N --trace``.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from compose.cli import run_cli
+from compose.simulation.processors.destination import Destination
+from compose.simulation.processors.run import outcome_of
+from compose.simulation.processors.world import World
+from consumers.apply.share import DatabaseShare
+from consumers.core.apply import barrier, barriers, leader
+from consumers.core.apply.barrier import Barrier, Checked, Message, Order, Phase, step
+from consumers.core.apply.barriers import Barriers, WriteSyncpoint
+from consumers.core.apply.executor import PartitionExecutor, WorkOrder
+from consumers.core.apply.partition import Claim, PartitionQueue
+from consumers.core.apply.waiting import Waiting
+from consumers.core.scheduling.captures import CaptureSet
+from consumers.core.scheduling.messages import Checkpoint
+from schemas.ids import Ts
+
+SEEDS_DEFAULT = 40
+SEEDS = int(os.environ.get("PROCESSOR_SEEDS", SEEDS_DEFAULT))
+SHARDS = 10
+TRIES_MAX = 100
+"""Within so many seeds a broken rule must show; most show in the first few."""
+
+
+@pytest.mark.timeout(max(600, SEEDS))
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_processors_under_random_faults_keep_their_promises(shard: int) -> None:
+    for seed in range(shard, SEEDS, SHARDS):
+        outcome = outcome_of(seed)
+        assert not outcome.broken, outcome
+
+
+def test_processor_schedules_are_worth_the_name() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(25):
+        world = outcome_of(seed).world
+        counts += world.counts
+        counts["syncpoint"] += world.destination.syncpoints
+        counts["refused"] += world.destination.refused
+    wanted = (
+        "crash", "expire", "lost", "freeze", "left", "move", "drain", "rebalance", "cut", "outage", "restart",
+        "broker", "resort", "checked", "refused",
+    )  # fmt: skip
+    assert not [what for what in wanted if not counts[what]], counts
+    assert counts["lead"] > 50 and counts["ddl"] > 100 and counts["syncpoint"] > 100, counts
+
+
+def test_processor_seed_goes_the_same_way_each_time_and_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = []
+    for _ in range(2):
+        assert run_cli(["simulate", "--of", "processors", "--seed", "3", "--trace"]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    kinds = {line.split()[1] for line in printed[0].splitlines()}
+    assert {"start", "lead", "checkpoint", "heal"} <= kinds
+    assert "all promises kept" in printed[0]
+
+
+# -- killed, or stopped, at each call to the destination and to ZooKeeper, made or answered
+
+
+MORE = SEEDS > SEEDS_DEFAULT
+DDLS = ("alter", "swap", "rename", "truncate") if MORE else ("alter", "swap")
+WAYS = ("lost", "done", "late", "stopped") if MORE else ("lost", "stopped")
+"""What becomes of what it has sent when the process dies; ``stopped``: it goes on when others have taken over."""
+
+
+def _quiet(world: World) -> None:
+    """A history that stands, two processors, syncpoints between DDLs, and nothing that goes wrong by itself."""
+    world.has_faults = False
+    world.commits = world.ddls = 0.0
+    network = world.network
+    network.delay, network.detours, network.loss, network.repeats = 0, 0.0, 0.0, 0.0
+    world.pace, world.delays, world.syncpoint_interval = 1.0, (0,), 12
+    for kind in DDLS:
+        for _ in range(4):
+            world.history.commit()
+        world.history.alter(kind)
+    world.history.commit()
+    while len(world.processes) < 2:
+        world.start()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_processor_that_ends_at_any_boundary_of_a_barrier_leaves_what_others_finish(way: str) -> None:
+    whole = outcome_of(3, _quiet, ticks=1)
+    assert not whole.broken, whole
+    assert whole.world.boundaries > 60
+    crossed: Counter[str] = Counter()
+    for number in range(whole.world.boundaries):
+
+        def prepare(world: World, number: int = number) -> None:
+            _quiet(world)
+            world.crash_at = number, way
+
+        outcome = outcome_of(3, prepare, ticks=1)
+        assert not outcome.broken, (number, way, str(outcome))
+        crossed.update(str(what[3]) for what in outcome.world.trace if what[1] == "boundary")
+    assert {
+        "register",
+        "lock",
+        "lead",
+        "leads",
+        "call",
+        "answer",
+        "locked",
+        "ddl is sent",
+        "checkpoint",
+    } <= crossed.keys()
+    assert sum(crossed.values()) >= whole.world.boundaries - 2
+
+
+# -- the law has teeth: without any one of these rules some seed breaks it
+
+
+def _any_stands(state: Barrier, partition: int, position: bytes) -> tuple[Barrier, tuple[Order, ...]]:
+    after, orders = _stands(state, partition, position)
+    if after.phase is Phase.GATHER and after.standing and position > state.passed:
+        return barrier._order(after, Phase.CHECK if after.noted == position else Phase.BEGIN)
+    return after, orders
+
+
+def _never_has_run(state: Barrier, message: Message) -> tuple[Barrier, tuple[Order, ...]]:
+    return step(state, Checked(False) if isinstance(message, Checked) else message)
+
+
+def _forgets_what_is_noted(self: Barriers) -> None:
+    self.noted = None
+    _post_init(self)
+
+
+def _forgets_what_has_passed(self: Barriers) -> None:
+    self.passed = b""
+    _post_init(self)
+
+
+def _writes_when_any_stands(self: Barriers) -> None:
+    _gather(self)
+    ts = self._next_ts
+    free = self._next is None and ts is not None and not self._ddl.standing
+    if free and ts is not None and any(self._stands_at.get(part, 0) >= ts for part in self.partitions):
+        self._next = WriteSyncpoint(ts)
+
+
+def _claims_above(self: PartitionQueue, rows_max: int, *, bytes_max: int, barrier_ts: Ts | None = None) -> Claim | None:
+    return _claim(self, rows_max, bytes_max=bytes_max)
+
+
+def _claims_halves(
+    self: PartitionQueue, rows_max: int, *, bytes_max: int, barrier_ts: Ts | None = None
+) -> Claim | None:
+    self._waiting.close()
+    return _claim(self, rows_max, bytes_max=bytes_max, barrier_ts=barrier_ts)
+
+
+def _reads_on(self: Waiting, commit_ts: int, position: bytes = b"") -> None:
+    """A pass that begins anew is taken for more of the same."""
+
+
+def _passes_at_once(self: DatabaseShare) -> None:
+    for part, waiting in self.queues.items():
+        if waiting.barrier is not None and part not in self._keeps:
+            self._stored[part] = waiting.barrier.position
+            waiting.pass_barrier(waiting.barrier.position)
+
+
+def _ends_at_once(self: DatabaseShare) -> list[WorkOrder]:
+    done = list(self._ending.values())
+    self._ending.clear()
+    return done
+
+
+def _says_all(self: PartitionExecutor, at: Checkpoint) -> Checkpoint:
+    return at
+
+
+def _anybody_moves(self: Destination, *_: Any) -> bool:
+    return True
+
+
+def _hasty(self: CaptureSet, alive: Any) -> Any:
+    after, gone = _with_alive(self, alive)
+    return CaptureSet(after.captures, frozenset(), after.first_reports), gone
+
+
+def _begins_anew(self: leader.Leader) -> None:
+    self.checkpoint_ts = Ts(1_000)
+    _begin(self)
+
+
+_stands, _post_init, _gather = barrier._stands, Barriers.__post_init__, Barriers._gather
+_claim, _with_alive, _begin = PartitionQueue.claim, CaptureSet.with_alive, leader.Leader.__post_init__
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "wrong"),
+    [
+        (barrier, "_stands", _any_stands),
+        (barriers, "step", _never_has_run),
+        (Barriers, "__post_init__", _forgets_what_is_noted),
+        (Barriers, "__post_init__", _forgets_what_has_passed),
+        (Barriers, "_gather", _writes_when_any_stands),
+        (PartitionQueue, "claim", _claims_above),
+        (PartitionQueue, "claim", _claims_halves),
+        (Waiting, "truncate", _reads_on),
+        (DatabaseShare, "_pass_ddls", _passes_at_once),
+        (DatabaseShare, "_end", _ends_at_once),
+        (PartitionExecutor, "_as_announced", _says_all),
+        *([(Destination, "_may_move", _anybody_moves)] if MORE else []),
+        (CaptureSet, "with_alive", _hasty),
+        (leader.Leader, "__post_init__", _begins_anew),
+    ],
+    ids=[
+        "a ddl runs when one partition stands",
+        "a ddl that has run runs again",
+        "a begun ddl is forgotten",
+        "a passed ddl is forgotten",
+        "a syncpoint is written when one partition stands",
+        "rows above the barrier are applied",
+        "transactions are applied by halves",
+        "a pass that begins anew is not noticed",
+        "ddl are passed before they run",
+        "partitions are given away with work under way",
+        "what another leader has announced counts",
+        *(["positions are moved by anybody"] if MORE else []),
+        "a new leader does not wait",
+        "a new leader begins at the start",
+    ],
+)
+def test_processor_law_when_a_rule_is_broken_then_seeds_find_it(
+    monkeypatch: pytest.MonkeyPatch, where: Any, name: str, wrong: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(where, name, wrong)
+    assert any(outcome_of(seed).broken for seed in range(TRIES_MAX))

@@ -45,6 +45,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         pytest.skip(f"NOT TESTED, no MariaDB: {error}")
     with mariadb:
         yield Server(mariadb, authority.path, authority.issue("client"), other.path)
+        assert mariadb.child is not None
+        mariadb.child.kill()  # a proper end takes it 15 s, to clean up what nobody reads again
 
 
 @pytest.fixture

@@ -137,6 +137,7 @@ class LocalMariaDb(Scoped):
             MariaDbMissingError: there is no server.
             ChildError: it ended, or was not ready in time.
         """
+        assert self.child is None or not self.child.is_running(), "two servers would share one folder"
         program = find_mariadb(self.say)
         folder = self.data.resolve()
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A MariaDB that fills up, or wants TLS: the processor says so, and goes on once that is over."""
+"""A MariaDB that fills up, is killed, or wants TLS: the processor says so, and goes on once that is over."""
 
 import time
 from collections.abc import Iterator
@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from compose.stack.mariadb import LocalMariaDb, MariaDbMissingError
+from compose.stack.mariadb import LocalMariaDb
 from consumers.apply.connection import Connector, select
 from consumers.apply.errors import DestinationRefusedError, DestinationUnreachableError
 from schemas.config.changefeed import load_changefeed
+from schemas.errors import Action
 from schemas.position import RowOp
 from tests.support.apply import Processor, rows, run_sql, table
 from tests.support.certificates import Authority, Pair
+from tests.support.mariadb import started_or_skip
 from tests.support.sink_log import SinkLog, form
 
 A = form("d.a", "id", "v")
@@ -38,12 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     own = authority.issue("server")
     options = (f"--ssl-ca={authority.path}", f"--ssl-cert={own.cert}", f"--ssl-key={own.key}")
     room = ("--innodb-file-per-table=0", "--innodb-data-file-path=ibdata1:12M;ibdata2:8M")
-    mariadb = LocalMariaDb(data=folder / "mariadb", options=(*options, *room))
-    try:
-        mariadb.start()
-    except MariaDbMissingError as error:
-        pytest.skip(f"NOT TESTED, no MariaDB: {error}")
-    with mariadb:
+    with started_or_skip(LocalMariaDb(data=folder / "mariadb", options=(*options, *room))) as mariadb:
         yield Server(mariadb, authority.path, authority.issue("client"), other.path)
         assert mariadb.child is not None
         mariadb.child.kill()  # a proper end takes it 15 s, to clean up what nobody reads again
@@ -101,6 +98,23 @@ def test_apply_into_a_full_disk_names_the_row_and_goes_on_when_there_is_room(mar
     run_sql(mariadb, "DROP TABLE d.filler")
     _again_until_there_is_room(mariadb, log)
     assert rows(mariadb, "SELECT COUNT(*), MAX(id) FROM d.a") == [(12, 11)]
+
+
+def test_apply_to_a_server_that_is_killed_goes_on_where_it_was(mariadb: LocalMariaDb) -> None:
+    log = _log(*range(40))
+    first = Processor(mariadb, log, "killed", max_txn_row=4)
+    run = first.open()
+    while run.applied.rows_total < 8:
+        run.turn()
+    assert mariadb.child is not None
+    mariadb.child.kill()
+    with pytest.raises(DestinationUnreachableError) as caught:
+        first.until(50)
+    assert caught.value.action is Action.RETRY
+    first.close()
+    mariadb.restart()
+    Processor(mariadb, log, "killed", revision=2, max_txn_row=4).apply(50)
+    assert rows(mariadb, "SELECT COUNT(*), MAX(id) FROM d.a") == [(40, 39)]
 
 
 def _cipher(uri: str) -> str:

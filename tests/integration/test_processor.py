@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from compose.stack.local import Addresses, LocalStack
-from compose.stack.mariadb import LocalMariaDb, MariaDbMissingError
+from compose.stack.mariadb import LocalMariaDb
 from consumers.changefeed_store import ChangefeedStore
 from consumers.zookeeper import Session
 from schemas.changefeed import ChangefeedStatus, ZkPaths
 from tests.support.apply import rows, run_sql
+from tests.support.mariadb import started_or_skip
 from tests.support.raw_log import START_TS, Change, RawLog, recorded, row_key, sbtest1_changes
 from tests.support.sorter_process import Sorter
 
@@ -52,12 +53,10 @@ class Processors:
 @pytest.fixture
 def parts(tmp_path: Path) -> Iterator[tuple[LocalStack, LocalMariaDb]]:
     """A broker, a ZooKeeper and a MariaDB of the test's own: they are killed."""
-    server = LocalMariaDb(data=tmp_path / "mariadb")
-    try:
-        server.start()
-    except MariaDbMissingError as error:
-        pytest.skip(f"NOT TESTED, no MariaDB: {error}")
-    with server, LocalStack(data=tmp_path / "stack", given=Addresses(schema_registry="none")) as stack:
+    with (
+        started_or_skip(LocalMariaDb(data=tmp_path / "mariadb")) as server,
+        LocalStack(data=tmp_path / "stack", given=Addresses(schema_registry="none")) as stack,
+    ):
         yield stack, server
 
 

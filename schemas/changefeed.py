@@ -137,6 +137,10 @@ class ZkPaths:
     def changefeed_status(self, namespace: str, changefeed_id: str) -> str:
         return f"{self.changefeeds}/{namespace}/{changefeed_id}/status"
 
+    def changefeed_begun(self, namespace: str, changefeed_id: str) -> str:
+        """What the changefeed's sorter has begun last, for the next one, on whatever machine."""
+        return f"{self.changefeeds}/{namespace}/{changefeed_id}/begun"
+
     def changefeed_sorter(self, namespace: str, changefeed_id: str) -> str:
         """Ephemeral: held by the one sorter that may write."""
         return f"{self.changefeeds}/{namespace}/{changefeed_id}/sorter"

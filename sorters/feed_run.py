@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from schemas.changefeed import ChangefeedInfo
 from schemas.config.changefeed import ChangefeedConfig
@@ -26,7 +27,17 @@ from sorters.epochs import Epochs, Progress
 from sorters.failures import HistoryLostError, bus_error
 from sorters.frontier_reader import FrontierReader, FrontierTail
 from sorters.preparation import Preparation
-from sorters.query_folder import QUERY, Folder, HadoopFolder, LocalFolder, last_epoch, read_origin, write_origin
+from sorters.query_folder import (
+    QUERY,
+    Folder,
+    HadoopFolder,
+    LocalFolder,
+    decode_origin,
+    encode_origin,
+    last_epoch,
+    read_origin,
+    write_origin,
+)
 from sorters.registry import SchemaRegistry
 from sorters.schema_feed import SchemaFeed
 from sorters.spark_session import Session
@@ -38,6 +49,18 @@ _LOOK_S = 0.5
 _SILENCE_S = 30.0
 """Without a frontier record, after which the broker is asked whether it is there: an owner that lives has a new one
 several times a second, and in any case each minute; a client of Kafka would wait for its broker for ever."""
+
+
+class Begun(Protocol):
+    """What the changefeed's sorters have begun last, as :func:`~sorters.query_folder.encode_origin` writes it."""
+
+    def begun(self) -> bytes | None:
+        """Return it; None: nothing yet."""
+        ...
+
+    def begin(self, origin: bytes) -> None:
+        """Write it down."""
+        ...
 
 
 class TargetNotReachedError(BusError):
@@ -63,13 +86,16 @@ class FeedRun:
         before_cut: Callable[[], None],
         on_progress: Callable[[Progress], None],
         checkpoint_dir: str = "",
+        begun: Begun | None = None,
     ) -> None:
         """``kafka`` holds the raw log; ``schema_registry`` is for a changefeed that names none.
 
         ``checkpoint_dir`` is the Hadoop URI of the folder for epochs; empty: it is ``data_dir``. ``spark`` is asked for
-        a session when one is needed.
+        a session when one is needed. ``begun`` is what sorters of this changefeed have begun, wherever they ran; None:
+        only the folder tells.
         """
         self._spark = spark
+        self._begun = begun
         self._kafka = kafka
         self._frontier_topic = raw_topics.frontier
         self._folder: Folder = HadoopFolder(spark(), checkpoint_dir) if checkpoint_dir else LocalFolder(data_dir)
@@ -120,10 +146,7 @@ class FeedRun:
 
     def _run(self, beginning: Beginning) -> None:
         try:
-            epochs, at = self._epochs(beginning.origin_ts), beginning.start
-            if beginning.end is not None:
-                epochs.run(epochs.plan(at, beginning.end))
-                at = beginning.end
+            epochs, at = self._resumed(beginning)
             while not self._stopping.is_set():
                 at = self._follow(epochs, at)
                 if not self._stopping.is_set():
@@ -131,6 +154,22 @@ class FeedRun:
         except BaseException as error:
             if not self._stopping.is_set():
                 self._failure = bus_error(error)
+
+    def _resumed(self, beginning: Beginning) -> tuple[Epochs, int]:
+        """Run the epoch that was begun, if there is one; return what runs epochs, and where the next starts."""
+        epochs, at = self._epochs(beginning.origin_ts), beginning.start
+        if beginning.end is None:
+            return epochs, at
+        epoch = epochs.plan(at, beginning.end)
+        if epochs.checkpoint_ts not in {ts for cut in epoch.cuts for ts in (cut.after_ts, cut.upto_ts)}:
+            return self._epochs(self._checkpoint_ts), self._frontier.find(self._checkpoint_ts)
+        epochs.run(epoch)
+        return epochs, beginning.end
+
+    def _begin(self, origin: Origin) -> None:
+        write_origin(self._folder, origin)
+        if self._begun is not None:
+            self._begun.begin(encode_origin(origin))
 
     def _follow(self, epochs: Epochs, start: int) -> int:
         """Run what the frontier topic brings from ``start`` on; return where an epoch starts that is worth Spark."""
@@ -149,7 +188,7 @@ class FeedRun:
                 if not all(map(self._job.is_small, cuts)):
                     break
                 if cuts:
-                    write_origin(self._folder, Origin(self._frontier_topic, epochs.checkpoint_ts, start, epoch.end))
+                    self._begin(Origin(self._frontier_topic, epochs.checkpoint_ts, start, epoch.end))
                 epochs.run(epoch)
                 start = epoch.end
         return start
@@ -158,7 +197,7 @@ class FeedRun:
         """Let a streaming query run what is there from ``start`` on; return up to where that was."""
         log.info("catching up by spark", extra={"frontier_offset": start, "checkpoint_ts": epochs.checkpoint_ts})
         spark = self._spark()
-        write_origin(self._folder, Origin(self._frontier_topic, epochs.checkpoint_ts, start))
+        self._begin(Origin(self._frontier_topic, epochs.checkpoint_ts, start))
         catch_up(
             spark,
             kafka=self._kafka,
@@ -231,7 +270,10 @@ class FeedRun:
             HistoryLostError: the raw log starts above the checkpoint.
             KafkaUnreachableError: it does not answer.
         """
-        origin, found = read_origin(self._folder), None
+        here, found = read_origin(self._folder), None
+        origin = here if self._begun is None else decode_origin(self._begun.begun())
+        if origin is not None and origin.end is None and origin != here:
+            origin = None  # a query of another machine, whose log is there
         if origin is not None and origin.frontier_topic == self._frontier_topic:  # or it had another upstream once
             begun = None if origin.end is None else BegunEpoch(origin.offset, origin.end, committed=False)
             with contextlib.suppress(HistoryLostError):  # the checkpoint itself may still be within the log

@@ -219,6 +219,7 @@ class SorterProcess:
                 before_cut=lock.check,
                 on_progress=lambda progress: None if lock.is_lost() else self._on_progress(board, progress),
                 checkpoint_dir=self._checkpoint_dir(),
+                begun=board,
             )
             run.start()
             board.report()

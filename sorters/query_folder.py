@@ -4,10 +4,10 @@
 An epoch is a range of frontier offsets. It is written down before it runs, by the driver itself or by the query's
 offset log, so that after a crash the same range runs again, which is cut the same way into the same messages.
 
-All that stands there can be lost: the changefeed's checkpoint is in ZooKeeper, and a run without these files begins
-there, so that at most the rows of one epoch are written again, perhaps cut otherwise. The folder is on this machine's
-disk, or on any file system that Spark's Hadoop knows (``hdfs://``, ``s3a://``, ``file://``), for sorters that change
-their machine.
+All that stands there can be lost: the changefeed's checkpoint is in ZooKeeper, and so is the last epoch that a driver
+has begun by itself. Only what a query has begun, on a machine that is gone, is written again from the checkpoint on and
+perhaps cut otherwise: the same rows, but watermarks at other places. The folder is on this machine's disk, or on any
+file system that Spark's Hadoop knows (``hdfs://``, ``s3a://``, ``file://``), for sorters that change their machine.
 """
 
 import contextlib
@@ -150,9 +150,8 @@ class HadoopFolder:
             ) from error
 
 
-def read_origin(folder: Folder) -> Origin | None:
-    """Return what was begun last in a folder; None: nothing, or it does not read."""
-    content = folder.read(_ORIGIN)
+def decode_origin(content: bytes | None) -> Origin | None:
+    """Return what was begun last; None: nothing, or it does not read."""
     if content is None:
         return None
     try:
@@ -168,17 +167,27 @@ def read_origin(folder: Folder) -> Origin | None:
         return None  # half written when its process was killed
 
 
-def write_origin(folder: Folder, origin: Origin) -> None:
-    """Begin an epoch, or a query: of that, nothing of an older one is left."""
-    if origin.end is None:
-        folder.remove(QUERY)
+def encode_origin(origin: Origin) -> bytes:
+    """Return the text of what is begun."""
     raw = {
         "frontier_topic": origin.frontier_topic,
         "origin_ts": origin.ts,
         "frontier_offset": origin.offset,
         "frontier_end": origin.end,
     }
-    folder.write(_ORIGIN, json.dumps(raw).encode())
+    return json.dumps(raw).encode()
+
+
+def read_origin(folder: Folder) -> Origin | None:
+    """Return what was begun last in a folder; None: nothing, or it does not read."""
+    return decode_origin(folder.read(_ORIGIN))
+
+
+def write_origin(folder: Folder, origin: Origin) -> None:
+    """Begin an epoch, or a query: of that, nothing of an older one is left."""
+    if origin.end is None:
+        folder.remove(QUERY)
+    folder.write(_ORIGIN, encode_origin(origin))
 
 
 def epoch_offsets(folder: Folder, topic: str, epoch: int) -> tuple[int, int]:

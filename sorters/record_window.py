@@ -52,8 +52,10 @@ class RecordWindow:
         missing = {partition for partition, (_, end) in wanted.items() if self._next[partition] < end}
         records = NextRecords(self._consumer, self.topic, self._next, self._stopped)
         while missing:
-            for partition, offset, value in records.take(_CONSUME_MAX):
+            taken = records.take(_CONSUME_MAX)
+            for partition, offset, value in taken:  # all, before a reader may stop: they do not come again
                 self._held[partition].append((offset, value))
+            for partition, offset, value in taken:
                 if partition not in wanted:
                     continue
                 _, end = wanted[partition]

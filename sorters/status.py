@@ -52,6 +52,7 @@ class StatusBoard:
         self._zookeeper = zookeeper
         self._info_path = paths.changefeed_info(namespace, changefeed_id)
         self._status_path = paths.changefeed_status(namespace, changefeed_id)
+        self._begun_path = paths.changefeed_begun(namespace, changefeed_id)
         self._last: ChangefeedStatus | None = None
         self._version: int | None = None
         """Of the status node as we know it; None: it is not there."""
@@ -120,6 +121,41 @@ class StatusBoard:
                 log.warning("status was written by another", extra={"path": self._status_path})
         except ZooKeeperUnreachableError as failure:
             log.warning("status not written", extra={"path": self._status_path, "reason": str(failure)})
+
+    def begun(self) -> bytes | None:
+        """Return what the changefeed's sorters have begun last; None: nothing yet.
+
+        Raises:
+            ZooKeeperUnreachableError
+        """
+        try:
+            node, _ = self._zookeeper.get_async(self._begun_path).get(timeout=ANSWER_S)
+        except NoNodeError:
+            return None
+        except (KazooException, KazooTimeoutError) as failure:
+            raise ZooKeeperUnreachableError("what was begun is not readable", reason=repr(failure)) from failure
+        return bytes(node)
+
+    def begin(self, origin: bytes) -> None:
+        """Write down what is begun, for a sorter that comes after this one.
+
+        One that has lost its lock, and does not know yet, may write over its successor's: who reads it finds that it
+        does not fit the checkpoint.
+
+        Raises:
+            ZooKeeperUnreachableError
+        """
+        try:
+            try:
+                self._zookeeper.set_async(self._begun_path, origin).get(timeout=ANSWER_S)
+            except NoNodeError:
+                self._zookeeper.create_async(self._begun_path, origin).get(timeout=ANSWER_S)
+        except NoNodeError:
+            pass  # the changefeed was removed, which ends this run
+        except (KazooException, KazooTimeoutError) as failure:
+            raise ZooKeeperUnreachableError(
+                "what is begun is not writable", path=self._begun_path, reason=repr(failure)
+            ) from failure
 
     def fail(self, error: BusError, epoch: int) -> None:
         """Write what the run under ``epoch`` has ended with; of no more interest once the epoch is over.

@@ -1,7 +1,8 @@
 """Where a run of a changefeed begins, by what the run before it has left behind: pure.
 
 An epoch is a range of frontier offsets. It was written down before it ran, so that one which was begun, and perhaps not
-finished, is run again as it was: cut the same way, into the same messages.
+finished, is run again as it was: cut the same way, into the same messages. Only where the checkpoint stands between two
+of its cuts, though: elsewhere somebody has set it.
 """
 
 from collections.abc import Callable

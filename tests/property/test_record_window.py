@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -103,7 +104,12 @@ def test_window_reads_that_go_on_within_the_one_before_seek_once(steps: list[tup
     assert topic.seeks <= 1
 
 
-def test_window_read_that_is_given_up_is_read_again_from_its_start() -> None:
-    window = over(Topic(lambda ends: 0))
-    assert next(window.read_all({0: (3, 9)}))[1] == 3
-    assert read(window, {0: (3, 9)}) == held({0: (3, 9)})
+@given(st.lists(st.tuples(RANGES, st.integers(0, LENGTH)), max_size=6), RANGES, st.data())
+def test_window_reads_that_are_given_up_leave_nothing_out(
+    given_up: list[tuple[dict[int, tuple[int, int]], int]], ranges: dict[int, tuple[int, int]], data: Any
+) -> None:
+    window = over(Topic(lambda ends: data.draw(st.integers(0, ends - 1)) if ends else 0))
+    for before, count in given_up:
+        records = window.read_all(before)
+        assert len(list(islice(records, count))) <= count
+    assert read(window, ranges) == held(ranges)

@@ -190,9 +190,6 @@ def _column_fields(record: memoryview) -> dict[str, memoryview]:
     at += 1
     fields = {}
     for name in _COLUMN_NAMES:
-        if name == "part" and at == len(record):  # landed by a version before there were parts
-            fields[name] = record[at:]
-            break
         size, at = _zigzag(record, at)
         if not 0 <= size <= len(record) - at:
             raise ValueError(f"column {name} ends outside the record")

@@ -107,8 +107,3 @@ def test_part_read_as_a_batch_is_refused() -> None:
     with pytest.raises(CorruptDataError, match="does not decode") as caught:
         decode_region_batch(part)
     assert "part of a larger record" in str(caught.value.fields["reason"])
-
-
-def test_batch_landed_before_there_were_parts_is_read() -> None:
-    record = record_of(5, b"value")
-    assert decode_region_batch(record[:-1]).rows.value.to_pylist() == [b"value"]

@@ -128,9 +128,11 @@ def _floor_is_now(self: Any) -> int:
     return int(self.known_end)
 
 
-def _lands_when_sent(self: Any) -> None:
-    if self.marks:
-        self.landed_ts = max(self.landed_ts, self.marks.pop()[1])
+def _lands_when_sent(self: Any) -> bool:
+    if not self.marks:
+        return False
+    self.landed_ts = max(self.landed_ts, self.marks.pop()[1])
+    return True
 
 
 def _forgets_chunks(self: LandingBook, spans: Iterable[TableSpan]) -> None:

@@ -118,7 +118,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, required=True)
     options = parser.parse_args()
     store = Store(options.warm_rows, options.rows)
-    server = grpc.server(ThreadPoolExecutor(8), options=[("grpc.max_send_message_length", 1 << 28)])
+    as_tikv = [("grpc.max_send_message_length", 1 << 28), ("grpc.http2.max_ping_strikes", 0)]  # it counts no pings
+    server = grpc.server(ThreadPoolExecutor(8), options=as_tikv)
     address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     # The generated base answers UNIMPLEMENTED to what Pd leaves out.
     pdpb_pb2_grpc.add_PDServicer_to_server(OneStorePd(address, START_TS, table_regions()), server)  # type: ignore[abstract]

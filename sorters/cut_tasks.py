@@ -104,15 +104,10 @@ def look_step(task: LookTask) -> Callable[[ArrowBatches], ArrowBatches]:
     """Return a step that says which physical tables have rows in a cut."""
 
     def look(batches: ArrowBatches) -> ArrowBatches:
-        from pyspark import TaskContext
-
-        for _ in batches:
-            pass
-        context = TaskContext.get()
-        assert context is not None
+        number = _number_of(batches)
         with _ready_worker():
             reader = _reader(tuple(sorted(task.raw_config.items())), task.raw_topic)
-            records = raw_records(reader, task.cut, lambda _: None, context.partitionId(), task.tasks)
+            records = raw_records(reader, task.cut, lambda _: None, number, task.tasks)
             yield pa.record_batch([pa.array(sorted(tables_of(records, task.cut)), pa.int64())], names=["table_id"])
 
     return look
@@ -122,14 +117,9 @@ def read_step(task: ReadTask, program: TaskProgram, tally: Tally) -> Callable[[A
     """Return the first step; what it gets from Spark does not matter."""
 
     def read(batches: ArrowBatches) -> ArrowBatches:
-        from pyspark import TaskContext
-
-        for _ in batches:
-            pass
-        context = TaskContext.get()
-        assert context is not None
+        number = _number_of(batches)
         with _ready_worker():
-            yield from read_runs(task, program.value, tally, context.partitionId())
+            yield from read_runs(task, program.value, tally, number)
 
     return read
 
@@ -193,6 +183,17 @@ def _runs(batches: ArrowBatches, store: RunStore, files: RunFiles | None) -> lis
             else:
                 store.add(block.as_buffer())
     return found if files is not None else store.take()
+
+
+def _number_of(batches: ArrowBatches) -> int:
+    """Return the number of the task that we are; what Spark hands to it does not matter."""
+    from pyspark import TaskContext
+
+    for _ in batches:
+        pass
+    context = TaskContext.get()
+    assert context is not None
+    return int(context.partitionId())
 
 
 def _as_it_is(block: Any) -> Any:

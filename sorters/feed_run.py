@@ -167,7 +167,8 @@ class FeedRun:
         return epochs, beginning.end
 
     def _begin(self, origin: Origin) -> None:
-        write_origin(self._folder, origin)
+        if self._begun is None or origin.end is None:  # a query's own log is in the folder, too
+            write_origin(self._folder, origin)
         if self._begun is not None:
             self._begun.begin(encode_origin(origin))
 

@@ -12,9 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kazoo.client import KazooClient
-from kazoo.handlers.threading import KazooTimeoutError
-
 from schemas.changefeed import (
     CLUSTER_DEFAULT,
     NAMESPACE_DEFAULT,
@@ -32,7 +29,7 @@ from sorters.failures import bus_error
 from sorters.feed_lock import SESSION_S, FeedLock, SorterLockLostError
 from sorters.feed_run import FeedRun
 from sorters.spark_session import DRIVER_MEMORY, SparkOnDemand, create_session
-from sorters.status import Edition, StatusBoard, ZooKeeperUnreachableError
+from sorters.status import Edition, StatusBoard, ZooKeeperUnreachableError, zookeeper_client
 
 log = logging.getLogger(__name__)
 
@@ -86,12 +83,7 @@ class SorterProcess:
     def run(self) -> int:
         """Return the process's exit status: STOPPED or FAILED, which is also for one that could not start."""
         options = self._options
-        zookeeper = KazooClient(hosts=options.zookeeper, timeout=SESSION_S)
-        try:
-            zookeeper.start(timeout=30)
-        except KazooTimeoutError as error:
-            raise ZooKeeperUnreachableError("zookeeper does not answer", address=options.zookeeper) from error
-        try:
+        with zookeeper_client(options.zookeeper, SESSION_S) as zookeeper:
             paths = ZkPaths(options.cluster)
             board = StatusBoard(zookeeper, paths, options.namespace, options.changefeed_id)
             if board.info() is None:
@@ -104,9 +96,6 @@ class SorterProcess:
             finally:
                 self._spark.stop()
                 lock.release()
-        finally:
-            zookeeper.stop()
-            zookeeper.close()
 
     def _data_dir(self) -> Path:
         # Absolute: while Spark starts, this process works in another folder.

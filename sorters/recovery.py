@@ -12,9 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
-from kazoo.client import KazooClient
-from kazoo.handlers.threading import KazooTimeoutError
-
 from schemas.changefeed import ChangefeedInfo, ZkPaths
 from schemas.config.changefeed import ChangefeedConfig, load_changefeed
 from schemas.errors import Action, BusError
@@ -35,7 +32,7 @@ from sorters.frontier_reader import FrontierReader
 from sorters.job import SorterOptions
 from sorters.schema_feed import SchemaFeed
 from sorters.spark_session import Session, SparkOnDemand
-from sorters.status import StatusBoard, ZooKeeperUnreachableError
+from sorters.status import StatusBoard, zookeeper_client
 from sorters.topic_reader import TopicReader
 
 log = logging.getLogger(__name__)
@@ -161,12 +158,7 @@ class SorterRecovery:
             BusError: whatever stops a changefeed; and the lock may be lost.
         """
         options = self._options
-        zookeeper = KazooClient(hosts=options.zookeeper, timeout=SESSION_S)
-        try:
-            zookeeper.start(timeout=30)
-        except KazooTimeoutError as error:
-            raise ZooKeeperUnreachableError("zookeeper does not answer", address=options.zookeeper) from error
-        try:
+        with zookeeper_client(options.zookeeper, SESSION_S) as zookeeper:
             paths = ZkPaths(options.cluster)
             lock = FeedLock(zookeeper, paths.changefeed_sorter(options.namespace, options.changefeed_id))
             _acquire(lock)
@@ -175,9 +167,6 @@ class SorterRecovery:
                 return self._sort(board, lock, target_ts, on_progress)
             finally:
                 lock.release()
-        finally:
-            zookeeper.stop()
-            zookeeper.close()
 
     def _sort(self, board: StatusBoard, lock: FeedLock, target_ts: Ts, on_progress: Callable[[Ts], None]) -> Ts:
         options, found = self._options, board.info()

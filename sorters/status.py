@@ -2,10 +2,12 @@
 
 import datetime
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
@@ -22,6 +24,7 @@ from schemas.errors import Action, BusError
 from schemas.ids import Ts
 
 _NO_TS = Ts(0)
+START_S = 30.0
 ANSWER_S = 2.0
 """kazoo keeps a request until the connection is back, however long that takes; nobody here may hang so long."""
 log = logging.getLogger(__name__)
@@ -31,6 +34,25 @@ class ZooKeeperUnreachableError(BusError):
     """ZooKeeper does not answer."""
 
     code, action = "sorter.zookeeper_unreachable", Action.RETRY
+
+
+@contextmanager
+def zookeeper_client(address: str, session_s: float) -> Iterator[KazooClient]:
+    """Connect, and leave with everything that is held by the session.
+
+    Raises:
+        ZooKeeperUnreachableError: nobody answers at ``address``.
+    """
+    client = KazooClient(hosts=address, timeout=session_s)
+    try:
+        client.start(timeout=START_S)
+    except KazooTimeoutError as error:
+        raise ZooKeeperUnreachableError("zookeeper does not answer", address=address) from error
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +89,8 @@ class StatusBoard:
         Raises:
             ZooKeeperUnreachableError, CorruptDataError
         """
-        try:
-            node, stat = self._zookeeper.get_async(self._info_path).get(timeout=ANSWER_S)
-        except NoNodeError:
-            return None
-        except (KazooException, KazooTimeoutError) as error:
-            raise ZooKeeperUnreachableError("changefeed is not readable", reason=repr(error)) from error
-        return decode_changefeed_info(node), Edition(int(stat.czxid), int(stat.version))
+        found = self._found(self._info_path)
+        return found and (decode_changefeed_info(found[0]), Edition(int(found[1].czxid), int(found[1].version)))
 
     def status(self) -> ChangefeedStatus | None:
         """Return the last status that was written, by whom ever.
@@ -128,13 +145,8 @@ class StatusBoard:
         Raises:
             ZooKeeperUnreachableError
         """
-        try:
-            node, _ = self._zookeeper.get_async(self._begun_path).get(timeout=ANSWER_S)
-        except NoNodeError:
-            return None
-        except (KazooException, KazooTimeoutError) as failure:
-            raise ZooKeeperUnreachableError("what was begun is not readable", reason=repr(failure)) from failure
-        return bytes(node)
+        found = self._found(self._begun_path)
+        return found and found[0]
 
     def begin(self, origin: bytes) -> None:
         """Write down what is begun, for a sorter that comes after this one.
@@ -209,6 +221,20 @@ class StatusBoard:
         except (BadVersionError, NodeExistsError, NoNodeError):
             return False
         return True
+
+    def _found(self, path: str) -> tuple[bytes, Any] | None:
+        """Return a node's bytes, and what ZooKeeper says of it; None: there is none.
+
+        Raises:
+            ZooKeeperUnreachableError
+        """
+        try:
+            node, stat = self._zookeeper.get_async(path).get(timeout=ANSWER_S)
+        except NoNodeError:
+            return None
+        except (KazooException, KazooTimeoutError) as failure:
+            raise ZooKeeperUnreachableError("changefeed is not readable", path=path, reason=repr(failure)) from failure
+        return bytes(node), stat
 
     def _read(self) -> ChangefeedStatus | None:
         try:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from schemas.changefeed import CLUSTER_DEFAULT
+from schemas.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
@@ -57,6 +57,20 @@ def registry_option(*, required: bool) -> Callable[[Command], Command]:
 def pd_option(*, required: bool) -> Callable[[Command], Command]:
     """Return ``--pd``."""
     return _address_option("--pd", "HOST:PORT,…", "TiDB's PD endpoints.", required=required)
+
+
+def feed_options(command: Command) -> Command:
+    """Add ``--changefeed`` and ``--namespace``, of a command that runs a part of one changefeed."""
+    command = click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)(command)
+    text = "As `changefeed create` named it."
+    return click.option("-c", "--changefeed", "changefeed_id", required=True, metavar="ID", help=text)(command)
+
+
+def driver_options(command: Command) -> Command:
+    """Add ``--master`` and ``--driver-memory``, of a command that is a Spark driver."""
+    text = "Heap of the driver's JVM."
+    command = click.option("--driver-memory", default="1500m", show_default=True, metavar="SIZE", help=text)(command)
+    return click.option("--master", default="local[2]", show_default=True, help="Spark master.")(command)
 
 
 def tls_options(command: Command) -> Command:

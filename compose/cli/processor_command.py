@@ -6,18 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compose.cli.options import cluster_option, kafka_option, tls_options, zookeeper_option
-from schemas.changefeed import NAMESPACE_DEFAULT
+from compose.cli.options import cluster_option, feed_options, kafka_option, tls_options, zookeeper_option
 
 if TYPE_CHECKING:
     from producers.tls import TlsSettings
 
 
 @click.command()
-@click.option(
-    "-c", "--changefeed", "changefeed_id", required=True, metavar="ID", help="As `changefeed create` named it."
-)
-@click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)
+@feed_options
 @kafka_option(required=True)
 @zookeeper_option(required=True)
 @cluster_option

@@ -5,25 +5,28 @@ import sys
 
 import click
 
-from compose.cli.options import check_master, cluster_option, data_dir_option, kafka_option, zookeeper_option
-from schemas.changefeed import NAMESPACE_DEFAULT
+from compose.cli.options import (
+    check_master,
+    cluster_option,
+    data_dir_option,
+    driver_options,
+    feed_options,
+    kafka_option,
+    zookeeper_option,
+)
 
 STATUS_IN_OTHER_HANDS = 3
 _IN_OTHER_HANDS = ("recover.captures_alive", "recover.sorter_alive", "recover.processor_alive")
 
 
 @click.command()
-@click.option(
-    "-c", "--changefeed", "changefeed_id", required=True, metavar="ID", help="As `changefeed create` named it."
-)
-@click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)
+@feed_options
 @kafka_option(required=True)
 @zookeeper_option(required=True)
 @cluster_option
 @click.option("--dry-run", is_flag=True, help="Say up to where the destination can be brought, and write nothing.")
 @click.option("--json", "in_json", is_flag=True, help="One JSON object instead of lines; progress is on stderr.")
-@click.option("--master", default="local[2]", show_default=True, help="Spark master.")
-@click.option("--driver-memory", default="1500m", show_default=True, metavar="SIZE", help="Heap of the driver's JVM.")
+@driver_options
 @data_dir_option("data/recover")
 def recover(
     changefeed_id: str,

@@ -16,6 +16,8 @@ from compose.cli.options import (
     cluster_option,
     conf_pairs,
     data_dir_option,
+    driver_options,
+    feed_options,
     kafka_option,
     pd_option,
     recording_option,
@@ -25,7 +27,6 @@ from compose.cli.options import (
     upstream_option,
     zookeeper_option,
 )
-from schemas.changefeed import NAMESPACE_DEFAULT
 from schemas.ids import UpstreamId
 
 if TYPE_CHECKING:
@@ -285,16 +286,12 @@ def capture(
 
 
 @click.command()
-@click.option(
-    "-c", "--changefeed", "changefeed_id", required=True, metavar="ID", help="As `changefeed create` named it."
-)
-@click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)
+@feed_options
 @kafka_option(required=True)
 @zookeeper_option(required=True)
 @registry_option(required=False)
 @cluster_option
-@click.option("--master", default="local[2]", show_default=True, help="Spark master.")
-@click.option("--driver-memory", default="1500m", show_default=True, metavar="SIZE", help="Heap of the driver's JVM.")
+@driver_options
 @click.option(
     "--checkpoint-dir",
     default="",

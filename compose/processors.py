@@ -1,24 +1,10 @@
 """What a processor process begins, by the changefeed's sink."""
 
-from consumers.apply.begin import begin_database, begin_database_work
-from consumers.processor import Assignment, Run
+from consumers.apply.begin import begin_database_work
+from consumers.processor import Assignment
 from consumers.processor_run import Work
-from consumers.storage.begin import begin_storage, begin_storage_work
+from consumers.storage.begin import begin_storage_work
 from schemas.config.origin import NotSupportedYetError
-
-
-def begin(assignment: Assignment) -> Run:
-    """Begin to apply all partitions of a changefeed, alone.
-
-    Raises:
-        NotSupportedYetError: no processor writes to such a sink.
-        BusError: it cannot begin.
-    """
-    if assignment.config.uri.server is not None:
-        return begin_database(assignment)
-    if assignment.config.uri.storage is not None:
-        return begin_storage(assignment)
-    raise NotSupportedYetError("no processor writes to this sink yet", scheme=assignment.config.uri.scheme)
 
 
 def begin_work(assignment: Assignment) -> Work:

@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from compose.processors import begin
-from consumers.core.recovery import Patience, check_sink, target_of
+from consumers.apply.begin import begin_database
+from consumers.core.backoff import Backoff
+from consumers.core.recovery import check_sink, target_of
 from consumers.processor import ProcessorOptions
 from consumers.recovery import Applied, Stored, apply_upto, stored, wait_alone
 from consumers.zookeeper import Session
@@ -119,33 +120,33 @@ def _found(found: Stored, held: Held) -> Report:
 
 
 def _sort(sorter: SorterRecovery, target_ts: Ts, say: Callable[[str], None]) -> None:
-    patience = Patience(PATIENCE_S)
+    backoff = Backoff(PATIENCE_S)
 
     def on_progress(ts: Ts) -> None:
-        patience.progress()
+        backoff.progress()
         say(f"sorted up to {shown(ts)}")
 
-    _patiently(patience, say, lambda: sorter.run(target_ts, on_progress))
+    _patiently(backoff, say, lambda: sorter.run(target_ts, on_progress))
 
 
 def _apply(feed: ProcessorOptions, target_ts: Ts, say: Callable[[str], None]) -> Applied:
-    patience, said_at, seen = Patience(PATIENCE_S), time.monotonic(), (Ts(0), 0)
+    backoff, said_at, seen = Backoff(PATIENCE_S), time.monotonic(), (Ts(0), 0)
     done: list[Applied] = []
 
     def on_progress(ts: Ts, written: int) -> None:
         nonlocal said_at, seen
         if (ts, written) != seen:
             seen = ts, written
-            patience.progress()
+            backoff.progress()
         if time.monotonic() - said_at >= SAY_S:
             said_at = time.monotonic()
             say(f"applied up to {shown(ts)}, {written} rows and DDLs so far")
 
-    _patiently(patience, say, lambda: done.append(apply_upto(feed, begin, target_ts, on_progress)))
+    _patiently(backoff, say, lambda: done.append(apply_upto(feed, begin_database, target_ts, on_progress)))
     return done[-1]
 
 
-def _patiently(patience: Patience, say: Callable[[str], None], do: Callable[[], object]) -> None:
+def _patiently(backoff: Backoff, say: Callable[[str], None], do: Callable[[], object]) -> None:
     """Do it until it succeeds.
 
     Raises:
@@ -156,7 +157,7 @@ def _patiently(patience: Patience, say: Callable[[str], None], do: Callable[[], 
             do()
             return
         except BusError as error:
-            wait_s = patience.wait_s(error, time.monotonic())
+            wait_s = backoff.wait_s(error, time.monotonic())
             if wait_s is None:
                 raise
             say(f"trying again: {error}")

@@ -17,6 +17,7 @@ from importlib.metadata import version
 from typing import Final, Protocol
 
 from consumers.apply.errors import SinkTopicMissingError
+from consumers.core.backoff import Backoff
 from consumers.peers.interface import Peers
 from consumers.processor_board import ChangefeedGoneError, ProcessorBoard, Wanted
 from consumers.processor_nodes import ProcessorInfo
@@ -32,7 +33,6 @@ log = logging.getLogger(__name__)
 
 PATIENCE_S = 60.0
 """For trouble that may pass, without any progress; a server restarts in less. Then the owner judges."""
-BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.2, 5.0
 LEAVE_S = 8.0
 """For others to take its partitions over; they begin where it has stopped anyway."""
 STOPPED, FAILED = 0, 1
@@ -111,8 +111,7 @@ class ProcessorProcess:
     def __init__(self, options: ProcessorOptions, begin: BeginWork, open_peers: OpenPeers) -> None:
         self._options, self._begin, self._open_peers = options, begin, open_peers
         self._stop, self._at_once = threading.Event(), threading.Event()
-        self._troubled_since: float | None = None
-        self._backoff_s = BACKOFF_FIRST_S
+        self._backoff = Backoff(PATIENCE_S)
         self._waits_for_topic = False
 
     def stop(self) -> None:
@@ -172,15 +171,13 @@ class ProcessorProcess:
         except Exception as failed:
             log.exception("run failed")
             error = _UnforeseenError("unforeseen", reason=repr(failed))
-        now = time.monotonic()
-        since = self._troubled_since = self._troubled_since or now
-        if error.action is Action.RETRY and now - since < PATIENCE_S:
+        wait_s = self._backoff.wait_s(error, time.monotonic())
+        if wait_s is not None:
             log.warning("run begins anew", extra={"code": error.code, "reason": str(error)})
-            self._stop.wait(self._backoff_s)
-            self._backoff_s = min(2 * self._backoff_s, BACKOFF_MAX_S)
+            self._stop.wait(wait_s)
             return
         log.error("run failed", extra={"code": error.code, "reason": str(error)})
-        self._troubled_since, self._backoff_s = None, BACKOFF_FIRST_S
+        self._backoff.progress()
         board.fail(error, wanted.info.epoch)
 
     def _run_once(self, session: Session, board: ProcessorBoard, wanted: Wanted) -> None:
@@ -237,7 +234,7 @@ class ProcessorProcess:
             looked_at = now
             before, seen = seen, (run.checkpoint_ts, run.rows_total, run.ddl_total)
             if before is not None and seen != before:
-                self._troubled_since, self._backoff_s = None, BACKOFF_FIRST_S
+                self._backoff.progress()
             found = board.read()
             if found is None or found.edition != wanted.edition or found.finished or not found.runs:
                 return

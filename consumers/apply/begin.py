@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from consumers.apply.connection import Connector
 from consumers.apply.ddl import DdlRunner
 from consumers.apply.destination import Destination
-from consumers.apply.lead import DatabaseLead
-from consumers.apply.run import ApplyRun, passed_ddl
+from consumers.apply.lead import DatabaseLead, barriers_from
+from consumers.apply.run import ApplyRun
 from consumers.apply.share import DatabaseShare, RunSettings
 from consumers.apply.source import KafkaSource, read_record
 from consumers.apply.syncpoints import SyncpointWriter
@@ -163,13 +163,7 @@ class DatabaseWork:
             syncpoints=syncpoints,
             ignore_start_ts=self._sides.settings.ignore_start_ts,
         )
-        return lead, Barriers(
-            frozenset(found.places),
-            noted=found.ddl_noted,
-            passed=passed_ddl(found),
-            syncpoint_ts=found.syncpoint_ts,
-            next_syncpoint=(lambda _: None) if syncpoints is None else syncpoints.next,
-        )
+        return lead, barriers_from(found, syncpoints)
 
     def end_writes(self) -> None:
         """Nothing to wait for: the destination refuses who has been replaced."""

@@ -6,8 +6,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from consumers.apply.ddl import DdlRunner
+from consumers.apply.destination import Found
 from consumers.core.apply.barrier import Begun, Checked, Finished, Phase, Ran, Skipped
-from consumers.core.apply.barriers import Answer, BarrierOrder, DdlStep, SyncpointWritten
+from consumers.core.apply.barriers import Answer, BarrierOrder, Barriers, DdlStep, SyncpointWritten
 from consumers.core.apply.partition import DdlMark
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
@@ -29,6 +30,17 @@ class Syncpoints(Protocol):
             BusError: it could not be written.
         """
         ...
+
+
+def barriers_from(found: Found, syncpoints: Syncpoints | None) -> Barriers:
+    """Return where all must stand still, going on from what the destination says of the leader before."""
+    return Barriers(
+        frozenset(found.places),
+        noted=found.ddl_noted,
+        passed=max(place.position for place in found.places.values()),  # no partition passes a ddl that has not run
+        syncpoint_ts=found.syncpoint_ts,
+        next_syncpoint=(lambda _: None) if syncpoints is None else syncpoints.next,
+    )
 
 
 FindDdl = Callable[[bytes, Mapping[int, int]], DdlMark]

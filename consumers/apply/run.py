@@ -14,10 +14,9 @@ from dataclasses import dataclass
 
 from consumers.apply.ddl import DdlRunner
 from consumers.apply.destination import Destination, Found
-from consumers.apply.lead import DatabaseLead, Syncpoints
+from consumers.apply.lead import DatabaseLead, Syncpoints, barriers_from
 from consumers.apply.share import DatabaseShare, RunSettings
 from consumers.apply.source import Source
-from consumers.core.apply.barriers import Barriers
 from consumers.core.apply.partition import DdlMark, PartitionQueue
 from consumers.core.scheduling.messages import Barrier
 from schemas.errors import InvariantBrokenError
@@ -33,11 +32,6 @@ class Applied:
     statements_total: int
     txns_total: int
     ddl_total: int
-
-
-def passed_ddl(found: Found) -> bytes:
-    """Return a position up to which every DDL has run: no partition passes one before."""
-    return max(place.position for place in found.places.values())
 
 
 class ApplyRun:
@@ -59,13 +53,7 @@ class ApplyRun:
         self._lead = DatabaseLead(runner, self._find, syncpoints=syncpoints, ignore_start_ts=settings.ignore_start_ts)
         self._share = DatabaseShare(source, destination, settings, clock=clock)
         self._share.install(found.places)
-        self._barriers = Barriers(
-            frozenset(found.places),
-            noted=found.ddl_noted,
-            passed=passed_ddl(found),
-            syncpoint_ts=found.syncpoint_ts,
-            next_syncpoint=(lambda _: None) if syncpoints is None else syncpoints.next,
-        )
+        self._barriers = barriers_from(found, syncpoints)
 
     @property
     def queues(self) -> Mapping[int, PartitionQueue]:

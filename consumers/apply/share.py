@@ -28,7 +28,7 @@ from schemas.position import POSITION_CLASS_AT, PositionClass
 Result = TypeVar("Result")
 
 WAITING_BYTES_MAX = 32 * 1024 * 1024
-"""Of one partition's literals in memory, about; Python objects around short rows take some five times as much."""
+"""Of one partition's literals in memory; they wait in the messages that they came in."""
 CLAIM_BYTES_MAX = 16 * 1024 * 1024
 """Of one transaction's statements; an upstream transaction that is larger stays whole."""
 KEEP_S = 10.0

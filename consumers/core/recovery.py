@@ -11,7 +11,6 @@ destination is in the destination. So a recovery that was killed is simply begun
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from schemas.changefeed import ChangefeedInfo, ChangefeedState
 from schemas.config.changefeed import ChangefeedConfig
@@ -73,29 +72,3 @@ def target_of(info: ChangefeedInfo, consistent_ts: Ts, sorted_ts: Ts) -> Ts:
     """
     reachable = max(consistent_ts, sorted_ts, info.start_ts)
     return reachable if info.target_ts is None else min(reachable, info.target_ts)
-
-
-@dataclass(slots=True)
-class Patience:
-    """Whether trouble that may pass is waited for: so long after the last progress, longer each time."""
-
-    total_s: float
-    first_s: float = 0.2
-    most_s: float = 5.0
-    _since_s: float | None = None
-    _next_s: float = 0.0
-
-    def progress(self) -> None:
-        """Something has moved: the trouble, if there was any, is over."""
-        self._since_s = None
-
-    def wait_s(self, error: BusError, now_s: float) -> float | None:
-        """Return how long to wait before the next try; None: there is none, the error is for an operator."""
-        if error.action is not Action.RETRY:
-            return None
-        if self._since_s is None:
-            self._since_s, self._next_s = now_s, self.first_s
-        if now_s - self._since_s >= self.total_s:
-            return None
-        waits, self._next_s = self._next_s, min(2 * self._next_s, self.most_s)
-        return waits

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 
 from consumers.apply.source import SinkRecord, Source
 from consumers.core.apply.executor import Progress, Work, WorkOrder
+from consumers.core.apply.leader import SCHEMAS_PARTITION
 from consumers.core.scheduling.messages import Barrier
 from consumers.core.storage.files import (
     DataFile,
@@ -39,8 +40,6 @@ from schemas.storage_rows import FolderForm
 
 log = logging.getLogger(__name__)
 
-SCHEMA_PARTITION = 0
-"""Where schema files stand."""
 BUSY_POLL_S, POLL_S = 0.005, 0.05
 WAITING_BYTES_MAX = 256 << 20
 """Of all partitions; at it they are flushed before their time."""
@@ -254,9 +253,9 @@ class StorageRun:
 
     def _flush_if_may(self, number: int) -> None:
         """Flush a partition unless a schema file of its lines may be missing, which stands in the first one only."""
-        lines, schemas = self.partitions[number], self.partitions.get(SCHEMA_PARTITION)
+        lines, schemas = self.partitions[number], self.partitions.get(SCHEMAS_PARTITION)
         schemas_ts = self._schemas_ts if schemas is None else schemas.watermark_ts
-        if number == SCHEMA_PARTITION or lines.newest_version <= schemas_ts:
+        if number == SCHEMAS_PARTITION or lines.newest_version <= schemas_ts:
             self._flush(number, lines)
 
     def _flush(self, number: int, lines: PartitionLines) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any, Final
 
 from schemas.spans import TableSpan
 
@@ -44,22 +45,18 @@ class PullFigures:
     """Why landing waits for Kafka; '' if it does not."""
 
 
+COUNTS: Final = (
+    "rows", "regions", "regions_initialized", "scans_running", "scans_waiting", "held_bytes", "spilled_bytes",
+    "locks_committed", "locks_rolled_back", "locks_left_alive",
+)  # fmt: skip
+"""The fields that are numbers."""
+
+
 def total(figures: list[PullFigures]) -> PullFigures:
     """Return the sum over captures; spans that stall and reasons stay apart, for a capture belongs to each."""
     troubles: dict[str, int] = {}
     for one in figures:
         for kind, count in one.troubles.items():
             troubles[kind] = troubles.get(kind, 0) + count
-    return PullFigures(
-        rows=sum(one.rows for one in figures),
-        regions=sum(one.regions for one in figures),
-        regions_initialized=sum(one.regions_initialized for one in figures),
-        scans_running=sum(one.scans_running for one in figures),
-        scans_waiting=sum(one.scans_waiting for one in figures),
-        held_bytes=sum(one.held_bytes for one in figures),
-        spilled_bytes=sum(one.spilled_bytes for one in figures),
-        locks_committed=sum(one.locks_committed for one in figures),
-        locks_rolled_back=sum(one.locks_rolled_back for one in figures),
-        locks_left_alive=sum(one.locks_left_alive for one in figures),
-        troubles=troubles,
-    )
+    counts: dict[str, Any] = {name: sum(getattr(one, name) for one in figures) for name in COUNTS}
+    return PullFigures(**counts, troubles=troubles)

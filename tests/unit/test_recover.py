@@ -3,7 +3,8 @@
 import pytest
 
 from compose.recover import Report, as_json, closing_lines, opening_lines, shown
-from consumers.core.recovery import CapturesAliveError, Patience, check_alone, check_sink, target_of
+from consumers.core.backoff import Backoff
+from consumers.core.recovery import CapturesAliveError, check_alone, check_sink, target_of
 from consumers.recovery import Applied
 from schemas.changefeed import ChangefeedInfo, ChangefeedState
 from schemas.config.changefeed import load_changefeed
@@ -108,13 +109,13 @@ class LastingError(BusError):
 
 
 def test_patience_waits_longer_each_time_begins_anew_with_progress_and_ends() -> None:
-    patience, error = Patience(10.0, first_s=1.0, most_s=3.0), PassingError("away")
+    patience, error = Backoff(10.0, first_s=1.0, most_s=3.0), PassingError("away")
     assert [patience.wait_s(error, at) for at in (0.0, 1.0, 3.0)] == [1.0, 2.0, 3.0]
     assert patience.wait_s(error, 9.9) == 3.0
     assert patience.wait_s(error, 10.0) is None
     patience.progress()
     assert patience.wait_s(error, 50.0) == 1.0
-    assert Patience(10.0).wait_s(LastingError("row refused"), 0.0) is None
+    assert Backoff(10.0).wait_s(LastingError("row refused"), 0.0) is None
 
 
 def report(applied: Applied | None, held: tuple[HeldBack, ...] = (), changes: int = 0) -> Report:

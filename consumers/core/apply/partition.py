@@ -40,7 +40,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from consumers.core.apply.waiting import DdlMark as DdlMark
-from consumers.core.apply.waiting import Piece, RowBatch, Waiting, WatermarkMark
+from consumers.core.apply.waiting import Piece, RowBatch, Waiting, WatermarkMark, txn_borders
 from schemas.errors import CorruptDataError, InvariantBrokenError
 from schemas.ids import Ts
 from schemas.position import POSITION_CLASS_AT, Position, PositionClass, decode_position
@@ -252,8 +252,7 @@ class PartitionQueue:
         """Return how many rows are at or below the floor: a message's first ones, as positions ascend within it."""
         if txn_end(*rows.txn(0)) > self._floor:
             return 0
-        starts = np.flatnonzero((np.diff(rows.commit_ts) != 0) | (np.diff(rows.start_ts) != 0)) + 1
-        return next((row for row in starts.tolist() if txn_end(*rows.txn(row)) > self._floor), len(rows))
+        return next((row for row in txn_borders(rows).tolist() if txn_end(*rows.txn(row)) > self._floor), len(rows))
 
     def _kept(self, start_ts: IntArray, first: int) -> Iterator[tuple[int, int]]:
         """Yield the runs of rows from ``first`` on that are of no ignored transaction."""

@@ -18,6 +18,12 @@ from schemas.sql_rows import IntArray, SqlDdl, SqlRow, SqlRows, TableForm
 _NO_ENDS = np.zeros(0, np.int64)
 
 
+def txn_borders(rows: SqlRows, first: int = 0, end: int | None = None) -> IntArray:
+    """Return how many rows of ``first`` to ``end`` stand before each transaction but the first one."""
+    commit_ts, start_ts = (column[first:end] for column in (rows.commit_ts, rows.start_ts))
+    return np.flatnonzero((commit_ts[1:] != commit_ts[:-1]) | (start_ts[1:] != start_ts[:-1])) + 1
+
+
 @dataclass(slots=True, eq=False)
 class Piece:
     """Rows of one message that are side by side: ``first`` to ``end``."""
@@ -37,9 +43,7 @@ class Piece:
         if self.end - self.first < 2:
             self.ends = _NO_ENDS
             return
-        commit_ts, start_ts = (column[self.first : self.end] for column in (self.rows.commit_ts, self.rows.start_ts))
-        differs = (commit_ts[1:] != commit_ts[:-1]) | (start_ts[1:] != start_ts[:-1])
-        self.ends = np.flatnonzero(differs) + (self.first + 1)
+        self.ends = self.first + txn_borders(self.rows, self.first, self.end)
 
     def __len__(self) -> int:
         return self.end - self.first

@@ -3,19 +3,14 @@
 from consumers.core.peers.span_codec import decode_span, encode_span
 from schemas.proto.landingpb_pb2 import PullFigures as RawFigures
 from schemas.proto.landingpb_pb2 import StalledSpan as RawStall
-from schemas.rawlog.pull_figures import PullFigures, StalledSpan
-
-_NUMBERS = (
-    "rows", "regions", "regions_initialized", "scans_running", "scans_waiting", "held_bytes", "spilled_bytes",
-    "locks_committed", "locks_rolled_back", "locks_left_alive",
-)  # fmt: skip
+from schemas.rawlog.pull_figures import COUNTS, PullFigures, StalledSpan
 
 
 def put_figures(raw: RawFigures, figures: PullFigures) -> None:
     """Fill ``raw``."""
     raw.CopyFrom(
         RawFigures(
-            **{name: getattr(figures, name) for name in _NUMBERS},
+            **{name: getattr(figures, name) for name in COUNTS},
             troubles=dict(figures.troubles),
             stalls=[RawStall(span=encode_span(one.span), reason=one.reason) for one in figures.stalls],
             broker_reason=figures.broker_reason,
@@ -30,7 +25,7 @@ def figures_of(raw: RawFigures) -> PullFigures:
         CorruptDataError: a span is none.
     """
     return PullFigures(
-        **{name: getattr(raw, name) for name in _NUMBERS},
+        **{name: getattr(raw, name) for name in COUNTS},
         troubles=dict(raw.troubles),
         stalls=tuple(StalledSpan(decode_span(one.span), one.reason) for one in raw.stalls),
         broker_reason=raw.broker_reason,

@@ -15,7 +15,7 @@ from schemas.changefeed import NAMESPACE_DEFAULT
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from compose.api_calls import ApiCalls
+    from compose.operator.api_calls import ApiCalls
     from schemas.config.changefeed import ChangefeedConfig
 
 DAY_MS = 24 * 3600 * 1000
@@ -65,7 +65,7 @@ def _settings(command: Any) -> Any:
 @server_options
 def create(api: "ApiCalls", changefeed_id: str, namespace: str, start_ts: int, no_confirm: bool, **given: Any) -> None:
     """Check a changefeed and create it; the owner starts its sorter."""
-    from compose.api_calls import RefusedError, located
+    from compose.operator.api_calls import RefusedError, located
 
     sink_uri, config = given["sink_uri"], given["config"]
     table, checked = _read(sink_uri, config, given["schema_registry"])
@@ -97,7 +97,7 @@ def update(api: "ApiCalls", changefeed_id: str, namespace: str, no_confirm: bool
 
     A file replaces the settings as a whole.
     """
-    from compose.api_calls import RefusedError, located
+    from compose.operator.api_calls import RefusedError, located
     from consumers.api.replica_config import from_api, to_api
     from consumers.changefeed_control import UpdateRefusedError
     from schemas.config.origin import Origin

@@ -54,7 +54,7 @@ def explain(
 
     The tables are those of the raw log (--kafka) or of a recording (--recording); nothing is created or written.
     """
-    from compose.explain import (
+    from compose.foresight.explain import (
         Changefeed,
         as_json,
         as_lines,

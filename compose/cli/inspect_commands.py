@@ -32,7 +32,7 @@ def doctor(pd: str, tls: "TlsSettings") -> int:
 
     With --pd also whether that TiDB cluster can be reached and trusted.
     """
-    from compose.doctor import examine, examine_upstream
+    from compose.operator.doctor import examine, examine_upstream
 
     healthy = True
     for finding in itertools.chain(examine(Path("data")), examine_upstream(pd, tls) if pd else ()):
@@ -46,7 +46,7 @@ def doctor(pd: str, tls: "TlsSettings") -> int:
 @click.argument("code", required=False, default="")
 def errors(code: str) -> int:
     """Say what an error code means and what follows; of all that begin with CODE, or of all. Logs show it in [ ]."""
-    from compose.error_codes import catalogue
+    from compose.operator.error_codes import catalogue
 
     found = [one for one in catalogue() if one.code.startswith(code.strip("[]"))]
     for one in found:
@@ -98,7 +98,7 @@ def dry_run(
         _print_feed(feed)
         return
     assert recording is not None
-    from compose.dry_run import json_line, prepare
+    from compose.foresight.dry_run import json_line, prepare
     from schemas.config.changefeed import load_changefeed
 
     text = config.read_text() if config else None
@@ -118,7 +118,7 @@ def dry_run(
 
 
 def _print_feed(folder: Path) -> None:
-    from compose.feed_dry_run import row_changes
+    from compose.foresight.feed_dry_run import row_changes
 
     for row in row_changes(folder):
         click.echo(json.dumps(row, separators=(",", ":")))
@@ -133,8 +133,8 @@ def _print_feed(folder: Path) -> None:
 @click.option("--follow", is_flag=True, help="Go on when the end is reached.")
 def decode(kafka: str, topic: str, partition: int | None, from_offset: int, limit: int | None, follow: bool) -> None:
     """Print a topic's records as JSON lines."""
-    from compose.decode import decode_record
     from compose.kafka_follower import TopicFollower
+    from compose.operator.decode import decode_record
 
     printed = 0
     with TopicFollower(kafka, topic, partition=partition, from_offset=from_offset) as follower:

@@ -13,7 +13,7 @@ from schemas.changefeed import NAMESPACE_DEFAULT
 from schemas.ids import UpstreamId
 
 if TYPE_CHECKING:
-    from compose.api_calls import ApiCalls
+    from compose.operator.api_calls import ApiCalls
     from producers.tls import TlsSettings
 
 
@@ -153,8 +153,8 @@ def reset(
 
     The one command that asks no server: captures must have been stopped before.
     """
-    from compose.cluster_reset import reset_cluster
-    from compose.upstream_repair import delete_safe_point
+    from compose.operator.cluster_reset import reset_cluster
+    from compose.operator.upstream_repair import delete_safe_point
 
     name = cluster_id or cluster
     ask(f"Really forget all changefeeds of cluster {name}?", no_confirm)

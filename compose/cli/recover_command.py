@@ -49,8 +49,8 @@ def recover(
     """
     from pathlib import Path
 
-    from compose.recover import RecoverOptions, as_json, closing_lines, opening_lines
-    from compose.recover import recover as run
+    from compose.operator.recover import RecoverOptions, as_json, closing_lines, opening_lines
+    from compose.operator.recover import recover as run
     from compose.stack.java import find_java
     from compose.stack.spark_files import name_spark_files
     from schemas.errors import BusError

@@ -30,7 +30,7 @@ from compose.cli.options import (
 from schemas.ids import UpstreamId
 
 if TYPE_CHECKING:
-    from compose.sorter_fleet import SorterSettings
+    from compose.capture.sorter_fleet import SorterSettings
     from producers.tls import TlsSettings
 
 
@@ -68,7 +68,7 @@ def run(
     tls: "TlsSettings",
 ) -> int:
     """Run the whole bus on this machine and show it live; parts given by address are not started."""
-    from compose.live_run import LiveRunOptions, live_run
+    from compose.local.live_run import LiveRunOptions, live_run
     from compose.stack.local import Addresses
 
     return live_run(
@@ -249,8 +249,8 @@ def capture(
     sorters: "SorterSettings",
 ) -> int:
     """Pull an upstream's changes into the raw log; one of the captures of a cluster is its owner, and runs sorters."""
-    from compose.capture import CaptureOptions, run_capture
-    from compose.reign import ReignOptions
+    from compose.capture.process import CaptureOptions, run_capture
+    from compose.capture.reign import ReignOptions
     from consumers.core.span_split import SplitSettings
     from producers.puller import PullerSettings
     from producers.spill_files import SpillSettings

@@ -33,8 +33,8 @@ def server_options(command: Command) -> Command:
         log_level: str,
         **others: Any,
     ) -> Any:
-        from compose.api_calls import ApiCalls
         from compose.logs import start_logging
+        from compose.operator.api_calls import ApiCalls
         from consumers.api.client import ApiClient
         from consumers.api.tls import ApiTls
 

@@ -9,7 +9,7 @@ from compose.cli.options import Duration
 from compose.cli.server_options import server_options
 
 if TYPE_CHECKING:
-    from compose.api_calls import ApiCalls
+    from compose.operator.api_calls import ApiCalls
 
 OVERVIEW = "/api/tidebus/overview"
 SHELLS = ("bash", "zsh", "fish")
@@ -28,7 +28,7 @@ def top(api: "ApiCalls", interval: float, once: bool, as_json: bool) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from compose.top_view import Top
+    from compose.operator.top_view import Top
     from schemas.errors import BusError
 
     if as_json:

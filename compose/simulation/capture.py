@@ -1,18 +1,18 @@
 """One simulated capture process: its session, its agent with the puller, and a reign when it is elected.
 
-The agent and the reign are the product's (:class:`compose.puller_agent.PullerAgent`, :class:`compose.reign.Reign`,
-:class:`consumers.owner.Owner`); this is what :mod:`compose.capture` and :mod:`compose.owner_loop` are around them, in
-one thread. What blocks in the product (a publish, a check of the lease) may stand still here for many ticks while
-everybody else goes on: the world runs on inside the call. So whoever is paused in the middle of a step wakes up in the
-middle of it.
+The agent and the reign are the product's (:class:`compose.capture.puller_agent.PullerAgent`,
+:class:`compose.capture.reign.Reign`, :class:`consumers.owner.Owner`); this is what :mod:`compose.capture.process` and
+:mod:`compose.capture.owner_loop` are around them, in one thread. What blocks in the product (a publish, a check of the
+lease) may stand still here for many ticks while everybody else goes on: the world runs on inside the call. So whoever
+is paused in the middle of a step wakes up in the middle of it.
 """
 
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from compose.puller_agent import PullerAgent
-from compose.reign import Reign, ReignOptions, ReignParts
+from compose.capture.puller_agent import PullerAgent
+from compose.capture.reign import Reign, ReignOptions, ReignParts
 from compose.simulation.network import SimPeers
 from compose.simulation.puller import SimDdlFeed, SimPuller
 from compose.simulation.topic import SimFrontierTopic

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from compose.reign import MoveRefusedError
+from compose.capture.reign import MoveRefusedError
 from compose.simulation.upstream import KEY_PLACES, place_key
 from consumers.core.scheduling.coordinator import NotInitializedError
 from consumers.core.scheduling.replication_set import SetState

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from compose.puller_executor import PullerExecutor
+from compose.capture.puller_executor import PullerExecutor
 from compose.simulation.law import BrokenPromiseError
 from compose.simulation.puller import SimPuller
 from consumers.core.scheduling.messages import Checkpoint

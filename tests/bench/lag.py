@@ -28,7 +28,7 @@ import numpy.typing as npt
 import psutil
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from compose.local_bus import BusOptions, LocalBus
+from compose.local.bus import BusOptions, LocalBus
 from compose.stack.local import Addresses
 from consumers.changefeed_store import ChangefeedRequest
 from schemas.errors import BusError

@@ -27,11 +27,11 @@ from typing import Any
 
 import psutil
 
-from compose.owner_loop import rest_s
+from compose.capture.owner_loop import rest_s
+from compose.capture.puller_agent import PullerAgent
+from compose.capture.puller_executor import PullerExecutor
+from compose.capture.reign import Reign, ReignOptions, ReignParts
 from compose.peers import open_peers
-from compose.puller_agent import PullerAgent
-from compose.puller_executor import PullerExecutor
-from compose.reign import Reign, ReignOptions, ReignParts
 from consumers.capture_registry import CaptureInfo
 from consumers.core.scheduling.coordinator import Identity
 from consumers.owner import Owner

@@ -22,7 +22,7 @@ from typing import Any
 import pymysql
 import pytest
 
-from compose.local_bus import BusOptions, LocalBus
+from compose.local.bus import BusOptions, LocalBus
 from compose.stack.mariadb import LocalMariaDb
 from consumers.changefeed_store import ChangefeedRequest
 from consumers.processor_nodes import Share, decode_shares

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from compose.kafka_follower import TopicFollower
-from compose.local_bus import BusOptions, LocalBus
+from compose.local.bus import BusOptions, LocalBus
 from consumers.changefeed_store import ChangefeedRequest
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
-from compose.live_run import demo_changefeed
-from compose.local_bus import LocalBus
+from compose.local.bus import LocalBus
+from compose.local.live_run import demo_changefeed
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
 from schemas.ids import UpstreamId
@@ -33,7 +33,7 @@ from tests.support.validator import Validator
 
 CANAL_WITHOUT = frozenset({"d2.t_pkadd"})
 AVRO_WITHOUT = CANAL_WITHOUT | {"d1.t_all"}
-"""As the demo's changefeed files leave out, and why they do: compose/demo/*.toml."""
+"""As the demo's changefeed files leave out, and why they do: compose/local/demo/*.toml."""
 COMPARED_MIN = 150
 PARTITIONS = 3
 SPEED = 0.5

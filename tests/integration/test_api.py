@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from compose.capture import CaptureOptions, run_capture
+from compose.capture.process import CaptureOptions, run_capture
 from compose.cli import run_cli
 from compose.stack.local import Addresses
 from consumers.capture_registry import list_captures

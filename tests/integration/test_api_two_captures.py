@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from compose.capture import CaptureOptions, run_capture
+from compose.capture.process import CaptureOptions, run_capture
+from compose.capture.sorter_fleet import SorterSettings
 from compose.cli import run_cli
-from compose.sorter_fleet import SorterSettings
 from compose.stack.local import Addresses
 from consumers.capture_registry import list_captures
 from consumers.zookeeper import Session

@@ -13,9 +13,9 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-import compose.capture
-from compose.capture import CaptureOptions, run_capture
-from compose.reign import ReignOptions
+import compose.capture.process
+from compose.capture.process import CaptureOptions, run_capture
+from compose.capture.reign import ReignOptions
 from compose.stack.local import Addresses
 from consumers.capture_registry import list_captures
 from consumers.core.span_split import SplitSettings
@@ -168,7 +168,7 @@ def test_capture_of_large_tables_lands_their_spans_over_partitions_under_the_fro
     for _, keys in large:
         split_regions(server, keys, 8)
     server.spawn(replay.run(1.0, wait_for_subscriber=True))
-    with caplog.at_level(logging.INFO, "compose.pulled_tables"):
+    with caplog.at_level(logging.INFO, "compose.capture.pulled_tables"):
         first = serve(options)
         wait_for_parts(options, 2)
         reached(options.kafka, topics, Ts((replay.bootstrap_ts + end_ts) // 2))
@@ -234,7 +234,7 @@ def test_capture_lost_session_starts_anew_under_another_id_and_revision(
             super().__init__(hosts, timeout_s=timeout_s)
             sessions.append(self)
 
-    monkeypatch.setattr(compose.capture, "Session", Kept)
+    monkeypatch.setattr(compose.capture.process, "Session", Kept)
     with RegionServer(min_ts_interval_ms=100) as server:
         replay = Replay(server, read_recording(TIDB_DATA))
         server.call(replay.load())

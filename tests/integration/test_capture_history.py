@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compose.capture import CaptureOptions, run_capture
+from compose.capture.process import CaptureOptions, run_capture
 from compose.stack.local import Addresses
 from consumers.frontier_topic import FrontierTopic
 from consumers.zookeeper import Session

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from compose.feed_dry_run import FeedCollector, play, read_spans
+from compose.foresight.feed_dry_run import FeedCollector, play, read_spans
 from producers.core import stream_errors
 from producers.core.matcher import Change
 from producers.event_feed import EventFeed

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from compose.cli import run_cli
-from compose.feed_dry_run import play, read_spans, row_changes
+from compose.foresight.feed_dry_run import play, read_spans, row_changes
 from producers.feed_types import FeedSettings
 from producers.region_server.feed_replay import read_feed_folder
 from schemas.errors import ConfigError

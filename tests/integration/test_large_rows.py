@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from compose.decode import decode_record
 from compose.kafka_follower import TopicFollower
+from compose.operator.decode import decode_record
 from compose.stack.local import Addresses
 from consumers.core.frontier import advance, first_record
 from producers.puller import Puller

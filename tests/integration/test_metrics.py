@@ -8,7 +8,7 @@ from contextlib import closing
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from compose.capture import CaptureOptions, run_capture
+from compose.capture.process import CaptureOptions, run_capture
 from compose.stack.local import Addresses
 from consumers.capture_registry import list_captures
 from consumers.zookeeper import Session

@@ -195,7 +195,7 @@ def test_recover_while_captures_live_is_refused_and_of_a_paused_changefeed_is_no
         assert "c1 at 10.0.0.1:8300" in said
         ChangefeedControl(session, gone.paths).pause(gone.feed)
         session.client.create(gone.paths.changefeed_processor("default", gone.feed), b"pid 7", ephemeral=True)
-        monkeypatch.setattr("compose.recover.SorterRecovery.run", lambda *_: feed.start_ts)
+        monkeypatch.setattr("compose.operator.recover.SorterRecovery.run", lambda *_: feed.start_ts)
         assert run_cli(gone.arguments()) == 3
         said = capsys.readouterr().err
         assert "[recover.processor_alive]" in said

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from compose.explain import explained, raw_log_schemas
+from compose.foresight.explain import explained, raw_log_schemas
 from compose.stack.local import Addresses
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import ConfigError

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from compose.self_check import SelfCheckResult, check_changefeed
+from compose.local.self_check import SelfCheckResult, check_changefeed
 from compose.stack.local import Addresses
 from consumers.changefeed_store import ChangefeedRequest, ChangefeedStore
 from consumers.raw_log import FrontierWindow

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from compose.sorter_fleet import SorterFleet, SorterPlaces, SorterSettings
+from compose.capture.sorter_fleet import SorterFleet, SorterPlaces, SorterSettings
 from compose.stack.local import Addresses
 from consumers.changefeed_control import ChangefeedControl, ConfigChange
 from consumers.changefeed_store import ChangefeedRequest

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from compose import pulled_tables
+from compose.capture import pulled_tables
+from compose.capture.reign import Reign
 from compose.cli import run_cli
-from compose.reign import Reign
 from compose.simulation import broker
 from compose.simulation.run import outcome_of
 from compose.simulation.world import World

@@ -12,7 +12,7 @@ from kazoo.exceptions import NoNodeError
 
 from compose.changefeeds import open_store
 from compose.kafka_follower import TopicFollower
-from compose.local_bus import LocalBus
+from compose.local.bus import LocalBus
 from compose.stack.errors import ChildError
 from consumers.changefeed_store import ChangefeedRequest, NoFrontierError
 from consumers.raw_log import RawLogUnavailableError, frontier_window

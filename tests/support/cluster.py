@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compose.local_bus import BusOptions, LocalBus
+from compose.local.bus import BusOptions, LocalBus
 from compose.stack.children import Child
 from compose.stack.local import Addresses
 from compose.stack.ports import LOOPBACK, free_ports

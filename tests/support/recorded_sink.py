@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from compose.dry_run import prepare
+from compose.foresight.dry_run import prepare
 from schemas.changefeed import ChangefeedInfo
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError

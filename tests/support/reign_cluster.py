@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from compose.puller_agent import PullerAgent
-from compose.puller_executor import PullerExecutor
-from compose.reign import Reign, ReignOptions, ReignParts
+from compose.capture.puller_agent import PullerAgent
+from compose.capture.puller_executor import PullerExecutor
+from compose.capture.reign import Reign, ReignOptions, ReignParts
 from consumers.capture_registry import CaptureInfo
 from consumers.core.frontier import advance, first_record
 from consumers.core.scheduling.coordinator import Identity

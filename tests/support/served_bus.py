@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
-from compose.api_backend import ApiBackend, ApiPlaces
+from compose.capture.api_backend import ApiBackend, ApiPlaces
 from consumers.api.backend import Scheduling
 from consumers.api.server import ApiServer
 from consumers.capture_registry import CaptureInfo, register_capture

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from compose.api_calls import HINTS, USAGE_CODES
 from compose.cli import run_cli
+from compose.operator.api_calls import HINTS, USAGE_CODES
 from compose.stack.ports import free_ports
 from consumers.api.codes import CDC_CODES, INTERNAL, KEY_CODES, STATUSES
 from consumers.api.errors import cdc_code, error_body, status_of

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from compose.api_calls import ApiCalls, RefusedError
 from compose.cli import run_cli
+from compose.operator.api_calls import ApiCalls, RefusedError
 from consumers.api.client import ApiClient, ServerTlsError, ServerUnreachableError
 from consumers.api.credentials import Credentials, read_credentials, write_credentials
 from consumers.api.errors import ApiTlsError

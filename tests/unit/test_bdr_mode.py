@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from compose.dry_run import prepare
+from compose.foresight.dry_run import prepare
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError
 from schemas.ids import TableId

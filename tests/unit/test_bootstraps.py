@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compose.dry_run import prepare
+from compose.foresight.dry_run import prepare
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import TableId, Ts, compose_ts
 from schemas.position import PositionClass, decode_position

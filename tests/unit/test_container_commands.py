@@ -44,7 +44,7 @@ def test_containers_each_command_starts_with_the_addresses_of_the_file(
     started: list[Any] = []
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("compose.capture.run_capture", started.append)
+    monkeypatch.setattr("compose.capture.process.run_capture", started.append)
     assert run_cli(commands()[service]) == 0
     (options,) = started
     assert (options.kafka, options.zookeeper) == ("kafka:9092", "zookeeper:2181")
@@ -59,7 +59,7 @@ def test_containers_each_command_starts_with_the_addresses_of_the_file(
 def test_capture_with_a_sorter_setting_that_spark_would_choke_on_is_refused_at_once(
     flags: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("compose.capture.run_capture", lambda _: pytest.fail("it was started"))
+    monkeypatch.setattr("compose.capture.process.run_capture", lambda _: pytest.fail("it was started"))
     given = ["--pd", "p:1", "--kafka", "k:1", "--zookeeper", "z:1", "--schema-registry", "http://r"]
     assert run_cli(["capture", *given, *flags]) == 2
     assert flags[1] in capsys.readouterr().err

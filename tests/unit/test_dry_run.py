@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from compose.cli import run_cli
-from compose.dry_run import DryRun, prepare
+from compose.foresight.dry_run import DryRun, prepare
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError
 from tests.support.recording import oracle as read_lines

@@ -3,7 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
-from compose.dry_run import prepare
+from compose.foresight.dry_run import prepare
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError
 from tests.support.recording import oracle

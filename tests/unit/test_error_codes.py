@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from compose.cli import cli
-from compose.error_codes import ErrorCode, as_page, catalogue
+from compose.operator.error_codes import ErrorCode, as_page, catalogue
 
 PAGE = Path(__file__).parents[2] / "docs" / "error-codes.md"
 
@@ -18,7 +18,9 @@ def codes() -> list[ErrorCode]:
 
 
 def test_page_of_error_codes_is_what_the_code_says(codes: list[ErrorCode]) -> None:
-    assert PAGE.read_text() == as_page(codes), "make it anew: python -m compose.error_codes > docs/error-codes.md"
+    assert PAGE.read_text() == as_page(codes), (
+        "make it anew: python -m compose.operator.error_codes > docs/error-codes.md"
+    )
 
 
 def test_each_code_is_one_errors_and_says_what_it_means(codes: list[ErrorCode]) -> None:

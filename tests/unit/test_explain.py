@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from compose.cli import run_cli
-from compose.explain import as_lines, explained, recorded_schemas
+from compose.foresight.explain import as_lines, explained, recorded_schemas
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import TableId, Ts
 from schemas.tidb.schema_store import SchemaStore

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from compose.held_feeds import SAY_AGAIN_S, STANDS_AFTER_S, WARN_AFTER_S, HeldFeeds, HeldTable, held_tables
+from compose.capture.held_feeds import SAY_AGAIN_S, STANDS_AFTER_S, WARN_AFTER_S, HeldFeeds, HeldTable, held_tables
 from schemas.changefeed import ChangefeedInfo
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
 from schemas.rawlog.frontier import FrontierRecord, HeldTables, LandingReport

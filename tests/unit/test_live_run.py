@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from compose.live_run import START_S, Deadline, data_folder, demo_changefeed
+from compose.local.live_run import START_S, Deadline, data_folder, demo_changefeed
 from compose.stack.local import Addresses
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import ConfigError

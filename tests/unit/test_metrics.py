@@ -10,8 +10,8 @@ import pytest
 from kazoo.exceptions import NoNodeError
 from prometheus_client.parser import text_string_to_metric_families
 
-from compose.api_backend import ApiBackend, ApiPlaces
-from compose.metrics import pull_of, rule_of
+from compose.capture.api_backend import ApiBackend, ApiPlaces
+from compose.capture.metrics import pull_of, rule_of
 from consumers.api.bodies import StoredFeed
 from consumers.api.metrics import STALLS_SHOWN, Pull, Snapshot, Stall, metrics_text
 from consumers.api.owner_metrics import Rule, SchedulerFigures

@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console, ConsoleDimensions
 from rich.live import Live
 
-from compose.live_run import Picture
-from compose.live_view import live_picture, progress_line, summary_table
-from compose.monitor import BusView, FeedView, Rate
+from compose.local.live_run import Picture
+from compose.local.live_view import live_picture, progress_line, summary_table
+from compose.local.monitor import BusView, FeedView, Rate
 from schemas.changefeed import ChangefeedError, ChangefeedStatus
 from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord

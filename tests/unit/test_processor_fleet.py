@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from compose.processor_fleet import ProcessorFleet, ProcessorHome
-from compose.sorter_fleet import SorterPlaces
+from compose.capture.processor_fleet import ProcessorFleet, ProcessorHome
+from compose.capture.sorter_fleet import SorterPlaces
 from compose.stack.children import Child
 from producers.tls import TlsSettings
 from schemas.changefeed import ChangefeedInfo, ZkPaths

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compose.promises import PartitionCheck, compare_rows, row_hashes
+from compose.local.promises import PartitionCheck, compare_rows, row_hashes
 from schemas.ids import Ts
 from schemas.position import Position, PositionClass, RowOp
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from compose.puller_executor import PullerExecutor
+from compose.capture.puller_executor import PullerExecutor
 from consumers.core.frontier import first_record
 from consumers.core.scheduling.messages import Checkpoint, TableState
 from schemas.ids import CaptureId, TableId, Ts

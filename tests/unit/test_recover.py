@@ -2,7 +2,7 @@
 
 import pytest
 
-from compose.recover import Report, as_json, closing_lines, opening_lines, shown
+from compose.operator.recover import Report, as_json, closing_lines, opening_lines, shown
 from consumers.core.backoff import Backoff
 from consumers.core.recovery import CapturesAliveError, check_alone, check_sink, target_of
 from consumers.recovery import Applied

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from compose.reign import ReignOptions
+from compose.capture.reign import ReignOptions
 from consumers.core.frontier import first_record
 from consumers.core.span_split import SplitSettings
 from schemas.ids import TableId, Ts

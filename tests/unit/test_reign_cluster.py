@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from compose.reign_orders import NotOwnerError, ReignOrders
-from compose.reign_status import reign_status
+from compose.capture.reign_orders import NotOwnerError, ReignOrders
+from compose.capture.reign_status import reign_status
 from consumers.core.scheduling.coordinator import NotInitializedError
 from consumers.core.scheduling.messages import Checkpoint, TableState
 from consumers.core.scheduling.versions import VersionMismatchError

@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 import pytest
 
-from compose.split_watch import SplitWatch
+from compose.capture.split_watch import SplitWatch
 from consumers.core.span_split import SplitSettings
 from producers.errors import PdUnreachableError
 from schemas.ids import TableId

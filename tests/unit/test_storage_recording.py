@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from compose.dry_run import prepare
+from compose.foresight.dry_run import prepare
 from consumers.apply.source import SinkRecord
 from consumers.core.storage.files import PartitionState
 from consumers.core.storage.partition import NotedPlace

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from compose.local.supervisor import PAUSE_MAX_S, STEADY_S, Supervisor
 from compose.stack.errors import ChildError
-from compose.supervisor import PAUSE_MAX_S, STEADY_S, Supervisor
 
 
 @dataclass

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from compose.cli import run_cli
-from compose.top_view import Top
+from compose.operator.top_view import Top
 from consumers.api.server import ApiServer
 from schemas.ids import TableId
 from tests.support.memory_bus import ME, OTHER, Memory, Shares

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from compose.promises import Hashes, PartitionCheck, SetDifference, compare_rows, row_hashes, total
+from compose.local.promises import Hashes, PartitionCheck, SetDifference, compare_rows, row_hashes, total
 from consumers.changefeed_store import ChangefeedStore
 from consumers.zookeeper import Session
 from schemas.changefeed import NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths

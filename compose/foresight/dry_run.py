@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from compose.recorded import RecordedLog, read_recorded_log
+from compose.foresight.recorded import RecordedLog, read_recorded_log
 from producers.core.packing import pack
 from schemas.changefeed import NAMESPACE_DEFAULT
 from schemas.changes import Op, RowChanges

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field, replace
 from random import SystemRandom
 from typing import Protocol
 
-from compose.held_feeds import HeldTable, held_tables
-from compose.pulled_tables import PulledTables
-from compose.reign_orders import ReignOrders
-from compose.split_watch import Boundaries
+from compose.capture.held_feeds import HeldTable, held_tables
+from compose.capture.pulled_tables import PulledTables
+from compose.capture.reign_orders import ReignOrders
+from compose.capture.split_watch import Boundaries
 from consumers.api.owner_metrics import SchedulerFigures
 from consumers.capture_registry import CaptureInfo
 from consumers.core.scheduling.captures import CaptureState

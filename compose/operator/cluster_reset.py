@@ -1,6 +1,6 @@
 """All of a cluster's metadata removed, for a new beginning: the captures must have gone."""
 
-from compose.node_texts import delete_nodes
+from compose.operator.node_texts import delete_nodes
 from consumers.capture_registry import list_captures
 from consumers.zookeeper import Session
 from schemas.changefeed import ZkPaths

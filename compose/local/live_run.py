@@ -13,10 +13,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
-from compose.live_view import live_picture, progress_line, summary_table, topics_line
-from compose.local_bus import BusOptions, LocalBus
-from compose.monitor import BusView, Monitor
-from compose.self_check import check_changefeed
+from compose.local.bus import BusOptions, LocalBus
+from compose.local.live_view import live_picture, progress_line, summary_table, topics_line
+from compose.local.monitor import BusView, Monitor
+from compose.local.self_check import check_changefeed
 from compose.stack.errors import ChildError
 from compose.stack.jars import checkout
 from compose.stack.local import Addresses
@@ -46,7 +46,7 @@ API_PORT = 8300
 WIDTH_CHARS = 150
 DATA_MARK = ".tidebus-run"
 DEMO_PROTOCOLS = ("canal-json", "avro")
-"""One changefeed each; their files are compose/demo/*.toml, their topics start with what stands here before '-'."""
+"""One changefeed each; their files are demo/*.toml beside this, their topics start with what stands here before '-'."""
 
 
 class Interrupted(Exception):  # noqa: N818 # not an error: the user has seen enough

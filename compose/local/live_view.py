@@ -5,7 +5,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from compose.monitor import BusView, FeedView
+from compose.local.monitor import BusView, FeedView
 
 TOPICS_SHOWN_MAX = 12
 TS_WIDTH_MIN = 96

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 
-from compose.split_watch import Boundaries, SplitWatch
+from compose.capture.split_watch import Boundaries, SplitWatch
 from consumers.core.held_tables import pulled_from
 from consumers.core.span_split import SplitSettings
 from consumers.core.table_set import TableSet

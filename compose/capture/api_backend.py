@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import NoNodeError
 
+from compose.capture.upstream_tables import UpstreamTables
 from compose.changefeeds import check_resume_ts, create_changefeed, scoped_tables
-from compose.node_texts import shown_nodes
+from compose.operator.node_texts import shown_nodes
+from compose.operator.upstream_repair import delete_safe_point, resolve_region
 from compose.stack.local import Addresses
-from compose.upstream_repair import delete_safe_point, resolve_region
-from compose.upstream_tables import UpstreamTables
 from consumers.api.backend import Scheduling, UpstreamView
 from consumers.api.bodies import FeedRequest, StoredFeed
 from consumers.api.credentials import read_credentials
@@ -43,7 +43,7 @@ from schemas.errors import BusError, ConfigError
 from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId
 
 if TYPE_CHECKING:
-    from compose.capture import CaptureOptions
+    from compose.capture.process import CaptureOptions
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from compose.held_feeds import HeldFeeds
-from compose.puller_agent import PullerAgent
-from compose.reign import Reign, ReignOptions, ReignParts
-from compose.reign_orders import ReignOrders
-from compose.reign_status import reign_status
-from compose.sorter_fleet import SorterFleet, SorterPlaces, SorterSettings
+from compose.capture.held_feeds import HeldFeeds
+from compose.capture.puller_agent import PullerAgent
+from compose.capture.reign import Reign, ReignOptions, ReignParts
+from compose.capture.reign_orders import ReignOrders
+from compose.capture.reign_status import reign_status
+from compose.capture.sorter_fleet import SorterFleet, SorterPlaces, SorterSettings
 from consumers.capture_registry import CaptureWatch
 from consumers.core.scheduling.coordinator import Identity
 from consumers.election import Election

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from compose.changefeeds import create_changefeed
+from compose.local.supervisor import Supervisor
 from compose.stack.children import Child, Nursery
 from compose.stack.jars import Say
 from compose.stack.local import Addresses, LocalStack
 from compose.stack.ports import LOOPBACK, free_ports, is_listening
 from compose.stack.scoped import Scoped
-from compose.supervisor import Supervisor
 from consumers.changefeed_store import ChangefeedRequest
 from producers.tls import TlsSettings
 from schemas.changefeed import CLUSTER_DEFAULT, ChangefeedInfo, ZkPaths

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from compose.puller_executor import PullerExecutor
+from compose.capture.puller_executor import PullerExecutor
 from consumers.core.scheduling.agent import Agent
 from consumers.core.scheduling.messages import Header, Liveness, Message, Request
 from consumers.peers.interface import FeedKey, Peers, Side

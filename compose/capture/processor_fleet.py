@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compose.sorter_fleet import SorterPlaces
+from compose.capture.sorter_fleet import SorterPlaces
 from compose.stack.children import Child, Nursery
 from compose.stack.scoped import Scoped
 from consumers.changefeed_store import ChangefeedStore

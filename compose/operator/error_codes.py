@@ -1,6 +1,6 @@
 """Every error code of TideBus, read from the code: what `tidebus errors` prints and `docs/error-codes.md` lists.
 
-``python -m compose.error_codes`` prints that page anew; a test holds it against the code.
+``python -m compose.operator.error_codes`` prints that page anew; a test holds it against the code.
 """
 
 import pkgutil
@@ -19,7 +19,7 @@ WHAT_FOLLOWS = {
 }
 _PAGE_HEAD = """# Error codes
 
-Made by `python -m compose.error_codes`, which reads them from the code; a test holds this page against it.
+Made by `python -m compose.operator.error_codes`, which reads them from the code; a test holds this page against it.
 `tidebus errors CODE` says the same on a machine. Every message of TideBus has the form
 `[code] what was seen and what is allowed (where)`, in logs, in `tidebus changefeed query` and in the API's answers;
 codes are never renamed.

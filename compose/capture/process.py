@@ -1,6 +1,6 @@
 """`tidebus capture`: one process that pulls its share of an upstream, and owns the upstream when it is elected.
 
-    ZooKeeper: registered --campaign--> owner of revision n           (a thread of its own: compose.owner_loop)
+    ZooKeeper: registered --campaign--> owner of revision n           (a thread of its own: compose.capture.owner_loop)
     every capture:  agent --assign, remove--> puller --rows--> raw log
                     agent --landing report--> owner --frontier record--> agent
 
@@ -26,17 +26,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from compose.collector import spare_old_objects
-from compose.first_failure import FirstFailure
-from compose.owner_loop import CaptureParts, OwnerLoop, OwnerPlaces, rest_s
+from compose.capture.collector import spare_old_objects
+from compose.capture.first_failure import FirstFailure
+from compose.capture.owner_loop import CaptureParts, OwnerLoop, OwnerPlaces, rest_s
+from compose.capture.processor_fleet import ProcessorFleet, ProcessorHome
+from compose.capture.puller_agent import PullerAgent
+from compose.capture.puller_executor import PullerExecutor
+from compose.capture.puller_figures import PullerFigures
+from compose.capture.reign import ReignOptions
+from compose.capture.reign_orders import ReignOrders
+from compose.capture.sorter_fleet import BY_HAND, SorterPlaces, SorterSettings
 from compose.peers import PEER_ADDR, open_peers
-from compose.processor_fleet import ProcessorFleet, ProcessorHome
-from compose.puller_agent import PullerAgent
-from compose.puller_executor import PullerExecutor
-from compose.puller_figures import PullerFigures
-from compose.reign import ReignOptions
-from compose.reign_orders import ReignOrders
-from compose.sorter_fleet import BY_HAND, SorterPlaces, SorterSettings
 from consumers.capture_registry import CaptureInfo, CaptureWatch, mark_stopping, register_capture
 from consumers.election import Election
 from consumers.frontier_topic import FrontierTopic
@@ -319,7 +319,7 @@ class Capture:
     @contextlib.contextmanager
     def _served(self, api: "ApiServer", session: Session, info: CaptureInfo) -> Iterator[None]:
         """Answer the API from this session while inside."""
-        from compose.api_backend import ApiBackend, ApiPlaces, shown_settings
+        from compose.capture.api_backend import ApiBackend, ApiPlaces, shown_settings
 
         options = self._options
         places = ApiPlaces(
@@ -341,7 +341,7 @@ class Capture:
 
     def _pull(self) -> "Pull | None":
         """Return what this capture pulls; None: nothing yet."""
-        from compose.metrics import pull_of
+        from compose.capture.metrics import pull_of
 
         reigning = self._owner.reigning if self._owner is not None else None  # one reading: it may end meanwhile
         if self._puller is None:
@@ -350,7 +350,7 @@ class Capture:
 
     def _rule(self) -> "Rule | None":
         """Return what this capture knows as the owner; None: it is none."""
-        from compose.metrics import rule_of
+        from compose.capture.metrics import rule_of
 
         reigning, figures = self._owner.reigning if self._owner is not None else None, None
         if reigning is None:
@@ -375,7 +375,7 @@ def _api(options: CaptureOptions) -> Iterator["ApiServer | None"]:
     if not options.addr:
         yield None
         return
-    from compose.api_backend import api_server
+    from compose.capture.api_backend import api_server
 
     with contextlib.closing(api_server(options)) as server:
         yield server

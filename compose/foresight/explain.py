@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from compose.changefeeds import open_store
-from compose.recorded import read_recorded_log
+from compose.foresight.recorded import read_recorded_log
 from consumers.changefeed_store import NoFrontierError, StartTsError
 from consumers.raw_log import frontier_window
 from schemas.changefeed import NAMESPACE_DEFAULT

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from compose.monitor import Rate
+from compose.local.monitor import Rate
 
 WIDE: Final = 100
 """Columns from which on there is room for what one can do without."""

@@ -1,0 +1,1 @@
+"""What an operator asks, looks up, and mends by hand."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import pytest
 
 from consumers.changefeed_store import ChangefeedRequest
-from consumers.zookeeper import SESSION_TIMEOUT_S
 from producers.region_server.generator import Generator, GeneratorOptions
 from schemas.ids import UpstreamId
 from tests.support.bank import Bank, BankReader
@@ -27,7 +26,6 @@ TABLES, ROWS_PER_S = 200, 100.0
 ZOMBIE_S = 30.0
 CATCH_UP_S = 600.0
 """A sorter that begins anew at each change of owner has little time of its own before."""
-LEASE_S = SESSION_TIMEOUT_S * 2 / 3
 
 
 @dataclass
@@ -92,13 +90,26 @@ def test_zookeeper_that_restarts_ends_nobody_whose_lease_outlasts_it(loaded: Loa
     cluster = loaded.cluster
     cluster.wait_registered()
     before, began_at = cluster.captures(), time.monotonic()
+    read_from = {name: cluster.child(name).log.stat().st_size for name in before}
     cluster.bus.part("zookeeper").kill()
     cluster.bus.restart_part("zookeeper")
-    away_s = time.monotonic() - began_at
-    cluster.wait_moving(f"ZooKeeper restarted in {away_s:.1f} s")
-    cluster.wait_registered()
-    if away_s < LEASE_S - SESSION_TIMEOUT_S / 4:  # the last answer before may be a quarter old
-        assert cluster.captures() == before
+    cluster.wait_moving(f"ZooKeeper restarted in {time.monotonic() - began_at:.1f} s")
+    # How long each was without an answer hangs on the machine, and only it can know. So: whoever ended says why, and
+    # there is one reason to.
+
+    def ends(name: str) -> list[str]:
+        said = cluster.child(name).log.read_bytes()[read_from[name] :].decode()
+        return [line for line in said.splitlines() if "capture starts anew" in line or "capture ends" in line]
+
+    def told() -> bool:
+        found = cluster.captures()
+        return found.keys() == before.keys() and all(
+            (found[name] == before[name]) is not bool(ends(name)) for name in found
+        )
+
+    cluster.wait(told, "those that ended are back, the others are who they were")
+    reasons = [ends(name)[0] for name in before if ends(name)]
+    assert all("code=zookeeper.lease_lost" in reason for reason in reasons), reasons
 
 
 def test_capture_that_is_drained_has_no_spans(loaded: Loaded) -> None:

@@ -61,6 +61,7 @@ class Process:
         self.session.checked = lambda: world.maybe_freeze(self, 0.002)
         self.peers = SimPeers(capture, world.network, lambda: world.now)
         self.peers.sending = lambda: world.maybe_freeze(self, 0.002)
+        self.peers.telling = lambda record: world.law.check_told(capture, record)
         self.puller = SimPuller(capture, world.broker, world.upstream, world.random)
         self.puller.pace = world.pace
         self.topic = SimFrontierTopic(world.broker, world.random, lambda: world.maybe_freeze(self, 0.01))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from compose.simulation.broker import Broker
 from compose.simulation.upstream import Upstream
-from schemas.ids import TableId, Ts
+from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord
 from sorters.core.cut import FrontierPlace, place_for
 
@@ -70,6 +70,16 @@ class Law:
             self._seen += 1
             for view in self.views:
                 self._check_view(view, place)
+
+    def check_told(self, capture: CaptureId, record: FrontierRecord) -> None:
+        """Check that what an owner tells agents is a place of the topic: they drop what it makes needless, and spans
+        begin from it.
+
+        Raises:
+            BrokenPromiseError: readers never stood there, as at the record of an owner that had a successor already.
+        """
+        if not any(record == place for place in reversed(self.broker.places)):
+            raise BrokenPromiseError(f"{capture} tells of {record}, which no reader stands by")
 
     def lag_of(self, contains: Contains) -> Ts:
         """Return where a changefeed of these tables stands."""

@@ -73,6 +73,8 @@ class SimPeers:
         self._known: Mapping[CaptureId, str] = {}
         self.sending: Callable[[], None] = lambda: None
         """Called before anything is sent: there a process may be paused."""
+        self.telling: Callable[[FrontierRecord], None] = lambda _: None
+        """Called with a record that everybody shall hear of."""
 
     def resolve(self, captures: Mapping[CaptureId, str]) -> None:
         """Take the registered captures."""
@@ -105,6 +107,7 @@ class SimPeers:
 
     def publish(self, feed: FeedKey, record: FrontierRecord) -> None:
         """Tell everybody of a record."""
+        self.telling(record)
         self.sending()
         for capture in self._known:
             self._network.send_record(self._now(), self._me, capture, feed, record)

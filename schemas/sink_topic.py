@@ -19,7 +19,10 @@ PARTITIONS = 16
 REPLICATION_FACTOR = -1
 """What the brokers' default.replication.factor says, as of the raw log."""
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
-"""A TiDB row has 6 MiB by default; bytes as hex take twice as much."""
+"""Of a message or a part of one: what the raw log's topic takes, too."""
+ROW_MESSAGE_BYTES_MAX = 1 << 30
+"""Of a row's message, in parts (:mod:`schemas.sink_parts`). TiDB's largest row is 120 MiB, bytes as hex take twice as
+much, and no server takes a statement of more (``max_allowed_packet``)."""
 
 
 def life_of(info: ChangefeedInfo) -> str:

@@ -4,6 +4,9 @@ Statements go to the server side by side (``multi-stmt-enable``), BEGIN and the 
 sent once all have been answered. So a transaction takes two round trips, however many tables it is about. A server
 stops at the first statement that fails and says nothing of those behind it, so the one that failed is known by its
 number.
+
+A statement that is longer than the server's ``max_allowed_packet`` would end the connection without a word of why, so
+long ones are held against it before they are sent.
 """
 
 from collections.abc import Iterator
@@ -19,6 +22,12 @@ from schemas.sql_rows import SqlRow
 
 PACKET_BYTES_MAX = 2 * 1024 * 1024
 """Of statements that are sent together: with one more it stays below the least max_allowed_packet that is common."""
+LONG_BYTES = 512 * 1024
+"""Of what is sent together: from here on the server is asked what it takes, which costs a round trip of its own. The
+least ``max_allowed_packet`` that a server ever came with is 1 MiB."""
+_LARGER_PACKETS = (
+    "a larger max_allowed_packet of the destination, which new connections get, or filter.rules without the table"
+)
 _DATA_TRUNCATED = 1265
 """What an ENUM's error value warns with."""
 
@@ -49,11 +58,16 @@ def write_rows(connection: Connection, move: bytes, rows: RowBatch, settings: St
     try:
         for group in _packets(statements(rows, settings), together=_takes_many(connection)):
             made += len(group)
+            fits = _fits(connection, opening, group)
             if group[0].loose:
                 _send(connection, opening, [])
                 _run_loose(connection, group[0])
-            else:
+            elif fits:
                 _send(connection, opening, group)
+            else:
+                _send(connection, opening, [])
+                for statement in group:
+                    _send(connection, [], [statement])
             opening = []
         connection.commit()
     except _StatementFailedError as failed:
@@ -83,6 +97,28 @@ def _packets(made: Iterator[Statement], *, together: bool) -> Iterator[list[Stat
             group, size = [], 0
     if group:
         yield group
+
+
+def _fits(connection: Connection, opening: list[bytes], group: list[Statement]) -> bool:
+    """Tell whether the server takes all that is to be sent at once.
+
+    Raises:
+        RowRefusedError: it does not even take each statement by itself.
+    """
+    size = sum(len(sql) + 1 for sql in (*opening, *(statement.sql for statement in group)))
+    if size <= LONG_BYTES:
+        return True
+    ((allowed,),) = select(connection, "SELECT @@max_allowed_packet")
+    longest = max(group, key=lambda statement: len(statement.sql))
+    if len(longest.sql) + 1 >= allowed:  # with the byte that says that it is a statement
+        raise RowRefusedError(
+            "destination takes no statement as long as the row's",
+            **_where(longest.form.name, longest.row(0)),
+            bytes=len(longest.sql),
+            bytes_max=int(allowed),
+            what_helps=_LARGER_PACKETS,
+        )
+    return size < int(allowed)
 
 
 def _send(connection: Connection, opening: list[bytes], group: list[Statement]) -> None:

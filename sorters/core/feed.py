@@ -8,6 +8,7 @@ from schemas.config.changefeed import ChangefeedConfig
 from schemas.config.storage_uri import parse_storage_uri
 from schemas.errors import ConfigError
 from schemas.ids import Ts
+from schemas.sink_topic import ROW_MESSAGE_BYTES_MAX
 from schemas.tidb.table import TableVersion
 from sorters.core.claim_check import ClaimCheck
 from sorters.core.column_selector import ColumnSelectorError, ColumnSelectors, Selection
@@ -119,16 +120,26 @@ class CompiledFeed:
         return message_limit(topic, self.message_bytes_max, self.topic_message_bytes)
 
     @property
+    def has_processors(self) -> bool:
+        """Whether the topics are the bus's own, read by its processors."""
+        return isinstance(self.encoder, SqlRowsEncoder | StorageEncoder)
+
+    def row_message_limit(self, topic: str) -> int:
+        """Return the largest message that a row may make, in parts if need be."""
+        return ROW_MESSAGE_BYTES_MAX if self.has_processors else self.message_limit(topic)
+
+    @property
     def what_helps_large_rows(self) -> str:
         """What a user may change where a message is too large."""
-        between = isinstance(self.encoder, SqlRowsEncoder | StorageEncoder)
-        return WHAT_HELPS_BEFORE_A_PROCESSOR if between else WHAT_HELPS
+        return WHAT_HELPS_BEFORE_A_PROCESSOR if self.has_processors else WHAT_HELPS
 
     @property
     def row_join(self) -> RowJoin | None:
         """What joins neighbouring rows, for whoever writes the records; None: a message holds one row."""
         joiner = self.encoder.joiner
-        return None if joiner is None else RowJoin(joiner, self.message_bytes_max, self.topic_message_bytes)
+        if joiner is None:
+            return None
+        return RowJoin(joiner, self.message_bytes_max, self.topic_message_bytes, cuts_rows=self.has_processors)
 
     def contains(self, schema: str, table: str, *, eligible: bool) -> bool:
         """Tell whether rows of a table go downstream."""

@@ -26,8 +26,8 @@ WHAT_HELPS = (
 )
 
 WHAT_HELPS_BEFORE_A_PROCESSOR = (
-    "filter.rules without the table: what goes to a database or into files passes a topic of the bus's own, and its "
-    "limit is fixed"
+    "filter.rules without the table: no server takes a statement as long as this row's, and none of TiDB's rows should "
+    "make one"
 )
 
 

@@ -36,6 +36,12 @@ def join_records(parts: Sequence[OutputRecords]) -> OutputRecords:
     return parts[0] if len(parts) == 1 else pa.concat_tables(parts).combine_chunks()
 
 
+def column_of(records: OutputRecords, name: str) -> Any:
+    """Return a column as one ``pyarrow.Array``."""
+    column = records.column(name).combine_chunks()
+    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+
+
 def sort_records(records: OutputRecords) -> OutputRecords:
     """Return the records so that each (topic, partition) is in the order of its positions.
 
@@ -59,9 +65,7 @@ def drop_repeats(records: OutputRecords) -> OutputRecords:
         return records
     same = np.ones(n - 1, np.bool_)
     for name in ("position", "partition", "topic"):
-        column = records.column(name).combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = pa.concat_arrays(column.chunks)
+        column = column_of(records, name)
         same &= pc.equal(column.slice(1), column.slice(0, n - 1)).to_numpy(zero_copy_only=False)
     if not same.any():
         return records

@@ -163,7 +163,7 @@ def _run_version(
     positions = row_positions(commit_ts, np.concatenate([part.start_ts for part in parts]), op, keys)
     named = NamedRows(table=table, topic=route.topic, keys=keys, commit_ts=commit_ts, positions=positions)
     room = Room(
-        limit=feed.message_limit(route.topic),
+        limit=feed.row_message_limit(route.topic),
         large=feed.large_messages,
         store_claim=store_claim,
         what_helps=feed.what_helps_large_rows,

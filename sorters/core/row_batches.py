@@ -22,7 +22,8 @@ from schemas.config.kafka import MESSAGE_OVERHEAD_BYTES
 from schemas.position import POSITION_CLASS_AT, PositionClass
 from sorters.core.columnar.spans import BoolArray, IntArray, gather, spans_of
 from sorters.core.encode.protocol import Joiner
-from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, join_records, sort_records
+from sorters.core.message_parts import in_parts
+from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, column_of, join_records, sort_records
 
 Limit = Callable[[str], int]
 """The largest message that a topic takes: key, value and overhead."""
@@ -58,14 +59,20 @@ class RowJoin:
     joiner: Joiner
     message_bytes_max: int
     topic_message_bytes: Mapping[str, int]
+    cuts_rows: bool = False
+    """Rows whose message is larger than its topic takes go there in parts; False: there are none."""
 
     def whole(self, records: OutputRecords) -> OutputRecords:
         """See :func:`join_neighbours`."""
-        return join_neighbours(records, self.joiner, self._limit)
+        return self._fitting(join_neighbours(records, self.joiner, self._limit))
 
     def stream(self, chunks: Iterable[OutputRecords]) -> Iterator[OutputRecords]:
         """See :func:`join_stream`."""
-        return join_stream(chunks, self.joiner, self._limit)
+        return map(self._fitting, join_stream(chunks, self.joiner, self._limit))
+
+    def _fitting(self, records: OutputRecords) -> OutputRecords:
+        least = min([self.message_bytes_max, *self.topic_message_bytes.values()])
+        return in_parts(records, self._limit) if self.cuts_rows and records.nbytes > least // 2 else records
 
     def _limit(self, topic: str) -> int:
         return message_limit(topic, self.message_bytes_max, self.topic_message_bytes)
@@ -91,14 +98,14 @@ class _Grouped:
         home = topic_code.astype(np.int64) << 32 | records.column("partition").to_numpy()
         order = np.argsort(home, kind="stable")
         records, home = records.take(pa.array(order)), home[order]
-        positions = spans_of(_flat(records.column("position")))
+        positions = spans_of(column_of(records, "position"))
         is_row = gather(positions.buffer, positions.start + POSITION_CLASS_AT, 1)[:, 0] == PositionClass.ROW
         starts_run = np.ones(len(home), np.bool_)
         starts_run[1:] = (home[1:] != home[:-1]) | ~is_row[1:] | ~is_row[:-1]
-        keys = _flat(records.column("key"))
+        keys = column_of(records, "key")
         if joiner.same_key:
             starts_run[1:] |= _differs(keys)
-        sizes = joiner.added_bytes(keys, _flat(records.column("value")))
+        sizes = joiner.added_bytes(keys, column_of(records, "value"))
         room = np.array([limit(topic) - MESSAGE_OVERHEAD_BYTES - joiner.head_bytes for topic in topics], np.int64)
         runs = np.flatnonzero(starts_run)
         return cls(records, _group_starts(runs, sizes, room[home >> 32], joiner.rows_per_message), home, is_row)
@@ -109,7 +116,7 @@ class _Grouped:
         if len(self.starts) == count:
             return self.records
         offsets = pa.array(np.append(self.starts, count), pa.int32())
-        sides = (_flat(self.records.column(name)) for name in ("key", "value"))
+        sides = (column_of(self.records, name) for name in ("key", "value"))
         keys, values = joiner.join(*(pa.ListArray.from_arrays(offsets, side) for side in sides))
         ends = np.append(self.starts[1:], count)
         last = self.records.select(["topic", "partition", "position"]).take(pa.array(ends - 1))
@@ -163,10 +170,5 @@ def _differs(keys: Any) -> BoolArray:
 
 
 def _topics(records: OutputRecords) -> tuple[npt.NDArray[np.int32], list[str]]:
-    words = _flat(records.column("topic")).dictionary_encode()
+    words = column_of(records, "topic").dictionary_encode()
     return words.indices.to_numpy(), words.dictionary.to_pylist()
-
-
-def _flat(column: Any) -> Any:
-    flat = column.combine_chunks()
-    return pa.concat_arrays(flat.chunks) if isinstance(flat, pa.ChunkedArray) else flat

@@ -14,6 +14,7 @@ from consumers.apply.syncpoints import SyncpointWriter
 from consumers.core.apply.statements import StatementSettings
 from schemas.ids import Ts, compose_ts
 from schemas.position import RowOp
+from schemas.sink_parts import cut_message
 from schemas.tidb.ddl_job import DdlType
 from tests.support.apply import Crash, Faults, Processor, faulty_connections, rows, run_sql, table
 from tests.support.mariadb import mariadb
@@ -312,6 +313,30 @@ def test_apply_row_that_is_refused_is_named_and_nothing_has_moved(
     run_sql(mariadb, "DROP TABLE IF EXISTS d.a", "CREATE TABLE d.a (id INT PRIMARY KEY, v INT)")
     Processor(mariadb, log, feed, revision=2).apply(20)
     assert len(table(mariadb, "d.a")) == 3
+
+
+def test_apply_row_longer_than_the_server_takes_is_named_and_goes_in_when_it_takes_more(
+    mariadb: LocalMariaDb, feed: str
+) -> None:
+    """The longer row comes in parts, as from a sorter."""
+    run_sql(mariadb, "CREATE TABLE d.a (id INT PRIMARY KEY, v LONGBLOB)", "SET GLOBAL max_allowed_packet = 16777216")
+    log = SinkLog()
+    log.rows(0, A, 10, (INSERT, "1", f"(1,x'{'61' * (7 << 20)}')"))
+    log.rows(0, A, 12, (INSERT, "2", f"(2,x'{'62' * (9 << 20)}')"))
+    whole = log.records[0].pop()
+    for key, piece in cut_message(whole.key or b"", whole.value, 1 << 20):
+        log.add(0, whole.position, key, bytes(piece))
+    log.watermark(20)
+    with pytest.raises(RowRefusedError) as caught:
+        Processor(mariadb, log, feed, max_txn_row=1).apply(20)
+    fields = caught.value.fields
+    assert (fields["table"], fields["key"], fields["commit_ts"], fields["bytes_max"]) == ("d.a", "2", 12, 16 << 20)
+    assert fields["bytes"] > 18 << 20 and "max_allowed_packet" in str(fields["what_helps"])  # type: ignore[operator]
+    sizes = "SELECT id, LENGTH(v), LEFT(v, 1) FROM d.a ORDER BY id"
+    assert rows(mariadb, sizes) == [(1, 7 << 20, b"a")]
+    run_sql(mariadb, "SET GLOBAL max_allowed_packet = 67108864")  # as it was
+    Processor(mariadb, log, feed, revision=2, max_txn_row=1).apply(20)
+    assert rows(mariadb, sizes) == [(1, 7 << 20, b"a"), (2, 9 << 20, b"b")]
 
 
 def test_apply_without_privilege_names_the_row_and_resumes_when_it_is_given(mariadb: LocalMariaDb, feed: str) -> None:

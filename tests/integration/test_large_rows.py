@@ -1,28 +1,37 @@
 """Rows larger than any record of Kafka: from TiKV's event feed over the raw log, in parts, into a sink's topic."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from compose.kafka_follower import TopicFollower
 from compose.operator.decode import decode_record
 from compose.stack.local import Addresses
+from consumers.apply.source import KafkaSource
+from consumers.core.apply.partition import PartitionQueue, start_position
 from consumers.core.frontier import advance, first_record
 from producers.puller import Puller
 from producers.region_server.core.commands import Mutation
 from producers.region_server.server import RegionServer
+from schemas.changefeed import ChangefeedInfo
 from schemas.config.changefeed import load_changefeed
+from schemas.config.client_options import librdkafka_producer_options
 from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
+from schemas.position import Position, PositionClass, RowOp
 from schemas.rawlog.frontier import DdlReport, FrontierRecord
+from schemas.sink_topic import sorter_config
 from schemas.spans import TableSpan
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from sorters.core.cut import cut_between, place_for
+from schemas.tidb.schema_store import SchemaStore
+from sorters.core.cut import Cut, cut_between, place_for
 from sorters.core.feed import compile_feed
 from sorters.core.large_messages import MessageTooLargeError
 from sorters.core.order import OUTPUT_SCHEMA
@@ -36,6 +45,7 @@ LARGE, BEYOND, PLAIN = TableId(112), TableId(114), TableId(116)
 MIB = 1 << 20
 TEXT: dict[str, Any] = {"tp": 252, "flen": 1 << 30, "charset": "utf8mb4", "collation": "utf8mb4_bin"}
 NOTHING = OUTPUT_SCHEMA.empty_table()
+WATERMARK_TS = Ts(1 << 62)
 
 
 def put(table: TableId, size: int, letter: bytes = b"x") -> Mutation:
@@ -93,15 +103,62 @@ def land(
     return first, last, stalls
 
 
-def program(topic: str, uri: str, large: dict[str, str]) -> tuple[Program, dict[str, Any]]:
+def store() -> SchemaStore:
     columns = [column(1, "id", not_null=True, flag=PRIMARY), column(2, "val", **TEXT)]
     placed = [spec | {"offset": at} for at, spec in enumerate(columns)]
     infos = [table_info(table, f"t{table}", columns=placed) for table in (LARGE, BEYOND, PLAIN)]
+    return snapshot(("test", 1, infos))
+
+
+def program(topic: str, uri: str, large: dict[str, str]) -> tuple[Program, dict[str, Any]]:
     kafka = {"large-message-handle": large} if large else {}
     config = load_changefeed(uri, {"sink": {"kafka-config": kafka}})
     feed = compile_feed(config, "default", {topic: 1}, changefeed_id="f")
     sink = {"enable.idempotence": True, "acks": -1, "message.max.bytes": config.kafka.max_message_bytes}
-    return Program(snapshot(("test", 1, infos)), feed), sink
+    return Program(store(), feed), sink
+
+
+def database_program(stack: Addresses, topic: str) -> tuple[Program, dict[str, Any]]:
+    """Return what a sorter runs with whose rows go to a database, over a topic that takes 1 MiB."""
+    uri = "mysql://u:p@h:3306/"
+    info = ChangefeedInfo(changefeed_id="f", upstream=UpstreamId("u"), sink_uri=uri, config={}, start_ts=Ts(1))
+    config = sorter_config(load_changefeed(uri, {}), info, stack.kafka)
+    feed = compile_feed(dataclasses.replace(config, uri=dataclasses.replace(config.uri, default_topic=topic)), "n")
+    feed = dataclasses.replace(feed, partitions={topic: 1}, topic_message_bytes={topic: MIB - 128})
+    return Program(store(), feed), librdkafka_producer_options(config)
+
+
+def applied(stack: Addresses, topic: str) -> list[tuple[str, int, bytes]]:
+    """Return the rows that a processor reads from the topic: table, op, literal."""
+    queue, found = PartitionQueue(0, start_position(Ts(0)), 0), list[tuple[str, int, bytes]]()
+    source = KafkaSource(stack.kafka, topic, "group")
+    source.start({0: 0})
+
+    def is_done() -> bool:
+        for record in source.poll(0.1):
+            assert len(record.value) <= MIB
+            queue.feed(position=record.position, offset=record.offset, key=record.key, value=record.value)
+        while (claim := queue.claim(1, bytes_max=MIB)) is not None:
+            found.extend((form.table, row.op, row.row) for form, row in claim.rows)
+            queue.arrived()
+        return queue.applied_ts == WATERMARK_TS
+
+    wait_until(is_done, [], 120)
+    source.close()
+    return found
+
+
+def check_database_rows(stack: Addresses, small: SmallCut, cut: Cut, topic: str) -> None:
+    """Rows to a database take the same way, in parts."""
+    ready, _ = database_program(stack, topic)
+    position = Position(WATERMARK_TS, PositionClass.WATERMARK).encode()
+    columns = [[topic], [0], [None], [b"{}"], [position]]
+    watermark = pa.table(dict(zip(OUTPUT_SCHEMA.names, columns, strict=True)), schema=OUTPUT_SCHEMA)
+    assert small.run(cut, lambda _: ready, watermark, 1, raw_bytes_max=1 << 30) is not None
+    inserted, updated, plain = (row for row in applied(stack, topic) if row[0] != "t114")
+    assert inserted == ("t112", RowOp.INSERT, b"(1,'%s')" % (b"a" * (30 * MIB)))
+    assert updated == ("t112", RowOp.UPDATE, b"(1,'%s')" % (b"b" * (30 * MIB)))
+    assert plain[:2] == ("t116", RowOp.INSERT)
 
 
 def test_rows_of_tens_of_mib_land_and_come_out_and_a_row_beyond_tidb_stops_its_table_alone(
@@ -146,4 +203,9 @@ def test_rows_of_tens_of_mib_land_and_come_out_and_a_row_beyond_tidb_stops_its_t
         Path(row["_tidb"]["claimCheckLocation"].removeprefix("file://")) for row in said if row["table"] == "t112"
     ]
     assert [file.stat().st_size > 30 * MIB for file in stored] == [True, True]
+    between = fresh_name("between")
+    create_topic(stack.kafka, between, 1, {"max.message.bytes": str(MIB)})
+    _, sink = database_program(stack, between)
+    with closing(SmallCut({"bootstrap.servers": stack.kafka}, raw_topic, sink)) as small:
+        check_database_rows(stack, small, cut, between)
     assert not errors

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from consumers.core.apply.partition import Claim, PartitionQueue, start_position
 from schemas.ids import Ts
 from schemas.position import Position, PositionClass, RowOp
+from schemas.sink_parts import cut_message
 from schemas.sql_rows import (
     SqlDdl,
     SqlRow,
@@ -116,7 +117,17 @@ class World:
         close()
         records += self._ddls(self._said(records, after), upto)
         watermark = Position(Ts(upto), PositionClass.WATERMARK).encode()
-        return [*sorted(records, key=lambda record: record[0]), (watermark, None, encode_watermark(Ts(upto)))]
+        records.sort(key=lambda record: record[0])
+        written = [part for record in records for part in self._in_parts(record)]
+        return [*written, (watermark, None, encode_watermark(Ts(upto)))]
+
+    def _in_parts(self, record: Record) -> list[Record]:
+        """Some messages are too large for the topic, however short they are; which ones may change."""
+        position, key, value = record
+        if key is None or self.rng.random() < 0.7:
+            return [record]
+        parts = cut_message(key, value, len(key) + self.rng.choice([40, 60, 1000]))
+        return [(position, part_key, bytes(piece)) for part_key, piece in parts]
 
     def _said(self, records: list[Record], after: int) -> int:
         seen = [int.from_bytes(position[:8], "big") for position, key, _ in records if key is None]

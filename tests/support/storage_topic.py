@@ -8,6 +8,7 @@ from consumers.apply.source import SinkRecord
 from consumers.core.storage.paths import file_number
 from schemas.ids import Ts
 from schemas.position import Position, PositionClass, RowOp
+from schemas.sink_parts import cut_message
 from schemas.storage_rows import HEADS, FolderForm, SchemaFile, encode_folder, encode_schema_file
 
 PARTITIONS = 2
@@ -71,7 +72,8 @@ def topic_of(rng: random.Random) -> tuple[Topic, Lines, int]:
             companions.insert(0, (0, schema_file(ts, table, is_ddl=True)))
         for attempt in range(rng.randint(0, 2), -1, -1):
             for number in rows:
-                written = [*(first if cut == 0 and number == 0 else []), *joined(rng, rows[number], versions)]
+                messages = [part for message in joined(rng, rows[number], versions) for part in in_parts(rng, *message)]
+                written = [*(first if cut == 0 and number == 0 else []), *messages]
                 written += [record for home, record in companions if home == number]
                 cut_off = len(written) if attempt == 0 else rng.randint(0, len(written))
                 for key_, value, at in written[:cut_off]:
@@ -98,6 +100,17 @@ def joined(
         form = encode_folder(FolderForm("s", table, Ts(versions[table])))
         yield form, message([(ts, key, line) for _, ts, key, line in group]), position(*group[-1][1:3])
         at += len(group)
+
+
+def in_parts(
+    rng: random.Random, key: bytes | None, value: bytes, at: bytes
+) -> Iterator[tuple[bytes | None, bytes, bytes]]:
+    """Cut a row message into parts now and then, however short it is."""
+    if key is None or rng.random() < 0.7:
+        yield key, value, at
+        return
+    for part_key, piece in cut_message(key, value, len(key) + rng.randint(30, 60)):
+        yield part_key, bytes(piece), at
 
 
 def visible(files: Mapping[str, bytes]) -> Lines:

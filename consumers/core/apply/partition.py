@@ -44,6 +44,7 @@ from consumers.core.apply.waiting import Piece, RowBatch, Waiting, WatermarkMark
 from schemas.errors import CorruptDataError, InvariantBrokenError
 from schemas.ids import Ts
 from schemas.position import POSITION_CLASS_AT, Position, PositionClass, decode_position
+from schemas.sink_parts import MessageJoiner, is_part
 from schemas.sql_rows import IntArray, SqlRows, TableForm, decode_ddl, decode_form, decode_rows
 
 _TXN_END = struct.Struct(">QBQB")
@@ -110,6 +111,7 @@ class PartitionQueue:
         """Repeats are what is not above: applied, or claimed."""
         self._claimed: Claim | None = None
         self._waiting = Waiting()
+        self._parts = MessageJoiner()
         self._watermark = covered_ts(applied)
         """Highest that everything up to is applied."""
         self._ignored = ignore_start_ts
@@ -150,6 +152,11 @@ class PartitionQueue:
         if position <= self._floor:
             self._pass_repeat(position, offset)
             return
+        if key is not None and is_part(key):
+            joined = self._parts.take(position, offset, key, value)
+            if joined is None:
+                return
+            offset, key, value = joined.offset, joined.key, joined.value
         where = decode_position(position)
         match where.position_class:
             case PositionClass.ROW:
@@ -277,8 +284,13 @@ class PartitionQueue:
         """Return where to read from, given what is still waiting."""
         head = self._waiting.head
         if isinstance(head, Piece | DdlMark):
-            return head.offset
-        return head.offset - 1 if head is not None else otherwise
+            return self._from_offset(head.offset)
+        return self._from_offset(head.offset - 1 if head is not None else otherwise)
+
+    def _from_offset(self, offset: int) -> int:
+        """Return where to read from to find what stands at an offset, and rows of which a part was read before it."""
+        self._parts.forget(self._floor)
+        return self._parts.from_offset(offset)
 
     # A pass that begins anew.
 
@@ -286,7 +298,7 @@ class PartitionQueue:
         """A record at or below the floor: if it stands at or below what is waiting, a pass has begun before that."""
         self._waiting.truncate(int.from_bytes(position[:POSITION_CLASS_AT], "big"))
         if not self._waiting and self._claimed is None:
-            self.offset = max(self.offset, offset + 1)
+            self.offset = max(self.offset, self._from_offset(offset + 1))
 
     def _rewind(self, commit_ts: int, position: bytes) -> None:
         """A DDL or watermark: what waits at or above it comes again."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from schemas.ids import Ts
 from schemas.position import PositionClass, decode_position
+from schemas.sink_parts import MessageJoiner, is_part
 from schemas.storage_rows import FolderForm, SchemaFile, decode_folder, decode_schema_file, decode_storage_rows
 
 
@@ -38,13 +39,14 @@ class PartitionLines:
     """Mutable, fed with the partition's records in offset order."""
 
     offset: int
-    """Of the next record."""
+    """Where reading must begin to find everything behind what was taken."""
     last: bytes
     watermark_ts: Ts
     folders: dict[bytes, FolderLines] = field(default_factory=dict)
     """By the row message's key."""
     bytes_total: int = 0
     _forms: dict[bytes, FolderForm] = field(default_factory=dict)
+    _parts: MessageJoiner = field(default_factory=MessageJoiner)
 
     @classmethod
     def at(cls, place: NotedPlace) -> "PartitionLines":
@@ -57,7 +59,15 @@ class PartitionLines:
         Raises:
             CorruptDataError: the record does not decode.
         """
-        self.offset = offset + 1
+        self._parts.forget(self.last)
+        is_missing = False
+        if key is not None and is_part(key):
+            joined = self._parts.take(position, offset, key, value) if position > self.last else None
+            is_missing = joined is None
+            key, value = (joined.key, joined.value) if joined is not None else (None, b"")
+        self.offset = self._parts.from_offset(offset + 1)
+        if is_missing:
+            return None
         told = decode_position(position)
         match told.position_class:
             case PositionClass.WATERMARK:

@@ -13,13 +13,14 @@ from typing import Final, Protocol
 from producers.core.lock_resolving import Task
 from producers.core.stuck_spans import (
     LOOK_S,
-    REGIONS_MAX,
+    REGIONS_FIRST,
     STILL_S,
     Look,
     ResolveRegion,
     StillSpan,
     StuckRegion,
     Watch,
+    at_once,
     reach,
     step,
 )
@@ -59,6 +60,8 @@ class LockWatch:
         self._resolver = resolver
         self._look_s = look_s
         self._state = Watch()
+        self._regions_max, self._found = REGIONS_FIRST, False
+        """Under resolution at once; whether a lock was found since the last look."""
         self._stopping = threading.Event()
         self._under_way: set[Future[None]] = set()
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="lock-resolver")
@@ -95,7 +98,9 @@ class LockWatch:
         if not spans:
             self._state = Watch(resolved_at_s=self._state.resolved_at_s)
             return
-        self._state, orders = step(self._state, Look(now_s, self._pd.now(), spans, REGIONS_MAX - len(self._under_way)))
+        self._regions_max, self._found = at_once(self._regions_max, found=self._found), False
+        room = self._regions_max - len(self._under_way)
+        self._state, orders = step(self._state, Look(now_s, self._pd.now(), spans, room))
         for order in orders:
             if not self._stopping.is_set():
                 task = self._workers.submit(self._resolve, order)
@@ -113,7 +118,9 @@ class LockWatch:
     def _resolve(self, order: ResolveRegion) -> None:
         try:
             start, end = decode_bytes(order.range.start)[0], decode_bytes(order.range.end)[0]
-            text = _finding(order, self._resolver.resolve_range(start, end, order.max_version))
+            task = self._resolver.resolve_range(start, end, order.max_version)
+            self._found |= bool(task.held or task.committed or task.rolled_back)
+            text = _finding(order, task)
         except BusError as error:
             text = f"its locks cannot be resolved: {error}"
         except Exception as error:

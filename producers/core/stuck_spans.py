@@ -18,8 +18,11 @@ LOOK_S: Final = 2.0
 STILL_S: Final = 4.0
 BEHIND_MS: Final = 4_000
 REGION_PAUSE_S: Final = 10.0
+REGIONS_FIRST: Final = 64
+"""Under resolution at once while none has a lock: where all stand still, because a store or we ourselves are slow,
+looking for their locks would make that worse. The others wait for a later look, the slowest come first."""
 REGIONS_MAX: Final = 1024
-"""Under resolution at once; the others wait for a later look, those that hold their span back first."""
+"""At once when locks are found, as a client leaves them that dies in a large transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,16 @@ class Watch:
 
     targets: Mapping[TableSpan, Ts] = field(default_factory=dict)
     resolved_at_s: Mapping[tuple[TableSpan, RegionId], float] = field(default_factory=dict)
+
+
+def at_once(before: int, *, found: bool) -> int:
+    """Return how many regions may be under resolution until the next look.
+
+    Args:
+        before: how many it was until now.
+        found: locks were found meanwhile.
+    """
+    return min(4 * before, REGIONS_MAX) if found else REGIONS_FIRST
 
 
 def reach(resolved_ts: Ts) -> Ts:

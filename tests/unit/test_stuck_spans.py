@@ -1,7 +1,17 @@
 """When locks are looked for: the rule of reference/cdcpb.md §7."""
 
 from producers.core.span_frontier import KeyRange
-from producers.core.stuck_spans import Look, ResolveRegion, StillSpan, StuckRegion, Watch, step
+from producers.core.stuck_spans import (
+    REGIONS_FIRST,
+    REGIONS_MAX,
+    Look,
+    ResolveRegion,
+    StillSpan,
+    StuckRegion,
+    Watch,
+    at_once,
+    step,
+)
 from schemas.ids import RegionId, TableId, Ts, compose_ts
 from schemas.spans import TableSpan
 
@@ -65,3 +75,13 @@ def test_more_regions_than_room_then_the_slowest_first_and_the_others_at_the_nex
     assert orders == ()
     state, orders = step(state, look(64_000, 50_000, still_s=9, regions=regions, now_s=104.0, room=9))
     assert [order.region_id for order in orders] == [3, 1]
+
+
+def test_regions_at_once_are_few_until_locks_are_found() -> None:
+    assert at_once(REGIONS_FIRST, found=False) == REGIONS_FIRST
+    grown = [REGIONS_FIRST]
+    while grown[-1] < REGIONS_MAX:
+        grown.append(at_once(grown[-1], found=True))
+    assert len(grown) <= 4, "within some looks of two seconds"
+    assert at_once(REGIONS_MAX, found=True) == REGIONS_MAX
+    assert at_once(REGIONS_MAX, found=False) == REGIONS_FIRST

@@ -2,23 +2,30 @@
 
 import base64
 import binascii
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request, Response
 
 from consumers.api.backend import Backend, Scheduling
-from consumers.api.client import TIMEOUT_S, ApiClient
+from consumers.api.client import TIMEOUT_S, Answer, ApiClient
 from consumers.api.credentials import Credentials
-from consumers.api.errors import ForwardError, NoOwnerError, NotReadyError, UnauthorizedError
+from consumers.api.errors import ApiError, ForwardError, NoOwnerError, NotReadyError, UnauthorizedError
 from consumers.api.tls import ApiTls
 from consumers.changefeed_store import check_id
 from schemas.changefeed import NAMESPACE_DEFAULT
 from schemas.errors import BusError
+from schemas.ids import CaptureId
 
 FORWARDED_BY = "X-Forwarded-By-Capture"
 """On a request that a capture passes on: it is passed on once, for who gets it was the owner a moment ago."""
 OWNER_WAIT_S = 3.0
 """For an owner that may be stuck, where an answer without it is good enough."""
+STILL_OWNER_S = 1.0
+"""How often one that waits for the owner's answer looks whether it is the owner still. One that is stopped or cut off
+answers nobody, and its session ends long before a request's time is over."""
 BODY_KEY = "tidebus.body"
 """Of the request's scope: the body as it came."""
 
@@ -128,7 +135,7 @@ def ask_owner(request: Request, bus: Backend, timeout_s: float = TIMEOUT_S) -> R
 
     Raises:
         NotReadyError: we are the owner, and have just begun.
-        NoOwnerError: there is none, or it is another by now.
+        NoOwnerError: there is none, or it is another by now, or it has gone while it was asked.
         ForwardError: it cannot be asked.
     """
     owner = bus.owner()
@@ -149,8 +156,39 @@ def ask_owner(request: Request, bus: Backend, timeout_s: float = TIMEOUT_S) -> R
     if authorization := request.headers.get("Authorization"):
         headers["Authorization"] = authorization
     target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    asked: Future[Answer] = Future()
+    what = (request.method, target, request.scope.get(BODY_KEY), headers)
+    threading.Thread(target=_ask, args=(asked, client, *what), name="ask-owner", daemon=True).start()
     try:
-        answer = client.ask(request.method, target, request.scope.get(BODY_KEY), headers)
+        answer = _answer(asked, bus, owner)
+    except ApiError:
+        raise
     except BusError as error:
         raise ForwardError("the owner does not answer", owner=owner, address=address, reason=error) from error
     return Response(answer.body, status_code=answer.status, media_type=answer.content_type)
+
+
+def _ask(
+    asked: "Future[Answer]", client: ApiClient, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
+) -> None:
+    """Ask, in a thread that nobody has to wait for."""
+    try:
+        asked.set_result(client.ask(method, target, body, headers))
+    except Exception as error:
+        asked.set_exception(error)
+
+
+def _answer(asked: "Future[Answer]", bus: Backend, owner: CaptureId) -> Answer:
+    """Wait for the answer as long as whom we have asked is the owner.
+
+    Raises:
+        NoOwnerError: it is none any more: it was stopped, or is cut off, and its session has ended.
+        BusError: it cannot be asked.
+    """
+    while True:
+        try:
+            return asked.result(STILL_OWNER_S)
+        except TimeoutError:
+            if bus.owner() != owner:
+                said = "the owner has gone while it was asked; see what has come of it, and try again"
+                raise NoOwnerError(said, owner=owner) from None

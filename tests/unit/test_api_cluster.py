@@ -3,7 +3,9 @@
 import http.client
 import json
 import logging
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any
@@ -259,6 +261,33 @@ def test_api_of_a_standby_without_an_owner_to_ask_says_why(pair: Pair) -> None:
     assert pair.ask("POST", "/api/v2/owner/resign")[1]["error_code"] == "CDC:ErrServerIsNotReady"
     pair.ask("POST", "/api/v2/changefeeds", {"changefeed_id": "cf", "sink_uri": URI})
     assert pair.ask("GET", "/api/v2/changefeeds/cf")[1]["task_status"] == []
+
+
+def test_api_of_a_standby_whose_owner_is_stopped_and_loses_its_session_says_so_and_waits_no_longer(pair: Pair) -> None:
+    """Who asks waits 20 s at most here; the owner's time to answer would be a minute."""
+    with socket.create_server(("127.0.0.1", 0)) as stopped, ThreadPoolExecutor(1) as client:
+        host, port = stopped.getsockname()
+        pair.standby.live = [replace(OTHER, address=f"{host}:{port}")]
+        asked = client.submit(pair.ask, "POST", "/api/v2/owner/resign")
+        taken, _ = stopped.accept()
+        with taken:
+            assert taken.recv(4) == b"POST"
+            pair.standby.leader = ME.capture_id
+            status, shown = asked.result(30)
+    assert (status, shown["error_code"]) == (503, "CDC:ErrOwnerNotFound")
+    assert "gone while it was asked" in shown["error_msg"]
+
+
+def test_api_of_a_standby_whose_owner_is_killed_in_mid_request_says_so(pair: Pair) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as killed, ThreadPoolExecutor(1) as client:
+        host, port = killed.getsockname()
+        pair.standby.live = [replace(OTHER, address=f"{host}:{port}")]
+        asked = client.submit(pair.ask, "POST", "/api/v2/owner/resign")
+        taken, _ = killed.accept()
+        taken.recv(4)
+        taken.close()
+        status, shown = asked.result(30)
+    assert (status, shown["error_code"]) == (500, "CDC:ErrRequestForwardErr")
 
 
 def test_api_without_a_session_is_not_ready() -> None:

@@ -10,22 +10,31 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from compose.capture.held_feeds import WARN_AFTER_S, HeldFeeds, held_tables
+from compose.capture.puller_figures import figures_of
 from compose.kafka_follower import TopicFollower
 from compose.operator.decode import decode_record
 from compose.stack.local import Addresses
 from consumers.apply.source import KafkaSource
+from consumers.changefeed_store import ChangefeedRequest, ChangefeedStore
 from consumers.core.apply.partition import PartitionQueue, start_position
+from consumers.core.changefeed_errors import TABLE_HELD
 from consumers.core.frontier import advance, first_record
+from consumers.core.held_tables import Holding
+from consumers.feed_states import FeedStates
+from consumers.raw_log import FrontierWindow
+from consumers.zookeeper import Session
+from producers.errors import RowTooLargeError
 from producers.puller import Puller
 from producers.region_server.core.commands import Mutation
 from producers.region_server.server import RegionServer
-from schemas.changefeed import ChangefeedInfo
+from schemas.changefeed import ChangefeedInfo, ZkPaths
 from schemas.config.changefeed import load_changefeed
 from schemas.config.client_options import librdkafka_producer_options
 from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
 from schemas.position import Position, PositionClass, RowOp
-from schemas.rawlog.frontier import DdlReport, FrontierRecord
+from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport
 from schemas.sink_topic import sorter_config
 from schemas.spans import TableSpan
 from schemas.tidb.keys import row_key
@@ -62,12 +71,25 @@ def commit(server: RegionServer, mutation: Mutation) -> Ts:
     return server.act(work)
 
 
-def land(
-    stack: Addresses, upstream: UpstreamId, errors: list[BusError]
-) -> tuple[FrontierRecord, FrontierRecord, dict[str, str]]:
-    """Land a large row and its update, a row that is too large, and a plain one; return the frontier before and after
-    all but the one, and what stalls.
+@dataclasses.dataclass(frozen=True)
+class Landed:
+    """A large row and its update, a row that is too large, and a plain one: the frontier ``first``, before all, and
+    ``last``, after all but the one.
     """
+
+    first: FrontierRecord
+    last: FrontierRecord
+    refused_ts: Ts
+    """Of the row that is too large."""
+    stalls: dict[str, str]
+    holding: FrontierRecord
+    """What the owner makes of it meanwhile."""
+    report: LandingReport
+    """By what the capture tells it."""
+
+
+def land(stack: Addresses, upstream: UpstreamId, errors: list[BusError]) -> Landed:
+    """Let a capture's puller land them."""
     tables = {TableSpan.of_table(table): CaptureId("c") for table in (LARGE, BEYOND, PLAIN)}
     ddl = DdlReport(landed_ts=Ts(1 << 62), end=0)
     with RegionServer(stores=1, min_ts_interval_ms=100) as server:
@@ -84,7 +106,7 @@ def land(
         puller.start()
         puller.assign(dict.fromkeys(tables, start_ts))
         commit(server, put(BEYOND, 10))
-        commit(server, put(BEYOND, 200 * 1000 * 1000))
+        refused_ts = commit(server, put(BEYOND, 200 * 1000 * 1000))
         commit(server, put(LARGE, 30 * MIB, b"a"))
         commit(server, put(LARGE, 30 * MIB, b"b"))
         end_ts = commit(server, put(PLAIN, 10))
@@ -96,11 +118,45 @@ def land(
         wait_until(lambda: "row_too_large" in {span.kind for span in puller.stats().stalls}, errors)
         assert landed()[BEYOND] < end_ts
         stalls = {span.kind: span.reason for span in puller.stats().stalls}
+        report = dataclasses.replace(puller.report(), figures=figures_of(puller.stats()))
+        holding = advance(first, {CaptureId("c"): report}, ddl, tables, holding=Holding(lag=1))
         puller.remove([TableSpan.of_table(BEYOND)])
         del tables[TableSpan.of_table(BEYOND)]
         last = advance(first, {CaptureId("c"): puller.report()}, ddl, tables)
         puller.stop()
-    return first, last, stalls
+    return Landed(first, last, refused_ts, stalls, holding, report)
+
+
+def check_changefeeds_are_warned(stack: Addresses, cluster: str, landed: Landed) -> None:
+    """The changefeed with the table says in its own status which row it is; the one without the table says nothing."""
+    clock = [0.0]
+    feeds = HeldFeeds(lambda: clock[0])
+    for clock[0] in (0.0, 2 * WARN_AFTER_S):
+        found = held_tables(landed.holding, store().newest_of, {CaptureId("c"): landed.report})
+        feeds.note(found, landed.holding.resolved_ts, ())
+    with Session(stack.zookeeper) as session:
+        paths, window = ZkPaths(cluster), FrontierWindow(Ts(1), landed.first.resolved_ts)
+        changefeeds = ChangefeedStore(session, paths)
+        for name, rules in (("with", ["*.*"]), ("without", ["*.*", f"!test.t{BEYOND}"])):
+            request = ChangefeedRequest(
+                upstream=UpstreamId("u"),
+                sink_uri="kafka://127.0.0.1:9092/t?protocol=canal-json",
+                config={"filter": {"rules": rules}},
+                changefeed_id=name,
+                start_ts=landed.first.resolved_ts,
+            )
+            changefeeds.create(request, window)
+        FeedStates(session, paths, UpstreamId("u"), held=feeds.why).look()
+        told = {name: changefeeds.status(name) for name in ("with", "without")}
+    assert told["with"] is not None and told["without"] is not None
+    assert (told["without"].state, told["without"].error) == ("normal", None)
+    assert told["with"].state == "warning"
+    error = told["with"].error
+    assert error is not None
+    assert error.code == TABLE_HELD
+    refusal = (RowTooLargeError.code, f"key={row_key(BEYOND, 1).hex()}", f"commit_ts={landed.refused_ts}")
+    for words in (f"test.t{BEYOND}", *refusal, "bytes=200000", "filter.rules"):
+        assert words in error.message, error.message
 
 
 def store() -> SchemaStore:
@@ -165,9 +221,11 @@ def test_rows_of_tens_of_mib_land_and_come_out_and_a_row_beyond_tidb_stops_its_t
     stack: Addresses, fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:
     upstream, topic, errors = UpstreamId(fresh_name("u")), fresh_name("sink"), list[BusError]()
-    first, last, stalls = land(stack, upstream, errors)
+    landed = land(stack, upstream, errors)
+    first, last = landed.first, landed.last
     for words in ("row is larger than any", "table_id=114", "bytes=200000", "filter.rules"):
-        assert words in stalls["row_too_large"]
+        assert words in landed.stalls["row_too_large"]
+    check_changefeeds_are_warned(stack, fresh_name("cluster"), landed)
     raw_topic = f"tidebus.{upstream}.region-events"
     with TopicFollower(stack.kafka, raw_topic) as follower:
         lines = [line for record in follower.read_to_end() for line in decode_record(raw_topic, record)]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from compose.capture.reign import MoveRefusedError
+from compose.simulation.outcome import drawn_from, outage
 from compose.simulation.upstream import KEY_PLACES, place_key
 from consumers.core.scheduling.coordinator import NotInitializedError
 from consumers.core.scheduling.replication_set import SetState
@@ -111,12 +112,6 @@ def stall(world: "World") -> None:
         world.note("stall", table, world.upstream.stuck[table])
 
 
-def outage(world: "World") -> None:
-    """ZooKeeper restarts."""
-    world.zookeeper.is_down_until = world.now + world.random.choice((3, 6, 15))
-    world.note("outage", world.zookeeper.is_down_until)
-
-
 def unanswered(world: "World") -> None:
     """Some captures' frontier records are not acknowledged, for a while."""
     for process in world.processes.values():
@@ -156,9 +151,5 @@ FAULTS: tuple[tuple[Callable[["World"], None], float], ...] = (
     (alter, 5), (stall, 2), (outage, 0.4), (unanswered, 0.7), (cut_off, 1), (confuse, 0.3), (regions, 3),
     (upgrade, 0.3),
 )  # fmt: skip
-_WHAT, _WEIGHTS = [what for what, _ in FAULTS], [weight for _, weight in FAULTS]
-
-
-def disturb(world: "World") -> None:
-    """Let one thing happen."""
-    world.random.choices(_WHAT, _WEIGHTS)[0](world)
+disturb = drawn_from(FAULTS)
+"""Lets one thing happen."""

@@ -1,17 +1,14 @@
 """One seed: a while of everything that can go wrong, then none of it until all is replicated."""
 
-import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from compose.simulation.faults import disturb
 from compose.simulation.law import BrokenPromiseError, View
+from compose.simulation.outcome import PATIENCE_TICKS, Outcome, broken_promise, calm, settle
 from compose.simulation.world import EPOCH_MS, World
-from schemas.errors import BusError
 from schemas.ids import PHYSICAL_SHIFT_BITS, Ts, physical_ms
 
 TICKS = 240
-PATIENCE_TICKS = 600
 CALM_TICKS = 20
 STUCK_TICKS = 40
 LAG_MAX_MS = 4000
@@ -28,21 +25,18 @@ def follow(world: World) -> None:
     while world.now < TICKS:
         world.tick()
     heal(world)
-    settle(world)
-    settle(world)  # from where the faults have left it; now of what came meanwhile
+    replicate(world)
+    replicate(world)  # from where the faults have left it; now of what came meanwhile
     stand_by(world)
     if world.seed % 4 == 0:
         stick(world)
     world.law.check_repeats()
 
 
-def settle(world: World) -> None:
+def replicate(world: World) -> None:
     """Let everything be replicated; raises BrokenPromiseError when it takes too long."""
-    began_at, upto = world.now, world.next_ts()
-    while (why := unsettled(world, upto)) is not None:
-        if world.now > began_at + PATIENCE_TICKS:
-            raise BrokenPromiseError(f"not settled {PATIENCE_TICKS} ticks after the last fault: {why}")
-        world.tick()
+    upto = world.next_ts()
+    settle(world, lambda: unsettled(world, upto))
 
 
 def stand_by(world: World) -> None:
@@ -70,7 +64,7 @@ def stick(world: World) -> None:
         if view.contains(stuck) and view.place.resolved_ts > stuck_ts:
             raise BrokenPromiseError(f"changefeed of {view.name} passes table {stuck}, of which nothing has come")
     world.upstream.stuck.clear()
-    settle(world)
+    replicate(world)
 
 
 def _check_lag(world: World, view: View, most_ms: int) -> None:
@@ -81,14 +75,9 @@ def _check_lag(world: World, view: View, most_ms: int) -> None:
 
 def heal(world: World) -> None:
     """Let nothing go wrong from now on."""
-    world.note("heal")
-    world.has_faults = False
-    network = world.network
-    network.delay, network.detours, network.loss, network.repeats = 1, 0.0, 0.0, 0.0
-    world.zookeeper.is_down_until = 0
+    calm(world)
     world.upstream.stuck.clear()
     world.pace, world.commits = 0.8, min(world.commits, CALM_COMMITS)
-    network.cut_off.clear()
     for process in list(world.processes.values()):
         if process.version not in VERSIONS:
             world.bury(process, closes=True)
@@ -105,45 +94,15 @@ def unsettled(world: World, upto: int) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a seed. ``broken``: which promise; '' if none was."""
-
-    seed: int
-    broken: str
-    world: World
-
-    def __str__(self) -> str:
-        """Return one line."""
-        said = f"BROKEN {self.broken}" if self.broken else "all promises kept"
-        return f"seed {self.seed}: {self.world.now} ticks, trace {self.world.trace_hash()}: {said}"
-
-    def lines(self) -> Iterator[str]:
-        """Yield what happened, in order; ticks of 50 ms first. A ts is shown as milliseconds since the start, and its
-        number within them."""
-        for at, kind, *what in self.world.trace:
-            yield f"{at:>5}  {kind:<9} {' '.join(_shown(one) for one in what)}"
-
-
-def outcome_of(seed: int, prepare: Callable[[World], None] = lambda world: None) -> Outcome:
-    """Run a seed and say what came of it; ``prepare`` may make its world better or worse than the seed does.
-
-    Nothing is logged: what happens stands in the trace.
-    """
+def outcome_of(seed: int, prepare: Callable[[World], None] = lambda world: None) -> Outcome[World]:
+    """Run a seed and say what came of it; ``prepare`` may make its world better or worse than the seed does."""
     world = World(seed, disturb)
     prepare(world)
-    was = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        follow(world)
-    except (BrokenPromiseError, BusError) as error:
-        return Outcome(seed, str(error), world)
-    finally:
-        logging.disable(was)
-    return Outcome(seed, "", world)
+    return Outcome(seed, broken_promise(world, follow), world, shown=_shown)
 
 
 def _shown(one: object) -> str:
+    """Show a ts as milliseconds since the start, and its number within them."""
     if isinstance(one, int) and one > EPOCH_MS:
         return f"{physical_ms(Ts(one)) - EPOCH_MS}ms+{one & ((1 << PHYSICAL_SHIFT_BITS) - 1)}"
     if isinstance(one, list | tuple):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from compose.simulation.outcome import drawn_from, outage
 from compose.simulation.processors.process import Process
 from consumers.core.apply.executor import partition_span
 from consumers.core.scheduling.coordinator import NotInitializedError
@@ -98,12 +99,6 @@ def restart_broker(world: "World") -> None:
     world.note("broker", world.broker_is_down_until)
 
 
-def outage(world: "World") -> None:
-    """ZooKeeper restarts."""
-    world.zookeeper.is_down_until = world.now + world.random.choice((3, 6, 15))
-    world.note("outage", world.zookeeper.is_down_until)
-
-
 def cut_off(world: "World") -> None:
     """A process reaches all but the other processes."""
     process = _any(world)
@@ -116,9 +111,5 @@ FAULTS: tuple[tuple[Callable[["World"], None], float], ...] = (
     (crash, 2), (start, 3), (freeze, 2), (leave, 0.7), (operate, 4), (restart_sorter, 1.5),
     (restart_destination, 0.7), (restart_broker, 0.5), (outage, 0.4), (cut_off, 1),
 )  # fmt: skip
-_WHAT, _WEIGHTS = [what for what, _ in FAULTS], [weight for _, weight in FAULTS]
-
-
-def disturb(world: "World") -> None:
-    """Let one thing happen."""
-    world.random.choices(_WHAT, _WEIGHTS)[0](world)
+disturb = drawn_from(FAULTS)
+"""Lets one thing happen."""

@@ -162,7 +162,7 @@ class Coordinator:
         if gone:
             self._inbox.forget(alive)
             self._greeted -= gone
-            for capture in gone:
+            for capture in sorted(gone):
                 sent += self.replications.capture_gone(capture)
         # An owner's capture has an agent, too: what that one is asked has numbers of its own.
         answers = (message for message in messages if isinstance(message.body, Response))

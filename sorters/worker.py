@@ -12,7 +12,8 @@ from sorters.core.corrupt_rows import OnCorrupt
 from sorters.core.cut import Cut, join_rows, keep_rows, overlaps
 from sorters.core.feed import CompiledFeed
 from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, drop_repeats, join_records, sort_records
-from sorters.core.pipeline import pieces, run
+from sorters.core.pipeline import pieces
+from sorters.core.shared_pass import run_chunks
 from sorters.sink_writer import BATCH_BYTES
 
 ROWS_PER_CHUNK = 32_768
@@ -38,24 +39,21 @@ def batch_bytes(program: Program) -> int:
 def output_records(
     raw: Iterator[bytes], cut: Cut, program: Program, encoded_at_ms: int, on_corrupt: OnCorrupt | None = None
 ) -> Iterator[OutputRecords]:
-    """Yield the records that the rows of a cut become, table by table, in no particular order.
+    """Yield the records that the rows of a cut become, in no particular order.
 
     Args:
         encoded_at_ms: what messages say about when they were made.
         on_corrupt: is told of rows that do not fit their checksum.
     """
     store = claim_store(program.feed)
-    for rows in (piece for chunk in gather_rows(raw, cut) for piece in pieces(chunk, program.schemas)):
-        records = run(
-            rows,
-            program.schemas,
-            program.feed,
-            encoded_at_ms=encoded_at_ms,
-            store_claim=store,
-            on_corrupt=on_corrupt,
-        )
-        if records.num_rows:
-            yield records
+    yield from run_chunks(
+        (piece for chunk in gather_rows(raw, cut) for piece in pieces(chunk, program.schemas)),
+        program.schemas,
+        program.feed,
+        encoded_at_ms=encoded_at_ms,
+        store_claim=store,
+        on_corrupt=on_corrupt,
+    )
 
 
 def in_order(tables: Sequence[OutputRecords], may_repeat: bool) -> OutputRecords:

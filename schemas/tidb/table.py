@@ -7,6 +7,7 @@ columns and indexes that are not public belong to a DDL under way and are invisi
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 from schemas.errors import CorruptDataError
@@ -341,27 +342,35 @@ def _own_flags(raw: dict[str, Any], handle_index_id: int) -> CdcFlag:
 def _column(raw: dict[str, Any], offset: int, cdc_flag: CdcFlag, *, whole_in_key: bool) -> ColumnVersion:
     field = raw["type"]
     tp, collation = MysqlType(int(field["Tp"])), str(field["Collate"])
-    return ColumnVersion(
-        id=int(raw["id"]),
-        name=ci_name(raw["name"]),
-        offset=offset,
-        tp=tp,
-        mysql_flag=int(field["Flag"]),
-        cdc_flag=cdc_flag,
-        flen=int(field["Flen"]),
-        decimal=int(field["Decimal"]),
-        charset=str(field["Charset"]),
-        collation=collation,
-        elems=tuple(field.get("Elems") or ()),
-        default=default_text(raw),
-        origin_default=origin_default_text(raw),
-        absent_value=absent_value(raw) if offset >= 0 else None,
-        generated=_generated(raw),
-        stored=bool(raw.get("generated_stored")),
-        comment=str(raw.get("comment") or ""),
-        in_key=whole_in_key and not needs_restored_data(tp, str(field["Charset"]), collation),
-        hidden=bool(raw.get("hidden")),
+    return _one_of(
+        ColumnVersion(
+            id=int(raw["id"]),
+            name=ci_name(raw["name"]),
+            offset=offset,
+            tp=tp,
+            mysql_flag=int(field["Flag"]),
+            cdc_flag=cdc_flag,
+            flen=int(field["Flen"]),
+            decimal=int(field["Decimal"]),
+            charset=str(field["Charset"]),
+            collation=collation,
+            elems=tuple(field.get("Elems") or ()),
+            default=default_text(raw),
+            origin_default=origin_default_text(raw),
+            absent_value=absent_value(raw) if offset >= 0 else None,
+            generated=_generated(raw),
+            stored=bool(raw.get("generated_stored")),
+            comment=str(raw.get("comment") or ""),
+            in_key=whole_in_key and not needs_restored_data(tp, str(field["Charset"]), collation),
+            hidden=bool(raw.get("hidden")),
+        )
     )
+
+
+@lru_cache(maxsize=4_096)
+def _one_of(column: ColumnVersion) -> ColumnVersion:
+    """Return one object for columns that are equal: very many tables mostly look alike."""
+    return column
 
 
 def _index(raw: dict[str, Any], raw_columns: list[dict[str, Any]], offsets: list[int]) -> IndexVersion:

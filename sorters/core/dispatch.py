@@ -19,7 +19,8 @@ from schemas.config.sink import DispatchRule
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.tidb.table import IndexVersion, TableVersion
-from sorters.core.partition_hash import hash_row, hash_rows, table_hash
+from sorters.core.columnar.alike_tables import AlikeTables
+from sorters.core.partition_hash import hash_columns, hash_row, hash_rows, table_hash
 from sorters.core.table_filter import TableFilter
 from sorters.core.topic_expression import substitute
 
@@ -99,7 +100,11 @@ class Route:
         return hash_row(self.schema, self.table, zip(self.column_names, texts, strict=True)) % partition_count
 
     def partitions(
-        self, texts: Sequence[StringArray], commit_ts: npt.NDArray[np.int64], partition_count: int
+        self,
+        texts: Sequence[StringArray],
+        commit_ts: npt.NDArray[np.int64],
+        partition_count: int,
+        alike: AlikeTables | None = None,
     ) -> npt.NDArray[np.int32]:
         """Return n rows' partitions, equal to :meth:`partition` of each: int32, shape n.
 
@@ -107,13 +112,18 @@ class Route:
             texts: one array of n value texts per column of ``column_offsets``.
             commit_ts: int64, shape n.
             partition_count: partitions of the topic that are used.
+            alike: tables that have the same route but for its names; None: all rows are of the route's own.
         """
         if self.rule is PartitionRule.TS:
             return (commit_ts % partition_count).astype(np.int32)
-        if not self.column_names:
-            return np.full(len(commit_ts), table_hash(self.schema, self.table) % partition_count, np.int32)
         columns = list(zip(self.column_names, texts, strict=True))
-        hashes = hash_rows(self.schema, self.table, columns, len(commit_ts))
+        if alike is None:
+            if not columns:
+                return np.full(len(commit_ts), table_hash(self.schema, self.table) % partition_count, np.int32)
+            hashes = hash_rows(self.schema, self.table, columns, len(commit_ts))
+        else:
+            tables = [table_hash(version.schema, version.table) for version in alike.versions]
+            hashes = hash_columns(np.array(tables, np.uint32)[alike.number], columns)
         return (hashes % np.uint32(partition_count)).astype(np.int32)
 
 

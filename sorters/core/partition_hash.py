@@ -46,7 +46,11 @@ def hash_rows(schema: str, table: str, columns: Sequence[tuple[str, StringArray]
 
     ``columns`` are (name, value texts); each array has ``row_count`` items, nulls for NULL.
     """
-    state = np.full(row_count, table_hash(schema, table), np.uint32)
+    return hash_columns(np.full(row_count, table_hash(schema, table), np.uint32), columns)
+
+
+def hash_columns(state: Sums, columns: Sequence[tuple[str, StringArray]]) -> Sums:
+    """Return the hashes of rows whose :func:`table_hash` is in ``state``, which is overwritten."""
     for name, texts in columns:
         state ^= crc32_column(texts, zlib.crc32(name.encode()))
     return state

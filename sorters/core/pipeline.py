@@ -6,7 +6,7 @@ version, never per row.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from schemas.tidb.layered_schemas import LayeredSchemas
 from schemas.tidb.schema_store import SchemaStore
 from schemas.tidb.table import TableVersion
 from sorters.core.claim_check import StoreClaim
+from sorters.core.columnar.alike_tables import AlikeTables
 from sorters.core.columnar.column import value_text
 from sorters.core.columnar.mount import mount
 from sorters.core.columnar.mounted import ROW_OPS, MountedColumns, MountedPart, RowKind
@@ -37,6 +38,15 @@ COLUMNS_MAX = 4_096
 """Of a table in TiDB (``table-column-count-limit``)."""
 CELLS_MAX = 1_000_000
 """Columns times rows of what is encoded at once: some 200 MiB of debezium, 50 of the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What :func:`run` is told beside rows, schemas and changefeed."""
+
+    encoded_at_ms: int
+    store_claim: StoreClaim | None
+    on_corrupt: OnCorrupt | None
 
 
 def run(
@@ -64,15 +74,9 @@ def run(
         CorruptChecksumError: a row does not fit its checksum, and the feed must not go on then.
         EncodeRefusedError, MessageTooLargeError: a row has no message in this protocol or topic.
     """
-    if feed.ignore_start_ts:
-        rows = keep_where(rows, ~np.isin(rows.start_ts, np.fromiter(feed.ignore_start_ts, np.int64)))
-    if feed.bdr_mode and rows.txn_source.any():
-        rows = keep_where(rows, rows.txn_source & CDC_WRITE_SOURCE == 0)
-    parts = []
-    for version, group in by_version(rows, schemas):
-        if not feed.contains(version.schema, version.table, eligible=version.eligible):
-            continue
-        records = _run_version(group, version, feed, encoded_at_ms, store_claim, on_corrupt)
+    parts, settings = [], Settings(encoded_at_ms, store_claim, on_corrupt)
+    for version, group in wanted_versions(rows, schemas, feed):
+        records = run_version(group, version, feed, settings)
         if with_table:
             records = records.append_column("table", pa.repeat(version.name, records.num_rows))
         parts.append(records)
@@ -80,6 +84,23 @@ def run(
         return join_records(parts)
     empty = OUTPUT_SCHEMA.empty_table()
     return empty.append_column("table", pa.array([], pa.string())) if with_table else empty
+
+
+def wanted_versions(
+    rows: RowChanges, schemas: SchemaStore | LayeredSchemas, feed: CompiledFeed
+) -> Iterator[tuple[TableVersion, RowChanges]]:
+    """Yield the rows of each schema version that the changefeed is to get.
+
+    Raises:
+        UnknownTableError, SchemaGoneError: see :meth:`SchemaStore.lookup`.
+    """
+    if feed.ignore_start_ts:
+        rows = keep_where(rows, ~np.isin(rows.start_ts, np.fromiter(feed.ignore_start_ts, np.int64)))
+    if feed.bdr_mode and rows.txn_source.any():
+        rows = keep_where(rows, rows.txn_source & CDC_WRITE_SOURCE == 0)
+    for version, group in by_version(rows, schemas):
+        if feed.contains(version.schema, version.table, eligible=version.eligible):
+            yield version, group
 
 
 def pieces(rows: RowChanges, schemas: SchemaStore | LayeredSchemas) -> Iterator[RowChanges]:
@@ -123,16 +144,25 @@ def by_version(rows: RowChanges, schemas: SchemaStore | LayeredSchemas) -> Itera
             yield found, group
 
 
-def _run_version(
-    rows: RowChanges,
-    table: TableVersion,
-    feed: CompiledFeed,
-    encoded_at_ms: int,
-    store_claim: StoreClaim | None,
-    on_corrupt: OnCorrupt | None,
+def run_version(
+    rows: RowChanges, table: TableVersion, feed: CompiledFeed, settings: Settings, alike: AlikeTables | None = None
 ) -> OutputRecords:
+    """Turn rows of one table version, or of tables that are ``alike`` it, into records, in no particular order.
+
+    ``alike`` says which table each row is of. The changefeed's settings then treat all of them as they treat ``table``,
+    leave nothing out, and do not verify checksums; an error may name any of them, and so does a message that is too
+    large, whatever is to become of such.
+
+    Raises:
+        BusError: see :func:`run`.
+    """
+    encoded_at_ms, on_corrupt = settings.encoded_at_ms, settings.on_corrupt
     ignored = feed.events.ignored_ops(table.schema, table.table)
-    found = mount(table, rows, zone=feed.zone, with_checksum=feed.verify_checksums).parts
+    if alike is None:
+        found = mount(table, rows, zone=feed.zone, with_checksum=feed.verify_checksums).parts
+    else:
+        mixed = mount(table, rows, zone=feed.zone, small_rows=0).parts
+        found = tuple(replace(part, alike=alike.take(part.rows)) for part in mixed)
     corrupt = corrupt_rows(found)
     if corrupt.count and feed.stop_at_corrupt:
         raise corrupt_error(corrupt)
@@ -164,8 +194,8 @@ def _run_version(
     named = NamedRows(table=table, topic=route.topic, keys=keys, commit_ts=commit_ts, positions=positions)
     room = Room(
         limit=feed.row_message_limit(route.topic),
-        large=feed.large_messages,
-        store_claim=store_claim,
+        large=feed.large_messages if alike is None else None,
+        store_claim=settings.store_claim,
         what_helps=feed.what_helps_large_rows,
     )
     encoded = room.within_limit(encoded, mounted, named, encoded_at_ms)
@@ -222,7 +252,7 @@ def _numbered(groups: Iterable[list[MountedPart]]) -> tuple[tuple[MountedPart, .
 def partitions_of(part: MountedPart, route: Route, count: int) -> npt.NDArray[np.int32]:
     """Return the partition of each row of a part, of ``count``: int32."""
     if not route.column_offsets:
-        return route.partitions((), part.commit_ts, count)
+        return route.partitions((), part.commit_ts, count, part.alike)
     rows = part.old_rows if part.kind is RowKind.DELETE else part.new_rows
     if rows is not None:
         specs = [(at, part.table.columns[at]) for at in route.column_offsets]
@@ -230,4 +260,4 @@ def partitions_of(part: MountedPart, route: Route, count: int) -> npt.NDArray[np
         pairs = zip(texts, part.commit_ts.tolist(), strict=True)
         return np.array([route.partition(text, ts, count) for text, ts in pairs], np.int32)
     columns = part.old_columns() if part.kind is RowKind.DELETE else part.new_columns()
-    return route.partitions([columns[at].text for at in route.column_offsets], part.commit_ts, count)
+    return route.partitions([columns[at].text for at in route.column_offsets], part.commit_ts, count, part.alike)

@@ -1,6 +1,6 @@
 """Mounted rows: what a mounter hands to dispatch and encode, for one version of one table."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -12,6 +12,7 @@ import pyarrow as pa
 from schemas.position import RowOp
 from schemas.tidb.table import TableVersion
 from schemas.tidb.value import Value
+from sorters.core.columnar.alike_tables import AlikeTables
 from sorters.core.columnar.checksums import RowChecksums
 from sorters.core.columnar.column import Column, RowNames
 from sorters.core.columnar.filled_columns import ValuesColumn
@@ -53,6 +54,8 @@ class MountedPart:
     old_rows: Sequence[tuple[Value, ...]] | None = None
     checksums: RowChecksums | None = None
     """None: nobody asked for them, or no row carries one."""
+    alike: AlikeTables | None = None
+    """The tables of the rows, of which ``table`` is one; None: it is the only one. Only where rows come as columns."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -61,6 +64,10 @@ class MountedPart:
     def is_scalar(self) -> bool:
         """Small: encoders take it row by row."""
         return self.new_rows is not None or self.old_rows is not None
+
+    def of_table(self, literal: Callable[[TableVersion], bytes]) -> Any:
+        """Return what the table of a row says of itself: a literal, or ``pyarrow.BinaryArray`` if there are several."""
+        return literal(self.table) if self.alike is None else self.alike.literals(literal)
 
     def new_columns(self) -> tuple[Column, ...]:
         """Return the columns after the change, in table order; not for a DELETE."""
@@ -119,6 +126,7 @@ class MountedPart:
             new_rows=values(self.new_rows, has_new),
             old_rows=values(self.old_rows, has_old),
             checksums=self.checksums and self.checksums.take(chosen, current=has_new, previous=has_old),
+            alike=self.alike and self.alike.take(chosen),
         )
 
 

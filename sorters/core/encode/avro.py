@@ -7,6 +7,7 @@ specification, and pingcap/ticdc ``pkg/sink/codec/avro/arvo.go`` for what they l
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -32,7 +33,7 @@ from sorters.core.encode.protocol import (
     in_row_order,
     no_keys,
 )
-from sorters.core.encode.segments import join
+from sorters.core.encode.segments import Segment, join
 
 _MAGIC = b"\0"
 _GLUE_MAGIC = b"\3\0"
@@ -63,6 +64,10 @@ class AvroEncoder(RowEncoder):
     """The changefeed's namespace."""
     glue: bool = False
     """Schema ids are the numbers of AWS Glue's UUIDs, and stand in messages as Glue's readers want them."""
+
+    @property
+    def takes_alike_tables(self) -> bool:
+        return True
 
     @property
     def ddl_partitions(self) -> Partitions:
@@ -114,11 +119,11 @@ class AvroEncoder(RowEncoder):
         time.
         """
         key_columns = _key_columns(mounted.table)
-        key_head = self._header(schema_ids, topic, KEY_SUFFIX, mounted.table) if key_columns and mounted.parts else b""
-        values_needed = any(part.kind is not RowKind.DELETE for part in mounted.parts)
-        value_head = self._header(schema_ids, topic, VALUE_SUFFIX, mounted.table) if values_needed else b""
         messages = []
         for part in mounted.parts:
+            keys, values = (partial(self._header, schema_ids, topic, suffix) for suffix in (KEY_SUFFIX, VALUE_SUFFIX))
+            key_head = part.of_table(keys) if key_columns else b""
+            value_head = part.of_table(values) if part.kind is not RowKind.DELETE else b""
             make = self._scalar_part if part.is_scalar else self._columnar_part
             messages.append(make(part, key_columns, key_head, value_head))
         return in_row_order(mounted, messages)
@@ -141,7 +146,7 @@ class AvroEncoder(RowEncoder):
         return Message(None, _WATERMARK_MARK + struct.pack(">Q", ts)) if self._test_mode else None
 
     def _columnar_part(
-        self, part: MountedPart, key_columns: Sequence[ColumnVersion], key_head: bytes, value_head: bytes
+        self, part: MountedPart, key_columns: Sequence[ColumnVersion], key_head: Segment, value_head: Segment
     ) -> Messages:
         count, modes = len(part), self._modes
         columns = part.old_columns() if part.kind is RowKind.DELETE else part.new_columns()

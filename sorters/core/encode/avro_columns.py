@@ -19,14 +19,14 @@ from sorters.core.encode.segments import Segment, join, or_else
 
 
 def record_segments(
-    part: MountedPart, columns: Iterable[Column], modes: AvroModes, head: bytes
+    part: MountedPart, columns: Iterable[Column], modes: AvroModes, head: Segment
 ) -> tuple[list[Segment], bytes]:
     """Return the segments of a record that starts with ``head``, and a literal that still has to follow them.
 
     Raises:
         EncodeRefusedError: an ENUM or SET number has no name.
     """
-    segments, literal = list[Segment](), head
+    segments, literal = ([], head) if isinstance(head, bytes) else ([head], b"")
     for column in columns:
         more, literal = _field_segments(part, column, modes, literal)
         segments += more

@@ -58,6 +58,10 @@ class CanalJsonEncoder(RowEncoder):
         return replace(self, large=large)
 
     @property
+    def takes_alike_tables(self) -> bool:
+        return True
+
+    @property
     def ddl_partitions(self) -> Partitions:
         return Partitions.FIRST
 
@@ -148,14 +152,14 @@ class CanalJsonEncoder(RowEncoder):
             return b',"onlyHandleKey":true'
         return b',"claimCheckLocation":' + _quoted(self.large.location)
 
-    def _head(self, part: MountedPart) -> bytes:
+    def _head(self, part: MountedPart) -> Segment:
         """Everything in front of the value of ``es``."""
         keys = b",".join(_quoted(spec.name) for spec in part.table.columns if spec.cdc_flag & CdcFlag.PRIMARY_KEY)
-        return b'{"id":0,"database":%s,"table":%s,"pkNames":[%s],"isDdl":false,"type":"%s","es":' % (
-            _quoted(part.table.schema),
-            _quoted(part.table.table),
-            keys,
-            _TYPE_NAMES[part.kind],
+        return part.of_table(
+            lambda table: (
+                b'{"id":0,"database":%s,"table":%s,"pkNames":[%s],"isDdl":false,"type":"%s","es":'
+                % (_quoted(table.schema), _quoted(table.table), keys, _TYPE_NAMES[part.kind])
+            )
         )
 
     def _mysql_types(self, specs: Sequence[ColumnVersion]) -> bytes:

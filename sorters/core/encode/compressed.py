@@ -70,6 +70,10 @@ class CompressedEncoder(RowEncoder):
     """Compress keys too."""
 
     @property
+    def takes_alike_tables(self) -> bool:
+        return self.inner.takes_alike_tables
+
+    @property
     def ddl_partitions(self) -> Partitions:
         return self.inner.ddl_partitions
 

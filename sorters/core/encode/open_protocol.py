@@ -69,6 +69,10 @@ class OpenProtocolEncoder(RowEncoder):
         return replace(self, large=large)
 
     @property
+    def takes_alike_tables(self) -> bool:
+        return True
+
+    @property
     def joiner(self) -> OpenJoiner | None:
         return OpenJoiner(self.max_batch_size) if self.max_batch_size > 1 else None
 
@@ -198,12 +202,11 @@ def _mark(large: LargeRow | None) -> bytes:
     return b',"ohk":true' if large.location is None else b',"ccl":' + _quoted(large.location)
 
 
-def _row_key_parts(part: MountedPart, large: LargeRow | None) -> tuple[bytes, bytes]:
+def _row_key_parts(part: MountedPart, large: LargeRow | None) -> tuple[Segment, bytes]:
     """Return what stands between ts and row id, and what ends a row's key."""
-    table = part.table
-    names = b',"scm":%s,"tbl":%s' % (_quoted(table.schema), _quoted(table.table))
+    names = part.of_table(lambda table: b',"scm":%s,"tbl":%s' % (_quoted(table.schema), _quoted(table.table)))
     physical = b""
-    if table.partitions and len(part):
+    if part.table.partitions and len(part):
         physical = b',"ptn":%d' % decode_row_key(part.names.keys[0]).table_id
     return names, physical + b',"t":%d%s}' % (_ROW, _mark(large))
 

@@ -130,6 +130,11 @@ class Encoder(Protocol):
         ...
 
     @property
+    def takes_alike_tables(self) -> bool:
+        """Whether a part's rows may be of several tables (:attr:`MountedPart.alike`)."""
+        ...
+
+    @property
     def ddl_partitions(self) -> Partitions: ...
     @property
     def watermark_partitions(self) -> Partitions: ...
@@ -160,8 +165,8 @@ class Encoder(Protocol):
 
 
 class RowEncoder:
-    """What most protocols share and others override: a message holds one row, what belongs to no row goes to
-    every partition of a topic, and no schema is registered."""
+    """What most protocols share and others override: a message holds one row, a part one table's rows, what belongs to
+    no row goes to every partition of a topic, and no schema is registered."""
 
     __slots__ = ()
 
@@ -169,6 +174,11 @@ class RowEncoder:
     def joiner(self) -> Joiner | None:
         """See :class:`Encoder`."""
         return None
+
+    @property
+    def takes_alike_tables(self) -> bool:
+        """See :class:`Encoder`."""
+        return False
 
     @property
     def ddl_partitions(self) -> Partitions:

@@ -58,6 +58,10 @@ class SqlRowsEncoder(RowEncoder):
     """Has no options: what the sink is told is for the processor."""
 
     @property
+    def takes_alike_tables(self) -> bool:
+        return True
+
+    @property
     def joiner(self) -> HeadedJoiner:
         return HeadedJoiner(ROWS_PER_MESSAGE)
 
@@ -65,8 +69,7 @@ class SqlRowsEncoder(RowEncoder):
         self, mounted: MountedColumns, *, topic: str = "", encoded_at_ms: int = 0, schema_ids: SchemaIds | None = None
     ) -> EncodedRows:
         """Encode a batch, one row a message. Nothing in it depends on topic or encode time."""
-        key = encode_form(form_of(mounted.table))
-        return in_row_order(mounted, [self._part(part, key) for part in mounted.parts])
+        return in_row_order(mounted, [self._part(part) for part in mounted.parts])
 
     def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int = 0) -> Message:
         """Encode a DDL event."""
@@ -88,10 +91,11 @@ class SqlRowsEncoder(RowEncoder):
         """Encode a watermark."""
         return Message(None, encode_watermark(ts))
 
-    def _part(self, part: MountedPart, form: bytes) -> Messages:
+    def _part(self, part: MountedPart) -> Messages:
         keys, rows = _scalar_literals(part) if part.is_scalar else _column_literals(part)
         values = headed_rows(part, keys, rows, op_bits=_loose(part))
-        return pa.repeat(pa.scalar(form, pa.binary()), len(part)), values
+        forms = part.of_table(lambda table: encode_form(form_of(table)))
+        return join(len(part), [forms]), values
 
 
 def _clock(event: DdlMessage) -> str:

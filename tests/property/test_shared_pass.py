@@ -1,0 +1,161 @@
+"""Rows of many tables that are run together become what they become table by table, byte for byte."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.changes import RowChanges
+from schemas.config.changefeed import load_changefeed
+from schemas.errors import BusError
+from schemas.ids import TableId, Ts
+from schemas.tidb.table import PartitionVersion, TableVersion
+from sorters.core import shared_pass
+from sorters.core.columnar.alike_tables import are_alike
+from sorters.core.encode.sql_rows import SqlRowsEncoder
+from sorters.core.feed import CompiledFeed, compile_feed
+from sorters.core.order import OUTPUT_SCHEMA, join_records, sort_records
+from sorters.core.pipeline import run
+from sorters.core.shared_pass import run_chunks
+from tests.support.mounting import row_changes
+from tests.support.random_rows import random_change, random_table
+
+TOPICS = ("t", "s1", "s2")
+FEEDS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("kafka://h:1/t?protocol=canal-json&enable-tidb-extension=true", {}),
+    ("kafka://h:1/t?protocol=canal-json&content-compatible=true", {}),
+    (
+        "kafka://h:1/t?protocol=canal-json&enable-tidb-extension=true&max-message-bytes=900",
+        {"sink": {"kafka-config": {"large-message-handle": {"large-message-handle-option": "handle-key-only"}}}},
+    ),
+    ("kafka://h:1/t?protocol=open-protocol&max-batch-size=1", {}),
+    ("kafka://h:1/t?protocol=open-protocol&max-message-bytes=700", {}),
+    ("kafka://h:1/t?protocol=avro&enable-tidb-extension=true&schema-registry=http://r:1", {}),
+    (
+        "kafka://h:1/t?protocol=avro&schema-registry=http://r:1",
+        {"filter": {"event-filters": [{"matcher": ["*.t1"], "ignore-event": ["insert"]}]}},
+    ),
+    ("kafka://h:1/t?protocol=simple", {}),
+    ("kafka://h:1/t?protocol=debezium", {}),
+    ("kafka://h:1/t?protocol=canal-json", {"sink": {"column-selectors": [{"matcher": ["*.t2"], "columns": ["*"]}]}}),
+    ("kafka://h:1/t?protocol=canal-json", {"integrity": {"integrity-check-level": "correctness"}}),
+)
+DISPATCHERS: tuple[dict[str, str], ...] = (
+    {},
+    {"partition": "index-value"},
+    {"partition": "ts"},
+    {"partition": "table", "topic": "{schema}"},
+)
+
+
+class Schemas:
+    """Answers as a schema store does whose tables have one version each."""
+
+    def __init__(self, tables: list[TableVersion]) -> None:
+        self._tables = {one: table for table in tables for one in table.physical_ids}
+
+    def boundaries_of(self, table_id: TableId) -> npt.NDArray[np.int64]:
+        return np.zeros(1, np.int64)
+
+    def lookup(self, table_id: TableId, commit_ts: Ts) -> TableVersion:
+        return self._tables[table_id]
+
+
+def tables_of(rng: random.Random) -> list[TableVersion]:
+    """Return tables of two forms, in two schemas, in random order."""
+    forms = [random_table(rng), random_table(rng)]
+    tables = [
+        replace(
+            rng.choice(forms),
+            schema=rng.choice(["s1", "s2"]),
+            table=f"t{number}" if number else 'odd "name" ü',
+            table_id=TableId(100 + number),
+            version=Ts(rng.randrange(1, 9)),
+            update_ts=Ts(rng.randrange(9)),
+        )
+        for number in range(12)
+    ]
+    part = (PartitionVersion(id=tables[-1].table_id, name="p"),)
+    return [*tables[:-1], replace(tables[-1], table_id=TableId(99), partitions=part)]
+
+
+def compiled(rng: random.Random, tables: list[TableVersion]) -> CompiledFeed:
+    """Return a changefeed of random settings that knows all topics and schemas."""
+    uri, config = rng.choice(FEEDS)
+    rule = rng.choice(DISPATCHERS)
+    sink = {**config.get("sink", {}), **({"dispatchers": [{"matcher": ["*.*"], **rule}]} if rule else {})}
+    if "topic" in rule and "avro" in uri:
+        sink["dispatchers"][0]["topic"] = "{schema}_{table}"
+    feed = compile_feed(load_changefeed(uri, {**config, "sink": sink}), "default")
+    names = {feed.topic(table.schema, table.table) for table in tables}
+    feed = replace(feed, partitions={name: 3 + len(name) % 3 for name in (*names, "t")}, force_replicate=True)
+    if rng.random() < 0.15:
+        feed = replace(feed, encoder=SqlRowsEncoder(), large_messages=None)
+    schemas = {(one.subject, one.update_ts): 0 for table in tables for one in feed.row_schemas(table)}
+    return replace(feed, schema_ids={key: number for number, key in enumerate(schemas, 1)})
+
+
+def chunks_of(rng: random.Random, tables: list[TableVersion], *, damage: bool) -> list[RowChanges]:
+    chunks = []
+    for number, table in enumerate(tables):
+        physical_id = table.physical_ids[0]
+        stand_in = replace(table, table_id=physical_id)
+        broken = damage and rng.random() < 0.1
+        changes = [random_change(rng, stand_in, at, damage=broken) for at in range(rng.choice([1, 2, 9, 40]))]
+        moved = [replace(change, commit_ts=change.commit_ts + number) for change in changes]
+        chunks.append(row_changes(physical_id, moved))
+    return chunks
+
+
+def alone(chunk: RowChanges, schemas: Any, feed: CompiledFeed) -> Any:
+    """Return the records of one table, or what its error says."""
+    try:
+        return run(chunk, schemas, feed, encoded_at_ms=5)
+    except BusError as error:
+        return error.code, str(error.fields)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**48), damage=st.booleans())
+def test_rows_of_many_tables_run_together_equal_those_run_table_by_table(seed: int, damage: bool) -> None:
+    rng = random.Random(seed)
+    tables = tables_of(rng)
+    schemas: Any = Schemas(tables)
+    feed, chunks = compiled(rng, tables), chunks_of(rng, tables, damage=damage)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared_pass, "PASS_ROWS_MAX", rng.choice([50, 100_000]))
+        patch.setattr(shared_pass, "WAITING_BYTES_MAX", rng.choice([1_000, 100_000_000]))
+        patch.setattr(shared_pass, "TABLE_ROWS_MAX", rng.choice([5, 100_000]))
+        expected = [alone(chunk, schemas, feed) for chunk in chunks]
+        errors = [one for one in expected if isinstance(one, tuple)]
+        try:
+            found = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5))
+        except BusError as error:
+            assert (error.code, str(error.fields)) in errors
+            return
+    assert not errors
+    whole, parts = (sort_records(join_records([OUTPUT_SCHEMA.empty_table(), *each])) for each in (expected, found))
+    assert parts.equals(whole)
+
+
+@given(seed=st.integers(0, 2**48))
+def test_tables_are_alike_when_only_names_ids_and_versions_differ(seed: int) -> None:
+    rng = random.Random(seed)
+    one = random_table(rng)
+    other = replace(one, schema="x", table="y", schema_id=9, table_id=TableId(8), version=Ts(7), update_ts=Ts(6))
+    assert are_alike(one, other)
+    column = one.columns[-1]
+    changed = replace(column, comment=column.comment + "!")
+    for differing in (
+        replace(other, columns=(*one.columns[:-1], changed)),
+        replace(other, columns=one.columns[:-1]),
+        replace(other, charset="gbk"),
+        replace(other, handle_columns=(*one.handle_columns, 0)),
+        replace(other, partitions=(PartitionVersion(id=TableId(8), name="p"),)),
+    ):
+        assert not are_alike(one, differing)

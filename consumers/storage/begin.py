@@ -6,42 +6,13 @@ from consumers.core.apply.executor import Progress, WorkOrder
 from consumers.core.scheduling.messages import Barrier
 from consumers.core.storage.paths import PathForm
 from consumers.processor import Assignment
-from consumers.storage.run import StorageRun, StorageSettings, noted_places
+from consumers.storage.run import StorageRun, StorageSettings
 from consumers.storage.store import FileStore, LeasedStore, file_store
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
 from schemas.sink_topic import group_id, life_of, sink_topic
 
 EXTENSIONS = {"csv": "csv", "canal-json": "json"}
-
-
-class FilesRun:
-    """A :class:`StorageRun` with its source, for who writes all partitions."""
-
-    ddl_total = 0
-    """A storage runs no DDL: it keeps their schema files."""
-
-    def __init__(self, run: StorageRun, source: KafkaSource) -> None:
-        self._run, self._source = run, source
-
-    @property
-    def checkpoint_ts(self) -> Ts:
-        return self._run.written.checkpoint_ts
-
-    @property
-    def rows_total(self) -> int:
-        return self._run.written.rows_total
-
-    def turn(self) -> None:
-        self._run.turn()
-
-    def finish(self) -> None:
-        """Write what waits, so that a stop leaves little to do again."""
-        self._run.flush()
-
-    def close(self) -> None:
-        self._run.close()
-        self._source.close()
 
 
 class FilesShare:
@@ -111,22 +82,6 @@ class StorageWork:
         self._source.close()
 
 
-def begin_storage(assignment: Assignment) -> FilesRun:
-    """Begin to write all partitions of a changefeed whose sink is a folder or an object storage.
-
-    Raises:
-        BusError: the storage or Kafka does not let us.
-    """
-    settings, store, source = _sides(assignment)
-    try:
-        states = noted_places(store, settings.changefeed, source.partitions())
-        source.start({partition: state.place.offset for partition, state in states.items()})
-        return FilesRun(StorageRun(source, store, settings, states), source)
-    except BaseException:
-        source.close()
-        raise
-
-
 def begin_storage_work(assignment: Assignment) -> StorageWork:
     """Begin a processor's part in a changefeed whose sink is a folder or an object storage.
 
@@ -136,7 +91,7 @@ def begin_storage_work(assignment: Assignment) -> StorageWork:
     settings, store, source = _sides(assignment)
     try:
         leased = LeasedStore(store, assignment.check_lease)
-        return StorageWork(StorageRun(source, leased, settings, {}, is_alone=False), source, source.partitions())
+        return StorageWork(StorageRun(source, leased, settings), source, source.partitions())
     except BaseException:
         source.close()
         raise

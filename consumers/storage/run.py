@@ -5,8 +5,8 @@
 
 The order of a flush, and what a crash in the middle of it leaves, is :mod:`consumers.core.storage.files`'s.
 
-It may have all partitions, or those that its leader gives it (``obey``). A storage cannot refuse a late write, as a
-database does: so a partition is given to the next processor only when the last one has said that it has stopped, or its
+It has the partitions that its leader gives it (``obey``). A storage cannot refuse a late write, as a database does: so
+a partition is given to the next processor only when the last one has said that it has stopped, or its
 session is over, and each write asks for the lease of the session first (:class:`consumers.storage.store.LeasedStore`).
 """
 
@@ -59,16 +59,6 @@ class StorageSettings:
     """Files that are written at once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """How far a run is."""
-
-    checkpoint_ts: Ts
-    rows_total: int
-    files_total: int
-    bytes_total: int
-
-
 def noted_state(store: FileStore, changefeed: str, partition: int) -> PartitionState:
     """Return where a partition's files end; one without a state begins at its topic's first record.
 
@@ -81,15 +71,6 @@ def noted_state(store: FileStore, changefeed: str, partition: int) -> PartitionS
     return PartitionState(NotedPlace(), {}) if found is None else decode_state(found, path)
 
 
-def noted_places(store: FileStore, changefeed: str, partitions: int) -> dict[int, PartitionState]:
-    """Return where all partitions' files end.
-
-    Raises:
-        StorageUnavailableError, CorruptDataError
-    """
-    return {partition: noted_state(store, changefeed, partition) for partition in range(partitions)}
-
-
 class StorageRun:
     """See the module. :meth:`turn` again and again, then :meth:`close`; after an error begin another one."""
 
@@ -98,38 +79,25 @@ class StorageRun:
         source: Source,
         store: FileStore,
         settings: StorageSettings,
-        states: Mapping[int, PartitionState],
         *,
-        is_alone: bool = True,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC).astimezone(),
     ) -> None:
-        """``states`` are :func:`noted_places`; ``source`` reads from their offsets.
-
-        Args:
-            is_alone: we have all partitions, so that metadata is ours to write.
-
-        Raises:
-            StorageUnavailableError: index files of the last flushes cannot be written.
-        """
+        """Begin without any partition."""
         self._source, self._store, self._settings = source, store, settings
         self._clock, self._now = clock, now
-        self.partitions = {number: PartitionLines.at(state.place) for number, state in states.items()}
-        self._noted = {number: state.place for number, state in states.items()}
+        self.partitions: dict[int, PartitionLines] = {}
+        self._noted: dict[int, NotedPlace] = {}
         self._numbers: dict[str, int] = {}
         """The last file's number by folder."""
         self._pool = ThreadPoolExecutor(settings.worker_count, thread_name_prefix="storage")
         self._handover = Handover(source, self._pool, self._locate, self._take)
         self._schemas_ts = Ts(0)
         """How far schema files are that another processor writes."""
-        self._is_alone = is_alone
         self._ended: list[WorkOrder] = []
-        self._rows: dict[int, int] = dict.fromkeys(states, 0)
-        self._files = self._bytes = 0
+        self._rows: dict[int, int] = {}
         self._flush_at = clock() + settings.flush_interval_s
         self._metadata_ts = Ts(0)
-        for state in states.values():
-            self._put_indexes(state.last_files)
 
     @property
     def rows_total(self) -> int:
@@ -181,28 +149,17 @@ class StorageRun:
 
     # -- the work ------------------------------------------------------------------------------------------------------
 
-    @property
-    def written(self) -> Written:
-        """How far it is: everything up to the checkpoint is in files."""
-        return Written(
-            checkpoint_ts=max(self._settings.start_ts, min(place.watermark_ts for place in self._noted.values())),
-            rows_total=self.rows_total,
-            files_total=self._files,
-            bytes_total=self._bytes,
-        )
-
-    def turn(self, barrier: Barrier | None = None, *, is_restless: bool = False) -> list[WorkOrder]:
+    def turn(self, barrier: Barrier, *, is_restless: bool) -> list[WorkOrder]:
         """Read what has come, and write what is due; return the orders that are done.
 
         Args:
-            barrier: what the leader has announced; None: we have all partitions.
+            barrier: what the leader has announced.
             is_restless: the caller waits for something else than records.
 
         Raises:
             BusError: the run is over; what was not noted comes again.
         """
-        if barrier is not None:
-            self._schemas_ts = barrier.schemas_ts
+        self._schemas_ts = barrier.schemas_ts
         for record in self._source.poll(BUSY_POLL_S if is_restless or self._handover.is_busy else POLL_S):
             if record.partition in self.partitions:
                 self._read(record)
@@ -222,8 +179,6 @@ class StorageRun:
         """
         for number in self.partitions:
             self._flush_if_may(number)
-        if self._is_alone:
-            self.note_checkpoint(self.written.checkpoint_ts)
         self._source.note({number: place.offset for number, place in self._noted.items()})
         self._flush_at = self._clock() + self._settings.flush_interval_s
 
@@ -267,7 +222,9 @@ class StorageRun:
             state = PartitionState(lines.place, last_files)
             self._store.put(state_path(self._settings.changefeed, number), [encode_state(state)])
             self._put_indexes(last_files)
-            self._count(number, files, lines)
+            self._rows[number] += sum(waiting.rows for _, waiting in lines.waiting())
+            size = sum(len(chunk) for file in files for chunk in file.chunks)
+            log.debug("files written", extra={"files": len(files), "bytes": size})
         self._noted[number] = lines.place
         lines.flushed()
 
@@ -289,9 +246,3 @@ class StorageRun:
         ]
         for done in writes:
             done.result()
-
-    def _count(self, number: int, files: list[DataFile], lines: PartitionLines) -> None:
-        size = sum(len(chunk) for file in files for chunk in file.chunks)
-        self._files, self._bytes = self._files + len(files), self._bytes + size
-        self._rows[number] += sum(waiting.rows for _, waiting in lines.waiting())
-        log.debug("files written", extra={"files": len(files), "bytes": size})

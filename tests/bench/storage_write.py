@@ -19,12 +19,14 @@ from confluent_kafka import Producer
 from compose.stack.local import LocalStack
 from consumers.apply.source import KafkaSource
 from consumers.core.storage.paths import PathForm
-from consumers.storage.run import StorageRun, StorageSettings, noted_places
+from consumers.storage.begin import FilesLead, FilesShare
+from consumers.storage.run import StorageRun, StorageSettings
 from consumers.storage.store import LocalStore
 from schemas.ids import Ts
 from schemas.position import POSITION_HEADER, Position, PositionClass, RowOp
 from schemas.storage_rows import FolderForm, encode_folder
 from tests.support.raw_log import create_topic
+from tests.support.storage_share import WholeStorage
 
 LINE_BYTES = 200
 ROWS_PER_MESSAGE = 4096
@@ -101,21 +103,18 @@ def _by_sink(kafka: str, root: Path, rows: int) -> tuple[float, float, int]:
     store = LocalStore(root)
     began_at, cpu_at = time.monotonic(), time.process_time()
     source = KafkaSource(kafka, "storage", "storage-bench")
-    states = noted_places(store, settings.changefeed, source.partitions())
-    source.start({partition: state.place.offset for partition, state in states.items()})
-    run = StorageRun(source, store, settings, states)
+    run = StorageRun(source, store, settings)
+    whole = WholeStorage(FilesShare(run), FilesLead(run), source.partitions())
     taken = 0
     while taken < rows:
-        run.turn()
-        taken = run.written.rows_total + sum(
-            lines.rows for one in run.partitions.values() for _, lines in one.waiting()
-        )
-    run.flush()
+        whole.turn()
+        taken = run.rows_total + sum(lines.rows for one in run.partitions.values() for _, lines in one.waiting())
+    whole.finish()
     run.close()
     source.close()
-    written = run.written
-    assert written.rows_total == rows, written
-    return time.monotonic() - began_at, time.process_time() - cpu_at, written.bytes_total
+    assert run.rows_total == rows
+    took = time.monotonic() - began_at, time.process_time() - cpu_at
+    return *took, sum(path.stat().st_size for path in root.rglob("*.csv"))
 
 
 def _plainly(root: Path, size: int) -> float:

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from compose.stack.local import Addresses
 from consumers.core.storage.paths import METADATA
 from consumers.processor import Assignment, ProcessorOptions
-from consumers.storage.begin import begin_storage
+from consumers.storage.begin import begin_storage_work
 from consumers.storage.store import StorageUnavailableError
 from schemas.changefeed import ChangefeedInfo
 from schemas.config.changefeed import load_changefeed
@@ -19,6 +19,7 @@ from schemas.position import POSITION_HEADER
 from schemas.sink_topic import sink_topic
 from tests.support.aws import ask_s3, s3_keys
 from tests.support.raw_log import create_topic
+from tests.support.storage_share import WholeStorage
 from tests.support.storage_topic import PARTITIONS, START_TS, Topic, check_schema_files, topic_of, visible
 
 SETTINGS = '[sink]\nfile-index-digit = 6\ndate-separator = "none"\n[sink.csv]\n'
@@ -57,14 +58,17 @@ def assignment(kafka: str, info: ChangefeedInfo) -> Assignment:
 def apply_with_crashes(kafka: str, info: ChangefeedInfo, last_ts: int, rng: random.Random) -> None:
     """Begin, die after some turns without a word, begin again; the last life reads to the end."""
     for turns in (rng.randint(0, 3), rng.randint(0, 20), TURNS_MAX):
-        run = begin_storage(assignment(kafka, info))
-        for _ in range(turns):
-            run.turn()
-            if turns < TURNS_MAX and rng.random() < 0.3:
-                run.finish()  # a flush in the middle of the topic
-            if run.checkpoint_ts == last_ts:
-                break
-        run.close()
+        work = begin_storage_work(assignment(kafka, info))
+        try:
+            run = WholeStorage(work.share, work.lead(1)[0], PARTITIONS)
+            for _ in range(turns):
+                run.turn()
+                if turns < TURNS_MAX and rng.random() < 0.3:
+                    run.finish()  # a flush in the middle of the topic
+                if run.checkpoint_ts == last_ts:
+                    break
+        finally:
+            work.close()
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -10,8 +10,10 @@ import pytest
 from consumers.apply.source import SinkRecord
 from consumers.core.storage.files import STATE_FOLDER
 from consumers.core.storage.paths import METADATA, PathForm
-from consumers.storage.run import StorageRun, StorageSettings, noted_places
+from consumers.storage.begin import FilesLead, FilesShare
+from consumers.storage.run import StorageRun, StorageSettings
 from consumers.storage.store import Chunk, StorageUnavailableError
+from tests.support.storage_share import WholeStorage
 from tests.support.storage_topic import PARTITIONS, START_TS, Topic, check_schema_files, topic_of, visible
 
 PATHS = PathForm(extension="csv", date_separator="day", file_index_digit=6)
@@ -40,21 +42,26 @@ class MemoryStore:
 class ListSource:
     """A topic; hands out a few records of any partition at a time."""
 
-    def __init__(self, topic: Topic, offsets: Mapping[int, int], rng: random.Random) -> None:
-        self._topic, self._at, self._rng = topic, dict(offsets), rng
+    def __init__(self, topic: Topic, rng: random.Random) -> None:
+        self._topic, self._at, self._rng = topic, dict[int, int](), rng
 
     @property
     def is_at_end(self) -> bool:
         return all(self._at[number] == len(records) for number, records in self._topic.items())
 
     def poll(self, timeout_s: float) -> list[SinkRecord]:
-        number = self._rng.choice([n for n, records in self._topic.items() if self._at[n] < len(records)] or [0])
+        waiting = [number for number, at in self._at.items() if at < len(self._topic[number])]
+        if not waiting:
+            return []
+        number = self._rng.choice(waiting)
         first = self._at[number]
         self._at[number] = min(len(self._topic[number]), first + self._rng.randint(1, 4))
         return self._topic[number][first : self._at[number]]
 
     def check(self, offsets: Mapping[int, int]) -> None: ...
-    def begin(self, offsets: Mapping[int, int]) -> None: ...
+    def begin(self, offsets: Mapping[int, int]) -> None:
+        self._at.update(offsets)
+
     def end(self, partition: int) -> None: ...
     def pause(self, partition: int) -> None: ...
     def resume(self, partition: int) -> None: ...
@@ -63,15 +70,15 @@ class ListSource:
 
 
 def read_to_end(topic: Topic, store: MemoryStore, rng: random.Random) -> int:
-    states = noted_places(store, SETTINGS.changefeed, PARTITIONS)
-    source = ListSource(topic, {number: state.place.offset for number, state in states.items()}, rng)
-    run = StorageRun(source, store, SETTINGS, states, clock=lambda: 0.0, now=lambda: datetime(2026, 1, 2, tzinfo=UTC))
+    source = ListSource(topic, rng)
+    run = StorageRun(source, store, SETTINGS, clock=lambda: 0.0, now=lambda: datetime(2026, 1, 2, tzinfo=UTC))
     try:
+        whole = WholeStorage(FilesShare(run), FilesLead(run), PARTITIONS)
         while not source.is_at_end:
-            run.turn()
+            whole.turn()
             check_schema_files(store.files)
-        run.flush()
-        return run.written.checkpoint_ts
+        whole.finish()
+        return whole.checkpoint_ts
     finally:
         run.close()
 

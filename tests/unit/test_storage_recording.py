@@ -14,9 +14,8 @@ import pytest
 
 from compose.foresight.dry_run import prepare
 from consumers.apply.source import SinkRecord
-from consumers.core.storage.files import PartitionState
-from consumers.core.storage.partition import NotedPlace
 from consumers.core.storage.paths import PathForm, file_number
+from consumers.storage.begin import FilesLead, FilesShare
 from consumers.storage.run import StorageRun, StorageSettings
 from consumers.storage.store import LocalStore
 from schemas.changefeed import ChangefeedInfo
@@ -29,6 +28,7 @@ from tests.support.materialise import Contents, Table, differences, explained
 from tests.support.messages import Message
 from tests.support.recording import TIDB_DATA, read_jsonl
 from tests.support.recording_checks import checks, enum_names
+from tests.support.storage_share import WholeStorage
 
 NULL = "<null>"
 SETTINGS = f"""
@@ -46,17 +46,22 @@ BINARY_TYPES = ("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBL
 
 
 class ListSource:
-    """Records, a few at a time."""
+    """Records, a few at a time, once all partitions are asked for."""
 
     def __init__(self, records: list[SinkRecord]) -> None:
         self.records = records
+        self._wanted: set[int] = set()
 
     def poll(self, timeout_s: float) -> list[SinkRecord]:
+        if len(self._wanted) < PARTITIONS:
+            return []
         found, self.records = self.records[:500], self.records[500:]
         return found
 
     def check(self, offsets: Mapping[int, int]) -> None: ...
-    def begin(self, offsets: Mapping[int, int]) -> None: ...
+    def begin(self, offsets: Mapping[int, int]) -> None:
+        self._wanted.update(offsets)
+
     def end(self, partition: int) -> None: ...
     def pause(self, partition: int) -> None: ...
     def resume(self, partition: int) -> None: ...
@@ -98,12 +103,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     uri = f"file://{root}?protocol=csv"
     source = ListSource(sink_records(uri))
-    run = StorageRun(
-        source, LocalStore(root), settings, dict.fromkeys(range(PARTITIONS), PartitionState(NotedPlace(), {}))
-    )
+    run = StorageRun(source, LocalStore(root), settings)
+    whole = WholeStorage(FilesShare(run), FilesLead(run), PARTITIONS)
     while source.records:
-        run.turn()
-    run.flush()
+        whole.turn()
+    whole.finish()
     run.close()
     return root
 

@@ -25,13 +25,16 @@ def catch_up(
     checkpoint: str,
     on_epoch: Callable[[int], None],
     stopping: threading.Event,
+    given_up: threading.Event,
 ) -> None:
-    """Run all epochs from frontier offset ``start`` on, or those until ``stopping``.
+    """Run all epochs from frontier offset ``start`` on.
 
     Args:
         spark: the session.
         checkpoint: where the query keeps its files; a Hadoop URI or a path.
         on_epoch: runs one, by its number in the query's offset log.
+        stopping: no further epoch is run.
+        given_up: the one under way is not waited for either.
 
     Raises:
         BusError: what ``on_epoch`` has raised, or what Spark says.
@@ -39,6 +42,8 @@ def catch_up(
     failed: list[BaseException] = []
 
     def on_batch(_frame: Any, number: int) -> None:
+        if stopping.is_set():
+            return
         try:
             on_epoch(number)
         except BaseException as error:
@@ -60,7 +65,7 @@ def catch_up(
         .start()
     )
     while query.isActive:
-        if stopping.wait(_LOOK_S):
+        if given_up.wait(_LOOK_S):
             query.stop()
     error = failed[0] if failed else query.exception()
     if error is not None and not stopping.is_set():

@@ -10,6 +10,7 @@ from schemas.ids import Ts, physical_ms
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, follow_frontier
 from schemas.tidb.ddl_job import JobScope
 from sorters.core.batch_plan import plan_batches
+from sorters.core.beginning import BegunEpoch
 from sorters.core.corrupt_rows import CorruptRows
 from sorters.core.cut import Cut, FrontierPlace, place_for
 from sorters.core.scope import concerns, held_for
@@ -63,12 +64,15 @@ class Epochs:
         origin_ts: Ts,
         checkpoint_ts: Ts,
         target_ts: Ts | None,
+        on_begin: Callable[[BegunEpoch], None],
         before_cut: Callable[[], None],
         on_progress: Callable[[Progress], None],
+        stopping: Callable[[], bool],
     ) -> None:
         """``origin_ts`` is where the first epoch begins; ``checkpoint_ts`` what is downstream already.
 
-        ``before_cut`` raises where this process must not write.
+        ``on_begin`` writes down what is begun, before anything of it is written to the sink. ``before_cut`` raises
+        where this process must not write. While ``stopping`` no further cut is begun.
         """
         self._frontier = frontier
         self._frontier_topic = frontier_topic
@@ -79,8 +83,10 @@ class Epochs:
         self._origin_ts = origin_ts
         self._checkpoint_ts = checkpoint_ts
         self._target_ts = target_ts
+        self._on_begin = on_begin
         self._before_cut = before_cut
         self._on_progress = on_progress
+        self._stopping = stopping
         self._last: tuple[int, FrontierRecord] | None = None
 
     @property
@@ -105,7 +111,12 @@ class Epochs:
 
     def run(self, epoch: Epoch) -> None:
         """Write everything of an epoch. Cuts that an earlier try has finished are passed over, the rest is the same."""
-        for cut in self.missing(epoch):
+        cuts = self.missing(epoch)
+        if cuts:
+            self._on_begin(BegunEpoch(self._frontier_topic, self._checkpoint_ts, epoch.start, epoch.end))
+        for cut in cuts:
+            if self._stopping():
+                return
             self._run_cut(cut, epoch.resolved_ts)
         self._last = (epoch.end, epoch.last)
 

@@ -20,24 +20,14 @@ from schemas.ids import Ts
 from schemas.rawlog.topics import RawTopics
 from schemas.sink_topic import own_topic_config
 from sorters.catch_up import FRONTIER_RECORDS_MAX, catch_up
-from sorters.core.beginning import Beginning, BegunEpoch, Origin, left_off
+from sorters.core.beginning import Beginning, BegunEpoch, decode_begun, encode_begun, left_off
 from sorters.core.feed import compile_feed
 from sorters.cut_job import CutJob
 from sorters.epochs import Epochs, Progress
 from sorters.failures import HistoryLostError, bus_error
 from sorters.frontier_reader import FrontierReader, FrontierTail
 from sorters.preparation import Preparation
-from sorters.query_folder import (
-    QUERY,
-    Folder,
-    HadoopFolder,
-    LocalFolder,
-    decode_origin,
-    encode_origin,
-    last_epoch,
-    read_origin,
-    write_origin,
-)
+from sorters.query_folder import QUERY, Folder, HadoopFolder, LocalFolder
 from sorters.registry import SchemaRegistry
 from sorters.schema_feed import SchemaFeed
 from sorters.spark_session import Session
@@ -49,16 +39,19 @@ _LOOK_S = 0.5
 _SILENCE_S = 30.0
 """Without a frontier record, after which the broker is asked whether it is there: an owner that lives has a new one
 several times a second, and in any case each minute; a client of Kafka would wait for its broker for ever."""
+END_S = 2.0
+"""How long a run that is told to end waits for the cut under way: a small one takes a tenth of a second, and a large
+one that is given up is written again."""
 
 
 class Begun(Protocol):
-    """What the changefeed's sorters have begun last, as :func:`~sorters.query_folder.encode_origin` writes it."""
+    """What the changefeed's sorters have begun last, as :func:`~sorters.core.beginning.encode_begun` writes it."""
 
     def begun(self) -> bytes | None:
         """Return it; None: nothing yet."""
         ...
 
-    def begin(self, origin: bytes) -> None:
+    def begin(self, epoch: bytes) -> None:
         """Write it down."""
         ...
 
@@ -90,9 +83,9 @@ class FeedRun:
     ) -> None:
         """``kafka`` holds the raw log; ``schema_registry`` is for a changefeed that names none.
 
-        ``checkpoint_dir`` is the Hadoop URI of the folder for epochs; empty: it is ``data_dir``. ``spark`` is asked for
-        a session when one is needed. ``begun`` is what sorters of this changefeed have begun, wherever they ran; None:
-        only the folder tells.
+        ``checkpoint_dir`` is the Hadoop URI of the folder for streaming queries; empty: it is ``data_dir``. ``spark``
+        is asked for a session when one is needed. ``begun`` is what sorters of this changefeed have begun, wherever
+        they ran; None: nothing is known of them, so the run begins at the checkpoint.
         """
         self._spark = spark
         self._begun = begun
@@ -101,7 +94,7 @@ class FeedRun:
         self._folder: Folder = HadoopFolder(spark(), checkpoint_dir) if checkpoint_dir else LocalFolder(data_dir)
         self._failure: BusError | None = None
         self._thread: threading.Thread | None = None
-        self._stopping = threading.Event()
+        self._stopping, self._given_up = threading.Event(), threading.Event()
         raw_config = self._raw_config = {"bootstrap.servers": kafka}
         self._frontier = FrontierReader(raw_config, raw_topics.frontier)
         self._schemas = SchemaFeed(raw_config, raw_topics.ddl)
@@ -134,7 +127,7 @@ class FeedRun:
         self._on_progress = on_progress
 
     def start(self) -> None:
-        """Begin, in a thread of its own, where the last run left off if its files are there and fit the checkpoint.
+        """Begin, in a thread of its own, where the last run left off if that fits the checkpoint.
 
         Raises:
             HistoryLostError: the raw log starts above the checkpoint.
@@ -157,7 +150,7 @@ class FeedRun:
 
     def _resumed(self, beginning: Beginning) -> tuple[Epochs, int]:
         """Run the epoch that was begun, if there is one; return what runs epochs, and where the next starts."""
-        epochs, at = self._epochs(beginning.origin_ts), beginning.start
+        epochs, at = self._epochs(beginning.after_ts), beginning.start
         if beginning.end is None:
             return epochs, at
         epoch = epochs.plan(at, beginning.end)
@@ -166,11 +159,9 @@ class FeedRun:
         epochs.run(epoch)
         return epochs, beginning.end
 
-    def _begin(self, origin: Origin) -> None:
-        if self._begun is None or origin.end is None:  # a query's own log is in the folder, too
-            write_origin(self._folder, origin)
+    def _begin(self, epoch: BegunEpoch) -> None:
         if self._begun is not None:
-            self._begun.begin(encode_origin(origin))
+            self._begun.begin(encode_begun(epoch))
 
     def _follow(self, epochs: Epochs, start: int) -> int:
         """Run what the frontier topic brings from ``start`` on; return where an epoch starts that is worth Spark."""
@@ -185,11 +176,8 @@ class FeedRun:
                     self._frontier.end()
                     continue
                 epoch = epochs.plan(start, start + len(records), records)
-                cuts = epochs.missing(epoch)
-                if not all(map(self._job.is_small, cuts)):
+                if not all(map(self._job.is_small, epochs.missing(epoch))):
                     break
-                if cuts:
-                    self._begin(Origin(self._frontier_topic, epochs.checkpoint_ts, start, epoch.end))
                 epochs.run(epoch)
                 start = epoch.end
         return start
@@ -198,7 +186,7 @@ class FeedRun:
         """Let a streaming query run what is there from ``start`` on; return up to where that was."""
         log.info("catching up by spark", extra={"frontier_offset": start, "checkpoint_ts": epochs.checkpoint_ts})
         spark = self._spark()
-        self._begin(Origin(self._frontier_topic, epochs.checkpoint_ts, start))
+        self._folder.remove(QUERY)  # of an older one
         catch_up(
             spark,
             kafka=self._kafka,
@@ -207,6 +195,7 @@ class FeedRun:
             checkpoint=self._folder.location(QUERY),
             on_epoch=epochs.run_logged,
             stopping=self._stopping,
+            given_up=self._given_up,
         )
         return start if epochs.end is None else epochs.end
 
@@ -245,17 +234,31 @@ class FeedRun:
             origin_ts=origin_ts,
             checkpoint_ts=self._checkpoint_ts,
             target_ts=self._target_ts,
+            on_begin=self._begin,
             before_cut=self._before_cut,
             on_progress=self._on_progress,
+            stopping=self._stopping.is_set,
         )
 
     def failure(self) -> BusError | None:
         """Return why the run has ended; None while it goes on."""
         return self._failure
 
+    def end(self, may_write: Callable[[], bool]) -> None:
+        """Begin nothing more, and wait a little for the cut under way, which would be written again otherwise.
+
+        Args:
+            may_write: while it says so; it is asked ten times a second.
+        """
+        self._stopping.set()
+        deadline = time.monotonic() + END_S
+        while self._thread is not None and self._thread.is_alive() and may_write() and time.monotonic() < deadline:
+            self._thread.join(0.1)
+
     def close(self) -> None:
         """Give up what is under way, and close the clients."""
         self._stopping.set()
+        self._given_up.set()
         if self._thread is not None:
             while self._thread.is_alive():
                 self._job.give_up()
@@ -271,19 +274,14 @@ class FeedRun:
             HistoryLostError: the raw log starts above the checkpoint.
             KafkaUnreachableError: it does not answer.
         """
-        here, found = read_origin(self._folder), None
-        origin = here if self._begun is None else decode_origin(self._begun.begun())
-        if origin is not None and origin.end is None and origin != here:
-            origin = None  # a query of another machine, whose log is there
-        if origin is not None and origin.frontier_topic == self._frontier_topic:  # or it had another upstream once
-            begun = None if origin.end is None else BegunEpoch(origin.offset, origin.end, committed=False)
-            with contextlib.suppress(HistoryLostError):  # the checkpoint itself may still be within the log
-                found = left_off(
-                    origin,
-                    begun or last_epoch(self._folder, self._frontier_topic),
-                    self._checkpoint_ts,
-                    lambda offset: self._frontier.place_before(offset).resolved_ts,
-                )
+        begun, found = decode_begun(self._begun.begun()) if self._begun else None, None
+        with contextlib.suppress(HistoryLostError):  # the checkpoint itself may still be within the log
+            found = left_off(
+                begun,
+                self._frontier_topic,
+                self._checkpoint_ts,
+                lambda offset: self._frontier.place_before(offset).resolved_ts,
+            )
         return found or Beginning(self._checkpoint_ts, self._frontier.find(self._checkpoint_ts))
 
 

@@ -55,11 +55,11 @@ class SorterOptions:
     """For changefeeds that name none."""
     master: str = "local[2]"
     data_dir: Path
-    """For what a restart needs to repeat an epoch, and Spark's spills; each changefeed has a folder in it."""
+    """For Spark's spills and streaming queries; each changefeed has a folder in it."""
     raw_prefix: str = "tidebus"
     driver_memory: str = DRIVER_MEMORY
     checkpoint_dir: str = ""
-    """Hadoop URI of the folder for what a restart needs to repeat an epoch; empty: in ``data_dir``."""
+    """Hadoop URI of the folder in which streaming queries keep their checkpoint; empty: in ``data_dir``."""
     spark_conf: tuple[tuple[str, str], ...] = ()
     """Further settings of Spark."""
     once: bool = False
@@ -218,6 +218,7 @@ class SorterProcess:
             return bus_error(error)
         finally:
             if run is not None:
+                run.end(lambda: not lock.is_lost())
                 run.close()
 
     def _watch(

@@ -148,7 +148,7 @@ class StatusBoard:
         found = self._found(self._begun_path)
         return found and found[0]
 
-    def begin(self, origin: bytes) -> None:
+    def begin(self, epoch: bytes) -> None:
         """Write down what is begun, for a sorter that comes after this one.
 
         One that has lost its lock, and does not know yet, may write over its successor's: who reads it finds that it
@@ -159,9 +159,9 @@ class StatusBoard:
         """
         try:
             try:
-                self._zookeeper.set_async(self._begun_path, origin).get(timeout=ANSWER_S)
+                self._zookeeper.set_async(self._begun_path, epoch).get(timeout=ANSWER_S)
             except NoNodeError:
-                self._zookeeper.create_async(self._begun_path, origin).get(timeout=ANSWER_S)
+                self._zookeeper.create_async(self._begun_path, epoch).get(timeout=ANSWER_S)
         except NoNodeError:
             pass  # the changefeed was removed, which ends this run
         except (KazooException, KazooTimeoutError) as failure:

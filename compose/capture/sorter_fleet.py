@@ -38,9 +38,9 @@ LOOK_S, LOOK_MAX_S = 0.3, 0.8
 CPU, so that with many there are fewer."""
 BUSY_SHARE_MAX = 0.1
 """Of the time, in looks."""
-STOP_S = 5.0
-"""How long a sorter may take to end when it is told to; it gives up its batch and stops a JVM. One that is killed has
-written as much; the next owner's waits for this one's end."""
+STOP_S = 7.0
+"""How long a sorter may take to end when it is told to: two seconds for the cut under way, and for its JVM. One that
+is killed has written as much; the next owner's waits for this one's end."""
 LAST_WORDS_CHARS = 800
 BY_HAND = "none"
 """In place of a Spark master: sorters are started elsewhere, and judged here all the same."""

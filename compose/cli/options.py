@@ -133,7 +133,7 @@ def sorter_options(command: Command) -> Command:
             "--sorter-checkpoint-dir",
             default="",
             metavar="URI",
-            help="Folder of what repeats batches after a restart, such as hdfs:///tidebus.  [default: in --data-dir]",
+            help="Where Spark keeps a query's checkpoint, such as hdfs:///tidebus.  [default: in --data-dir]",
         ),
         click.option(
             "--sorter-driver-memory", default="", metavar="SIZE", help="Heap of each sorter's JVM, such as 2g."

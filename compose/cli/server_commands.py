@@ -296,7 +296,7 @@ def capture(
     "--checkpoint-dir",
     default="",
     metavar="URI",
-    help="Of what a restart needs to repeat a batch.  [default: in --data-dir]",
+    help="Where Spark keeps the checkpoint of a streaming query.  [default: in --data-dir]",
 )
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Setting of Spark; again for more.")
 @click.option("--once", is_flag=True, help="End when the changefeed wants no sorter or has an error, as for an owner.")

@@ -1,10 +1,11 @@
 """Where a run of a changefeed begins, by what the run before it has left behind: pure.
 
-An epoch is a range of frontier offsets. It was written down before it ran, so that one which was begun, and perhaps not
-finished, is run again as it was: cut the same way, into the same messages. Only where the checkpoint stands between two
-of its cuts, though: elsewhere somebody has set it.
+An epoch is a range of frontier offsets. It is written down before it runs, so that one which was begun, and perhaps not
+finished, is run again as it was, on whatever machine: cut the same way, into the same messages. Only where the
+checkpoint stands within it, though: elsewhere somebody has set it.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,33 +13,22 @@ from schemas.ids import Ts
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """What a run has begun last: an epoch of its own, or a streaming query."""
-
-    frontier_topic: str
-    ts: Ts
-    """Everything up to it was downstream."""
-    offset: int
-    """Of the frontier topic."""
-    end: int | None = None
-    """Where the epoch ends; None: it is a query, whose own log says so."""
-
-
-@dataclass(frozen=True, slots=True)
 class BegunEpoch:
     """The epoch that was begun last."""
 
+    frontier_topic: str
+    after_ts: Ts
+    """Everything up to it was downstream then."""
     start: int
     end: int
-    committed: bool
-    """It was finished; an epoch that is none of a query's does not tell."""
+    """Offsets ``[start, end)`` of the frontier topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
     """Where a run begins."""
 
-    origin_ts: Ts
+    after_ts: Ts
     start: int
     """Of the frontier topic."""
     end: int | None = None
@@ -46,24 +36,50 @@ class Beginning:
 
 
 def left_off(
-    origin: Origin, epoch: BegunEpoch | None, checkpoint_ts: Ts, resolved_at: Callable[[int], Ts]
+    begun: BegunEpoch | None, frontier_topic: str, checkpoint_ts: Ts, resolved_at: Callable[[int], Ts]
 ) -> Beginning | None:
-    """Return where the last run left off; None: that does not fit the changefeed's checkpoint.
+    """Return where the last run left off; None: nothing is known of one, or it does not fit the checkpoint.
 
-    It does not where another machine was further since, or the user has set the checkpoint back.
+    It does not where the user has set the checkpoint, or the changefeed had another upstream once.
 
     Args:
-        origin: what that run has begun last.
-        epoch: the last one of it; None: a query that has begun none.
+        begun: what that run has begun last.
+        frontier_topic: the upstream's.
         checkpoint_ts: everything up to it is downstream.
         resolved_at: returns the resolved ts of a reader who has read up to an offset of the frontier topic.
     """
-    if epoch is None:
-        return Beginning(origin.ts, origin.offset) if origin.ts == checkpoint_ts else None
-    first, last = resolved_at(epoch.start), resolved_at(epoch.end)
-    if epoch.committed:
-        # It is not repeated, so a checkpoint within it (set back, or never written) would leave a gap.
-        return Beginning(origin.ts, epoch.end) if last == checkpoint_ts else None
-    # What a query has begun before its last epoch is downstream, so its own ts says less than the epoch's.
-    fits = max(first, origin.ts) <= checkpoint_ts <= last
-    return Beginning(origin.ts, epoch.start, epoch.end) if fits else None
+    if begun is None or begun.frontier_topic != frontier_topic:
+        return None
+    # The first epoch of a changefeed begins within the frontier records that it reads.
+    first_ts = max(resolved_at(begun.start), begun.after_ts)
+    if not first_ts <= checkpoint_ts <= resolved_at(begun.end):
+        return None
+    return Beginning(begun.after_ts, begun.start, begun.end)
+
+
+def encode_begun(epoch: BegunEpoch) -> bytes:
+    """Return the text of what is begun."""
+    raw = {
+        "frontier_topic": epoch.frontier_topic,
+        "origin_ts": epoch.after_ts,
+        "frontier_offset": epoch.start,
+        "frontier_end": epoch.end,
+    }
+    return json.dumps(raw).encode()
+
+
+def decode_begun(content: bytes | None) -> BegunEpoch | None:
+    """Return what was begun last; None: nothing, or it does not read.
+
+    An older version wrote no end where Spark ran the epoch: the next run begins at the checkpoint then, which loses
+    nothing.
+    """
+    if content is None:
+        return None
+    try:
+        raw = json.loads(content)
+        numbers = (raw["origin_ts"], raw["frontier_offset"], raw["frontier_end"])
+        after_ts, start, end = map(int, numbers)
+        return BegunEpoch(str(raw["frontier_topic"]), Ts(after_ts), start, end)
+    except (ValueError, KeyError, TypeError):
+        return None

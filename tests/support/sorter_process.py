@@ -29,7 +29,7 @@ from schemas.ids import Ts, UpstreamId
 
 _MAIN = (
     "import json, sys, logging; from pathlib import Path; from sorters.job import SorterOptions, run_sorter; "
-    "logging.basicConfig(level=logging.INFO); raw = json.loads(sys.argv[1]); "
+    "logging.basicConfig(level=logging.INFO); raw = json.loads(sys.argv[1]); exec(sys.argv[2]); "
     "sys.exit(run_sorter(SorterOptions(**{**raw, 'data_dir': Path(raw['data_dir'])})))"
 )
 
@@ -51,6 +51,8 @@ class Sorter:
     checkpoint_dir: str = ""
     spark_conf: tuple[tuple[str, str], ...] = ()
     process: subprocess.Popen[bytes] | None = None
+    trouble: str = ""
+    """Python that the process runs first, so that something happens to it at a chosen place."""
 
     def __post_init__(self) -> None:
         self.paths = ZkPaths(self.changefeed_id)  # a cluster of its own keeps tests apart
@@ -121,7 +123,10 @@ class Sorter:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         with (self.data_dir / "sorter.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _MAIN, json.dumps(options)], stdout=log, stderr=log, start_new_session=True
+                [sys.executable, "-c", _MAIN, json.dumps(options), self.trouble],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def kill(self) -> None:

@@ -12,14 +12,14 @@ says where to go on. One DDL feed per upstream, on the owner.
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from producers.core.change_columns import Change
 from producers.core.ddl_book import DdlBook
-from producers.core.matcher import Change
 from producers.core.meta_snapshot import snapshot_records
 from producers.ending import Ending
 from producers.errors import DeliveryFailedError, RawTopicError, SnapshotFailedError
@@ -287,7 +287,7 @@ class _DdlSink:
         ready, self._ready = self._ready, []
         return ready
 
-    def rows(self, span: TableSpan, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
+    def rows(self, span: TableSpan, region_id: RegionId, changes: Collection[Change], *, may_repeat: bool) -> None:
         for commit_ts, start_ts, op, key, value, _, _ in sorted(changes):
             if op == Op.PUT:
                 record = self._record(key, value, Ts(start_ts), Ts(commit_ts))

@@ -23,6 +23,8 @@ from typing import Final
 import grpc
 from google.protobuf.message import DecodeError
 
+from producers.core.feed_message import FeedMessage
+from producers.core.log_rows import LogRows
 from producers.core.matcher import BadRowError, PrewriteNotMatchError
 from producers.core.matcher_quota import MatcherQuota
 from producers.core.region_errors import decide
@@ -267,36 +269,36 @@ class EventFeed:
     def _bytes(self, stream: OpenStream, message: bytes) -> None:
         stream.heard_at_s = self._clock()
         try:
-            parsed = cdcpb_pb2.ChangeDataEvent.FromString(message)
+            parsed = FeedMessage(message)
         except DecodeError as error:
             self._recovery.end_stream(stream, malformed(stream.where, f"{len(message)} bytes: {error}"), self._clock())
             return
         self._message(stream, parsed)
 
-    def _message(self, stream: OpenStream, message: cdcpb_pb2.ChangeDataEvent) -> None:
+    def _message(self, stream: OpenStream, message: FeedMessage) -> None:
         table = stream.table
-        for event in message.events:
+        for number, event in enumerate(message.parsed.events):
             self.counters.events += 1
             registration = table.find(event.request_id, event.region_id)
             if registration is None:
                 self._unclaimed(stream, event)
             elif event.HasField("entries"):
-                self._entries(stream, registration, event.entries)
+                self._entries(stream, registration, message.rows(number))
             elif event.HasField("error"):
                 self.counters.region_errors += 1
                 self._recovery.end_registration(stream, registration, decide(event.error), self._clock())
             elif event.HasField("resolved_ts"):
                 self._resolve(stream, event.request_id, (event.region_id,), event.resolved_ts)
-        if message.HasField("resolved_ts") and message.resolved_ts.ts:  # 0 has been observed, and means nothing
-            resolved = message.resolved_ts
+        resolved = message.parsed.resolved_ts
+        if resolved.ts:  # 0 has been observed, and means nothing
             self._resolve(stream, resolved.request_id, resolved.regions, resolved.ts)
 
-    def _entries(self, stream: OpenStream, registration: Registration, entries: cdcpb_pb2.Event.Entries) -> None:
+    def _entries(self, stream: OpenStream, registration: Registration, rows: LogRows) -> None:
         span, region_id = registration.subscription.span, registration.region.region_id
         # The scan's rows, and the live ones that came between them, may be in the log already.
         scanned = not registration.matcher.initialized
         try:
-            for changes in registration.pieces(entries.entries):
+            for changes in registration.pieces(rows):
                 self.counters.changes += len(changes)
                 self._sink.rows(span, region_id, changes, may_repeat=scanned)
                 if self._sink.saturated() and not self._breathe(registration.subscription):

@@ -1,9 +1,10 @@
 """What the event feed is given and what it gives: its sink, its bounds, its counters."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from producers.core.matcher import Change
+from producers.core.change_columns import Change
 from schemas.ids import RegionId, Ts
 from schemas.spans import TableSpan
 
@@ -11,7 +12,7 @@ from schemas.spans import TableSpan
 class FeedSink(Protocol):
     """Where the feed's output goes; called by the feed's thread, under its lock."""
 
-    def rows(self, span: TableSpan, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
+    def rows(self, span: TableSpan, region_id: RegionId, changes: Collection[Change], *, may_repeat: bool) -> None:
         """Take committed changes of one region; ``may_repeat``: of an incremental scan."""
 
     def resolved(self, span: TableSpan, ts: Ts) -> None:

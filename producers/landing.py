@@ -8,15 +8,15 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Final, Protocol
 
 from confluent_kafka import KafkaException
 
+from producers.core.change_columns import Change, ChangeColumns
 from producers.core.landing import LandingBook, Sent
-from producers.core.matcher import Change
 from producers.core.packing import pack
 from producers.errors import DeliveryFailedError, LandingHaltedError, RowTooLargeError
 from schemas.changes import RowChanges
@@ -82,7 +82,10 @@ class LandingCounters:
 
 @dataclass(slots=True)
 class _Buffer:
+    columns: list[ChangeColumns] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
+    """What came not by column. The raw log's rows may stand in any order."""
+    rows: int = 0
     region_id: RegionId | None = None
     since_s: float = 0.0
     bytes: int = 0
@@ -123,18 +126,23 @@ class Landing:
 
     # -- FeedSink ------------------------------------------------------------------------------------------------------
 
-    def rows(self, span: TableSpan, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
+    def rows(self, span: TableSpan, region_id: RegionId, changes: Collection[Change], *, may_repeat: bool) -> None:
         """Buffer changes; a full buffer is sent at once."""
         if span in self._refused:
             return
         buffer = self._buffers.get((span, may_repeat))
         if buffer is None:
             buffer = self._buffers[span, may_repeat] = _Buffer(since_s=time.monotonic())
-        buffer.changes += changes
+        if isinstance(changes, ChangeColumns):
+            buffer.columns.append(changes)
+            buffer.bytes += changes.value_bytes
+        else:
+            buffer.changes += changes
+            buffer.bytes += sum(map(len, map(_VALUE, changes))) + sum(map(len, map(_OLD_VALUE, changes)))
+        buffer.rows += len(changes)
         buffer.region_id = region_id if buffer.region_id in (None, region_id) else SEVERAL_REGIONS
-        buffer.bytes += sum(map(len, map(_VALUE, changes))) + sum(map(len, map(_OLD_VALUE, changes)))
         settings = self._settings
-        if len(buffer.changes) >= settings.batch_rows_max or buffer.bytes >= settings.buffer_bytes_max:
+        if buffer.rows >= settings.batch_rows_max or buffer.bytes >= settings.buffer_bytes_max:
             self._send(span, may_repeat, buffer)
             del self._buffers[span, may_repeat]
 
@@ -191,7 +199,10 @@ class Landing:
 
     def _send(self, span: TableSpan, may_repeat: bool, buffer: _Buffer) -> None:
         region_id, settings = buffer.region_id or SEVERAL_REGIONS, self._settings
-        for rows in pack(span.table_id, buffer.changes, min(settings.batch_bytes_max, settings.record_bytes_max // 2)):
+        if buffer.changes:
+            buffer.columns.append(ChangeColumns.of(*zip(*buffer.changes, strict=True)))
+        bytes_max = min(settings.batch_bytes_max, settings.record_bytes_max // 2)
+        for rows in pack(span.table_id, buffer.columns, bytes_max):
             value = encode_region_batch(
                 RegionBatch(region_id=region_id, may_repeat=may_repeat, rows=rows), self._schema_id
             )

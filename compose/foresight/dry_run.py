@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from compose.foresight.recorded import RecordedLog, read_recorded_log
+from producers.core.change_columns import ChangeColumns
 from producers.core.packing import pack
 from schemas.changefeed import NAMESPACE_DEFAULT
 from schemas.changes import Op, RowChanges
@@ -174,7 +175,9 @@ class DryRun:
         for table_id, changes in self.log.changes.items():
             if not self.schemas.is_system(table_id):
                 wanted = [change for change in changes if after_ts < change[0] <= upto_ts]
-                yield from pack(table_id, wanted, _SLICE_BYTES_MAX)
+                if not wanted:
+                    continue
+                yield from pack(table_id, [ChangeColumns.of(*zip(*wanted, strict=True))], _SLICE_BYTES_MAX)
 
 
 def prepare(

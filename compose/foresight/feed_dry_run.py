@@ -10,12 +10,12 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from producers.core.matcher import Change
+from producers.core.change_columns import Change
 from producers.event_feed import EventFeed
 from producers.feed_types import FeedCounters, FeedSettings
 from producers.pd_client import PdClient
@@ -88,7 +88,7 @@ class FeedCollector:
         self.moves = 0
         """Calls so far: a measure of progress."""
 
-    def rows(self, span: TableSpan, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
+    def rows(self, span: TableSpan, region_id: RegionId, changes: Collection[Change], *, may_repeat: bool) -> None:
         """Take changes.
 
         Raises:

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from producers.core.change_columns import Change
 from producers.core.ddl_book import DdlBook
-from producers.core.matcher import Change, Matcher
+from producers.core.matcher import Matcher
 from producers.core.meta_snapshot import snapshot_records
 from producers.region_server.core.delegate import Downstream, live_events
 from producers.region_server.core.mvcc import Change as AppliedChange

@@ -10,17 +10,19 @@ Rules and order: reference/cdcpb.md §4.2 and §4.3 (the rules of both TiCDC eng
 * The values that a COMMIT event matches may be a thousand times larger than the event. So what comes out comes in
   bounded **pieces**, and whoever takes them may take a breath in between.
 
-The matcher is the hot path, so it is a mutable object that takes rows by the event and returns plain tuples; it does no
-I/O (what its quota sends to disk goes through a store that it is given) and knows no clock. Larger events mostly hold
-rows of one transaction and one type, and those go column-wise; where columns would not do as the rules say (a prewrite
-that is there already, a region still scanned) they go row by row.
+The matcher is the hot path, so it is a mutable object that takes rows by the event and returns tuples or columns; it
+does no I/O (what its quota sends to disk goes through a store that it is given) and knows no clock. Larger events
+mostly hold rows of one transaction and one type, and those go column-wise; where columns would not do as the rules say
+(a prewrite that is there already, a region still scanned) they go row by row.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
-from typing import Final, Protocol
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import compress, repeat
+from typing import Final
 
 from producers.core.cached_rows import CachedRows
+from producers.core.change_columns import Change, ChangeColumns
+from producers.core.log_rows import COLUMNWISE_MIN, LogRow, LogRows
 from producers.core.matcher_quota import MatcherQuota
 from producers.core.open_txns import OpenTxns
 from producers.core.spill import Prewrite
@@ -39,38 +41,9 @@ DELETE: Final = 2
 """cdcpb ``Event.OpType``."""
 
 _OPS: Final = frozenset((PUT, DELETE))
-_COLUMNWISE_MIN: Final = 8
-"""Rows of an event from which on columns are worth their fixed cost."""
 PIECE_ROWS_MAX: Final = 4_096
 PIECE_BYTES_MAX: Final = 2 << 20
 """Of keys and values of the changes that come out at once; one larger change makes a piece of its own."""
-
-
-class LogRow(Protocol):
-    """cdcpb ``Event.Row``, as far as it is read here; the protobuf object itself on the hot path."""
-
-    @property
-    def start_ts(self) -> int: ...
-    @property
-    def commit_ts(self) -> int: ...
-    @property
-    def type(self) -> int: ...
-    @property
-    def op_type(self) -> int: ...
-    @property
-    def key(self) -> bytes: ...
-    @property
-    def value(self) -> bytes: ...
-    @property
-    def old_value(self) -> bytes: ...
-    @property
-    def txn_source(self) -> int: ...
-    @property
-    def generation(self) -> int: ...
-
-
-Change = tuple[int, int, int, bytes, bytes, bytes, int]
-"""``(commit_ts, start_ts, op, key, value, old_value, txn_source)``: one committed row change, in RowChanges' order."""
 
 
 class PrewriteNotMatchError(BusError):
@@ -165,9 +138,9 @@ class Matcher:
 
     def feed(self, rows: Iterable[LogRow]) -> list[Change]:
         """Take the rows of one event, as :meth:`pieces` does, and return all changes at once."""
-        return [change for piece in self.pieces(rows) for change in piece]
+        return [change for piece in self.pieces(LogRows(tuple(rows))) for change in piece]
 
-    def pieces(self, rows: Iterable[LogRow]) -> Iterator[list[Change]]:
+    def pieces(self, rows: LogRows) -> Iterator[Collection[Change]]:
         """Take the rows of one event; yield the changes that are complete with it, checked (§4.3), in bounded pieces.
 
         It must be taken to its end before the next event's, or the matcher must be closed.
@@ -179,61 +152,67 @@ class Matcher:
             SpillCorruptError: rows that were on disk are lost; the region must be registered again.
             SpillRefusedError: rows must go to disk and cannot.
         """
-        rows = list(rows)
-        kind, start_ts = (rows[0].type, rows[0].start_ts) if len(rows) >= _COLUMNWISE_MIN else (0, 0)
-        if kind and ({row.type for row in rows} != {kind} or {row.start_ts for row in rows} != {start_ts}):
-            kind = 0
-        if kind == COMMIT and self.initialized:
+        kind = rows.common("type") if len(rows) >= COLUMNWISE_MIN else None
+        start_ts = rows.common("start_ts") if kind in (PREWRITE, COMMIT) else None
+        if kind == COMMIT and start_ts is not None and self.initialized:
             yield from self._commit_all(start_ts, rows)
-        elif kind != PREWRITE or not self._prewrite_all(start_ts, rows):
+        elif kind == COMMITTED and (piece := self._committed_all(rows)) is not None:
+            yield piece
+        elif kind != PREWRITE or start_ts is None or not self._prewrite_all(start_ts, rows):
             yield from _cut(self._changes(rows))
         if self._quota.held_bytes > self._quota.bytes_max:
             self._quota.settle()
 
-    def _prewrite_all(self, start_ts: int, rows: Sequence[LogRow]) -> bool:
+    def _prewrite_all(self, start_ts: int, rows: LogRows) -> bool:
         """Take PREWRITE rows of one transaction; False (and nothing done) if one of them is there already."""
         return self._open.add_all(
             start_ts,
-            [row.key for row in rows],
-            [row.value for row in rows],
-            [row.old_value for row in rows],
-            [row.generation for row in rows],
+            rows.strings("key"),
+            rows.strings("value"),
+            rows.strings("old_value"),
+            rows.numbers("generation"),
         )
 
-    def _commit_all(self, start_ts: int, rows: Sequence[LogRow]) -> Iterator[list[Change]]:
+    def _committed_all(self, rows: LogRows) -> ChangeColumns | None:
+        """Return what COMMITTED rows tell; None: there is something to drop, to refuse or to cut, so go row by row."""
+        keys, commit_ts, ops = rows.strings("key"), rows.numbers("commit_ts"), rows.numbers("op_type")
+        if len(keys) > PIECE_ROWS_MAX or min(commit_ts) <= self.resolved_ts or not _OPS.issuperset(ops):
+            return None
+        if min(keys) < self._span_start or max(keys) >= self._span_end:
+            return None
+        values, old_values = rows.strings("value"), rows.strings("old_value")
+        sources = rows.numbers("txn_source")
+        piece = ChangeColumns.of(commit_ts, rows.numbers("start_ts"), ops, keys, values, old_values, sources)
+        return piece if len(piece.key.data) + piece.value_bytes <= PIECE_BYTES_MAX else None
+
+    def _commit_all(self, start_ts: int, rows: LogRows) -> Iterator[Collection[Change]]:
         """Take COMMIT rows of one transaction, the region being initialized."""
-        keys = [row.key for row in rows]
-        commit_ts, ops = [row.commit_ts for row in rows], [row.op_type for row in rows]
+        keys, commit_ts, ops = rows.strings("key"), rows.numbers("commit_ts"), rows.numbers("op_type")
         low, high, least_ts = min(keys), max(keys), min(commit_ts)
         wanted: list[bool] | None = None
         if least_ts <= self._start_ts or low < self._span_start or high >= self._span_end:
-            wanted = [self._wanted(row.key, row.commit_ts) for row in rows]
+            wanted = list(map(self._wanted, keys, commit_ts))
         if least_ts <= self.resolved_ts or not _OPS.issuperset(ops):
-            for row, keep in zip(rows, wanted or repeat(True), strict=False):
-                if keep:
-                    self._check(row)
+            for row in rows if wanted is None else compress(rows, wanted):
+                self._check(row)
         txn = self._open.by_start_ts.get(start_ts)
         if txn is not None and txn.runs:
-            yield from _cut(self._stored_changes(start_ts, keys, rows))
+            yield from _cut(self._stored_changes(start_ts, keys, list(rows)))
             return
         try:
             found, size = self._open.take_all(start_ts, keys)
         except KeyError as error:
             # start_ts, if nothing of the transaction is there; else the key that is missing, or comes twice.
             missing = error.args[0]
-            raise self._unmatched(next((row for row in rows if row.key == missing), rows[0])) from None
+            raise self._unmatched(next(row for row in rows if missing in (row.key, start_ts))) from None
         values, old_values, _ = zip(*found, strict=True)
         if DELETE in ops:
             values = tuple(map(_value, ops, values))
-        sources = [row.txn_source for row in rows]
-        out = list(zip(commit_ts, repeat(start_ts), ops, keys, values, old_values, sources, strict=False))
-        if wanted is not None:
-            out = [change for change, keep in zip(out, wanted, strict=True) if keep]
-        if size <= PIECE_BYTES_MAX and len(out) <= PIECE_ROWS_MAX:
-            if out:
-                yield out
+        columns = (commit_ts, [start_ts] * len(keys), ops, keys, values, old_values, rows.numbers("txn_source"))
+        if wanted is not None or size > PIECE_BYTES_MAX or len(keys) > PIECE_ROWS_MAX:
+            yield from _cut(compress(zip(*columns, strict=True), wanted or repeat(True)))
         else:
-            yield from _cut(out)
+            yield ChangeColumns.of(*columns)
 
     def _stored_changes(self, start_ts: int, keys: Sequence[bytes], rows: Sequence[LogRow]) -> Iterator[Change]:
         """Take COMMIT rows, already checked, of a transaction that has parts on disk."""
@@ -247,7 +226,7 @@ class Matcher:
                 if self._wanted(key, commit_ts):
                     yield (commit_ts, start_ts, op, key, _value(op, found[0]), found[1], row.txn_source)
 
-    def _changes(self, rows: Sequence[LogRow]) -> Iterator[Change]:
+    def _changes(self, rows: Iterable[LogRow]) -> Iterator[Change]:
         """Take rows of any kind, one by one."""
         opened = self._open
         for row in rows:

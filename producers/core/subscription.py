@@ -3,10 +3,12 @@
 place(regions) --> registrations to send --INITIALIZED, rows, resolved ts--> release() --> ranges to place again
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from producers.core.matcher import Change, LogRow, Matcher
+from producers.core.change_columns import Change
+from producers.core.log_rows import LogRows
+from producers.core.matcher import Matcher
 from producers.core.matcher_quota import MatcherQuota
 from producers.core.region_map import RegionInfo
 from producers.core.span_frontier import Granted, KeyRange, LockedRange, SpanFrontier, Stale
@@ -44,7 +46,7 @@ class Registration:
     sent: bool = False
     """False while it waits for its turn to be scanned."""
 
-    def pieces(self, rows: Iterable[LogRow]) -> Iterator[list[Change]]:
+    def pieces(self, rows: LogRows) -> Iterator[Collection[Change]]:
         """Take the rows of one event; see :meth:`Matcher.pieces`."""
         # Resolved ts go to the frontier's vector alone; the matcher needs its own only to judge rows.
         if self.matcher.initialized:

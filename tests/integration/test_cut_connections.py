@@ -14,7 +14,7 @@ import pytest
 
 from compose.foresight.feed_dry_run import FeedCollector, play, read_spans
 from producers.core import stream_errors
-from producers.core.matcher import Change
+from producers.core.change_columns import Change
 from producers.event_feed import EventFeed
 from producers.feed_types import FeedSettings
 from producers.pd_client import PdClient

@@ -6,11 +6,11 @@ The oracle is `tests.support.recording`: the fold of the recorded write requests
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pytest
 
-from producers.core.matcher import Change
+from producers.core.change_columns import Change
 from producers.event_feed import EventFeed
 from producers.feed_types import FeedSettings
 from producers.pd_client import PdClient
@@ -37,7 +37,7 @@ class Collected:
         self.resolved_ts: dict[TableId, Ts] = {}
         self.errors: list[BusError] = []
 
-    def rows(self, span: TableSpan, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
+    def rows(self, span: TableSpan, region_id: RegionId, changes: Collection[Change], *, may_repeat: bool) -> None:
         resolved_ts = self.resolved_ts.get(span.table_id, 0)
         known = self.changes[span.table_id]
         for change in changes:

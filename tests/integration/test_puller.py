@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from compose.stack.local import Addresses, LocalStack
 from consumers.core.frontier import advance, first_record
-from producers.core.matcher import Change
+from producers.core.change_columns import Change
 from producers.ddl_feed import DdlFeed
 from producers.puller import Puller
 from producers.region_server.recording import Replay, read_recording

@@ -12,16 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from producers.core import cached_rows, matcher_quota, spill
-from producers.core.matcher import (
-    COMMIT,
-    COMMITTED,
-    INITIALIZED,
-    PREWRITE,
-    ROLLBACK,
-    Change,
-    Matcher,
-    PrewriteNotMatchError,
-)
+from producers.core.change_columns import Change
+from producers.core.matcher import COMMIT, COMMITTED, INITIALIZED, PREWRITE, ROLLBACK, Matcher, PrewriteNotMatchError
 from producers.core.matcher_quota import MatcherQuota
 from schemas.ids import RegionId, Ts
 from tests.support.log_rows import DELETE, PUT, Row

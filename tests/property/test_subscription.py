@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from producers.core.log_rows import LogRows
 from producers.core.region_map import KEY_END, RegionInfo, covering_prefix
 from producers.core.span_frontier import KeyRange
 from producers.core.stream_table import StreamTable
@@ -131,7 +132,7 @@ class SpanMachine(RuleBasedStateMachine):
     def initialize(self, but: int) -> None:
         for at, registration in enumerate(list(self.table)):
             if at != but and not registration.matcher.initialized:
-                assert not [change for piece in registration.pieces([INITIALIZED]) for change in piece]
+                assert not [change for piece in registration.pieces(LogRows([INITIALIZED])) for change in piece]
                 self.subscription.initialize(registration)
                 self.table.initialize(registration)
 

@@ -7,11 +7,11 @@ transactions, regions, streams), so that a schedule stays valid whatever is take
 import asyncio
 import functools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import grpc
 
-from producers.core.matcher import Change
+from producers.core.change_columns import Change
 from producers.event_feed import EventFeed
 from producers.feed_types import FeedSettings
 from producers.locator import Locator
@@ -62,7 +62,7 @@ class Landed:
         self.changes: dict[TableId, set[Change]] = {table: set() for table in TABLES}
         self.resolved_ts: dict[TableId, Ts] = dict.fromkeys(TABLES, Ts(0))
 
-    def rows(self, span: TableSpan, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
+    def rows(self, span: TableSpan, region_id: RegionId, changes: Collection[Change], *, may_repeat: bool) -> None:
         known, resolved_ts = self.changes[span.table_id], self.resolved_ts[span.table_id]
         for change in changes:
             if change in known:

@@ -2,9 +2,9 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from producers.core.matcher import Change
+from producers.core.change_columns import Change
 from schemas.errors import BusError
 from schemas.ids import RegionId, TableId, Ts
 from schemas.spans import TableSpan
@@ -18,7 +18,7 @@ class Collected:
         self.resolved_ts: dict[TableId, Ts] = defaultdict(lambda: Ts(0))
         self.errors: list[BusError] = []
 
-    def rows(self, span: TableSpan, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
+    def rows(self, span: TableSpan, region_id: RegionId, changes: Collection[Change], *, may_repeat: bool) -> None:
         self.changes += changes
 
     def resolved(self, span: TableSpan, ts: Ts) -> None:

@@ -7,12 +7,12 @@ rig.run(1.0)
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import grpc
 
-from producers.core.matcher import Change
+from producers.core.change_columns import Change
 from producers.core.matcher_quota import MatcherQuota
 from producers.core.region_map import KEY_END, Peer, RegionInfo
 from producers.core.span_frontier import KeyRange
@@ -137,7 +137,7 @@ class Collected:
         self.resolved_ts = 0
         self.full = False
 
-    def rows(self, span: TableSpan, region_id: RegionId, changes: list[Change], *, may_repeat: bool) -> None:
+    def rows(self, span: TableSpan, region_id: RegionId, changes: Collection[Change], *, may_repeat: bool) -> None:
         for change in changes:
             if change in self.changes:
                 assert may_repeat, f"a live change came twice: {change}"

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from producers.core.change_columns import Change
 from producers.core.landing import LandingBook
-from producers.core.matcher import Change
 from producers.errors import DeliveryFailedError, LandingHaltedError
 from producers.landing import SEVERAL_REGIONS, Landing, LandingSettings
 from schemas.ids import CaptureId, RegionId, TableId, Ts

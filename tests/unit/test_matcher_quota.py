@@ -1,5 +1,6 @@
 """The quota over several matchers: what goes to disk first, what stays, and that reading back is sequential."""
 
+from producers.core.log_rows import LogRows
 from producers.core.matcher import COMMIT, INITIALIZED, PIECE_BYTES_MAX, PREWRITE, ROLLBACK, Matcher
 from producers.core.matcher_quota import MatcherQuota
 from producers.core.open_txns import TAKE_BLOCKS
@@ -99,7 +100,7 @@ def test_quota_when_one_event_commits_large_spilled_rows_then_pieces_and_memory_
     for at in range(40):
         state.feed(rows(PREWRITE, 10, 1, first=at, size=size))
     store.gets.clear()
-    for number, piece in enumerate(state.pieces(rows(COMMIT, 10, 40)), start=1):
+    for number, piece in enumerate(state.pieces(LogRows(rows(COMMIT, 10, 40))), start=1):
         assert sum(len(change[4]) for change in piece) <= PIECE_BYTES_MAX + size
         assert len(store.gets) * size <= number * (PIECE_BYTES_MAX + size) + TAKE_BLOCKS * size, "read far ahead"
         assert quota.memory_bytes <= 4 << 20

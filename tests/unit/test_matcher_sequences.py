@@ -10,16 +10,8 @@ from unittest.mock import patch
 import pytest
 
 from producers.core import matcher_quota
-from producers.core.matcher import (
-    COMMIT,
-    COMMITTED,
-    INITIALIZED,
-    PREWRITE,
-    ROLLBACK,
-    Change,
-    Matcher,
-    PrewriteNotMatchError,
-)
+from producers.core.change_columns import Change
+from producers.core.matcher import COMMIT, COMMITTED, INITIALIZED, PREWRITE, ROLLBACK, Matcher, PrewriteNotMatchError
 from producers.core.matcher_quota import MatcherQuota
 from schemas.errors import InvariantBrokenError
 from schemas.ids import RegionId, Ts

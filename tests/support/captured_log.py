@@ -29,13 +29,13 @@ def places(kafka: str, topics: RawTopics) -> list[FrontierRecord]:
 
 
 def reached(kafka: str, topics: RawTopics, ts: Ts) -> None:
-    """Wait until the frontier has passed ``ts``."""
+    """Wait until the frontier has passed ``ts`` with every table, also those that are held."""
     deadline = time.monotonic() + REACH_S
     with contextlib.closing(FrontierTopic(kafka, topics.frontier)) as topic:
         while time.monotonic() < deadline:
             with contextlib.suppress(Exception):
                 newest = topic.newest()
-                if newest is not None and newest.resolved_ts >= ts:
+                if newest is not None and min([newest.resolved_ts, *(held.ts for held in newest.held)]) >= ts:
                     return
             time.sleep(0.2)
     raise AssertionError(f"frontier did not reach {ts} in {REACH_S} s")

@@ -24,11 +24,11 @@ setup: .venv/.stamp-jars  ## environment in .venv, pinned dependencies, the proj
 	@touch $@
 
 .venv/.stamp-dependencies: requirements.lock .venv/.stamp-python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $@
 
 .venv/.stamp-project: pyproject.toml .venv/.stamp-dependencies
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .venv/.stamp-jars: compose/stack/ivy-stack.xml compose/stack/jars.py .venv/.stamp-project

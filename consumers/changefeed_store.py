@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
-from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
 
 from consumers.processor_board import decode_applied, with_applied
 from consumers.raw_log import FrontierWindow
@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 ID_PATTERN = re.compile(r"[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*")
 """TiCDC's rule for ids of clusters, namespaces and changefeeds (reference/cluster.md §1)."""
 ID_CHARS_MAX = 128
+REMOVE_TRIES = 20
+"""Sorters and processors that do not know yet go on writing; a try takes some milliseconds."""
 
 
 class ChangefeedExistsError(BusError):
@@ -235,7 +237,13 @@ class ChangefeedStore:
         self.get(changefeed_id, namespace)
         with self._session.requests("removing a changefeed") as client:
             folder = self._paths.changefeed_info(namespace, changefeed_id).rsplit("/", 1)[0]
-            client.delete(folder, recursive=True)
+            for tries_left in reversed(range(REMOVE_TRIES)):
+                try:
+                    _delete_whole(client, folder)
+                    break
+                except (NoNodeError, NotEmptyError):
+                    if not tries_left:
+                        raise
         log.info("changefeed removed", extra={"changefeed": changefeed_id})
 
     def _read(self, changefeed_id: str, namespace: str) -> tuple[ChangefeedInfo, int]:
@@ -257,6 +265,26 @@ class ChangefeedStore:
                     changefeed=info.changefeed_id,
                     namespace=info.namespace,
                 ) from error
+
+
+def _delete_whole(client: Any, folder: str) -> None:
+    """Delete a changefeed's nodes, all or none: what was left would be taken for that of a later one of its id.
+
+    Raises:
+        NoNodeError, NotEmptyError: nodes have come or gone since they were listed.
+    """
+    found = [folder]
+    for path in found:  # grows: parents stand before their children
+        found.extend(f"{path}/{child}" for child in client.get_children(path))
+    transaction = client.transaction()
+    for path in reversed(found):
+        transaction.delete(path)
+    results = transaction.commit()
+    # Each result is True, or why it was not done: for all but one, that the transaction was not.
+    for reason in (NoNodeError, NotEmptyError, Exception):
+        for result in results:
+            if isinstance(result, reason):
+                raise result
 
 
 def check_id(key: str, value: str) -> None:

@@ -4,6 +4,7 @@ Exit status: 0 done, 1 it failed or a promise was broken, 2 the command line or 
 Commands import what they run inside themselves, so that ``tidebus --help`` needs no Arrow, Spark or gRPC.
 """
 
+import errno
 import logging
 import os
 import sys
@@ -20,11 +21,14 @@ from compose.cli.sections import Section, SectionedGroup
 from compose.cli.server_commands import capture, region_server, run, sorter
 from compose.cli.simulate import simulate
 from compose.cli.top_commands import completion, top
+from compose.stack.errors import MachineError
 from schemas.errors import BusError, ConfigError
 
 STATUS_FAILED = 1
 STATUS_USAGE = 2
 STATUS_INTERRUPTED = 130
+_MACHINE_IS_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
+"""Errors that name no file and are no bug either."""
 
 
 @click.group(cls=SectionedGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -106,7 +110,20 @@ def run_cli(arguments: list[str]) -> int:
         # `tidebus decode | head`: the reader has seen enough. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if (refused := refusal(error)) is None:
+            raise
+        click.echo(f"error: {one_line(str(refused))}", err=True)
+        return STATUS_FAILED
     return result if isinstance(result, int) else 0
+
+
+def refusal(error: OSError) -> MachineError | None:
+    """Return what the machine refuses an operator; None: ``error`` is no matter of files, so where it arose counts."""
+    if error.filename is None and error.errno not in _MACHINE_IS_FULL:
+        return None
+    where = {} if error.filename is None else {"path": error.filename}
+    return MachineError(f"the machine refuses: {error.strerror}; check rights and room there", **where)
 
 
 def one_line(text: str) -> str:

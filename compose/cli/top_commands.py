@@ -17,7 +17,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 @click.command()
 @click.option("-I", "--interval", type=Duration(), default=1.0, show_default=True, help="Between two looks.")
-@click.option("--once", is_flag=True, help="Print one picture and end; rates are over one interval.")
+@click.option("--once", is_flag=True, help="Print one picture and end, as without a terminal; rates over an interval.")
 @click.option("--json", "as_json", is_flag=True, help="With --once: what the server says, for scripts.")
 @server_options
 def top(api: "ApiCalls", interval: float, once: bool, as_json: bool) -> None:
@@ -36,12 +36,12 @@ def top(api: "ApiCalls", interval: float, once: bool, as_json: bool) -> None:
         return
     console, seen = Console(), Top()
     seen.take(api.get(OVERVIEW), time.monotonic())
-    if once:
+    if once or not console.is_terminal:  # a file or a pipe would get nothing until the end, and there is none
         time.sleep(interval)
         seen.take(api.get(OVERVIEW), time.monotonic())
         console.print(seen.picture(console.width, console.height))
         return
-    with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
+    with Live(console=console, auto_refresh=False, screen=True) as live:
         while True:
             live.update(seen.picture(console.width, console.height), refresh=True)
             time.sleep(interval)

@@ -131,6 +131,6 @@ def test_standby_shows_and_moves_tables_lets_the_owner_resign_and_drains_a_captu
     assert run_cli(["cli", "capture", "drain", standby, *where]) == 0
     assert json.loads(capsys.readouterr().out)["current_table_count"] > 0
     reached(lambda: not cluster.tables(standby) and len(cluster.tables(owner)) > 20)
-    assert run_cli(["top", "--once", "--interval", "10ms", *where]) == 0
+    assert run_cli(["top", "--interval", "10ms", *where]) == 0
     shown = capsys.readouterr().out
     assert f"{owner[:8]} owner" in shown and standby[:8] in shown

@@ -1,5 +1,6 @@
 """Pause, resume, update and remove on a real ZooKeeper, beside a sorter that writes its status."""
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -118,6 +119,30 @@ def test_control_remove_is_once(control: ChangefeedControl, board: StatusBoard) 
     for verb in (control.remove, control.pause, control.resume):
         with pytest.raises(ChangefeedNotFoundError):
             verb("cf")
+
+
+def test_control_remove_while_a_sorter_writes_leaves_nothing_to_a_later_one(
+    control: ChangefeedControl, board: StatusBoard, stack: Addresses, paths: ZkPaths
+) -> None:
+    folder = paths.changefeed_info("default", "cf").rsplit("/", 1)[0]
+    request = ChangefeedRequest(upstream=UpstreamId("u"), sink_uri=URI, config={}, changefeed_id="cf", start_ts=Ts(100))
+    for _ in range(20):
+        removed = threading.Event()
+
+        def write(removed: threading.Event = removed) -> None:
+            while not removed.is_set():
+                board.begin(b"{}")
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            control.remove("cf")
+        finally:
+            removed.set()
+            writer.join()
+        with Session(stack.zookeeper) as session:
+            assert session.client.exists(folder) is None
+        control.store.create(request, FrontierWindow(Ts(50), Ts(200)))
 
 
 def test_control_update_replaces_what_is_given_and_only_where_it_is_stopped(control: ChangefeedControl) -> None:

@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import tarfile
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
@@ -90,3 +91,26 @@ def test_free_ports_are_different_free_and_below_the_ephemeral_range() -> None:
     first, second = free_ports(5), free_ports(5)
     assert len({*first, *second}) == 10
     assert all(is_free(port) and port < 32_768 for port in (*first, *second))
+
+
+def test_archive_is_unpacked_by_a_python_that_knows_no_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jar").write_text("bytes")
+    with tarfile.open(tmp_path / "packed.tar.gz", "w:gz") as packed:
+        packed.add(tmp_path / "jar", "home/jar")
+    unpacked = tarfile.TarFile.extractall
+
+    def without_filters(self: tarfile.TarFile, path: Path) -> None:  # as 3.11.2 has it, which is Debian 12's
+        unpacked(self, path)
+
+    monkeypatch.setattr(tarfile.TarFile, "extractall", without_filters)
+    monkeypatch.delattr(tarfile, "data_filter")
+    jars.unpack(tmp_path / "packed.tar.gz", tmp_path / "into")
+    assert (tmp_path / "into" / "home" / "jar").read_text() == "bytes"
+
+
+def test_archive_whose_names_leave_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "jar").touch()
+    with tarfile.open(tmp_path / "packed.tar.gz", "w:gz") as packed:
+        packed.add(tmp_path / "jar", "../outside")
+    with pytest.raises(tarfile.FilterError):
+        jars.unpack(tmp_path / "packed.tar.gz", tmp_path / "into")

@@ -1,0 +1,27 @@
+"""What the machine refuses ends a command with one coded line, and never with a traceback."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from compose.cli import refusal, run_cli
+
+
+def test_command_whose_folder_lies_below_a_file_says_which(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / "data"
+    assert run_cli(["run", "--data-dir", str(folder)]) == 1
+    shown = capsys.readouterr().err.splitlines()[-1]
+    assert shown.startswith("error: [bus.machine] the machine refuses: Not a directory") and str(folder) in shown
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
+def test_full_machine_is_no_bug(number: int) -> None:
+    found = refusal(OSError(number, os.strerror(number)))
+    assert found is not None and os.strerror(number) in found.message
+
+
+def test_error_of_the_system_that_is_no_matter_of_files_keeps_its_traceback() -> None:
+    assert refusal(ConnectionResetError(errno.ECONNRESET, "reset")) is None

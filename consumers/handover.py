@@ -8,9 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from consumers.apply.source import SinkRecord, Source
 from consumers.core.apply.executor import Work, WorkOrder
 from consumers.core.apply.prefetch import Prefetch
+from consumers.sink_source import SinkRecord, Source
 
 At = TypeVar("At")
 

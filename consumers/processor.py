@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Final, Protocol
 
-from consumers.apply.errors import SinkTopicMissingError
 from consumers.core.backoff import Backoff
 from consumers.peers.interface import Peers
 from consumers.processor_board import ChangefeedGoneError, ProcessorBoard, Wanted
 from consumers.processor_nodes import ProcessorInfo
 from consumers.processor_run import LOOK_S, ProcessorRun, RunParts, Work
+from consumers.sink_source import SinkTopicMissingError
 from consumers.zookeeper import LeaseLostError, Session, ZooKeeperError, ZooKeeperUnreachableError
 from schemas.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths
 from schemas.config.changefeed import ChangefeedConfig, load_changefeed

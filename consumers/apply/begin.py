@@ -8,12 +8,12 @@ from consumers.apply.destination import Destination
 from consumers.apply.lead import DatabaseLead, barriers_from
 from consumers.apply.run import ApplyRun
 from consumers.apply.share import DatabaseShare, RunSettings
-from consumers.apply.source import KafkaSource, read_record
 from consumers.apply.syncpoints import SyncpointWriter
 from consumers.core.apply.barriers import Barriers
 from consumers.core.apply.partition import DdlMark, start_position
 from consumers.core.apply.statements import StatementSettings
 from consumers.processor import Assignment
+from consumers.sink_source import KafkaSource, read_record
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
 from schemas.position import decode_position

@@ -39,24 +39,6 @@ class ProcessorReplacedError(BusError):
     code, action = "apply.processor_replaced", Action.RETRY
 
 
-class SinkHistoryLostError(BusError):
-    """Records that have not been applied are gone from the changefeed's topic: it must start anew from a copy."""
-
-    code, action = "apply.history_lost", Action.STOP_CHANGEFEED
-
-
-class SinkTopicUnavailableError(BusError):
-    """Kafka does not answer."""
-
-    code, action = "apply.topic_unavailable", Action.RETRY
-
-
-class SinkTopicMissingError(BusError):
-    """The changefeed's sorter has not created its topic yet: nothing is wrong, there is nothing to apply."""
-
-    code, action = "apply.topic_missing", Action.RETRY
-
-
 _FULL = frozenset({1021, 1026, 1114})
 """No space left, a file that cannot be written, a tablespace that may not grow: somebody makes room."""
 _KILLED = 1927  # MariaDB: "Connection was killed"

@@ -16,9 +16,9 @@ from consumers.apply.ddl import DdlRunner
 from consumers.apply.destination import Destination, Found
 from consumers.apply.lead import DatabaseLead, Syncpoints, barriers_from
 from consumers.apply.share import DatabaseShare, RunSettings
-from consumers.apply.source import Source
 from consumers.core.apply.partition import DdlMark, PartitionQueue
 from consumers.core.scheduling.messages import Barrier
+from consumers.sink_source import Source
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
 

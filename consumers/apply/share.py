@@ -17,11 +17,11 @@ import pymysql
 
 from consumers.apply.connection import IDLE_MAX_S, Connection
 from consumers.apply.destination import Destination, Place
-from consumers.apply.source import SinkRecord, Source
 from consumers.core.apply.executor import Progress, Work, WorkOrder
 from consumers.core.apply.partition import Claim, DdlMark, PartitionQueue, covered_ts
 from consumers.core.scheduling.messages import Barrier
 from consumers.handover import Handover, Taken
+from consumers.sink_source import SinkRecord, Source
 from schemas.ids import Ts
 from schemas.position import POSITION_CLASS_AT, PositionClass
 

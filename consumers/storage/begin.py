@@ -1,11 +1,11 @@
 """Connects a processor to both sides of a storage sink: its topic, and the folder or bucket."""
 
-from consumers.apply.source import KafkaSource
 from consumers.core.apply.barriers import Answer, BarrierOrder, Barriers
 from consumers.core.apply.executor import Progress, WorkOrder
 from consumers.core.scheduling.messages import Barrier
 from consumers.core.storage.paths import PathForm
 from consumers.processor import Assignment
+from consumers.sink_source import KafkaSource
 from consumers.storage.run import StorageRun, StorageSettings
 from consumers.storage.store import FileStore, LeasedStore, file_store
 from schemas.errors import InvariantBrokenError

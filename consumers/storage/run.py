@@ -17,7 +17,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from consumers.apply.source import SinkRecord, Source
 from consumers.core.apply.executor import Progress, Work, WorkOrder
 from consumers.core.apply.leader import SCHEMAS_PARTITION
 from consumers.core.scheduling.messages import Barrier
@@ -33,6 +32,7 @@ from consumers.core.storage.files import (
 from consumers.core.storage.partition import FolderLines, NotedPlace, PartitionLines
 from consumers.core.storage.paths import METADATA, PathForm, index_path, indexed_number
 from consumers.handover import Handover, Taken
+from consumers.sink_source import SinkRecord, Source
 from consumers.storage.store import FileStore
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts

@@ -1,8 +1,16 @@
-"""Files of a sink: each is whole or absent. A local folder by rename, an object storage as it is."""
+"""Files of a sink: each is whole or absent. A local folder by rename, an object storage as it is.
+
+**A late write.** Whoever lost its lease must show nothing more: the next one writes files of the same names, as readers
+count them. A storage cannot refuse it, so the lease is asked for in the last moment, when a file is written and does
+not show yet. What is left is one short request (a rename, the end of an upload in parts, an object of some MiB), which
+has a third of the session's time. One that is under way for longer, from a machine that froze in between or over a
+network that held it back, may replace a file of the next one by the same rows up to another place. Nothing in TiCDC's
+names for files could tell the two apart; a bucket that keeps versions has both.
+"""
 
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +23,15 @@ from schemas.errors import Action, BusError
 
 Chunk = bytes | memoryview
 Result = TypeVar("Result")
+Check = Callable[[], None]
+PART_BYTES = 8 << 20
+"""Of an object that is sent in parts, which show when a last short request says so. A shorter one is sent at once."""
+UPLOADS_IN_PARTS = frozenset({"s3"})
+"""Storages whose client sends parts first and lets them show later."""
+
+
+def _always() -> None:
+    """Whoever writes may."""
 
 
 class StorageUnavailableError(BusError):
@@ -32,8 +49,11 @@ class StorageClientMissingError(BusError):
 class FileStore(Protocol):
     """Paths are below the root, with ``/`` between their parts. Safe to use from several threads."""
 
-    def put(self, path: str, chunks: Iterable[Chunk]) -> None:
+    def put(self, path: str, chunks: Iterable[Chunk], may_show: Check = _always) -> None:
         """Write a file, durable when this returns; one of the same name is replaced in one step.
+
+        Args:
+            may_show: called when all is written, just before it shows; if it raises, it never does.
 
         Raises:
             StorageUnavailableError, StorageClientMissingError
@@ -59,21 +79,22 @@ class LeasedStore:
     """A store for whoever may write only while its lease holds."""
 
     store: FileStore
-    check_lease: Callable[[], None]
+    check_lease: Check
     """Raises when it does not."""
 
-    def put(self, path: str, chunks: Iterable[Chunk]) -> None:
-        """See :class:`FileStore`. The lease is asked for again when all is written, just before it shows."""
+    def put(self, path: str, chunks: Iterable[Chunk], may_show: Check = _always) -> None:
+        """See :class:`FileStore`. The lease is asked for before anything is written, and again before it shows."""
+
+        def check() -> None:
+            may_show()
+            self.check_lease()
+
         self.check_lease()
-        self.store.put(path, self._checked(chunks))
+        self.store.put(path, chunks, check)
 
     def get(self, path: str) -> bytes | None:
         """See :class:`FileStore`."""
         return self.store.get(path)
-
-    def _checked(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        yield from chunks
-        self.check_lease()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +103,7 @@ class LocalStore:
 
     root: Path
 
-    def put(self, path: str, chunks: Iterable[Chunk]) -> None:
+    def put(self, path: str, chunks: Iterable[Chunk], may_show: Check = _always) -> None:
         """See :class:`FileStore`."""
         target = self.root / path
         draft = target.parent / f".{target.name}.{secrets.token_hex(8)}"
@@ -93,6 +114,7 @@ class LocalStore:
                     file.writelines(chunks)
                     file.flush()
                     os.fsync(file.fileno())
+                may_show()
                 draft.replace(target)
             except BaseException:
                 with suppress(OSError):
@@ -118,10 +140,21 @@ class ObjectStore:
 
     storage: StorageUri
 
-    def put(self, path: str, chunks: Iterable[Chunk]) -> None:
+    def put(self, path: str, chunks: Iterable[Chunk], may_show: Check = _always) -> None:
         """See :class:`FileStore`."""
         content = b"".join(chunks)
-        self._call("cannot write an object", path, lambda files, key: files.pipe_file(key, content))
+        if len(content) <= PART_BYTES or self.storage.protocol not in UPLOADS_IN_PARTS:
+            may_show()
+            self._call("cannot write an object", path, lambda files, key: files.pipe_file(key, content))
+            return
+        file = self._call("cannot write an object", path, lambda files, key: _upload(files, key, content))
+        try:
+            may_show()
+        except BaseException:
+            with suppress(Exception):  # parts of an upload that nobody ends are no object
+                file.discard()
+            raise
+        self._call("cannot write an object", path, lambda files, key: file.commit())
 
     def get(self, path: str) -> bytes | None:
         """See :class:`FileStore`."""
@@ -147,6 +180,19 @@ class ObjectStore:
         except Exception as error:  # each storage's client has errors of its own, and fsspec lets them through
             where = {"storage": storage.public, "path": path, "reason": f"{type(error).__name__}: {error}"[:500]}
             raise StorageUnavailableError(what, **where) from error
+
+
+def _upload(files: Any, key: str, content: bytes) -> Any:
+    """Send an object without letting it show; ``commit`` of what is returned does."""
+    file = files.open(key, "wb", block_size=PART_BYTES, autocommit=False)
+    try:
+        file.write(content)
+        file.close()
+    except BaseException:
+        with suppress(Exception):
+            file.discard()
+        raise
+    return file
 
 
 def _sync_folder(folder: Path) -> None:

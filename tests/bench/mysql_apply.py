@@ -31,10 +31,10 @@ from consumers.apply.ddl import DdlRunner
 from consumers.apply.destination import Destination
 from consumers.apply.run import ApplyRun
 from consumers.apply.share import RunSettings
-from consumers.apply.source import KafkaSource
 from consumers.core.apply.partition import start_position
 from consumers.core.apply.statements import StatementSettings, statements
 from consumers.core.apply.waiting import Piece, RowBatch
+from consumers.sink_source import KafkaSource
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts, compose_ts
 from schemas.position import POSITION_HEADER, Position, PositionClass, RowOp

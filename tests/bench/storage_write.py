@@ -17,8 +17,8 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from compose.stack.local import LocalStack
-from consumers.apply.source import KafkaSource
 from consumers.core.storage.paths import PathForm
+from consumers.sink_source import KafkaSource
 from consumers.storage.begin import FilesLead, FilesShare
 from consumers.storage.run import StorageRun, StorageSettings
 from consumers.storage.store import LocalStore

@@ -15,7 +15,6 @@ from compose.capture.puller_figures import figures_of
 from compose.kafka_follower import TopicFollower
 from compose.operator.decode import decode_record
 from compose.stack.local import Addresses
-from consumers.apply.source import KafkaSource
 from consumers.changefeed_store import ChangefeedRequest, ChangefeedStore
 from consumers.core.apply.partition import PartitionQueue, start_position
 from consumers.core.changefeed_errors import TABLE_HELD
@@ -23,6 +22,7 @@ from consumers.core.frontier import advance, first_record
 from consumers.core.held_tables import Holding
 from consumers.feed_states import FeedStates
 from consumers.raw_log import FrontierWindow
+from consumers.sink_source import KafkaSource
 from consumers.zookeeper import Session
 from producers.errors import RowTooLargeError
 from producers.puller import Puller

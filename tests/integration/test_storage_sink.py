@@ -11,9 +11,11 @@ from compose.stack.local import Addresses
 from consumers.core.storage.paths import METADATA
 from consumers.processor import Assignment, ProcessorOptions
 from consumers.storage.begin import begin_storage_work
-from consumers.storage.store import StorageUnavailableError
+from consumers.storage.store import LeasedStore, StorageUnavailableError, file_store
+from consumers.zookeeper import LeaseLostError
 from schemas.changefeed import ChangefeedInfo
 from schemas.config.changefeed import load_changefeed
+from schemas.errors import BusError
 from schemas.ids import UpstreamId
 from schemas.position import POSITION_HEADER
 from schemas.sink_topic import sink_topic
@@ -92,6 +94,33 @@ def test_storage_sink_into_a_bucket_killed_and_begun_again_shows_every_line_once
     write_topic(stack.kafka, sink_topic(info), topic)
     apply_with_crashes(stack.kafka, info, last_ts, random.Random(5))
     check_files(bucket_files(aws), meant, last_ts)
+
+
+@pytest.mark.parametrize("megabytes", [1, 20], ids=["at once", "in parts"])
+def test_file_of_who_loses_its_lease_while_it_is_written_never_shows(tmp_path: Path, aws: str, megabytes: int) -> None:
+    ask_s3(aws, f"late{megabytes}", "PUT")
+    keys = "access-key=ak&secret-access-key=hidden-word&region=us-east-1"
+    bucket = f"s3://late{megabytes}/out?protocol=csv&endpoint={aws}&{keys}"
+    for uri in (f"file://{tmp_path}/out?protocol=csv", bucket):
+        storage = load_changefeed(uri, SETTINGS).uri.storage
+        assert storage is not None
+        answers: list[BusError | None] = []
+
+        def check(answers: list[BusError | None] = answers) -> None:
+            if (answer := answers.pop(0)) is not None:
+                raise answer
+
+        store, old, new = LeasedStore(file_store(storage), check), b"old", b"n" * (megabytes << 20)
+        answers[:] = [None, None]
+        store.put("d/file", [old])
+        answers[:] = [None, LeaseLostError("gone")]
+        with pytest.raises(LeaseLostError):
+            store.put("d/file", [new[:10], new[10:]])
+        assert store.get("d/file") == old
+        answers[:] = [None, None]
+        store.put("d/file", [new[:10], new[10:]])
+        assert store.get("d/file") == new
+        assert not answers
 
 
 def test_storage_sink_into_a_folder_that_cannot_be_written_says_which_and_may_be_tried_again(

@@ -1,15 +1,15 @@
 """A storage processor that is stopped at any write, over a topic in which a sorter has repeated itself."""
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import pytest
 
-from consumers.apply.source import SinkRecord
 from consumers.core.storage.files import STATE_FOLDER
 from consumers.core.storage.paths import METADATA, PathForm
+from consumers.sink_source import SinkRecord
 from consumers.storage.begin import FilesLead, FilesShare
 from consumers.storage.run import StorageRun, StorageSettings
 from consumers.storage.store import Chunk, StorageUnavailableError
@@ -29,7 +29,8 @@ class MemoryStore:
     files: dict[str, bytes] = field(default_factory=dict)
     puts_left: int = 10**9
 
-    def put(self, path: str, chunks: Iterable[Chunk]) -> None:
+    def put(self, path: str, chunks: Iterable[Chunk], may_show: Callable[[], None] = lambda: None) -> None:
+        may_show()
         if self.puts_left <= 0:
             raise StorageUnavailableError("gone")
         self.puts_left -= 1

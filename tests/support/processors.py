@@ -12,9 +12,9 @@ from confluent_kafka import Producer
 from kazoo.exceptions import NoNodeError
 
 from compose.stack.local import Addresses
-from consumers.apply.source import SinkRecord
 from consumers.processor_board import ProcessorBoard
 from consumers.processor_nodes import Share, decode_shares
+from consumers.sink_source import SinkRecord
 from consumers.zookeeper import Session
 from schemas.changefeed import ChangefeedInfo, ZkPaths, encode_changefeed_info
 from schemas.position import POSITION_HEADER

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from consumers.apply.source import SinkRecord
+from consumers.sink_source import SinkRecord
 from schemas.ids import Ts
 from schemas.position import Position, PositionClass, RowOp
 from schemas.sql_rows import SqlDdl, SqlRow, TableForm, encode_ddl, encode_form, encode_rows, encode_watermark

@@ -7,7 +7,7 @@ from consumers.core.scheduling.messages import Barrier
 from consumers.storage.begin import FilesLead, FilesShare
 from schemas.ids import Ts
 
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
 
 
 class WholeStorage:

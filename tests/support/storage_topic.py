@@ -4,8 +4,8 @@ import itertools
 import random
 from collections.abc import Iterator, Mapping
 
-from consumers.apply.source import SinkRecord
 from consumers.core.storage.paths import file_number
+from consumers.sink_source import SinkRecord
 from schemas.ids import Ts
 from schemas.position import Position, PositionClass, RowOp
 from schemas.sink_parts import cut_message

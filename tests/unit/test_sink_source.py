@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from consumers.apply.errors import SinkHistoryLostError
-from consumers.apply.source import KafkaSource, read_record
+from consumers.sink_source import KafkaSource, SinkHistoryLostError, read_record
 from schemas.ids import Ts
 from schemas.position import POSITION_HEADER, Position, PositionClass
 

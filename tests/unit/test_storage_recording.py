@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from compose.foresight.dry_run import prepare
-from consumers.apply.source import SinkRecord
 from consumers.core.storage.paths import PathForm, file_number
+from consumers.sink_source import SinkRecord
 from consumers.storage.begin import FilesLead, FilesShare
 from consumers.storage.run import StorageRun, StorageSettings
 from consumers.storage.store import LocalStore

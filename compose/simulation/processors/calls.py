@@ -15,8 +15,8 @@ from compose.simulation.processors.destination import DdlSession
 from compose.simulation.processors.history import Ddl
 from consumers.apply.destination import Found, Place
 from consumers.apply.errors import DestinationUnreachableError
-from consumers.apply.source import SinkRecord
 from consumers.core.apply.partition import Claim, DdlMark
+from consumers.sink_source import SinkRecord
 from schemas.errors import BusError
 from schemas.ids import Ts
 
@@ -248,7 +248,7 @@ class Runner:
 
 
 class TopicSource:
-    """One run's :class:`consumers.apply.source.Source`."""
+    """One run's :class:`consumers.sink_source.Source`."""
 
     def __init__(self, world: "World") -> None:
         self._world = world

@@ -10,7 +10,7 @@ from itertools import groupby
 from random import Random
 
 from compose.simulation.processors.history import START_TS, Ddl, Event, History, RowChange, Txn, partition_of
-from consumers.apply.source import SinkRecord
+from consumers.sink_source import SinkRecord
 from schemas.ids import Ts
 from schemas.position import Position, PositionClass
 from schemas.sink_parts import cut_message

@@ -8,8 +8,7 @@ from typing import Protocol
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 
-from consumers.apply.errors import SinkHistoryLostError, SinkTopicMissingError, SinkTopicUnavailableError
-from schemas.errors import CorruptDataError
+from schemas.errors import Action, BusError, CorruptDataError
 from schemas.position import POSITION_HEADER
 
 ANSWER_S = 15.0
@@ -18,6 +17,24 @@ POLL_MAX = 64
 """Some 30,000 rows, whose taking in takes as many microseconds; workers wait for it."""
 FETCH_QUEUE_KIB = 64 * 1024
 """What librdkafka reads ahead, over all partitions."""
+
+
+class SinkHistoryLostError(BusError):
+    """Records that have not been applied are gone from the changefeed's topic: it must start anew from a copy."""
+
+    code, action = "apply.history_lost", Action.STOP_CHANGEFEED
+
+
+class SinkTopicUnavailableError(BusError):
+    """Kafka does not answer."""
+
+    code, action = "apply.topic_unavailable", Action.RETRY
+
+
+class SinkTopicMissingError(BusError):
+    """The changefeed's sorter has not created its topic yet: nothing is wrong, there is nothing to apply."""
+
+    code, action = "apply.topic_missing", Action.RETRY
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ there. Few rows are larger than a topic takes, so this is rare; it costs one loo
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
+from schemas.errors import CorruptDataError
 from schemas.ids import TableId
 from schemas.rawlog.region_batch import read_batch_head
 from schemas.rawlog.row_parts import PartJoiner
@@ -28,23 +29,30 @@ def raw_records(
 
     Raises:
         KafkaUnreachableError, HistoryLostError: see :meth:`TopicReader.read_all`.
-        CorruptDataError: a record is none of the raw log.
+        CorruptDataError: a record is none of the raw log; its partition and offset are said.
     """
     joiner = PartJoiner(lambda head: overlaps(head, cut.after_ts, cut.upto_ts))
     share = cut.share(number, count)
-    for partition, _, value in reader.read_all(share):
+    for partition, offset, value in reader.read_all(share):
         on_bytes(len(value))
-        whole = joiner.take(partition, value)
+        whole = _take(joiner, partition, offset, value, may_begin=True)
         if whole is not None:
             yield whole
     behind = {partition: (share[partition][1], cut.end[partition]) for partition in joiner.open_partitions}
-    for partition, _, value in reader.read_all(behind):
+    for partition, offset, value in reader.read_all(behind):
         on_bytes(len(value))
-        whole = joiner.take(partition, value, may_begin=False)
+        whole = _take(joiner, partition, offset, value, may_begin=False)
         if whole is not None:
             yield whole
             if not joiner.open_partitions:
                 return
+
+
+def _take(joiner: PartJoiner, partition: int, offset: int, value: bytes, *, may_begin: bool) -> bytes | None:
+    try:
+        return joiner.take(partition, value, may_begin=may_begin)
+    except CorruptDataError as error:
+        raise CorruptDataError(error.message, partition=partition, offset=offset, **error.fields) from error
 
 
 def tables_of(records: Iterable[bytes], cut: Cut) -> set[TableId]:

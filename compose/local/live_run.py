@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 from rich.live import Live
@@ -26,7 +27,7 @@ from consumers.raw_log import RawLogUnavailableError, frontier_window
 from producers.pd_client import PdClient
 from producers.region_server.recording import read_recording
 from producers.tls import Channels, TlsSettings
-from schemas.changefeed import ZkPaths
+from schemas.changefeed import ChangefeedState, ZkPaths
 from schemas.config.changefeed import parse_changefeed_text
 from schemas.errors import BusError, ConfigError
 from schemas.ids import Ts, UpstreamId
@@ -47,6 +48,10 @@ WIDTH_CHARS = 150
 DATA_MARK = ".tidebus-run"
 DEMO_PROTOCOLS = ("canal-json", "avro")
 """One changefeed each; their files are demo/*.toml beside this, their topics start with what stands here before '-'."""
+
+
+ENDED: Final[frozenset[ChangefeedState]] = frozenset({"stopped", "failed", "finished", "removed"})
+"""States that a changefeed leaves only when its user says so."""
 
 
 class Interrupted(Exception):  # noqa: N818 # not an error: the user has seen enough
@@ -74,7 +79,9 @@ class LiveRunOptions:
 
 
 def live_run(options: LiveRunOptions) -> int:
-    """Run until Ctrl-C, the time is up, or the end is reached; return 1 if a promise was broken or a part died.
+    """Run until Ctrl-C, the time is up, or the end is reached.
+
+    Returns 1 if a promise was broken, a changefeed has failed or a part died.
 
     Raises:
         BusError: it could not even start.
@@ -216,16 +223,16 @@ class _Session:
             view = monitor.view()
             self._say_what_flows(view)
             show(view)
-            if deadline is not None and deadline.is_over(_all_passed(view, Ts(0))):
+            if deadline is not None and deadline.is_over(all_passed(view, Ts(0))):
                 return
-            if self._options.exit_at_end and self._end_ts is not None and _all_passed(view, self._end_ts):
+            if self._options.exit_at_end and self._end_ts is not None and all_passed(view, self._end_ts):
                 return
             time.sleep(TICK_S)
 
     def _sum_up(self, monitor: Monitor) -> int:
         frontier = monitor.view().frontier
         goal = frontier.resolved_ts if frontier else Ts(0)
-        late = not self._wait(lambda: _all_passed(monitor.view(), goal), DRAIN_S, None)
+        late = not self._wait(lambda: all_passed(monitor.view(), goal), DRAIN_S, None)
         view = monitor.view()
         self._console.print(summary_table(view, self._elapsed()))
         # A file gets each as one line; a terminal gets it broken between words.
@@ -236,10 +243,14 @@ class _Session:
             if feed.status and feed.status.sorter_deaths:
                 text = f"sorter of {feed.changefeed_id} died {feed.status.sorter_deaths} times"
                 self._console.print(f"{text}; its log is below {self._bus.options.data_dir}/captures", style="yellow")
+        failed = [feed for feed in view.feeds if feed.state == "failed"]
+        for feed in failed:
+            error = feed.status and feed.status.error
+            self._console.print(f"{feed.changefeed_id} has failed: {error and error.message}", style="red")
         broken = self._check(view)
         if late:
             self._console.print(f"checkpoints did not pass {goal} within {DRAIN_S:.0f} s", style="red")
-        return 1 if broken or late else 0
+        return 1 if broken or late or failed else 0
 
     def _check(self, view: BusView) -> bool:
         broken = False
@@ -339,8 +350,10 @@ def demo_changefeed(protocol: str, addresses: Addresses, upstream: UpstreamId) -
     return ChangefeedRequest(upstream=upstream, sink_uri=uri, config=config, changefeed_id=name)
 
 
-def _all_passed(view: BusView, ts: Ts) -> bool:
-    return bool(view.feeds) and all(feed.status and feed.status.checkpoint_ts >= ts for feed in view.feeds)
+def all_passed(view: BusView, ts: Ts) -> bool:
+    """Tell whether all changefeeds have come to ``ts``, but for those that cannot: paused or failed ones."""
+    awaited = [feed.status for feed in view.feeds if feed.state not in ENDED]
+    return bool(view.feeds) and all(status is not None and status.checkpoint_ts >= ts for status in awaited)
 
 
 def _own_recording() -> Path | None:

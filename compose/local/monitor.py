@@ -12,10 +12,20 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
 
 from compose.kafka_follower import TopicFollower
 from compose.stack.local import Addresses
-from schemas.changefeed import NAMESPACE_DEFAULT, ChangefeedStatus, ZkPaths, decode_changefeed_status
+from consumers.zookeeper import CONNECT_TIMEOUT_S, ZooKeeperUnreachableError
+from schemas.changefeed import (
+    NAMESPACE_DEFAULT,
+    ChangefeedState,
+    ChangefeedStatus,
+    ZkPaths,
+    decode_changefeed_info,
+    decode_changefeed_status,
+    state_of,
+)
 from schemas.errors import BusError, CorruptDataError
 from schemas.ids import Ts, UpstreamId, physical_ms
 from schemas.rawlog.frontier import FrontierRecord, decode_frontier, follow_frontier
@@ -64,6 +74,8 @@ class FeedView:
     rows_total: int
     lag_s: float | None
     """From PD's clock to the checkpoint; None before the first status."""
+    state: ChangefeedState = "normal"
+    """By what its user wants and by its status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +126,16 @@ class Monitor:
         ]
 
     def __enter__(self) -> "Monitor":
-        self._zookeeper.start(30)
+        """Connect.
+
+        Raises:
+            ZooKeeperUnreachableError: no server answers.
+        """
+        try:
+            self._zookeeper.start(CONNECT_TIMEOUT_S)
+        except (KazooTimeoutError, KazooException) as error:
+            where = {"hosts": self._addresses.zookeeper, "waited_s": CONNECT_TIMEOUT_S}
+            raise ZooKeeperUnreachableError("ZooKeeper does not answer; check --zookeeper", **where) from error
         for thread in self._threads:
             thread.start()
         return self
@@ -138,6 +159,13 @@ class Monitor:
             path = self._paths.changefeed_status(NAMESPACE_DEFAULT, changefeed_id)
             return decode_changefeed_status(self._zookeeper.get(path)[0])
         return None
+
+    def state(self, changefeed_id: str, status: ChangefeedStatus | None) -> ChangefeedState:
+        """Return the changefeed's state: what its user wants goes before what its status says."""
+        with contextlib.suppress(KazooException):
+            path = self._paths.changefeed_info(NAMESPACE_DEFAULT, changefeed_id)
+            return state_of(decode_changefeed_info(self._zookeeper.get(path)[0]), status)
+        return "normal" if status is None else status.state
 
     def view(self) -> BusView:
         """Take one look."""
@@ -165,6 +193,7 @@ class Monitor:
             rows_per_s=rate.per_s(),
             rows_total=rate.total,
             lag_s=_lag_s(now_ts, status.checkpoint_ts if status else None),
+            state=self.state(changefeed_id, status),
         )
 
     def _output_topics(self) -> tuple[tuple[str, int], ...]:

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from compose.local.live_run import START_S, Deadline, data_folder, demo_changefeed
+from compose.local.live_run import START_S, Deadline, all_passed, data_folder, demo_changefeed
+from compose.local.monitor import BusView, FeedView, Monitor
 from compose.stack.local import Addresses
+from consumers.zookeeper import ZooKeeperUnreachableError
+from schemas.changefeed import ChangefeedState, ChangefeedStatus, ZkPaths
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import ConfigError
-from schemas.ids import UpstreamId
+from schemas.ids import Ts, UpstreamId
 
 PARTS = Addresses(kafka="127.0.0.1:9092", zookeeper="127.0.0.1:2181", schema_registry="http://127.0.0.1:8081")
 
@@ -32,6 +35,36 @@ def test_deadline_when_nothing_ever_flows_ends_all_the_same() -> None:
     assert not deadline.is_over(False)
     now[0] += 10
     assert deadline.is_over(False)
+
+
+def _feed(name: str, checkpoint_ts: int, state: ChangefeedState) -> FeedView:
+    ts = Ts(checkpoint_ts)
+    status = ChangefeedStatus(
+        state="normal", checkpoint_ts=ts, resolved_ts=ts, error=None, rows_total=0, batch_rows=0, batch_s=0.0
+    )
+    return FeedView(changefeed_id=name, status=status, rows_per_s=0.0, rows_total=0, lag_s=None, state=state)
+
+
+@pytest.mark.parametrize("state", ["failed", "stopped"])
+def test_end_of_a_run_does_not_wait_for_a_changefeed_that_cannot_come(state: ChangefeedState) -> None:
+    def view(*feeds: FeedView) -> BusView:
+        return BusView(
+            rows_in_per_s=0.0, rows_in_total=0, frontier=None, frontier_lag_s=None, feeds=tuple(feeds), topics=()
+        )
+
+    assert all_passed(view(_feed("runs", 100, "normal"), _feed("does not", 50, state)), Ts(100))
+    assert not all_passed(view(_feed("runs", 99, "normal"), _feed("does not", 50, state)), Ts(100))
+    assert not all_passed(view(), Ts(0))
+
+
+def test_monitor_of_a_zookeeper_that_does_not_answer_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compose.local.monitor.CONNECT_TIMEOUT_S", 0.2)
+    nowhere = Addresses(kafka="127.0.0.1:1", zookeeper="127.0.0.1:1", schema_registry="")
+    with (
+        pytest.raises(ZooKeeperUnreachableError, match="check --zookeeper"),
+        Monitor(nowhere, ZkPaths(), UpstreamId("u"), lambda: Ts(1), ()),
+    ):
+        pass
 
 
 def test_demo_changefeeds_are_allowed_and_name_every_tables_topic() -> None:

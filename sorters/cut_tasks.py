@@ -12,7 +12,7 @@ import zipimport
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -119,7 +119,7 @@ def read_step(task: ReadTask, program: TaskProgram, tally: Tally) -> Callable[[A
     def read(batches: ArrowBatches) -> ArrowBatches:
         number = _number_of(batches)
         with _ready_worker():
-            yield from read_runs(task, program.value, tally, number)
+            yield from read_runs(task, _unpacked(program), tally, number)
 
     return read
 
@@ -196,6 +196,20 @@ def _number_of(batches: ArrowBatches) -> int:
     return int(context.partitionId())
 
 
+def _unpacked(program: TaskProgram) -> Program:
+    """Return the program, without letting Python's collector go through it.
+
+    With 100,000 tables that would take 2.3 s of CPU while their schemas are unpickled, and 0.1 s more for each task.
+    """
+    gc.disable()
+    try:
+        value = program.value
+    finally:
+        gc.enable()
+    _freeze_for(id(program.base))  # an object for as long as the worker has these schemas
+    return value
+
+
 def _as_it_is(block: Any) -> Any:
     return block.to_pybytes()
 
@@ -242,4 +256,10 @@ def _ready_worker() -> Iterator[None]:
 @cache
 def _freeze() -> None:
     gc.collect()
+    gc.freeze()
+
+
+@lru_cache(maxsize=1)
+def _freeze_for(schemas: int) -> None:
+    """Freeze the objects that came with these schemas; nothing of theirs refers to itself, so they can still go."""
     gc.freeze()

@@ -51,6 +51,8 @@ class ChangefeedRun:
             target_ts=None if target_ts is None else Ts(target_ts),
         )
         self.done_ts, self.rows, self.cuts = START_TS, 0, list[Progress]()
+        self.done_at = list[float]()
+        """When each cut was acknowledged, by ``time.monotonic``."""
         self.run = FeedRun(
             lambda: spark,
             kafka=addresses.kafka,
@@ -67,6 +69,7 @@ class ChangefeedRun:
     def _on_progress(self, progress: Progress) -> None:
         self.rows += progress.rows
         self.cuts.append(progress)
+        self.done_at.append(time.monotonic())
         self.done_ts = progress.checkpoint_ts
 
     def wait(self, ts: int, timeout_s: float = TIMEOUT_S) -> None:

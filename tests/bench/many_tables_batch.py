@@ -7,6 +7,12 @@ tables, which the driver does itself; ``ddl_batch_s`` that of batches with an AL
 batch of 300 rows in each, done by Spark tasks: the first, for which the schemas are broadcast, and the one after an
 ALTER. ``few_tables_…`` are the same rows with no tables but the 1,000. ``…_cpu_s`` is the driver's CPU for a batch
 that it does itself: what stays the same on a busy machine.
+
+Where the CPU of a small batch goes, for each of its 1,000 tables (20 rows, canal-json; measured without a broker): 0.06
+ms to take its raw record apart, 0.05 to find version, filter, route and form, and 0.04 for its rows in a pass that is
+shared with the tables that look alike (:mod:`sorters.core.shared_pass`); alone, its rows took 0.9. A table that has
+nothing to say costs at the start, when its schema is read, packed and held against the dispatcher rules (0.15 ms), and
+once in each task's process, which unpickles all schemas for its first batch (4 µs, with Python's collector 26).
 """
 
 import argparse

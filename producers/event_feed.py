@@ -28,6 +28,7 @@ from producers.core.log_rows import LogRows
 from producers.core.matcher import BadRowError, PrewriteNotMatchError
 from producers.core.matcher_quota import MatcherQuota
 from producers.core.region_errors import decide
+from producers.core.request_ids import RequestIds, is_shared
 from producers.core.span_frontier import TS_MAX, KeyRange
 from producers.core.spill import SpillCorruptError
 from producers.core.stream_errors import bad_rows, decide_stream, malformed
@@ -98,7 +99,7 @@ class EventFeed:
         self._recovery = Recovery(cache, self._streams, self._locator.submit, self.troubles)
         self._subscriptions: dict[TableSpan, Subscription] = {}
         self._spans: dict[TableId, set[TableSpan]] = {}
-        self._last_request_id = 0
+        self._request_ids = RequestIds()
         self._dirty: set[Subscription] = set()
         self._stopping = False
         self._stalls = StallLog()
@@ -129,7 +130,7 @@ class EventFeed:
         with self.lock:
             for other in self.overlapping(span):
                 self.unsubscribe(other)
-            subscription = Subscription(span, start_ts, iter(self._next_request_id, 0), self._quota)
+            subscription = Subscription(span, start_ts, self._request_ids, self._quota)
             subscription.moved_at_s = self._clock()
             self._subscriptions[span] = subscription
             self._spans.setdefault(span.table_id, set()).add(span)
@@ -337,8 +338,7 @@ class EventFeed:
     def _unclaimed(self, stream: OpenStream, event: cdcpb_pb2.Event) -> None:
         """Pass over an event that no registration claims: legal after an error or a deregister."""
         request_id, region_id = event.request_id, RegionId(event.region_id)
-        owner = next((one for one in self._subscriptions.values() if request_id in one.request_ids()), None)
-        if 0 < request_id <= self._last_request_id if owner is None else owner.has_used(request_id, region_id):
+        if self._has_used(request_id, region_id):
             self.counters.stale_events += 1
             return
         # Nothing is invented by it, and nothing lost: what was registered is vouched for by its own resolved ts.
@@ -365,9 +365,11 @@ class EventFeed:
             self._listening_since_s = now_s  # who does not listen cannot call others silent
         self._recovery.look(self._subscriptions.values(), now_s, self._listening_since_s)
 
-    def _next_request_id(self) -> int:
-        self._last_request_id += 1
-        return self._last_request_id
+    def _has_used(self, request_id: int, region_id: RegionId) -> bool:
+        if is_shared(request_id):
+            return self._request_ids.has_shared(request_id, region_id)
+        owner = next((one for one in self._subscriptions.values() if request_id in one.own_request_ids()), None)
+        return self._request_ids.has_own(request_id) if owner is None else owner.has_used(request_id, region_id)
 
     def _open_transport(self, store_id: StoreId, address: str, multiplexed: bool) -> StoreStream:
         return self._open_stream(

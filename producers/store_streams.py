@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from producers.core.request_ids import is_shared
 from producers.core.scan_queue import ScanQueue
 from producers.core.stream_table import StreamTable
 from producers.core.subscription import Registration, Subscription
@@ -164,8 +165,10 @@ class StoreStreams:
             mine = stream.table.of(subscription)
             for registration in mine:
                 stream.table.remove(registration)
-            for request_id in {item.request_id for item in mine if item.sent}:
-                self._deregister(stream, request_id, 0)
+            sent = [(item.request_id, item.region.region_id) for item in mine if item.sent]
+            # With 0 the store forgets all regions of an id: not of one that others share.
+            for request_id, region_id in {(one, region if is_shared(one) else 0): None for one, region in sent}:
+                self._deregister(stream, request_id, region_id)
             self._left(stream, mine, now_s)
 
     def close(

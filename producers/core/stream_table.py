@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from producers.core.request_ids import is_shared
 from producers.core.subscription import Registration, Subscription
 from schemas.ids import RegionId, Ts
 
@@ -18,15 +19,17 @@ _VECTOR_MIN: Final = 24
 
 
 class _Group:
-    """Regions of one request id; all belong to one subscription."""
+    """Regions of one request id; ``subscription`` is that of all, None where the id is shared."""
 
-    __slots__ = ("registrations", "slots", "subscription")
+    __slots__ = ("moving", "registrations", "slots", "subscription")
 
-    def __init__(self, subscription: Subscription) -> None:
+    def __init__(self, subscription: Subscription | None) -> None:
         self.subscription = subscription
         self.registrations: dict[int, Registration] = {}
+        self.moving: dict[int, Registration] = {}
+        """Those that are INITIALIZED."""
         self.slots: dict[int, int] = {}
-        """Region id to the slot of its lock, for those that are INITIALIZED."""
+        """The slots of their locks, where there is one subscription."""
 
 
 class StreamTable:
@@ -48,7 +51,8 @@ class StreamTable:
         """Take one; its region is not yet here under the same request id."""
         group = self._groups.get(registration.request_id)
         if group is None:
-            group = self._groups[registration.request_id] = _Group(registration.subscription)
+            alone = None if is_shared(registration.request_id) else registration.subscription
+            group = self._groups[registration.request_id] = _Group(alone)
         assert registration.region.region_id not in group.registrations, "a region is registered once"
         group.registrations[registration.region.region_id] = registration
         self._count += 1
@@ -60,6 +64,7 @@ class StreamTable:
             return
         del group.registrations[registration.region.region_id]
         group.slots.pop(registration.region.region_id, None)
+        group.moving.pop(registration.region.region_id, None)
         self._count -= 1
         if not group.registrations:
             del self._groups[registration.request_id]
@@ -82,7 +87,7 @@ class StreamTable:
     @property
     def initialized(self) -> bool:
         """Say whether any region is INITIALIZED."""
-        return any(group.slots for group in self._groups.values())
+        return any(group.moving for group in self._groups.values())
 
     def expects_an_answer(self) -> bool:
         """Say whether the store has been asked for anything."""
@@ -90,27 +95,44 @@ class StreamTable:
 
     def of(self, subscription: Subscription) -> list[Registration]:
         """Return a subscription's registrations."""
-        groups = [group for group in self._groups.values() if group.subscription is subscription]
-        return [registration for group in groups for registration in group.registrations.values()]
+        return [
+            registration
+            for registration in subscription.registrations
+            if self.find(registration.request_id, registration.region.region_id) is registration
+        ]
 
     def initialize(self, registration: Registration) -> None:
         """From now on resolved ts count for it."""
         group = self._groups[registration.request_id]
-        group.slots[registration.region.region_id] = registration.lock.slot
+        group.moving[registration.region.region_id] = registration
+        if group.subscription is not None:
+            group.slots[registration.region.region_id] = registration.lock.slot
 
     def resolve(self, request_id: int, regions: Sequence[int], ts: Ts) -> list[Subscription]:
-        """Take one resolved ts for many regions; return the subscriptions that it concerns.
+        """Take one resolved ts for many regions; return the subscriptions that it concerns, some maybe more than once.
 
         Regions that are unknown or not INITIALIZED are passed over, lower and equal ts change nothing.
         """
         if self.multiplexed:
             group = self._groups.get(request_id)
-            return [group.subscription] if group is not None and _resolve(group, regions, ts) else []
-        return [group.subscription for group in self._groups.values() if _resolve(group, regions, ts)]
+            return [] if group is None else _resolve(group, regions, ts)
+        return [moved for group in self._groups.values() for moved in _resolve(group, regions, ts)]
 
 
-def _resolve(group: _Group, regions: Sequence[int], ts: Ts) -> bool:
-    frontier, slot_of = group.subscription.frontier, group.slots.get
+def _resolve(group: _Group, regions: Sequence[int], ts: Ts) -> list[Subscription]:
+    if group.subscription is not None:
+        return [group.subscription] if _resolve_alone(group.subscription, group, regions, ts) else []
+    moved, moving = [], group.moving.get
+    for region in regions:
+        registration = moving(region)
+        if registration is not None:
+            registration.subscription.frontier.advance_slot(registration.lock.slot, ts)
+            moved.append(registration.subscription)
+    return moved
+
+
+def _resolve_alone(subscription: Subscription, group: _Group, regions: Sequence[int], ts: Ts) -> bool:
+    frontier, slot_of = subscription.frontier, group.slots.get
     if len(regions) < _VECTOR_MIN:
         found = [slot for slot in map(slot_of, regions) if slot is not None]
         for slot in found:

@@ -11,6 +11,7 @@ from producers.core.log_rows import LogRows
 from producers.core.matcher import Matcher
 from producers.core.matcher_quota import MatcherQuota
 from producers.core.region_map import RegionInfo
+from producers.core.request_ids import SHARED_REGIONS_MAX, RequestIds
 from producers.core.span_frontier import Granted, KeyRange, LockedRange, SpanFrontier, Stale
 from schemas.ids import RegionId, Ts
 from schemas.spans import TableSpan
@@ -67,14 +68,14 @@ class Subscription:
     """See the module's text."""
 
     def __init__(
-        self, span: TableSpan, start_ts: Ts, request_ids: Iterator[int], quota: MatcherQuota | None = None
+        self, span: TableSpan, start_ts: Ts, request_ids: RequestIds, quota: MatcherQuota | None = None
     ) -> None:
         """Start with nothing registered.
 
         Args:
             span: what is wanted.
             start_ts: from where, exclusive.
-            request_ids: hands out numbers that no other subscription on the stream uses.
+            request_ids: of all subscriptions of the feed.
             quota: of all matchers together.
         """
         self.span = span
@@ -109,11 +110,11 @@ class Subscription:
         return self._at_slot[lock.slot]
 
     def has_used(self, request_id: int, region_id: RegionId) -> bool:
-        """Say whether the region has ever been registered by this request id."""
+        """Say whether the region has ever been registered by this request id of its own."""
         return request_id in self._rounds[: self._round_of.get(region_id, 0)]
 
-    def request_ids(self) -> Sequence[int]:
-        """Return every request id that it has used."""
+    def own_request_ids(self) -> Sequence[int]:
+        """Return every request id that it alone has used."""
         return self._rounds
 
     def place(self, wanted: Retry, regions: Sequence[RegionInfo], now_s: float) -> Placed:
@@ -170,19 +171,12 @@ class Subscription:
             registration.matcher.close()
 
     def _register(self, region: RegionInfo, lock: LockedRange, wanted: Retry, now_s: float) -> Registration:
-        # A region's registration that ended may still be heard of (an INITIALIZED that was under way when the error
-        # came): the next one of this region gets another request id. Regions in the same round share one, as the
-        # server groups resolved ts by request id.
-        number = self._round_of.get(region.region_id, 0)
-        self._round_of[region.region_id] = number + 1
-        while len(self._rounds) <= number:
-            self._rounds.append(next(self._request_ids))
         checkpoint_ts = lock.resolved_ts
         registration = self._at_slot[lock.slot] = Registration(
             subscription=self,
             region=region,
             lock=lock,
-            request_id=self._rounds[number],
+            request_id=self._request_id(region.region_id),
             checkpoint_ts=checkpoint_ts,
             matcher=Matcher(
                 region.region_id,
@@ -197,6 +191,16 @@ class Subscription:
             since_s=now_s,
         )
         return registration
+
+    def _request_id(self, region_id: RegionId) -> int:
+        """Return an id under which the region has never been registered."""
+        if len(self._at_slot) < SHARED_REGIONS_MAX:
+            return self._request_ids.shared(region_id)
+        number = self._round_of.get(region_id, 0)
+        self._round_of[region_id] = number + 1
+        while len(self._rounds) <= number:  # regions in the same round share one
+            self._rounds.append(self._request_ids.own())
+        return self._rounds[number]
 
 
 def joined(retries: Sequence[Retry]) -> list[Retry]:

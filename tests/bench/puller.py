@@ -27,6 +27,7 @@ from typing import Any
 from compose.stack.local import Addresses, LocalStack
 from producers.core.landing import LandingBook
 from producers.core.region_map import KEY_END, Peer, RegionInfo
+from producers.core.request_ids import RequestIds
 from producers.core.span_frontier import KeyRange
 from producers.core.stream_table import StreamTable
 from producers.core.subscription import Retry, Subscription
@@ -112,7 +113,7 @@ def feed_over(landing: Landing) -> tuple[EventFeed, OpenStream]:
     for table in range(1, TABLES + 1):
         landing.book.assign(TableSpan.of_table(TableId(table)), Ts(0))
         span = TableSpan.of_table(TableId(table))
-        subscription = Subscription(span, Ts(0), iter([table]))
+        subscription = Subscription(span, Ts(0), RequestIds())
         region = RegionInfo(
             region_id=RegionId(table),
             range=KeyRange(b"", KEY_END),

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from producers.core.log_rows import LogRows
 from producers.core.region_map import KEY_END, RegionInfo, covering_prefix
+from producers.core.request_ids import RequestIds
 from producers.core.span_frontier import KeyRange
 from producers.core.stream_table import StreamTable
 from producers.core.subscription import Registration, Retry, Subscription, joined
@@ -46,7 +47,7 @@ class SpanMachine(RuleBasedStateMachine):
         ]
         self.borders = {1: (0, KEYS)}
         self.next_region, self.clock = 2, 10
-        self.subscription = Subscription(SPAN, START_TS, iter(range(1, 10**6)))
+        self.subscription = Subscription(SPAN, START_TS, RequestIds())
         self.table = StreamTable(multiplexed=True)
         self.reached = [int(START_TS)] * KEYS
         self.told = int(START_TS)

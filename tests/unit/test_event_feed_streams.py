@@ -3,6 +3,7 @@
 import grpc
 import pytest
 
+from producers.core.request_ids import SHARED_REGIONS_MAX, is_shared
 from schemas.ids import TableId, Ts
 from schemas.proto import cdcpb_pb2, errorpb_pb2
 from schemas.spans import TableSpan
@@ -75,9 +76,9 @@ def test_feed_when_a_span_ends_then_the_store_is_told_and_what_waited_is_never_s
     stream = rig.stream
     rig.feed.unsubscribe(SPAN)
     rig.run(5.0)
-    (deregister,) = stream.deregisters
-    assert (deregister.region_id, deregister.request_id) == (0, stream.registers[0].request_id)
-    assert deregister.header.cluster_id == 7
+    told = [(one.request_id, one.region_id) for one in stream.deregisters]
+    assert told == [(one.request_id, one.region_id) for one in stream.registers[:2]], "no other region of these ids"
+    assert {one.header.cluster_id for one in stream.deregisters} == {7}
     assert {request.start_key for request in stream.registers[2:]} == {encode_bytes(OTHER.start)}
     stream.say(event(stream.registers[0], committed(101, 102)))
     rig.run()
@@ -249,13 +250,62 @@ def test_feed_when_a_store_with_every_other_region_fails_then_pd_is_asked_by_pag
     assert len(again.registers) == 128
 
 
+def test_feed_when_a_large_span_ends_then_the_store_forgets_its_own_request_id_at_once() -> None:
+    rig = FeedRig(*cut(100), scans_per_store_max=1_000)
+    rig.feed.unsubscribe(SPAN)
+    rig.run(5.0)
+    told = [(one.request_id, one.region_id) for one in rig.stream.deregisters]
+    alone = [one.request_id for one in rig.stream.registers if not is_shared(one.request_id)]
+    assert len(alone) == 100 - SHARED_REGIONS_MAX
+    assert told.count((alone[0], 0)) == 1
+    assert sorted(region for _, region in told if region) == sorted(asked(rig.stream)[:SHARED_REGIONS_MAX])
+
+
+def test_feed_with_many_small_tables_then_one_message_of_the_store_moves_all() -> None:
+    tables = [TableId(number) for number in range(46, 246)]
+    borders = [b"", *(encode_bytes(TableSpan.of_table(table).start) for table in tables[1:]), b""]
+    regions = [(at + 2, borders[at], borders[at + 1], 5, 1) for at in range(len(tables))]
+    rig = FeedRig(*regions, subscribe=False, scans_per_store_max=1_000)
+    for table in tables:
+        rig.feed.subscribe(TableSpan.of_table(table), Ts(100))
+    rig.run()
+    stream, landed = rig.stream, dict[TableSpan, Ts]()
+    rig.sink.resolved = lambda span, ts: landed.update({span: ts})  # type: ignore[method-assign]
+    assert len(stream.registers) == len(tables)
+    assert len({request.request_id for request in stream.registers}) == 1
+    for request in stream.registers:
+        stream.say(initialized(request))
+    stream.say(resolved(200, *stream.registers))
+    rig.run()
+    assert landed == {TableSpan.of_table(table): 200 for table in tables}
+
+    # One that ends, or begins anew, takes no other with it.
+    gone, again = TableSpan.of_table(tables[3]), TableSpan.of_table(tables[5])
+    rig.feed.unsubscribe(gone)
+    rig.feed.subscribe(again, Ts(150))
+    rig.run()
+    first, *_, last = stream.registers
+    assert last.request_id != first.request_id
+    stream.say(resolved(300, *stream.registers[:-1]))
+    rig.run()
+    assert {span for span, ts in landed.items() if ts == 200} == {gone, again}
+    stream.say(initialized(last))
+    stream.say(resolved(300, last))
+    rig.run()
+    assert {span for span, ts in landed.items() if ts == 200} == {gone}
+
+
 def test_feed_over_a_range_of_many_pages_registers_all_of_it() -> None:
     rig = FeedRig(*cut(2_500), scans_per_store_max=10_000)
     assert len(set(asked(rig.stream))) == 2_500
     assert rig.pd.scans == 3
     for request in rig.stream.registers:
         rig.stream.say(initialized(request))
-    rig.stream.say(resolved(200, *rig.stream.registers))
-    rig.run()
+    ids = {request.request_id for request in rig.stream.registers}
+    assert len(ids) == 2, "a few regions under an id that tables share, all others under one of this table"
+    for one in ids:
+        assert rig.sink.resolved_ts == 0
+        rig.stream.say(resolved(200, *(request for request in rig.stream.registers if request.request_id == one)))
+        rig.run()
     assert rig.sink.resolved_ts == 200
     assert rig.feed.status()[0].initialized == 2_500

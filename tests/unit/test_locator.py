@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import cast
 
 from producers.core.region_map import Peer, RegionInfo
+from producers.core.request_ids import RequestIds
 from producers.core.span_frontier import KeyRange
 from producers.core.subscription import Retry, Subscription
 from producers.locator import READ_AHEAD_FROM, Located, Locator, NotLocated
@@ -58,7 +59,7 @@ def _locate(pd: CountingPd, tables: list[int], *, attempt: int = 0) -> list[Loca
     found: list[Located | NotLocated] = []
     locator = Locator(RegionCache(cast(PdClient, pd)), found.append, clock=lambda: 1e9)
     for table in tables:
-        subscription = Subscription(TableSpan.of_table(TableId(table)), Ts(1), iter([table]))
+        subscription = Subscription(TableSpan.of_table(TableId(table)), Ts(1), RequestIds())
         locator.submit(subscription, Retry(_range(table), attempt), wait_ms=-(10**9))
     while locator.step():
         pass

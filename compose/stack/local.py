@@ -76,10 +76,13 @@ class LocalStack(Scoped):
             self.children["kafka"] = start_kafka(
                 nursery, data / "kafka", kafka, controller, heap=KAFKA_HEAP, say=self.say
             )
-        for part in ("zookeeper", "kafka", "registry"):
+        where = self.addresses
+        places = {"zookeeper": where.zookeeper, "kafka": where.kafka, "registry": where.schema_registry}
+        for part, address in places.items():
             if part in self.children:
                 self.wait_ready(part)
-                self.say(f"{self.children[part].name} is ready after {time.monotonic() - started_at:.1f} s")
+                took_s = time.monotonic() - started_at
+                self.say(f"{self.children[part].name} is ready after {took_s:.1f} s, at {address}")
 
     def wait_ready(self, part: str) -> None:
         """Wait until a part that was started (again) here answers."""

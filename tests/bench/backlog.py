@@ -1,7 +1,8 @@
 """A backlog from earliest: does the sorter go as fast at its end as at its start, and in the same memory?
 
 ``python -m tests.bench.backlog`` prints two JSON lines: the first million rows of a raw log, and then all of it, each
-by a changefeed of its own from the log's start on, in one Spark session that has been warmed up. ``rows_per_s`` counts
+by a changefeed of its own from the log's start on, in one Spark session. The first million is run once before, for what
+processes pay once (code that the JVM compiles, memory that is touched first: some 2 s of CPU). ``rows_per_s`` counts
 from where the first cut begins to the last acknowledgement, what lies between cuts included; until then the changefeed
 starts (reads the ddl topic, finds its place in the frontier's, starts the query), which takes ``start_s`` however many
 rows there are. ``cpu_us_per_row`` is the CPU of driver, JVM and Python workers from the start on,
@@ -29,7 +30,6 @@ from tests.support.raw_log import START_TS, RawLog, recorded
 
 ROWS_DEFAULT = 3_000_000
 SHORT_ROWS = 1_000_000
-WARM_ROWS = 300_000
 RAW_PARTITIONS = 8
 BATCHES_A_FRONTIER = 40
 """Some 50,000 rows between two frontier records."""
@@ -58,10 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _measure(options: argparse.Namespace, addresses: Addresses, folder: Path) -> None:
     spark = create_session(MASTER, "backlog", folder)
     try:
-        warm = _log(addresses, WARM_ROWS)
-        _run(spark, addresses, warm, WARM_ROWS, options.protocol, folder)
-        log = _log(addresses, options.rows)
-        for rows in (min(SHORT_ROWS, options.rows), options.rows):
+        log, short = _log(addresses, options.rows), min(SHORT_ROWS, options.rows)
+        _run(spark, addresses, log, short, options.protocol, folder)
+        for rows in (short, options.rows):
             print(json.dumps(_run(spark, addresses, log, rows, options.protocol, folder)), flush=True)
     finally:
         spark.stop()

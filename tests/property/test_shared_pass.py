@@ -14,6 +14,7 @@ from schemas.changes import RowChanges
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError
 from schemas.ids import TableId, Ts
+from schemas.tidb.mysql_types import MysqlFlag
 from schemas.tidb.table import PartitionVersion, TableVersion
 from sorters.core import shared_pass
 from sorters.core.columnar.alike_tables import are_alike
@@ -67,8 +68,14 @@ class Schemas:
 
 
 def tables_of(rng: random.Random) -> list[TableVersion]:
-    """Return tables of two forms, in two schemas, in random order."""
+    """Return tables of three forms, two of which differ in nothing but one column's sign, in random order."""
     forms = [random_table(rng), random_table(rng)]
+    last = forms[0].columns[-1]
+    forms.append(
+        replace(
+            forms[0], columns=(*forms[0].columns[:-1], replace(last, mysql_flag=last.mysql_flag ^ MysqlFlag.UNSIGNED))
+        )
+    )
     tables = [
         replace(
             rng.choice(forms),
@@ -94,8 +101,10 @@ def compiled(rng: random.Random, tables: list[TableVersion]) -> CompiledFeed:
     feed = compile_feed(load_changefeed(uri, {**config, "sink": sink}), "default")
     names = {feed.topic(table.schema, table.table) for table in tables}
     feed = replace(feed, partitions={name: 3 + len(name) % 3 for name in (*names, "t")}, force_replicate=True)
-    if rng.random() < 0.15:
-        feed = replace(feed, encoder=SqlRowsEncoder(), large_messages=None)
+    if rng.random() < 0.25:  # of sinks that are behind a topic of the bus's own
+        form = rng.choice(["csv", "canal-json"])
+        files = compile_feed(load_changefeed(f"file:///d?protocol={form}"), "default").encoder
+        feed = replace(feed, encoder=rng.choice([SqlRowsEncoder(), files]), large_messages=None)
     schemas = {(one.subject, one.update_ts): 0 for table in tables for one in feed.row_schemas(table)}
     return replace(feed, schema_ids={key: number for number, key in enumerate(schemas, 1)})
 

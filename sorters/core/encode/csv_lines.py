@@ -54,10 +54,13 @@ class CsvLines:
         columns = part.old_columns() if part.kind is RowKind.DELETE else part.new_columns()
         return self._columns(part, _LETTERS[part.kind], columns)
 
-    def _head(self, part: MountedPart, letter: bytes) -> bytes:
+    def _head(self, part: MountedPart, letter: bytes) -> Segment:
         """What stands before the commit_ts; every field ends with the delimiter."""
-        names = (part.table.table.encode(), part.table.schema.encode())
-        return b"".join(self.form.text(text) + self._delimiter for text in (letter, *names))
+        return part.of_table(
+            lambda table: b"".join(
+                self.form.text(text) + self._delimiter for text in (letter, table.table.encode(), table.schema.encode())
+            )
+        )
 
     def _is_update(self, part: MountedPart) -> bytes:
         if not self.output_old_value:
@@ -93,5 +96,5 @@ class CsvLines:
     def _line(self, part: MountedPart, at: int, letter: bytes, row: Sequence[Value]) -> bytes:
         commit_ts = b"%d%s" % (int(part.commit_ts[at]), self._delimiter) if self.include_commit_ts else b""
         fields = (self.form.value(spec, row[spec.offset]) for spec in part.table.columns)
-        head = self._head(part, letter) + commit_ts + self._is_update(part)
+        head: bytes = self._head(part, letter) + commit_ts + self._is_update(part)
         return head + self._delimiter.join(fields) + self.terminator.encode()

@@ -37,6 +37,10 @@ _NEEDS_ESCAPE = STRING_TYPES | {MysqlType.JSON}
 class SimpleJsonEncoder(SimpleEncoder):
     """simple with ``encoding-format = "json"``."""
 
+    @property
+    def takes_alike_tables(self) -> bool:
+        return True
+
     def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int) -> Message:
         """Encode a DDL event with the table's schemas after and before it."""
         after, before = ddl_tables(event)
@@ -134,17 +138,22 @@ class SimpleJsonEncoder(SimpleEncoder):
         return b'"', b'"'
 
 
-def _frame(part: MountedPart, encoded_at_ms: int, large: LargeRow | None) -> tuple[bytes, bytes]:
+def _frame(part: MountedPart, encoded_at_ms: int, large: LargeRow | None) -> tuple[Segment, Segment]:
     """Return what stands before the value of ``commitTs``, and what between it and the columns."""
-    table = part.table
-    head = b'{"version":1,"database":%s,"table":%s,"tableID":%d,"type":"%s","commitTs":' % (
-        quoted(table.schema),
-        quoted(table.table),
-        physical_table_id(part),
-        _TYPE_NAMES[part.kind],
-    )
-    version = b',"schemaVersion":%d' % table.update_ts if table.update_ts else b""
-    return head, b',"buildTs":%d' % encoded_at_ms + version + _mark(large)
+
+    def head(table: TableVersion) -> bytes:
+        return b'{"version":1,"database":%s,"table":%s,"tableID":%d,"type":"%s","commitTs":' % (
+            quoted(table.schema),
+            quoted(table.table),
+            physical_table_id(part) if table.partitions else table.table_id,
+            _TYPE_NAMES[part.kind],
+        )
+
+    def middle(table: TableVersion) -> bytes:
+        version = b',"schemaVersion":%d' % table.update_ts if table.update_ts else b""
+        return b',"buildTs":%d' % encoded_at_ms + version + _mark(large)
+
+    return part.of_table(head), part.of_table(middle)
 
 
 def _mark(large: LargeRow | None) -> bytes:

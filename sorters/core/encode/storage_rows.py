@@ -5,7 +5,6 @@
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.ids import Ts
@@ -24,6 +23,7 @@ from sorters.core.encode.protocol import (
     in_row_order,
 )
 from sorters.core.encode.row_heads import HeadedJoiner, headed_rows
+from sorters.core.encode.segments import join
 from sorters.core.encode.simple_encoder import physical_table_id
 from sorters.core.encode.storage_schema import ddl_file, table_file
 
@@ -76,6 +76,10 @@ class StorageEncoder(RowEncoder):
         return HeadedJoiner(ROWS_PER_MESSAGE)
 
     @property
+    def takes_alike_tables(self) -> bool:
+        return True
+
+    @property
     def ddl_partitions(self) -> Partitions:
         return Partitions.FIRST
 
@@ -103,10 +107,10 @@ class StorageEncoder(RowEncoder):
         return max(table.version, self.start_ts)
 
     def _part(self, part: MountedPart, head: str, encoded_at_ms: int) -> Messages:
-        lines, table = self.format.lines(part, encoded_at_ms), part.table
-        is_separate = self.separate_partitions and bool(table.partitions)
-        form = FolderForm(
-            table.schema, table.table, self._version(table), physical_table_id(part) if is_separate else None, head
+        lines = self.format.lines(part, encoded_at_ms)
+        is_separate = self.separate_partitions and bool(part.table.partitions)
+        partition = physical_table_id(part) if is_separate else None
+        folders = part.of_table(
+            lambda table: encode_folder(FolderForm(table.schema, table.table, self._version(table), partition, head))
         )
-        folder = pa.repeat(pa.scalar(encode_folder(form), pa.binary()), len(part))
-        return folder, headed_rows(part, part.names.keys.to_arrow(), lines)
+        return join(len(part), [folders]), headed_rows(part, part.names.keys.to_arrow(), lines)

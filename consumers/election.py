@@ -9,7 +9,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 
-from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 
 from consumers.zookeeper import LeaseLostError, Session
 from schemas.changefeed import ZkPaths
@@ -124,6 +124,27 @@ class Election:
                 if not isinstance(written, KazooException):
                     return revision
                 # Another capture wrote a revision in between: read it and try again.
+
+
+def raise_revision(session: Session, paths: ZkPaths, least: int) -> bool:
+    """Let the next owner's revision be above ``least``; tell whether it would not have been.
+
+    Raises:
+        CorruptDataError: the node holds no revision.
+        BusError: ZooKeeper failed.
+    """
+    path = paths.owner_rev
+    with session.requests("raising the owner revision") as client:
+        client.ensure_path(paths.root)
+        with contextlib.suppress(NodeExistsError):
+            client.create(path, b"0")
+        while True:
+            value, stat = client.get(path)
+            if _revision(value, path) >= least:
+                return False
+            with contextlib.suppress(BadVersionError):  # an owner came in between: look again
+                client.set(path, str(least).encode(), stat.version)
+                return True
 
 
 def _revision(value: bytes, path: str) -> int:

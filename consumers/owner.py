@@ -78,7 +78,8 @@ class Owner:
             LeaseLostError: the session is over.
             FrontierUnavailableError: Kafka does not answer.
             FrontierLostError: there were records, and retention has removed them all.
-            InvariantBrokenError: a newer owner has published already, or the raw log changed its partitions.
+            NewerOwnerError: a newer owner has published already.
+            InvariantBrokenError: the raw log changed its partitions.
         """
         last = self._topic.newest()
         if last is None:

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import KazooException
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.handlers.threading import AsyncResult, KazooTimeoutError, SequentialThreadingHandler
 
 from schemas.errors import Action, BusError
 
@@ -70,6 +70,24 @@ def check_session_timeout(timeout_s: float) -> None:
         )
 
 
+class _BoundedResult(AsyncResult):  # type: ignore[misc] # kazoo has no types
+    """An answer that is waited for no longer than the session can last."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        return super().get(block, self._handler.patience_s if timeout is None else timeout)
+
+
+class _BoundedHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no types
+    """kazoo's own, for calls that end: while no server can be reached it would let them wait for ever."""
+
+    def __init__(self, patience_s: float) -> None:
+        super().__init__()
+        self.patience_s = patience_s
+
+    def async_result(self) -> _BoundedResult:
+        return _BoundedResult(self)
+
+
 class Session:
     """A connected client. Use as a context manager, or call :meth:`close`; safe to use from several threads.
 
@@ -94,7 +112,7 @@ class Session:
         self._lost = threading.Event()
         self._closing = threading.Event()
         self._answered_at = time.monotonic()
-        self.client: Any = KazooClient(hosts=hosts, timeout=timeout_s)
+        self.client: Any = KazooClient(hosts=hosts, timeout=timeout_s, handler=_BoundedHandler(timeout_s))
         self.client.add_listener(self._on_state)
         self._hear_what_is_granted(timeout_s)
         sent_at = time.monotonic()
@@ -135,6 +153,9 @@ class Session:
     @contextlib.contextmanager
     def requests(self, what: str) -> Iterator[Any]:
         """Yield the client; its errors come out as ours, with ``what`` was being done.
+
+        A request that is not answered within the session timeout fails; it may be done later all the same, as one may
+        be whose connection was lost.
 
         Raises:
             LeaseLostError: the session is gone.

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from compose.cli.changefeed import changefeed, echo_json, now_ts
-from compose.cli.options import cluster_option, pd_option, tls_options, upstream_option, zookeeper_option
+from compose.cli.options import (
+    cluster_option,
+    kafka_option,
+    pd_option,
+    tls_options,
+    upstream_option,
+    zookeeper_option,
+)
 from compose.cli.server_options import CREDENTIALS_DEFAULT, ask, server_options
 from schemas.changefeed import NAMESPACE_DEFAULT
 from schemas.ids import UpstreamId
@@ -151,7 +158,7 @@ def reset(
 ) -> None:
     """Forget all changefeeds of a cluster, and with --pd give up TiKV's history; topics stay.
 
-    The one command that asks no server: captures must have been stopped before.
+    It asks no server: captures must have been stopped before.
     """
     from compose.operator.cluster_reset import reset_cluster
     from compose.operator.upstream_repair import delete_safe_point
@@ -161,6 +168,24 @@ def reset(
     click.echo("reset" if reset_cluster(zookeeper, name) else f"there is no cluster {name} in ZooKeeper")
     if pd:
         click.echo(f"deleted {delete_safe_point(pd, tls, name, UpstreamId(upstream))}")
+
+
+@unsafe.command("adopt-raw-log")
+@click.option("--no-confirm", is_flag=True, help="Do not ask.")
+@cluster_option
+@zookeeper_option(required=True)
+@kafka_option(required=True)
+@upstream_option
+def adopt_raw_log(no_confirm: bool, cluster: str, zookeeper: str, kafka: str, upstream: str) -> None:
+    """Go on with an upstream's raw log that ZooKeeper has forgotten, since its data was lost.
+
+    No other cluster may use that raw log. It asks no server: captures must have been stopped before.
+    """
+    from compose.operator import cluster_reset
+
+    ask(f"Is upstream {upstream} used by no other cluster?", no_confirm)
+    revision = cluster_reset.adopt_raw_log(zookeeper, kafka, cluster, UpstreamId(upstream))
+    click.echo("nothing to do" if revision is None else f"the next owner follows the one of revision {revision}")
 
 
 @click.command("configure-credentials")

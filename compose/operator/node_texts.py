@@ -22,18 +22,21 @@ def shown_nodes(session: Session, root: str) -> Sequence[tuple[str, str]]:
         return sorted(_below(client, root))
 
 
-def delete_nodes(session: Session, root: str) -> bool:
-    """Delete a cluster's nodes; tell whether there were any.
+def delete_nodes(session: Session, root: str, *, keep: str) -> bool:
+    """Delete a cluster's nodes but the one at ``keep``, a child of ``root``; tell whether there were any.
 
     Raises:
         BusError: ZooKeeper failed.
     """
     with session.requests("deleting the metadata") as client:
         try:
-            client.delete(root, recursive=True)
+            found = [f"{root}/{name}" for name in client.get_children(root)]
         except NoNodeError:
             return False
-    return True
+        for path in found:
+            if path != keep:
+                client.delete(path, recursive=True)
+    return bool(set(found) - {keep})
 
 
 def masked(value: Any, name: str = "") -> Any:

@@ -36,7 +36,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from consumers.core.held_tables import NO_HOLDING, Holding, hold_back
-from schemas.errors import InvariantBrokenError
+from schemas.errors import Action, BusError, InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, HeldDdl, HeldTables, LandingReport
 from schemas.spans import TableSpan, incomplete_tables
@@ -45,6 +45,12 @@ from schemas.tidb.ddl_job import JobScope
 HELD_DDL_MAX = 16
 """Bad DDL jobs that one record lists. Each costs 100 bytes in every record, and more of them tell that this version
 cannot read this TiDB's jobs at all."""
+
+
+class NewerOwnerError(BusError):
+    """The raw log has a later owner than ZooKeeper knows: it lost its data, or another cluster uses the raw log."""
+
+    code, action = "frontier.newer_owner", Action.STOP_CHANGEFEED
 
 
 def first_record(owner_rev: int, start_ts: Ts, partitions: int) -> FrontierRecord:
@@ -59,10 +65,15 @@ def take_over(last: FrontierRecord, owner_rev: int) -> FrontierRecord:
     """Return the first record of a new owner: the same place under its own revision.
 
     Raises:
-        InvariantBrokenError: somebody with this revision or a higher one has published already.
+        NewerOwnerError: somebody with this revision or a higher one has published already.
     """
     if owner_rev <= last.owner_rev:
-        raise InvariantBrokenError("owner revision did not grow", owner_rev=owner_rev, last_owner_rev=last.owner_rev)
+        raise NewerOwnerError(
+            "owner revision did not grow: ZooKeeper's data was lost, or another cluster uses this upstream's raw log; "
+            "if none does, stop all captures and run `tidebus unsafe adopt-raw-log`",
+            owner_rev=owner_rev,
+            last_owner_rev=last.owner_rev,
+        )
     return replace(last, owner_rev=owner_rev)
 
 

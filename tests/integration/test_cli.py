@@ -1,7 +1,9 @@
 """The command line against real parts: changefeed verbs, decode, and errors as one coded line with an exit status."""
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,15 @@ from confluent_kafka import Producer
 from compose.cli import run_cli
 from compose.stack.local import Addresses
 from compose.stack.ports import free_ports
+from consumers.core.frontier import NewerOwnerError
+from consumers.election import Election, raise_revision
+from consumers.frontier_topic import FrontierTopic
+from consumers.owner import Owner
 from consumers.zookeeper import Session
 from producers.region_server.server import RegionServer
 from schemas.changefeed import ZkPaths
+from schemas.ids import CaptureId, Ts, UpstreamId
+from schemas.rawlog.topics import raw_topics
 from tests.support.raw_log import START_TS, Change, RawLog, recorded, row_key
 from tests.support.served_bus import places_of, served_bus
 
@@ -178,9 +186,36 @@ def test_unsafe_metadata_and_reset_see_and_delete_the_clusters_nodes(
     assert "[cluster.runs] captures run" in capsys.readouterr().err
     with Session(stack.zookeeper) as session:
         session.client.delete(f"{ZkPaths(raw_log.upstream).captures}/served")
+    with Session(stack.zookeeper) as session:
+        raise_revision(session, ZkPaths(raw_log.upstream), 7)
     assert run_cli(["cli", "unsafe", "reset", "--no-confirm", *where]) == 0
     assert capsys.readouterr().out == "reset\n"
     assert cli("list") == []
+    with Session(stack.zookeeper) as session:  # which the raw log, that is still there, asks of the next owner
+        assert session.client.get(ZkPaths(raw_log.upstream).owner_rev)[0] == b"7"
+
+
+def test_cluster_whose_zookeeper_was_lost_goes_on_once_it_has_adopted_the_raw_log(
+    raw_log: RawLog, stack: Addresses, capsys: Capsys, fresh_name: Callable[[str], str]
+) -> None:
+    # What captures have published before the loss; the cluster's own nodes are new.
+    cluster, topic = fresh_name("after"), raw_topics(UpstreamId(raw_log.upstream)).frontier
+    where = ["--zookeeper", stack.zookeeper, "--kafka", stack.kafka, "--cluster", cluster]
+    where += ["--upstream", raw_log.upstream, "--no-confirm"]
+    with contextlib.closing(FrontierTopic(stack.kafka, topic)) as frontier, Session(stack.zookeeper) as session:
+        last = frontier.newest()
+        assert last is not None
+        frontier.publish(replace(last, owner_rev=41))
+        with pytest.raises(NewerOwnerError, match="adopt-raw-log"):
+            Owner(frontier, session, 1, len(last.high)).start(lambda: Ts(0))
+        assert run_cli(["unsafe", "adopt-raw-log", *where]) == 0
+        assert "revision 41" in capsys.readouterr().out
+        revision = Election(session, ZkPaths(cluster), CaptureId("first")).campaign(lambda: False)
+        assert revision == 42
+        place = Owner(frontier, session, revision, len(last.high)).start(lambda: Ts(0))
+        assert (place.owner_rev, place.resolved_ts) == (42, last.resolved_ts)
+    assert run_cli(["unsafe", "adopt-raw-log", *where]) == 0
+    assert "nothing to do" in capsys.readouterr().out
 
 
 def test_decode_shows_the_three_topics_of_the_raw_log(raw_log: RawLog, stack: Addresses, capsys: Capsys) -> None:

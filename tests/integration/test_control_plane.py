@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss
 
 from compose.stack.local import Addresses
 from consumers.capture_registry import CaptureInfo, list_captures, register_capture
@@ -18,6 +19,7 @@ from consumers.changefeed_store import (
     NoFrontierError,
     StartTsError,
 )
+from consumers.core.frontier import NewerOwnerError
 from consumers.election import Election
 from consumers.frontier_topic import FrontierTopic, FrontierUnavailableError
 from consumers.owner import Owner
@@ -30,10 +32,12 @@ from schemas.ids import CaptureId, TableId, Ts, UpstreamId
 from schemas.rawlog.frontier import DdlReport, LandingReport
 from schemas.rawlog.topics import RawTopics, raw_topics
 from schemas.spans import TableSpan
+from tests.support.cutting_proxy import CuttingProxy
 from tests.support.feed_sink import wait_until
 
 A, B = CaptureId("a"), CaptureId("b")
 TIMEOUT_S = 4.0
+CLOSED_S = 120.0
 
 
 @pytest.fixture
@@ -63,6 +67,22 @@ def frontier(stack: Addresses, topics: RawTopics) -> Iterator[FrontierTopic]:
 def test_session_wrong_address_is_a_clear_error_in_time() -> None:
     with pytest.raises(ZooKeeperUnreachableError, match="check --zookeeper"):
         Session("127.0.0.1:1", connect_timeout_s=1.0)
+
+
+def test_request_while_no_server_can_be_reached_fails_within_the_session_timeout(stack: Addresses) -> None:
+    with contextlib.ExitStack() as exits:
+        proxy = CuttingProxy(stack.zookeeper, 1, bytes_min=1 << 30, bytes_max=1 << 31)
+        with proxy:
+            session = exits.enter_context(Session(proxy.address, timeout_s=TIMEOUT_S))
+            assert session.client.exists("/") is not None
+        asked = threading.Thread(target=session.close)  # told to stop meanwhile
+        with pytest.raises(BusError), session.requests("looking") as client:
+            while True:  # the first calls may still find that their connection is lost
+                with contextlib.suppress(ConnectionLoss):
+                    client.exists("/")
+        asked.start()
+        asked.join(CLOSED_S)
+        assert not asked.is_alive()
 
 
 @pytest.mark.parametrize("timeout_s", [3.9, 61.0])
@@ -193,7 +213,7 @@ def test_owner_next_owner_goes_on_from_the_last_record_and_the_old_one_counts_fo
     assert (place.owner_rev, place.resolved_ts, place.high) == (2, 20, (3, 4))
     old.tick({A: report(90, (9, 9))}, ddl, tables)
     assert frontier.newest() == place
-    with pytest.raises(InvariantBrokenError, match="did not grow"):
+    with pytest.raises(NewerOwnerError, match="did not grow"):
         Owner(frontier, session, 2, 2).start(lambda: Ts(0))
 
 

@@ -1,5 +1,6 @@
 """Sink topics, on the driver: found or created before a row is sent to one (TiCDC's rules for a Kafka sink)."""
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from schemas.errors import Action, BusError
 from sorters.failures import KafkaUnreachableError
 
+log = logging.getLogger(__name__)
 TIMEOUT_S = 10.0
 """TiCDC's dial, read and write timeouts."""
 TOPICS_A_REQUEST = 500
@@ -76,7 +78,7 @@ class TopicAdmin:
         """``config`` is librdkafka's; the rest is partition-num, replication-factor, auto-create-topic, whether
         required-acks is -1, and what topics are created with beside the brokers' defaults.
         """
-        self._client = AdminClient(dict(config))
+        self._client = AdminClient(dict(config), logger=log)
         self._address = config.get("bootstrap.servers")
         self._partitions = partitions
         self._replication = replication

@@ -284,14 +284,14 @@ class EventFeed:
             if registration is None:
                 self._unclaimed(stream, event)
             elif event.HasField("entries"):
-                self._entries(stream, registration, message.rows(number))
+                self._entries(stream, registration, message.rows(number, event))
             elif event.HasField("error"):
                 self.counters.region_errors += 1
                 self._recovery.end_registration(stream, registration, decide(event.error), self._clock())
             elif event.HasField("resolved_ts"):
                 self._resolve(stream, event.request_id, (event.region_id,), event.resolved_ts)
-        resolved = message.parsed.resolved_ts
-        if resolved.ts:  # 0 has been observed, and means nothing
+        resolved = message.parsed.resolved_ts if message.parsed.HasField("resolved_ts") else None
+        if resolved is not None and resolved.ts:  # 0 has been observed, and means nothing
             self._resolve(stream, resolved.request_id, resolved.regions, resolved.ts)
 
     def _entries(self, stream: OpenStream, registration: Registration, rows: LogRows) -> None:

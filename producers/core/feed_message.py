@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from producers.core.log_rows import COLUMNWISE_MIN, LogRows
+from producers.core.log_rows import COLUMNS_MIN, LogRows
 from schemas.proto import cdcpb_pb2, rowcolumns_pb2
 
 
@@ -21,10 +21,10 @@ class FeedMessage:
         self._encoded = encoded
         self._columns: Sequence[rowcolumns_pb2.Event] | None = None
 
-    def rows(self, number: int) -> LogRows:
-        """Return the rows of the event that stands at ``number``."""
-        rows = self.parsed.events[number].entries.entries
-        if len(rows) < COLUMNWISE_MIN:
+    def rows(self, number: int, event: cdcpb_pb2.Event) -> LogRows:
+        """Return the rows of ``event``, which stands at ``number``."""
+        rows = event.entries.entries
+        if len(rows) < COLUMNS_MIN:
             return LogRows(rows)
         if self._columns is None:
             self._columns = rowcolumns_pb2.ChangeDataEvent.FromString(self._encoded).events

@@ -22,7 +22,7 @@ from typing import Final
 
 from producers.core.cached_rows import CachedRows
 from producers.core.change_columns import Change, ChangeColumns
-from producers.core.log_rows import COLUMNWISE_MIN, LogRow, LogRows
+from producers.core.log_rows import COLUMNS_MIN, LogRow, LogRows
 from producers.core.matcher_quota import MatcherQuota
 from producers.core.open_txns import OpenTxns
 from producers.core.spill import Prewrite
@@ -41,6 +41,8 @@ DELETE: Final = 2
 """cdcpb ``Event.OpType``."""
 
 _OPS: Final = frozenset((PUT, DELETE))
+_GROUP_MIN: Final = 8
+"""Rows of an event from which on rows of one kind go together."""
 PIECE_ROWS_MAX: Final = 4_096
 PIECE_BYTES_MAX: Final = 2 << 20
 """Of keys and values of the changes that come out at once; one larger change makes a piece of its own."""
@@ -152,7 +154,7 @@ class Matcher:
             SpillCorruptError: rows that were on disk are lost; the region must be registered again.
             SpillRefusedError: rows must go to disk and cannot.
         """
-        kind = rows.common("type") if len(rows) >= COLUMNWISE_MIN else None
+        kind = rows.common("type") if len(rows) >= _GROUP_MIN else None
         start_ts = rows.common("start_ts") if kind in (PREWRITE, COMMIT) else None
         if kind == COMMIT and start_ts is not None and self.initialized:
             yield from self._commit_all(start_ts, rows)
@@ -175,8 +177,10 @@ class Matcher:
 
     def _committed_all(self, rows: LogRows) -> ChangeColumns | None:
         """Return what COMMITTED rows tell; None: there is something to drop, to refuse or to cut, so go row by row."""
+        if not COLUMNS_MIN <= len(rows) <= PIECE_ROWS_MAX:
+            return None
         keys, commit_ts, ops = rows.strings("key"), rows.numbers("commit_ts"), rows.numbers("op_type")
-        if len(keys) > PIECE_ROWS_MAX or min(commit_ts) <= self.resolved_ts or not _OPS.issuperset(ops):
+        if min(commit_ts) <= self.resolved_ts or not _OPS.issuperset(ops):
             return None
         if min(keys) < self._span_start or max(keys) >= self._span_end:
             return None
@@ -209,10 +213,12 @@ class Matcher:
         if DELETE in ops:
             values = tuple(map(_value, ops, values))
         columns = (commit_ts, [start_ts] * len(keys), ops, keys, values, old_values, rows.numbers("txn_source"))
-        if wanted is not None or size > PIECE_BYTES_MAX or len(keys) > PIECE_ROWS_MAX:
+        if size > PIECE_BYTES_MAX or len(keys) > PIECE_ROWS_MAX:
             yield from _cut(compress(zip(*columns, strict=True), wanted or repeat(True)))
-        else:
+        elif wanted is None and len(keys) >= COLUMNS_MIN:
             yield ChangeColumns.of(*columns)
+        elif piece := list(compress(zip(*columns, strict=True), wanted or repeat(True))):
+            yield piece
 
     def _stored_changes(self, start_ts: int, keys: Sequence[bytes], rows: Sequence[LogRow]) -> Iterator[Change]:
         """Take COMMIT rows, already checked, of a transaction that has parts on disk."""

@@ -59,6 +59,8 @@ class _Form:
 
     groups: list[tuple[TableVersion, RowChanges]] = field(default_factory=list)
     rows: int = 0
+    bytes: int = 0
+    """Of row values."""
 
 
 class _Passes:
@@ -78,10 +80,11 @@ class _Passes:
         form = self._form(key, version)
         if form.rows + len(rows) > min(PASS_ROWS_MAX, CELLS_MAX // max(len(version.columns), 1)):
             yield from self._run(form)
-            form.groups, form.rows = [], 0
+            self._bytes -= form.bytes
+            form.groups, form.rows, form.bytes = [], 0, 0
+        size = rows.value.nbytes + rows.old_value.nbytes
         form.groups.append((version, rows))
-        form.rows += len(rows)
-        self._bytes += rows.value.nbytes + rows.old_value.nbytes
+        form.rows, form.bytes, self._bytes = form.rows + len(rows), form.bytes + size, self._bytes + size
         if self._bytes > WAITING_BYTES_MAX:
             yield from self.finish()
 
@@ -111,7 +114,7 @@ class _Passes:
     def _form(self, key: Hashable, version: TableVersion) -> _Form:
         bucket = self._forms.setdefault(key, [])
         for form in bucket:
-            if not form.groups or are_alike(form.groups[0][0], version):
+            if are_alike(form.groups[0][0], version):
                 return form
         bucket.append(_Form())
         return bucket[-1]

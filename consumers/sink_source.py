@@ -2,11 +2,12 @@
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from schemas.errors import Action, BusError, CorruptDataError
 from schemas.position import POSITION_HEADER
@@ -91,6 +92,8 @@ class KafkaSource:
     def __init__(self, bootstrap_servers: str, topic: str, group: str) -> None:
         self._topic = topic
         self._reads: set[int] = set()
+        # A consumer's calls wait for one another: one that is polled all the time would let a question wait for long.
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap_servers,
@@ -131,23 +134,19 @@ class KafkaSource:
 
     def check(self, offsets: Mapping[int, int]) -> None:
         """See :class:`Source`."""
+        try:
+            low, high = (self._ends(offsets, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))
+        except KafkaException as error:
+            raise SinkTopicUnavailableError("kafka does not answer", topic=self._topic, reason=error.args[0]) from error
         for partition, offset in offsets.items():
-            try:
-                low, high = self._consumer.get_watermark_offsets(
-                    TopicPartition(self._topic, partition), timeout=ANSWER_S
-                )
-            except KafkaException as error:
-                raise SinkTopicUnavailableError(
-                    "kafka does not answer", topic=self._topic, reason=error.args[0]
-                ) from error
-            if not low <= offset <= high:
+            if not low[partition] <= offset <= high[partition]:
                 raise SinkHistoryLostError(
                     "records that were not applied are gone from the topic",
                     topic=self._topic,
                     partition=partition,
                     offset=offset,
-                    low=low,
-                    high=high,
+                    low=low[partition],
+                    high=high[partition],
                 )
 
     def begin(self, offsets: Mapping[int, int]) -> None:
@@ -198,6 +197,12 @@ class KafkaSource:
     def close(self) -> None:
         """Give the connections back."""
         self._consumer.close()
+
+    def _ends(self, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
+        """Return the first, or the next, offset of each partition."""
+        asked = {TopicPartition(self._topic, partition): spec for partition in partitions}
+        found = self._admin.list_offsets(asked, request_timeout=ANSWER_S) if asked else {}
+        return {place.partition: answer.result().offset for place, answer in found.items()}
 
     def _raise(self, error: KafkaError) -> None:
         """Turn what cannot be waited out into an error; librdkafka tries the rest again by itself."""

@@ -41,7 +41,9 @@ def held_back(subscription: Subscription, now_s: float) -> tuple[str, str]:
     if isinstance(slowest, KeyRange):
         return ("unregistered" if subscription.reason else ""), subscription.reason
     registration = subscription.holder(slowest)
-    region = registration.region
+    region, still_s = registration.region, now_s - subscription.moved_at_s
+    if registration.matcher.initialized and still_s <= STALL_WARN_S and not subscription.lock_notes:
+        return "", ""
     where = f"region {region.region_id} at store {region.leader.store_id if region.leader else 0}"
     if not registration.sent:
         return "scan_waiting", f"{where}: waits for its turn, the store runs as many incremental scans as it may"
@@ -50,7 +52,7 @@ def held_back(subscription: Subscription, now_s: float) -> tuple[str, str]:
     noted_ts, note = subscription.lock_notes.get(region.region_id, (Ts(0), ""))
     if note and registration.lock.resolved_ts < noted_ts:
         return "lock", f"{where}: resolved ts does not move: {note}"
-    if now_s - subscription.moved_at_s > STALL_WARN_S:
+    if still_s > STALL_WARN_S:
         return "still", f"{where}: resolved ts does not move (a lock that stays?)"
     return "", ""
 

@@ -27,9 +27,9 @@ class _Group:
         self.subscription = subscription
         self.registrations: dict[int, Registration] = {}
         self.moving: dict[int, Registration] = {}
-        """Those that are INITIALIZED."""
+        """Those that are INITIALIZED, of several subscriptions."""
         self.slots: dict[int, int] = {}
-        """The slots of their locks, where there is one subscription."""
+        """The slots of their locks, where there is one."""
 
 
 class StreamTable:
@@ -87,7 +87,7 @@ class StreamTable:
     @property
     def initialized(self) -> bool:
         """Say whether any region is INITIALIZED."""
-        return any(group.moving for group in self._groups.values())
+        return any(group.moving or group.slots for group in self._groups.values())
 
     def expects_an_answer(self) -> bool:
         """Say whether the store has been asked for anything."""
@@ -104,8 +104,9 @@ class StreamTable:
     def initialize(self, registration: Registration) -> None:
         """From now on resolved ts count for it."""
         group = self._groups[registration.request_id]
-        group.moving[registration.region.region_id] = registration
-        if group.subscription is not None:
+        if group.subscription is None:
+            group.moving[registration.region.region_id] = registration
+        else:
             group.slots[registration.region.region_id] = registration.lock.slot
 
     def resolve(self, request_id: int, regions: Sequence[int], ts: Ts) -> list[Subscription]:

@@ -135,12 +135,16 @@ class Cluster:
         return self._ask(name, "GET", path)
 
     def _ask(self, name: str, method: str, path: str) -> Any:
-        with contextlib.closing(http.client.HTTPConnection(self.addresses[name], timeout=30)) as connection:
+        status, said = self.answer(name, method, path)
+        assert status < 300, said
+        return said
+
+    def answer(self, name: str, method: str, path: str) -> tuple[int, Any]:
+        """Return status and body of what a capture's API answers, whatever that is."""
+        with contextlib.closing(http.client.HTTPConnection(self.addresses[name], timeout=WAIT_S)) as connection:
             connection.request(method, path, b"{}", {"Content-Type": "application/json"})
             answer = connection.getresponse()
-            said = json.load(answer)
-        assert answer.status < 300, said
-        return said
+            return answer.status, json.load(answer)
 
     def drain(self, name: str) -> int:
         """Have the owner drain a capture, as soon as it does; return how many spans that had."""

@@ -203,7 +203,7 @@ def _column_fields(record: memoryview) -> dict[str, memoryview]:
 def _unpack(field: memoryview, count: int) -> BinaryArray:
     ends = np.frombuffer(field, "<i4", count)
     data_start = 4 * count
-    if count and (ends[-1] != len(field) - data_start or ends[0] < 0 or (np.diff(ends) < 0).any()):
+    if count and (ends[-1] != len(field) - data_start or ends[0] < 0 or (ends[1:] < ends[:-1]).any()):
         raise ValueError(f"column ends do not fit its {len(field)} bytes")
     offsets = np.zeros(count + 1, np.int32)
     offsets[1:] = ends

@@ -2,7 +2,7 @@
 
 ``python -m tests.bench.backlog`` prints two JSON lines: the first million rows of a raw log, and then all of it, each
 by a changefeed of its own from the log's start on, in one Spark session. The first million is run once before, for what
-processes pay once (code that the JVM compiles, memory that is touched first: some 2 s of CPU). ``rows_per_s`` counts
+processes pay once (code that the JVM compiles, memory that is touched first: some seconds of CPU). ``rows_per_s`` counts
 from where the first cut begins to the last acknowledgement, what lies between cuts included; until then the changefeed
 starts (reads the ddl topic, finds its place in the frontier's, starts the query), which takes ``start_s`` however many
 rows there are. ``cpu_us_per_row`` is the CPU of driver, JVM and Python workers from the start on,

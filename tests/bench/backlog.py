@@ -2,10 +2,10 @@
 
 ``python -m tests.bench.backlog`` prints two JSON lines: the first million rows of a raw log, and then all of it, each
 by a changefeed of its own from the log's start on, in one Spark session. The first million is run once before, for what
-processes pay once (code that the JVM compiles, memory that is touched first: some seconds of CPU). ``rows_per_s`` counts
-from where the first cut begins to the last acknowledgement, what lies between cuts included; until then the changefeed
-starts (reads the ddl topic, finds its place in the frontier's, starts the query), which takes ``start_s`` however many
-rows there are. ``cpu_us_per_row`` is the CPU of driver, JVM and Python workers from the start on,
+processes pay once (code that the JVM compiles, memory that is touched first: some seconds of CPU). ``rows_per_s``
+counts from where the first cut begins to the last acknowledgement, what lies between cuts included; until then the
+changefeed starts (reads the ddl topic, finds its place in the frontier's, starts the query), which takes ``start_s``
+however many rows there are. ``cpu_us_per_row`` is the CPU of driver, JVM and Python workers from the start on,
 ``peak_rss_mb`` their greatest size at one moment, ``peak_private_mb`` the same without what is mapped of files (run
 files, libraries). ``--rows`` or ``$BACKLOG_ROWS`` sets the size.
 """

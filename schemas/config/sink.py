@@ -75,6 +75,7 @@ class SinkConfig:
     column_selectors: tuple[ColumnSelector, ...] = ()
     csv: CsvConfig = section(CsvConfig)
     transaction_atomicity: Literal["none", "table"] = "none"
+    """Of database sinks. Both keep a table's transaction whole; ``none`` would allow to divide it."""
     encoder_concurrency: int = setting(32, check=at_least(1))
     terminator: str = "\r\n"
     date_separator: Literal["none", "year", "month", "day"] = "day"

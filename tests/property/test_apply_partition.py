@@ -276,3 +276,31 @@ def test_partition_claims_never_part_a_transaction_nor_pass_a_barrier(seed: int)
         else:
             break
     assert queue.stands_at(barrier)
+
+
+def test_partition_that_has_read_part_of_a_row_begins_there_again() -> None:
+    """A record of a sorter that lost its lock has landed between the parts of the next one's row."""
+    form, offsets = FORMS[0], iter(range(10))
+    early, late = (Row(ts, ts * 10, RowOp.INSERT, b"1", form) for ts in (11, 13))
+    first, *rest = cut_message(form, encode_rows(decode_form(form), [late.record]), len(form) + 40)
+    assert rest
+    marks = [(Position(Ts(ts), PositionClass.WATERMARK).encode(), None, encode_watermark(Ts(ts))) for ts in (12, 20)]
+    queue = PartitionQueue(0, start_position(Ts(START_TS)), 0)
+
+    def feed(position: bytes, key: bytes | None, value: bytes | memoryview) -> None:
+        queue.feed(position=position, offset=next(offsets), key=key, value=bytes(value))
+
+    feed(late.position, *first)
+    feed(early.position, form, encode_rows(decode_form(form), [early.record]))
+    feed(*marks[0])
+    assert queue.claim(9, bytes_max=10**6) is not None
+    queue.arrived()
+    assert (queue.offset, queue.applied_ts) == (0, 12)
+    for part in rest:
+        feed(late.position, *part)
+    feed(*marks[1])
+    claim = queue.claim(9, bytes_max=10**6)
+    assert claim is not None
+    assert [row.commit_ts for _, row in claim.rows] == [13]
+    queue.arrived()
+    assert (queue.offset, queue.applied_ts) == (next(offsets), 20)

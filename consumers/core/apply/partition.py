@@ -31,6 +31,12 @@ With 2,048 rows in a transaction of two round trips the way is 14 % of the time 
 what lanes could win of it, and they take smaller batches, more positions and more flushes. The two cores were busy with
 other work, so what lanes could win at a destination with idle cores, or at a TiDB, which is slow by connection, is not
 shown.
+
+**A transaction is never divided**, with ``transaction-atomicity = "none"`` neither, which would allow it. Within one
+no position tells how far it is applied: a message has the position of its last row, its other rows have their literals,
+which do not compare as positions do, and a pass may cut the same rows into other messages. What could tell is a count
+of the transaction's rows from the first one in the pass at hand. Reading would then have to go on from that row, and
+everything that takes a ts for applied or not (watermarks, barriers, rewinds) would have to know of a third answer.
 """
 
 import struct

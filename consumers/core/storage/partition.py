@@ -60,14 +60,11 @@ class PartitionLines:
             CorruptDataError: the record does not decode.
         """
         self._parts.forget(self.last)
-        is_missing = False
-        if key is not None and is_part(key):
-            joined = self._parts.take(position, offset, key, value) if position > self.last else None
-            is_missing = joined is None
-            key, value = (joined.key, joined.value) if joined is not None else (None, b"")
+        whole = self._whole(offset, key, value, position)
         self.offset = self._parts.from_offset(offset + 1)
-        if is_missing:
+        if whole is None:
             return None
+        key, value = whole
         told = decode_position(position)
         match told.position_class:
             case PositionClass.WATERMARK:
@@ -103,6 +100,17 @@ class PartitionLines:
         self.folders, self.bytes_total = {}, 0
         if len(self._forms) > 10_000:  # of tables that came and went
             self._forms = {}
+
+    def _whole(
+        self, offset: int, key: bytes | None, value: bytes, position: bytes
+    ) -> tuple[bytes | None, bytes] | None:
+        """Return key and value of a record, or of the message that it is the last part of; None: parts are missing, or
+        nobody needs them.
+        """
+        if key is None or not is_part(key):
+            return key, value
+        joined = self._parts.take(position, offset, key, value) if position > self.last else None
+        return None if joined is None else (joined.key, joined.value)
 
     def _take_rows(self, key: bytes, value: bytes, position: bytes) -> None:
         rows = decode_storage_rows(value)

@@ -12,9 +12,9 @@ Where the time goes, in CPU time of one row in Avro, by thread and by perf while
 producer 3.6 µs (the feed's thread 2.4, see :mod:`tests.bench.puller`, more than there as a message's 350 KB do not stay
 in the cache; librdkafka 0.8 of which lz4 half; gRPC 0.4), and a fifth to a third more while each row was a Python
 object; driver 0.7 µs of Python and 1.2 to 1.8 µs of JVM, most of it the compiler's, which does not come again; workers
-3.8 to 4.6 µs. Of these, producing takes 2.5 µs: 1.0 for the call and what librdkafka keeps of a message, 1.1 for the one
-header of each, 0.4 for its thread; the rest is reading, mount, encode, sort. While runs went through the JVM it took
-4.5 µs, with its default settings 6.5. A next step would have to write Kafka's record batches by column, past
+3.8 to 4.6 µs. Of these, producing takes 2.5 µs: 1.0 for the call and what librdkafka keeps of a message, 1.1 for the
+one header of each, 0.4 for its thread; the rest is reading, mount, encode, sort. While runs went through the JVM it
+took 4.5 µs, with its default settings 6.5. A next step would have to write Kafka's record batches by column, past
 librdkafka's calls for each message.
 """
 

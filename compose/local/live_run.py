@@ -114,9 +114,11 @@ def live_run(options: LiveRunOptions) -> int:
         say=partial(console.print, style="dim"),
     )
     console.print(f"starting {_parts(options)}; the first rows are in topics in some 15 s", style="dim")
+    interrupted = "stopped before everything had started"
     with _interruptible():
         try:
             with bus:
+                interrupted = "stopped at once: nothing was waited for or checked"
                 try:
                     return _Session(options, bus, console, end_ts, started_at).run()
                 finally:
@@ -124,7 +126,7 @@ def live_run(options: LiveRunOptions) -> int:
                     for number in (signal.SIGINT, signal.SIGTERM):
                         signal.signal(number, signal.SIG_IGN)
         except Interrupted:
-            console.print("stopped before everything had started")
+            console.print(interrupted)
             return 130
 
 

@@ -1,9 +1,11 @@
 """When a run's time is over, and what its changefeeds are."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
 
+from compose.local import live_run
 from compose.local.live_run import START_S, Deadline, all_passed, data_folder, demo_changefeed
 from compose.local.monitor import BusView, FeedView, Monitor
 from compose.stack.local import Addresses
@@ -65,6 +67,29 @@ def test_monitor_of_a_zookeeper_that_does_not_answer_says_so(monkeypatch: pytest
         Monitor(nowhere, ZkPaths(), UpstreamId("u"), lambda: Ts(1), ()),
     ):
         pass
+
+
+@pytest.mark.parametrize(("starts", "said"), [(False, "before everything had started"), (True, "stopped at once")])
+def test_run_that_is_interrupted_says_how_far_it_was(
+    *, starts: bool, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Bus(contextlib.nullcontext[None]):
+        def __init__(self, *_: object, **__: object) -> None:
+            super().__init__()
+
+        def __enter__(self) -> None:
+            if not starts:
+                raise live_run.Interrupted
+
+    class Session:
+        def __init__(self, *_: object) -> None:
+            raise live_run.Interrupted
+
+    monkeypatch.setattr(live_run, "LocalBus", Bus)
+    monkeypatch.setattr(live_run, "_Session", Session)
+    options = live_run.LiveRunOptions(data_dir=tmp_path, upstream=UpstreamId("u"))
+    assert live_run.live_run(options) == 130
+    assert said in capsys.readouterr().out
 
 
 def test_demo_changefeeds_are_allowed_and_name_every_tables_topic() -> None:

@@ -58,11 +58,13 @@ class ProcessMeter:
             self.peak_mb = max(self.peak_mb, (driver + workers) / 2**20)
 
     def _children(self) -> Iterator[psutil.Process]:
-        for child in self._root.children():
-            if child.pid not in self._others:
-                yield child
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    yield from child.children(recursive=True)
+        left_out = set(self._others)
+        for child in self._root.children(recursive=True):  # a parent before its children, in one look at the machine
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if child.pid in left_out or child.ppid() in left_out:
+                    left_out.add(child.pid)
+                else:
+                    yield child
 
     def _look(self) -> tuple[tuple[float, float], tuple[float, float]]:
         """Return (resident bytes, CPU seconds) of the driver with its JVM, and of the Python workers."""

@@ -8,6 +8,7 @@ independently.
 from collections.abc import Iterator
 from itertools import groupby
 from random import Random
+from zlib import crc32
 
 from compose.simulation.processors.history import START_TS, Ddl, Event, History, RowChange, Txn, partition_of
 from consumers.sink_source import SinkRecord
@@ -24,6 +25,8 @@ _TYPES = {
     "swap": DdlType.EXCHANGE_PARTITION,
 }
 SCHEMA = "d"
+PARTS_IN = 10
+"""One message in so many comes in parts."""
 Unplaced = tuple[bytes, bytes | None, bytes]
 """Position, key and value of a record that has no offset yet."""
 
@@ -96,16 +99,18 @@ class Sorter:
             left = list(group)
             while left:
                 count = self._random.randint(1, 4)
-                yield from self._in_parts(*_row_message(left[:count]))
+                yield from _in_parts(*_row_message(left[:count]))
                 left = left[count:]
 
-    def _in_parts(self, position: bytes, key: bytes, value: bytes) -> Iterator[Unplaced]:
-        """Take some messages for larger than the topic takes, however short they are."""
-        if self._random.random() < 0.9:
-            yield position, key, value
-            return
-        room = len(key) + self._random.randint(30, 60)
-        yield from ((position, part, bytes(piece)) for part, piece in cut_message(key, value, room))
+
+def _in_parts(position: bytes, key: bytes, value: bytes) -> Iterator[Unplaced]:
+    """Take some messages for larger than the topic takes, however short they are."""
+    lot = crc32(value)
+    if lot % PARTS_IN:
+        yield position, key, value
+        return
+    room = len(key) + 30 + lot // PARTS_IN % 30
+    yield from ((position, part, bytes(piece)) for part, piece in cut_message(key, value, room))
 
 
 def _row_message(rows: list[tuple[Txn, RowChange]]) -> tuple[bytes, bytes, bytes]:

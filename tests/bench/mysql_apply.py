@@ -123,7 +123,8 @@ def _tables(server: LocalMariaDb) -> None:
 def _producer(kafka: str, topic: str) -> Producer:
     admin = AdminClient({"bootstrap.servers": kafka})  # must outlive the answer
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
-    return Producer({"bootstrap.servers": kafka, "linger.ms": 5, "compression.type": "lz4"})
+    settings = {"linger.ms": 5, "compression.type": "lz4", "enable.idempotence": True}
+    return Producer({"bootstrap.servers": kafka, **settings})
 
 
 def _fill(kafka: str, topic: str, literals: list[SqlRow]) -> None:

@@ -69,7 +69,9 @@ def _line(number: int) -> bytes:
 
 def _fill(kafka: str, messages: int) -> None:
     create_topic(kafka, "storage", PARTITIONS, {"max.message.bytes": str(16 * MIB)})
-    producer = Producer({"bootstrap.servers": kafka, "compression.type": "lz4", "message.max.bytes": 16 * MIB})
+    # Idempotence keeps the order: a batch that is sent again would come late, and readers drop what comes late.
+    settings = {"compression.type": "lz4", "message.max.bytes": 16 * MIB, "enable.idempotence": True}
+    producer = Producer({"bootstrap.servers": kafka, **settings})
     lines = b"".join(_line(number) for number in range(ROWS_PER_MESSAGE))
     for number in range(messages):
         partition, ts = number % PARTITIONS, 100 + number

@@ -19,7 +19,7 @@ DEADLINE_S = 120.0
 
 
 def write(kafka: str, topic: str, records: list[StreamRecord]) -> None:
-    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5})
+    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5, "enable.idempotence": True})
     for record in records:
         headers = [(POSITION_HEADER, record.position)]
         producer.produce(topic, record.value, record.key, record.place.partition, headers=headers)
@@ -112,7 +112,7 @@ def test_change_stream_of_a_topic_without_position_headers_names_the_record(
 ) -> None:
     topic = fresh_name(TOPIC)
     create_topic(stack.kafka, topic, 1)
-    producer = Producer({"bootstrap.servers": stack.kafka})
+    producer = Producer({"bootstrap.servers": stack.kafka, "enable.idempotence": True})
     producer.produce(topic, b"{}")
     assert producer.flush(30) == 0
     with (

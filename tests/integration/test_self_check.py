@@ -84,7 +84,8 @@ def run_check(
     admin = AdminClient({"bootstrap.servers": stack.kafka})
     for future in admin.create_topics([NewTopic(f"{name}-out-d_t", PARTITIONS, 1)]).values():
         future.result(30)
-    producer = Producer({"bootstrap.servers": stack.kafka, "linger.ms": 20, "message.max.bytes": RAW_MESSAGE_BYTES_MAX})
+    settings = {"linger.ms": 20, "message.max.bytes": RAW_MESSAGE_BYTES_MAX, "enable.idempotence": True}
+    producer = Producer({"bootstrap.servers": stack.kafka, **settings})
     for record in ddl_records(committed_changes()):
         producer.produce(topics.ddl, encode_ddl_record(record), partition=0)
     for table, value in raw_batches():

@@ -43,7 +43,7 @@ def info_of(name: str, uri: str) -> ChangefeedInfo:
 
 def write_topic(kafka: str, name: str, topic: Topic) -> None:
     create_topic(kafka, name, PARTITIONS)
-    producer = Producer({"bootstrap.servers": kafka})
+    producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True})
     for records in topic.values():
         for record in records:
             headers = [(POSITION_HEADER, record.position)]

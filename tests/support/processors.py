@@ -49,7 +49,7 @@ class Processors:
         return self.running[int(share.capture)]
 
     def produce(self, records: list[SinkRecord]) -> None:
-        producer = Producer({"bootstrap.servers": self.addresses.kafka, "linger.ms": 5})
+        producer = Producer({"bootstrap.servers": self.addresses.kafka, "linger.ms": 5, "enable.idempotence": True})
         for record in records:
             headers = [(POSITION_HEADER, record.position)]
             producer.produce(sink_topic(self.info), record.value, record.key, record.partition, headers=headers)

@@ -72,7 +72,8 @@ class RawLog:
     def __post_init__(self) -> None:
         self.topics = raw_topics(UpstreamId(self.upstream))
         self.ends = [0] * self.partitions
-        self._producer = Producer({"bootstrap.servers": self.kafka, "message.max.bytes": RAW_MESSAGE_BYTES_MAX})
+        settings = {"message.max.bytes": RAW_MESSAGE_BYTES_MAX, "enable.idempotence": True}
+        self._producer = Producer({"bootstrap.servers": self.kafka, **settings})
         create_topic(self.kafka, self.topics.region_events, self.partitions, {"max.message.bytes": "16777216"})
         create_topic(self.kafka, self.topics.ddl, 1)
         create_topic(self.kafka, self.topics.frontier, 1)

@@ -151,12 +151,15 @@ class StatusBoard:
     def begin(self, epoch: bytes) -> None:
         """Write down what is begun, for a sorter that comes after this one.
 
-        One that has lost its lock, and does not know yet, may write over its successor's: who reads it finds that it
-        does not fit the checkpoint.
+        What is begun leans on the checkpoint before it, so a report that ZooKeeper has not taken is written first: with
+        the begun epoch alone, the next sorter would find that the two do not fit, and repeat rows in other cuts.
+        One that has lost its lock, and does not know yet, may write over its successor's, and is found out likewise.
 
         Raises:
             ZooKeeperUnreachableError
         """
+        if self._last is not None and self._last.checkpoint_ts < self._checkpoint_ts:
+            self._write(lambda status: status)
         try:
             try:
                 self._zookeeper.set_async(self._begun_path, epoch).get(timeout=ANSWER_S)

@@ -72,7 +72,7 @@ class Epochs:
         """``origin_ts`` is where the first epoch begins; ``checkpoint_ts`` what is downstream already.
 
         ``on_begin`` writes down what is begun, before anything of it is written to the sink. ``before_cut`` raises
-        where this process must not write. While ``stopping`` no further cut is begun.
+        where this process must not write, there or to the sink. While ``stopping`` no further cut is begun.
         """
         self._frontier = frontier
         self._frontier_topic = frontier_topic
@@ -113,6 +113,7 @@ class Epochs:
         """Write everything of an epoch. Cuts that an earlier try has finished are passed over, the rest is the same."""
         cuts = self.missing(epoch)
         if cuts:
+            self._before_cut()  # while ZooKeeper does not answer nothing may wait there to be written later
             self._on_begin(BegunEpoch(self._frontier_topic, self._checkpoint_ts, epoch.start, epoch.end))
         for cut in cuts:
             if self._stopping():

@@ -51,8 +51,8 @@ class Begun(Protocol):
         """Return it; None: nothing yet."""
         ...
 
-    def begin(self, epoch: bytes) -> None:
-        """Write it down."""
+    def begin(self, epoch: bytes, after_ts: Ts) -> None:
+        """Write it down, and before it that the changefeed's checkpoint is ``after_ts``, if that is not known yet."""
         ...
 
 
@@ -161,7 +161,7 @@ class FeedRun:
 
     def _begin(self, epoch: BegunEpoch) -> None:
         if self._begun is not None:
-            self._begun.begin(encode_begun(epoch))
+            self._begun.begin(encode_begun(epoch), epoch.after_ts)
 
     def _follow(self, epochs: Epochs, start: int) -> int:
         """Run what the frontier topic brings from ``start`` on; return where an epoch starts that is worth Spark."""

@@ -148,17 +148,21 @@ class StatusBoard:
         found = self._found(self._begun_path)
         return found and found[0]
 
-    def begin(self, epoch: bytes) -> None:
-        """Write down what is begun, for a sorter that comes after this one.
+    def begin(self, epoch: bytes, after_ts: Ts) -> None:
+        """Write down what is begun, for a sorter that comes after this one, and before it the checkpoint it leans on.
 
-        What is begun leans on the checkpoint before it, so a report that ZooKeeper has not taken is written first: with
-        the begun epoch alone, the next sorter would find that the two do not fit, and repeat rows in other cuts.
+        A report may have been lost, or left out while ZooKeeper did not answer. With the begun epoch alone the next
+        sorter would find that the two do not fit, and repeat rows in other cuts.
         One that has lost its lock, and does not know yet, may write over its successor's, and is found out likewise.
+
+        Args:
+            after_ts: everything up to it is downstream, and nothing of the epoch.
 
         Raises:
             ZooKeeperUnreachableError
         """
-        if self._last is not None and self._last.checkpoint_ts < self._checkpoint_ts:
+        self._checkpoint_ts = max(self._checkpoint_ts, after_ts)
+        if self._last is not None and self._last.checkpoint_ts < after_ts:
             self._write(lambda status: status)
         try:
             try:

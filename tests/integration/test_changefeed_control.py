@@ -131,7 +131,7 @@ def test_control_remove_while_a_sorter_writes_leaves_nothing_to_a_later_one(
 
         def write(removed: threading.Event = removed) -> None:
             while not removed.is_set():
-                board.begin(b"{}")
+                board.begin(b"{}", Ts(0))
 
         writer = threading.Thread(target=write)
         writer.start()

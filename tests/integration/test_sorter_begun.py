@@ -171,8 +171,8 @@ class Machine:
     def begun(self) -> bytes | None:
         return self.board.begun()
 
-    def begin(self, epoch: bytes) -> None:
-        self.board.begin(epoch)
+    def begin(self, epoch: bytes, after_ts: Ts) -> None:
+        self.board.begin(epoch, after_ts)
         self._dies_at("noted")
 
     def _on_progress(self, progress: Progress) -> None:

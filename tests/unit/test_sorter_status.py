@@ -83,18 +83,20 @@ def info() -> ChangefeedInfo:
     )
 
 
-def test_epoch_is_begun_only_behind_a_checkpoint_that_zookeeper_has(info: ChangefeedInfo) -> None:
+@pytest.mark.parametrize("reported", [True, False], ids=["the report was lost", "it was left out"])
+def test_epoch_is_begun_only_behind_a_checkpoint_that_zookeeper_has(info: ChangefeedInfo, reported: bool) -> None:
     zookeeper = FewNodes(encode_changefeed_info(info))
     board = StatusBoard(zookeeper, PATHS, "default", "orders")
     board.open(info, Edition(1, 0))
     board.report(checkpoint_ts=Ts(20))
-    board.begin(b"from 20")
+    board.begin(b"from 20", Ts(20))
     zookeeper.away = {STATUS_PATH}
-    board.report(checkpoint_ts=Ts(30))
+    if reported:
+        board.report(checkpoint_ts=Ts(30))
     with pytest.raises(ZooKeeperUnreachableError):
-        board.begin(b"from 30")
+        board.begin(b"from 30", Ts(30))
     assert (board.begun(), zookeeper.checkpoint_ts) == (b"from 20", 20), "the next sorter repeats what ran last"
     zookeeper.away, zookeeper.written = set(), []
-    board.begin(b"from 30")
+    board.begin(b"from 30", Ts(30))
     assert (board.begun(), zookeeper.checkpoint_ts) == (b"from 30", 30)
     assert zookeeper.written == [STATUS_PATH, BEGUN_PATH]

@@ -173,7 +173,7 @@ def test_topics_hold_exactly_the_upstreams_history_and_the_bank_adds_up(loaded: 
     log.take(cluster.bus.addresses.kafka, cluster.upstream)
     log.read(cluster.places())
     assert log.broken == []
-    assert log.sums > 500
+    assert log.sums > 100  # some five a second; an idle machine is through with all this in a minute
     cluster.notes.append(
         f"the bank adds up at {reader.sums} watermarks, {patient.sums} commits and {log.sums} places of the log"
     )

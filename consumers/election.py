@@ -135,9 +135,8 @@ def raise_revision(session: Session, paths: ZkPaths, least: int) -> bool:
     """
     path = paths.owner_rev
     with session.requests("raising the owner revision") as client:
-        client.ensure_path(paths.root)
         with contextlib.suppress(NodeExistsError):
-            client.create(path, b"0")
+            client.create(path, b"0", makepath=True)
         while True:
             value, stat = client.get(path)
             if _revision(value, path) >= least:

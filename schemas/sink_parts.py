@@ -20,6 +20,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from schemas.errors import CorruptDataError
 
@@ -27,7 +28,7 @@ PART_MARK = b"\0part"
 _HEAD = struct.Struct(">5sQQI")
 
 
-def is_part(key: bytes | None) -> bool:
+def is_part(key: bytes | None) -> TypeGuard[bytes]:
     """Tell a part by its key."""
     return key is not None and key.startswith(PART_MARK)
 

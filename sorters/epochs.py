@@ -111,14 +111,12 @@ class Epochs:
 
     def run(self, epoch: Epoch) -> None:
         """Write everything of an epoch. Cuts that an earlier try has finished are passed over, the rest is the same."""
-        cuts = self.missing(epoch)
-        if cuts:
-            self._before_cut()  # while ZooKeeper does not answer nothing may wait there to be written later
-            self._on_begin(BegunEpoch(self._frontier_topic, self._checkpoint_ts, epoch.start, epoch.end))
-        for cut in cuts:
+        begun: BegunEpoch | None = BegunEpoch(self._frontier_topic, self._checkpoint_ts, epoch.start, epoch.end)
+        for cut in self.missing(epoch):
             if self._stopping():
                 return
-            self._run_cut(cut, epoch.resolved_ts)
+            self._run_cut(cut, epoch.resolved_ts, begun)
+            begun = None
         self._last = (epoch.end, epoch.last)
 
     def missing(self, epoch: Epoch) -> list[Cut]:
@@ -155,12 +153,16 @@ class Epochs:
             return self._last[1]
         return self._frontier.place_before(offset)
 
-    def _run_cut(self, cut: Cut, resolved_ts: Ts) -> None:
+    def _run_cut(self, cut: Cut, resolved_ts: Ts, begun: BegunEpoch | None) -> None:
+        """Run a cut. ``begun``: the epoch, if this is the first one that is run of it."""
         started = time.monotonic()
         program: Any = self._preparation.program_for(cut)
         # Messages carry the time at which they were encoded; a wall clock would make a repeated message another one.
         encoded_at_ms = physical_ms(cut.upto_ts)
         self._before_cut()
+        if begun is not None:
+            # Behind the check: while ZooKeeper does not answer, nothing may wait there to be written later.
+            self._on_begin(begun)
         for told in self._preparation.told_at_start(cut, encoded_at_ms):
             self._job.write(program, told)
         companions = self._preparation.companions(cut, encoded_at_ms)

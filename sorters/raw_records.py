@@ -52,7 +52,8 @@ def _take(joiner: PartJoiner, partition: int, offset: int, value: bytes, *, may_
     try:
         return joiner.take(partition, value, may_begin=may_begin)
     except CorruptDataError as error:
-        raise CorruptDataError(error.message, partition=partition, offset=offset, **error.fields) from error
+        error.fields.update(partition=partition, offset=offset)
+        raise
 
 
 def tables_of(records: Iterable[bytes], cut: Cut) -> set[TableId]:

@@ -98,10 +98,7 @@ class StatusBoard:
         Raises:
             ZooKeeperUnreachableError, CorruptDataError
         """
-        try:
-            return self._read()
-        except (KazooException, KazooTimeoutError) as error:
-            raise ZooKeeperUnreachableError("changefeed status is not readable", reason=repr(error)) from error
+        return self._read()
 
     @property
     def checkpoint_ts(self) -> Ts:
@@ -244,17 +241,10 @@ class StatusBoard:
         return bytes(node), stat
 
     def _read(self) -> ChangefeedStatus | None:
-        try:
-            node, stat = self._zookeeper.get_async(self._status_path).get(timeout=ANSWER_S)
-        except NoNodeError:
-            self._version = None
-            return None
-        self._version = int(stat.version)
-        return decode_changefeed_status(node)
+        found = self._found(self._status_path)
+        self._version = found and int(found[1].version)
+        return found and decode_changefeed_status(found[0])
 
     def _identity(self) -> tuple[int, int] | None:
-        try:
-            node, stat = self._zookeeper.get_async(self._info_path).get(timeout=ANSWER_S)
-        except NoNodeError:
-            return None
-        return int(stat.czxid), decode_changefeed_info(node).epoch
+        found = self.info()
+        return found and (found[1].created_zxid, found[0].epoch)

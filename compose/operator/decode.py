@@ -36,7 +36,8 @@ def decode_record(topic: str, record: Record) -> Iterator[dict[str, Any]]:
             case _:
                 yield where | _message(record)
     except CorruptDataError as error:
-        raise CorruptDataError(error.message, **{**error.fields, "topic": topic, **where}) from error
+        error.fields.update(topic=topic, **where)
+        raise
 
 
 def _rows(where: dict[str, int], value: bytes) -> Iterator[dict[str, Any]]:

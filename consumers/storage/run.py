@@ -201,8 +201,8 @@ class StorageRun:
         try:
             schema_file = lines.take(record.offset, record.key, record.value, record.position)
         except CorruptDataError as error:
-            where = {"partition": record.partition, "offset": record.offset}
-            raise CorruptDataError(error.message, **{**error.fields, **where}) from error
+            error.fields.update(partition=record.partition, offset=record.offset)
+            raise
         if schema_file is not None and (schema_file.is_ddl or self._store.get(schema_file.path) is None):
             self._store.put(schema_file.path, [schema_file.content.encode("utf-8", "surrogateescape")])
 

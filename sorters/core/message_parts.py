@@ -9,7 +9,7 @@ import pyarrow as pa
 from schemas.config.kafka import MESSAGE_OVERHEAD_BYTES
 from schemas.sink_parts import cut_message
 from sorters.core.columnar.spans import spans_of
-from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, column_of
+from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, column_of, topics_of
 
 
 def in_parts(records: OutputRecords, limit: Callable[[str], int]) -> OutputRecords:
@@ -19,9 +19,8 @@ def in_parts(records: OutputRecords, limit: Callable[[str], int]) -> OutputRecor
         limit: the largest message that a topic takes: key, value and overhead.
     """
     sizes = sum(spans_of(column_of(records, name)).length for name in ("key", "value", "position"))
-    topics = column_of(records, "topic").dictionary_encode()
-    limits = np.array([limit(topic) for topic in topics.dictionary.to_pylist()], np.int64)
-    room = limits[topics.indices.to_numpy()] - MESSAGE_OVERHEAD_BYTES
+    number, topics = topics_of(records)
+    room = np.array([limit(topic) for topic in topics], np.int64)[number] - MESSAGE_OVERHEAD_BYTES
     found, at = list[Any](), 0
     for row in np.flatnonzero(sizes > room).tolist():
         if not records.column("key")[row].is_valid:

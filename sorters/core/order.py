@@ -42,6 +42,12 @@ def column_of(records: OutputRecords, name: str) -> Any:
     return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
 
 
+def topics_of(records: OutputRecords) -> tuple[npt.NDArray[np.int32], list[str]]:
+    """Return the topics that there are, and of each record the number of its own."""
+    words = column_of(records, "topic").dictionary_encode()
+    return words.indices.to_numpy(), words.dictionary.to_pylist()
+
+
 def sort_records(records: OutputRecords) -> OutputRecords:
     """Return the records so that each (topic, partition) is in the order of its positions.
 

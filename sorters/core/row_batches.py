@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,7 +22,7 @@ from schemas.position import POSITION_CLASS_AT, PositionClass
 from sorters.core.columnar.spans import BoolArray, IntArray, gather, spans_of
 from sorters.core.encode.protocol import Joiner
 from sorters.core.message_parts import in_parts
-from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, column_of, join_records, sort_records
+from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, column_of, join_records, sort_records, topics_of
 
 Limit = Callable[[str], int]
 """The largest message that a topic takes: key, value and overhead."""
@@ -94,7 +93,7 @@ class _Grouped:
 
     @classmethod
     def of(cls, records: OutputRecords, joiner: Joiner, limit: Limit) -> Self:
-        topic_code, topics = _topics(records)
+        topic_code, topics = topics_of(records)
         home = topic_code.astype(np.int64) << 32 | records.column("partition").to_numpy()
         order = np.argsort(home, kind="stable")
         records, home = records.take(pa.array(order)), home[order]
@@ -167,8 +166,3 @@ def _differs(keys: Any) -> BoolArray:
     unequal = pc.fill_null(pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1)), True)
     differs: BoolArray = unequal.to_numpy(zero_copy_only=False)
     return differs
-
-
-def _topics(records: OutputRecords) -> tuple[npt.NDArray[np.int32], list[str]]:
-    words = column_of(records, "topic").dictionary_encode()
-    return words.indices.to_numpy(), words.dictionary.to_pylist()

@@ -5,8 +5,6 @@ changefeed gets exactly the upstream's changes, nothing goes back, and once the 
 """
 
 import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -35,6 +33,7 @@ from producers.core.landing import LandingBook
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, LandingReport
 from schemas.spans import TableSpan
+from tests.support.hash_seeds import printed_with_hash_seeds
 
 SEEDS = int(os.environ.get("CLUSTER_SEEDS", "600"))
 SHARDS = 20
@@ -78,16 +77,7 @@ def test_cluster_seed_when_run_with_other_hash_seeds_goes_the_same_way() -> None
     code = (
         "from compose.simulation.run import outcome_of; print([outcome_of(s).world.trace_hash() for s in (5, 11, 23)])"
     )
-    traces = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for hash_seed in ("0", "1", "4242")
-    }
+    traces = printed_with_hash_seeds(code, ("0", "1", "4242"))
     assert len(traces) == 1, traces
 
 

@@ -6,8 +6,6 @@ crossed in every way; a failing seed replays with ``tidebus simulate --of proces
 """
 
 import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +26,7 @@ from consumers.core.apply.waiting import Waiting
 from consumers.core.scheduling.captures import CaptureSet
 from consumers.core.scheduling.messages import Checkpoint
 from schemas.ids import Ts
+from tests.support.hash_seeds import printed_with_hash_seeds
 
 SEEDS_DEFAULT = 40
 SEEDS = int(os.environ.get("PROCESSOR_SEEDS", SEEDS_DEFAULT))
@@ -73,16 +72,7 @@ def test_processor_seed_goes_the_same_way_each_time_and_is_printed(capsys: pytes
 def test_processor_seed_when_run_with_other_hash_seeds_goes_the_same_way() -> None:
     """In it two sessions are over in one tick: in which order they are is the owner's to say, not a set's."""
     code = "from compose.simulation.processors.run import outcome_of; print(outcome_of(3))"
-    told = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for hash_seed in ("1", "3")
-    }
+    told = printed_with_hash_seeds(code, ("1", "3"))
     assert len(told) == 1, told
 
 

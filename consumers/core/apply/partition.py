@@ -158,7 +158,7 @@ class PartitionQueue:
         if position <= self._floor:
             self._pass_repeat(position, offset)
             return
-        if key is not None and is_part(key):
+        if is_part(key):
             joined = self._parts.take(position, offset, key, value)
             if joined is None:
                 return

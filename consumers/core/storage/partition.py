@@ -107,7 +107,7 @@ class PartitionLines:
         """Return key and value of a record, or of the message that it is the last part of; None: parts are missing, or
         nobody needs them.
         """
-        if key is None or not is_part(key):
+        if not is_part(key):
             return key, value
         joined = self._parts.take(position, offset, key, value) if position > self.last else None
         return None if joined is None else (joined.key, joined.value)

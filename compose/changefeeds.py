@@ -8,11 +8,11 @@ from compose.stack.local import Addresses
 from consumers.changefeed_store import ChangefeedRequest, ChangefeedStore, NoFrontierError, StartTsError
 from consumers.raw_log import FrontierWindow, frontier_window
 from consumers.zookeeper import Session
-from schemas.changefeed import NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths
 from schemas.config.changefeed import ChangefeedConfig, load_changefeed
+from schemas.ddl.schema_change import StoredTable
 from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths
 from schemas.rawlog.topics import raw_topics
-from schemas.tidb.schema_change import StoredTable
 from sorters.core.feed import compile_feed
 from sorters.core.route_check import check_routes
 from sorters.schema_feed import schemas_at

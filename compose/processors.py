@@ -4,7 +4,7 @@ from consumers.apply.begin import begin_database_work
 from consumers.processor import Assignment
 from consumers.processor_run import Work
 from consumers.storage.begin import begin_storage_work
-from schemas.config.origin import NotSupportedYetError
+from schemas.config.parse.origin import NotSupportedYetError
 
 
 def begin_work(assignment: Assignment) -> Work:

@@ -11,9 +11,9 @@ from typing import Any
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from consumers.zookeeper import Session
-from schemas.changefeed import ZkPaths
 from schemas.errors import BusError, CorruptDataError, InvariantBrokenError
 from schemas.ids import CaptureId
+from schemas.nodes.changefeed import ZkPaths
 
 log = logging.getLogger(__name__)
 

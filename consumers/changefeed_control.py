@@ -15,7 +15,10 @@ from consumers.changefeed_store import ChangefeedNotFoundError, ChangefeedStore
 from consumers.core.changefeed_errors import FeedError
 from consumers.core.changefeed_state import DeleteNodes, Feed, Pause, Remove, Resume, step
 from consumers.zookeeper import Session, ZooKeeperError
-from schemas.changefeed import (
+from schemas.config.changefeed import load_changefeed
+from schemas.errors import Action, BusError, ConfigError
+from schemas.ids import Ts
+from schemas.nodes.changefeed import (
     NAMESPACE_DEFAULT,
     ChangefeedInfo,
     ChangefeedState,
@@ -26,10 +29,7 @@ from schemas.changefeed import (
     encode_changefeed_info,
     encode_changefeed_status,
 )
-from schemas.changefeed import state_of as state_of  # callers of the verbs have it from here
-from schemas.config.changefeed import load_changefeed
-from schemas.errors import Action, BusError, ConfigError
-from schemas.ids import Ts
+from schemas.nodes.changefeed import state_of as state_of  # callers of the verbs have it from here
 
 log = logging.getLogger(__name__)
 

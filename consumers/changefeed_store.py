@@ -14,7 +14,10 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotE
 from consumers.processor_board import decode_applied, with_applied
 from consumers.raw_log import FrontierWindow
 from consumers.zookeeper import Session
-from schemas.changefeed import (
+from schemas.config.changefeed import load_changefeed
+from schemas.errors import Action, BusError, ConfigError
+from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import (
     NAMESPACE_DEFAULT,
     ChangefeedInfo,
     ChangefeedStatus,
@@ -24,10 +27,7 @@ from schemas.changefeed import (
     encode_changefeed_info,
     encode_changefeed_status,
 )
-from schemas.config.changefeed import load_changefeed
-from schemas.errors import Action, BusError, ConfigError
-from schemas.ids import Ts, UpstreamId
-from schemas.sink_topic import has_processors
+from schemas.sink.topic import has_processors
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 
 from consumers.zookeeper import LeaseLostError, Session
-from schemas.changefeed import ZkPaths
 from schemas.errors import CorruptDataError
 from schemas.ids import CaptureId
+from schemas.nodes.changefeed import ZkPaths
 
 _PREFIX = "candidate-"
 RECHECK_S = 1.0

@@ -34,7 +34,10 @@ from consumers.core.changefeed_state import (
 )
 from consumers.core.sorter_plan import FeedName
 from consumers.zookeeper import Session, ZooKeeperError
-from schemas.changefeed import (
+from schemas.config.changefeed import load_changefeed
+from schemas.errors import ConfigError, CorruptDataError
+from schemas.ids import UpstreamId
+from schemas.nodes.changefeed import (
     ChangefeedError,
     ChangefeedInfo,
     ChangefeedStatus,
@@ -44,9 +47,6 @@ from schemas.changefeed import (
     encode_changefeed_info,
     encode_changefeed_status,
 )
-from schemas.config.changefeed import load_changefeed
-from schemas.errors import ConfigError, CorruptDataError
-from schemas.ids import UpstreamId
 
 log = logging.getLogger(__name__)
 

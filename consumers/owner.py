@@ -8,10 +8,10 @@ from typing import Protocol
 from consumers.core.frontier import advance, first_record, take_over
 from consumers.core.held_tables import Holding
 from consumers.frontier_topic import common_partitions
+from schemas.ddl.job import JobScope
 from schemas.ids import CaptureId, Ts, compose_ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, follow_frontier
-from schemas.spans import TableSpan
-from schemas.tidb.ddl_job import JobScope
+from schemas.tidb.spans import TableSpan
 
 log = logging.getLogger(__name__)
 

@@ -23,11 +23,11 @@ from consumers.processor_nodes import ProcessorInfo
 from consumers.processor_run import LOOK_S, ProcessorRun, RunParts, Work
 from consumers.sink_source import SinkTopicMissingError
 from consumers.zookeeper import LeaseLostError, Session, ZooKeeperError, ZooKeeperUnreachableError
-from schemas.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths
 from schemas.config.changefeed import ChangefeedConfig, load_changefeed
 from schemas.errors import Action, BusError, ConfigError
 from schemas.ids import CaptureId, Ts
-from schemas.sink_topic import has_processors
+from schemas.nodes.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths
+from schemas.sink.topic import has_processors
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,9 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from consumers.processor_nodes import ProcessorInfo, Share, decode_processor, encode_processor, encode_shares
 from consumers.zookeeper import Session
-from schemas.changefeed import (
+from schemas.errors import Action, BusError, CorruptDataError
+from schemas.ids import CaptureId, Ts
+from schemas.nodes.changefeed import (
     RUNNING,
     ChangefeedInfo,
     ChangefeedStatus,
@@ -28,9 +30,7 @@ from schemas.changefeed import (
     encode_changefeed_status,
     state_of,
 )
-from schemas.errors import Action, BusError, CorruptDataError
-from schemas.ids import CaptureId, Ts
-from schemas.sink_topic import life_of
+from schemas.sink.topic import life_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from consumers.processor_board import AppliedNode, ProcessorBoard, Wanted
 from consumers.processor_nodes import ProcessorInfo, Share
 from consumers.zookeeper import Session
 from schemas.ids import CaptureId, Ts
-from schemas.sink_topic import life_of
+from schemas.sink.topic import life_of
 
 log = logging.getLogger(__name__)
 

@@ -20,11 +20,11 @@ from consumers.core.recovery import check_alone
 from consumers.processor import Assignment, Begin, ProcessorOptions, Run
 from consumers.processor_board import AppliedNode, ProcessorBoard, Wanted
 from consumers.zookeeper import SESSION_TIMEOUT_S, Session
-from schemas.changefeed import ChangefeedInfo, ChangefeedStatus, ZkPaths, state_of
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
-from schemas.sink_topic import life_of
+from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus, ZkPaths, state_of
+from schemas.sink.topic import life_of
 
 log = logging.getLogger(__name__)
 

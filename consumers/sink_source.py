@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from schemas.errors import Action, BusError, CorruptDataError
-from schemas.position import POSITION_HEADER
+from schemas.sink.position import POSITION_HEADER
 
 ANSWER_S = 15.0
 """For one answer of a broker; it covers a broker's restart."""

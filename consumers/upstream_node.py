@@ -9,8 +9,8 @@ from typing import Any, Final
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from consumers.zookeeper import Session
-from schemas.changefeed import ZkPaths
 from schemas.ids import UpstreamId
+from schemas.nodes.changefeed import ZkPaths
 
 log = logging.getLogger(__name__)
 

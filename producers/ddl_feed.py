@@ -37,13 +37,13 @@ from producers.safe_point import keep_safe_point
 from producers.schema_snapshot import SnapshotReader
 from producers.tls import Channels
 from schemas.changes import Op
+from schemas.ddl.job import DDL_JOB_TABLE_ID, DdlDecodeError, decode_ddl_job_row, undecodable_record
 from schemas.errors import BusError
 from schemas.ids import RegionId, Ts, UpstreamId
 from schemas.rawlog.ddl_record import DdlRecord, decode_ddl_record, encode_ddl_record
 from schemas.rawlog.frontier import DdlReport, FrontierRecord
 from schemas.rawlog.topics import raw_topics
-from schemas.spans import TableSpan
-from schemas.tidb.ddl_job import DDL_JOB_TABLE_ID, DdlDecodeError, decode_ddl_job_row, undecodable_record
+from schemas.tidb.spans import TableSpan
 
 log = logging.getLogger(__name__)
 

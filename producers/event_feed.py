@@ -44,7 +44,7 @@ from producers.store_streams import OpenStream, StoreStreams
 from schemas.errors import Action, BusError
 from schemas.ids import RegionId, StoreId, TableId, Ts
 from schemas.proto import cdcpb_pb2
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from producers.core.change_columns import Change
 from schemas.ids import RegionId, Ts
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 
 class FeedSink(Protocol):

@@ -24,7 +24,7 @@ from schemas.ids import RegionId, Ts
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.rawlog.row_parts import ROW_BYTES_MAX, cut_record
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_partition_of_span
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 log = logging.getLogger(__name__)
 

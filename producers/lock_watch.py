@@ -29,8 +29,8 @@ from producers.lock_resolver import LockResolver
 from producers.pd_client import PdClient
 from schemas.errors import BusError
 from schemas.ids import physical_ms
-from schemas.spans import TableSpan
 from schemas.tidb.codec import decode_bytes
+from schemas.tidb.spans import TableSpan
 
 log = logging.getLogger(__name__)
 

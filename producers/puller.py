@@ -37,12 +37,12 @@ from producers.safe_point import SafePointKeeper, keep_safe_point
 from producers.spill_files import SpillFiles, SpillSettings
 from producers.table_regions import table_regions
 from producers.tls import Channels, TlsSettings
-from schemas.changefeed import CLUSTER_DEFAULT
 from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId, physical_ms
+from schemas.nodes.changefeed import CLUSTER_DEFAULT
 from schemas.rawlog.frontier import FrontierRecord, LandingReport
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_topics
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 log = logging.getLogger(__name__)
 

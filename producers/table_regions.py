@@ -7,7 +7,7 @@ from producers.core.span_frontier import KeyRange
 from producers.core.table_boundaries import table_boundaries
 from producers.pd_client import SCAN_REGIONS_LIMIT, PdClient
 from schemas.ids import TableId
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 
 def table_regions(pd: PdClient, tables: Collection[TableId], at_least: int) -> dict[TableId, list[bytes]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from schemas.config.storage_uri import StorageUri
+from schemas.config.sink.storage_uri import StorageUri
 from schemas.errors import Action, BusError
 from sorters.core.claim_check import StoreClaim
 from sorters.core.feed import CompiledFeed

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from schemas.ddl.job import JobScope
 from schemas.ids import Ts, physical_ms
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, follow_frontier
-from schemas.tidb.ddl_job import JobScope
 from sorters.core.batch_plan import plan_batches
 from sorters.core.beginning import BegunEpoch
 from sorters.core.corrupt_rows import CorruptRows

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from schemas.changefeed import ChangefeedInfo
 from schemas.config.changefeed import ChangefeedConfig
 from schemas.config.client_options import librdkafka_options, librdkafka_producer_options
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
+from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.rawlog.topics import RawTopics
-from schemas.sink_topic import own_topic_config
+from schemas.sink.topic import own_topic_config
 from sorters.catch_up import FRONTIER_RECORDS_MAX, catch_up
 from sorters.core.beginning import Beginning, BegunEpoch, decode_begun, encode_begun, left_off
 from sorters.core.feed import compile_feed

@@ -9,7 +9,7 @@ created have no compatibility check.
 import uuid
 from typing import Any, Final
 
-from schemas.config.kafka import GlueSchemaRegistry
+from schemas.config.sink.kafka import GlueSchemaRegistry
 from schemas.errors import Action, BusError
 from sorters.registry import TIMEOUT_S, RegistryUnreachableError, SchemaRefusedError
 

@@ -1,4 +1,4 @@
-"""The sorter process: one changefeed, run while its state wants a sorter (``schemas.changefeed.wants_sorter``).
+"""The sorter process: one changefeed, run while its state wants a sorter (``schemas.nodes.changefeed.wants_sorter``).
 
 What a run has failed with is written down for the owner, who decides what follows: the process tries nothing again by
 itself. By hand it waits until the owner lets it run again; as a child of the owner (``once``) it ends.
@@ -12,7 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from schemas.changefeed import (
+from schemas.config.changefeed import load_changefeed
+from schemas.errors import BusError
+from schemas.nodes.changefeed import (
     CLUSTER_DEFAULT,
     NAMESPACE_DEFAULT,
     ChangefeedInfo,
@@ -20,10 +22,8 @@ from schemas.changefeed import (
     state_of,
     wants_sorter,
 )
-from schemas.config.changefeed import load_changefeed
-from schemas.errors import BusError
 from schemas.rawlog.topics import raw_topics
-from schemas.sink_topic import sorter_config
+from schemas.sink.topic import sorter_config
 from sorters.epochs import Progress
 from sorters.failures import bus_error
 from sorters.feed_lock import SESSION_S, FeedLock, SorterLockLostError

@@ -6,8 +6,8 @@ had rows (:mod:`sorters.ready_tables`).
 
 from collections.abc import Collection, Iterator
 
+from schemas.ddl.schema_change import SchemaChange
 from schemas.ids import TableId, Ts
-from schemas.tidb.schema_change import SchemaChange
 from sorters.core.companions import bootstrap_records, ddl_records, start_bootstraps, watermark_records
 from sorters.core.cut import Cut
 from sorters.core.feed import CompiledFeed

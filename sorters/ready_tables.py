@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Protocol
 
+from schemas.ddl.schema_change import StoredTable
+from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
-from schemas.tidb.schema_change import StoredTable
-from schemas.tidb.schema_store import SchemaStore
 from schemas.tidb.table import TableVersion
 from sorters.core.companions import ddl_topics
 from sorters.core.cut import Cut

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
-from schemas.changefeed import ChangefeedInfo, ZkPaths
 from schemas.config.changefeed import ChangefeedConfig, load_changefeed
+from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import Action, BusError
 from schemas.ids import TableId, Ts
+from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
 from schemas.rawlog.region_batch import BatchHead, decode_region_batch, read_batch_head
 from schemas.rawlog.row_parts import PartJoiner
 from schemas.rawlog.topics import RawTopics, raw_topics
-from schemas.sink_topic import sorter_config
-from schemas.tidb.schema_store import SchemaStore
+from schemas.sink.topic import sorter_config
 from sorters.core.feed import CompiledFeed, compile_feed
 from sorters.core.last_frontier import LastFrontier, last_frontier, table_name
 from sorters.core.scope import covered_since

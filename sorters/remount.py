@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemas.changefeed import NAMESPACE_DEFAULT, ChangefeedInfo
 from schemas.config.changefeed import ChangefeedConfig
 from schemas.errors import Action, BusError, ConfigError
 from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import NAMESPACE_DEFAULT, ChangefeedInfo
 from schemas.rawlog.topics import raw_topics
 from sorters.epochs import Progress
 from sorters.failures import HistoryLostError, bus_error

@@ -7,11 +7,11 @@ the cut is known (:meth:`sorters.preparation.Preparation.program_for`).
 import contextlib
 from collections.abc import Mapping
 
+from schemas.ddl.bad_jobs import BadJobs
+from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
 from schemas.rawlog.ddl_record import decode_ddl_record
-from schemas.tidb.bad_jobs import BadJobs
-from schemas.tidb.schema_store import SchemaStore
 from sorters.topic_reader import TopicReader
 
 

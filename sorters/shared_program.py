@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
+from schemas.ddl.layered_schemas import LayeredSchemas
+from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId
-from schemas.tidb.layered_schemas import LayeredSchemas
-from schemas.tidb.schema_store import SchemaStore
 from sorters.core.feed import CompiledFeed
 from sorters.worker import Program
 

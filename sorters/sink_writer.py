@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from schemas.errors import BusError
-from schemas.position import POSITION_HEADER
+from schemas.sink.position import POSITION_HEADER
 from sorters.core.large_messages import MessageTooLargeError
 from sorters.core.order import OutputRecords
 from sorters.failures import KafkaUnreachableError

@@ -11,7 +11,9 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from schemas.changefeed import (
+from schemas.errors import Action, BusError
+from schemas.ids import Ts
+from schemas.nodes.changefeed import (
     ChangefeedInfo,
     ChangefeedStatus,
     SorterFailure,
@@ -20,8 +22,6 @@ from schemas.changefeed import (
     decode_changefeed_status,
     encode_changefeed_status,
 )
-from schemas.errors import Action, BusError
-from schemas.ids import Ts
 
 _NO_TS = Ts(0)
 START_S = 30.0

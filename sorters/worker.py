@@ -27,7 +27,7 @@ class Program:
     """What a worker needs to know of a changefeed; another one when a DDL or a topic changes it."""
 
     schemas: Any
-    """A schema store, or a :class:`~schemas.tidb.layered_schemas.LayeredSchemas`."""
+    """A schema store, or a :class:`~schemas.ddl.layered_schemas.LayeredSchemas`."""
     feed: CompiledFeed
 
 

@@ -36,11 +36,11 @@ from consumers.processor_nodes import Share, decode_shares
 from consumers.zookeeper import Session
 from producers.pd_client import PdClient
 from producers.tls import Channels, TlsSettings
-from schemas.changefeed import ChangefeedInfo, ZkPaths
 from schemas.config.changefeed import load_changefeed
-from schemas.config.secret import mask_uri
+from schemas.config.parse.secret import mask_uri
 from schemas.errors import BusError, ConfigError
 from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId
+from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
 
 if TYPE_CHECKING:
     from compose.capture.process import CaptureOptions

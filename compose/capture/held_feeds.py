@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from consumers.core.changefeed_errors import TABLE_HELD, UPSTREAM_STANDS, FeedError
-from schemas.changefeed import ChangefeedInfo
 from schemas.config.changefeed import load_changefeed
+from schemas.ddl.schema_change import StoredTable
 from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts
+from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.rawlog.frontier import FrontierRecord, LandingReport
-from schemas.spans import TableSpan
-from schemas.tidb.schema_change import StoredTable
+from schemas.tidb.spans import TableSpan
 from sorters.core.feed import compile_feed
 
 WARN_AFTER_S: Final = 10.0

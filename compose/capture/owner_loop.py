@@ -33,9 +33,9 @@ from producers.puller import Puller, PullerSettings, PullerStats, needed_ts
 from producers.raw_log import ensure_raw_topics
 from producers.safe_point import SafePointKeeper, keep_safe_point
 from producers.tls import Channels
-from schemas.changefeed import ZkPaths
 from schemas.errors import BusError, InvariantBrokenError
 from schemas.ids import CaptureId, Ts, UpstreamId
+from schemas.nodes.changefeed import ZkPaths
 from schemas.rawlog.frontier import FrontierRecord
 from schemas.rawlog.topics import raw_topics
 

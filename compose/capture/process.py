@@ -46,9 +46,9 @@ from consumers.upstream_node import UpstreamNode
 from consumers.zookeeper import SESSION_TIMEOUT_S, Session
 from producers.puller import STOP_FLUSH_S, Puller, PullerSettings
 from producers.raw_log import ensure_raw_topics
-from schemas.changefeed import CLUSTER_DEFAULT, ZkPaths
 from schemas.errors import Action, BusError
 from schemas.ids import CaptureId, Ts, UpstreamId
+from schemas.nodes.changefeed import CLUSTER_DEFAULT, ZkPaths
 from schemas.rawlog.topics import raw_topics
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ from compose.stack.scoped import Scoped
 from consumers.changefeed_store import ChangefeedStore
 from consumers.zookeeper import LeaseLostError, Session
 from producers.tls import TlsSettings
-from schemas.changefeed import ChangefeedInfo, ZkPaths
 from schemas.errors import BusError
 from schemas.ids import CaptureId
-from schemas.sink_topic import has_processors
+from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
+from schemas.sink.topic import has_processors
 
 log = logging.getLogger(__name__)
 

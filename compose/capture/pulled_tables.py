@@ -8,13 +8,13 @@ from compose.capture.split_watch import Boundaries, SplitWatch
 from consumers.core.held_tables import pulled_from
 from consumers.core.span_split import SplitSettings
 from consumers.core.table_set import TableSet
+from schemas.ddl.bad_jobs import BadJob, BadJobs
+from schemas.ddl.schema_change import StoredTable
+from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import FrontierRecord
-from schemas.spans import TableSpan
-from schemas.tidb.bad_jobs import BadJob, BadJobs
-from schemas.tidb.schema_change import StoredTable
-from schemas.tidb.schema_store import SchemaStore
+from schemas.tidb.spans import TableSpan
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from typing import Protocol
 from consumers.core.scheduling.messages import Checkpoint, TableState, TableStatus
 from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, LandingReport
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 
 class LandsSpans(Protocol):

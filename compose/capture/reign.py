@@ -33,12 +33,12 @@ from consumers.core.span_split import SplitSettings
 from consumers.frontier_topic import FrontierUnavailableError
 from consumers.owner import HELD_LAG_S
 from consumers.peers.interface import FeedKey, Peers, Side
+from schemas.ddl.job import JobScope
 from schemas.errors import Action, BusError
 from schemas.ids import CaptureId, TableId
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport
-from schemas.spans import TableSpan
-from schemas.tidb.ddl_job import JobScope
+from schemas.tidb.spans import TableSpan
 
 log = logging.getLogger(__name__)
 

@@ -27,9 +27,9 @@ from consumers.core.changefeed_state import PATIENCE, Patience
 from consumers.core.sorter_plan import FeedName, SorterChild, plan_sorters
 from consumers.feed_states import Death, FeedStates
 from consumers.zookeeper import LeaseLostError, Session
-from schemas.changefeed import ChangefeedInfo, ZkPaths
 from schemas.errors import BusError, InvariantBrokenError
 from schemas.ids import UpstreamId
+from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from consumers.core.span_split import SplitSettings, resplit_table, split_table
 from schemas.errors import BusError
 from schemas.ids import TableId
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 log = logging.getLogger(__name__)
 

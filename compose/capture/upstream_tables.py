@@ -8,8 +8,8 @@ from typing import Final
 from compose.changefeeds import upstream_tables
 from consumers.api.bodies import StoredFeed
 from schemas.config.changefeed import load_changefeed
+from schemas.ddl.schema_change import StoredTable
 from schemas.ids import TableId, UpstreamId
-from schemas.tidb.schema_change import StoredTable
 from sorters.core.feed import compile_feed
 
 KEPT_S: Final = 10.0

@@ -11,8 +11,8 @@ import click
 
 from compose.cli.options import Duration
 from compose.cli.server_options import ask, server_options
-from schemas.changefeed import NAMESPACE_DEFAULT
 from schemas.errors import ConfigError
+from schemas.nodes.changefeed import NAMESPACE_DEFAULT
 
 if TYPE_CHECKING:
     from compose.operator.api_calls import ApiCalls
@@ -100,7 +100,7 @@ def update(api: "ApiCalls", changefeed_id: str, namespace: str, no_confirm: bool
     from compose.operator.api_calls import RefusedError, located
     from consumers.api.replica_config import from_api, to_api
     from consumers.changefeed_control import UpdateRefusedError
-    from schemas.config.origin import Origin
+    from schemas.config.parse.origin import Origin
 
     before = api.get(f"/changefeeds/{changefeed_id}/meta_info", namespace=namespace)
     if before["state"] not in _UPDATABLE:  # not after a question that leads to nothing

@@ -14,9 +14,9 @@ from compose.cli.options import (
     upstream_option,
     zookeeper_option,
 )
-from schemas.changefeed import NAMESPACE_DEFAULT
 from schemas.errors import ConfigError
 from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import NAMESPACE_DEFAULT
 
 _config_option = click.option(
     "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Changefeed file, TiCDC's TOML."

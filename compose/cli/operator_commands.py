@@ -16,8 +16,8 @@ from compose.cli.options import (
     zookeeper_option,
 )
 from compose.cli.server_options import CREDENTIALS_DEFAULT, ask, server_options
-from schemas.changefeed import NAMESPACE_DEFAULT
 from schemas.ids import UpstreamId
+from schemas.nodes.changefeed import NAMESPACE_DEFAULT
 
 if TYPE_CHECKING:
     from compose.operator.api_calls import ApiCalls

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from schemas.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT
+from schemas.nodes.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")

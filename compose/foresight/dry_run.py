@@ -20,13 +20,13 @@ import pyarrow as pa
 from compose.foresight.recorded import RecordedLog, read_recorded_log
 from producers.core.change_columns import ChangeColumns
 from producers.core.packing import pack
-from schemas.changefeed import NAMESPACE_DEFAULT
 from schemas.changes import Op, RowChanges
 from schemas.config.changefeed import ChangefeedConfig
+from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import Action, BusError
 from schemas.ids import Ts, compose_ts, physical_ms
-from schemas.position import PositionClass, RowOp, decode_position
-from schemas.tidb.schema_store import SchemaStore
+from schemas.nodes.changefeed import NAMESPACE_DEFAULT
+from schemas.sink.position import PositionClass, RowOp, decode_position
 from sorters.core.companions import bootstrap_records, ddl_records, ddl_topics, watermark_records
 from sorters.core.corrupt_rows import CorruptRows
 from sorters.core.cut import keep_where

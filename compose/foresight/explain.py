@@ -10,13 +10,13 @@ from compose.changefeeds import open_store
 from compose.foresight.recorded import read_recorded_log
 from consumers.changefeed_store import NoFrontierError, StartTsError
 from consumers.raw_log import frontier_window
-from schemas.changefeed import NAMESPACE_DEFAULT
 from schemas.config.changefeed import ChangefeedConfig, load_changefeed
 from schemas.config.client_options import librdkafka_options
+from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import ConfigError
 from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import NAMESPACE_DEFAULT
 from schemas.rawlog.topics import raw_topics
-from schemas.tidb.schema_store import SchemaStore
 from sorters.core.explain import ExplainedTable, Explanation, explain, topics_of
 from sorters.core.feed import compile_feed
 from sorters.schema_feed import schemas_at

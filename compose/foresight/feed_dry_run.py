@@ -25,8 +25,8 @@ from producers.region_server.feed_replay import FeedReplayServer, read_feed_fold
 from schemas.changes import Op
 from schemas.errors import Action, BusError, ConfigError, CorruptDataError, InvariantBrokenError
 from schemas.ids import RegionId, TableId, Ts
-from schemas.spans import TableSpan
 from schemas.tidb.codec import decode_bytes
+from schemas.tidb.spans import TableSpan
 
 SUBSCRIPTIONS_FILE: Final = "subscriptions.json"
 STALL_S: Final = 60.0

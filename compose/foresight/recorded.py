@@ -22,13 +22,13 @@ from producers.region_server.core.regions import Region
 from producers.region_server.recording import read_recording
 from producers.region_server.store import ClusterStore
 from schemas.changes import Op
+from schemas.ddl.job import DDL_JOB_TABLE_ID, decode_ddl_job_row
+from schemas.ddl.schema_store import SYSTEM_SCHEMAS
 from schemas.errors import CorruptDataError
 from schemas.ids import RegionId, StoreId, TableId, Ts
 from schemas.proto import cdcpb_pb2
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.tidb.codec import decode_int
-from schemas.tidb.ddl_job import DDL_JOB_TABLE_ID, decode_ddl_job_row
-from schemas.tidb.schema_store import SYSTEM_SCHEMAS
 
 _KEYS_END = b"\xff" * 16
 """Above every raw key of TiDB."""

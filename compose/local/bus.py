@@ -17,8 +17,8 @@ from compose.stack.ports import LOOPBACK, free_ports, is_listening
 from compose.stack.scoped import Scoped
 from consumers.changefeed_store import ChangefeedRequest
 from producers.tls import TlsSettings
-from schemas.changefeed import CLUSTER_DEFAULT, ChangefeedInfo, ZkPaths
 from schemas.ids import UpstreamId
+from schemas.nodes.changefeed import CLUSTER_DEFAULT, ChangefeedInfo, ZkPaths
 
 REGION_SERVER = "region server"
 REGION_SERVER_READY_S = 60.0

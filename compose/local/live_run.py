@@ -27,10 +27,10 @@ from consumers.raw_log import RawLogUnavailableError, frontier_window
 from producers.pd_client import PdClient
 from producers.region_server.recording import read_recording
 from producers.tls import Channels, TlsSettings
-from schemas.changefeed import ChangefeedState, ZkPaths
 from schemas.config.changefeed import parse_changefeed_text
 from schemas.errors import BusError, ConfigError
 from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import ChangefeedState, ZkPaths
 from schemas.rawlog.topics import raw_topics
 
 TICK_S = 0.25

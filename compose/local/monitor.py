@@ -17,7 +17,9 @@ from kazoo.handlers.threading import KazooTimeoutError
 from compose.kafka_follower import TopicFollower
 from compose.stack.local import Addresses
 from consumers.zookeeper import CONNECT_TIMEOUT_S, ZooKeeperUnreachableError
-from schemas.changefeed import (
+from schemas.errors import BusError, CorruptDataError
+from schemas.ids import Ts, UpstreamId, physical_ms
+from schemas.nodes.changefeed import (
     NAMESPACE_DEFAULT,
     ChangefeedState,
     ChangefeedStatus,
@@ -26,8 +28,6 @@ from schemas.changefeed import (
     decode_changefeed_status,
     state_of,
 )
-from schemas.errors import BusError, CorruptDataError
-from schemas.ids import Ts, UpstreamId, physical_ms
 from schemas.rawlog.frontier import FrontierRecord, decode_frontier, follow_frontier
 from schemas.rawlog.region_batch import read_batch_head
 from schemas.rawlog.topics import raw_topics

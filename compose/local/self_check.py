@@ -20,18 +20,18 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from compose.local.promises import Hashes, PartitionCheck, SetDifference, compare_rows, row_hashes, total
 from consumers.changefeed_store import ChangefeedStore
 from consumers.zookeeper import Session
-from schemas.changefeed import NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths
 from schemas.changes import Op, RowChanges
 from schemas.config.changefeed import ChangefeedConfig, load_changefeed
+from schemas.ddl.bad_jobs import BadJobs
+from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import Action, BusError
 from schemas.ids import TableId, Ts
-from schemas.position import POSITION_HEADER
+from schemas.nodes.changefeed import NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths
 from schemas.rawlog.ddl_record import decode_ddl_record
 from schemas.rawlog.region_batch import decode_region_batch
 from schemas.rawlog.row_parts import PartJoiner
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, RawTopics, raw_topics
-from schemas.tidb.bad_jobs import BadJobs
-from schemas.tidb.schema_store import SchemaStore
+from schemas.sink.position import POSITION_HEADER
 from schemas.tidb.table import TableVersion
 from sorters.core.table_filter import TableFilter
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from consumers.api.client import Answer, ApiClient, ServerAnswerError
-from schemas.config.origin import Origin
+from schemas.config.parse.origin import Origin
 from schemas.errors import Action, BusError, ConfigError
 
 USAGE_CODES: Final = frozenset(

@@ -7,9 +7,9 @@ from consumers.capture_registry import list_captures
 from consumers.election import raise_revision
 from consumers.frontier_topic import FrontierTopic
 from consumers.zookeeper import Session
-from schemas.changefeed import ZkPaths
 from schemas.errors import Action, BusError
 from schemas.ids import UpstreamId
+from schemas.nodes.changefeed import ZkPaths
 from schemas.rawlog.topics import raw_topics
 
 

@@ -8,11 +8,11 @@ from typing import Any
 from compose.kafka_follower import Record
 from schemas.changes import Op
 from schemas.errors import CorruptDataError
-from schemas.position import POSITION_HEADER, PositionClass, decode_position
 from schemas.rawlog.ddl_record import decode_ddl_record
 from schemas.rawlog.frontier import decode_frontier
 from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
 from schemas.rawlog.row_parts import read_part
+from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
 
 
 def decode_record(topic: str, record: Record) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 from kazoo.exceptions import NoNodeError
 
 from consumers.zookeeper import Session
-from schemas.config.secret import MASK, mask_uri
+from schemas.config.parse.secret import MASK, mask_uri
 
 _SECRET_WORDS = ("password", "secret", "token", "credential")
 

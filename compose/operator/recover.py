@@ -19,11 +19,11 @@ from consumers.core.recovery import check_sink, target_of
 from consumers.processor import ProcessorOptions
 from consumers.recovery import Applied, Stored, apply_upto, stored, wait_alone
 from consumers.zookeeper import Session
-from schemas.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, state_of
 from schemas.config.changefeed import load_changefeed
-from schemas.config.secret import mask_uri
+from schemas.config.parse.secret import mask_uri
 from schemas.errors import BusError
 from schemas.ids import Ts, physical_ms
+from schemas.nodes.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, state_of
 from sorters.core.last_frontier import HeldBack
 from sorters.job import SorterOptions
 from sorters.recovery import Held, SorterRecovery, what_kafka_holds

@@ -17,7 +17,7 @@ from producers.core.landing import LandingBook
 from schemas.ids import CaptureId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from compose.simulation.puller import SimPuller
 from consumers.core.scheduling.messages import Checkpoint
 from schemas.ids import CaptureId, TableId
 from schemas.rawlog.frontier import FrontierRecord
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 
 @dataclass(slots=True)

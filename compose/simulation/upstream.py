@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from schemas.ddl.job import DdlType
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
-from schemas.spans import TableSpan
-from schemas.tidb.ddl_job import DdlType
 from schemas.tidb.keys import table_span
+from schemas.tidb.spans import TableSpan
 
 FOREVER = Ts(1 << 62)
 KEY_PLACES = 8

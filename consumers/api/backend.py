@@ -9,8 +9,8 @@ from consumers.api.metrics import Snapshot
 from consumers.capture_registry import CaptureInfo
 from consumers.changefeed_control import ConfigChange
 from consumers.processor_nodes import Share
-from schemas.changefeed import ChangefeedInfo
 from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId
+from schemas.nodes.changefeed import ChangefeedInfo
 
 
 class Scheduling(Protocol):

@@ -12,9 +12,9 @@ from consumers.api.stored_feed import StoredFeed as StoredFeed
 from consumers.capture_registry import CaptureInfo
 from consumers.changefeed_control import ConfigChange
 from consumers.core.changefeed_state import ADMIN_JOBS
-from schemas.changefeed import ChangefeedState
-from schemas.config.secret import MASK, mask_uri
+from schemas.config.parse.secret import MASK, mask_uri
 from schemas.ids import CaptureId, TableId, Ts, physical_ms
+from schemas.nodes.changefeed import ChangefeedState
 
 TS_MAX: Final = (1 << 64) - 1
 SHOWN_BY_DEFAULT: Final[frozenset[ChangefeedState]] = frozenset({"normal", "stopped", "failed", "warning", "pending"})

@@ -22,7 +22,7 @@ from consumers.api.requests import FeedBody, ResumeBody, VerifyTableBody, feed_r
 from consumers.changefeed_store import ChangefeedNotFoundError
 from schemas.errors import BusError, ConfigError
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
-from schemas.sink_topic import has_processors
+from schemas.sink.topic import has_processors
 
 log = logging.getLogger(__name__)
 

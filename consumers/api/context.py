@@ -15,9 +15,9 @@ from consumers.api.credentials import Credentials
 from consumers.api.errors import ApiError, ForwardError, NoOwnerError, NotReadyError, UnauthorizedError
 from consumers.api.tls import ApiTls
 from consumers.changefeed_store import check_id
-from schemas.changefeed import NAMESPACE_DEFAULT
 from schemas.errors import BusError
 from schemas.ids import CaptureId
+from schemas.nodes.changefeed import NAMESPACE_DEFAULT
 
 FORWARDED_BY = "X-Forwarded-By-Capture"
 """On a request that a capture passes on: it is passed on once, for who gets it was the owner a moment ago."""

@@ -14,8 +14,8 @@ from consumers.api.context import BODY_KEY, Bus, FeedId, Namespace, Owner, User
 from consumers.api.errors import ApiError
 from consumers.api.requests import DrainBody, MoveTableBody
 from consumers.changefeed_store import ChangefeedNotFoundError, check_id
-from schemas.changefeed import NAMESPACE_DEFAULT
 from schemas.ids import CaptureId, TableId
+from schemas.nodes.changefeed import NAMESPACE_DEFAULT
 
 router = APIRouter(dependencies=[User])
 

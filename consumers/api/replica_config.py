@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from schemas.config.duration import parse_duration
-from schemas.config.secret import MASK, mask_uri
+from schemas.config.parse.duration import parse_duration
+from schemas.config.parse.secret import MASK, mask_uri
 
 DURATIONS: Final = frozenset(
     {

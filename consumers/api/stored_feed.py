@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from consumers.changefeed_control import state_of
-from schemas.changefeed import ChangefeedInfo, ChangefeedState, ChangefeedStatus
 from schemas.ids import Ts
+from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedState, ChangefeedStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from consumers.processor import Assignment
 from consumers.sink_source import KafkaSource, read_record
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
-from schemas.position import decode_position
-from schemas.sink_topic import group_id, life_of, sink_topic
-from schemas.sql_rows import decode_ddl
+from schemas.sink.position import decode_position
+from schemas.sink.sql_rows import decode_ddl
+from schemas.sink.topic import group_id, life_of, sink_topic
 
 
 class DatabaseSides:

@@ -10,7 +10,7 @@ from pymysql.constants import CLIENT
 
 from consumers.apply.errors import errno, general_error
 from schemas.config.changefeed import ChangefeedConfig
-from schemas.config.sink_uri import DatabaseServer
+from schemas.config.sink.sink_uri import DatabaseServer
 from schemas.errors import ConfigError
 
 Connection = Any

@@ -38,9 +38,9 @@ from consumers.apply.index_builder import IndexBuilder
 from consumers.core.apply.index_ddl import IndexDdl, builds_apart
 from consumers.core.apply.partition import DdlMark
 from consumers.core.apply.statements import quoted
+from schemas.ddl.job import DdlType
 from schemas.ids import physical_ms
-from schemas.sql_rows import SqlDdl
-from schemas.tidb.ddl_job import DdlType
+from schemas.sink.sql_rows import SqlDdl
 
 LOCK_WAIT_S = 1
 """Of one request for the lock; between two we look who holds it, and whether we shall stop."""

@@ -23,7 +23,7 @@ from consumers.core.apply.index_ddl import IndexDdl
 from consumers.core.apply.partition import Claim
 from consumers.core.apply.statements import StatementSettings
 from schemas.ids import Ts
-from schemas.sql_rows import decode_ddl, encode_ddl
+from schemas.sink.sql_rows import decode_ddl, encode_ddl
 
 Result = TypeVar("Result")
 

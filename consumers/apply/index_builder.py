@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from consumers.core.apply.index_ddl import IndexDdl, must_wait
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
-from schemas.sql_rows import SqlDdl
+from schemas.sink.sql_rows import SqlDdl
 
 log = logging.getLogger(__name__)
 AGAIN_S = 1.0

@@ -18,7 +18,7 @@ from consumers.apply.connection import LOOSE_SQL_MODE, ROW_SQL_MODE, Connection,
 from consumers.apply.errors import RowRefusedError, errno, general_error, is_full, is_refusal, may_heal, reason
 from consumers.core.apply.statements import Statement, StatementSettings, statements
 from consumers.core.apply.waiting import RowBatch
-from schemas.sql_rows import SqlRow
+from schemas.sink.sql_rows import SqlRow
 
 PACKET_BYTES_MAX = 2 * 1024 * 1024
 """Of statements that are sent together: with one more it stays below the least max_allowed_packet that is common."""

@@ -23,7 +23,7 @@ from consumers.core.scheduling.messages import Barrier
 from consumers.handover import Handover, Taken
 from consumers.sink_source import SinkRecord, Source
 from schemas.ids import Ts
-from schemas.position import POSITION_CLASS_AT, PositionClass
+from schemas.sink.position import POSITION_CLASS_AT, PositionClass
 
 Result = TypeVar("Result")
 

@@ -12,7 +12,7 @@ import fastavro
 from consumers.client.changes import Change, Ddl, Row
 from consumers.client.errors import MessageError, StreamUnavailableError
 from consumers.core.reading.partition import StreamRecord
-from schemas.position import Position, PositionClass, RowOp
+from schemas.sink.position import Position, PositionClass, RowOp
 
 _EXTENSION: Final = frozenset(
     {

@@ -8,7 +8,7 @@ from typing import Any, Final
 from consumers.client.changes import Change, Ddl, Row
 from consumers.client.errors import MessageError
 from consumers.core.reading.partition import StreamRecord
-from schemas.position import Position, PositionClass
+from schemas.sink.position import Position, PositionClass
 
 _OPS: Final[Mapping[str, Any]] = {"INSERT": "insert", "UPDATE": "update", "DELETE": "delete"}
 _INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "year", "bit"})

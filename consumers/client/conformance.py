@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from consumers.core.reading.partition import PartitionKey, StreamRecord
 from schemas.ids import Ts
-from schemas.position import Position, PositionClass, RowOp
+from schemas.sink.position import Position, PositionClass, RowOp
 
 TOPIC = "conformance"
 RowKey = tuple[str, str]

@@ -21,7 +21,7 @@ from consumers.core.reading.partition import PartitionKey, StreamRecord
 from consumers.core.reading.stream import Place, Released, StreamReader
 from schemas.errors import ConfigError
 from schemas.ids import Ts
-from schemas.position import POSITION_HEADER, Position, decode_position
+from schemas.sink.position import POSITION_HEADER, Position, decode_position
 
 PENDING_BYTES_MAX = 256 << 20
 POLL_S = 0.1

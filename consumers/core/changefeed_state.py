@@ -32,9 +32,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final, assert_never
 
 from consumers.core.changefeed_errors import FeedError, fails_at_once, is_gc_error
-from schemas.changefeed import RUNNING, ChangefeedState
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
+from schemas.nodes.changefeed import RUNNING, ChangefeedState
 
 RESUMABLE: Final[frozenset[ChangefeedState]] = frozenset({"stopped", "failed", "finished"})
 PAUSABLE: Final[frozenset[ChangefeedState]] = frozenset({"normal", "warning", "pending"})

@@ -36,11 +36,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from consumers.core.held_tables import NO_HOLDING, Holding, hold_back
+from schemas.ddl.job import JobScope
 from schemas.errors import Action, BusError, InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, HeldDdl, HeldTables, LandingReport
-from schemas.spans import TableSpan, incomplete_tables
-from schemas.tidb.ddl_job import JobScope
+from schemas.tidb.spans import TableSpan, incomplete_tables
 
 HELD_DDL_MAX = 16
 """Bad DDL jobs that one record lists. Each costs 100 bytes in every record, and more of them tell that this version

@@ -12,10 +12,10 @@ destination is in the destination. So a recovery that was killed is simply begun
 
 from collections.abc import Sequence
 
-from schemas.changefeed import ChangefeedInfo, ChangefeedState
 from schemas.config.changefeed import ChangefeedConfig
 from schemas.errors import Action, BusError, ConfigError
 from schemas.ids import Ts
+from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedState
 
 _OWNERS_RUN: frozenset[ChangefeedState] = frozenset({"normal", "warning", "pending"})
 """States in which the owner of living captures runs a changefeed, or will by itself."""

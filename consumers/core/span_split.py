@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas.ids import TableId
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 REGIONS_PER_SPAN_MAX: Final = 50_000
 SPANS_MAX: Final = 100

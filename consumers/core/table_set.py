@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Self
 
+from schemas.ddl.schema_change import SchemaChange
+from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import InvariantBrokenError
 from schemas.ids import TableId, Ts
-from schemas.tidb.schema_change import SchemaChange
-from schemas.tidb.schema_store import SchemaStore
 
 _NONE: Mapping[TableId, Ts] = MappingProxyType({})
 

@@ -10,7 +10,7 @@ from consumers.storage.run import StorageRun, StorageSettings
 from consumers.storage.store import FileStore, LeasedStore, file_store
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
-from schemas.sink_topic import group_id, life_of, sink_topic
+from schemas.sink.topic import group_id, life_of, sink_topic
 
 EXTENSIONS = {"csv": "csv", "canal-json": "json"}
 

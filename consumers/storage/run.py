@@ -36,7 +36,7 @@ from consumers.sink_source import SinkRecord, Source
 from consumers.storage.store import FileStore
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
-from schemas.storage_rows import FolderForm
+from schemas.sink.storage_rows import FolderForm
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 import fsspec
 
-from schemas.config.storage_uri import StorageUri
+from schemas.config.sink.storage_uri import StorageUri
 from schemas.errors import Action, BusError
 
 Chunk = bytes | memoryview

@@ -10,10 +10,10 @@ goes to the topic, at the place of its commit_ts.
 from collections import deque
 from collections.abc import Iterable
 
+from schemas.ddl.job import DdlDecodeError, read_undecodable
 from schemas.ids import Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import DdlReport
-from schemas.tidb.ddl_job import DdlDecodeError, read_undecodable
 
 _Identity = int | tuple[str, Ts]
 """A job's id, or key and commit_ts of a row that does not decode."""

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from schemas.errors import InvariantBrokenError
 from schemas.ids import CaptureId, Ts
 from schemas.rawlog.frontier import Chunk, FrontierRecord, LandingReport
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 CHUNKS_MAX = 256
 """Chunks kept for one raw partition; beyond it neighbours are joined, so a report stays small however long R stalls."""

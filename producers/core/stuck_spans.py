@@ -12,7 +12,7 @@ from typing import Final
 
 from producers.core.span_frontier import KeyRange
 from schemas.ids import PHYSICAL_SHIFT_BITS, RegionId, Ts, physical_ms
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 LOOK_S: Final = 2.0
 STILL_S: Final = 4.0

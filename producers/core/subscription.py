@@ -14,7 +14,7 @@ from producers.core.region_map import RegionInfo
 from producers.core.request_ids import SHARED_REGIONS_MAX, RequestIds
 from producers.core.span_frontier import Granted, KeyRange, LockedRange, SpanFrontier, Stale
 from schemas.ids import RegionId, Ts
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.config.duration import Seconds
-from schemas.config.kafka import CodecConfig, KafkaConfig
 from schemas.config.not_yet import (
     OF_DATABASE_SINKS,
     OF_STORAGE_SINKS,
@@ -20,9 +18,11 @@ from schemas.config.not_yet import (
     without_unread_tables,
 )
 from schemas.config.notes import notes_for
-from schemas.config.origin import Origin, Path
+from schemas.config.parse.duration import Seconds
+from schemas.config.parse.origin import Origin, Path
+from schemas.config.parse.section import at_least, read_section, section, setting, shortest_duration, write_section
+from schemas.config.parse.toml_lines import key_lines
 from schemas.config.rules import check_changefeed
-from schemas.config.section import at_least, read_section, section, setting, shortest_duration, write_section
 from schemas.config.sections import (
     ConsistentConfig,
     IntegrityConfig,
@@ -30,14 +30,14 @@ from schemas.config.sections import (
     SchedulerConfig,
     SyncedStatusConfig,
 )
-from schemas.config.sink import FilterConfig, SinkConfig
-from schemas.config.sink_uri import SinkUri, parse_sink_uri
-from schemas.config.toml_lines import key_lines
+from schemas.config.sink.kafka import CodecConfig, KafkaConfig
+from schemas.config.sink.sink import FilterConfig, SinkConfig
+from schemas.config.sink.sink_uri import SinkUri, parse_sink_uri
 from schemas.errors import ConfigError
 from schemas.ids import Ts
 
 SQL_ROWS_PROTOCOL = "sql-rows"
-"""Between the sorter and the processors of a database sink (:mod:`schemas.sql_rows`); users cannot ask for it."""
+"""Between the sorter and the processors of a database sink (:mod:`schemas.sink.sql_rows`); users cannot ask for it."""
 SQL_MODE_DEFAULT = (
     "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,"
     "NO_AUTO_CREATE_USER,NO_ENGINE_SUBSTITUTION"

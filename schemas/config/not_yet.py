@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from schemas.config.origin import Origin, Path, dotted
-from schemas.config.section import default_of, fields_by_key, is_section
-from schemas.config.storage import STORAGE_PROTOCOLS
+from schemas.config.parse.origin import Origin, Path, dotted
+from schemas.config.parse.section import default_of, fields_by_key, is_section
+from schemas.config.sink.storage import STORAGE_PROTOCOLS
 
 PROTOCOLS = ("canal-json", "avro", "open-protocol", "default", "simple", "debezium", "canal")
 """Protocols with an encoder; ``default`` is open-protocol's old name."""

@@ -4,7 +4,7 @@ import re
 from typing import TYPE_CHECKING
 
 from schemas.config.not_yet import other_sinks, walk_settings
-from schemas.config.origin import dotted
+from schemas.config.parse.origin import dotted
 from schemas.config.rules import PARTITION_RULES
 
 if TYPE_CHECKING:

@@ -4,22 +4,22 @@ import re
 from base64 import b64decode
 from typing import TYPE_CHECKING
 
-from schemas.config.event_names import EVENT_NAMES
-from schemas.config.expression_tokens import ExpressionTextError
-from schemas.config.filter_rule import parse_column_rule, parse_rule
-from schemas.config.kafka import KAFKA_PATH
-from schemas.config.origin import ExpressionParseError, Origin, Path
-from schemas.config.re2 import translate
-from schemas.config.secret import is_url
-from schemas.config.section import unknown_key
-from schemas.config.storage import STORAGE_PROTOCOLS
-from schemas.config.storage_uri import other_storage, parse_storage_uri
-from schemas.config.topic_rule import topic_expression_fault
-from schemas.config.value_expression import parse_expression
+from schemas.config.filter.event_names import EVENT_NAMES
+from schemas.config.filter.expression_tokens import ExpressionTextError
+from schemas.config.filter.filter_rule import parse_column_rule, parse_rule
+from schemas.config.filter.re2 import translate
+from schemas.config.filter.value_expression import parse_expression
+from schemas.config.parse.origin import ExpressionParseError, Origin, Path
+from schemas.config.parse.secret import is_url
+from schemas.config.parse.section import unknown_key
+from schemas.config.sink.kafka import KAFKA_PATH
+from schemas.config.sink.storage import STORAGE_PROTOCOLS
+from schemas.config.sink.storage_uri import other_storage, parse_storage_uri
+from schemas.config.sink.topic_rule import topic_expression_fault
 
 if TYPE_CHECKING:
     from schemas.config.changefeed import ChangefeedConfig
-    from schemas.config.sink import ColumnSelector, DispatchRule
+    from schemas.config.sink.sink import ColumnSelector, DispatchRule
 
 PARTITION_RULES = ("default", "table", "index-value", "rowid", "columns", "ts")
 """``rowid`` is an old name of index-value."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from schemas.config.secret import Secret
-from schemas.config.section import at_least, between, section, setting
+from schemas.config.parse.secret import Secret
+from schemas.config.parse.section import at_least, between, section, setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Any
 from schemas.errors import CorruptDataError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.pull_figures import PullFigures
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 _NONE: Mapping[str, int] = MappingProxyType({})
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from zlib import crc32
 
 from schemas.ids import TableId, UpstreamId
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 RAW_MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 """``max.message.bytes`` of region-events: TiKV rows reach 6 MiB by default; a larger one is landed in parts

@@ -10,7 +10,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from schemas.config.storage_uri import StorageUri
+from schemas.config.sink.storage_uri import StorageUri
 
 StoreClaim = Callable[[str, bytes], None]
 """Stores a file, by name and content; when it returns, whoever reads the name finds the content whole."""

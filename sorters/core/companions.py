@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from schemas.ddl.schema_change import StoredTable
+from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
-from schemas.position import Position, PositionClass
-from schemas.tidb.schema_change import StoredTable
-from schemas.tidb.schema_store import SchemaStore
+from schemas.sink.position import Position, PositionClass
 from sorters.core.bootstrap_pace import due_tables, last_tick
 from sorters.core.ddl_event import DdlEvent
 from sorters.core.ddl_filter import events_to_send

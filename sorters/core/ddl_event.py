@@ -8,9 +8,9 @@ the one table that they changed (drop table, drop view, exchange partition) get 
 from dataclasses import dataclass
 from enum import Enum
 
+from schemas.ddl.job import DDL_TYPE_NAMES, DdlJob, DdlType
+from schemas.ddl.schema_change import SchemaChange, StoredTable, TableChange
 from schemas.ids import TableId, Ts
-from schemas.tidb.ddl_job import DDL_TYPE_NAMES, DdlJob, DdlType
-from schemas.tidb.schema_change import SchemaChange, StoredTable, TableChange
 from sorters.core.sql_restore import restore, restore_tokens
 from sorters.core.sql_tokens import UnsupportedSqlError, quote_name, split_statements
 

@@ -3,9 +3,9 @@
 The schema store takes every job; here it is only decided what goes downstream, and whether the changefeed may go on.
 """
 
+from schemas.ddl.job import DdlType
+from schemas.ddl.schema_change import SchemaChange
 from schemas.errors import Action, BusError
-from schemas.tidb.ddl_job import DdlType
-from schemas.tidb.schema_change import SchemaChange
 from sorters.core.ddl_event import DdlEvent, Eligibility, ddl_events, eligibility
 from sorters.core.feed import CompiledFeed
 

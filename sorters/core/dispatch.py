@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from schemas.config.changefeed import ChangefeedConfig
-from schemas.config.origin import Origin
-from schemas.config.sink import DispatchRule
+from schemas.config.parse.origin import Origin
+from schemas.config.sink.sink import DispatchRule
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.tidb.table import IndexVersion, TableVersion

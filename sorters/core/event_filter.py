@@ -11,11 +11,18 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from schemas.config.event_names import ALIASES, ALL_DDL, ALL_DML, ALTER_TABLE, ALTER_TABLE_EVENTS, DDL_EVENT_OF_TYPE
-from schemas.config.origin import Origin
-from schemas.config.re2 import translate
-from schemas.config.sink import EventFilterRule
-from schemas.position import RowOp
+from schemas.config.filter.event_names import (
+    ALIASES,
+    ALL_DDL,
+    ALL_DML,
+    ALTER_TABLE,
+    ALTER_TABLE_EVENTS,
+    DDL_EVENT_OF_TYPE,
+)
+from schemas.config.filter.re2 import translate
+from schemas.config.parse.origin import Origin
+from schemas.config.sink.sink import EventFilterRule
+from schemas.sink.position import RowOp
 from schemas.tidb.table import TableVersion
 from sorters.core.row_conditions import RowConditions, TableConditions
 from sorters.core.table_filter import TableFilter

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from schemas.config.changefeed import ChangefeedConfig
-from schemas.config.kafka import MESSAGE_OVERHEAD_BYTES, PARTITIONS_DEFAULT
+from schemas.config.sink.kafka import MESSAGE_OVERHEAD_BYTES, PARTITIONS_DEFAULT
+from schemas.ddl.schema_change import StoredTable
+from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
 from schemas.ids import Ts
-from schemas.tidb.schema_change import StoredTable
-from schemas.tidb.schema_store import SchemaStore
 from schemas.tidb.table import TableVersion
 from sorters.core.dispatch import PartitionRule, Route
 from sorters.core.feed import CompiledFeed

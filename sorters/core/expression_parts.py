@@ -7,7 +7,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Final
 
-from schemas.config.value_expression import Literal
+from schemas.config.filter.value_expression import Literal
 from schemas.tidb.mysql_types import DATETIME_TYPES, INTEGER_TYPES, STRING_TYPES, MysqlType
 from schemas.tidb.table import ColumnVersion
 from schemas.tidb.value import Value

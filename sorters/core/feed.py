@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 
 from schemas.config.changefeed import ChangefeedConfig
-from schemas.config.storage_uri import parse_storage_uri
+from schemas.config.sink.storage_uri import parse_storage_uri
 from schemas.errors import ConfigError
 from schemas.ids import Ts
-from schemas.sink_topic import ROW_MESSAGE_BYTES_MAX
+from schemas.sink.topic import ROW_MESSAGE_BYTES_MAX
 from schemas.tidb.table import TableVersion
 from sorters.core.claim_check import ClaimCheck
 from sorters.core.column_selector import ColumnSelectorError, ColumnSelectors, Selection

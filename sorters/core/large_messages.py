@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.config.kafka import MESSAGE_OVERHEAD_BYTES
+from schemas.config.sink.kafka import MESSAGE_OVERHEAD_BYTES
 from schemas.errors import Action, BusError
 from schemas.tidb.table import TableVersion
 from sorters.core.claim_check import ClaimCheck, StoreClaim

@@ -8,10 +8,10 @@ job that could not be read ends what is known just before it.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from schemas.ddl.job import JobScope
+from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl
-from schemas.tidb.ddl_job import JobScope
-from schemas.tidb.schema_store import SchemaStore
 from sorters.core.cut import FrontierPlace, place_for
 from sorters.core.feed import CompiledFeed
 from sorters.core.scope import concerns, covered_since, held_for

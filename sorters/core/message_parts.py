@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from schemas.config.kafka import MESSAGE_OVERHEAD_BYTES
-from schemas.sink_parts import cut_message
+from schemas.config.sink.kafka import MESSAGE_OVERHEAD_BYTES
+from schemas.sink.parts import cut_message
 from sorters.core.columnar.spans import spans_of
 from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, column_of, topics_of
 
 
 def in_parts(records: OutputRecords, limit: Callable[[str], int]) -> OutputRecords:
-    """Return the records in their order, each one of a row that is too large as its parts (:mod:`schemas.sink_parts`).
+    """Return the records in their order, each one of a row that is too large as its parts (:mod:`schemas.sink.parts`).
 
     Args:
         limit: the largest message that a topic takes: key, value and overhead.

@@ -10,7 +10,7 @@ from datetime import UTC, tzinfo
 from schemas.changes import Op
 from schemas.errors import Action, BusError, CorruptDataError
 from schemas.ids import TableId, Ts
-from schemas.position import RowOp
+from schemas.sink.position import RowOp
 from schemas.tidb.column_value import absent_value_in_zone, value_of_datum, value_of_v2
 from schemas.tidb.keys import RowKey, decode_row_key
 from schemas.tidb.mysql_types import MysqlType

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from schemas.position import RowOp
+from schemas.sink.position import RowOp
 from schemas.tidb.codec import Datum, DatumFlag
 from schemas.tidb.keys import RowKey, decode_row_key
 from schemas.tidb.mysql_types import CdcFlag, MysqlType

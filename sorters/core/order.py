@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.changes import BinaryArray
-from schemas.position import PositionClass
+from schemas.sink.position import PositionClass
 
 _ROW_HEAD = np.dtype([("commit_ts", ">i8"), ("class", "u1"), ("start_ts", ">i8"), ("op", "u1")])
-"""The fixed part of a position, packed: its layout is schemas/position.py's."""
+"""The fixed part of a position, packed: its layout is schemas/sink/position.py's."""
 
 SMALL_ROWS = 100
 """Rows below which Arrow's price for a call is more than that of doing them one by one."""
@@ -64,7 +64,7 @@ def sort_records(records: OutputRecords) -> OutputRecords:
 def drop_repeats(records: OutputRecords) -> OutputRecords:
     """Drop a record that is the same as the one before it; ``records`` come from :func:`sort_records`.
 
-    Records of one changefeed with the same position in the same partition are the same (schemas/position.py).
+    Records of one changefeed with the same position in the same partition are the same (schemas/sink/position.py).
     """
     n = records.num_rows
     if n < 2:
@@ -84,7 +84,9 @@ def row_positions(
     op: npt.NDArray[np.int8],
     key: BinaryArray,
 ) -> BinaryArray:
-    """Return the position header of each row (schemas/position.py), columnar; ``op`` holds :class:`RowOp` numbers."""
+    """Return the position header of each row (schemas/sink/position.py), columnar; ``op`` holds :class:`RowOp`
+    numbers.
+    """
     heads = np.zeros(len(commit_ts), _ROW_HEAD)
     heads["commit_ts"], heads["class"], heads["start_ts"], heads["op"] = commit_ts, PositionClass.ROW, start_ts, op
     if len(heads) < SMALL_ROWS:

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from schemas.changes import RowChanges
+from schemas.ddl.layered_schemas import LayeredSchemas
+from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import Ts
-from schemas.tidb.layered_schemas import LayeredSchemas
-from schemas.tidb.schema_store import SchemaStore
 from schemas.tidb.table import TableVersion
 from sorters.core.claim_check import StoreClaim
 from sorters.core.columnar.alike_tables import AlikeTables

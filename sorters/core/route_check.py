@@ -7,9 +7,9 @@ and stops at the first table. A table that comes later is checked when its first
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
 from schemas.ids import Ts
-from schemas.tidb.schema_store import SchemaStore
 from schemas.tidb.table import TableVersion
 from sorters.core.column_selector import ColumnSelectorError
 from sorters.core.dispatch import DispatchError

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.config.kafka import MESSAGE_OVERHEAD_BYTES
-from schemas.position import POSITION_CLASS_AT, PositionClass
+from schemas.config.sink.kafka import MESSAGE_OVERHEAD_BYTES
+from schemas.sink.position import POSITION_CLASS_AT, PositionClass
 from sorters.core.columnar.spans import BoolArray, IntArray, gather, spans_of
 from sorters.core.encode.protocol import Joiner
 from sorters.core.message_parts import in_parts

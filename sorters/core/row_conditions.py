@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schemas.config.origin import Origin, Path
-from schemas.config.sink import EventFilterRule
-from schemas.config.value_expression import Node, parse_expression
+from schemas.config.filter.value_expression import Node, parse_expression
+from schemas.config.parse.origin import Origin, Path
+from schemas.config.sink.sink import EventFilterRule
 from schemas.errors import Action, BusError
 from schemas.tidb.table import TableVersion
 from sorters.core.columnar.conditions import true_rows

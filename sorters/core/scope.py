@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from schemas.ddl.job import JobScope
+from schemas.ddl.schema_change import StoredTable
+from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldTables
-from schemas.tidb.ddl_job import JobScope
-from schemas.tidb.schema_change import StoredTable
-from schemas.tidb.schema_store import SchemaStore
 from sorters.core.encode.protocol import Partitions
 from sorters.core.feed import CompiledFeed
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from schemas.config.filter_rule import Pattern, PatternKind, parse_rule
+from schemas.config.filter.filter_rule import Pattern, PatternKind, parse_rule
 from schemas.errors import ConfigError
 
 SYSTEM_SCHEMAS = frozenset(

@@ -2,8 +2,8 @@
 
 import re
 
-from schemas.config.sink_uri import TOPIC_LENGTH_MAX
-from schemas.config.topic_rule import is_topic_name
+from schemas.config.sink.sink_uri import TOPIC_LENGTH_MAX
+from schemas.config.sink.topic_rule import is_topic_name
 
 _ILLEGAL = re.compile(r"[^A-Za-z0-9._\-]")
 _PLACEHOLDER = re.compile(r"\{(schema|table)\}")

@@ -11,7 +11,17 @@ Source: pingcap/tidb ``pkg/expression`` (builtin_arithmetic.go, builtin_compare.
 
 from dataclasses import replace
 
-from schemas.config.value_expression import Binary, ColumnName, Is, Like, Literal, Node, OneOf, TimeLiteral, Unary
+from schemas.config.filter.value_expression import (
+    Binary,
+    ColumnName,
+    Is,
+    Like,
+    Literal,
+    Node,
+    OneOf,
+    TimeLiteral,
+    Unary,
+)
 from schemas.tidb.table import TableVersion
 from sorters.core.expression_arithmetic import arithmetic, negative
 from sorters.core.expression_comparison import comparison, like, one_of

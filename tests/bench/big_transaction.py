@@ -31,7 +31,7 @@ from producers.spill_files import SpillSettings
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.rawlog.region_batch import decode_region_batch
 from schemas.rawlog.topics import raw_topics
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 from tests.support.big_transaction import COMMIT_TS, TABLE, Transaction, serve
 
 DEADLINE_S = 1_800.0

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from compose.stack.local import Addresses
-from schemas.changefeed import ChangefeedInfo
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.rawlog.topics import raw_topics
 from sorters.epochs import Progress
 from sorters.feed_run import FeedRun

@@ -22,7 +22,7 @@ from producers.pd_client import PdClient
 from producers.region_cache import RegionCache
 from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 from tests.bench.idle_store import FIRST_TABLE
 from tests.bench.puller import NowhereProducer
 

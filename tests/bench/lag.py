@@ -33,7 +33,7 @@ from compose.stack.local import Addresses
 from consumers.changefeed_store import ChangefeedRequest
 from schemas.errors import BusError
 from schemas.ids import Ts, UpstreamId, physical_ms
-from schemas.position import POSITION_HEADER, PositionClass, decode_position
+from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
 from tests.bench.frontier_trace import read_advances
 
 PARTITIONS = 3

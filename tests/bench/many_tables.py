@@ -41,7 +41,7 @@ from producers.core.landing import LandingBook
 from schemas.ids import CaptureId, Ts, UpstreamId, compose_ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, encode_frontier
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 from tests.bench.many_tables_real import print_real
 
 OWNER, OTHER = CaptureId("owner"), CaptureId("other")

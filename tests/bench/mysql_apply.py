@@ -37,8 +37,8 @@ from consumers.core.apply.waiting import Piece, RowBatch
 from consumers.sink_source import KafkaSource
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts, compose_ts
-from schemas.position import POSITION_HEADER, Position, PositionClass, RowOp
-from schemas.sql_rows import SqlRow, decode_rows, encode_form, encode_rows, encode_watermark
+from schemas.sink.position import POSITION_HEADER, Position, PositionClass, RowOp
+from schemas.sink.sql_rows import SqlRow, decode_rows, encode_form, encode_rows, encode_watermark
 from sorters.core.columnar import mount
 from sorters.core.encode.sql_rows import ROWS_PER_MESSAGE, SqlRowsEncoder, form_of
 from tests.support.apply import run_sql

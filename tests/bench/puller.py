@@ -40,8 +40,8 @@ from producers.store_streams import OpenStream
 from schemas.ids import CaptureId, RegionId, StoreId, TableId, Ts, UpstreamId
 from schemas.proto import cdcpb_pb2
 from schemas.rawlog.topics import raw_topics
-from schemas.spans import TableSpan
 from schemas.tidb.keys import row_key
+from schemas.tidb.spans import TableSpan
 
 TABLES = 8
 TXN_ROWS = 100

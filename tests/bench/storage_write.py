@@ -23,8 +23,8 @@ from consumers.storage.begin import FilesLead, FilesShare
 from consumers.storage.run import StorageRun, StorageSettings
 from consumers.storage.store import LocalStore
 from schemas.ids import Ts
-from schemas.position import POSITION_HEADER, Position, PositionClass, RowOp
-from schemas.storage_rows import FolderForm, encode_folder
+from schemas.sink.position import POSITION_HEADER, Position, PositionClass, RowOp
+from schemas.sink.storage_rows import FolderForm, encode_folder
 from tests.support.raw_log import create_topic
 from tests.support.storage_share import WholeStorage
 

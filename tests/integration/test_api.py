@@ -17,8 +17,8 @@ from compose.stack.local import Addresses
 from consumers.capture_registry import list_captures
 from consumers.zookeeper import Session
 from producers.region_server.server import RegionServer
-from schemas.changefeed import ZkPaths
 from schemas.ids import UpstreamId
+from schemas.nodes.changefeed import ZkPaths
 from tests.support.raw_log import START_TS, RawLog, recorded
 
 REACH_S = 60.0

@@ -19,8 +19,8 @@ from consumers.capture_registry import list_captures
 from consumers.zookeeper import Session
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
-from schemas.changefeed import ZkPaths
 from schemas.ids import UpstreamId
+from schemas.nodes.changefeed import ZkPaths
 from tests.support.recording import TIDB_DATA
 
 REACH_S = 200.0

@@ -12,10 +12,10 @@ from consumers.apply.destination import Destination
 from consumers.apply.errors import DdlRefusedError, DestinationUnreachableError, ProcessorReplacedError, RowRefusedError
 from consumers.apply.syncpoints import SyncpointWriter
 from consumers.core.apply.statements import StatementSettings
+from schemas.ddl.job import DdlType
 from schemas.ids import Ts, compose_ts
-from schemas.position import RowOp
-from schemas.sink_parts import cut_message
-from schemas.tidb.ddl_job import DdlType
+from schemas.sink.parts import cut_message
+from schemas.sink.position import RowOp
 from tests.support.apply import Crash, Faults, Processor, faulty_connections, rows, run_sql, table
 from tests.support.mariadb import mariadb
 from tests.support.sink_log import SinkLog, form

@@ -11,7 +11,7 @@ from consumers.apply.connection import Connector, select
 from consumers.apply.errors import DestinationRefusedError, DestinationUnreachableError
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import Action
-from schemas.position import RowOp
+from schemas.sink.position import RowOp
 from tests.support.apply import Processor, rows, run_sql, table
 from tests.support.certificates import Authority, Pair
 from tests.support.mariadb import started_or_skip

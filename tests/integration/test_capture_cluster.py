@@ -21,8 +21,8 @@ from compose.stack.local import Addresses
 from consumers.zookeeper import Session
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
-from schemas.changefeed import ZkPaths
 from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import ZkPaths
 from schemas.rawlog.topics import raw_topics
 from tests.support.captured_log import REACH_S, check_law, places, reached
 from tests.support.recording import TIDB_DATA

@@ -15,8 +15,8 @@ from producers.puller import PullerSettings
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
 from producers.safe_point import release_safe_point
-from schemas.changefeed import ZkPaths
 from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import ZkPaths
 from schemas.rawlog.topics import raw_topics
 from tests.integration.test_capture import serve
 from tests.support.captured_log import reached

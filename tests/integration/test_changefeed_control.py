@@ -13,9 +13,9 @@ from consumers.changefeed_control import ChangefeedControl, ConfigChange, Update
 from consumers.changefeed_store import ChangefeedNotFoundError, ChangefeedRequest
 from consumers.raw_log import FrontierWindow
 from consumers.zookeeper import Session
-from schemas.changefeed import ChangefeedError, ChangefeedStatus, ZkPaths
 from schemas.errors import ConfigError
 from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import ChangefeedError, ChangefeedStatus, ZkPaths
 from sorters.failures import KafkaUnreachableError
 from sorters.status import StatusBoard
 

@@ -20,8 +20,8 @@ from consumers.frontier_topic import FrontierTopic
 from consumers.owner import Owner
 from consumers.zookeeper import Session
 from producers.region_server.server import RegionServer
-from schemas.changefeed import ZkPaths
 from schemas.ids import CaptureId, Ts, UpstreamId
+from schemas.nodes.changefeed import ZkPaths
 from schemas.rawlog.topics import raw_topics
 from tests.support.raw_log import START_TS, Change, RawLog, recorded, row_key
 from tests.support.served_bus import places_of, served_bus

@@ -12,7 +12,7 @@ from consumers.client import ChangeBatch, ChangeStream, Row
 from consumers.client.conformance import TOPIC, RowKey, example_stream
 from consumers.client.errors import NoPositionError
 from consumers.core.reading.partition import StreamRecord
-from schemas.position import POSITION_HEADER
+from schemas.sink.position import POSITION_HEADER
 from tests.support.raw_log import create_topic
 
 DEADLINE_S = 120.0

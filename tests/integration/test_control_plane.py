@@ -26,12 +26,12 @@ from consumers.owner import Owner
 from consumers.raw_log import FrontierWindow, frontier_window
 from consumers.zookeeper import LeaseLostError, Session, SessionTimeoutError, ZooKeeperUnreachableError
 from producers.raw_log import RawLogSettings, ensure_raw_topics
-from schemas.changefeed import ChangefeedStatus, ZkPaths
 from schemas.errors import BusError, ConfigError, InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
+from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
 from schemas.rawlog.frontier import DdlReport, LandingReport
 from schemas.rawlog.topics import RawTopics, raw_topics
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.feed_sink import wait_until
 

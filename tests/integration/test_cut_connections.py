@@ -25,8 +25,8 @@ from producers.region_server.server import RegionServer
 from producers.region_server.store import ClusterStore
 from schemas.errors import BusError
 from schemas.ids import StoreId, TableId, Ts
-from schemas.spans import TableSpan
 from schemas.tidb.keys import row_key
+from schemas.tidb.spans import TableSpan
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.recording import read_jsonl
 

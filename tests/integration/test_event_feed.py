@@ -21,8 +21,8 @@ from producers.region_server.server import RegionServer
 from producers.region_server.store import ClusterStore
 from schemas.errors import BusError
 from schemas.ids import RegionId, TableId, Ts
-from schemas.spans import TableSpan
 from schemas.tidb.keys import row_key
+from schemas.tidb.spans import TableSpan
 from tests.support.recording import TIDB_DATA, committed_changes, row_table_id
 
 pytestmark = pytest.mark.integration

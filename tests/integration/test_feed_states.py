@@ -12,9 +12,9 @@ from consumers.core.changefeed_state import Patience
 from consumers.feed_states import STOPPING_S, Death, FeedStates
 from consumers.raw_log import FrontierWindow
 from consumers.zookeeper import Session
-from schemas.changefeed import ChangefeedStatus, ZkPaths, wants_sorter
 from schemas.errors import Action, BusError
 from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths, wants_sorter
 from sorters.failures import HistoryLostError, KafkaUnreachableError
 from sorters.status import StatusBoard
 

@@ -15,8 +15,8 @@ from consumers.owner import Owner
 from consumers.raw_log import FrontierWindow, frontier_window
 from consumers.zookeeper import Session
 from producers.raw_log import FRONTIER_MARGIN_MS, RawLogSettings, ensure_raw_topics
-from schemas.changefeed import ZkPaths
 from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import ZkPaths
 from schemas.rawlog.topics import RawTopics, raw_topics
 from sorters.failures import HistoryLostError
 from sorters.frontier_reader import FrontierReader

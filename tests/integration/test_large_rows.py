@@ -28,18 +28,18 @@ from producers.errors import RowTooLargeError
 from producers.puller import Puller
 from producers.region_server.core.commands import Mutation
 from producers.region_server.server import RegionServer
-from schemas.changefeed import ChangefeedInfo, ZkPaths
 from schemas.config.changefeed import load_changefeed
 from schemas.config.client_options import librdkafka_producer_options
+from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
-from schemas.position import Position, PositionClass, RowOp
+from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport
-from schemas.sink_topic import sorter_config
-from schemas.spans import TableSpan
+from schemas.sink.position import Position, PositionClass, RowOp
+from schemas.sink.topic import sorter_config
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.schema_store import SchemaStore
+from schemas.tidb.spans import TableSpan
 from sorters.core.cut import Cut, cut_between, place_for
 from sorters.core.feed import compile_feed
 from sorters.core.large_messages import MessageTooLargeError

@@ -12,8 +12,8 @@ from producers.region_server.core.commands import Commit, Mutation, Prewrite, Tx
 from producers.region_server.server import RegionServer
 from producers.schema_snapshot import SnapshotReader
 from schemas.ids import TableId
-from schemas.spans import TableSpan
 from schemas.tidb.keys import row_key, table_span
+from schemas.tidb.spans import TableSpan
 from tests.support.feed_sink import Collected, wait_until
 
 pytestmark = pytest.mark.integration

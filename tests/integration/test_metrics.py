@@ -15,8 +15,8 @@ from consumers.zookeeper import Session
 from producers.region_server.core.chaos import StartStore, StopStore
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
-from schemas.changefeed import ZkPaths
 from schemas.ids import StoreId, UpstreamId
+from schemas.nodes.changefeed import ZkPaths
 from tests.support.recording import TIDB_DATA
 
 REACH_S = 90.0

@@ -27,7 +27,7 @@ from schemas.ids import CaptureId, TableId, Ts, UpstreamId
 from schemas.proto import p2p_pb2
 from schemas.proto.p2p_pb2_grpc import CDCPeerToPeerStub
 from schemas.rawlog.frontier import Chunk, FrontierRecord, LandingReport
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 from tests.support.certificates import Authority
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.feed_sink import wait_until

@@ -13,7 +13,7 @@ from compose.stack.local import Addresses, LocalStack
 from compose.stack.mariadb import LocalMariaDb
 from consumers.changefeed_store import ChangefeedStore
 from consumers.zookeeper import Session
-from schemas.changefeed import ChangefeedStatus, ZkPaths
+from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
 from tests.support.apply import rows, run_sql
 from tests.support.mariadb import started_or_skip
 from tests.support.raw_log import START_TS, Change, RawLog, recorded, row_key, sbtest1_changes

@@ -19,11 +19,11 @@ from compose.stack.local import Addresses
 from compose.stack.mariadb import LocalMariaDb
 from consumers.apply.begin import DatabaseSides
 from consumers.processor import Assignment, ProcessorOptions
-from schemas.changefeed import ChangefeedInfo
 from schemas.config.changefeed import load_changefeed
+from schemas.ddl.job import DdlType
 from schemas.ids import Ts, UpstreamId, compose_ts
-from schemas.position import RowOp
-from schemas.tidb.ddl_job import DdlType
+from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.sink.position import RowOp
 from tests.integration.test_storage_sink import check_files, folder_files
 from tests.support.apply import rows, run_sql
 from tests.support.mariadb import mariadb

@@ -16,13 +16,13 @@ from producers.ddl_feed import DdlFeed
 from producers.puller import Puller
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
+from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
 from schemas.rawlog.ddl_record import DdlRecord, decode_ddl_record
 from schemas.rawlog.frontier import DdlReport, FrontierRecord
 from schemas.rawlog.region_batch import decode_region_batch
-from schemas.spans import TableSpan
-from schemas.tidb.schema_store import SchemaStore
+from schemas.tidb.spans import TableSpan
 from tests.support.recording import TIDB_DATA, CommittedChange, committed_changes, oracle, row_table_id
 
 CAPTURE = CaptureId("c1")

@@ -19,11 +19,11 @@ from consumers.capture_registry import CaptureInfo, register_capture
 from consumers.changefeed_control import ChangefeedControl
 from consumers.changefeed_store import ChangefeedStore
 from consumers.zookeeper import Session
-from schemas.changefeed import ChangefeedInfo, ZkPaths, encode_changefeed_info
+from schemas.ddl.job import DdlType
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
+from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, encode_changefeed_info
 from schemas.rawlog.frontier import HeldTables
-from schemas.sink_topic import sink_topic
-from schemas.tidb.ddl_job import DdlType
+from schemas.sink.topic import sink_topic
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from tests.support.apply import rows, run_sql, table

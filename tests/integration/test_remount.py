@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient
 from compose.foresight.explain import explained, raw_log_schemas
 from compose.stack.local import Addresses
 from schemas.config.changefeed import load_changefeed
+from schemas.ddl.job import DdlType
 from schemas.errors import ConfigError
 from schemas.ids import TableId, Ts, UpstreamId
-from schemas.tidb.ddl_job import DdlType
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from sorters.feed_run import TargetNotReachedError

@@ -17,13 +17,13 @@ from consumers.changefeed_store import ChangefeedRequest, ChangefeedStore
 from consumers.raw_log import FrontierWindow
 from consumers.zookeeper import Session
 from producers.raw_log import RawLogSettings, ensure_raw_topics
-from schemas.changefeed import ChangefeedStatus, ZkPaths
 from schemas.changes import Op, RowChanges
 from schemas.ids import RegionId, TableId, Ts, UpstreamId
-from schemas.position import POSITION_HEADER, Position, PositionClass, RowOp
+from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
 from schemas.rawlog.ddl_record import encode_ddl_record
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_partition, raw_topics
+from schemas.sink.position import POSITION_HEADER, Position, PositionClass, RowOp
 from tests.support.recording import committed_changes, oracle, row_table_id
 from tests.support.schema_feed import ddl_records
 

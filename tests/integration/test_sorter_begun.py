@@ -17,9 +17,9 @@ import pytest
 from compose.stack.local import Addresses
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts
-from schemas.position import PositionClass, decode_position
 from schemas.rawlog.frontier import FrontierRecord
 from schemas.rawlog.topics import raw_topics
+from schemas.sink.position import PositionClass, decode_position
 from sorters import cut_job, epochs, feed_run
 from sorters.core.batch_plan import plan_batches
 from sorters.core.beginning import decode_begun

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compose.stack.local import Addresses
-from schemas.position import PositionClass, decode_position
+from schemas.sink.position import PositionClass, decode_position
 from sorters.spark_session import zip_code
 from tests.support.raw_log import START_TS, RawLog, SinkRecord, read_topic, recorded, sbtest1_changes, wait_for_records
 from tests.support.sorter_process import Sorter

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from compose.stack.local import Addresses
+from schemas.ddl.job import DdlDecodeError, DdlType, undecodable_record
 from schemas.ids import Ts
-from schemas.position import PositionClass, decode_position
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import HeldDdl
-from schemas.tidb.ddl_job import DdlDecodeError, DdlType, undecodable_record
+from schemas.sink.position import PositionClass, decode_position
 from schemas.tidb.row_v2 import encode_row_v2
 from tests.support.ddl_jobs import job
 from tests.support.late_address import LateAddress

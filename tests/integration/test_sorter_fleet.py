@@ -17,9 +17,9 @@ from consumers.changefeed_control import ChangefeedControl, ConfigChange
 from consumers.changefeed_store import ChangefeedRequest
 from consumers.raw_log import FrontierWindow
 from consumers.zookeeper import Session
-from schemas.changefeed import ChangefeedStatus, ZkPaths
 from schemas.ids import Ts, UpstreamId
-from schemas.position import PositionClass, decode_position
+from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
+from schemas.sink.position import PositionClass, decode_position
 from tests.support.raw_log import START_TS, RawLog, read_topic, recorded, sbtest1_changes
 
 TABLE, ROWS = 114, 100

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from compose.stack.local import Addresses
-from schemas.position import PositionClass, decode_position
+from schemas.sink.position import PositionClass, decode_position
 from tests.support.raw_log import (
     START_TS,
     Change,

@@ -13,12 +13,12 @@ from consumers.processor import Assignment, ProcessorOptions
 from consumers.storage.begin import begin_storage_work
 from consumers.storage.store import LeasedStore, StorageUnavailableError, file_store
 from consumers.zookeeper import LeaseLostError
-from schemas.changefeed import ChangefeedInfo
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError
 from schemas.ids import UpstreamId
-from schemas.position import POSITION_HEADER
-from schemas.sink_topic import sink_topic
+from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.sink.position import POSITION_HEADER
+from schemas.sink.topic import sink_topic
 from tests.support.aws import ask_s3, s3_keys
 from tests.support.raw_log import create_topic
 from tests.support.storage_share import WholeStorage

@@ -21,8 +21,8 @@ from producers.schema_snapshot import SnapshotReader
 from producers.tls import Channels, TlsSettings
 from schemas.errors import Action
 from schemas.ids import StoreId, TableId
-from schemas.spans import TableSpan
 from schemas.tidb.keys import row_key
+from schemas.tidb.spans import TableSpan
 from tests.support.certificates import Authority, Pair
 from tests.support.feed_sink import Collected, wait_until
 

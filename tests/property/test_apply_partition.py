@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from consumers.core.apply.partition import Claim, PartitionQueue, start_position
 from schemas.ids import Ts
-from schemas.position import Position, PositionClass, RowOp
-from schemas.sink_parts import cut_message
-from schemas.sql_rows import (
+from schemas.sink.parts import cut_message
+from schemas.sink.position import Position, PositionClass, RowOp
+from schemas.sink.sql_rows import (
     SqlDdl,
     SqlRow,
     TableForm,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from consumers.core.apply.statements import Statement, StatementSettings, statements
 from consumers.core.apply.waiting import Piece, RowBatch
 from schemas.ids import Ts
-from schemas.position import RowOp
-from schemas.sql_rows import SqlRow, TableForm, decode_rows, encode_rows
+from schemas.sink.position import RowOp
+from schemas.sink.sql_rows import SqlRow, TableForm, decode_rows, encode_rows
 
 FORM = TableForm(schema="d", table="t", version=Ts(1), columns=("id", "u", "v"), key=("id",))
 _ROW = re.compile(rb"\((\d+),(\d+),(\d+)\)")

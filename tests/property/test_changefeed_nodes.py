@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.changefeed import (
+from schemas.errors import CorruptDataError
+from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import (
     ChangefeedError,
     ChangefeedInfo,
     ChangefeedStatus,
@@ -14,8 +16,6 @@ from schemas.changefeed import (
     encode_changefeed_info,
     encode_changefeed_status,
 )
-from schemas.errors import CorruptDataError
-from schemas.ids import Ts, UpstreamId
 
 
 @given(st.text(min_size=1), st.integers(0, 2**63 - 1), st.none() | st.integers(1, 2**63 - 1))

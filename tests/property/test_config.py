@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.config.changefeed import config_table, load_changefeed
-from schemas.config.origin import Path
-from schemas.config.toml_lines import key_lines
+from schemas.config.parse.origin import Path
+from schemas.config.parse.toml_lines import key_lines
 
 URI = "kafka://h:9092/t"
 TABLES = st.sampled_from(["*.*", "a.*", "!b.c", '"x y".t', r"/^a\d/.*"])

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from consumers.core.frontier import advance, first_record
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import DdlReport, LandingReport
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 SPANS = [TableSpan.of_table(TableId(number)) for number in range(45, 50)]
 CAPTURES = [CaptureId(name) for name in "abc"]

@@ -13,8 +13,8 @@ from schemas.errors import InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport
 from schemas.rawlog.topics import raw_partition_of_span
-from schemas.spans import TableSpan
 from schemas.tidb.keys import table_span
+from schemas.tidb.spans import TableSpan
 
 PARTITIONS = 2
 START, END = table_span(TableId(2))

@@ -30,7 +30,7 @@ from schemas.ids import CaptureId, TableId, Ts
 from schemas.proto import schedulepb_pb2
 from schemas.rawlog.frontier import Chunk, LandingReport
 from schemas.rawlog.pull_figures import PullFigures, StalledSpan
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 TABLE_IDS = st.integers(0, 2**63 - 1).map(TableId)
 TSS = st.integers(0, 2**63 - 1).map(Ts)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
-from schemas.position import Position, PositionClass, RowOp, decode_position
+from schemas.sink.position import Position, PositionClass, RowOp, decode_position
 
 TS = st.integers(0, 2**63 - 1).map(Ts)
 POSITIONS = st.builds(Position, TS, st.sampled_from(PositionClass), TS, st.sampled_from(RowOp), st.binary(max_size=20))

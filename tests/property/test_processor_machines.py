@@ -24,7 +24,7 @@ from consumers.core.scheduling.messages import (
 )
 from schemas.errors import InvariantBrokenError
 from schemas.ids import CaptureId, Ts
-from schemas.position import Position, PositionClass
+from schemas.sink.position import Position, PositionClass
 
 PARTITIONS = frozenset((0, 1, 2))
 

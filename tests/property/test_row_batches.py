@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.config.kafka import MESSAGE_OVERHEAD_BYTES
+from schemas.config.sink.kafka import MESSAGE_OVERHEAD_BYTES
 from schemas.ids import Ts
-from schemas.position import Position, PositionClass, RowOp, decode_position
+from schemas.sink.position import Position, PositionClass, RowOp, decode_position
 from sorters.core.encode.open_batches import OpenJoiner
 from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, sort_records
 from sorters.core.row_batches import RowJoin, join_neighbours

@@ -7,8 +7,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.config.origin import Origin
-from schemas.config.sink import EventFilterRule
+from schemas.config.parse.origin import Origin
+from schemas.config.sink.sink import EventFilterRule
 from schemas.tidb.mysql_types import DATETIME_TYPES, INTEGER_TYPES, STRING_TYPES, MysqlType
 from schemas.tidb.table import TableVersion
 from sorters.core.columnar import mount

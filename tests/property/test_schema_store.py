@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schemas.ddl.schema_store import NoSchema, SchemaStore
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord, decode_ddl_record, encode_ddl_record
-from schemas.tidb.schema_store import NoSchema, SchemaStore
 from schemas.tidb.table import TableVersion
 from tests.support.ddl_jobs import job, snapshot, table_info
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.config.changefeed import load_changefeed
+from schemas.ddl.layered_schemas import LayeredSchemas
+from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import decode_ddl_record, encode_ddl_record
-from schemas.tidb.layered_schemas import LayeredSchemas
-from schemas.tidb.schema_store import SchemaStore
 from sorters import shared_program
 from sorters.core.feed import compile_feed
 from sorters.shared_program import SharedProgram

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.config.kafka import MESSAGE_OVERHEAD_BYTES
+from schemas.config.sink.kafka import MESSAGE_OVERHEAD_BYTES
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
-from schemas.position import Position, PositionClass, RowOp
-from schemas.sink_parts import JoinedMessage, MessageJoiner, cut_message, is_part
+from schemas.sink.parts import JoinedMessage, MessageJoiner, cut_message, is_part
+from schemas.sink.position import Position, PositionClass, RowOp
 from sorters.core.message_parts import in_parts
 from sorters.core.order import OUTPUT_SCHEMA
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from consumers.core.span_split import SplitSettings, resplit_table, span_count, split_table
 from schemas.ids import TableId
-from schemas.spans import TableSpan
 from schemas.tidb.keys import row_key, table_span
+from schemas.tidb.spans import TableSpan
 
 TABLE = TableId(45)
 ON = SplitSettings(enable_table_across_nodes=True, region_threshold=10)

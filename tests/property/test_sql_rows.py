@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
-from schemas.position import PositionClass
-from schemas.sql_rows import SqlRow, TableForm, decode_form, decode_rows, encode_form, encode_rows
+from schemas.sink.position import PositionClass
+from schemas.sink.sql_rows import SqlRow, TableForm, decode_form, decode_rows, encode_form, encode_rows
 from sorters.core.columnar import MountedColumns, mount
 from sorters.core.encode.row_heads import HeadedJoiner
 from sorters.core.encode.sql_rows import SqlRowsEncoder, form_of

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
-from schemas.position import Position, PositionClass, RowOp, decode_position
-from schemas.storage_rows import FolderForm, decode_folder, decode_storage_rows, encode_folder
+from schemas.sink.position import Position, PositionClass, RowOp, decode_position
+from schemas.sink.storage_rows import FolderForm, decode_folder, decode_storage_rows, encode_folder
 from schemas.tidb.mysql_types import MysqlType
 from sorters.core.columnar import mount
 from sorters.core.columnar.mounted import RowKind

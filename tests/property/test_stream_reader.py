@@ -10,7 +10,7 @@ from consumers.client.conformance import RowKey, check_consumer
 from consumers.core.reading.partition import PartitionKey, StreamRecord
 from consumers.core.reading.stream import Place, Released, StreamReader
 from schemas.ids import Ts
-from schemas.position import PositionClass, decode_position
+from schemas.sink.position import PositionClass, decode_position
 
 SEEDS, SEEDS_FOR_ERRORS = range(300), range(80)
 PENDING_BYTES_MAX = 1 << 20

@@ -20,8 +20,8 @@ from producers.core.stream_table import StreamTable
 from producers.core.subscription import Registration, Retry, Subscription, joined
 from schemas.ids import RegionId, TableId, Ts
 from schemas.proto import cdcpb_pb2
-from schemas.spans import TableSpan
 from schemas.tidb.codec import encode_bytes
+from schemas.tidb.spans import TableSpan
 
 KEYS = 10
 SPAN = TableSpan(TableId(1), b"k0", b"k9z")

@@ -21,8 +21,8 @@ from producers.region_server.core.mvcc import LockKind
 from producers.region_server.core.regions import Region
 from schemas.errors import BusError
 from schemas.ids import RegionId, StoreId, TableId, Ts
-from schemas.spans import TableSpan
 from schemas.tidb.keys import table_span
+from schemas.tidb.spans import TableSpan
 from tests.simulation.feed_cluster import SimCluster, SimStream
 from tests.simulation.feed_coordinators import KEYS, LOSSY_SOURCE, TABLES, Coordinators
 

@@ -12,8 +12,8 @@ from producers.core.landing import LandingBook
 from producers.core.landing import Sent as LandedRecord
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import Chunk, FrontierRecord, LandingReport
-from schemas.spans import TableSpan
 from schemas.tidb.keys import table_span
+from schemas.tidb.spans import TableSpan
 
 KEY_PLACES = 8
 

@@ -14,10 +14,10 @@ from random import Random
 
 from consumers.core.frontier import advance, first_record, take_over
 from consumers.core.held_tables import NEVER_HELD, Holding, pulled_from
+from schemas.ddl.job import JobScope
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, follow_frontier
-from schemas.spans import TableSpan
-from schemas.tidb.ddl_job import JobScope
+from schemas.tidb.spans import TableSpan
 from sorters.core.cut import FrontierPlace, place_for
 from tests.simulation.frontier_agents import KEY_PLACES, Agent, Row, Sent, place_key
 

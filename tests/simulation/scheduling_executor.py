@@ -10,7 +10,7 @@ from random import Random
 
 from consumers.core.scheduling.messages import Checkpoint, Stats, TableState, TableStatus
 from schemas.ids import CaptureId, TableId, Ts
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 EDGES = (b"a", b"b", b"c", b"d", b"e")
 """Every table's keys are [a, e)."""

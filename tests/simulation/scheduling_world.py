@@ -24,7 +24,7 @@ from consumers.core.scheduling.messages import (
 from consumers.core.scheduling.replication_set import SetState
 from consumers.core.scheduling.schedulers.drain_capture import DrainRefusedError
 from schemas.ids import CaptureId, TableId, Ts
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 from tests.simulation.scheduling_executor import EDGES, BrokenPromiseError, SlowExecutor, Truth, cells
 
 VERSION = "0.1.0"

@@ -32,7 +32,7 @@ from producers.core import landing
 from producers.core.landing import LandingBook
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, LandingReport
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 from tests.support.hash_seeds import printed_with_hash_seeds
 
 SEEDS = int(os.environ.get("CLUSTER_SEEDS", "600"))

@@ -14,8 +14,8 @@ from consumers.core.frontier import advance, first_record
 from consumers.core.held_tables import NEVER_HELD, pulled_from
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport
-from schemas.spans import TableSpan
 from schemas.tidb.keys import table_span
+from schemas.tidb.spans import TableSpan
 from tests.simulation import frontier_world
 from tests.simulation.frontier_agents import Agent, BookAgent
 from tests.simulation.frontier_world import World, broken_law, place_of, went_back

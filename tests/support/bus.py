@@ -19,10 +19,10 @@ from consumers.raw_log import RawLogUnavailableError, frontier_window
 from consumers.zookeeper import Session
 from producers.region_server.core.mvcc import LockKind, Write
 from producers.region_server.store import ClusterStore
-from schemas.changefeed import NAMESPACE_DEFAULT, ChangefeedStatus
 from schemas.ids import TableId
-from schemas.position import POSITION_HEADER
+from schemas.nodes.changefeed import NAMESPACE_DEFAULT, ChangefeedStatus
 from schemas.rawlog.topics import raw_topics
+from schemas.sink.position import POSITION_HEADER
 from tests.support.messages import TopicRecord
 from tests.support.recording import oracle
 from tests.support.validator import UpstreamChange

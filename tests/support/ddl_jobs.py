@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import Ts
 from schemas.rawlog.ddl_record import DdlRecord
-from schemas.tidb.schema_store import SchemaStore
 
 NOT_NULL, PRIMARY = 1, 2
 PUBLIC = 5

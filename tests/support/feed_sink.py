@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from producers.core.change_columns import Change
 from schemas.errors import BusError
 from schemas.ids import RegionId, TableId, Ts
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 
 class Collected:

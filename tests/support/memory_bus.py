@@ -13,9 +13,9 @@ from consumers.changefeed_control import ConfigChange, configured, feed_of
 from consumers.changefeed_store import ChangefeedExistsError, ChangefeedNotFoundError, StartTsError
 from consumers.core.changefeed_state import Pause, Resume, step
 from consumers.processor_nodes import Share
-from schemas.changefeed import ChangefeedInfo, ChangefeedStatus
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId, compose_ts
+from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus
 
 CHECKPOINT = compose_ts(1_700_000_000_123, 5)
 URI = "kafka://127.0.0.1:9092/t?protocol=canal-json&sasl-mechanism=plain&sasl-user=u&sasl-password=hidden"

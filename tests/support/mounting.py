@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.changes import Op, RowChanges
+from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
-from schemas.tidb.schema_store import SchemaStore
 from schemas.tidb.table import TableVersion, table_version
 from tests.support.recording import TIDB_DATA, CommittedChange, committed_changes, oracle, read_jsonl, row_table_id
 from tests.support.schema_feed import schema_store

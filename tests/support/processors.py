@@ -16,9 +16,9 @@ from consumers.processor_board import ProcessorBoard
 from consumers.processor_nodes import Share, decode_shares
 from consumers.sink_source import SinkRecord
 from consumers.zookeeper import Session
-from schemas.changefeed import ChangefeedInfo, ZkPaths, encode_changefeed_info
-from schemas.position import POSITION_HEADER
-from schemas.sink_topic import sink_topic
+from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, encode_changefeed_info
+from schemas.sink.position import POSITION_HEADER
+from schemas.sink.topic import sink_topic
 from tests.support.raw_log import create_topic
 
 PATIENCE_S = 240.0

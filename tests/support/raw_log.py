@@ -18,11 +18,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from compose.kafka_follower import partition_bounds
 from schemas.changes import Op, RowChanges
 from schemas.ids import RegionId, TableId, Ts, UpstreamId, compose_ts
-from schemas.position import POSITION_HEADER
 from schemas.rawlog.ddl_record import DdlRecord, encode_ddl_record
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables, encode_frontier
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_topics
+from schemas.sink.position import POSITION_HEADER
 
 ROWS = Path(__file__).parents[1] / "data" / "rows"
 START_TS = compose_ts(1_760_000_000_000)

@@ -6,11 +6,11 @@ from functools import cache
 from typing import Any
 
 from compose.foresight.dry_run import prepare
-from schemas.changefeed import ChangefeedInfo
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError
 from schemas.ids import Ts, UpstreamId
-from schemas.sink_topic import sorter_config
+from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.sink.topic import sorter_config
 from sorters.core.order import OUTPUT_SCHEMA, sort_records
 from sorters.core.row_batches import join_neighbours
 from tests.support.recording import TIDB_DATA, oracle

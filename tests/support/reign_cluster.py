@@ -17,7 +17,7 @@ from consumers.peers.interface import FeedKey
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 from tests.support.local_peers import LocalNet, LocalPeers
 
 CAPTURE = CaptureId("a")

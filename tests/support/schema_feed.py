@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from schemas.ddl.job import DDL_JOB_TABLE_ID, decode_ddl_job_row
+from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import Ts
 from schemas.rawlog.ddl_record import DdlRecord
-from schemas.tidb.ddl_job import DDL_JOB_TABLE_ID, decode_ddl_job_row
-from schemas.tidb.schema_store import SchemaStore
 from tests.support.recording import CommittedChange, row_table_id
 
 

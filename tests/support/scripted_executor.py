@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from consumers.core.scheduling.messages import Checkpoint, Stats, TableState, TableStatus
 from schemas.ids import Ts
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 
 @dataclass(slots=True)

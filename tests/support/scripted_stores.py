@@ -25,8 +25,8 @@ from producers.tls import Channels
 from schemas.errors import BusError
 from schemas.ids import RegionId, StoreId, TableId, Ts
 from schemas.proto import cdcpb_pb2, metapb_pb2
-from schemas.spans import TableSpan
 from schemas.tidb.keys import row_key
+from schemas.tidb.spans import TableSpan
 
 TABLE = TableId(45)
 SPAN = TableSpan.of_table(TABLE)

@@ -10,8 +10,8 @@ from consumers.api.server import ApiServer
 from consumers.capture_registry import CaptureInfo, register_capture
 from consumers.zookeeper import Session
 from producers.tls import TlsSettings
-from schemas.changefeed import ZkPaths
 from schemas.ids import CaptureId, UpstreamId
+from schemas.nodes.changefeed import ZkPaths
 
 
 @contextmanager

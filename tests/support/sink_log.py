@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from consumers.sink_source import SinkRecord
+from schemas.ddl.job import DdlType
 from schemas.ids import Ts
-from schemas.position import Position, PositionClass, RowOp
-from schemas.sql_rows import SqlDdl, SqlRow, TableForm, encode_ddl, encode_form, encode_rows, encode_watermark
-from schemas.tidb.ddl_job import DdlType
+from schemas.sink.position import Position, PositionClass, RowOp
+from schemas.sink.sql_rows import SqlDdl, SqlRow, TableForm, encode_ddl, encode_form, encode_rows, encode_watermark
 
 
 def form(name: str, *columns: str, key: Sequence[str] = ("id",), version: int = 1) -> TableForm:

@@ -16,7 +16,8 @@ from consumers.changefeed_control import ChangefeedControl
 from consumers.core.changefeed_state import Patience
 from consumers.feed_states import FeedStates
 from consumers.zookeeper import Session
-from schemas.changefeed import (
+from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import (
     ChangefeedInfo,
     ChangefeedStatus,
     ZkPaths,
@@ -25,7 +26,6 @@ from schemas.changefeed import (
     encode_changefeed_info,
     encode_changefeed_status,
 )
-from schemas.ids import Ts, UpstreamId
 
 _MAIN = (
     "import json, sys, logging; from pathlib import Path; from sorters.job import SorterOptions, run_sorter; "

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from consumers.core.storage.paths import file_number
 from consumers.sink_source import SinkRecord
 from schemas.ids import Ts
-from schemas.position import Position, PositionClass, RowOp
-from schemas.sink_parts import cut_message
-from schemas.storage_rows import HEADS, FolderForm, SchemaFile, encode_folder, encode_schema_file
+from schemas.sink.parts import cut_message
+from schemas.sink.position import Position, PositionClass, RowOp
+from schemas.sink.storage_rows import HEADS, FolderForm, SchemaFile, encode_folder, encode_schema_file
 
 PARTITIONS = 2
 START_TS = Ts(10)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from schemas.position import Position, PositionClass, RowOp, decode_position
+from schemas.sink.position import Position, PositionClass, RowOp, decode_position
 from tests.support.messages import Decoder, Message, TopicRecord
 
 FAILURES_MAX = 20

@@ -9,8 +9,8 @@ import pytest
 from consumers.api.app import BODY_BYTES_MAX
 from consumers.api.replica_config import from_api, to_api
 from consumers.processor_nodes import Share
-from schemas.changefeed import ChangefeedError, ChangefeedStatus
 from schemas.ids import CaptureId, TableId, Ts
+from schemas.nodes.changefeed import ChangefeedError, ChangefeedStatus
 from tests.support.api import Api
 from tests.support.memory_bus import CHECKPOINT, ME, OTHER, PD, URI, Memory, Shares
 

@@ -7,6 +7,9 @@ import pytest
 
 from consumers.core.frontier import HELD_DDL_MAX, advance, first_record
 from schemas.config.changefeed import load_changefeed
+from schemas.ddl.bad_jobs import BadJobs
+from schemas.ddl.job import DdlDecodeError, DdlType, JobScope, job_scope, undecodable_record
+from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
@@ -19,11 +22,8 @@ from schemas.rawlog.frontier import (
     encode_frontier,
     follow_frontier,
 )
-from schemas.spans import TableSpan
-from schemas.tidb.bad_jobs import BadJobs
-from schemas.tidb.ddl_job import DdlDecodeError, DdlType, JobScope, job_scope, undecodable_record
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.schema_store import SchemaStore
+from schemas.tidb.spans import TableSpan
 from sorters.core.cut import cut_between, place_for
 from sorters.core.feed import CompiledFeed, compile_feed
 from sorters.core.scope import concerns

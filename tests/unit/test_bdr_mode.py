@@ -8,13 +8,13 @@ import pytest
 
 from compose.foresight.dry_run import prepare
 from schemas.config.changefeed import load_changefeed
+from schemas.ddl.job import DdlType
+from schemas.ddl.schema_change import SchemaChange
+from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
 from schemas.ids import TableId
-from schemas.tidb.ddl_job import DdlType
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.schema_change import SchemaChange
-from schemas.tidb.schema_store import SchemaStore
 from sorters.core.ddl_filter import events_to_send
 from sorters.core.feed import compile_feed
 from sorters.core.pipeline import run

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from compose.foresight.dry_run import prepare
 from schemas.config.changefeed import load_changefeed
+from schemas.ddl.job import DdlType
 from schemas.ids import TableId, Ts, compose_ts
-from schemas.position import PositionClass, decode_position
-from schemas.tidb.ddl_job import DdlType
+from schemas.sink.position import PositionClass, decode_position
 from sorters.core.bootstrap_pace import due_tables, last_tick
 from sorters.core.companions import bootstrap_records, start_bootstraps
 from sorters.core.feed import CompiledFeed, compile_feed

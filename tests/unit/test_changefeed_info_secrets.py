@@ -2,9 +2,9 @@
 
 import pytest
 
-from schemas.changefeed import ChangefeedInfo, decode_changefeed_info, encode_changefeed_info
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import ChangefeedInfo, decode_changefeed_info, encode_changefeed_info
 
 INFO = ChangefeedInfo(
     changefeed_id="c",

@@ -23,8 +23,8 @@ from consumers.core.changefeed_state import (
     opened,
     step,
 )
-from schemas.changefeed import ChangefeedState
 from schemas.ids import Ts
+from schemas.nodes.changefeed import ChangefeedState
 
 NOW_S = 1000.0
 HEALS = FeedError(code="sorter.kafka_unreachable", message="kafka did not answer in time")

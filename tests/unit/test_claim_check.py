@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from schemas.config.changefeed import load_changefeed
-from schemas.config.origin import NotSupportedYetError
-from schemas.config.storage_uri import parse_storage_uri
+from schemas.config.parse.origin import NotSupportedYetError
+from schemas.config.sink.storage_uri import parse_storage_uri
+from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import Action
 from schemas.ids import RegionId, TableId, Ts
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.schema_store import SchemaStore
 from sorters.claim_store import ClaimFolder, ClaimStoreError
 from sorters.core.claim_check import ClaimCheck
 from sorters.core.columnar.mount import SMALL_ROWS

@@ -12,7 +12,7 @@ from consumers.client.changes import Ddl, Row
 from consumers.client.errors import MessageError
 from consumers.core.reading.partition import PartitionKey, StreamRecord
 from schemas.ids import Ts
-from schemas.position import Position, PositionClass, RowOp
+from schemas.sink.position import Position, PositionClass, RowOp
 from tests.support.materialise import message_of, plain
 from tests.support.messages import AvroDecoder as OracleAvro
 from tests.support.messages import Message, TopicRecord, decode_canal_json

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from schemas.config.changefeed import load_changefeed
+from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import Action
 from schemas.ids import TableId, Ts
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.schema_store import SchemaStore
 from schemas.tidb.table import TableVersion
 from sorters.core.column_selector import ColumnSelectorError
 from sorters.core.columnar.mount import SMALL_ROWS

@@ -3,9 +3,9 @@
 import pytest
 
 from schemas.config.changefeed import load_changefeed
+from schemas.ddl.job import DdlType
 from schemas.ids import Ts
-from schemas.position import PositionClass, decode_position
-from schemas.tidb.ddl_job import DdlType
+from schemas.sink.position import PositionClass, decode_position
 from sorters.core.companions import ddl_records, watermark_records
 from sorters.core.feed import compile_feed
 from sorters.core.order import OutputRecords

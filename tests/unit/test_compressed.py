@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from schemas.config.changefeed import load_changefeed
+from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.schema_store import SchemaStore
 from sorters.core.claim_check import StoreClaim
 from sorters.core.columnar.mount import SMALL_ROWS
 from sorters.core.encode.protocol import Message

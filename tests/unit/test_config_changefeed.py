@@ -5,7 +5,7 @@ import json
 import pytest
 
 from schemas.config.changefeed import config_table, load_changefeed, parse_changefeed_text
-from schemas.config.duration import Seconds
+from schemas.config.parse.duration import Seconds
 from tests.support.changefeed_config import AVRO, CANAL, FULL
 
 

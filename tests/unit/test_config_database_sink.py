@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.changefeed import ChangefeedInfo
 from schemas.config.changefeed import load_changefeed
-from schemas.config.secret import mask_uri
+from schemas.config.parse.secret import mask_uri
 from schemas.errors import ConfigError
 from schemas.ids import Ts, UpstreamId
-from schemas.sink_topic import life_of, sink_topic, sorter_config
+from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.sink.topic import life_of, sink_topic, sorter_config
 from sorters.core.encode.sql_rows import SqlRowsEncoder
 from sorters.core.feed import compile_feed
 

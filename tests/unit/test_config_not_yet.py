@@ -3,7 +3,7 @@
 import pytest
 
 from schemas.config.changefeed import load_changefeed
-from schemas.config.origin import NotSupportedYetError
+from schemas.config.parse.origin import NotSupportedYetError
 from tests.support.changefeed_config import AVRO, CANAL, refused
 
 LARGE = "[sink.kafka-config.large-message-handle]\n"

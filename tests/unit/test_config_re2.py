@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from schemas.config.re2 import translate
+from schemas.config.filter.re2 import translate
 
 
 @pytest.mark.parametrize(

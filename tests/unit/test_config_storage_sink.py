@@ -2,12 +2,12 @@
 
 import pytest
 
-from schemas.changefeed import ChangefeedInfo
 from schemas.config.changefeed import config_table, load_changefeed
-from schemas.config.origin import NotSupportedYetError
+from schemas.config.parse.origin import NotSupportedYetError
 from schemas.errors import ConfigError
 from schemas.ids import Ts, UpstreamId
-from schemas.sink_topic import has_processors, sink_topic, sorter_config
+from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.sink.topic import has_processors, sink_topic, sorter_config
 from sorters.core.encode.csv_lines import CsvLines
 from sorters.core.encode.storage_rows import CanalJsonLines, StorageEncoder
 from sorters.core.feed import compile_feed

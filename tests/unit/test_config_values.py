@@ -2,10 +2,10 @@
 
 import pytest
 
-from schemas.config.duration import Seconds, format_duration, parse_duration
-from schemas.config.origin import dotted
-from schemas.config.secret import Secret, SecretUrl, is_url, mask_uri
-from schemas.config.toml_lines import key_lines
+from schemas.config.parse.duration import Seconds, format_duration, parse_duration
+from schemas.config.parse.origin import dotted
+from schemas.config.parse.secret import Secret, SecretUrl, is_url, mask_uri
+from schemas.config.parse.toml_lines import key_lines
 
 
 @pytest.mark.parametrize(

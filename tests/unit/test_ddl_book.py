@@ -1,9 +1,9 @@
 """Order, repeats and restarts of DDL jobs."""
 
 from producers.core.ddl_book import DdlBook
+from schemas.ddl.job import DdlDecodeError, undecodable_record
 from schemas.ids import Ts
 from schemas.rawlog.ddl_record import DdlRecord
-from schemas.tidb.ddl_job import DdlDecodeError, undecodable_record
 from schemas.tidb.row_v2 import encode_row_v2
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from schemas.ddl.job import DDL_TYPE_NAMES, DdlType
+from schemas.ddl.schema_change import SchemaChange
 from schemas.ids import Ts
-from schemas.tidb.ddl_job import DDL_TYPE_NAMES, DdlType
-from schemas.tidb.schema_change import SchemaChange
 from sorters.core.ddl_event import DdlEvent, Eligibility, ddl_events, eligibility
 from tests.support.ddl_jobs import column, job, snapshot, table_info
 from tests.support.recording import committed_changes, oracle

@@ -3,9 +3,9 @@
 import pytest
 
 from schemas.config.changefeed import load_changefeed
-from schemas.tidb.ddl_job import DdlType
-from schemas.tidb.schema_change import SchemaChange
-from schemas.tidb.schema_store import SchemaStore
+from schemas.ddl.job import DdlType
+from schemas.ddl.schema_change import SchemaChange
+from schemas.ddl.schema_store import SchemaStore
 from sorters.core.ddl_filter import RenameIntoFilterError, TableBecameIneligibleError, events_to_send
 from sorters.core.feed import CompiledFeed, compile_feed
 from tests.support.recording import committed_changes, oracle

@@ -12,11 +12,11 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from schemas.config.changefeed import load_changefeed
+from schemas.ddl.schema_change import StoredTable, stored_table
 from schemas.ids import Ts
 from schemas.tidb.keys import row_key
 from schemas.tidb.packed_time import pack_time
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.schema_change import StoredTable, stored_table
 from schemas.tidb.table import TableVersion, table_version
 from sorters.core.columnar import mount
 from sorters.core.encode.debezium import DebeziumEncoder

@@ -6,9 +6,9 @@ import pytest
 from producers.core.request_ids import SHARED_REGIONS_MAX, is_shared
 from schemas.ids import TableId, Ts
 from schemas.proto import cdcpb_pb2, errorpb_pb2
-from schemas.spans import TableSpan
 from schemas.tidb.codec import encode_bytes
 from schemas.tidb.keys import row_key
+from schemas.tidb.spans import TableSpan
 from tests.support.scripted_stores import (
     SPAN,
     TABLE,

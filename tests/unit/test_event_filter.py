@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from schemas.config.event_names import ALTER_TABLE_EVENTS, DDL_EVENT_OF_TYPE, EVENT_NAMES
-from schemas.config.sink import EventFilterRule
-from schemas.position import RowOp
-from schemas.tidb.ddl_job import DDL_TYPE_NAMES
+from schemas.config.filter.event_names import ALTER_TABLE_EVENTS, DDL_EVENT_OF_TYPE, EVENT_NAMES
+from schemas.config.sink.sink import EventFilterRule
+from schemas.ddl.job import DDL_TYPE_NAMES
+from schemas.sink.position import RowOp
 from sorters.core.event_filter import EventFilter
 from tests.support.recording import oracle
 

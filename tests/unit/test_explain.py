@@ -10,8 +10,8 @@ import pytest
 from compose.cli import run_cli
 from compose.foresight.explain import as_lines, explained, recorded_schemas
 from schemas.config.changefeed import load_changefeed
+from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
-from schemas.tidb.schema_store import SchemaStore
 from sorters.core.explain import ExplainedTable, Explanation, explain
 from sorters.core.feed import compile_feed
 from sorters.core.widest_row import ROW_BYTES_MAX, widest_message

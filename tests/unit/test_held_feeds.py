@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from compose.capture.held_feeds import SAY_AGAIN_S, STANDS_AFTER_S, WARN_AFTER_S, HeldFeeds, HeldTable, held_tables
-from schemas.changefeed import ChangefeedInfo
+from schemas.ddl.schema_change import StoredTable
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
+from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.rawlog.frontier import FrontierRecord, HeldTables, LandingReport
 from schemas.rawlog.pull_figures import PullFigures, StalledSpan
-from schemas.spans import TableSpan
-from schemas.tidb.schema_change import StoredTable
+from schemas.tidb.spans import TableSpan
 
 URI = "kafka://127.0.0.1:9092/t?protocol=canal-json"
 ORDERS = HeldTable(TableId(7), "shop", "orders", True, Ts(50), "region 3 at store 0: no leader (capture a)")

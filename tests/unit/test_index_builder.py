@@ -8,9 +8,9 @@ from consumers.apply import index_builder
 from consumers.apply.errors import DdlRefusedError, DestinationUnreachableError
 from consumers.apply.index_builder import IndexBuilder
 from consumers.core.apply.index_ddl import IndexDdl, builds_apart, must_wait
+from schemas.ddl.job import DdlType
 from schemas.ids import Ts
-from schemas.sql_rows import SqlDdl
-from schemas.tidb.ddl_job import DdlType
+from schemas.sink.sql_rows import SqlDdl
 
 WAIT_S = 60.0
 

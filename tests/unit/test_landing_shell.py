@@ -12,7 +12,7 @@ from producers.landing import SEVERAL_REGIONS, Landing, LandingSettings
 from schemas.ids import CaptureId, RegionId, TableId, Ts
 from schemas.rawlog.region_batch import decode_region_batch
 from schemas.rawlog.row_parts import PartJoiner
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 TABLE = TableSpan.of_table(TableId(45))
 

@@ -11,13 +11,13 @@ from typing import Any
 import fastavro
 import pytest
 
-from schemas.changefeed import ChangefeedInfo
 from schemas.config.changefeed import load_changefeed
+from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts, UpstreamId
-from schemas.sink_topic import sorter_config
+from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.sink.topic import sorter_config
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.schema_store import SchemaStore
 from sorters.core.column_selector import ColumnSelectorError
 from sorters.core.columnar.mount import SMALL_ROWS
 from sorters.core.feed import CompiledFeed, compile_feed

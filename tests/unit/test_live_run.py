@@ -10,10 +10,10 @@ from compose.local.live_run import START_S, Deadline, all_passed, data_folder, d
 from compose.local.monitor import BusView, FeedView, Monitor
 from compose.stack.local import Addresses
 from consumers.zookeeper import ZooKeeperUnreachableError
-from schemas.changefeed import ChangefeedState, ChangefeedStatus, ZkPaths
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import ConfigError
 from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import ChangefeedState, ChangefeedStatus, ZkPaths
 
 PARTS = Addresses(kafka="127.0.0.1:9092", zookeeper="127.0.0.1:2181", schema_registry="http://127.0.0.1:8081")
 

@@ -14,7 +14,7 @@ from producers.region_cache import RegionCache
 from producers.tls import Channels, TlsSettings
 from schemas.ids import RegionId, StoreId, TableId, Ts
 from schemas.proto import metapb_pb2
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 FIRST, TABLES = 100, 3_000
 

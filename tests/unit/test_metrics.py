@@ -21,7 +21,8 @@ from producers.landing import LandingCounters
 from producers.lock_resolver import LockCounters
 from producers.puller import PullerStats
 from producers.tls import TlsSettings
-from schemas.changefeed import (
+from schemas.ids import TableId, Ts, UpstreamId, compose_ts
+from schemas.nodes.changefeed import (
     ChangefeedInfo,
     ChangefeedState,
     ChangefeedStatus,
@@ -29,9 +30,8 @@ from schemas.changefeed import (
     encode_changefeed_info,
     encode_changefeed_status,
 )
-from schemas.ids import TableId, Ts, UpstreamId, compose_ts
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 from tests.support.api import Api
 from tests.support.memory_bus import ME, OTHER, Memory
 

@@ -10,8 +10,8 @@ from rich.live import Live
 from compose.local.live_run import Picture
 from compose.local.live_view import live_picture, progress_line, summary_table
 from compose.local.monitor import BusView, FeedView, Rate
-from schemas.changefeed import ChangefeedError, ChangefeedStatus
 from schemas.ids import Ts
+from schemas.nodes.changefeed import ChangefeedError, ChangefeedStatus
 from schemas.rawlog.frontier import FrontierRecord
 
 CLEAR = "\x1b[2J"

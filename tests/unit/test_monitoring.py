@@ -9,8 +9,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from consumers.api.metrics import Snapshot, Stall, metrics_text
-from schemas.changefeed import ChangefeedError
 from schemas.ids import TableId
+from schemas.nodes.changefeed import ChangefeedError
 from tests.unit.test_metrics import NOW_S, PULL, RULE, feed
 
 FOLDER = Path(__file__).parents[2] / "compose" / "monitoring"

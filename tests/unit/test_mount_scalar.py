@@ -9,13 +9,13 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from schemas.changes import Op
+from schemas.ddl.schema_store import NoSchema
 from schemas.ids import TableId, Ts
-from schemas.position import RowOp
+from schemas.sink.position import RowOp
 from schemas.tidb.codec import encode_bytes, encode_varint
 from schemas.tidb.keys import row_key
 from schemas.tidb.packed_time import pack_time
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.schema_store import NoSchema
 from schemas.tidb.table import TableVersion, table_version
 from schemas.tidb.value import Value
 from sorters.core.mount_scalar import CorruptRowError, MountedRow, mount_row

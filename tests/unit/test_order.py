@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.ids import Ts
-from schemas.position import Position, PositionClass, RowOp
+from schemas.sink.position import Position, PositionClass, RowOp
 from sorters.core.order import OUTPUT_SCHEMA, drop_repeats, row_positions, sort_records
 
 POSITIONS = st.builds(

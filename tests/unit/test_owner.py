@@ -11,7 +11,7 @@ from consumers.owner import Owner
 from consumers.zookeeper import LeaseLostError
 from schemas.ids import CaptureId, TableId, Ts, compose_ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, follow_frontier
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 SPANS = tuple(TableSpan.of_table(TableId(number)) for number in (1, 2, 3))
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from schemas.config.changefeed import load_changefeed
+from schemas.ddl.bad_jobs import BadJobs
+from schemas.ddl.job import DdlType
+from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import Ts, compose_ts
-from schemas.position import PositionClass, decode_position
-from schemas.tidb.bad_jobs import BadJobs
-from schemas.tidb.ddl_job import DdlType
-from schemas.tidb.schema_store import SchemaStore
+from schemas.sink.position import PositionClass, decode_position
 from sorters.core.cut import Cut
 from sorters.core.dispatch import DispatchError
 from sorters.core.feed import compile_feed

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from consumers.processor_board import AppliedNode, Wanted, decode_applied, encode_applied, with_applied
-from schemas.changefeed import ChangefeedInfo, ChangefeedState, ChangefeedStatus, SorterFailure
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts, UpstreamId
-from schemas.sink_topic import life_of
+from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedState, ChangefeedStatus, SorterFailure
+from schemas.sink.topic import life_of
 
 INFO = ChangefeedInfo(
     changefeed_id="a", upstream=UpstreamId("u"), sink_uri="mysql://h/", start_ts=Ts(10), create_time="now"

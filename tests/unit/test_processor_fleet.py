@@ -12,8 +12,8 @@ from compose.capture.processor_fleet import ProcessorFleet, ProcessorHome
 from compose.capture.sorter_fleet import SorterPlaces
 from compose.stack.children import Child
 from producers.tls import TlsSettings
-from schemas.changefeed import ChangefeedInfo, ZkPaths
 from schemas.ids import CaptureId, Ts, UpstreamId
+from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
 
 PLACES = SorterPlaces(kafka="k:1", zookeeper="z:1", schema_registry="", cluster="c", upstream=UpstreamId("u"))
 

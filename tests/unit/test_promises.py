@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from compose.local.promises import PartitionCheck, compare_rows, row_hashes
 from schemas.ids import Ts
-from schemas.position import Position, PositionClass, RowOp
+from schemas.sink.position import Position, PositionClass, RowOp
 
 Positions = list[bytes]
 

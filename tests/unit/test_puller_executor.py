@@ -7,8 +7,8 @@ from consumers.core.frontier import first_record
 from consumers.core.scheduling.messages import Checkpoint, TableState
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldTables
-from schemas.spans import TableSpan
 from schemas.tidb.keys import table_span
+from schemas.tidb.spans import TableSpan
 from tests.support.reign_cluster import FakePuller
 
 TABLE = TableId(45)

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 import pytest
 
 from schemas.config.changefeed import load_changefeed
+from schemas.ddl.job import DdlType
+from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
-from schemas.tidb.ddl_job import DdlType
-from schemas.tidb.schema_store import SchemaStore
 from sorters.core.cut import Cut
 from sorters.core.feed import CompiledFeed, compile_feed
 from sorters.ready_tables import REQUESTS_AT_ONCE, ReadyTables

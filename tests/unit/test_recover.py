@@ -6,10 +6,10 @@ from compose.operator.recover import Report, as_json, closing_lines, opening_lin
 from consumers.core.backoff import Backoff
 from consumers.core.recovery import CapturesAliveError, check_alone, check_sink, target_of
 from consumers.recovery import Applied
-from schemas.changefeed import ChangefeedInfo, ChangefeedState
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import Action, BusError, ConfigError
 from schemas.ids import TableId, Ts, UpstreamId
+from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedState
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
 from sorters.core.feed import CompiledFeed, compile_feed
 from sorters.core.last_frontier import HeldBack, LastFrontier, last_frontier

@@ -10,10 +10,10 @@ from producers.region_server.core import ddl_writes
 from producers.region_server.core.row_shapes import SHAPES, json_value, text_pool
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer
+from schemas.ddl.job import decode_ddl_job_row, parse_ddl_job
 from schemas.errors import ConfigError
 from schemas.ids import TableId, Ts
 from schemas.tidb.binary_json import json_text
-from schemas.tidb.ddl_job import decode_ddl_job_row, parse_ddl_job
 from schemas.tidb.keys import decode_meta_hash_key, decode_row_key, is_row_key, row_key
 from schemas.tidb.row_v2 import decode_row_v2
 from tests.support.recording import TIDB_DATA, oracle, read_jsonl

@@ -10,13 +10,13 @@ import pytest
 from compose.capture.reign import ReignOptions
 from consumers.core.frontier import first_record
 from consumers.core.span_split import SplitSettings
+from schemas.ddl.job import DdlDecodeError, DdlType, undecodable_record
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
-from schemas.spans import TableSpan, incomplete_tables
-from schemas.tidb.ddl_job import DdlDecodeError, DdlType, undecodable_record
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
+from schemas.tidb.spans import TableSpan, incomplete_tables
 from tests.support.ddl_jobs import job, table_info
 from tests.support.recording import committed_changes
 from tests.support.reign_cluster import CAPTURE, Cluster, FakeDdl, FakeOwner, FakePuller

@@ -11,12 +11,12 @@ from compose.capture.reign_status import reign_status
 from consumers.core.scheduling.coordinator import NotInitializedError
 from consumers.core.scheduling.messages import Checkpoint, TableState
 from consumers.core.scheduling.versions import VersionMismatchError
+from schemas.ddl.job import DdlType
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import HeldTables
 from schemas.rawlog.pull_figures import PullFigures, StalledSpan
-from schemas.spans import TableSpan
-from schemas.tidb.ddl_job import DdlType
+from schemas.tidb.spans import TableSpan
 from tests.support.ddl_jobs import job, table_info
 from tests.support.reign_cluster import FEED, Cluster, FakeDdl, FakeOwner
 

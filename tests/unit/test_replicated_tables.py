@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from schemas.config.changefeed import load_changefeed
+from schemas.ddl.job import DdlType
+from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import ConfigError
 from schemas.ids import TableId, Ts
-from schemas.tidb.ddl_job import DdlType
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.schema_store import SchemaStore
 from sorters.core.companions import ddl_records
 from sorters.core.ddl_filter import RenameIntoFilterError
 from sorters.core.feed import CompiledFeed, compile_feed

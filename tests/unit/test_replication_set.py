@@ -29,7 +29,7 @@ from consumers.core.scheduling.replication_set import (
 from consumers.core.scheduling.takeover import from_reports
 from schemas.errors import Action, InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 A, B, C = (CaptureId(name) for name in "abc")
 SPAN = TableSpan.of_table(TableId(7))

@@ -3,9 +3,9 @@
 import pytest
 
 from schemas.config.changefeed import load_changefeed
+from schemas.ddl.job import DdlType
+from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import Ts
-from schemas.tidb.ddl_job import DdlType
-from schemas.tidb.schema_store import SchemaStore
 from sorters.core.dispatch import DispatchError
 from sorters.core.feed import CompiledFeed, compile_feed
 from sorters.core.route_check import SHOWN_MAX, check_routes

@@ -8,12 +8,12 @@ import pytest
 from pyspark.accumulators import Accumulator
 
 from schemas.config.changefeed import load_changefeed
+from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import CorruptDataError
 from schemas.ids import TableId, Ts
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_checksum import MountedChecksum, mounted_checksum
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.schema_store import SchemaStore
 from schemas.tidb.table import TableVersion
 from sorters.core.columnar.mount import SMALL_ROWS
 from sorters.core.corrupt_rows import NAMED_MAX, CorruptChecksumError, CorruptRow, CorruptRows

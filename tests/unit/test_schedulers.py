@@ -13,7 +13,7 @@ from consumers.core.scheduling.schedulers.move_table import MoveTable
 from consumers.core.scheduling.schedulers.rebalance import Rebalance
 from consumers.core.scheduling.tasks import AddSpan, MoveSpan, Plan, RemoveSpan, Scene
 from schemas.ids import CaptureId, TableId
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 A, B, C = (CaptureId(name) for name in "abc")
 NEW, READY, LEAVING = (CaptureStatus(state) for state in CaptureState)

@@ -23,7 +23,7 @@ from consumers.core.scheduling.messages import (
     TableState,
 )
 from schemas.ids import CaptureId, TableId, Ts
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 from tests.support.scripted_executor import ScriptedExecutor
 
 ME, OWNER, NEXT = CaptureId("me"), CaptureId("owner"), CaptureId("next")

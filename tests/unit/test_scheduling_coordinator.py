@@ -17,7 +17,7 @@ from consumers.core.scheduling.messages import (
 )
 from consumers.core.scheduling.replication_set import MultiplePrimaryError
 from schemas.ids import CaptureId, TableId, Ts
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 from tests.support.scripted_executor import ScriptedExecutor
 
 A, B, C = (CaptureId(name) for name in "abc")

@@ -30,7 +30,7 @@ from consumers.core.scheduling.staleness import (
 )
 from consumers.core.scheduling.versions import VersionMismatchError, check_versions
 from schemas.ids import CaptureId, TableId, Ts
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 A, B, C = (CaptureId(name) for name in "abc")
 T = TableId(7)

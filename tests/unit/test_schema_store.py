@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from schemas.ddl.job import DDL_JOB_TABLE_ID, DdlDecodeError, decode_ddl_job_row
+from schemas.ddl.schema_change import InconsistentDdlError
+from schemas.ddl.schema_store import NoSchema, SchemaGoneError, SchemaStore, UnknownTableError
 from schemas.errors import BusError, CorruptDataError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
-from schemas.tidb.ddl_job import DDL_JOB_TABLE_ID, DdlDecodeError, decode_ddl_job_row
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.schema_change import InconsistentDdlError
-from schemas.tidb.schema_store import NoSchema, SchemaGoneError, SchemaStore, UnknownTableError
 from schemas.tidb.table import HandleKind, TableVersion
 from tests.support.ddl_jobs import column, index, job, snapshot, table_info
 from tests.support.recording import CommittedChange, committed_changes, oracle

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from schemas.ddl.schema_change import StoredTable, stored_table
 from schemas.ids import TableId, Ts
 from schemas.tidb.keys import row_key
 from schemas.tidb.packed_time import pack_time
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.schema_change import StoredTable, stored_table
 from schemas.tidb.table import TableVersion, table_version
 from sorters.core.columnar import mount
 from sorters.core.encode.simple_json import SimpleJsonEncoder

@@ -15,8 +15,8 @@ from typing import Any
 import fastavro
 import pytest
 
+from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import Ts
-from schemas.tidb.schema_store import SchemaStore
 from schemas.tidb.table import TableVersion
 from sorters.core.columnar import mount
 from sorters.core.ddl_event import DdlEvent, ddl_events

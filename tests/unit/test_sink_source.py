@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 
 from consumers.sink_source import KafkaSource, SinkHistoryLostError, read_record
 from schemas.ids import Ts
-from schemas.position import POSITION_HEADER, Position, PositionClass
+from schemas.sink.position import POSITION_HEADER, Position, PositionClass
 
 TOPIC = "topic"
 Places = list[tuple[int, int]]

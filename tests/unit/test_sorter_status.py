@@ -7,8 +7,8 @@ import pytest
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from schemas.changefeed import ChangefeedInfo, ZkPaths, decode_changefeed_status, encode_changefeed_info
 from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, decode_changefeed_status, encode_changefeed_info
 from sorters.status import Edition, StatusBoard, ZooKeeperUnreachableError
 
 PATHS = ZkPaths("c")

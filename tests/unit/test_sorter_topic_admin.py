@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from schemas.config.changefeed import load_changefeed
-from schemas.sink_topic import own_topic_config
+from schemas.sink.topic import own_topic_config
 from sorters import topic_admin
 from sorters.failures import KafkaUnreachableError
 from sorters.topic_admin import MESSAGE_OVERHEAD_BYTES, SinkTopic, TopicAdmin

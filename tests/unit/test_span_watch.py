@@ -3,7 +3,7 @@
 import grpc
 
 from schemas.ids import RegionId, TableId, Ts
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 from tests.support.scripted_stores import FeedRig, initialized, resolved
 
 OTHER = TableSpan.of_table(TableId(46))

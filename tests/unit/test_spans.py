@@ -6,8 +6,8 @@ import pytest
 
 from schemas.ids import TableId
 from schemas.rawlog.topics import raw_partition, raw_partition_of_span
-from schemas.spans import TableSpan, incomplete_tables
 from schemas.tidb.keys import row_key, table_span
+from schemas.tidb.spans import TableSpan, incomplete_tables
 
 TABLE, OTHER = TableId(45), TableId(46)
 START, END = table_span(TABLE)

@@ -9,8 +9,8 @@ from compose.capture.split_watch import SplitWatch
 from consumers.core.span_split import SplitSettings
 from producers.errors import PdUnreachableError
 from schemas.ids import TableId
-from schemas.spans import TableSpan
 from schemas.tidb.keys import row_key
+from schemas.tidb.spans import TableSpan
 
 BIG, SMALL = TableId(45), TableId(46)
 ON = SplitSettings(enable_table_across_nodes=True, region_threshold=10)

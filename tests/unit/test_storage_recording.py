@@ -18,12 +18,12 @@ from consumers.sink_source import SinkRecord
 from consumers.storage.begin import FilesLead, FilesShare
 from consumers.storage.run import StorageRun, StorageSettings
 from consumers.storage.store import LocalStore
-from schemas.changefeed import ChangefeedInfo
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts, UpstreamId
-from schemas.position import Position, PositionClass
-from schemas.sink_topic import PARTITIONS, sorter_config
-from schemas.storage_rows import decode_storage_rows
+from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.sink.position import Position, PositionClass
+from schemas.sink.storage_rows import decode_storage_rows
+from schemas.sink.topic import PARTITIONS, sorter_config
 from tests.support.materialise import Contents, Table, differences, explained
 from tests.support.messages import Message
 from tests.support.recording import TIDB_DATA, read_jsonl

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.config.storage_uri import parse_storage_uri
+from schemas.config.sink.storage_uri import parse_storage_uri
 
 SECRETS = "access-key=ak&secret-access-key=sk%2F&session-token=st"
 

@@ -13,7 +13,7 @@ from producers.core.stuck_spans import (
     step,
 )
 from schemas.ids import RegionId, TableId, Ts, compose_ts
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 SPAN = TableSpan(TableId(7), b"t1", b"t2")
 RANGE = KeyRange(b"a", b"b")

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from schemas.config.filter_rule import parse_rule
+from schemas.config.filter.filter_rule import parse_rule
 from schemas.errors import ConfigError
 from sorters.core.table_filter import SYSTEM_SCHEMAS, TableFilter, fold, is_system_schema
 

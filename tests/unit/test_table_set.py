@@ -3,10 +3,10 @@
 import pytest
 
 from consumers.core.table_set import TableSet
+from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import InvariantBrokenError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
-from schemas.tidb.schema_store import SchemaStore
 from tests.support.recording import committed_changes, row_table_id
 from tests.support.schema_feed import ddl_records
 

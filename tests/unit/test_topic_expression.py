@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.config.topic_rule import topic_expression_fault
+from schemas.config.sink.topic_rule import topic_expression_fault
 from sorters.core.topic_expression import substitute
 
 

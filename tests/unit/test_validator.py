@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from schemas.ids import Ts
-from schemas.position import Position, PositionClass, RowOp
+from schemas.sink.position import Position, PositionClass, RowOp
 from tests.support.messages import TopicRecord, decode_canal_json
 from tests.support.validator import UpstreamChange, Validator
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.config.changefeed import load_changefeed
-from schemas.config.expression_tokens import ExpressionTextError
-from schemas.config.origin import ExpressionParseError
-from schemas.config.value_expression import parse_expression
+from schemas.config.filter.expression_tokens import ExpressionTextError
+from schemas.config.filter.value_expression import parse_expression
+from schemas.config.parse.origin import ExpressionParseError
 from schemas.ids import TableId, Ts
 from schemas.tidb.table import TableVersion, table_version
 from sorters.core.expression_parts import MisfitError, OutOfRangeError

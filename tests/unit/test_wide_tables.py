@@ -5,12 +5,12 @@ import pyarrow as pa
 import pytest
 
 from schemas.config.changefeed import load_changefeed
+from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import RegionId, TableId, Ts
-from schemas.position import Position, PositionClass, RowOp
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
+from schemas.sink.position import Position, PositionClass, RowOp
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.schema_store import SchemaStore
 from sorters.core import pipeline
 from sorters.core import runs as runs_module
 from sorters.core.cut import Cut

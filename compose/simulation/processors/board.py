@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from consumers.processor_board import AppliedNode, Wanted
 from consumers.processor_nodes import ProcessorInfo, Share
 from consumers.zookeeper import LeaseLostError
-from schemas.changefeed import ChangefeedInfo
 from schemas.ids import CaptureId
+from schemas.nodes.changefeed import ChangefeedInfo
 
 if TYPE_CHECKING:
     from compose.simulation.processors.world import World

@@ -20,7 +20,7 @@ from compose.simulation.processors.sink_topic import ddl_position
 from consumers.apply.errors import ProcessorReplacedError
 from consumers.core.apply.partition import Claim, start_position
 from schemas.ids import Ts
-from schemas.position import RowOp
+from schemas.sink.position import RowOp
 
 
 @dataclass(slots=True)

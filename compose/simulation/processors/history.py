@@ -12,7 +12,7 @@ from random import Random
 from zlib import crc32
 
 from schemas.ids import Ts
-from schemas.position import RowOp
+from schemas.sink.position import RowOp
 
 START_TS = Ts(1_000)
 KEYS = 6

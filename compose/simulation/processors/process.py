@@ -21,11 +21,11 @@ from consumers.core.apply.partition import DdlMark, start_position
 from consumers.processor_board import Wanted
 from consumers.processor_nodes import ProcessorInfo
 from consumers.processor_run import ProcessorRun, RunParts
-from schemas.changefeed import ChangefeedInfo
 from schemas.ids import CaptureId, UpstreamId
-from schemas.position import decode_position
-from schemas.sink_topic import life_of
-from schemas.sql_rows import decode_ddl
+from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.sink.position import decode_position
+from schemas.sink.sql_rows import decode_ddl
+from schemas.sink.topic import life_of
 
 if TYPE_CHECKING:
     from compose.simulation.processors.world import World

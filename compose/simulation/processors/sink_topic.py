@@ -12,11 +12,11 @@ from zlib import crc32
 
 from compose.simulation.processors.history import START_TS, Ddl, Event, History, RowChange, Txn, partition_of
 from consumers.sink_source import SinkRecord
+from schemas.ddl.job import DdlType
 from schemas.ids import Ts
-from schemas.position import Position, PositionClass
-from schemas.sink_parts import cut_message
-from schemas.sql_rows import SqlDdl, SqlRow, TableForm, encode_ddl, encode_form, encode_rows, encode_watermark
-from schemas.tidb.ddl_job import DdlType
+from schemas.sink.parts import cut_message
+from schemas.sink.position import Position, PositionClass
+from schemas.sink.sql_rows import SqlDdl, SqlRow, TableForm, encode_ddl, encode_form, encode_rows, encode_watermark
 
 _TYPES = {
     "alter": DdlType.ADD_COLUMN,

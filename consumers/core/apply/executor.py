@@ -28,7 +28,7 @@ from typing import Protocol
 from consumers.core.scheduling.messages import Barrier, Checkpoint, Standing, TableState, TableStatus
 from schemas.errors import InvariantBrokenError
 from schemas.ids import TableId, Ts
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 Phase = Enum("Phase", ["LOCATING", "PREPARED", "OPENING", "APPLYING", "ENDING", "ENDED"])
 _STATES = {

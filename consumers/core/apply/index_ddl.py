@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from schemas.ddl.job import DdlType
 from schemas.ids import Ts
-from schemas.sql_rows import SqlDdl
-from schemas.tidb.ddl_job import DdlType
+from schemas.sink.sql_rows import SqlDdl
 
 _OTHER_INDEX = re.compile(r"\b(UNIQUE|FULLTEXT|SPATIAL|VECTOR|COLUMNAR)\b", re.IGNORECASE)
 """Of the statement anywhere: a column of that name makes it wait, which does no harm."""

@@ -36,7 +36,7 @@ from consumers.core.scheduling.messages import (
 from consumers.core.scheduling.staleness import is_for_owner
 from schemas.errors import InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 LIMITS = Limits(max_task_concurrency=16, check_balance_interval_ticks=20, heartbeat_ticks=1, collect_stats_ticks=2**31)
 """A partition has little to prepare, so all may move at once. Who comes gets its share within a second or two."""

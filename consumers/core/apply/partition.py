@@ -49,9 +49,9 @@ from consumers.core.apply.waiting import DdlMark as DdlMark
 from consumers.core.apply.waiting import Piece, RowBatch, Waiting, WatermarkMark, txn_borders
 from schemas.errors import CorruptDataError, InvariantBrokenError
 from schemas.ids import Ts
-from schemas.position import POSITION_CLASS_AT, Position, PositionClass, decode_position
-from schemas.sink_parts import MessageJoiner, is_part
-from schemas.sql_rows import IntArray, SqlRows, TableForm, decode_ddl, decode_form, decode_rows
+from schemas.sink.parts import MessageJoiner, is_part
+from schemas.sink.position import POSITION_CLASS_AT, Position, PositionClass, decode_position
+from schemas.sink.sql_rows import IntArray, SqlRows, TableForm, decode_ddl, decode_form, decode_rows
 
 _TXN_END = struct.Struct(">QBQB")
 _AFTER_ALL_OPS = 0xFF

@@ -26,8 +26,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from consumers.core.apply.waiting import Piece, RowBatch
-from schemas.position import RowOp
-from schemas.sql_rows import LOOSE, ROW_END, IntArray, SqlRow, SqlRows, TableForm
+from schemas.sink.position import RowOp
+from schemas.sink.sql_rows import LOOSE, ROW_END, IntArray, SqlRow, SqlRows, TableForm
 
 FORMS_MAX = 10_000
 """Tables whose words are kept."""
@@ -94,7 +94,7 @@ class _Table:
         return sum(piece.bytes for piece in self.pieces)
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """Return one of the columns of :class:`schemas.sql_rows.SqlRows`."""
+        """Return one of the columns of :class:`schemas.sink.sql_rows.SqlRows`."""
         return np.concatenate([getattr(piece.rows, name)[piece.first : piece.end] for piece in self.pieces])
 
     def keys(self) -> Any:

@@ -1,8 +1,8 @@
 """What of a partition has been read and not yet applied: rows, DDL events and watermarks, in their order.
 
 Rows wait as *pieces* of messages, and nothing here is done once a row: the heads of a message are columns
-(:class:`schemas.sql_rows.SqlRows`), so where transactions end is found for all its rows at once. A transaction may go
-on from one piece to the next, of another table too; the last one of all is *open* while more of it may come.
+(:class:`schemas.sink.sql_rows.SqlRows`), so where transactions end is found for all its rows at once. A transaction may
+go on from one piece to the next, of another table too; the last one of all is *open* while more of it may come.
 """
 
 from collections import deque
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from schemas.ids import Ts
-from schemas.position import POSITION_CLASS_AT
-from schemas.sql_rows import IntArray, SqlDdl, SqlRow, SqlRows, TableForm
+from schemas.sink.position import POSITION_CLASS_AT
+from schemas.sink.sql_rows import IntArray, SqlDdl, SqlRow, SqlRows, TableForm
 
 _NO_ENDS = np.zeros(0, np.int64)
 

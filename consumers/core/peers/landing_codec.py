@@ -20,7 +20,7 @@ from schemas.ids import CaptureId, Ts
 from schemas.proto.landingpb_pb2 import LandingReport as RawReport
 from schemas.rawlog.frontier import Chunk, LandingReport
 from schemas.rawlog.pull_figures import PullFigures
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 _Column = NDArray[np.int64]
 

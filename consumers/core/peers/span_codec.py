@@ -5,8 +5,8 @@ from functools import lru_cache
 from schemas.errors import CorruptDataError
 from schemas.ids import TableId
 from schemas.proto import tablepb_pb2
-from schemas.spans import TableSpan
 from schemas.tidb.codec import decode_bytes
+from schemas.tidb.spans import TableSpan
 
 _SPANS_MAX = 1 << 18
 """Spans kept, so that those of a hundred thousand tables are not made anew with each report."""

@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
 from schemas.ids import Ts
-from schemas.position import Position, PositionClass, decode_position
+from schemas.sink.position import Position, PositionClass, decode_position
 
 
 @dataclass(frozen=True, slots=True, order=True)

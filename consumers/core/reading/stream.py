@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from consumers.core.reading.partition import PartitionKey, PartitionReader, StreamRecord
 from schemas.ids import Ts
-from schemas.position import POSITION_CLASS_AT, PositionClass
+from schemas.sink.position import POSITION_CLASS_AT, PositionClass
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from consumers.core.scheduling.messages import (
 from consumers.core.scheduling.staleness import Known, Verdict, is_of_feed, is_same_epoch, judge_owner
 from schemas.errors import InvariantBrokenError
 from schemas.ids import CaptureId, Ts
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 
 @dataclass(slots=True)

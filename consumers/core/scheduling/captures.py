@@ -13,7 +13,7 @@ from types import MappingProxyType
 from consumers.core.scheduling.messages import HeartbeatResponse, Liveness, TableStatus
 from consumers.core.scheduling.staleness import is_same_epoch
 from schemas.ids import CaptureId
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 
 class CaptureState(Enum):

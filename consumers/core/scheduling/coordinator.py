@@ -48,7 +48,7 @@ from consumers.core.scheduling.staleness import is_for_owner
 from consumers.core.scheduling.tasks import Plan, Scene
 from schemas.errors import Action, BusError
 from schemas.ids import CaptureId, TableId, Ts
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 
 class NotInitializedError(BusError):

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from schemas.errors import Action, BusError
 from schemas.ids import TableId
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 
 class OverlappingSpansError(BusError):

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from consumers.core.scheduling.messages import Checkpoint, TableStatus
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 
 class TableExecutor(Protocol):

@@ -15,7 +15,7 @@ from enum import IntEnum
 from types import MappingProxyType
 
 from schemas.ids import CaptureId, TableId, Ts
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 
 @dataclass(frozen=True, slots=True)

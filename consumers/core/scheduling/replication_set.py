@@ -38,7 +38,7 @@ from typing import assert_never
 from consumers.core.scheduling.messages import NOTHING, Checkpoint, Stats, TableState
 from schemas.errors import Action, BusError, InvariantBrokenError
 from schemas.ids import CaptureId
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 
 class MultiplePrimaryError(BusError):

@@ -21,7 +21,7 @@ from consumers.core.scheduling.replication_set import (
 from consumers.core.scheduling.takeover import from_reports
 from consumers.core.scheduling.tasks import AddSpan, MoveSpan, Plan, RemoveSpan, Task
 from schemas.ids import CaptureId, Ts
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 Sent = tuple[TableSpan, Out]
 

@@ -14,7 +14,7 @@ from consumers.core.scheduling.replication_set import (
     check,
 )
 from schemas.ids import CaptureId, Ts
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 
 def from_reports(

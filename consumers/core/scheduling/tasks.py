@@ -7,7 +7,7 @@ from hashlib import blake2b
 from consumers.core.scheduling.captures import CaptureState, CaptureStatus
 from consumers.core.scheduling.replication_set import ReplicationSet, SetState
 from schemas.ids import CaptureId
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 
 @dataclass(frozen=True, slots=True)

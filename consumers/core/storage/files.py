@@ -15,7 +15,7 @@ from consumers.core.storage.partition import FolderLines, NotedPlace
 from consumers.core.storage.paths import PathForm
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
-from schemas.storage_rows import FolderForm
+from schemas.sink.storage_rows import FolderForm
 
 STATE_FOLDER = ".tidebus"
 """Below the root; without an extension, and with a dot, so that nobody takes a state for data."""

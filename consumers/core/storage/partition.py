@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from schemas.ids import Ts
-from schemas.position import PositionClass, decode_position
-from schemas.sink_parts import MessageJoiner, is_part
-from schemas.storage_rows import FolderForm, SchemaFile, decode_folder, decode_schema_file, decode_storage_rows
+from schemas.sink.parts import MessageJoiner, is_part
+from schemas.sink.position import PositionClass, decode_position
+from schemas.sink.storage_rows import FolderForm, SchemaFile, decode_folder, decode_schema_file, decode_storage_rows
 
 
 @dataclass(frozen=True, slots=True)

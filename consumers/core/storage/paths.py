@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Literal
 
 from schemas.errors import CorruptDataError
-from schemas.storage_rows import FolderForm
+from schemas.sink.storage_rows import FolderForm
 
 DateSeparator = Literal["none", "year", "month", "day"]
 METADATA = "metadata"

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from schemas.position import RowOp
+from schemas.sink.position import RowOp
 from schemas.tidb.table import TableVersion
 from schemas.tidb.value import Value
 from sorters.core.columnar.alike_tables import AlikeTables

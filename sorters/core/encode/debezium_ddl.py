@@ -6,7 +6,7 @@ itself defines come as it says them: a DATETIME without digits has no length the
 
 from dataclasses import replace
 
-from schemas.tidb.ddl_job import DdlType
+from schemas.ddl.job import DdlType
 from schemas.tidb.mysql_types import MysqlFlag, MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
 from sorters.core.encode.debezium_schema import SOURCE_SCHEMA

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from schemas.ddl.schema_change import StoredTable
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
-from schemas.tidb.schema_change import StoredTable
 from schemas.tidb.table import TableVersion
 from sorters.core.columnar.mounted import MountedColumns, MountedPart
 from sorters.core.columnar.spans import IntArray

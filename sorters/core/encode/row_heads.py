@@ -1,7 +1,7 @@
 """Rows with a head each, for processors, which must tell rows of a message apart without looking into them.
 
-The layout is told in :mod:`schemas.sql_rows` and :mod:`schemas.storage_rows`: heads, keys and rows (or lines), each
-side by side.
+The layout is told in :mod:`schemas.sink.sql_rows` and :mod:`schemas.sink.storage_rows`: heads, keys and rows (or
+lines), each side by side.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.storage_rows import HEAD_BYTES, HEADS
+from schemas.sink.storage_rows import HEAD_BYTES, HEADS
 from sorters.core.columnar.mounted import ROW_OPS, MountedPart
 from sorters.core.columnar.spans import BoolArray, IntArray, gather, spans_of
 from sorters.core.encode.segments import join

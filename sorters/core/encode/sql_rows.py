@@ -1,4 +1,5 @@
-"""The encoder of database sinks: rows as SQL literals, for the processors that write them (:mod:`schemas.sql_rows`).
+"""The encoder of database sinks: rows as SQL literals, for the processors that write them
+(:mod:`schemas.sink.sql_rows`).
 
 A processor puts literals together and never looks into one, so what a value means is decided here, with the table's
 schema at hand, and columnar.
@@ -13,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from schemas.ids import Ts
-from schemas.sql_rows import (
+from schemas.sink.sql_rows import (
     CONDITION_END,
     HEAD_BYTES,
     KEY_END,
@@ -26,7 +27,7 @@ from schemas.sql_rows import (
     encode_form,
     encode_watermark,
 )
-from schemas.storage_rows import HEAD_BYTES as STORAGE_HEAD_BYTES
+from schemas.sink.storage_rows import HEAD_BYTES as STORAGE_HEAD_BYTES
 from schemas.tidb.mysql_types import MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
 from schemas.tidb.value import Value

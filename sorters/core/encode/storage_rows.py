@@ -1,5 +1,5 @@
 """The encoder of storage sinks: lines of data files and schema files, for the processors that write them
-(:mod:`schemas.storage_rows`).
+(:mod:`schemas.sink.storage_rows`).
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import pyarrow.compute as pc
 
 from schemas.ids import Ts
-from schemas.storage_rows import FolderForm, encode_folder, encode_schema_file
+from schemas.sink.storage_rows import FolderForm, encode_folder, encode_schema_file
 from schemas.tidb.table import TableVersion
 from sorters.core.columnar.mounted import MountedColumns, MountedPart
 from sorters.core.encode.canal_json import CanalJsonEncoder

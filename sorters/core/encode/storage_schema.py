@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from schemas.ids import Ts
-from schemas.storage_rows import SchemaFile
+from schemas.sink.storage_rows import SchemaFile
 from schemas.tidb.mysql_types import MysqlFlag, MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
 from sorters.core.encode.mysql_names import DISPLAY_LENGTH, bare_type_name

@@ -8,7 +8,7 @@ from consumers.core.scheduling.captures import CaptureState
 from consumers.core.scheduling.replication_set import SetState
 from consumers.core.scheduling.tasks import MoveSpan, Plan, Scene
 from schemas.ids import CaptureId
-from schemas.spans import TableSpan
+from schemas.tidb.spans import TableSpan
 
 _NONE: Mapping[TableSpan, CaptureId] = MappingProxyType({})
 

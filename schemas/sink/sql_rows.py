@@ -4,7 +4,8 @@ A row message's **key** is its table's form: JSON with schema, table, the column
 handle key's columns; all rows of a message have one form. Its **value** is, for n rows, 1 to :data:`ROWS_MAX`:
 
 ==========  ======  ==========================================================================================
-heads       n * 25  commit_ts 8, start_ts 8, op 1 (:class:`schemas.position.RowOp`, and :data:`LOOSE`), key bytes 4,
+heads       n * 25  commit_ts 8, start_ts 8, op 1 (:class:`schemas.sink.position.RowOp`, and :data:`LOOSE`), key bytes
+4,
                     row bytes 4; big-endian
 keys                of one column the literal itself: ``7,``; of several ``(`a`=7 AND `b`='x') OR ``
 rows                ``(7,'x',NULL),``: the columns of the form; nothing for a DELETE
@@ -13,8 +14,8 @@ rows                ``(7,'x',NULL),``: the columns of the form; nothing for a DE
 So a message of one row is its head, key and row, and each literal ends as it does within a list of them: neighbours are
 a piece of a statement as they stand in the message, and a processor looks at the heads alone, all at once.
 
-A joined message carries the position of its last row (:mod:`schemas.position`). DDL events and watermarks have no key
-and a JSON value; DDL events go to every partition, since each must stop there.
+A joined message carries the position of its last row (:mod:`schemas.sink.position`). DDL events and watermarks have no
+key and a JSON value; DDL events go to every partition, since each must stop there.
 """
 
 import json

@@ -18,11 +18,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from schemas.ddl.job import parse_ddl_job, read_undecodable
+from schemas.ddl.schema_change import SchemaChange, SchemaView, StoredTable, plan_job, stored_table
 from schemas.errors import Action, BusError, CorruptDataError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
-from schemas.tidb.ddl_job import parse_ddl_job, read_undecodable
-from schemas.tidb.schema_change import SchemaChange, SchemaView, StoredTable, plan_job, stored_table
 from schemas.tidb.table import TableVersion, ci_name
 
 SYSTEM_SCHEMAS = frozenset(

@@ -7,7 +7,7 @@ values. Source: TOML 1.0.0.
 import bisect
 import tomllib
 
-from schemas.config.origin import Path
+from schemas.config.parse.origin import Path
 
 _BARE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _VALUE_END = frozenset(",]}\n#")

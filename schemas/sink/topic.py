@@ -8,11 +8,11 @@ import dataclasses
 import hashlib
 import zlib
 
-from schemas.changefeed import ChangefeedInfo
 from schemas.config.changefeed import ChangefeedConfig
-from schemas.config.kafka import KafkaConfig
-from schemas.config.sink_uri import DATABASE_SCHEMES, TOPIC_LENGTH_MAX
-from schemas.config.storage import STORAGE_SCHEMES
+from schemas.config.sink.kafka import KafkaConfig
+from schemas.config.sink.sink_uri import DATABASE_SCHEMES, TOPIC_LENGTH_MAX
+from schemas.config.sink.storage import STORAGE_SCHEMES
+from schemas.nodes.changefeed import ChangefeedInfo
 
 PARTITIONS = 16
 """Tables share them by the hash of their names; each is written by one connection at a time."""
@@ -21,7 +21,7 @@ REPLICATION_FACTOR = -1
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 """Of a message or a part of one: what the raw log's topic takes, too."""
 ROW_MESSAGE_BYTES_MAX = 1 << 30
-"""Of a row's message, in parts (:mod:`schemas.sink_parts`). TiDB's largest row is 120 MiB, bytes as hex take twice as
+"""Of a row's message, in parts (:mod:`schemas.sink.parts`). TiDB's largest row is 120 MiB, bytes as hex take twice as
 much, and no server takes a statement of more (``max_allowed_packet``)."""
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from schemas.ddl.job import DdlJob, DdlType
 from schemas.errors import Action, BusError, CorruptDataError
 from schemas.ids import TableId, Ts
-from schemas.tidb.ddl_job import DdlJob, DdlType
 from schemas.tidb.table import TableVersion, ci_name, enabled_partitions, is_eligible, table_version
 
 

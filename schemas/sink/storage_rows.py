@@ -4,7 +4,7 @@ A row message's **key** is where its lines go: JSON with schema, table, table ve
 and what stands first in each file; all rows of a message go to one folder. Its **value** is, for n rows:
 
 ==========  ======  =======================================================
-heads       n * 25  commit_ts 8, start_ts 8, op 1 (:class:`schemas.position.RowOp`), key bytes 4, line bytes 4;
+heads       n * 25  commit_ts 8, start_ts 8, op 1 (:class:`schemas.sink.position.RowOp`), key bytes 4, line bytes 4;
                     big-endian
 keys                the raw TiKV keys, one after the other
 lines               what goes into the file, one after the other, each with its terminator
@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
-from schemas.position import Position, PositionClass, RowOp
+from schemas.sink.position import Position, PositionClass, RowOp
 
 HEADS = np.dtype([("commit_ts", ">u8"), ("start_ts", ">u8"), ("op", "u1"), ("key", ">u4"), ("line", ">u4")])
 HEAD_BYTES = HEADS.itemsize

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from schemas.config.duration import Seconds
-from schemas.config.section import at_least, between, setting, shortest_duration
+from schemas.config.parse.duration import Seconds
+from schemas.config.parse.section import at_least, between, setting, shortest_duration
 
 STORAGE_SCHEMES = ("file", "s3", "gcs", "gs", "azblob", "azure")
 STORAGE_PROTOCOLS = ("csv", "canal-json")

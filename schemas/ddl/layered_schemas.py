@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from schemas.ddl.schema_store import NoSchema, SchemaStore
 from schemas.ids import TableId, Ts
-from schemas.tidb.schema_store import NoSchema, SchemaStore
 from schemas.tidb.table import TableVersion
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from schemas.config.duration import Seconds, format_duration, parse_duration
-from schemas.config.origin import Origin, Path, UriText
-from schemas.config.secret import Secret
+from schemas.config.parse.duration import Seconds, format_duration, parse_duration
+from schemas.config.parse.origin import Origin, Path, UriText
+from schemas.config.parse.secret import Secret
 
 Section = TypeVar("Section")
 Check = Callable[[Any], str | None]

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote, unquote_plus
 
-from schemas.config.kafka import URI_PARAMS
-from schemas.config.mysql import MYSQL_URI_PARAMS
-from schemas.config.origin import NotSupportedYetError, Path, UriText
-from schemas.config.secret import MASK, Secret
-from schemas.config.section import unknown_key
-from schemas.config.storage import STORAGE_SCHEMES, STORAGE_URI_PARAMS
-from schemas.config.storage_uri import StorageUri, parse_storage_uri
+from schemas.config.parse.origin import NotSupportedYetError, Path, UriText
+from schemas.config.parse.secret import MASK, Secret
+from schemas.config.parse.section import unknown_key
+from schemas.config.sink.kafka import URI_PARAMS
+from schemas.config.sink.mysql import MYSQL_URI_PARAMS
+from schemas.config.sink.storage import STORAGE_SCHEMES, STORAGE_URI_PARAMS
+from schemas.config.sink.storage_uri import StorageUri, parse_storage_uri
 from schemas.errors import ConfigError
 
 KAFKA_SCHEMES = ("kafka", "kafka+ssl")

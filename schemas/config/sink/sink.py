@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from schemas.config.kafka import KafkaConfig
-from schemas.config.mysql import MysqlConfig
-from schemas.config.secret import SecretUrl
-from schemas.config.section import INT64_MAX, at_least, between, each, section, setting
-from schemas.config.storage import CloudStorageConfig
+from schemas.config.parse.secret import SecretUrl
+from schemas.config.parse.section import INT64_MAX, at_least, between, each, section, setting
+from schemas.config.sink.kafka import KafkaConfig
+from schemas.config.sink.mysql import MysqlConfig
+from schemas.config.sink.storage import CloudStorageConfig
 
 Protocol = Literal[
     "canal-json", "open-protocol", "avro", "simple", "debezium", "canal", "maxwell", "craft", "csv", "default"

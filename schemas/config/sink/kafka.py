@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from schemas.config.duration import Seconds
-from schemas.config.secret import Secret
-from schemas.config.section import at_least, between, section, setting
+from schemas.config.parse.duration import Seconds
+from schemas.config.parse.secret import Secret
+from schemas.config.parse.section import at_least, between, section, setting
 
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER"]

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from schemas.config.expression_tokens import ExpressionTextError, Token, expression_tokens
+from schemas.config.filter.expression_tokens import ExpressionTextError, Token, expression_tokens
 
 DEPTH_MAX: Final = 20
 """Of brackets and signs, so that no text exhausts the stack."""

@@ -7,12 +7,12 @@ the frontier there (``FrontierRecord.held_ddl``), and changefeeds that it concer
 
 from dataclasses import dataclass
 
+from schemas.ddl.job import JobScope, job_scope
+from schemas.ddl.schema_change import SchemaChange
+from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
 from schemas.ids import Ts
 from schemas.rawlog.ddl_record import DdlRecord
-from schemas.tidb.ddl_job import JobScope, job_scope
-from schemas.tidb.schema_change import SchemaChange
-from schemas.tidb.schema_store import SchemaStore
 
 ADVICE = (
     "upgrade TideBus and resume: the job is kept in the raw log as it is; or, if this changefeed does not need it, "

@@ -18,7 +18,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from schemas.config.re2 import translate
+from schemas.config.filter.re2 import translate
 
 
 class PatternKind(Enum):

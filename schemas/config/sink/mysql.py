@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from schemas.config.duration import Seconds
-from schemas.config.section import between, setting
+from schemas.config.parse.duration import Seconds
+from schemas.config.parse.section import between, setting
 
 
 @dataclass(frozen=True, kw_only=True)

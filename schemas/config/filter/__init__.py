@@ -1,0 +1,1 @@
+"""Grammars of filters: table rules, event names and conditions over rows."""

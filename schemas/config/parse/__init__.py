@@ -1,0 +1,1 @@
+"""How a file's tables become frozen dataclasses: durations, secrets, and where each setting came from."""

@@ -1,0 +1,1 @@
+"""Nodes of ZooKeeper: their paths and their contents."""

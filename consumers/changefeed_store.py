@@ -11,7 +11,7 @@ from typing import Any
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
 
-from consumers.processor_board import decode_applied, with_applied
+from consumers.processor_nodes import decode_applied, with_applied
 from consumers.raw_log import FrontierWindow
 from consumers.zookeeper import Session
 from schemas.config.changefeed import load_changefeed

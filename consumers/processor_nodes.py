@@ -1,11 +1,13 @@
-"""What ZooKeeper says of a changefeed's processors: one ephemeral node each, and who applies which partition."""
+"""What ZooKeeper says of a changefeed's processors: a node each, who applies which partition, and what is applied."""
 
 import json
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from schemas.errors import CorruptDataError
-from schemas.ids import CaptureId
+from schemas.ids import CaptureId, Ts
+from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus
+from schemas.sink.topic import life_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,3 +82,57 @@ def decode_shares(node: bytes) -> list[Share]:
         ]
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptDataError("node of processors does not decode", node=node[:200], reason=repr(error)) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedNode:
+    """How far processors are, in one life of a changefeed."""
+
+    life: str
+    checkpoint_ts: Ts
+    rows_total: int = 0
+    """Since the processor started."""
+    ddl_total: int = 0
+
+
+def encode_applied(applied: AppliedNode) -> bytes:
+    """Return the node's bytes."""
+    return json.dumps(
+        {
+            "life": applied.life,
+            "checkpoint_ts": applied.checkpoint_ts,
+            "rows_total": applied.rows_total,
+            "ddl_total": applied.ddl_total,
+        }
+    ).encode()
+
+
+def decode_applied(node: bytes) -> AppliedNode:
+    """Read an ``applied`` node.
+
+    Raises:
+        CorruptDataError: it is none.
+    """
+    try:
+        raw = json.loads(node)
+        return AppliedNode(
+            life=str(raw["life"]),
+            checkpoint_ts=Ts(int(raw["checkpoint_ts"])),
+            rows_total=int(raw["rows_total"]),
+            ddl_total=int(raw["ddl_total"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptDataError("applied node does not decode", node=node[:200], reason=repr(error)) from error
+
+
+def with_applied(info: ChangefeedInfo, status: ChangefeedStatus, applied: AppliedNode | None) -> ChangefeedStatus:
+    """Return a status as users mean it: the checkpoint is what the destination holds, resolved what the sorter wrote.
+
+    A changefeed is finished only when all is applied.
+    """
+    done = info.start_ts if applied is None or applied.life != life_of(info) else applied.checkpoint_ts
+    state = status.state
+    if state == "finished" and info.target_ts is not None and done < info.target_ts:
+        state = "normal"
+    rows = 0 if applied is None else applied.rows_total
+    return replace(status, state=state, checkpoint_ts=done, resolved_ts=status.checkpoint_ts, rows_total=rows)

@@ -22,8 +22,8 @@ from consumers.core.scheduling.agent import Agent
 from consumers.core.scheduling.coordinator import Identity
 from consumers.core.scheduling.messages import Barrier
 from consumers.peers.interface import FeedKey, Peers, Side
-from consumers.processor_board import AppliedNode, ProcessorBoard, Wanted
-from consumers.processor_nodes import ProcessorInfo, Share
+from consumers.processor_board import ProcessorBoard, Wanted
+from consumers.processor_nodes import AppliedNode, ProcessorInfo, Share
 from consumers.zookeeper import Session
 from schemas.ids import CaptureId, Ts
 from schemas.sink.topic import life_of

@@ -18,7 +18,8 @@ from consumers.capture_registry import list_captures
 from consumers.changefeed_store import ChangefeedNotFoundError
 from consumers.core.recovery import check_alone
 from consumers.processor import Assignment, Begin, ProcessorOptions, Run
-from consumers.processor_board import AppliedNode, ProcessorBoard, Wanted
+from consumers.processor_board import ProcessorBoard, Wanted
+from consumers.processor_nodes import AppliedNode
 from consumers.zookeeper import SESSION_TIMEOUT_S, Session
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import Action, BusError

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from consumers.processor_board import AppliedNode, Wanted
-from consumers.processor_nodes import ProcessorInfo, Share
+from consumers.processor_board import Wanted
+from consumers.processor_nodes import AppliedNode, ProcessorInfo, Share
 from consumers.zookeeper import LeaseLostError
 from schemas.ids import CaptureId
 from schemas.nodes.changefeed import ChangefeedInfo

@@ -1,4 +1,1 @@
-"""From TiKV to the raw log: PD client, event feed, matcher, puller, landing.
-
-``region_server`` stands in for TiKV and PD where there is none.
-"""
+"""From TiKV to the raw log: ``pull`` does it, ``region_server`` stands in for TiKV and PD where there is none."""

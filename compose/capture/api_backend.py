@@ -34,7 +34,7 @@ from consumers.changefeed_store import ChangefeedRequest
 from consumers.election import Election
 from consumers.processor_nodes import Share, decode_shares
 from consumers.zookeeper import Session
-from producers.pd_client import PdClient
+from producers.pull.pd.client import PdClient
 from producers.tls import Channels, TlsSettings
 from schemas.config.changefeed import load_changefeed
 from schemas.config.parse.secret import mask_uri

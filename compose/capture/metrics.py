@@ -4,8 +4,8 @@ import time
 
 from consumers.api.metrics import Pull, Stall
 from consumers.api.owner_metrics import Rule, SchedulerFigures
-from producers.feed_types import SpanStatus
-from producers.puller import PullerStats
+from producers.pull.feed.types import SpanStatus
+from producers.pull.puller import PullerStats
 from schemas.ids import UpstreamId
 from schemas.rawlog.frontier import FrontierRecord
 

@@ -26,12 +26,12 @@ from consumers.owner import Owner
 from consumers.peers.interface import FeedKey, Peers
 from consumers.upstream_node import UpstreamNode
 from consumers.zookeeper import Session
-from producers.ddl_feed import DdlFeed
-from producers.feed_types import SpanStatus
-from producers.pd_client import PdClient
-from producers.puller import Puller, PullerSettings, PullerStats, needed_ts
-from producers.raw_log import ensure_raw_topics
-from producers.safe_point import SafePointKeeper, keep_safe_point
+from producers.pull.ddl.ddl_feed import DdlFeed
+from producers.pull.feed.types import SpanStatus
+from producers.pull.landing.raw_log import ensure_raw_topics
+from producers.pull.pd.client import PdClient
+from producers.pull.pd.safe_point import SafePointKeeper, keep_safe_point
+from producers.pull.puller import Puller, PullerSettings, PullerStats, needed_ts
 from producers.tls import Channels
 from schemas.errors import BusError, InvariantBrokenError
 from schemas.ids import CaptureId, Ts, UpstreamId

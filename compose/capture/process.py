@@ -44,8 +44,8 @@ from consumers.peers.grpc_peers import GrpcPeers
 from consumers.peers.interface import Peers, upstream_feed
 from consumers.upstream_node import UpstreamNode
 from consumers.zookeeper import SESSION_TIMEOUT_S, Session
-from producers.puller import STOP_FLUSH_S, Puller, PullerSettings
-from producers.raw_log import ensure_raw_topics
+from producers.pull.landing.raw_log import ensure_raw_topics
+from producers.pull.puller import STOP_FLUSH_S, Puller, PullerSettings
 from schemas.errors import Action, BusError
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.nodes.changefeed import CLUSTER_DEFAULT, ZkPaths

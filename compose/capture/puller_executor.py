@@ -23,7 +23,7 @@ from schemas.tidb.spans import TableSpan
 
 
 class LandsSpans(Protocol):
-    """What is asked of :class:`producers.puller.Puller`."""
+    """What is asked of :class:`producers.pull.puller.Puller`."""
 
     def assign(self, spans: Mapping[TableSpan, Ts]) -> None:
         """Pull spans, each from its ts; what overlaps them is pulled no more."""

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from producers.puller import PullerStats
+from producers.pull.puller import PullerStats
 from schemas.rawlog.pull_figures import PullFigures, StalledSpan
 
 EVERY_S: Final = 1.0

@@ -97,7 +97,7 @@ class PublishesFrontier(Protocol):
 
 
 class LandsDdl(Protocol):
-    """What is asked of :class:`producers.ddl_feed.DdlFeed`."""
+    """What is asked of :class:`producers.pull.ddl.ddl_feed.DdlFeed`."""
 
     def report(self) -> DdlReport:
         """Return how far it has landed."""

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from compose.capture.held_feeds import HeldTable
 from compose.capture.reign import Reign
-from producers.span_watch import STALL_WARN_S
+from producers.pull.feed.span_watch import STALL_WARN_S
 from schemas.ids import CaptureId, Ts, physical_ms
 from schemas.rawlog.frontier import LandingReport
 from schemas.rawlog.pull_figures import PullFigures, total

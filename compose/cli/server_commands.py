@@ -252,8 +252,8 @@ def capture(
     from compose.capture.process import CaptureOptions, run_capture
     from compose.capture.reign import ReignOptions
     from consumers.core.span_split import SplitSettings
-    from producers.puller import PullerSettings
-    from producers.spill_files import SpillSettings
+    from producers.pull.feed.spill_files import SpillSettings
+    from producers.pull.puller import PullerSettings
     from producers.tls import Channels
 
     Channels(tls)  # a file that cannot be used is said at once, before anything is asked of anybody

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from compose.foresight.recorded import RecordedLog, read_recorded_log
-from producers.core.change_columns import ChangeColumns
-from producers.core.packing import pack
+from producers.pull.core.landing.packing import pack
+from producers.pull.core.match.change_columns import ChangeColumns
 from schemas.changes import Op, RowChanges
 from schemas.config.changefeed import ChangefeedConfig
 from schemas.ddl.schema_store import SchemaStore

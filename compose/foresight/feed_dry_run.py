@@ -1,8 +1,8 @@
 """`tidebus dry-run --feed`: the row changes that a recorded event feed amounts to, by the client's own code.
 
-The recording is served again on loopback sockets (:mod:`producers.region_server.feed_replay`); PD client, region cache,
-event feed and matcher run as in a producer. Spans are subscribed and given up when the recorder did. What comes is
-collected, repeats are dropped, and the promise of the resolved ts is checked on the way.
+The recording is served again on loopback sockets (:mod:`producers.region_server.replay.player`); PD client, region
+cache, event feed and matcher run as in a producer. Spans are subscribed and given up when the recorder did. What comes
+is collected, repeats are dropped, and the promise of the resolved ts is checked on the way.
 """
 
 import json
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from producers.core.change_columns import Change
-from producers.event_feed import EventFeed
-from producers.feed_types import FeedCounters, FeedSettings
-from producers.pd_client import PdClient
-from producers.region_cache import RegionCache
-from producers.region_server.core.feed_replay_recording import FeedRecording, Note
-from producers.region_server.feed_replay import FeedReplayServer, read_feed_folder
+from producers.pull.core.match.change_columns import Change
+from producers.pull.feed.event_feed import EventFeed
+from producers.pull.feed.types import FeedCounters, FeedSettings
+from producers.pull.pd.client import PdClient
+from producers.pull.pd.region_cache import RegionCache
+from producers.region_server.core.replay.recording import FeedRecording, Note
+from producers.region_server.replay.player import FeedReplayServer, read_feed_folder
 from schemas.changes import Op
 from schemas.errors import Action, BusError, ConfigError, CorruptDataError, InvariantBrokenError
 from schemas.ids import RegionId, TableId, Ts

@@ -10,17 +10,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from producers.core.change_columns import Change
-from producers.core.ddl_book import DdlBook
-from producers.core.matcher import Matcher
-from producers.core.meta_snapshot import snapshot_records
-from producers.region_server.core.delegate import Downstream, live_events
-from producers.region_server.core.mvcc import Change as AppliedChange
-from producers.region_server.core.mvcc import LockKind
-from producers.region_server.core.recorded import SplitRegions
-from producers.region_server.core.regions import Region
+from producers.pull.core.ddl.book import DdlBook
+from producers.pull.core.ddl.meta_snapshot import snapshot_records
+from producers.pull.core.match.change_columns import Change
+from producers.pull.core.match.matcher import Matcher
+from producers.region_server.core.cdc.delegate import Downstream, live_events
+from producers.region_server.core.replay.recorded import SplitRegions
+from producers.region_server.core.store.mvcc import Change as AppliedChange
+from producers.region_server.core.store.mvcc import LockKind
+from producers.region_server.core.store.regions import Region
+from producers.region_server.kv.store import ClusterStore
 from producers.region_server.recording import read_recording
-from producers.region_server.store import ClusterStore
 from schemas.changes import Op
 from schemas.ddl.job import DDL_JOB_TABLE_ID, decode_ddl_job_row
 from schemas.ddl.schema_store import SYSTEM_SCHEMAS

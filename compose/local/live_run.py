@@ -24,7 +24,7 @@ from compose.stack.local import Addresses
 from compose.stack.ports import LOOPBACK, free_ports, is_free
 from consumers.changefeed_store import ChangefeedRequest, NoFrontierError
 from consumers.raw_log import RawLogUnavailableError, frontier_window
-from producers.pd_client import PdClient
+from producers.pull.pd.client import PdClient
 from producers.region_server.recording import read_recording
 from producers.tls import Channels, TlsSettings
 from schemas.config.changefeed import parse_changefeed_text

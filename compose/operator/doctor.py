@@ -13,7 +13,7 @@ from compose.stack.errors import MachineError
 from compose.stack.jars import cache_dir, missing_parts
 from compose.stack.java import find_java, java_major
 from compose.stack.ports import free_ports
-from producers.pd_client import PdClient
+from producers.pull.pd.client import PdClient
 from producers.tls import Channels, TlsSettings
 from schemas.errors import BusError
 from schemas.ids import physical_ms

@@ -2,14 +2,14 @@
 
 from contextlib import closing
 
-from producers.core.region_map import KEY_END
 from producers.errors import RegionsUnknownError
-from producers.kv_client import KvClient
-from producers.lock_resolver import LockResolver
-from producers.pd_client import PdClient
-from producers.puller import PullerSettings
-from producers.region_cache import RegionCache
-from producers.safe_point import release_safe_point
+from producers.pull.core.regions.region_map import KEY_END
+from producers.pull.locks.kv_client import KvClient
+from producers.pull.locks.resolver import LockResolver
+from producers.pull.pd.client import PdClient
+from producers.pull.pd.region_cache import RegionCache
+from producers.pull.pd.safe_point import release_safe_point
+from producers.pull.puller import PullerSettings
 from producers.tls import Channels, TlsSettings
 from schemas.ids import RegionId, Ts, UpstreamId
 from schemas.tidb.codec import decode_bytes

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from compose.simulation.upstream import Row
-from producers.core.landing import LandingBook, Sent
+from producers.pull.core.landing.book import LandingBook, Sent
 from schemas.ids import Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import FrontierRecord, follow_frontier

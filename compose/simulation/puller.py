@@ -1,7 +1,7 @@
 """The puller and the DDL feed of a simulated capture: their books are the product's, what they pull and land is drawn.
 
-:class:`SimPuller` and :class:`SimDdlFeed` have the methods of ``producers.puller.Puller`` and
-``producers.ddl_feed.DdlFeed`` that captures and owners call.
+:class:`SimPuller` and :class:`SimDdlFeed` have the methods of ``producers.pull.puller.Puller`` and
+``producers.pull.ddl.ddl_feed.DdlFeed`` that captures and owners call.
 """
 
 from bisect import bisect_right
@@ -12,8 +12,8 @@ from random import Random
 
 from compose.simulation.broker import Batch, Broker, Producer, newest_ts
 from compose.simulation.upstream import Row, Upstream, within
-from producers.core.ddl_book import DdlBook
-from producers.core.landing import LandingBook
+from producers.pull.core.ddl.book import DdlBook
+from producers.pull.core.landing.book import LandingBook
 from schemas.ids import CaptureId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport

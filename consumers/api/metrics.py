@@ -32,7 +32,7 @@ class Stall:
 
     table_id: TableId
     kind: str
-    """Why, as one of few words (producers.span_watch)."""
+    """Why, as one of few words (producers.pull.feed.span_watch)."""
     still_s: float
 
 

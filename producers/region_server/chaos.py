@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from producers.region_server.core import chaos
-from producers.region_server.core.regions import Region
+from producers.region_server.core.store.regions import Region
 from producers.region_server.nodes import StoreNode
 from schemas.errors import ConfigError, InvariantBrokenError
 from schemas.ids import RegionId, StoreId

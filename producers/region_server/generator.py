@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
-from producers.region_server.core import ddl_writes
-from producers.region_server.core.commands import Mutation
-from producers.region_server.core.row_shapes import SHAPES, Shape, text_pool
-from producers.region_server.core.transactions import Transaction
+from producers.region_server.core.store import ddl_writes
+from producers.region_server.core.store.commands import Mutation
+from producers.region_server.core.store.row_shapes import SHAPES, Shape, text_pool
+from producers.region_server.core.store.transactions import Transaction
 from producers.region_server.server import RegionServer
 from schemas.errors import ConfigError
 from schemas.ids import TableId, Ts

@@ -3,12 +3,12 @@
 import grpc
 import grpc.aio
 
-from producers.region_server.endpoint import Endpoint
-from producers.region_server.kv import TikvService
-from producers.region_server.pd import PdService
-from producers.region_server.pd_cluster import PdCluster
-from producers.region_server.server_tls import ServerTls
-from producers.region_server.service import ChangeDataService
+from producers.region_server.cdc.endpoint import Endpoint
+from producers.region_server.cdc.service import ChangeDataService
+from producers.region_server.kv.service import TikvService
+from producers.region_server.pd.cluster import PdCluster
+from producers.region_server.pd.service import PdService
+from producers.region_server.rpc.server_tls import ServerTls
 from schemas.errors import InvariantBrokenError
 from schemas.ids import StoreId
 from schemas.proto import pdpb_pb2_grpc, tikvpb_pb2_grpc

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import zstandard
 
-from producers.region_server.core.commands import ResolveLock
-from producers.region_server.core.recorded import Recording, SplitRegions, Step, parse_recording
+from producers.region_server.core.replay.recorded import Recording, SplitRegions, Step, parse_recording
+from producers.region_server.core.store.commands import ResolveLock
 from producers.region_server.server import RegionServer, wall_clock_ms
 from schemas.errors import ConfigError, InvariantBrokenError
 from schemas.ids import Ts, physical_ms

@@ -17,18 +17,18 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
+from producers.region_server.cdc.endpoint import SCAN_BYTES_PER_S, SCANS_AT_ONCE, SCANS_MAX, Endpoint
+from producers.region_server.cdc.service import WATCHDOG_PATIENCE_S
 from producers.region_server.chaos import Chaos
 from producers.region_server.control import ControlServer
 from producers.region_server.core.chaos import ClusterEvent
-from producers.region_server.core.commands import Command, Mutation
-from producers.region_server.core.oracle import TimestampOracle
-from producers.region_server.core.transactions import Transaction
-from producers.region_server.endpoint import SCAN_BYTES_PER_S, SCANS_AT_ONCE, SCANS_MAX, Endpoint
+from producers.region_server.core.store.commands import Command, Mutation
+from producers.region_server.core.store.oracle import TimestampOracle
+from producers.region_server.core.store.transactions import Transaction
+from producers.region_server.kv.store import ClusterStore
 from producers.region_server.nodes import PdNode, StoreNode
-from producers.region_server.pd_cluster import GcApi, PdCluster, PdMember
-from producers.region_server.server_tls import ServerTls
-from producers.region_server.service import WATCHDOG_PATIENCE_S
-from producers.region_server.store import ClusterStore
+from producers.region_server.pd.cluster import GcApi, PdCluster, PdMember
+from producers.region_server.rpc.server_tls import ServerTls
 from schemas.ids import StoreId, Ts, compose_ts, physical_ms
 
 log = logging.getLogger(__name__)

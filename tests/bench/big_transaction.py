@@ -1,12 +1,12 @@
 """One transaction of 2 GiB through a puller: how much memory it takes, how fast it goes, and that nothing is lost.
 
 ``python -m tests.bench.big_transaction`` starts Kafka and the registry (or takes ``--kafka`` and ``--schema-registry``)
-and two processes: one plays PD and one TiKV store, the other is a :class:`~producers.puller.Puller` with its default
-settings. The store sends the transaction as TiKV would: PREWRITE events of several regions at once in messages of some
-6 MiB, nearly in key order (TiDB prewrites and commits in batches, several of them at once); then COMMIT events, which
-carry no values. When the broker has acknowledged all rows, the topic is read again: each row must be there once, with
-its value. One JSON line: ``peak_rss_mb`` is the puller process's VmHWM, ``rows_per_s`` counts from its first byte to
-the last acknowledgement, ``cpu_rows_per_s`` its CPU time, librdkafka's and gRPC's threads included.
+and two processes: one plays PD and one TiKV store, the other is a :class:`~producers.pull.puller.Puller` with its
+default settings. The store sends the transaction as TiKV would: PREWRITE events of several regions at once in messages
+of some 6 MiB, nearly in key order (TiDB prewrites and commits in batches, several of them at once); then COMMIT events,
+which carry no values. When the broker has acknowledged all rows, the topic is read again: each row must be there once,
+with its value. One JSON line: ``peak_rss_mb`` is the puller process's VmHWM, ``rows_per_s`` counts from its first byte
+to the last acknowledgement, ``cpu_rows_per_s`` its CPU time, librdkafka's and gRPC's threads included.
 
 Rows are sysbench's: a key of 19 bytes and a value of 195, half of it random; ``bytes`` counts both.
 """
@@ -26,8 +26,8 @@ import numpy as np
 from confluent_kafka import Consumer, TopicPartition
 
 from compose.stack.local import Addresses, LocalStack
-from producers.puller import Puller, PullerSettings
-from producers.spill_files import SpillSettings
+from producers.pull.feed.spill_files import SpillSettings
+from producers.pull.puller import Puller, PullerSettings
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.rawlog.region_batch import decode_region_batch
 from schemas.rawlog.topics import raw_topics

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 
 import psutil
 
-from producers.core.landing import LandingBook
-from producers.event_feed import EventFeed
-from producers.landing import Landing
-from producers.pd_client import PdClient
-from producers.region_cache import RegionCache
+from producers.pull.core.landing.book import LandingBook
+from producers.pull.feed.event_feed import EventFeed
+from producers.pull.landing.landing import Landing
+from producers.pull.pd.client import PdClient
+from producers.pull.pd.region_cache import RegionCache
 from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.tidb.spans import TableSpan

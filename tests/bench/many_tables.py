@@ -37,7 +37,7 @@ from consumers.core.scheduling.coordinator import Identity
 from consumers.owner import Owner
 from consumers.peers.grpc_peers import GrpcPeers
 from consumers.peers.interface import upstream_feed
-from producers.core.landing import LandingBook
+from producers.pull.core.landing.book import LandingBook
 from schemas.ids import CaptureId, Ts, UpstreamId, compose_ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, encode_frontier

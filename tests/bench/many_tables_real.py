@@ -20,11 +20,11 @@ from typing import Any
 
 import psutil
 
-from producers.region_server.core import ddl_writes
-from producers.region_server.core.transactions import Transaction
+from producers.region_server.core.store import ddl_writes
+from producers.region_server.core.store.transactions import Transaction
 from producers.region_server.generator import Generator, GeneratorOptions, _template
+from producers.region_server.kv.store import ClusterStore
 from producers.region_server.server import RegionServer, RegionServerOptions
-from producers.region_server.store import ClusterStore
 from schemas.ids import TableId, UpstreamId
 from schemas.tidb.keys import table_span
 from tests.support.cluster import NAMES, Cluster, cluster

@@ -8,10 +8,10 @@ The rows are sysbench's, 195 bytes; a transaction has 100 of them, PREWRITE and 
 
 Where the time goes, in CPU time of one row (two messages' rows), measured stage by stage, the best of 300 rounds over
 rows that stay in the processor's cache, while other work kept the two cores busy: the parser 0.25 µs, by two
-descriptions (:mod:`producers.core.log_rows`); columns out of it 0.2 µs; dicts of open transactions 0.17 µs; arrays of
-what a COMMIT matched 0.24 µs; the rest of matching 0.3 µs; records 0.05 µs to pack and 0.05 µs in Avro. librdkafka
-(lz4, checksums, sending) takes 0.5 to 0.8 µs more. What is left is spread thin. Events of fewer than 20 rows go by row,
-and an event of one row costs some 7 µs.
+descriptions (:mod:`producers.pull.core.match.log_rows`); columns out of it 0.2 µs; dicts of open transactions 0.17 µs;
+arrays of what a COMMIT matched 0.24 µs; the rest of matching 0.3 µs; records 0.05 µs to pack and 0.05 µs in Avro.
+librdkafka (lz4, checksums, sending) takes 0.5 to 0.8 µs more. What is left is spread thin. Events of fewer than 20 rows
+go by row, and an event of one row costs some 7 µs.
 """
 
 import argparse
@@ -26,17 +26,17 @@ from pathlib import Path
 from typing import Any
 
 from compose.stack.local import Addresses, LocalStack
-from producers.core.landing import LandingBook
-from producers.core.region_map import KEY_END, Peer, RegionInfo
-from producers.core.request_ids import RequestIds
-from producers.core.span_frontier import KeyRange
-from producers.core.stream_table import StreamTable
-from producers.core.subscription import Retry, Subscription
-from producers.event_feed import EventFeed
-from producers.landing import Landing
-from producers.puller import close_producer, kafka_producer
-from producers.raw_log import RawLogSettings, ensure_raw_topics
-from producers.store_streams import OpenStream
+from producers.pull.core.landing.book import LandingBook
+from producers.pull.core.regions.region_map import KEY_END, Peer, RegionInfo
+from producers.pull.core.regions.request_ids import RequestIds
+from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.core.regions.stream_table import StreamTable
+from producers.pull.core.regions.subscription import Retry, Subscription
+from producers.pull.feed.event_feed import EventFeed
+from producers.pull.feed.store_streams import OpenStream
+from producers.pull.landing.landing import Landing
+from producers.pull.landing.raw_log import RawLogSettings, ensure_raw_topics
+from producers.pull.puller import close_producer, kafka_producer
 from schemas.ids import CaptureId, RegionId, StoreId, TableId, Ts, UpstreamId
 from schemas.proto import cdcpb_pb2
 from schemas.rawlog.topics import raw_topics

@@ -1,12 +1,12 @@
 """The whole bus: rows a CPU second of producer and sorter together, from EventFeed's bytes to acknowledged messages.
 
 ``python -m tests.bench.whole_bus`` prints one JSON line a protocol. Four processes take part beside Kafka and the
-registry: one plays PD and a TiKV store (:mod:`tests.bench.busy_store`); one is a :class:`~producers.puller.Puller` with
-its default settings, and publishes the frontier every 50 ms by the owner's arithmetic; one is the sorter, with its JVM
-and its Python workers. ``rows_per_cpu_s`` counts the CPU time of the last two from the first byte until the last row is
-acknowledged, gRPC's, librdkafka's and the JVM's threads included; Kafka and the store are not counted, as nobody counts
-them for TiCDC. Both have been warmed up. Rows are sysbench's, in transactions of 100 over four tables; ``row_bytes`` is
-a TiKV value's mean size. Raw log and topics are compressed as by default: lz4, and not at all.
+registry: one plays PD and a TiKV store (:mod:`tests.bench.busy_store`); one is a :class:`~producers.pull.puller.Puller`
+with its default settings, and publishes the frontier every 50 ms by the owner's arithmetic; one is the sorter, with its
+JVM and its Python workers. ``rows_per_cpu_s`` counts the CPU time of the last two from the first byte until the last
+row is acknowledged, gRPC's, librdkafka's and the JVM's threads included; Kafka and the store are not counted, as nobody
+counts them for TiCDC. Both have been warmed up. Rows are sysbench's, in transactions of 100 over four tables;
+``row_bytes`` is a TiKV value's mean size. Raw log and topics are compressed as by default: lz4, and not at all.
 
 Where the time goes, in CPU time of one row in Avro, by thread and by perf while other work kept the two cores busy:
 producer 3.6 µs (the feed's thread 2.4, see :mod:`tests.bench.puller`, more than there as a message's 350 KB do not stay
@@ -36,7 +36,7 @@ import psutil
 from compose.stack.local import Addresses, LocalStack
 from consumers.core.frontier import advance
 from consumers.frontier_topic import FrontierTopic
-from producers.puller import Puller, PullerSettings
+from producers.pull.puller import Puller, PullerSettings
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.rawlog.frontier import DdlReport
 from schemas.rawlog.topics import raw_topics

@@ -27,10 +27,10 @@ from compose.stack.mariadb import LocalMariaDb
 from consumers.changefeed_store import ChangefeedRequest
 from consumers.processor_nodes import Share, decode_shares
 from consumers.zookeeper import Session
-from producers.region_server.core.mvcc import LockKind, Write
+from producers.region_server.core.store.mvcc import LockKind, Write
 from producers.region_server.generator import Generator, GeneratorOptions
+from producers.region_server.kv.store import ClusterStore
 from producers.region_server.server import RegionServer, RegionServerOptions
-from producers.region_server.store import ClusterStore
 from schemas.ids import TableId, UpstreamId
 from tests.support.apply import rows, run_sql
 from tests.support.bank import Bank

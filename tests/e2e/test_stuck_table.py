@@ -16,7 +16,7 @@ from consumers.changefeed_store import ChangefeedRequest
 from consumers.core.changefeed_errors import TABLE_HELD
 from producers.region_server.core import chaos
 from producers.region_server.generator import Generator, GeneratorOptions
-from producers.region_server.store import ClusterStore
+from producers.region_server.kv.store import ClusterStore
 from schemas.ids import RegionId, StoreId, TableId, Ts, UpstreamId
 from schemas.rawlog.frontier import FrontierRecord
 from schemas.tidb.spans import TableSpan

@@ -20,9 +20,9 @@ from compose.stack.local import Addresses
 from consumers.capture_registry import list_captures
 from consumers.core.span_split import SplitSettings
 from consumers.zookeeper import Session
+from producers.region_server.kv.store import ClusterStore
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
-from producers.region_server.store import ClusterStore
 from schemas.ddl.job import DdlDecodeError, DdlType, decode_ddl_job_row
 from schemas.ids import TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ZkPaths
@@ -203,7 +203,7 @@ def test_capture_that_cannot_read_a_ddl_job_goes_on_and_one_that_can_lands_what_
     # Tables are held soon, so that a place of held tables lies between the job and R.
     options = replace(options, pd=server.pd_address, reign=ReignOptions(held_lag_s=0.2))
     topics, end_ts = raw_topics(options.upstream), read_recording(TIDB_DATA).end_ts
-    for module in ("producers.ddl_feed", "schemas.ddl.job"):
+    for module in ("producers.pull.ddl.ddl_feed", "schemas.ddl.job"):
         monkeypatch.setattr(f"{module}.decode_ddl_job_row", older_version)
     server.spawn(replay.run(2.0, wait_for_subscriber=True))
     first = serve(options)

@@ -10,11 +10,11 @@ from compose.capture.process import CaptureOptions, run_capture
 from compose.stack.local import Addresses
 from consumers.frontier_topic import FrontierTopic
 from consumers.zookeeper import Session
-from producers.pd_client import PdClient
-from producers.puller import PullerSettings
+from producers.pull.pd.client import PdClient
+from producers.pull.pd.safe_point import release_safe_point
+from producers.pull.puller import PullerSettings
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
-from producers.safe_point import release_safe_point
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ZkPaths
 from schemas.rawlog.topics import raw_topics

@@ -25,7 +25,7 @@ from consumers.frontier_topic import FrontierTopic, FrontierUnavailableError
 from consumers.owner import Owner
 from consumers.raw_log import FrontierWindow, frontier_window
 from consumers.zookeeper import LeaseLostError, Session, SessionTimeoutError, ZooKeeperUnreachableError
-from producers.raw_log import RawLogSettings, ensure_raw_topics
+from producers.pull.landing.raw_log import RawLogSettings, ensure_raw_topics
 from schemas.errors import BusError, ConfigError, InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths

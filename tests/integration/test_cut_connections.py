@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 from compose.foresight.feed_dry_run import FeedCollector, play, read_spans
-from producers.core import stream_errors
-from producers.core.change_columns import Change
-from producers.event_feed import EventFeed
-from producers.feed_types import FeedSettings
-from producers.pd_client import PdClient
-from producers.region_cache import RegionCache
-from producers.region_server.core.commands import Commit, Mutation, Prewrite, Rollback, Txn
-from producers.region_server.feed_replay import FeedReplayServer, read_feed_folder
+from producers.pull.core.match.change_columns import Change
+from producers.pull.core.regions import stream_errors
+from producers.pull.feed.event_feed import EventFeed
+from producers.pull.feed.types import FeedSettings
+from producers.pull.pd.client import PdClient
+from producers.pull.pd.region_cache import RegionCache
+from producers.region_server.core.store.commands import Commit, Mutation, Prewrite, Rollback, Txn
+from producers.region_server.kv.store import ClusterStore
+from producers.region_server.replay.player import FeedReplayServer, read_feed_folder
 from producers.region_server.server import RegionServer
-from producers.region_server.store import ClusterStore
 from schemas.errors import BusError
 from schemas.ids import StoreId, TableId, Ts
 from schemas.tidb.keys import row_key

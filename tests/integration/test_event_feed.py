@@ -10,15 +10,15 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from producers.core.change_columns import Change
-from producers.event_feed import EventFeed
-from producers.feed_types import FeedSettings
-from producers.pd_client import PdClient
-from producers.region_cache import RegionCache
-from producers.region_server.core.commands import Commit, Mutation, Prewrite, Txn
+from producers.pull.core.match.change_columns import Change
+from producers.pull.feed.event_feed import EventFeed
+from producers.pull.feed.types import FeedSettings
+from producers.pull.pd.client import PdClient
+from producers.pull.pd.region_cache import RegionCache
+from producers.region_server.core.store.commands import Commit, Mutation, Prewrite, Txn
+from producers.region_server.kv.store import ClusterStore
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
-from producers.region_server.store import ClusterStore
 from schemas.errors import BusError
 from schemas.ids import RegionId, TableId, Ts
 from schemas.tidb.keys import row_key

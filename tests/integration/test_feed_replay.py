@@ -11,8 +11,8 @@ import pytest
 
 from compose.cli import run_cli
 from compose.foresight.feed_dry_run import play, read_spans, row_changes
-from producers.feed_types import FeedSettings
-from producers.region_server.feed_replay import read_feed_folder
+from producers.pull.feed.types import FeedSettings
+from producers.region_server.replay.player import read_feed_folder
 from schemas.errors import ConfigError
 from schemas.ids import TableId
 from tests.support.recording import read_jsonl

@@ -14,7 +14,7 @@ from consumers.frontier_topic import FrontierLostError, FrontierTopic
 from consumers.owner import Owner
 from consumers.raw_log import FrontierWindow, frontier_window
 from consumers.zookeeper import Session
-from producers.raw_log import FRONTIER_MARGIN_MS, RawLogSettings, ensure_raw_topics
+from producers.pull.landing.raw_log import FRONTIER_MARGIN_MS, RawLogSettings, ensure_raw_topics
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ZkPaths
 from schemas.rawlog.topics import RawTopics, raw_topics

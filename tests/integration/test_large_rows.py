@@ -25,8 +25,8 @@ from consumers.raw_log import FrontierWindow
 from consumers.sink_source import KafkaSource
 from consumers.zookeeper import Session
 from producers.errors import RowTooLargeError
-from producers.puller import Puller
-from producers.region_server.core.commands import Mutation
+from producers.pull.puller import Puller
+from producers.region_server.core.store.commands import Mutation
 from producers.region_server.server import RegionServer
 from schemas.config.changefeed import load_changefeed
 from schemas.config.client_options import librdkafka_producer_options

@@ -5,13 +5,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from producers.kv_client import KvClient
-from producers.lock_resolver import LockResolver
-from producers.pd_client import PdClient
-from producers.region_cache import RegionCache
-from producers.region_server.core.commands import Commit, Mutation, Prewrite, Rollback, Txn
+from producers.pull.locks.kv_client import KvClient
+from producers.pull.locks.resolver import LockResolver
+from producers.pull.pd.client import PdClient
+from producers.pull.pd.region_cache import RegionCache
+from producers.region_server.core.store.commands import Commit, Mutation, Prewrite, Rollback, Txn
+from producers.region_server.kv.store import ClusterStore
 from producers.region_server.server import RegionServer
-from producers.region_server.store import ClusterStore
 from schemas.ids import TableId, Ts, compose_ts, physical_ms
 from schemas.tidb.keys import row_key
 

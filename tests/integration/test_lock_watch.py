@@ -2,15 +2,15 @@
 
 import pytest
 
-from producers.event_feed import EventFeed
-from producers.kv_client import KvClient
-from producers.lock_resolver import LockResolver
-from producers.lock_watch import LockWatch
-from producers.pd_client import PdClient
-from producers.region_cache import RegionCache
-from producers.region_server.core.commands import Commit, Mutation, Prewrite, Txn
+from producers.pull.ddl.schema_snapshot import SnapshotReader
+from producers.pull.feed.event_feed import EventFeed
+from producers.pull.locks.kv_client import KvClient
+from producers.pull.locks.resolver import LockResolver
+from producers.pull.locks.watch import LockWatch
+from producers.pull.pd.client import PdClient
+from producers.pull.pd.region_cache import RegionCache
+from producers.region_server.core.store.commands import Commit, Mutation, Prewrite, Txn
 from producers.region_server.server import RegionServer
-from producers.schema_snapshot import SnapshotReader
 from schemas.ids import TableId
 from schemas.tidb.keys import row_key, table_span
 from schemas.tidb.spans import TableSpan

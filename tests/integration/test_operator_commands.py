@@ -8,11 +8,11 @@ import pytest
 
 from compose.cli import run_cli
 from consumers.zookeeper import Session
-from producers.pd_client import PdClient
-from producers.puller import PullerSettings
-from producers.region_server.core.commands import Mutation, Prewrite, Txn
+from producers.pull.pd.client import PdClient
+from producers.pull.pd.safe_point import keep_safe_point
+from producers.pull.puller import PullerSettings
+from producers.region_server.core.store.commands import Mutation, Prewrite, Txn
 from producers.region_server.server import RegionServer
-from producers.safe_point import keep_safe_point
 from schemas.ids import TableId, Ts, UpstreamId, compose_ts, physical_ms
 from schemas.tidb.keys import row_key
 from tests.support.served_bus import places_of, served_bus

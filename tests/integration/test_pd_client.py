@@ -4,14 +4,14 @@ import time
 
 import pytest
 
-from producers.core.region_map import KEY_END
-from producers.core.span_frontier import KeyRange
 from producers.errors import HistoryGoneError, PdUnreachableError
-from producers.pd_client import PdClient
-from producers.region_cache import RegionCache
+from producers.pull.core.regions.region_map import KEY_END
+from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.pd.client import PdClient
+from producers.pull.pd.region_cache import RegionCache
+from producers.pull.pd.safe_point import keep_safe_point
+from producers.region_server.kv.store import ClusterStore
 from producers.region_server.server import RegionServer
-from producers.region_server.store import ClusterStore
-from producers.safe_point import keep_safe_point
 from schemas.errors import Action
 from schemas.ids import Ts, physical_ms
 from schemas.tidb.codec import encode_bytes

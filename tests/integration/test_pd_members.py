@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from producers.core.region_errors import ClusterMismatchError
 from producers.errors import HistoryGoneError, PdRefusedError, PdUnreachableError
-from producers.pd_client import PdClient
-from producers.safe_point import SafePointKeeper, keep_safe_point, release_safe_point
+from producers.pull.core.regions.region_errors import ClusterMismatchError
+from producers.pull.pd.client import PdClient
+from producers.pull.pd.safe_point import SafePointKeeper, keep_safe_point, release_safe_point
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.proto import pdpb_pb2

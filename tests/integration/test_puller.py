@@ -11,9 +11,9 @@ from confluent_kafka import Consumer, TopicPartition
 
 from compose.stack.local import Addresses, LocalStack
 from consumers.core.frontier import advance, first_record
-from producers.core.change_columns import Change
-from producers.ddl_feed import DdlFeed
-from producers.puller import Puller
+from producers.pull.core.match.change_columns import Change
+from producers.pull.ddl.ddl_feed import DdlFeed
+from producers.pull.puller import Puller
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
 from schemas.ddl.schema_store import SchemaStore

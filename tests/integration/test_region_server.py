@@ -10,13 +10,13 @@ from typing import Any
 import grpc
 import pytest
 
-from producers.region_server.core.commands import Commit, Mutation, Prewrite, Rollback, Txn
-from producers.region_server.core.mvcc import Write
+from producers.region_server.core.store.commands import Commit, Mutation, Prewrite, Rollback, Txn
+from producers.region_server.core.store.mvcc import Write
 from producers.region_server.generator import Generator, GeneratorOptions
+from producers.region_server.kv.store import ClusterStore
 from producers.region_server.main import RunOptions, run
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
-from producers.region_server.store import ClusterStore
 from schemas.ids import StoreId
 from schemas.proto import cdcpb_pb2, cdcpb_pb2_grpc, kvrpcpb_pb2, pdpb_pb2, tikvpb_pb2_grpc
 from tests.support.raw_feed import VERSION, Pd, RawFeed, encode

@@ -7,9 +7,9 @@ import grpc
 import pytest
 
 from producers.region_server.core import chaos
-from producers.region_server.core.commands import Commit, Mutation, Prewrite, Txn
+from producers.region_server.core.store.commands import Commit, Mutation, Prewrite, Txn
+from producers.region_server.kv.store import ClusterStore
 from producers.region_server.server import RegionServer
-from producers.region_server.store import ClusterStore
 from schemas.ids import StoreId
 from schemas.proto import kvrpcpb_pb2, pdpb_pb2, tikvpb_pb2_grpc
 from tests.support.raw_feed import Pd, RawFeed, encode

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from producers.region_server.core import chaos
-from producers.region_server.core.commands import Commit, Mutation, Prewrite, Txn
+from producers.region_server.core.store.commands import Commit, Mutation, Prewrite, Txn
 from producers.region_server.server import RegionServer
 from schemas.errors import ConfigError
 from schemas.ids import RegionId, StoreId

@@ -16,7 +16,7 @@ from compose.stack.local import Addresses
 from consumers.changefeed_store import ChangefeedRequest, ChangefeedStore
 from consumers.raw_log import FrontierWindow
 from consumers.zookeeper import Session
-from producers.raw_log import RawLogSettings, ensure_raw_topics
+from producers.pull.landing.raw_log import RawLogSettings, ensure_raw_topics
 from schemas.changes import Op, RowChanges
 from schemas.ids import RegionId, TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths

@@ -9,15 +9,15 @@ import pytest
 
 from compose.cli import run_cli
 from producers.errors import PdUnreachableError, StoreUnavailableError, TlsFileError, TlsRefusedError
-from producers.event_feed import EventFeed
-from producers.kv_client import KvClient
-from producers.lock_resolver import LockResolver
-from producers.pd_client import PdClient
-from producers.region_cache import RegionCache
-from producers.region_server.core.commands import Commit, Mutation, Prewrite, Txn
+from producers.pull.ddl.schema_snapshot import SnapshotReader
+from producers.pull.feed.event_feed import EventFeed
+from producers.pull.locks.kv_client import KvClient
+from producers.pull.locks.resolver import LockResolver
+from producers.pull.pd.client import PdClient
+from producers.pull.pd.region_cache import RegionCache
+from producers.region_server.core.store.commands import Commit, Mutation, Prewrite, Txn
+from producers.region_server.rpc.server_tls import ServerTls
 from producers.region_server.server import RegionServer
-from producers.region_server.server_tls import ServerTls
-from producers.schema_snapshot import SnapshotReader
 from producers.tls import Channels, TlsSettings
 from schemas.errors import Action
 from schemas.ids import StoreId, TableId

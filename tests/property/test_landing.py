@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumers.core.frontier import advance, first_record
-from producers.core.landing import CHUNK_RECORDS_MAX, CHUNKS_MAX, LandingBook, Sent
+from producers.pull.core.landing.book import CHUNK_RECORDS_MAX, CHUNKS_MAX, LandingBook, Sent
 from schemas.errors import InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport

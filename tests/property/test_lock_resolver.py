@@ -10,16 +10,16 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producers.core.region_map import Peer, RegionInfo
-from producers.core.span_frontier import KeyRange
-from producers.kv_client import KvClient
-from producers.lock_resolver import LockResolver
-from producers.pd_client import PdClient
-from producers.region_cache import RegionCache
-from producers.region_server.core.commands import Commit, Mutation, Prewrite, Txn
-from producers.region_server.kv import TikvService
-from producers.region_server.store import ClusterStore
-from producers.region_server.wire import peer, region_bound
+from producers.pull.core.regions.region_map import Peer, RegionInfo
+from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.locks.kv_client import KvClient
+from producers.pull.locks.resolver import LockResolver
+from producers.pull.pd.client import PdClient
+from producers.pull.pd.region_cache import RegionCache
+from producers.region_server.core.store.commands import Commit, Mutation, Prewrite, Txn
+from producers.region_server.kv.service import TikvService
+from producers.region_server.kv.store import ClusterStore
+from producers.region_server.rpc.wire import peer, region_bound
 from schemas.ids import RegionId, StoreId, Ts, compose_ts
 from schemas.proto import metapb_pb2
 

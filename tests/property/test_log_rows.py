@@ -6,10 +6,9 @@ from typing import Any, get_args
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producers.core.change_columns import Change
-from producers.core.feed_message import FeedMessage
-from producers.core.log_rows import COLUMNS_MIN, BytesField, LogRows, NumberField
-from producers.core.matcher import (
+from producers.pull.core.match.change_columns import Change
+from producers.pull.core.match.log_rows import COLUMNS_MIN, BytesField, LogRows, NumberField
+from producers.pull.core.match.matcher import (
     COMMIT,
     COMMITTED,
     INITIALIZED,
@@ -18,6 +17,7 @@ from producers.core.matcher import (
     Matcher,
     PrewriteNotMatchError,
 )
+from producers.pull.core.regions.feed_message import FeedMessage
 from schemas.errors import BusError
 from schemas.ids import RegionId, Ts
 from schemas.proto import cdcpb_pb2

@@ -6,8 +6,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producers.core.change_columns import Change
-from producers.core.matcher import COMMIT, COMMITTED, INITIALIZED, PREWRITE, ROLLBACK, Matcher
+from producers.pull.core.match.change_columns import Change
+from producers.pull.core.match.matcher import COMMIT, COMMITTED, INITIALIZED, PREWRITE, ROLLBACK, Matcher
 from schemas.ids import RegionId, Ts
 from tests.support.log_rows import DELETE, PUT, Row
 

@@ -11,10 +11,18 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producers.core import cached_rows, matcher_quota, spill
-from producers.core.change_columns import Change
-from producers.core.matcher import COMMIT, COMMITTED, INITIALIZED, PREWRITE, ROLLBACK, Matcher, PrewriteNotMatchError
-from producers.core.matcher_quota import MatcherQuota
+from producers.pull.core.match import cached_rows, matcher_quota, spill
+from producers.pull.core.match.change_columns import Change
+from producers.pull.core.match.matcher import (
+    COMMIT,
+    COMMITTED,
+    INITIALIZED,
+    PREWRITE,
+    ROLLBACK,
+    Matcher,
+    PrewriteNotMatchError,
+)
+from producers.pull.core.match.matcher_quota import MatcherQuota
 from schemas.ids import RegionId, Ts
 from tests.support.log_rows import DELETE, PUT, Row
 from tests.support.memory_spill import MemorySpill

@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producers.core.change_columns import Change, ChangeColumns
-from producers.core.packing import ROW_BYTES_FIXED, pack
+from producers.pull.core.landing.packing import ROW_BYTES_FIXED, pack
+from producers.pull.core.match.change_columns import Change, ChangeColumns
 from schemas.changes import RowChanges
 from schemas.ids import RegionId, TableId
 from schemas.rawlog.region_batch import RegionBatch, decode_region_batch, encode_region_batch

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producers.region_server.core.commands import Mutation, Txn
-from producers.region_server.core.delegate import Delegate, Downstream
-from producers.region_server.core.incremental_scan import scan, take_snapshot
-from producers.region_server.core.mvcc import Change, RegionData
+from producers.region_server.core.cdc.delegate import Delegate, Downstream
+from producers.region_server.core.cdc.incremental_scan import scan, take_snapshot
+from producers.region_server.core.store.commands import Mutation, Txn
+from producers.region_server.core.store.mvcc import Change, RegionData
 from schemas.ids import RegionId, Ts
 from schemas.proto import cdcpb_pb2
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.core.region_map import Peer, RegionInfo, RegionMap, covering_prefix
-from producers.core.span_frontier import KeyRange
+from producers.pull.core.regions.region_map import Peer, RegionInfo, RegionMap, covering_prefix
+from producers.pull.core.regions.span_frontier import KeyRange
 from schemas.ids import RegionId, StoreId
 
 KEYS = 16

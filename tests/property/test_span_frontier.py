@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producers.core.span_frontier import Granted, KeyRange, LockedRange, SpanFrontier, Stale, Wait
+from producers.pull.core.regions.span_frontier import Granted, KeyRange, LockedRange, SpanFrontier, Stale, Wait
 from schemas.ids import RegionId, Ts
 
 KEYS = 12

@@ -12,12 +12,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from producers.core.log_rows import LogRows
-from producers.core.region_map import KEY_END, RegionInfo, covering_prefix
-from producers.core.request_ids import RequestIds
-from producers.core.span_frontier import KeyRange
-from producers.core.stream_table import StreamTable
-from producers.core.subscription import Registration, Retry, Subscription, joined
+from producers.pull.core.match.log_rows import LogRows
+from producers.pull.core.regions.region_map import KEY_END, RegionInfo, covering_prefix
+from producers.pull.core.regions.request_ids import RequestIds
+from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.core.regions.stream_table import StreamTable
+from producers.pull.core.regions.subscription import Registration, Retry, Subscription, joined
 from schemas.ids import RegionId, TableId, Ts
 from schemas.proto import cdcpb_pb2
 from schemas.tidb.codec import encode_bytes

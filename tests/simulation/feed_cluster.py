@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 
 import grpc
 
-from producers.event_stream import ByteBudget, StoreStream
-from producers.pd_client import PdClient
-from producers.region_server.core.oracle import TimestampOracle
-from producers.region_server.endpoint import Endpoint
-from producers.region_server.pd import PdService
-from producers.region_server.pd_cluster import PdCluster, PdMember
-from producers.region_server.service import ChangeDataService
-from producers.region_server.store import ClusterStore
+from producers.pull.feed.event_stream import ByteBudget, StoreStream
+from producers.pull.pd.client import PdClient
+from producers.region_server.cdc.endpoint import Endpoint
+from producers.region_server.cdc.service import ChangeDataService
+from producers.region_server.core.store.oracle import TimestampOracle
+from producers.region_server.kv.store import ClusterStore
+from producers.region_server.pd.cluster import PdCluster, PdMember
+from producers.region_server.pd.service import PdService
 from schemas.ids import StoreId
 from schemas.proto import cdcpb_pb2, pdpb_pb2
 from tests.support.feed_rules import FeedRules, RuleBrokenError

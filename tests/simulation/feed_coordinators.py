@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from producers.region_server.core.commands import (
+from producers.region_server.core.store.commands import (
     Commit,
     Mutation,
     PessimisticLock,
@@ -13,7 +13,7 @@ from producers.region_server.core.commands import (
     Rollback,
     Txn,
 )
-from producers.region_server.core.mvcc import LockKind
+from producers.region_server.core.store.mvcc import LockKind
 from schemas.ids import TableId, Ts
 from schemas.tidb.keys import row_key
 from tests.simulation.feed_cluster import SimCluster

@@ -5,7 +5,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 
-from producers import feed_recovery
+from producers.pull.feed import recovery as feed_recovery
 from tests.simulation.feed_coordinators import WRITES
 from tests.simulation.feed_world import CLIENT, CLUSTER, FLOW, WIRE, FeedWorld, LawBrokenError, Step
 

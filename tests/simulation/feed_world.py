@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection
 
 import grpc
 
-from producers.core.change_columns import Change
-from producers.event_feed import EventFeed
-from producers.feed_types import FeedSettings
-from producers.locator import Locator
-from producers.region_cache import RegionCache
+from producers.pull.core.match.change_columns import Change
+from producers.pull.feed.event_feed import EventFeed
+from producers.pull.feed.locator import Locator
+from producers.pull.feed.types import FeedSettings
+from producers.pull.pd.region_cache import RegionCache
 from producers.region_server.core.chaos import NO_STORE
-from producers.region_server.core.mvcc import LockKind
-from producers.region_server.core.regions import Region
+from producers.region_server.core.store.mvcc import LockKind
+from producers.region_server.core.store.regions import Region
 from schemas.errors import BusError
 from schemas.ids import RegionId, StoreId, TableId, Ts
 from schemas.tidb.keys import table_span

@@ -8,8 +8,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from random import Random
 
-from producers.core.landing import LandingBook
-from producers.core.landing import Sent as LandedRecord
+from producers.pull.core.landing.book import LandingBook
+from producers.pull.core.landing.book import Sent as LandedRecord
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import Chunk, FrontierRecord, LandingReport
 from schemas.tidb.keys import table_span

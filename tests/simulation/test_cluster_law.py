@@ -28,8 +28,8 @@ from consumers.core.scheduling.inbox import Inbox
 from consumers.core.scheduling.messages import Message
 from consumers.core.table_set import TableSet
 from consumers.owner import Owner
-from producers.core import landing
-from producers.core.landing import LandingBook
+from producers.pull.core.landing import book as landing
+from producers.pull.core.landing.book import LandingBook
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, LandingReport
 from schemas.tidb.spans import TableSpan

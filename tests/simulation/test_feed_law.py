@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from producers.region_server import endpoint
-from producers.region_server.core.delegate import Delegate
-from producers.region_server.core.incremental_scan import Snapshot, take_snapshot
-from producers.region_server.core.resolver import Resolver
+from producers.region_server.cdc import endpoint
+from producers.region_server.core.cdc.delegate import Delegate
+from producers.region_server.core.cdc.incremental_scan import Snapshot, take_snapshot
+from producers.region_server.core.cdc.resolver import Resolver
 from schemas.ids import Ts
 from tests.simulation.feed_schedules import make_schedule, report, run_schedule
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 
-from producers.region_server.core.commands import Mutation
-from producers.region_server.core.row_shapes import int_value
-from producers.region_server.core.transactions import Transaction
+from producers.region_server.core.store.commands import Mutation
+from producers.region_server.core.store.row_shapes import int_value
+from producers.region_server.core.store.transactions import Transaction
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer
 from schemas.ids import TableId, Ts

@@ -17,8 +17,8 @@ from compose.stack.errors import ChildError
 from consumers.changefeed_store import ChangefeedRequest, NoFrontierError
 from consumers.raw_log import RawLogUnavailableError, frontier_window
 from consumers.zookeeper import Session
-from producers.region_server.core.mvcc import LockKind, Write
-from producers.region_server.store import ClusterStore
+from producers.region_server.core.store.mvcc import LockKind, Write
+from producers.region_server.kv.store import ClusterStore
 from schemas.ids import TableId
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT, ChangefeedStatus
 from schemas.rawlog.topics import raw_topics

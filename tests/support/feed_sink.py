@@ -4,7 +4,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection
 
-from producers.core.change_columns import Change
+from producers.pull.core.match.change_columns import Change
 from schemas.errors import BusError
 from schemas.ids import RegionId, TableId, Ts
 from schemas.tidb.spans import TableSpan

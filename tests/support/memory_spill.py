@@ -1,6 +1,6 @@
 """A spill store in memory that can be told to forget its place: for the matchers' tests."""
 
-from producers.core.spill import SpillCorruptError, SpillRefusedError
+from producers.pull.core.match.spill import SpillCorruptError, SpillRefusedError
 
 
 class MemorySpill:

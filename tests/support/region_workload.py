@@ -2,12 +2,12 @@
 
 import random
 
-from producers.region_server.core.commands import Mutation
-from producers.region_server.core.mvcc import Write
-from producers.region_server.core.refusals import RefusedError
-from producers.region_server.core.transactions import Transaction
+from producers.region_server.core.store.commands import Mutation
+from producers.region_server.core.store.mvcc import Write
+from producers.region_server.core.store.refusals import RefusedError
+from producers.region_server.core.store.transactions import Transaction
+from producers.region_server.kv.store import ClusterStore
 from producers.region_server.server import RegionServer
-from producers.region_server.store import ClusterStore
 
 
 class Workload:

@@ -12,15 +12,15 @@ from typing import Any
 
 import grpc
 
-from producers.core.change_columns import Change
-from producers.core.matcher_quota import MatcherQuota
-from producers.core.region_map import KEY_END, Peer, RegionInfo
-from producers.core.span_frontier import KeyRange
-from producers.event_feed import EventFeed
-from producers.event_stream import ByteBudget, StoreStream
-from producers.feed_types import FeedSettings
-from producers.locator import Located, Locator, NotLocated
-from producers.region_cache import RegionCache
+from producers.pull.core.match.change_columns import Change
+from producers.pull.core.match.matcher_quota import MatcherQuota
+from producers.pull.core.regions.region_map import KEY_END, Peer, RegionInfo
+from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.feed.event_feed import EventFeed
+from producers.pull.feed.event_stream import ByteBudget, StoreStream
+from producers.pull.feed.locator import Located, Locator, NotLocated
+from producers.pull.feed.types import FeedSettings
+from producers.pull.pd.region_cache import RegionCache
 from producers.tls import Channels
 from schemas.errors import BusError
 from schemas.ids import RegionId, StoreId, TableId, Ts

@@ -1,6 +1,6 @@
 """Order, repeats and restarts of DDL jobs."""
 
-from producers.core.ddl_book import DdlBook
+from producers.pull.core.ddl.book import DdlBook
 from schemas.ddl.job import DdlDecodeError, undecodable_record
 from schemas.ids import Ts
 from schemas.rawlog.ddl_record import DdlRecord

@@ -3,7 +3,7 @@
 import grpc
 import pytest
 
-from producers.core.request_ids import SHARED_REGIONS_MAX, is_shared
+from producers.pull.core.regions.request_ids import SHARED_REGIONS_MAX, is_shared
 from schemas.ids import TableId, Ts
 from schemas.proto import cdcpb_pb2, errorpb_pb2
 from schemas.tidb.codec import encode_bytes

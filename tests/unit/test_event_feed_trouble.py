@@ -1,4 +1,4 @@
-"""Each row of the table in producers.core.region_errors: what the store does, and what the feed does then.
+"""Each row of the table in producers.pull.core.regions.region_errors: what the store does, and what the feed does then.
 
 Every case begins with one initialized region, one change landed and a transaction half way; and every case that goes on
 must end with the span registered from its resolved ts, the rest of its changes landed once, and its resolved ts moving.
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import grpc
 import pytest
 
-from producers.core.matcher import BadRowError, PrewriteNotMatchError
-from producers.core.region_errors import (
+from producers.pull.core.match.matcher import BadRowError, PrewriteNotMatchError
+from producers.pull.core.regions.region_errors import (
     FAULTS_MAX,
     ClusterMismatchError,
     DuplicateRequestError,
     VersionIncompatibleError,
 )
-from producers.core.stream_errors import MalformedMessageError, MessageTooLargeError, StreamRefusedError
+from producers.pull.core.regions.stream_errors import MalformedMessageError, MessageTooLargeError, StreamRefusedError
 from schemas.errors import Action, BusError, InvariantBrokenError
 from schemas.proto import cdcpb_pb2, errorpb_pb2, metapb_pb2
 from schemas.tidb.keys import row_key

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 from google.protobuf.message import Message
 
-from producers.region_server.core.feed_replay import End, FeedReplay, Send, Stream
-from producers.region_server.core.feed_replay_recording import FeedRecording, Note, read_feed
+from producers.region_server.core.replay.player import End, FeedReplay, Send, Stream
+from producers.region_server.core.replay.recording import FeedRecording, Note, read_feed
 from schemas.errors import CorruptDataError
 from schemas.ids import StoreId
 from schemas.proto import cdcpb_pb2, errorpb_pb2, metapb_pb2, pdpb_pb2

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from producers.core.change_columns import Change
-from producers.core.landing import LandingBook
 from producers.errors import DeliveryFailedError, LandingHaltedError
-from producers.landing import SEVERAL_REGIONS, Landing, LandingSettings
+from producers.pull.core.landing.book import LandingBook
+from producers.pull.core.match.change_columns import Change
+from producers.pull.landing.landing import SEVERAL_REGIONS, Landing, LandingSettings
 from schemas.ids import CaptureId, RegionId, TableId, Ts
 from schemas.rawlog.region_batch import decode_region_batch
 from schemas.rawlog.row_parts import PartJoiner

@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import cast
 
-from producers.core.region_map import Peer, RegionInfo
-from producers.core.request_ids import RequestIds
-from producers.core.span_frontier import KeyRange
-from producers.core.subscription import Retry, Subscription
-from producers.locator import READ_AHEAD_FROM, Located, Locator, NotLocated
-from producers.pd_client import SCAN_REGIONS_LIMIT, PdClient
-from producers.region_cache import RegionCache
+from producers.pull.core.regions.region_map import Peer, RegionInfo
+from producers.pull.core.regions.request_ids import RequestIds
+from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.core.regions.subscription import Retry, Subscription
+from producers.pull.feed.locator import READ_AHEAD_FROM, Located, Locator, NotLocated
+from producers.pull.pd.client import SCAN_REGIONS_LIMIT, PdClient
+from producers.pull.pd.region_cache import RegionCache
 from producers.tls import Channels, TlsSettings
 from schemas.ids import RegionId, StoreId, TableId, Ts
 from schemas.proto import metapb_pb2

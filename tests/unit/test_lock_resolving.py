@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from producers.core.lock_messages import (
+from producers.pull.core.locks.messages import (
     Begin,
     CheckSecondaries,
     CheckTxn,
@@ -25,7 +25,7 @@ from producers.core.lock_messages import (
     Wait,
     Woken,
 )
-from producers.core.lock_resolving import GIVE_UP_MS, TS_MAX, Phase, Task, locks_task, range_task, step
+from producers.pull.core.locks.resolving import GIVE_UP_MS, TS_MAX, Phase, Task, locks_task, range_task, step
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts, compose_ts
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from producers.core.matcher import (
+from producers.pull.core.match.matcher import (
     COMMIT,
     COMMITTED,
     INITIALIZED,

@@ -1,10 +1,10 @@
 """The quota over several matchers: what goes to disk first, what stays, and that reading back is sequential."""
 
-from producers.core.log_rows import LogRows
-from producers.core.matcher import COMMIT, INITIALIZED, PIECE_BYTES_MAX, PREWRITE, ROLLBACK, Matcher
-from producers.core.matcher_quota import MatcherQuota
-from producers.core.open_txns import TAKE_BLOCKS
-from producers.core.spill import BLOCK_BYTES
+from producers.pull.core.match.log_rows import LogRows
+from producers.pull.core.match.matcher import COMMIT, INITIALIZED, PIECE_BYTES_MAX, PREWRITE, ROLLBACK, Matcher
+from producers.pull.core.match.matcher_quota import MatcherQuota
+from producers.pull.core.match.open_txns import TAKE_BLOCKS
+from producers.pull.core.match.spill import BLOCK_BYTES
 from schemas.ids import RegionId, Ts
 from tests.support.log_rows import Row
 from tests.support.memory_spill import MemorySpill

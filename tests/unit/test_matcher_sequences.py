@@ -9,10 +9,18 @@ from unittest.mock import patch
 
 import pytest
 
-from producers.core import matcher_quota
-from producers.core.change_columns import Change
-from producers.core.matcher import COMMIT, COMMITTED, INITIALIZED, PREWRITE, ROLLBACK, Matcher, PrewriteNotMatchError
-from producers.core.matcher_quota import MatcherQuota
+from producers.pull.core.match import matcher_quota
+from producers.pull.core.match.change_columns import Change
+from producers.pull.core.match.matcher import (
+    COMMIT,
+    COMMITTED,
+    INITIALIZED,
+    PREWRITE,
+    ROLLBACK,
+    Matcher,
+    PrewriteNotMatchError,
+)
+from producers.pull.core.match.matcher_quota import MatcherQuota
 from schemas.errors import InvariantBrokenError
 from schemas.ids import RegionId, Ts
 from tests.support.log_rows import DELETE, PUT, Row

@@ -16,10 +16,10 @@ from consumers.api.bodies import StoredFeed
 from consumers.api.metrics import STALLS_SHOWN, Pull, Snapshot, Stall, metrics_text
 from consumers.api.owner_metrics import Rule, SchedulerFigures
 from consumers.zookeeper import Session, ZooKeeperError
-from producers.feed_types import FeedCounters, SpanStatus
-from producers.landing import LandingCounters
-from producers.lock_resolver import LockCounters
-from producers.puller import PullerStats
+from producers.pull.feed.types import FeedCounters, SpanStatus
+from producers.pull.landing.landing import LandingCounters
+from producers.pull.locks.resolver import LockCounters
+from producers.pull.puller import PullerStats
 from producers.tls import TlsSettings
 from schemas.ids import TableId, Ts, UpstreamId, compose_ts
 from schemas.nodes.changefeed import (

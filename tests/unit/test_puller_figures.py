@@ -1,9 +1,9 @@
 """A capture's figures: each second, and seldom where asking costs much, by CPU time and not by how long it took."""
 
 from compose.capture.puller_figures import BUSY_SHARE_MAX, EVERY_S, PullerFigures
-from producers.feed_types import FeedCounters
-from producers.landing import LandingCounters
-from producers.puller import PullerStats
+from producers.pull.feed.types import FeedCounters
+from producers.pull.landing.landing import LandingCounters
+from producers.pull.puller import PullerStats
 
 
 class Machine:

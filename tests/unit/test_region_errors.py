@@ -2,7 +2,7 @@
 
 import pytest
 
-from producers.core.region_errors import (
+from producers.pull.core.regions.region_errors import (
     ClusterMismatchError,
     DuplicateRequestError,
     Step,

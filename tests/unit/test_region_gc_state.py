@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.region_server.core.gc_state import BEHIND, NEVER_EXPIRES_S, Barrier, BarrierRefusedError, GcState
+from producers.region_server.core.store.gc_state import BEHIND, NEVER_EXPIRES_S, Barrier, BarrierRefusedError, GcState
 from schemas.ids import Ts
 
 

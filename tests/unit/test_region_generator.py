@@ -6,8 +6,8 @@ from importlib.resources import files
 
 import pytest
 
-from producers.region_server.core import ddl_writes
-from producers.region_server.core.row_shapes import SHAPES, json_value, text_pool
+from producers.region_server.core.store import ddl_writes
+from producers.region_server.core.store.row_shapes import SHAPES, json_value, text_pool
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer
 from schemas.ddl.job import decode_ddl_job_row, parse_ddl_job

@@ -2,8 +2,8 @@
 
 import pytest
 
-from producers.region_server.core.commands import Mutation, Txn
-from producers.region_server.core.mvcc import (
+from producers.region_server.core.store.commands import Mutation, Txn
+from producers.region_server.core.store.mvcc import (
     Committed,
     Locked,
     LockKind,
@@ -12,8 +12,8 @@ from producers.region_server.core.mvcc import (
     RolledBack,
     Unlocked,
 )
-from producers.region_server.core.refusals import KeyLockedError, WriteConflictError
-from producers.region_server.core.regions import RegionMap
+from producers.region_server.core.store.refusals import KeyLockedError, WriteConflictError
+from producers.region_server.core.store.regions import RegionMap
 from schemas.ids import StoreId, Ts
 
 

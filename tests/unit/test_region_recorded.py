@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from producers.region_server.core.commands import Prewrite
-from producers.region_server.core.recorded import SplitRegions, parse_recording
+from producers.region_server.core.replay.recorded import SplitRegions, parse_recording
+from producers.region_server.core.store.commands import Prewrite
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer, wall_clock_ms
 from schemas.errors import ConfigError, CorruptDataError, InvariantBrokenError

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.region_server.core.oracle import TimestampOracle
-from producers.region_server.core.resolved_groups import group
-from producers.region_server.core.resolver import Resolver
-from producers.region_server.core.scan_pace import ScanPace
+from producers.region_server.core.cdc.resolved_groups import group
+from producers.region_server.core.cdc.resolver import Resolver
+from producers.region_server.core.cdc.scan_pace import ScanPace
+from producers.region_server.core.store.oracle import TimestampOracle
 from schemas.errors import ConfigError
 from schemas.ids import RegionId, Ts, compose_ts, physical_ms
 

@@ -4,17 +4,17 @@ from itertools import count
 
 import pytest
 
-from producers.region_server.core.commands import Mutation
-from producers.region_server.core.mvcc import LockKind
-from producers.region_server.core.refusals import KeyLockedError, LockNotFoundError, WriteConflictError
-from producers.region_server.core.transactions import Transaction
-from producers.region_server.core.txn_status import (
+from producers.region_server.core.store.commands import Mutation
+from producers.region_server.core.store.mvcc import LockKind
+from producers.region_server.core.store.refusals import KeyLockedError, LockNotFoundError, WriteConflictError
+from producers.region_server.core.store.transactions import Transaction
+from producers.region_server.core.store.txn_status import (
     StatusAction,
     StatusQuestion,
     check_secondary_locks,
     check_txn_status,
 )
-from producers.region_server.store import ClusterStore
+from producers.region_server.kv.store import ClusterStore
 from schemas.ids import StoreId, Ts, compose_ts
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from producers.region_server.core.commands import Mutation, Txn
-from producers.region_server.core.mvcc import Change, Committed, RegionData, RolledBack
-from producers.region_server.core.refusals import (
+from producers.region_server.core.store.commands import Mutation, Txn
+from producers.region_server.core.store.mvcc import Change, Committed, RegionData, RolledBack
+from producers.region_server.core.store.refusals import (
     CommittedError,
     CommitTsExpiredError,
     LockNotFoundError,
@@ -12,7 +12,7 @@ from producers.region_server.core.refusals import (
     TxnNotFoundError,
     WriteConflictError,
 )
-from producers.region_server.core.txn_status import (
+from producers.region_server.core.store.txn_status import (
     TS_MAX,
     StatusAction,
     StatusQuestion,

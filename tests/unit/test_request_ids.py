@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.core.request_ids import RequestIds, is_shared
+from producers.pull.core.regions.request_ids import RequestIds, is_shared
 from schemas.ids import RegionId
 
 

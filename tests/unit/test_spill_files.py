@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from producers.core.spill import SpillCorruptError, SpillRefusedError
-from producers.spill_files import SpillFiles, SpillSettings
+from producers.pull.core.match.spill import SpillCorruptError, SpillRefusedError
+from producers.pull.feed.spill_files import SpillFiles, SpillSettings
 
 
 def segments(folder: Path) -> list[str]:

@@ -6,9 +6,9 @@ from unittest.mock import patch
 
 import pytest
 
-from producers.core import matcher
-from producers.core.matcher_quota import MatcherQuota
-from producers.core.spill import SpillCorruptError, SpillRefusedError
+from producers.pull.core.match import matcher
+from producers.pull.core.match.matcher_quota import MatcherQuota
+from producers.pull.core.match.spill import SpillCorruptError, SpillRefusedError
 from schemas.errors import Action
 from schemas.ids import Ts
 from schemas.proto import cdcpb_pb2

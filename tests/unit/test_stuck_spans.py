@@ -1,7 +1,7 @@
 """When locks are looked for: the rule of reference/cdcpb.md §7."""
 
-from producers.core.span_frontier import KeyRange
-from producers.core.stuck_spans import (
+from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.core.regions.stuck_spans import (
     REGIONS_FIRST,
     REGIONS_MAX,
     Look,

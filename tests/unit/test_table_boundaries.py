@@ -1,6 +1,6 @@
 """Region boundaries of large tables, from the start keys of a cluster's regions."""
 
-from producers.core.table_boundaries import table_boundaries
+from producers.pull.core.regions.table_boundaries import table_boundaries
 from schemas.ids import TableId
 from schemas.tidb.codec import encode_bytes
 from schemas.tidb.keys import row_key, table_span

@@ -1,0 +1,1 @@
+"""From TiKV to the raw log: PD client, event feed, matcher, puller, landing."""

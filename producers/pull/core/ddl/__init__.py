@@ -1,0 +1,1 @@
+"""Which DDL jobs are new, and TiDB's meta keys as a snapshot."""

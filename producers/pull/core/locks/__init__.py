@@ -1,0 +1,1 @@
+"""Which locks to resolve, and what is asked of TiKV for it."""

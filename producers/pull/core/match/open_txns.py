@@ -1,0 +1,220 @@
+"""The prewrites of one registration that wait for their commit or rollback: in memory, beyond the quota on disk.
+
+A transaction of ten thousand rows is ordinary and never leaves memory: one dict. What the quota sends to disk are whole
+dicts, each of which becomes a run of its transaction (:mod:`producers.pull.core.match.spill`). What follows for the
+same transaction goes into memory again, so a key may have several prewrites; which one stands is decided when it is
+looked up, from the oldest to the newest, and that gives what deciding at once would have given:
+
+    later(later(later(None, a), b), c)    with a on disk, b and c folded in memory
+
+but for one case: b is empty (a fake prewrite), and c is of an older flush than b. There c must be compared with a, and
+so :meth:`OpenTxns.put` looks a up.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from producers.pull.core.match.matcher_quota import MatcherQuota, Part
+from producers.pull.core.match.spill import ROW_BYTES_FIXED, Prewrite, Run, later, row_bytes, write_run
+
+TAKE_BLOCKS: Final = 4
+"""Blocks whose rows :meth:`OpenTxns.take_some` is asked for at once, if the keys come in order; see keys_at_once."""
+_TAKE_KEYS_MAX: Final = 128
+
+
+class OpenTxn:
+    """The rows of one transaction in one region."""
+
+    __slots__ = ("bytes", "rows", "runs")
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, Prewrite] = {}
+        self.bytes = 0
+        """About what :attr:`rows` takes."""
+        self.runs: tuple[Run, ...] = ()
+        """On disk, from old to new."""
+
+
+class OpenTxns:
+    """See the module's text."""
+
+    __slots__ = ("_quota", "by_start_ts")
+
+    def __init__(self, quota: MatcherQuota) -> None:
+        self._quota = quota
+        self.by_start_ts: dict[int, OpenTxn] = {}
+        """Only transactions with rows."""
+
+    def add_all(
+        self,
+        start_ts: int,
+        keys: Sequence[bytes],
+        values: Sequence[bytes],
+        old_values: Sequence[bytes],
+        generations: Sequence[int],
+    ) -> bool:
+        """Take prewrites of one transaction; False (and nothing done) if one of them is in memory already."""
+        txn = self.by_start_ts.get(start_ts) or OpenTxn()
+        before = len(txn.rows)
+        if before and not txn.rows.keys().isdisjoint(keys):
+            return False
+        rows = dict(zip(keys, zip(values, old_values, generations, strict=True), strict=True))
+        if len(rows) < len(keys):
+            return False
+        if before:
+            txn.rows.update(rows)
+        else:
+            txn.rows = rows
+            self._keep(start_ts, txn)
+        size = sum(map(len, keys)) + sum(map(len, values)) + sum(map(len, old_values)) + ROW_BYTES_FIXED * len(keys)
+        txn.bytes += size
+        self._quota.held_bytes += size
+        return True
+
+    def take_all(self, start_ts: int, keys: Sequence[bytes]) -> tuple[list[Prewrite], int]:
+        """Take prewrites of a transaction that has nothing on disk out; return them and about their bytes.
+
+        Raises:
+            KeyError: a key is not there.
+        """
+        txn = self.by_start_ts[start_ts]
+        whole = len(keys) == len(txn.rows)
+        found = list(map(txn.rows.pop, keys))
+        size = txn.bytes if whole else sum(map(row_bytes, keys, found))
+        txn.bytes -= size
+        self._quota.held_bytes -= size
+        if whole:
+            self._forget(start_ts)
+        return found, size
+
+    def put(self, start_ts: int, key: bytes, row: Prewrite) -> None:
+        """Take one prewrite."""
+        txn = self.by_start_ts.get(start_ts)
+        if txn is None:
+            txn = OpenTxn()
+            self._keep(start_ts, txn)
+        before = txn.rows.get(key)
+        size = row_bytes(key, row)
+        if before is not None:
+            if later(before, row) is before:
+                if not (txn.runs and row[0] and not before[0]):
+                    return
+                older = self._stored(txn, key)
+                if older is None or later(older, row) is older:
+                    return
+            size -= row_bytes(key, before)
+        txn.rows[key] = row
+        txn.bytes += size
+        self._quota.held_bytes += size
+
+    def find(self, start_ts: int, key: bytes) -> Prewrite | None:
+        """Return the prewrite that stands for a key."""
+        txn = self.by_start_ts.get(start_ts)
+        if txn is None:
+            return None
+        row = txn.rows.get(key)
+        if not txn.runs:
+            return row
+        stored = self._stored(txn, key)
+        return stored if row is None else later(stored, row)
+
+    def take(self, start_ts: int, key: bytes) -> Prewrite | None:
+        """Take the prewrite that stands for a key out, and all others of it."""
+        txn = self.by_start_ts.get(start_ts)
+        if txn is None:
+            return None
+        (found,) = self._take(txn, (key,))
+        self._tidy(start_ts, txn)
+        return found
+
+    def take_some(self, start_ts: int, keys: Sequence[bytes]) -> list[Prewrite | None]:
+        """Return what :meth:`take` returns for each key; for transactions with parts on disk.
+
+        All that is returned is in memory, so whoever has many keys takes them by :meth:`keys_at_once`.
+        """
+        txn = self.by_start_ts.get(start_ts)
+        if txn is None:
+            return [None] * len(keys)
+        found = self._take(txn, keys)
+        self._tidy(start_ts, txn)
+        return found
+
+    def keys_at_once(self, start_ts: int) -> int:
+        """Return how many rows of a transaction may be asked for together: few where rows are large."""
+        txn = self.by_start_ts.get(start_ts)
+        rows = min((run.block_rows for run in txn.runs), default=_TAKE_KEYS_MAX) if txn is not None else _TAKE_KEYS_MAX
+        return min(_TAKE_KEYS_MAX, TAKE_BLOCKS * rows)
+
+    def parts(self) -> Iterator[Part]:
+        """Yield each transaction's part in memory."""
+        for txn in self.by_start_ts.values():
+            yield txn.bytes, lambda txn=txn: self._spill(txn)  # type: ignore[misc]
+
+    def held_bytes(self) -> int:
+        """Return about what is in memory."""
+        return sum(txn.bytes for txn in self.by_start_ts.values())
+
+    def __len__(self) -> int:
+        """Return how many prewrites wait; one that is both in memory and on disk counts twice."""
+        return sum(len(txn.rows) + sum(run.live for run in txn.runs) for txn in self.by_start_ts.values())
+
+    def close(self) -> None:
+        """Forget all."""
+        for txn in self.by_start_ts.values():
+            self._quota.held_bytes -= txn.bytes
+            for run in txn.runs:
+                assert self._quota.cache is not None, "only a store has runs"
+                run.drop(self._quota.cache)
+        self.by_start_ts = {}
+        self._quota.holders.pop(self, None)
+
+    def _keep(self, start_ts: int, txn: OpenTxn) -> None:
+        self.by_start_ts[start_ts] = txn
+        self._quota.holders[self] = None
+
+    def _forget(self, start_ts: int) -> None:
+        del self.by_start_ts[start_ts]
+        if not self.by_start_ts:
+            self._quota.holders.pop(self, None)
+
+    def _stored(self, txn: OpenTxn, key: bytes) -> Prewrite | None:
+        cache, found = self._quota.cache, None
+        assert cache is not None, "only a store has runs"
+        for run in txn.runs:
+            row = run.get(key, cache)
+            if row is not None:
+                found = later(found, row)
+        return found
+
+    def _take(self, txn: OpenTxn, keys: Sequence[bytes]) -> list[Prewrite | None]:
+        found: list[Prewrite | None] = [None] * len(keys)
+        if txn.runs:
+            assert self._quota.cache is not None, "only a store has runs"
+            first, last = min(keys), max(keys)
+            for run in txn.runs:
+                if run.first <= last and first <= run.last:
+                    run.pop_all(keys, found, self._quota.cache)
+        if txn.rows:
+            for at, key in enumerate(keys):
+                row = txn.rows.pop(key, None)
+                if row is not None:
+                    size = row_bytes(key, row)
+                    txn.bytes -= size
+                    self._quota.held_bytes -= size
+                    found[at] = later(found[at], row)
+        return found
+
+    def _tidy(self, start_ts: int, txn: OpenTxn) -> None:
+        if txn.runs:
+            txn.runs = tuple(run for run in txn.runs if run.live)
+        if not txn.rows and not txn.runs:
+            self._forget(start_ts)
+
+    def _spill(self, txn: OpenTxn) -> None:
+        if not txn.rows:
+            return
+        assert self._quota.cache is not None, "only a store takes parts"
+        txn.runs = (*txn.runs, write_run(txn.rows, self._quota.cache.store))
+        txn.rows = {}
+        self._quota.held_bytes -= txn.bytes
+        txn.bytes = 0

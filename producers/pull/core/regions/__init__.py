@@ -1,0 +1,1 @@
+"""Registrations of regions: their ranges, streams and errors, and how far a span is resolved."""

@@ -1,0 +1,1 @@
+"""The schema snapshot and every finished DDL job of an upstream, into the ddl topic."""

@@ -1,0 +1,373 @@
+"""The DDL feed: the schema snapshot and every finished DDL job of an upstream, into the ddl topic and to the owner.
+
+    ddl topic (what an earlier run landed) --+
+    meta keys at start_ts, once per upstream-+--> ddl topic --acknowledged--> take(): records in order, each once
+    rows of mysql.tidb_ddl_job --resolved ts-+
+
+A job is written when the resolved ts of its span has passed it, so the topic is in finished_ts order. A row that does
+not decode is written as it is, at the place of its commit_ts. After a restart there is no second snapshot: the topic
+says where to go on. One DDL feed per upstream, on the owner.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from producers.ending import Ending
+from producers.errors import DeliveryFailedError, RawTopicError, SnapshotFailedError
+from producers.pull.core.ddl.book import DdlBook
+from producers.pull.core.ddl.meta_snapshot import snapshot_records
+from producers.pull.core.match.change_columns import Change
+from producers.pull.ddl.schema_snapshot import SnapshotReader
+from producers.pull.feed.event_feed import EventFeed
+from producers.pull.feed.types import SpanStatus
+from producers.pull.landing.landing import RecordProducer
+from producers.pull.landing.raw_log import QUIETER, ensure_raw_topics, kafka_log
+from producers.pull.locks.kv_client import KvClient
+from producers.pull.locks.resolver import LockResolver
+from producers.pull.locks.watch import LockWatch
+from producers.pull.pd.client import PdClient
+from producers.pull.pd.region_cache import RegionCache
+from producers.pull.pd.safe_point import keep_safe_point
+from producers.pull.puller import PullerSettings, close_producer, kafka_producer
+from producers.tls import Channels
+from schemas.changes import Op
+from schemas.ddl.job import DDL_JOB_TABLE_ID, DdlDecodeError, decode_ddl_job_row, undecodable_record
+from schemas.errors import BusError
+from schemas.ids import RegionId, Ts, UpstreamId
+from schemas.rawlog.ddl_record import DdlRecord, decode_ddl_record, encode_ddl_record
+from schemas.rawlog.frontier import DdlReport, FrontierRecord
+from schemas.rawlog.topics import raw_topics
+from schemas.tidb.spans import TableSpan
+
+log = logging.getLogger(__name__)
+
+FETCH_WAIT_MS: Final = 20
+"""How long the broker waits at the topic's end before it says so; Kafka's default is half a second."""
+READ_TIMEOUT_S: Final = 30.0
+"""Without a record or an end, while the ddl topic is read at the start."""
+SNAPSHOT_TTL_S: Final = 3600
+"""How long TiKV keeps history for a snapshot that is being read; TiCDC's TTL for a changefeed in creation."""
+FLUSH_S: Final = 60.0
+
+
+class DdlFeed:
+    """See the module's text. Methods may be called from any thread."""
+
+    def __init__(
+        self,
+        *,
+        upstream: UpstreamId,
+        pd_address: str,
+        bootstrap_servers: str,
+        start_ts: Ts | None = None,
+        frontier: FrontierRecord | None = None,
+        on_fatal: Callable[[BusError], None] = lambda error: None,
+        settings: PullerSettings | None = None,
+    ) -> None:
+        """Prepare; nothing is asked yet.
+
+        Args:
+            upstream: names the topics.
+            pd_address: of the upstream.
+            bootstrap_servers: of the raw log.
+            start_ts: where an upstream without a snapshot begins (None: now); ignored once there is one.
+            frontier: the newest published record, if any: everything up to it has landed.
+            on_fatal: told once when the feed has ended by itself; :attr:`failure` holds the same error. It
+                runs in one of our threads, so it must not call :meth:`stop` itself.
+            settings: topics, Kafka and feed settings, as the puller's.
+        """
+        self._ending = Ending("ddl feed", on_fatal)
+        self.failure = self._ending.failure
+        self._upstream = upstream
+        self._bootstrap_servers = bootstrap_servers
+        self._start_ts = start_ts
+        self._frontier = frontier
+        self._settings = settings = settings or PullerSettings()
+        self.topics = raw_topics(upstream, settings.topic_prefix)
+        self._pd = PdClient(pd_address, channels=Channels(settings.tls))
+        self._cache = RegionCache(self._pd)
+        self._resolver = LockResolver(KvClient(self._cache))
+        self._lock_watch: LockWatch | None = None
+        self._sink: _DdlSink | None = None
+        self._feed: EventFeed | None = None
+        self._producer: Any = None
+
+    def start(self) -> Ts:
+        """Read the topic, land the snapshot if there is none, and begin to follow jobs; blocks until then.
+
+        Returns:
+            The snapshot's ts: an empty raw log starts there.
+
+        Raises:
+            HistoryGoneError: start_ts lies behind TiKV's garbage collection.
+            SnapshotFailedError: the meta keys cannot be read, or hold no job table.
+            PdUnreachableError: PD does not answer.
+            RawTopicError: the ddl topic cannot be made or read.
+            DeliveryFailedError: the snapshot is not acknowledged.
+        """
+        ensure_raw_topics(self._bootstrap_servers, self.topics, self._settings.raw_log)
+        landed = list(self._read_topic())
+        book = DdlBook(landed)
+        self._producer = producer = kafka_producer(
+            self._bootstrap_servers, self._settings.compression, self._settings.raw_log.kafka, self._ending.kafka_error
+        )
+        records = [record for _, record in landed]
+        if book.snapshot_ts is None:
+            records += self._land_snapshot(book, producer, self._snapshot_ts(records))
+        assert book.snapshot_ts is not None
+        self._sink = _DdlSink(book, producer, self.topics.ddl, records)
+        # What a bidirectional partner's DDL is worth, the changefeed decides by its role, not TiKV by its write source.
+        feed = replace(self._settings.feed, filter_loop=False)
+        self._feed = EventFeed(self._cache, self._sink, self._ending.fail, feed)
+        published_ts = self._frontier.resolved_ts if self._frontier else Ts(0)
+        span = TableSpan.of_table(DDL_JOB_TABLE_ID)
+        self._feed.start()
+        if self._settings.resolve_locks:
+            self._lock_watch = LockWatch(self._feed, self._pd, self._resolver)
+            self._lock_watch.start()
+        self._feed.subscribe(span, book.resume_ts(published_ts))
+        log.info(
+            "ddl feed started",
+            extra={"upstream": self._upstream, "snapshot_ts": book.snapshot_ts, "records": len(records)},
+        )
+        return book.snapshot_ts
+
+    def stop(self) -> None:
+        """End all threads. Idempotent."""
+        if self._lock_watch is not None:
+            self._lock_watch.stop()
+        self._resolver.close()
+        if self._feed is not None:
+            self._feed.stop()
+        if self._producer is not None:
+            close_producer(self._producer)
+        self._pd.close()
+
+    def take(self) -> list[DdlRecord]:
+        """Return the records that have landed since the last call (at first: the whole topic), in order.
+
+        To be sure of having seen every job up to a report's landed_ts, ask for the report first and take then.
+        """
+        sink, feed = self._running()
+        with feed.lock:
+            return sink.take()
+
+    def report(self) -> DdlReport:
+        """Return how far it has landed."""
+        sink, feed = self._running()
+        with feed.lock:
+            return sink.book.report()
+
+    def status(self) -> SpanStatus:
+        """Return how the job table's span stands, and what holds it back."""
+        return self._running()[1].status()[0]
+
+    def _running(self) -> "tuple[_DdlSink, EventFeed]":
+        assert self._sink is not None, "the ddl feed has not been started"
+        assert self._feed is not None
+        return self._sink, self._feed
+
+    def _snapshot_ts(self, unfinished: list[DdlRecord]) -> Ts:
+        """Choose the snapshot's ts: that of one that a crash cut off, or the caller's, or now."""
+        if unfinished:
+            return unfinished[0].ts
+        if self._frontier is not None:
+            # Frontiers without a ddl topic: it was deleted. The schema at R is what rows above R need.
+            return self._frontier.resolved_ts
+        return self._pd.now() if self._start_ts is None else self._start_ts
+
+    def _land_snapshot(self, book: DdlBook, producer: RecordProducer, ts: Ts) -> list[DdlRecord]:
+        keep_safe_point(self._pd, f"{self._settings.gc_service_id(self._upstream)}-creating", ts, SNAPSHOT_TTL_S)
+        reader = SnapshotReader(self._cache, ts, self._resolver if self._settings.resolve_locks else None)
+        try:
+            records = list(snapshot_records(reader.scan, ts))
+        finally:
+            reader.close()
+        if _job_table_info(records) is None:
+            raise SnapshotFailedError("snapshot has no table mysql.tidb_ddl_job", ts=ts, records=len(records))
+        delivered = _Delivered()
+        for record in records:
+            _produce(producer, self.topics.ddl, record, delivered)
+        producer.flush(FLUSH_S)
+        if delivered.error is not None or delivered.count < len(records):
+            raise DeliveryFailedError(
+                "the schema snapshot is not acknowledged",
+                topic=self.topics.ddl,
+                acknowledged=delivered.count,
+                of=len(records),
+                reason=delivered.error and delivered.error.str(),
+            )
+        book.snapshot_landed(ts, delivered.end)
+        return records
+
+    def _read_topic(self) -> Iterator[tuple[int, DdlRecord]]:
+        """Yield the ddl topic from its start to its present end.
+
+        Raises:
+            RawTopicError: Kafka does not answer, or the topic has lost its beginning.
+        """
+        consumer = Consumer(
+            {
+                **QUIETER,
+                **self._settings.raw_log.kafka,
+                "bootstrap.servers": self._bootstrap_servers,
+                "group.id": f"{self.topics.ddl}-reader",  # never joined: the partition is assigned by hand
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": FETCH_WAIT_MS,
+            },
+            logger=kafka_log,
+        )
+        try:
+            place = TopicPartition(self.topics.ddl, 0)
+            low, high = _watermarks(consumer, place)
+            if low > 0:
+                raise RawTopicError(
+                    "the ddl topic has lost its beginning; its retention must be endless", topic=place.topic
+                )
+            if high == 0:
+                return
+            consumer.assign([TopicPartition(self.topics.ddl, 0, 0)])
+            heard_at = time.monotonic()
+            while True:
+                message = consumer.poll(1.0)
+                if message is None:
+                    if time.monotonic() - heard_at > READ_TIMEOUT_S:
+                        raise RawTopicError("the ddl topic does not come to its end", topic=place.topic, end=high)
+                    continue
+                heard_at = time.monotonic()
+                if message.error() is None:
+                    yield message.offset(), decode_ddl_record(message.value())
+                elif message.error().code() == KafkaError._PARTITION_EOF:
+                    return
+                else:
+                    raise RawTopicError("the ddl topic cannot be read", topic=place.topic, reason=message.error().str())
+        except KafkaException as error:
+            raise RawTopicError("the ddl topic cannot be read", topic=self.topics.ddl, reason=error.args[0]) from error
+        finally:
+            consumer.close()
+
+
+def _watermarks(consumer: Any, place: Any) -> tuple[int, int]:
+    """Return a partition's first and end offset; a topic made a moment ago may have no leader yet."""
+    deadline = time.monotonic() + READ_TIMEOUT_S
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(place, timeout=READ_TIMEOUT_S)
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+            continue
+        return low, high
+
+
+class _DdlSink:
+    """Takes the job table's rows (:class:`~producers.pull.feed.types.FeedSink`); called under the feed's lock."""
+
+    def __init__(self, book: DdlBook, producer: RecordProducer, topic: str, landed: list[DdlRecord]) -> None:
+        info = _job_table_info(landed)
+        if info is None:
+            raise SnapshotFailedError("the ddl topic has no table mysql.tidb_ddl_job", topic=topic)
+        self.book = book
+        self._producer = producer
+        self._topic = topic
+        self._table = info
+        self._ready = list(landed)
+        self._sent: deque[DdlRecord] = deque()
+        self._failure: BusError | None = None
+
+    def take(self) -> list[DdlRecord]:
+        ready, self._ready = self._ready, []
+        return ready
+
+    def rows(self, span: TableSpan, region_id: RegionId, changes: Collection[Change], *, may_repeat: bool) -> None:
+        for commit_ts, start_ts, op, key, value, _, _ in sorted(changes):
+            if op == Op.PUT:
+                record = self._record(key, value, Ts(start_ts), Ts(commit_ts))
+                if record is not None:
+                    self.book.add(record)
+
+    def _record(self, key: bytes, value: bytes, start_ts: Ts, commit_ts: Ts) -> DdlRecord | None:
+        try:
+            return decode_ddl_job_row(value, self._table, start_ts=start_ts, commit_ts=commit_ts, key=key)
+        except DdlDecodeError as error:
+            log.error("ddl job row does not decode", extra={"topic": self._topic, "error": str(error)})
+            return undecodable_record(key, value, self._table, start_ts=start_ts, commit_ts=commit_ts, error=error)
+
+    def resolved(self, span: TableSpan, ts: Ts) -> None:
+        for record in self.book.resolved(ts):
+            self._sent.append(record)
+            _produce(self._producer, self._topic, record, self._delivered)
+
+    def turn(self, now_s: float) -> float:
+        self._producer.poll(0)
+        if self._failure is not None:
+            raise self._failure
+        return 0.005 if self._sent else 0.1
+
+    def saturated(self) -> bool:
+        return False
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None:
+            # Records behind it may be acknowledged all the same; nothing counts from here on.
+            self._failure = self._failure or DeliveryFailedError(
+                "Kafka did not take a ddl record", topic=self._topic, reason=error.str()
+            )
+        elif self._failure is None:
+            record = self._sent.popleft()
+            # A TiDB upgrade may alter its own job table.
+            self._table = _job_table_info([record]) or self._table
+            self._ready.append(record)
+            self.book.acked(message.offset())
+
+
+class _Delivered:
+    """Counts delivery reports."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.end = 0
+        self.error: Any = None
+
+    def __call__(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self.error = error
+        else:
+            self.count += 1
+            self.end = max(self.end, message.offset() + 1)
+
+
+def _produce(producer: RecordProducer, topic: str, record: DdlRecord, on_delivery: Callable[[Any, Any], None]) -> None:
+    value = encode_ddl_record(record)
+    deadline = time.monotonic() + FLUSH_S
+    while True:
+        try:
+            producer.produce(topic, value=value, partition=0, on_delivery=on_delivery)
+        except BufferError as error:
+            # The queue holds 100,000 records: more tables than that, and a broker that takes none.
+            if time.monotonic() > deadline:
+                raise DeliveryFailedError("Kafka takes no ddl records", topic=topic, kind=record.kind) from error
+            producer.poll(0.05)
+            continue
+        except KafkaException as error:
+            raise DeliveryFailedError(
+                "Kafka refuses a ddl record", topic=topic, kind=record.kind, bytes=len(value), reason=error.args[0]
+            ) from error
+        return
+
+
+def _job_table_info(records: list[DdlRecord]) -> dict[str, Any] | None:
+    """Return the newest TableInfo of mysql.tidb_ddl_job among snapshot records and jobs."""
+    for record in reversed(records):
+        info = record.payload if record.kind == "table" else (record.payload.get("binlog") or {}).get("TableInfo")
+        if isinstance(info, dict) and info.get("id") == DDL_JOB_TABLE_ID and info.get("cols"):
+            return info
+    return None

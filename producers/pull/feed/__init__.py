@@ -1,0 +1,1 @@
+"""The event feed: subscribed spans in, matched row changes and resolved ts out."""

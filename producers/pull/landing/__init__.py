@@ -1,0 +1,1 @@
+"""Changes of the event feed into records of the raw log."""

@@ -1,0 +1,132 @@
+"""Unary calls to TiKV: each goes to the leader of a key's region, with the region's epoch (kvrpcpb.Context)."""
+
+import threading
+from collections.abc import Iterable
+from typing import Any, Final
+
+import grpc
+
+from producers.errors import KvRefusedError, RegionMovedError
+from producers.pull.core.regions.region_map import KEY_END, RegionInfo
+from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.pd.region_cache import RegionCache
+from schemas.ids import StoreId
+from schemas.proto import errorpb_pb2, kvrpcpb_pb2, metapb_pb2, tikvpb_pb2_grpc
+from schemas.tidb.codec import decode_bytes, encode_bytes
+
+CALL_TIMEOUT_S: Final = 20.0
+"""For one call: a store that resolves the locks of a whole region needs seconds."""
+_OPTIONS: Final = [("grpc.max_receive_message_length", 1 << 28), ("grpc.max_reconnect_backoff_ms", 2_000)]
+
+
+class KvClient:
+    """Calls by raw key. Safe from any thread; calls block."""
+
+    def __init__(self, cache: RegionCache) -> None:
+        self.cache = cache
+        self._lock = threading.Lock()
+        self._channels: dict[str, grpc.Channel] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """Close connections; calls under way fail."""
+        with self._lock:
+            self._closed = True
+            channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            channel.close()
+
+    def region_of(self, key: bytes) -> RegionInfo:
+        """Return the region of a raw key, with a leader.
+
+        Raises:
+            RegionMovedError: it has no leader at the moment.
+            RegionsUnknownError: PD does not know it.
+            PdUnreachableError: PD does not answer.
+        """
+        region = self.cache.locate(_around(key))[0]
+        if region.leader is None:
+            self.cache.drop(_around(key))
+            raise RegionMovedError("region has no leader", region_id=region.region_id)
+        return region
+
+    def by_region(self, keys: Iterable[bytes]) -> list[tuple[RegionInfo, tuple[bytes, ...]]]:
+        """Group raw keys by their regions.
+
+        Raises:
+            RegionMovedError: as :meth:`region_of`.
+        """
+        groups: dict[int, tuple[RegionInfo, list[bytes]]] = {}
+        for key in keys:
+            region = self.region_of(key)
+            groups.setdefault(region.region_id, (region, []))[1].append(key)
+        return [(region, tuple(group)) for region, group in groups.values()]
+
+    def call(self, name: str, region: RegionInfo, request: Any) -> Any:
+        """Make one call; ``request.context`` is filled in here.
+
+        Raises:
+            RegionMovedError: the store does not serve the region as we know it, or does not answer. The cache has
+                dropped what was wrong: locate again.
+            KvRefusedError: the store does not know the call.
+            StoreUnavailableError: PD does not know the store.
+        """
+        assert region.leader is not None, "region_of gives only regions with a leader"
+        address = self.cache.address(region.leader.store_id)
+        request.context.CopyFrom(context_of(region))
+        try:
+            reply = getattr(tikvpb_pb2_grpc.TikvStub(self._channel(address)), name)(request, timeout=CALL_TIMEOUT_S)
+        except ValueError as error:  # the channel was closed under the call
+            raise RegionMovedError("the client is closed", call=name, address=address) from error
+        except grpc.RpcError as error:
+            said = f"{error.code().name} {error.details()}"
+            if error.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.PERMISSION_DENIED):
+                raise KvRefusedError("store refuses the call", call=name, address=address, said=said) from error
+            self.cache.drop(region.range)
+            self.cache.forget_stores()
+            raise RegionMovedError("store does not answer", call=name, address=address, said=said) from error
+        if reply.HasField("region_error"):
+            self._heed(region, reply.region_error)
+            raise RegionMovedError(
+                "region has moved",
+                call=name,
+                region_id=region.region_id,
+                said=" ".join(str(reply.region_error).split()),
+            )
+        return reply
+
+    def _heed(self, region: RegionInfo, error: errorpb_pb2.Error) -> None:
+        hint = error.not_leader.leader.store_id if error.HasField("not_leader") else 0
+        if hint:
+            self.cache.set_leader(region.region_id, region.range, StoreId(hint))
+        elif not error.HasField("server_is_busy"):
+            self.cache.drop(region.range)
+
+    def _channel(self, address: str) -> grpc.Channel:
+        with self._lock:
+            if self._closed:
+                raise ValueError("closed")
+            if address not in self._channels:
+                self._channels[address] = self.cache.open_channel(address, _OPTIONS)
+            return self._channels[address]
+
+
+def context_of(region: RegionInfo) -> kvrpcpb_pb2.Context:
+    """Return which region at which epoch a request means."""
+    leader = region.leader
+    return kvrpcpb_pb2.Context(
+        region_id=region.region_id,
+        region_epoch=metapb_pb2.RegionEpoch(conf_ver=region.conf_ver, version=region.version),
+        peer=metapb_pb2.Peer(id=leader.peer_id, store_id=leader.store_id) if leader is not None else None,
+    )
+
+
+def raw_end(region: RegionInfo, end: bytes) -> bytes:
+    """Return the lesser of a raw end key and the region's."""
+    if region.range.end in (b"", KEY_END):
+        return end
+    return min(end, decode_bytes(region.range.end)[0])
+
+
+def _around(key: bytes) -> KeyRange:
+    return KeyRange(encode_bytes(key), encode_bytes(key + b"\0"))

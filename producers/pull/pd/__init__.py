@@ -1,0 +1,1 @@
+"""The Placement Driver: members, TSO, regions, and what keeps history from GC."""

@@ -1,0 +1,136 @@
+"""The region cache: which regions cover a range, who leads them, where that store is; asks PD only for what it lacks.
+
+Safe from any thread; a call may block on PD.
+"""
+
+import threading
+import time
+
+from producers.channels import OpenChannel
+from producers.errors import RegionsUnknownError, StoreUnavailableError
+from producers.pull.core.regions.region_map import RegionInfo, RegionMap, covering_prefix
+from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.pd.client import SCAN_REGIONS_LIMIT, PdClient
+from schemas.ids import RegionId, StoreId
+from schemas.proto import metapb_pb2
+
+STORE_REFRESH_S = 30.0
+"""A store may come back under another address; a failed one is asked for at once."""
+
+
+class RegionCache:
+    """Cache over one :class:`PdClient`."""
+
+    def __init__(self, pd: PdClient) -> None:
+        """Know nothing yet; stores are talked to with the same TLS as PD."""
+        self.pd = pd
+        self._lock = threading.Lock()
+        self._map = RegionMap()
+        self._stores: dict[StoreId, metapb_pb2.Store] = {}
+        self._stores_at = float("-inf")
+        self._trusted: set[str] = set()
+        """Addresses whose certificates have been looked at since the stores were last asked for."""
+
+    @property
+    def open_channel(self) -> OpenChannel:
+        """For whoever talks to the stores found here."""
+        return self.pd.channels.open
+
+    def locate(self, wanted: KeyRange) -> list[RegionInfo]:
+        """Return regions that cover ``wanted`` from its start without a gap, as far as PD knows; at least one.
+
+        Raises:
+            RegionsUnknownError: nothing covers the start of ``wanted``.
+            PdUnreachableError: PD does not answer.
+        """
+        with self._lock:
+            known = self._map.find(wanted)
+        end = known[-1].range.end if known else wanted.start
+        while end < wanted.end:
+            page = covering_prefix(self.pd.scan_regions(KeyRange(end, wanted.end)), end)
+            if not page:
+                break
+            with self._lock:
+                self._map.put(page)
+            known += page
+            end = page[-1].range.end
+        if not known:
+            raise RegionsUnknownError("PD knows no region for the range", start=wanted.start.hex())
+        return known
+
+    def locate_page(self, wanted: KeyRange, read_to: bytes = b"") -> list[RegionInfo]:
+        """Return the first regions that cover ``wanted`` from its start, a page of PD's at most; at least one.
+
+        Args:
+            wanted: encoded keys.
+            read_to: where PD is asked, it is asked up to here, for those who come next.
+
+        Raises:
+            RegionsUnknownError: nothing covers the start of ``wanted``.
+            PdUnreachableError: PD does not answer.
+        """
+        with self._lock:
+            known = self._map.find(wanted, SCAN_REGIONS_LIMIT)
+        if not known:
+            asked = KeyRange(wanted.start, max(wanted.end, read_to))
+            page = covering_prefix(self.pd.scan_regions(asked, SCAN_REGIONS_LIMIT), wanted.start)
+            with self._lock:
+                self._map.put(page)
+            known = [region for region in page if region.range.start < wanted.end]
+        if not known:
+            raise RegionsUnknownError("PD knows no region for the range", start=wanted.start.hex())
+        return known
+
+    def drop(self, wanted: KeyRange) -> None:
+        """Forget the regions of a range: the next locate asks PD."""
+        with self._lock:
+            self._map.drop(wanted)
+
+    def set_leader(self, region_id: RegionId, wanted: KeyRange, store_id: StoreId) -> None:
+        """Believe a store's hint; a hint that does not fit makes the next locate ask PD."""
+        with self._lock:
+            if not self._map.set_leader(region_id, wanted, store_id):
+                self._map.drop(wanted)
+
+    def forget_stores(self) -> None:
+        """Ask PD for the stores at the next need: one of them failed."""
+        with self._lock:
+            self._stores_at = float("-inf")
+
+    def address(self, store_id: StoreId) -> str:
+        """Return where a TiKV store serves.
+
+        Raises:
+            StoreUnavailableError: PD does not know it, it is TiFlash, or there is no TLS with it (which is tried again:
+                one store's certificate must not stop what the others serve).
+        """
+        with self._lock:
+            fresh = time.monotonic() - self._stores_at < STORE_REFRESH_S
+            store = self._stores.get(store_id)
+        if store is None or not fresh:
+            stores = {StoreId(item.id): item for item in self.pd.stores()}
+            with self._lock:
+                self._stores, self._stores_at = stores, time.monotonic()
+                self._trusted.clear()
+            store = stores.get(store_id)
+        if store is None:
+            raise StoreUnavailableError("PD does not know the store", store_id=store_id)
+        if any(label.key == "engine" and label.value == "tiflash" for label in store.labels):
+            raise StoreUnavailableError("store is TiFlash, which has no change feed", store_id=store_id)
+        self._trust(store_id, store.address)
+        return store.address
+
+    def _trust(self, store_id: StoreId, address: str) -> None:
+        channels = self.pd.channels
+        if not channels.tls.enabled or address in self._trusted:
+            return
+        try:
+            refusal = channels.probe(address)
+        except OSError as error:
+            raise StoreUnavailableError(
+                "store is not reached", store_id=store_id, address=address, reason=error
+            ) from error
+        if refusal is not None:
+            raise StoreUnavailableError("store cannot be trusted", store_id=store_id, reason=refusal) from refusal
+        with self._lock:
+            self._trusted.add(address)

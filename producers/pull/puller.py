@@ -1,0 +1,348 @@
+"""The puller: spans of tables of one upstream into the raw log. One per capture; the owner says which, from which ts.
+
+``assign`` always starts a span from a *published* resolved ts (DESIGN §4), so nothing is kept across restarts.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, Producer
+
+from producers.ending import Ending
+from producers.errors import DeliveryFailedError
+from producers.pull.core.landing.book import LandingBook
+from producers.pull.core.match.matcher_quota import MatcherQuota
+from producers.pull.feed.event_feed import EventFeed
+from producers.pull.feed.spill_files import SpillFiles, SpillSettings
+from producers.pull.feed.types import FeedCounters, FeedSettings, SpanStatus
+from producers.pull.landing.landing import Landing, LandingCounters, LandingSettings
+from producers.pull.landing.raw_log import (
+    QUIETER,
+    RECORD_OVERHEAD_BYTES,
+    RawLogSettings,
+    ensure_raw_topics,
+    kafka_log,
+    record_bytes_max,
+    register_region_batch,
+)
+from producers.pull.locks.kv_client import KvClient
+from producers.pull.locks.resolver import LockCounters, LockResolver
+from producers.pull.locks.watch import LockWatch
+from producers.pull.pd.client import PdClient
+from producers.pull.pd.region_cache import RegionCache
+from producers.pull.pd.safe_point import SafePointKeeper, keep_safe_point
+from producers.pull.pd.table_regions import table_regions
+from producers.tls import Channels, TlsSettings
+from schemas.errors import BusError
+from schemas.ids import CaptureId, TableId, Ts, UpstreamId, physical_ms
+from schemas.nodes.changefeed import CLUSTER_DEFAULT
+from schemas.rawlog.frontier import FrontierRecord, LandingReport
+from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_topics
+from schemas.tidb.spans import TableSpan
+
+log = logging.getLogger(__name__)
+
+STOP_FLUSH_S: Final = 5.0
+"""A stop gives records in flight so long; what is not acknowledged then is landed again after the next start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullerSettings:
+    """All settings of a puller."""
+
+    topic_prefix: str = "tidebus"
+    compression: str = "lz4"
+    """Of the raw log. lz4 costs the producer least; zstd stores a third less."""
+    raw_log: RawLogSettings = field(default_factory=RawLogSettings)
+    landing: LandingSettings = field(default_factory=LandingSettings)
+    feed: FeedSettings = field(default_factory=FeedSettings)
+    matcher_memory_bytes_max: int = 128 << 20
+    """Open transactions of all regions together; what is more goes to disk. With 64 MiB each of messages not yet parsed
+    and of records in flight, and some 100 MiB of program, a capture stays below 512 MiB."""
+    spill: SpillSettings = field(default_factory=SpillSettings)
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    """To PD and to every store."""
+    resolve_locks: bool = True
+    """End locks that their transactions left behind where they hold a resolved ts back."""
+    cluster: str = CLUSTER_DEFAULT
+    """Of this TideBus: two of them that follow one TiDB must not take each other's hold on its history."""
+    gc_ttl_s: int = 86_400
+    """TiCDC's gc-ttl: how long TiKV keeps history for a bus that has gone silent."""
+    keep_safe_point: bool = True
+    """False where another capture keeps the upstream's service safe point."""
+
+    def gc_service_id(self, upstream: UpstreamId) -> str:
+        """Return under which name PD keeps history for us: one for each upstream of a TideBus, as TiCDC's."""
+        return f"tidebus-{self.cluster}-{upstream}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullerStats:
+    """Numbers since the start, for the live display; take the difference of two for rates."""
+
+    at_s: float
+    """By the monotonic clock."""
+    feed: FeedCounters
+    landing: LandingCounters
+    tables: int
+    spans: int
+    """More than tables where some are pulled in parts."""
+    regions: int
+    regions_initialized: int
+    scans_running: int
+    """Incremental scans asked of the stores and not yet complete."""
+    scans_waiting: int
+    """Regions that wait for their turn to be scanned."""
+    streams: int
+    """Open, to all stores."""
+    troubles: Mapping[str, int]
+    """How often each kind of error, broken stream or bad data was met (producers.pull.core.regions.region_errors
+    lists them).
+    """
+    held_bytes: int
+    """Open transactions in the matchers' memory, with what Python adds to them."""
+    spilled_bytes: int = 0
+    """Open transactions on disk."""
+    in_flight: int
+    """Records that wait for the broker."""
+    locks: LockCounters = field(default_factory=LockCounters)
+    resolved_lag_s: float
+    """Of the slowest table, against this machine's clock; 0 without tables."""
+    stalls: tuple[SpanStatus, ...]
+    """Spans that something holds back, with the reason."""
+    broker_reason: str
+    """Why landing waits for Kafka; '' if it does not."""
+
+
+class Puller:
+    """See the module's text. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        *,
+        capture: CaptureId,
+        upstream: UpstreamId,
+        pd_address: str,
+        bootstrap_servers: str,
+        schema_registry: str,
+        frontier: FrontierRecord | None = None,
+        on_fatal: Callable[[BusError], None] = lambda error: None,
+        settings: PullerSettings = PullerSettings(),
+        may_land: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Create topics, register the schema and prepare; :meth:`start` begins to pull.
+
+        Args:
+            capture: whose reports these are.
+            upstream: names the raw topics.
+            pd_address: of the upstream, one or more members.
+            bootstrap_servers: of the raw log's Kafka.
+            schema_registry: URL of a Confluent-compatible API.
+            frontier: the newest published record, if there is one.
+            on_fatal: told once when the puller has ended by itself; :attr:`failure` holds the same error. It
+                runs in one of our threads, so it must not call :meth:`stop` itself.
+            settings: everything else.
+            may_land: asked before each record is sent, by any thread; once it says no, nothing is landed any more and
+                the puller ends.
+
+        Raises:
+            RawTopicError: topics cannot be made.
+            RegistryError: the schema cannot be registered.
+            TlsFileError: the TLS files cannot be used.
+        """
+        self._ending = Ending("puller", on_fatal)
+        self.failure = self._ending.failure
+        self._settings = settings
+        self.topics = raw_topics(upstream, settings.topic_prefix)
+        self.partitions = ensure_raw_topics(bootstrap_servers, self.topics, settings.raw_log)
+        record_bytes = record_bytes_max(bootstrap_servers, self.topics.region_events, settings.raw_log)
+        schema_id = register_region_batch(schema_registry, self.topics.region_events)
+        self._pd = PdClient(pd_address, channels=Channels(settings.tls))
+        self.landed = threading.Event()
+        """Set when :meth:`report` would say more than before; whoever waits for that sets it back."""
+        self._producer = kafka_producer(
+            bootstrap_servers,
+            settings.compression,
+            {**settings.raw_log.kafka, "message.max.bytes": record_bytes + RECORD_OVERHEAD_BYTES},
+            self._kafka_error,
+        )
+        self._landing = Landing(
+            LandingBook(capture, self.partitions, frontier),
+            self._producer,
+            topic=self.topics.region_events,
+            partitions=self.partitions,
+            schema_id=schema_id,
+            settings=replace(settings.landing, record_bytes_max=min(settings.landing.record_bytes_max, record_bytes)),
+            may_land=may_land,
+            on_landed=self.landed.set,
+        )
+        self._spill = SpillFiles(settings.spill)
+        self._quota = MatcherQuota(settings.matcher_memory_bytes_max, self._spill)
+        cache = RegionCache(self._pd)
+        self._feed = EventFeed(cache, self._landing, self._ending.fail, settings.feed, quota=self._quota)
+        self._resolver = LockResolver(KvClient(cache))
+        self._lock_watch = LockWatch(self._feed, self._pd, self._resolver)
+        self._gc_service_id = settings.gc_service_id(upstream)
+        self._keeper = SafePointKeeper(
+            self._pd, self._gc_service_id, ttl_s=settings.gc_ttl_s, on_fatal=self._ending.fail
+        )
+        self._resume_ts = needed_ts(frontier) if frontier is not None else None
+        self._kafka_trouble = ""
+        self._stopped = False
+
+    def start(self) -> None:
+        """Start the threads.
+
+        Raises:
+            HistoryGoneError: while nobody pulled, TiKV's garbage collection has passed the published frontier.
+            PdUnreachableError: PD does not answer.
+            TlsRefusedError: no member of PD can be trusted, or trusts us.
+        """
+        if self._resume_ts is not None and self._settings.keep_safe_point:
+            # TiKV registers a region at any ts, also where the changes after it are collected already.
+            keep_safe_point(self._pd, self._gc_service_id, self._resume_ts, self._settings.gc_ttl_s)
+        self._feed.start()
+        if self._settings.resolve_locks:
+            self._lock_watch.start()
+        if self._settings.keep_safe_point:
+            self._keeper.start()
+
+    def stop(self, *, flush_s: float = STOP_FLUSH_S) -> None:
+        """Stop pulling, give records in flight ``flush_s``, end all threads. Idempotent."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self._keeper.stop()
+        self._lock_watch.stop()
+        self._feed.stop()
+        with self._feed.lock:
+            left = self._landing.flush(flush_s)
+        self._spill.close()
+        close_producer(self._producer)
+        self._pd.close()
+        if left:
+            log.warning("stopped with records that Kafka has not acknowledged", extra={"records": left})
+
+    def assign(self, spans: Mapping[TableSpan, Ts]) -> None:
+        """Pull spans, each from its ts (exclusive). One that is pulled already starts anew from there; what overlaps it
+        is pulled no more.
+        """
+        for span, ts in spans.items():
+            with self._feed.lock:
+                self.remove(self._feed.overlapping(span))
+                self._landing.book.assign(span, ts)
+                self._feed.subscribe(span, ts)
+
+    def remove(self, spans: Iterable[TableSpan]) -> None:
+        """Pull spans no more."""
+        with self._feed.lock:
+            for span in spans:
+                self._feed.unsubscribe(span)
+                self._landing.forget(span)
+                self._landing.book.remove((span,))
+
+    def table_regions(self, tables: Collection[TableId], at_least: int) -> dict[TableId, list[bytes]]:
+        """Return where the regions of large tables begin; see :func:`producers.pull.pd.table_regions.table_regions`."""
+        return table_regions(self._pd, tables, at_least)
+
+    def report(self) -> LandingReport:
+        """Return what has landed, at one moment."""
+        with self._feed.lock:
+            return self._landing.book.report()
+
+    def published(self, record: FrontierRecord) -> None:
+        """Take the owner's newest frontier record."""
+        with self._feed.lock:
+            self._landing.book.published(record)
+        self._keeper.keep(needed_ts(record))
+
+    def stats(self) -> PullerStats:
+        """Return counters and what holds spans back."""
+        spans = self._feed.status()
+        with self._feed.lock:
+            spans = [self._as_landed(span) for span in spans]
+            slowest = min((physical_ms(span.resolved_ts) for span in spans), default=None)
+            scans_running, scans_waiting = self._feed.scans()
+            return PullerStats(
+                at_s=time.monotonic(),
+                feed=FeedCounters(**_as_dict(self._feed.counters)),
+                landing=LandingCounters(**_as_dict(self._landing.counters)),
+                tables=len({span.span.table_id for span in spans}),
+                spans=len(spans),
+                regions=sum(span.regions for span in spans),
+                regions_initialized=sum(span.initialized for span in spans),
+                scans_running=scans_running,
+                scans_waiting=scans_waiting,
+                streams=self._feed.streams(),
+                troubles=dict(self._feed.troubles),
+                held_bytes=self._feed.held_bytes(),
+                spilled_bytes=self._quota.spilled_bytes,
+                in_flight=self._landing.book.in_flight(),
+                locks=replace(self._resolver.counters),
+                resolved_lag_s=max(0.0, time.time() - slowest / 1000) if slowest is not None else 0.0,
+                stalls=tuple(span for span in spans if span.reason),
+                broker_reason=self._landing.slow_reason()
+                and f"{self._landing.slow_reason()} {self._kafka_trouble}".strip(),
+            )
+
+    def _as_landed(self, status: SpanStatus) -> SpanStatus:
+        """Return how a span stands, also where the feed moves and the landing does not."""
+        refused = self._landing.refused().get(status.span)
+        if refused is None:
+            return status
+        landed_ts = self._landing.book.landed_ts()[status.span]
+        return replace(status, resolved_ts=landed_ts, reason=str(refused), kind="row_too_large")
+
+    def _kafka_error(self, error: Any) -> None:
+        self._kafka_trouble = str(error.str())
+        self._ending.kafka_error(error)
+
+
+def needed_ts(record: FrontierRecord) -> Ts:
+    """Return from where on TiKV's history is needed: a restart begins there."""
+    return min((record.resolved_ts, *(one.ts for one in record.held), *(one.ts for one in record.held_ddl)))
+
+
+def kafka_producer(
+    bootstrap_servers: str, compression: str, more: Mapping[str, Any], on_error: Callable[[Any], None]
+) -> Any:
+    """Return a producer that loses nothing: acks of all replicas, idempotent, and it tries as long as it lives.
+
+    Raises:
+        DeliveryFailedError: librdkafka refuses the settings.
+    """
+    try:
+        return Producer(
+            {
+                "enable.idempotence": True,
+                "acks": "all",
+                # 0 = no limit. Giving a record up would only stop the table and start it again from the published R;
+                # how long the broker has been silent is shown by `broker_reason` instead.
+                "message.timeout.ms": 0,
+                "message.max.bytes": RAW_MESSAGE_BYTES_MAX,
+                "linger.ms": 1,
+                "queue.buffering.max.kbytes": 256 * 1024,
+                "compression.type": compression,
+                **QUIETER,
+                **more,
+                "bootstrap.servers": bootstrap_servers,
+                "error_cb": on_error,
+            },
+            logger=kafka_log,
+        )
+    except (KafkaException, TypeError) as error:
+        raise DeliveryFailedError("Kafka producer settings are refused", reason=error) from error
+
+
+def close_producer(producer: Any) -> None:
+    """End a producer's threads. What is not acknowledged is given up: the next start lands it again."""
+    producer.purge()
+    producer.close()
+
+
+def _as_dict(counters: FeedCounters | LandingCounters) -> dict[str, int]:
+    return {name: getattr(counters, name) for name in counters.__slots__}

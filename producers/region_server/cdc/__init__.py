@@ -1,0 +1,1 @@
+"""TiKV's CDC endpoint: registrations, incremental scans, events and resolved ts."""

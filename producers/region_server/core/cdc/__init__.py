@@ -1,0 +1,1 @@
+"""Delegates, resolvers and scans of the CDC endpoint. Pure."""

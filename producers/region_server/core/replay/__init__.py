@@ -1,0 +1,1 @@
+"""What a recording holds and in which order it is played. Pure."""

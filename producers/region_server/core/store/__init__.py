@@ -1,0 +1,1 @@
+"""The multi-region MVCC store: versions, locks, transactions, DDL writes. Pure."""

@@ -1,0 +1,1 @@
+"""The store, and as much of the KV API as a CDC client asks."""

@@ -1,0 +1,1 @@
+"""As much of PD as a CDC client asks."""

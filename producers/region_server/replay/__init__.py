@@ -1,0 +1,1 @@
+"""A recording of a real TiKV's EventFeed, played to a client."""

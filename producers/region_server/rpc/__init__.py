@@ -1,0 +1,1 @@
+"""gRPC plumbing of the region server: messages, channels, TLS."""

@@ -13,9 +13,9 @@ from schemas.ddl.schema_change import StoredTable
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths
 from schemas.rawlog.topics import raw_topics
-from sorters.core.feed import compile_feed
-from sorters.core.route_check import check_routes
-from sorters.schema_feed import schemas_at
+from sorters.core.feed.feed import compile_feed
+from sorters.core.feed.route_check import check_routes
+from sorters.run.schema_feed import schemas_at
 
 
 @contextmanager

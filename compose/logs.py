@@ -1,6 +1,6 @@
 """Logs of the bus's processes: one line an event, the constant message and its ids, as text or as JSON.
 
-Text: ``2026-02-03T04:05:06.789Z INFO    sorters.job changefeed runs changefeed=orders``. JSON has the same under
+Text: ``2026-02-03T04:05:06.789Z INFO    sorters.run.job changefeed runs changefeed=orders``. JSON has the same under
 ``time``, ``level``, ``logger``, ``message``, and each id under its own name.
 """
 

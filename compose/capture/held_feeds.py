@@ -20,7 +20,7 @@ from schemas.ids import CaptureId, TableId, Ts
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.rawlog.frontier import FrontierRecord, LandingReport
 from schemas.tidb.spans import TableSpan
-from sorters.core.feed import compile_feed
+from sorters.core.feed.feed import compile_feed
 
 WARN_AFTER_S: Final = 10.0
 """On top of the lag from which on a table is held."""

@@ -10,7 +10,7 @@ from consumers.api.bodies import StoredFeed
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.schema_change import StoredTable
 from schemas.ids import TableId, UpstreamId
-from sorters.core.feed import compile_feed
+from sorters.core.feed.feed import compile_feed
 
 KEPT_S: Final = 10.0
 """Reading 100,000 tables anew takes some seconds; an operator who asks again soon may see them a moment old."""

@@ -113,7 +113,7 @@ def remount(
     """
     from compose.stack.spark_files import name_spark_files
     from schemas.config.changefeed import load_changefeed
-    from sorters.remount import Remount, check, remount_alone
+    from sorters.run.remount import Remount, check, remount_alone
 
     checked = load_changefeed(sink_uri, config.read_text() if config else None, file=str(config) if config else None)
     for note in checked.notes:

@@ -322,7 +322,7 @@ def sorter(
     the owner to judge: until it lets the changefeed run again, this waits.
     """
     from compose.stack.spark_files import name_spark_files
-    from sorters.job import SorterOptions, run_sorter
+    from sorters.run.job import SorterOptions, run_sorter
 
     check_master(master)
     name_spark_files(click.echo)

@@ -1,8 +1,8 @@
 """`tidebus dry-run`: what a changefeed would write, from a recording, with no Kafka and no Spark.
 
-The rows go through the very pipeline of the Spark job (:mod:`sorters.core.pipeline`), the driver's part with it: the
-schema store, the topics, the registered schemas, DDL events and watermarks. Instead of a registry and brokers there are
-numbers: schemas are numbered from 1 in the order of their tables, topics have the partitions that were asked for.
+The rows go through the very pipeline of the Spark job (:mod:`sorters.core.rows.pipeline`), the driver's part with it:
+the schema store, the topics, the registered schemas, DDL events and watermarks. Instead of a registry and brokers there
+are numbers: schemas are numbered from 1 in the order of their tables, topics have the partitions that were asked for.
 """
 
 import base64
@@ -27,18 +27,18 @@ from schemas.errors import Action, BusError
 from schemas.ids import Ts, compose_ts, physical_ms
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT
 from schemas.sink.position import PositionClass, RowOp, decode_position
-from sorters.core.companions import bootstrap_records, ddl_records, ddl_topics, watermark_records
-from sorters.core.corrupt_rows import CorruptRows
-from sorters.core.cut import keep_where
-from sorters.core.ddl_event import ddl_events
-from sorters.core.feed import CompiledFeed, compile_feed
-from sorters.core.mount_scalar import mount_row
-from sorters.core.mounted_json import mounted_object
-from sorters.core.order import OutputRecords, join_records, sort_records
-from sorters.core.pipeline import by_version, run
-from sorters.core.route_check import MISFITS, check_routes
-from sorters.core.scope import tables_between, watermark_topics_at
-from sorters.topic_admin import PARTITIONS_DEFAULT
+from sorters.core.cut.cut import keep_where
+from sorters.core.feed.companions import bootstrap_records, ddl_records, ddl_topics, watermark_records
+from sorters.core.feed.feed import CompiledFeed, compile_feed
+from sorters.core.feed.route_check import MISFITS, check_routes
+from sorters.core.feed.scope import tables_between, watermark_topics_at
+from sorters.core.mount.corrupt_rows import CorruptRows
+from sorters.core.mount.mounted_json import mounted_object
+from sorters.core.mount.scalar import mount_row
+from sorters.core.records.order import OutputRecords, join_records, sort_records
+from sorters.core.rows.pipeline import by_version, run
+from sorters.core.sql.ddl_event import ddl_events
+from sorters.log.topic_admin import PARTITIONS_DEFAULT
 
 log = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ from schemas.errors import ConfigError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT
 from schemas.rawlog.topics import raw_topics
-from sorters.core.explain import ExplainedTable, Explanation, explain, topics_of
-from sorters.core.feed import compile_feed
-from sorters.schema_feed import schemas_at
-from sorters.topic_admin import SinkTopic, TopicAdmin
+from sorters.core.feed.explain import ExplainedTable, Explanation, explain, topics_of
+from sorters.core.feed.feed import compile_feed
+from sorters.log.topic_admin import SinkTopic, TopicAdmin
+from sorters.run.schema_feed import schemas_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

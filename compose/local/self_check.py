@@ -33,7 +33,7 @@ from schemas.rawlog.row_parts import PartJoiner
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, RawTopics, raw_topics
 from schemas.sink.position import POSITION_HEADER
 from schemas.tidb.table import TableVersion
-from sorters.core.table_filter import TableFilter
+from sorters.core.filter.table_filter import TableFilter
 
 log = logging.getLogger(__name__)
 

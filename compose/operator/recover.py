@@ -24,10 +24,10 @@ from schemas.config.parse.secret import mask_uri
 from schemas.errors import BusError
 from schemas.ids import Ts, physical_ms
 from schemas.nodes.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, state_of
-from sorters.core.last_frontier import HeldBack
-from sorters.job import SorterOptions
-from sorters.recovery import Held, SorterRecovery, what_kafka_holds
-from sorters.spark_session import DRIVER_MEMORY, create_session
+from sorters.core.feed.last_frontier import HeldBack
+from sorters.run.job import SorterOptions
+from sorters.run.recovery import Held, SorterRecovery, what_kafka_holds
+from sorters.spark.session import DRIVER_MEMORY, create_session
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 For places F1 before F2 of the frontier topic, as its readers follow it, the distinct rows with ``R1 < commit_ts <=
 R2`` at offsets ``[low1, high2)`` must be the upstream's. R, low and high never go back, so for a given row the
 strictest pair is the last place below its ts and the first one that is not: looking at each place with the one before
-it covers all pairs. A changefeed of some tables has places of its own (``sorters.core.cut.place_for``): the law is
+it covers all pairs. A changefeed of some tables has places of its own (``sorters.core.cut.cut.place_for``): the law is
 checked for all tables, for two halves of them and for each table alone.
 """
 
@@ -15,7 +15,7 @@ from compose.simulation.broker import Broker
 from compose.simulation.upstream import Upstream
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord
-from sorters.core.cut import FrontierPlace, place_for
+from sorters.core.cut.cut import FrontierPlace, place_for
 
 
 class BrokenPromiseError(AssertionError):

@@ -4,11 +4,11 @@ import os
 
 from compose.stack.jars import Say, spark_connector_jars
 from compose.stack.java import find_java
-from sorters.spark_session import SPARK_JARS_ENV
+from sorters.spark.session import SPARK_JARS_ENV
 
 
 def name_spark_files(say: Say) -> None:
-    """Tell :mod:`sorters.spark_session`, in this process and what it starts, where the jars are, unless it was told.
+    """Tell :mod:`sorters.spark.session`, in this process and what it starts, where the jars are, unless it was told.
 
     Raises:
         JarsError: they are not here and could not be fetched.

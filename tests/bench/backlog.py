@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from compose.stack.local import Addresses, LocalStack
-from sorters.spark_session import create_session
+from sorters.spark.session import create_session
 from tests.bench.bulk_rows import fill
 from tests.bench.changefeed_run import ChangefeedRun
 from tests.bench.process_meter import ProcessMeter

@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, TopicPartition
 from compose.stack.local import Addresses, LocalStack
 from schemas.ids import compose_ts, physical_ms
 from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
-from sorters.spark_session import create_session
+from sorters.spark.session import create_session
 from tests.bench.bulk_rows import fill
 from tests.bench.changefeed_run import SINK_PARTITIONS, ChangefeedRun
 from tests.bench.process_meter import ProcessMeter

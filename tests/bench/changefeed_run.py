@@ -10,8 +10,8 @@ from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.rawlog.topics import raw_topics
-from sorters.epochs import Progress
-from sorters.feed_run import FeedRun
+from sorters.run.epochs import Progress
+from sorters.run.feed_run import FeedRun
 from tests.support.raw_log import START_TS
 
 SINK_PARTITIONS = 6

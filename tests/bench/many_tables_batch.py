@@ -10,9 +10,9 @@ that it does itself: what stays the same on a busy machine.
 
 Where the CPU of a small batch goes, for each of its 1,000 tables (20 rows, canal-json; measured without a broker): 0.06
 ms to take its raw record apart, 0.05 to find version, filter, route and form, and 0.04 for its rows in a pass that is
-shared with the tables that look alike (:mod:`sorters.core.shared_pass`); alone, its rows took 0.9. A table that has
-nothing to say costs at the start, when its schema is read, packed and held against the dispatcher rules (0.15 ms), and
-once in each task's process, which unpickles all schemas for its first batch (4 µs, with Python's collector 26).
+shared with the tables that look alike (:mod:`sorters.core.rows.shared_pass`); alone, its rows took 0.9. A table that
+has nothing to say costs at the start, when its schema is read, packed and held against the dispatcher rules (0.15 ms),
+and once in each task's process, which unpickles all schemas for its first batch (4 µs, with Python's collector 26).
 """
 
 import argparse
@@ -31,7 +31,7 @@ from typing import Any
 from compose.stack.local import Addresses, LocalStack
 from schemas.ids import Ts
 from schemas.rawlog.ddl_record import DdlRecord
-from sorters.spark_session import create_session
+from sorters.spark.session import create_session
 from tests.bench.bulk_rows import fill
 from tests.bench.changefeed_run import ChangefeedRun
 from tests.bench.process_meter import ProcessMeter

@@ -29,16 +29,16 @@ from schemas.ids import Ts
 from schemas.proto import canal_pb2 as pb
 from schemas.tidb.mysql_types import MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
-from sorters.core.columnar import mount
-from sorters.core.columnar.column import value_text
-from sorters.core.encode.avro import AvroEncoder
-from sorters.core.encode.canal import CanalEncoder
-from sorters.core.encode.canal_json import CanalJsonEncoder
-from sorters.core.encode.debezium import DebeziumEncoder
-from sorters.core.encode.open_protocol import OpenProtocolEncoder
-from sorters.core.encode.simple_avro import SimpleAvroEncoder
-from sorters.core.encode.simple_json import SimpleJsonEncoder
-from sorters.core.mount_scalar import MountedRow, mount_row
+from sorters.core.encode.avro.encoder import AvroEncoder
+from sorters.core.encode.canal.json import CanalJsonEncoder
+from sorters.core.encode.canal.protobuf import CanalEncoder
+from sorters.core.encode.debezium.encoder import DebeziumEncoder
+from sorters.core.encode.open.encoder import OpenProtocolEncoder
+from sorters.core.encode.simple.avro import SimpleAvroEncoder
+from sorters.core.encode.simple.json import SimpleJsonEncoder
+from sorters.core.mount import mount
+from sorters.core.mount.column import value_text
+from sorters.core.mount.scalar import MountedRow, mount_row
 from tests.support.mounting import benchmark_rows
 
 SHAPES = ("sbtest1", "order_line", "wide10")

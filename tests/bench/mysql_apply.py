@@ -39,8 +39,8 @@ from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts, compose_ts
 from schemas.sink.position import POSITION_HEADER, Position, PositionClass, RowOp
 from schemas.sink.sql_rows import SqlRow, decode_rows, encode_form, encode_rows, encode_watermark
-from sorters.core.columnar import mount
-from sorters.core.encode.sql_rows import ROWS_PER_MESSAGE, SqlRowsEncoder, form_of
+from sorters.core.encode.sql.rows import ROWS_PER_MESSAGE, SqlRowsEncoder, form_of
+from sorters.core.mount import mount
 from tests.support.apply import run_sql
 from tests.support.mounting import benchmark_rows
 

@@ -24,7 +24,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
 from compose.stack.local import Addresses, LocalStack
-from sorters.spark_session import DRIVER_MEMORY, SPARK_JARS_ENV, connector_packages, create_session
+from sorters.spark.session import DRIVER_MEMORY, SPARK_JARS_ENV, connector_packages, create_session
 from tests.bench.changefeed_run import SINK_PARTITIONS, ChangefeedRun
 from tests.bench.process_meter import ProcessMeter
 from tests.support.raw_log import START_TS, Change, RawLog, create_topic, recorded, row_key

@@ -41,7 +41,7 @@ from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.rawlog.frontier import DdlReport
 from schemas.rawlog.topics import raw_topics
 from schemas.tidb.spans import TableSpan
-from sorters.spark_session import create_session
+from sorters.spark.session import create_session
 from tests.bench.busy_store import TABLES, TXN_ROWS, TXNS_A_RESOLVED, commit_ts
 from tests.bench.changefeed_run import ChangefeedRun
 from tests.bench.process_meter import ProcessMeter

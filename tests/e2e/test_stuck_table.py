@@ -20,7 +20,7 @@ from producers.region_server.kv.store import ClusterStore
 from schemas.ids import RegionId, StoreId, TableId, Ts, UpstreamId
 from schemas.rawlog.frontier import FrontierRecord
 from schemas.tidb.spans import TableSpan
-from sorters.core.cut import place_for
+from sorters.core.cut.cut import place_for
 from tests.support.bus import create_from_the_start, status, stored_upstream, topic_records, wait_checkpoint
 from tests.support.cluster import Cluster, cluster
 from tests.support.messages import decode_canal_json

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from schemas.ids import Ts
-from sorters.core.columnar import mount
-from sorters.core.encode.canal import CanalEncoder
+from sorters.core.encode.canal.protobuf import CanalEncoder
+from sorters.core.mount import mount
 from tests.support.canal_java import CanalJavaMissingError, CanalRow, read_packets
 from tests.support.mounting import mounted_oracle, recorded_batches
 

@@ -16,8 +16,8 @@ from consumers.zookeeper import Session
 from schemas.errors import ConfigError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedError, ChangefeedStatus, ZkPaths
-from sorters.failures import KafkaUnreachableError
-from sorters.status import StatusBoard
+from sorters.log.failures import KafkaUnreachableError
+from sorters.run.status import StatusBoard
 
 URI = "kafka://127.0.0.1:9092/t?protocol=canal-json"
 ERROR = ChangefeedError(code="sorter.dispatch_failed", message="no", time="2026-01-01T00:00:00Z")

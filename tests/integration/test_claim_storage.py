@@ -12,11 +12,11 @@ from schemas.ids import RegionId, TableId, Ts
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from sorters.claim_store import ClaimStoreError
-from sorters.core.cut import Cut
-from sorters.core.feed import compile_feed
-from sorters.core.order import OutputRecords
-from sorters.worker import Program, output_records
+from sorters.core.cut.cut import Cut
+from sorters.core.feed.feed import compile_feed
+from sorters.core.records.order import OutputRecords
+from sorters.cut.claim_store import ClaimStoreError
+from sorters.cut.worker import Program, output_records
 from tests.support.aws import ask_s3, s3_keys
 from tests.support.ddl_jobs import PRIMARY, column, snapshot, table_info
 from tests.support.mounting import row_changes

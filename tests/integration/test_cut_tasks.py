@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from compose.stack.local import Addresses
-from sorters.core.order import OUTPUT_SCHEMA
-from sorters.core.runs import pack_run, split_runs
-from sorters.cut_tasks import BLOCK_SCHEMA, WriteTask, write_runs
+from sorters.core.records.order import OUTPUT_SCHEMA
+from sorters.core.records.runs import pack_run, split_runs
+from sorters.spark.tasks import BLOCK_SCHEMA, WriteTask, write_runs
 from tests.support.raw_log import create_topic, read_topic
 
 ROWS = 60_000

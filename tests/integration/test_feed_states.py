@@ -15,8 +15,8 @@ from consumers.zookeeper import Session
 from schemas.errors import Action, BusError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths, wants_sorter
-from sorters.failures import HistoryLostError, KafkaUnreachableError
-from sorters.status import StatusBoard
+from sorters.log.failures import HistoryLostError, KafkaUnreachableError
+from sorters.run.status import StatusBoard
 
 URI = "kafka://127.0.0.1:9092/t?protocol=canal-json"
 NAME = ("default", "cf")

@@ -18,8 +18,8 @@ from producers.pull.landing.raw_log import FRONTIER_MARGIN_MS, RawLogSettings, e
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ZkPaths
 from schemas.rawlog.topics import RawTopics, raw_topics
-from sorters.failures import HistoryLostError
-from sorters.frontier_reader import FrontierReader
+from sorters.log.failures import HistoryLostError
+from sorters.log.frontier_reader import FrontierReader
 
 DAY_MS = 24 * 3600 * 1000
 

@@ -14,10 +14,10 @@ from schemas.errors import Action
 from schemas.ids import TableId, Ts
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from sorters.core.columnar import mount
-from sorters.core.feed import compile_feed
-from sorters.glue_registry import GlueRegistry
-from sorters.registry import RegistryUnreachableError, SchemaRefusedError
+from sorters.core.feed.feed import compile_feed
+from sorters.core.mount import mount
+from sorters.registry.glue import GlueRegistry
+from sorters.registry.registry import RegistryUnreachableError, SchemaRefusedError
 from tests.support.ddl_jobs import PRIMARY, column, snapshot, table_info
 from tests.support.mounting import row_changes
 from tests.support.recording import CommittedChange

@@ -40,12 +40,12 @@ from schemas.sink.topic import sorter_config
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from schemas.tidb.spans import TableSpan
-from sorters.core.cut import Cut, cut_between, place_for
-from sorters.core.feed import compile_feed
-from sorters.core.large_messages import MessageTooLargeError
-from sorters.core.order import OUTPUT_SCHEMA
-from sorters.small_cut import SmallCut
-from sorters.worker import Program
+from sorters.core.cut.cut import Cut, cut_between, place_for
+from sorters.core.feed.feed import compile_feed
+from sorters.core.feed.large_messages import MessageTooLargeError
+from sorters.core.records.order import OUTPUT_SCHEMA
+from sorters.cut.small_cut import SmallCut
+from sorters.cut.worker import Program
 from tests.integration.test_puller import wait_until
 from tests.support.ddl_jobs import PRIMARY, column, snapshot, table_info
 from tests.support.raw_log import create_topic, read_topic

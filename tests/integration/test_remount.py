@@ -16,8 +16,8 @@ from schemas.errors import ConfigError
 from schemas.ids import TableId, Ts, UpstreamId
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from sorters.feed_run import TargetNotReachedError
-from sorters.remount import IntervalGoneError, Remount, Remounted, remount
+from sorters.run.feed_run import TargetNotReachedError
+from sorters.run.remount import IntervalGoneError, Remount, Remounted, remount
 from tests.support.ddl_jobs import PRIMARY, column, job, table_info
 from tests.support.raw_log import START_TS, Change, RawLog, SinkRecord, create_topic, read_topic
 

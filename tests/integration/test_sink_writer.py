@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from compose.stack.local import Addresses
-from sorters import sink_writer
-from sorters.core.large_messages import MessageTooLargeError
-from sorters.core.order import OUTPUT_SCHEMA
-from sorters.failures import KafkaUnreachableError
-from sorters.sink_writer import SinkWriter
+from sorters.core.feed.large_messages import MessageTooLargeError
+from sorters.core.records.order import OUTPUT_SCHEMA
+from sorters.cut import sink_writer
+from sorters.cut.sink_writer import SinkWriter
+from sorters.log.failures import KafkaUnreachableError
 from tests.support.late_address import LateAddress
 from tests.support.raw_log import create_topic, read_topic
 

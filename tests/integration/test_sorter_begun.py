@@ -20,16 +20,16 @@ from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord
 from schemas.rawlog.topics import raw_topics
 from schemas.sink.position import PositionClass, decode_position
-from sorters import cut_job, epochs, feed_run
-from sorters.core.batch_plan import plan_batches
-from sorters.core.beginning import decode_begun
-from sorters.epochs import Progress
-from sorters.feed_run import FeedRun
-from sorters.frontier_reader import FrontierTail
-from sorters.sink_writer import SinkWriter
-from sorters.small_cut import SmallCut
-from sorters.spark_session import create_session
-from sorters.status import StatusBoard
+from sorters.core.cut.batch_plan import plan_batches
+from sorters.core.cut.beginning import decode_begun
+from sorters.cut.sink_writer import SinkWriter
+from sorters.cut.small_cut import SmallCut
+from sorters.log.frontier_reader import FrontierTail
+from sorters.run import cut_job, epochs, feed_run
+from sorters.run.epochs import Progress
+from sorters.run.feed_run import FeedRun
+from sorters.run.status import StatusBoard
+from sorters.spark.session import create_session
 from tests.support.raw_log import START_TS, RawLog, SinkRecord, read_topic, recorded, sbtest1_changes
 from tests.support.sorter_process import Sorter
 
@@ -44,7 +44,7 @@ FIRST_TS, SECOND_TS, LATER_TS = (Ts(START_TS + steps * STEP) for steps in (3, 4,
 DEADLINE_S = 120.0
 KILLED_BEFORE_IT_REPORTS = """
 import os, signal
-from sorters.status import StatusBoard
+from sorters.run.status import StatusBoard
 report = StatusBoard.report
 def dying(self, **figures):
     if figures:
@@ -54,8 +54,8 @@ StatusBoard.report = dying
 """
 TOLD_TO_STOP_IN_MID_CUT = """
 import os, signal, threading
-from sorters import feed_run
-from sorters.sink_writer import SinkWriter
+from sorters.run import feed_run
+from sorters.cut.sink_writer import SinkWriter
 feed_run.END_S, stops = 60.0, threading.Event()
 write, end = SinkWriter.write, feed_run.FeedRun.end
 def in_two(self, records):

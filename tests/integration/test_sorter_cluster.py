@@ -9,7 +9,7 @@ import pytest
 
 from compose.stack.local import Addresses
 from schemas.sink.position import PositionClass, decode_position
-from sorters.spark_session import zip_code
+from sorters.spark.session import zip_code
 from tests.support.raw_log import START_TS, RawLog, SinkRecord, read_topic, recorded, sbtest1_changes, wait_for_records
 from tests.support.sorter_process import Sorter
 from tests.support.spark_cluster import SparkCluster, spark_cluster
@@ -105,8 +105,8 @@ def test_code_that_is_shipped_to_executors_imports_without_the_checkout(tmp_path
     program = (
         f"import sys; sys.path = [{str(zip_code(tmp_path))!r}] + [path for path in sys.path if path != {root!r}]; "
         "sys.meta_path = [finder for finder in sys.meta_path if 'editable' not in repr(finder)]; "
-        "import sorters.cut_tasks, sorters.core.pipeline, schemas.tidb.table; "
-        "print(sorters.cut_tasks.__file__, schemas.tidb.table.__file__)"
+        "import sorters.spark.tasks, sorters.core.rows.pipeline, schemas.tidb.table; "
+        "print(sorters.spark.tasks.__file__, schemas.tidb.table.__file__)"
     )
     ran = subprocess.run(
         [sys.executable, "-P", "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False

@@ -13,7 +13,7 @@ from kazoo.client import KazooClient
 
 from compose.stack.local import Addresses
 from schemas.sink.position import PositionClass, decode_position
-from sorters.feed_lock import SESSION_S, SUSPENDED_MAX_S, FeedLock, SorterLockLostError
+from sorters.run.feed_lock import SESSION_S, SUSPENDED_MAX_S, FeedLock, SorterLockLostError
 from tests.support.raw_log import START_TS, RawLog, read_topic, recorded, sbtest1_changes
 from tests.support.sorter_process import Sorter
 

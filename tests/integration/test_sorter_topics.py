@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from compose.stack.local import Addresses
-from sorters.topic_admin import (
+from sorters.log.topic_admin import (
     MESSAGE_OVERHEAD_BYTES,
     PARTITIONS_DEFAULT,
     SinkTopic,

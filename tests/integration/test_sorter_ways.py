@@ -13,15 +13,16 @@ from schemas.config.client_options import librdkafka_options, librdkafka_produce
 from schemas.ids import RegionId, Ts, physical_ms
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.rawlog.row_parts import PART_OVERHEAD_BYTES, cut_record
-from sorters import cut_job, spark_cut
-from sorters.confluent_registry import ConfluentRegistry
-from sorters.core.cut import cut_between, place_for
-from sorters.core.feed import compile_feed
-from sorters.cut_job import CutJob
-from sorters.preparation import Preparation
-from sorters.schema_feed import SchemaFeed
-from sorters.spark_session import create_session
-from sorters.topic_admin import TopicAdmin
+from sorters.core.cut.cut import cut_between, place_for
+from sorters.core.feed.feed import compile_feed
+from sorters.log.topic_admin import TopicAdmin
+from sorters.registry.confluent import ConfluentRegistry
+from sorters.run import cut_job
+from sorters.run.cut_job import CutJob
+from sorters.run.preparation import Preparation
+from sorters.run.schema_feed import SchemaFeed
+from sorters.spark import cut as spark_cut
+from sorters.spark.session import create_session
 from tests.support.raw_log import (
     START_TS,
     Change,

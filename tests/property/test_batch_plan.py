@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from schemas.errors import InvariantBrokenError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldTables
-from sorters.core.batch_plan import plan_batches
-from sorters.core.cut import Cut, FrontierPlace, cut_between, place_for
+from sorters.core.cut.batch_plan import plan_batches
+from sorters.core.cut.cut import Cut, FrontierPlace, cut_between, place_for
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.tidb.mysql_types import CdcFlag
-from sorters.core.columnar import mount
-from sorters.core.encode.canal_json import CanalJsonEncoder
+from sorters.core.encode.canal.json import CanalJsonEncoder
+from sorters.core.mount import mount
 from tests.support.mounting import row_changes
 from tests.support.random_rows import random_change, random_table
 

@@ -18,7 +18,7 @@ from schemas.tidb.packed_time import pack_time
 from schemas.tidb.row_v2 import encode_row_v2
 from schemas.tidb.table import TableVersion, table_version
 from schemas.tidb.value import Value
-from sorters.core.mount_scalar import mount_row
+from sorters.core.mount.scalar import mount_row
 from tests.support.ddl_jobs import column, index, table_info
 
 UNSIGNED, PRIMARY = 32, 2

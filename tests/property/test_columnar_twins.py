@@ -16,18 +16,18 @@ from schemas.config.changefeed import load_changefeed
 from schemas.tidb.packed_time import in_zone as one_in_zone
 from schemas.tidb.packed_time import pack_time
 from schemas.tidb.table import TableVersion
-from sorters.core.columnar import MountedColumns, mount
 from sorters.core.columnar.times import in_zone
-from sorters.core.encode.avro import AvroEncoder
-from sorters.core.encode.canal import CanalEncoder
-from sorters.core.encode.canal_json import CanalJsonEncoder
-from sorters.core.encode.debezium import DebeziumEncoder
-from sorters.core.encode.open_protocol import OpenProtocolEncoder
-from sorters.core.encode.protocol import EncodeRefusedError, LargeRow
-from sorters.core.encode.simple_avro import SimpleAvroEncoder
-from sorters.core.encode.simple_json import SimpleJsonEncoder
-from sorters.core.feed import compile_feed
-from sorters.core.mount_scalar import CorruptRowError
+from sorters.core.encode.avro.encoder import AvroEncoder
+from sorters.core.encode.canal.json import CanalJsonEncoder
+from sorters.core.encode.canal.protobuf import CanalEncoder
+from sorters.core.encode.debezium.encoder import DebeziumEncoder
+from sorters.core.encode.open.encoder import OpenProtocolEncoder
+from sorters.core.encode.simple.avro import SimpleAvroEncoder
+from sorters.core.encode.simple.json import SimpleJsonEncoder
+from sorters.core.encode.wire.protocol import EncodeRefusedError, LargeRow
+from sorters.core.feed.feed import compile_feed
+from sorters.core.mount import MountedColumns, mount
+from sorters.core.mount.scalar import CorruptRowError
 from tests.support.mounting import row_changes
 from tests.support.random_rows import random_change, random_table
 from tests.support.recording import CommittedChange

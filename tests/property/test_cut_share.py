@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.ids import Ts
-from sorters.core.cut import Cut
+from sorters.core.cut.cut import Cut
 
 RANGES = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 40)), min_size=1, max_size=12)
 

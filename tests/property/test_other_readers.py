@@ -33,10 +33,10 @@ from schemas.proto import canal_pb2 as pb
 from schemas.tidb.mysql_types import DATETIME_TYPES, INTEGER_TYPES, STRING_TYPES, MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
 from schemas.tidb.value import Value
-from sorters.core.columnar import mount
-from sorters.core.encode.protocol import Encoder, SchemaIds
-from sorters.core.feed import compile_feed
-from sorters.core.mount_scalar import MountedRow, mount_row
+from sorters.core.encode.wire.protocol import Encoder, SchemaIds
+from sorters.core.feed.feed import compile_feed
+from sorters.core.mount import mount
+from sorters.core.mount.scalar import MountedRow, mount_row
 from tests.support.mounting import row_changes
 from tests.support.random_rows import INTEGERS, random_change, random_table
 from tests.support.recording import TIDB_DATA, CommittedChange

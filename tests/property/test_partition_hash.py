@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sorters.core.partition_hash import VECTOR_ROWS_MIN, crc32_column, hash_row, hash_rows
+from sorters.core.route.partition_hash import VECTOR_ROWS_MIN, crc32_column, hash_row, hash_rows
 
 VALUES = st.one_of(st.none(), st.binary(max_size=12), st.binary(min_size=30, max_size=70))
 TYPES = st.sampled_from([pa.binary(), pa.large_binary()])

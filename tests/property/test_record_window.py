@@ -10,8 +10,8 @@ from confluent_kafka import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sorters import record_window
-from sorters.record_window import RecordWindow
+from sorters.cut import record_window
+from sorters.cut.record_window import RecordWindow
 
 PARTITIONS, LENGTH = 2, 30
 

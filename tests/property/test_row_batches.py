@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from schemas.config.sink.kafka import MESSAGE_OVERHEAD_BYTES
 from schemas.ids import Ts
 from schemas.sink.position import Position, PositionClass, RowOp, decode_position
-from sorters.core.encode.open_batches import OpenJoiner
-from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, sort_records
-from sorters.core.row_batches import RowJoin, join_neighbours
+from sorters.core.encode.open.batches import OpenJoiner
+from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, sort_records
+from sorters.core.records.row_batches import RowJoin, join_neighbours
 
 VERSION = (1).to_bytes(8, "big")
 Record = tuple[str, int, bytes, bytes, bytes]

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from schemas.errors import BusError
 from schemas.tidb.table import TableVersion
-from sorters.core.columnar import MountedColumns, mount
-from sorters.core.encode.avro import AvroEncoder
-from sorters.core.encode.protocol import EncodeRefusedError, LargeRow
-from sorters.core.encode.simple_avro import SimpleAvroEncoder
-from sorters.core.encode.simple_json import SimpleJsonEncoder
-from sorters.core.mount_scalar import mount_row
+from sorters.core.encode.avro.encoder import AvroEncoder
+from sorters.core.encode.simple.avro import SimpleAvroEncoder
+from sorters.core.encode.simple.json import SimpleJsonEncoder
+from sorters.core.encode.wire.protocol import EncodeRefusedError, LargeRow
+from sorters.core.mount import MountedColumns, mount
+from sorters.core.mount.scalar import mount_row
 from tests.property.test_columnar_twins import ALWAYS, NEVER, ZONES
 from tests.support.mounting import row_changes
 from tests.support.random_rows import random_change, random_table

@@ -11,8 +11,13 @@ from schemas.config.parse.origin import Origin
 from schemas.config.sink.sink import EventFilterRule
 from schemas.tidb.mysql_types import DATETIME_TYPES, INTEGER_TYPES, STRING_TYPES, MysqlType
 from schemas.tidb.table import TableVersion
-from sorters.core.columnar import mount
-from sorters.core.row_conditions import ExpressionMisfitError, ExpressionRangeError, RowConditions, TableConditions
+from sorters.core.filter.row_conditions import (
+    ExpressionMisfitError,
+    ExpressionRangeError,
+    RowConditions,
+    TableConditions,
+)
+from sorters.core.mount import mount
 from tests.support.mounting import row_changes
 from tests.support.random_rows import random_change, random_table
 from tests.support.recording import CommittedChange

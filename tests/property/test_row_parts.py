@@ -13,9 +13,9 @@ from schemas.errors import CorruptDataError
 from schemas.ids import RegionId, TableId, Ts
 from schemas.rawlog.region_batch import RegionBatch, decode_region_batch, encode_region_batch, read_batch_head
 from schemas.rawlog.row_parts import PART_OVERHEAD_BYTES, PartJoiner, cut_record
-from sorters.core.cut import Cut
-from sorters.raw_records import raw_records
-from sorters.topic_reader import TopicReader
+from sorters.core.cut.cut import Cut
+from sorters.cut.raw_records import raw_records
+from sorters.log.topic_reader import TopicReader
 
 PARTITIONS = 2
 

@@ -16,13 +16,13 @@ from schemas.errors import BusError
 from schemas.ids import TableId, Ts
 from schemas.tidb.mysql_types import MysqlFlag
 from schemas.tidb.table import PartitionVersion, TableVersion
-from sorters.core import shared_pass
-from sorters.core.columnar.alike_tables import are_alike
-from sorters.core.encode.sql_rows import SqlRowsEncoder
-from sorters.core.feed import CompiledFeed, compile_feed
-from sorters.core.order import OUTPUT_SCHEMA, join_records, sort_records
-from sorters.core.pipeline import run
-from sorters.core.shared_pass import run_chunks
+from sorters.core.encode.sql.rows import SqlRowsEncoder
+from sorters.core.feed.feed import CompiledFeed, compile_feed
+from sorters.core.mount.alike_tables import are_alike
+from sorters.core.records.order import OUTPUT_SCHEMA, join_records, sort_records
+from sorters.core.rows import shared_pass
+from sorters.core.rows.pipeline import run
+from sorters.core.rows.shared_pass import run_chunks
 from tests.support.mounting import row_changes
 from tests.support.random_rows import random_change, random_table
 

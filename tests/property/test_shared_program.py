@@ -13,9 +13,9 @@ from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import decode_ddl_record, encode_ddl_record
-from sorters import shared_program
-from sorters.core.feed import compile_feed
-from sorters.shared_program import SharedProgram
+from sorters.core.feed.feed import compile_feed
+from sorters.spark import shared_program
+from sorters.spark.shared_program import SharedProgram
 from tests.property.test_schema_store import SCHEMA, START, Step, histories
 from tests.support.ddl_jobs import snapshot, table_info
 

@@ -12,8 +12,8 @@ from schemas.errors import CorruptDataError
 from schemas.ids import Ts
 from schemas.sink.parts import JoinedMessage, MessageJoiner, cut_message, is_part
 from schemas.sink.position import Position, PositionClass, RowOp
-from sorters.core.message_parts import in_parts
-from sorters.core.order import OUTPUT_SCHEMA
+from sorters.core.records.message_parts import in_parts
+from sorters.core.records.order import OUTPUT_SCHEMA
 
 Record = tuple[bytes, bytes, bytes]
 """Position, key, value."""

@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sorters.core.split_update import must_split, split_mask
+from sorters.core.route.split_update import must_split, split_mask
 
 TEXT = st.sampled_from([None, b"null", b"", b"1", b"2"])
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sorters.core.sql_restore import restore
-from sorters.core.sql_tokens import Kind, Token, UnsupportedSqlError, quote_name, quote_string, tokenize
+from sorters.core.sql.restore import restore
+from sorters.core.sql.tokens import Kind, Token, UnsupportedSqlError, quote_name, quote_string, tokenize
 from tests.support.recording import oracle
 
 STATEMENTS = [event["query"] for line in oracle("ddl_events") for event in line.get("events", [])]

@@ -11,11 +11,11 @@ from schemas.errors import CorruptDataError
 from schemas.ids import Ts
 from schemas.sink.position import PositionClass
 from schemas.sink.sql_rows import SqlRow, TableForm, decode_form, decode_rows, encode_form, encode_rows
-from sorters.core.columnar import MountedColumns, mount
-from sorters.core.encode.row_heads import HeadedJoiner
-from sorters.core.encode.sql_rows import SqlRowsEncoder, form_of
-from sorters.core.order import OUTPUT_SCHEMA, sort_records
-from sorters.core.row_batches import join_neighbours
+from sorters.core.encode.sql.rows import SqlRowsEncoder, form_of
+from sorters.core.encode.wire.row_heads import HeadedJoiner
+from sorters.core.mount import MountedColumns, mount
+from sorters.core.records.order import OUTPUT_SCHEMA, sort_records
+from sorters.core.records.row_batches import join_neighbours
 from tests.support.mounting import row_changes
 from tests.support.random_rows import random_change, random_table
 

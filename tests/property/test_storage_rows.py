@@ -16,15 +16,15 @@ from schemas.ids import Ts
 from schemas.sink.position import Position, PositionClass, RowOp, decode_position
 from schemas.sink.storage_rows import FolderForm, decode_folder, decode_storage_rows, encode_folder
 from schemas.tidb.mysql_types import MysqlType
-from sorters.core.columnar import mount
-from sorters.core.columnar.mounted import RowKind
-from sorters.core.encode.canal_json import CanalJsonEncoder
-from sorters.core.encode.csv_lines import CsvLines
-from sorters.core.encode.csv_values import CsvForm
-from sorters.core.encode.row_heads import HeadedJoiner
-from sorters.core.encode.storage_rows import CanalJsonLines, LineFormat, StorageEncoder
-from sorters.core.order import OUTPUT_SCHEMA, OutputRecords, sort_records
-from sorters.core.row_batches import join_neighbours
+from sorters.core.encode.canal.json import CanalJsonEncoder
+from sorters.core.encode.storage.csv_lines import CsvLines
+from sorters.core.encode.storage.csv_values import CsvForm
+from sorters.core.encode.storage.rows import CanalJsonLines, LineFormat, StorageEncoder
+from sorters.core.encode.wire.row_heads import HeadedJoiner
+from sorters.core.mount import mount
+from sorters.core.mount.mounted import RowKind
+from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, sort_records
+from sorters.core.records.row_batches import join_neighbours
 from tests.support.mounting import row_changes
 from tests.support.random_rows import random_change, random_table
 

@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sorters.core.table_filter import TableFilter
+from sorters.core.filter.table_filter import TableFilter
 
 NAMES = st.text(alphabet="abAB1_", min_size=1, max_size=4)
 WILD_TOKENS = st.sampled_from(["a", "b", "A", "1", "_", "*", "?", "[ab]", "[!a]", "[a-z]", r"\-"])

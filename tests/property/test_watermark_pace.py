@@ -6,8 +6,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from schemas.ids import Ts, compose_ts
-from sorters.core.cut import Cut
-from sorters.core.watermark_pace import EVERY_BATCH_MAX, INTERVAL_MS, watermark_is_due
+from sorters.core.cut.cut import Cut
+from sorters.core.cut.watermark_pace import EVERY_BATCH_MAX, INTERVAL_MS, watermark_is_due
 
 MANY = EVERY_BATCH_MAX + 1
 ENDS_MS = st.lists(st.integers(0, 10 * INTERVAL_MS), min_size=2, unique=True).map(sorted)

@@ -18,7 +18,7 @@ from schemas.ddl.job import JobScope
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, follow_frontier
 from schemas.tidb.spans import TableSpan
-from sorters.core.cut import FrontierPlace, place_for
+from sorters.core.cut.cut import FrontierPlace, place_for
 from tests.simulation.frontier_agents import KEY_PLACES, Agent, Row, Sent, place_key
 
 FOREVER = Ts(1 << 62)

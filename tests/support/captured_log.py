@@ -12,7 +12,7 @@ from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord, follow_frontier
 from schemas.rawlog.region_batch import decode_region_batch
 from schemas.rawlog.topics import RawTopics
-from sorters.core.cut import place_for
+from sorters.core.cut.cut import place_for
 from tests.support.recording import committed_changes, row_table_id
 from tests.support.schema_feed import schema_store
 

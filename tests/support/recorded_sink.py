@@ -11,8 +11,8 @@ from schemas.errors import BusError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.sink.topic import sorter_config
-from sorters.core.order import OUTPUT_SCHEMA, sort_records
-from sorters.core.row_batches import join_neighbours
+from sorters.core.records.order import OUTPUT_SCHEMA, sort_records
+from sorters.core.records.row_batches import join_neighbours
 from tests.support.recording import TIDB_DATA, oracle
 from tests.support.sink_log import SinkLog
 

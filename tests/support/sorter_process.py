@@ -28,7 +28,7 @@ from schemas.nodes.changefeed import (
 )
 
 _MAIN = (
-    "import json, sys, logging; from pathlib import Path; from sorters.job import SorterOptions, run_sorter; "
+    "import json, sys, logging; from pathlib import Path; from sorters.run.job import SorterOptions, run_sorter; "
     "logging.basicConfig(level=logging.INFO); raw = json.loads(sys.argv[1]); exec(sys.argv[2]); "
     "sys.exit(run_sorter(SorterOptions(**{**raw, 'data_dir': Path(raw['data_dir'])})))"
 )

@@ -12,8 +12,8 @@ import pytest
 
 from schemas.ids import Ts
 from schemas.tidb.table import TableVersion, table_version
-from sorters.core.columnar import mount
-from sorters.core.encode.avro import AvroEncoder
+from sorters.core.encode.avro.encoder import AvroEncoder
+from sorters.core.mount import mount
 from tests.support.ddl_jobs import NOT_NULL, PRIMARY, column, table_info
 from tests.support.mounting import row_changes
 from tests.support.recording import CommittedChange

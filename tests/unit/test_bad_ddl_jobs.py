@@ -24,9 +24,9 @@ from schemas.rawlog.frontier import (
 )
 from schemas.tidb.row_v2 import encode_row_v2
 from schemas.tidb.spans import TableSpan
-from sorters.core.cut import cut_between, place_for
-from sorters.core.feed import CompiledFeed, compile_feed
-from sorters.core.scope import concerns
+from sorters.core.cut.cut import cut_between, place_for
+from sorters.core.feed.feed import CompiledFeed, compile_feed
+from sorters.core.feed.scope import concerns
 from tests.support.ddl_jobs import job, snapshot, table_info
 
 JOB_TABLE = {"cols": [{"id": 1, "name": {"O": "job_id"}}, {"id": 2, "name": {"O": "job_meta"}, "type": {"Tp": 252}}]}

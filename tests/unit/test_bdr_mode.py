@@ -15,9 +15,9 @@ from schemas.errors import BusError
 from schemas.ids import TableId
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from sorters.core.ddl_filter import events_to_send
-from sorters.core.feed import compile_feed
-from sorters.core.pipeline import run
+from sorters.core.feed.ddl_filter import events_to_send
+from sorters.core.feed.feed import compile_feed
+from sorters.core.rows.pipeline import run
 from tests.support.ddl_jobs import PRIMARY, column, snapshot, table_info
 from tests.support.mounting import row_changes
 from tests.support.recording import TIDB_DATA, CommittedChange, committed_changes, oracle

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from schemas.ids import Ts
-from sorters.core.beginning import Beginning, BegunEpoch, decode_begun, encode_begun, left_off
+from sorters.core.cut.beginning import Beginning, BegunEpoch, decode_begun, encode_begun, left_off
 
 TS_AT = {10: Ts(100), 20: Ts(200)}
 """Resolved ts of a reader who has read up to each frontier offset."""

@@ -19,9 +19,9 @@ from schemas.config.changefeed import load_changefeed
 from schemas.ddl.job import DdlType
 from schemas.ids import TableId, Ts, compose_ts
 from schemas.sink.position import PositionClass, decode_position
-from sorters.core.bootstrap_pace import due_tables, last_tick
-from sorters.core.companions import bootstrap_records, start_bootstraps
-from sorters.core.feed import CompiledFeed, compile_feed
+from sorters.core.cut.bootstrap_pace import due_tables, last_tick
+from sorters.core.feed.companions import bootstrap_records, start_bootstraps
+from sorters.core.feed.feed import CompiledFeed, compile_feed
 from tests.support.ddl_jobs import job, snapshot, table_info
 from tests.support.recording import oracle
 

@@ -12,12 +12,12 @@ from schemas.proto import canal_pb2 as pb
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from schemas.tidb.table import TableVersion, table_version
-from sorters.core.columnar import mount
-from sorters.core.companions import ddl_records
-from sorters.core.encode.canal import CanalEncoder
-from sorters.core.feed import compile_feed
-from sorters.core.order import join_records, sort_records
-from sorters.core.pipeline import run
+from sorters.core.encode.canal.protobuf import CanalEncoder
+from sorters.core.feed.companions import ddl_records
+from sorters.core.feed.feed import compile_feed
+from sorters.core.mount import mount
+from sorters.core.records.order import join_records, sort_records
+from sorters.core.rows.pipeline import run
 from tests.support.ddl_jobs import PRIMARY, column, job, snapshot, table_info
 from tests.support.mounting import row_changes
 from tests.support.recording import CommittedChange

@@ -10,8 +10,8 @@ from schemas.tidb.codec import encode_int
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from schemas.tidb.table import TableVersion, table_version
-from sorters.core.columnar import mount
-from sorters.core.encode.canal_json import CanalJsonEncoder
+from sorters.core.encode.canal.json import CanalJsonEncoder
+from sorters.core.mount import mount
 from tests.support.mounting import row_changes
 from tests.support.recording import CommittedChange, Op
 

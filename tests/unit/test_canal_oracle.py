@@ -13,9 +13,9 @@ import pytest
 
 from schemas.ids import Ts
 from schemas.proto import canal_pb2 as pb
-from sorters.core.columnar import mount
-from sorters.core.encode.canal import CanalEncoder
-from sorters.core.encode.protocol import Partitions
+from sorters.core.encode.canal.protobuf import CanalEncoder
+from sorters.core.encode.wire.protocol import Partitions
+from sorters.core.mount import mount
 from tests.support.mounting import encoded_oracle, recorded_batches
 from tests.support.recording import oracle
 

@@ -21,15 +21,15 @@ from schemas.ids import RegionId, TableId, Ts
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from sorters.claim_store import ClaimFolder, ClaimStoreError
-from sorters.core.claim_check import ClaimCheck
-from sorters.core.columnar.mount import SMALL_ROWS
-from sorters.core.cut import Cut
-from sorters.core.feed import CompiledFeed, compile_feed
-from sorters.core.large_messages import MessageTooLargeError
-from sorters.core.order import OutputRecords
-from sorters.core.pipeline import run
-from sorters.worker import Program, output_records
+from sorters.core.cut.cut import Cut
+from sorters.core.feed.claim_check import ClaimCheck
+from sorters.core.feed.feed import CompiledFeed, compile_feed
+from sorters.core.feed.large_messages import MessageTooLargeError
+from sorters.core.mount.mounter import SMALL_ROWS
+from sorters.core.records.order import OutputRecords
+from sorters.core.rows.pipeline import run
+from sorters.cut.claim_store import ClaimFolder, ClaimStoreError
+from sorters.cut.worker import Program, output_records
 from tests.support.changefeed_config import CANAL, refused
 from tests.support.ddl_jobs import PRIMARY, column, index, snapshot, table_info
 from tests.support.mounting import row_changes

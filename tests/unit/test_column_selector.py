@@ -17,12 +17,12 @@ from schemas.ids import TableId, Ts
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from schemas.tidb.table import TableVersion
-from sorters.core.column_selector import ColumnSelectorError
-from sorters.core.columnar.mount import SMALL_ROWS
-from sorters.core.feed import CompiledFeed, compile_feed
-from sorters.core.partition_hash import hash_row
-from sorters.core.pipeline import run
-from sorters.core.route_check import check_routes
+from sorters.core.feed.feed import CompiledFeed, compile_feed
+from sorters.core.feed.route_check import check_routes
+from sorters.core.mount.mounter import SMALL_ROWS
+from sorters.core.route.column_selector import ColumnSelectorError
+from sorters.core.route.partition_hash import hash_row
+from sorters.core.rows.pipeline import run
 from tests.support.changefeed_config import CANAL, refused
 from tests.support.ddl_jobs import PRIMARY, column, index, snapshot, table_info
 from tests.support.mounting import row_changes

@@ -9,9 +9,9 @@ import pytest
 from schemas.changes import RowChanges
 from schemas.tidb.row_v2 import decode_row_v2, encode_row_v2
 from schemas.tidb.table import TableVersion
-from sorters.core.columnar import RowKind, mount
-from sorters.core.encode.canal_json import CanalJsonEncoder
-from sorters.core.mount_scalar import CorruptRowError
+from sorters.core.encode.canal.json import CanalJsonEncoder
+from sorters.core.mount import RowKind, mount
+from sorters.core.mount.scalar import CorruptRowError
 from tests.support.mounting import benchmark_rows, row_changes
 from tests.support.recording import CommittedChange
 

@@ -6,9 +6,9 @@ from schemas.config.changefeed import load_changefeed
 from schemas.ddl.job import DdlType
 from schemas.ids import Ts
 from schemas.sink.position import PositionClass, decode_position
-from sorters.core.companions import ddl_records, watermark_records
-from sorters.core.feed import compile_feed
-from sorters.core.order import OutputRecords
+from sorters.core.feed.companions import ddl_records, watermark_records
+from sorters.core.feed.feed import compile_feed
+from sorters.core.records.order import OutputRecords
 from tests.support.ddl_jobs import job, snapshot, table_info
 
 AVRO = "protocol=avro&schema-registry=http://r:1&enable-tidb-extension=true"

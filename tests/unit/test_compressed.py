@@ -12,11 +12,11 @@ from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from sorters.core.claim_check import StoreClaim
-from sorters.core.columnar.mount import SMALL_ROWS
-from sorters.core.encode.protocol import Message
-from sorters.core.feed import CompiledFeed, compile_feed
-from sorters.core.pipeline import run
+from sorters.core.encode.wire.protocol import Message
+from sorters.core.feed.claim_check import StoreClaim
+from sorters.core.feed.feed import CompiledFeed, compile_feed
+from sorters.core.mount.mounter import SMALL_ROWS
+from sorters.core.rows.pipeline import run
 from tests.support.ddl_jobs import PRIMARY, column, snapshot, table_info
 from tests.support.decompress import unlz4, unsnappy
 from tests.support.mounting import row_changes

@@ -10,8 +10,8 @@ from schemas.errors import ConfigError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.sink.topic import life_of, sink_topic, sorter_config
-from sorters.core.encode.sql_rows import SqlRowsEncoder
-from sorters.core.feed import compile_feed
+from sorters.core.encode.sql.rows import SqlRowsEncoder
+from sorters.core.feed.feed import compile_feed
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from schemas.errors import ConfigError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.sink.topic import has_processors, sink_topic, sorter_config
-from sorters.core.encode.csv_lines import CsvLines
-from sorters.core.encode.storage_rows import CanalJsonLines, StorageEncoder
-from sorters.core.feed import compile_feed
+from sorters.core.encode.storage.csv_lines import CsvLines
+from sorters.core.encode.storage.rows import CanalJsonLines, StorageEncoder
+from sorters.core.feed.feed import compile_feed
 
 FILE = "file:///data/out?protocol=csv"
 

@@ -13,10 +13,10 @@ from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from sorters.core.columnar.mount import SMALL_ROWS
-from sorters.core.feed import CompiledFeed, compile_feed
-from sorters.core.mount_scalar import CorruptRowError
-from sorters.core.pipeline import run
+from sorters.core.feed.feed import CompiledFeed, compile_feed
+from sorters.core.mount.mounter import SMALL_ROWS
+from sorters.core.mount.scalar import CorruptRowError
+from sorters.core.rows.pipeline import run
 from tests.support.ddl_jobs import PRIMARY, column, snapshot, table_info
 from tests.support.mounting import row_changes
 from tests.support.recording import CommittedChange

@@ -8,7 +8,7 @@ import pytest
 from schemas.ddl.job import DDL_TYPE_NAMES, DdlType
 from schemas.ddl.schema_change import SchemaChange
 from schemas.ids import Ts
-from sorters.core.ddl_event import DdlEvent, Eligibility, ddl_events, eligibility
+from sorters.core.sql.ddl_event import DdlEvent, Eligibility, ddl_events, eligibility
 from tests.support.ddl_jobs import column, job, snapshot, table_info
 from tests.support.recording import committed_changes, oracle
 from tests.support.schema_feed import schema_store

@@ -6,8 +6,8 @@ from schemas.config.changefeed import load_changefeed
 from schemas.ddl.job import DdlType
 from schemas.ddl.schema_change import SchemaChange
 from schemas.ddl.schema_store import SchemaStore
-from sorters.core.ddl_filter import RenameIntoFilterError, TableBecameIneligibleError, events_to_send
-from sorters.core.feed import CompiledFeed, compile_feed
+from sorters.core.feed.ddl_filter import RenameIntoFilterError, TableBecameIneligibleError, events_to_send
+from sorters.core.feed.feed import CompiledFeed, compile_feed
 from tests.support.recording import committed_changes, oracle
 from tests.support.schema_feed import ddl_records
 

@@ -18,10 +18,10 @@ from schemas.tidb.keys import row_key
 from schemas.tidb.packed_time import pack_time
 from schemas.tidb.row_v2 import encode_row_v2
 from schemas.tidb.table import TableVersion, table_version
-from sorters.core.columnar import mount
-from sorters.core.encode.debezium import DebeziumEncoder
-from sorters.core.encode.protocol import Encoder, EncodeRefusedError
-from sorters.core.feed import compile_feed
+from sorters.core.encode.debezium.encoder import DebeziumEncoder
+from sorters.core.encode.wire.protocol import Encoder, EncodeRefusedError
+from sorters.core.feed.feed import compile_feed
+from sorters.core.mount import mount
 from tests.support.ddl_jobs import PRIMARY, column, table_info
 from tests.support.mounting import row_changes
 from tests.support.recording import CommittedChange

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from schemas.ids import Ts
-from sorters.core.columnar import MountedColumns, mount
-from sorters.core.ddl_event import ddl_events
-from sorters.core.encode.debezium import DebeziumEncoder
-from sorters.core.encode.protocol import EncodeRefusedError, Partitions
+from sorters.core.encode.debezium.encoder import DebeziumEncoder
+from sorters.core.encode.wire.protocol import EncodeRefusedError, Partitions
+from sorters.core.mount import MountedColumns, mount
+from sorters.core.sql.ddl_event import ddl_events
 from tests.support.mounting import encoded_oracle, recorded_batches, recorded_store
 from tests.support.recording import oracle
 

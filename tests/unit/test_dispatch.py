@@ -11,7 +11,7 @@ from schemas.config.changefeed import load_changefeed
 from schemas.errors import Action
 from schemas.ids import Ts
 from schemas.tidb.table import TableVersion
-from sorters.core.dispatch import Dispatcher, DispatchError, PartitionRule
+from sorters.core.route.dispatch import Dispatcher, DispatchError, PartitionRule
 from tests.support.tables import make_table
 
 

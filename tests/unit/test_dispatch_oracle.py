@@ -12,11 +12,11 @@ import pytest
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts
 from schemas.tidb.table import TableVersion
-from sorters.core.columnar import mount
-from sorters.core.columnar.mounted import MountedPart, RowKind
-from sorters.core.dispatch import Dispatcher, PartitionRule, Route
-from sorters.core.pipeline import partitions_of
-from sorters.core.split_update import must_split, split_columns, split_mask
+from sorters.core.mount import mount
+from sorters.core.mount.mounted import MountedPart, RowKind
+from sorters.core.route.dispatch import Dispatcher, PartitionRule, Route
+from sorters.core.route.split_update import must_split, split_columns, split_mask
+from sorters.core.rows.pipeline import partitions_of
 from tests.support.mounting import mounted_oracle, recorded_batches
 
 PARTITIONS = 1009

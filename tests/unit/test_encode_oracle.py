@@ -19,15 +19,15 @@ import pytest
 import zstandard
 
 from schemas.ids import Ts
-from sorters.core.columnar import MountedColumns, mount
-from sorters.core.encode.avro import AvroEncoder
-from sorters.core.encode.canal_json import CanalJsonEncoder
-from sorters.core.encode.protocol import (
+from sorters.core.encode.avro.encoder import AvroEncoder
+from sorters.core.encode.canal.json import CanalJsonEncoder
+from sorters.core.encode.wire.protocol import (
     EncodeRefusedError,
     Message,
     Partitions,
     SchemaMissingError,
 )
+from sorters.core.mount import MountedColumns, mount
 from tests.support.mounting import Batch, encoded_oracle, recorded_batches
 from tests.support.recording import TIDB_DATA, oracle
 

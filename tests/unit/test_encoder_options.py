@@ -14,9 +14,9 @@ from schemas.ids import Ts
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from schemas.tidb.table import TableVersion, table_version
-from sorters.core.columnar import mount
-from sorters.core.encode.protocol import Message, Partitions
-from sorters.core.feed import CompiledFeed, compile_feed
+from sorters.core.encode.wire.protocol import Message, Partitions
+from sorters.core.feed.feed import CompiledFeed, compile_feed
+from sorters.core.mount import mount
 from tests.support.ddl_jobs import PRIMARY, column, index, table_info
 from tests.support.mounting import row_changes
 from tests.support.recording import CommittedChange

@@ -8,7 +8,7 @@ from schemas.config.filter.event_names import ALTER_TABLE_EVENTS, DDL_EVENT_OF_T
 from schemas.config.sink.sink import EventFilterRule
 from schemas.ddl.job import DDL_TYPE_NAMES
 from schemas.sink.position import RowOp
-from sorters.core.event_filter import EventFilter
+from sorters.core.filter.event_filter import EventFilter
 from tests.support.recording import oracle
 
 

@@ -12,10 +12,10 @@ from compose.foresight.explain import as_lines, explained, recorded_schemas
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
-from sorters.core.explain import ExplainedTable, Explanation, explain
-from sorters.core.feed import compile_feed
-from sorters.core.widest_row import ROW_BYTES_MAX, widest_message
-from sorters.topic_admin import SinkTopic
+from sorters.core.feed.explain import ExplainedTable, Explanation, explain
+from sorters.core.feed.feed import compile_feed
+from sorters.core.feed.widest_row import ROW_BYTES_MAX, widest_message
+from sorters.log.topic_admin import SinkTopic
 from tests.support.ddl_jobs import PRIMARY, column, index, snapshot, table_info
 from tests.support.mounting import recorded_store
 from tests.support.recording import TIDB_DATA, oracle

@@ -9,8 +9,8 @@ from consumers.core.held_tables import HELD_GROUPS_MAX, HELD_TABLES_MAX, PLACES_
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
-from sorters.core.feed import compile_feed
-from sorters.core.scope import held_for
+from sorters.core.feed.feed import compile_feed
+from sorters.core.feed.scope import held_for
 
 HOLDING = Holding(10)
 

@@ -18,12 +18,12 @@ from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.sink.topic import sorter_config
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from sorters.core.column_selector import ColumnSelectorError
-from sorters.core.columnar.mount import SMALL_ROWS
-from sorters.core.feed import CompiledFeed, compile_feed
-from sorters.core.large_messages import MessageTooLargeError
-from sorters.core.order import OutputRecords
-from sorters.core.pipeline import run
+from sorters.core.feed.feed import CompiledFeed, compile_feed
+from sorters.core.feed.large_messages import MessageTooLargeError
+from sorters.core.mount.mounter import SMALL_ROWS
+from sorters.core.records.order import OutputRecords
+from sorters.core.route.column_selector import ColumnSelectorError
+from sorters.core.rows.pipeline import run
 from tests.support.ddl_jobs import PRIMARY, column, index, snapshot, table_info
 from tests.support.mounting import row_changes
 from tests.support.recording import TIDB_DATA, CommittedChange

@@ -18,8 +18,8 @@ from schemas.tidb.packed_time import pack_time
 from schemas.tidb.row_v2 import encode_row_v2
 from schemas.tidb.table import TableVersion, table_version
 from schemas.tidb.value import Value
-from sorters.core.mount_scalar import CorruptRowError, MountedRow, mount_row
-from sorters.core.mounted_json import mounted_object
+from sorters.core.mount.mounted_json import mounted_object
+from sorters.core.mount.scalar import CorruptRowError, MountedRow, mount_row
 from tests.support.ddl_jobs import column, index, table_info
 from tests.support.recording import committed_changes, oracle, row_table_id
 from tests.support.schema_feed import schema_store

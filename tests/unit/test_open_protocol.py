@@ -9,9 +9,9 @@ from schemas.ids import TableId, Ts
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from schemas.tidb.table import TableVersion, table_version
-from sorters.core.columnar import mount
-from sorters.core.encode.open_protocol import OpenProtocolEncoder
-from sorters.core.encode.protocol import Message
+from sorters.core.encode.open.encoder import OpenProtocolEncoder
+from sorters.core.encode.wire.protocol import Message
+from sorters.core.mount import mount
 from tests.support.ddl_jobs import PRIMARY, column, table_info
 from tests.support.mounting import row_changes
 from tests.support.recording import CommittedChange

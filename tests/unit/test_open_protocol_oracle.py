@@ -8,9 +8,9 @@ import base64
 import pytest
 
 from schemas.ids import Ts
-from sorters.core.columnar import mount
-from sorters.core.encode.open_protocol import OpenProtocolEncoder
-from sorters.core.encode.protocol import Message, Partitions
+from sorters.core.encode.open.encoder import OpenProtocolEncoder
+from sorters.core.encode.wire.protocol import Message, Partitions
+from sorters.core.mount import mount
 from tests.support.mounting import encoded_oracle, recorded_batches
 from tests.support.recording import oracle
 

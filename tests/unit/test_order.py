@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from schemas.ids import Ts
 from schemas.sink.position import Position, PositionClass, RowOp
-from sorters.core.order import OUTPUT_SCHEMA, drop_repeats, row_positions, sort_records
+from sorters.core.records.order import OUTPUT_SCHEMA, drop_repeats, row_positions, sort_records
 
 POSITIONS = st.builds(
     Position,

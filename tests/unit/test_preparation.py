@@ -11,12 +11,12 @@ from schemas.ddl.job import DdlType
 from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import Ts, compose_ts
 from schemas.sink.position import PositionClass, decode_position
-from sorters.core.cut import Cut
-from sorters.core.dispatch import DispatchError
-from sorters.core.feed import compile_feed
-from sorters.core.watermark_pace import EVERY_BATCH_MAX
-from sorters.preparation import Preparation
-from sorters.topic_admin import SinkTopic
+from sorters.core.cut.cut import Cut
+from sorters.core.cut.watermark_pace import EVERY_BATCH_MAX
+from sorters.core.feed.feed import compile_feed
+from sorters.core.route.dispatch import DispatchError
+from sorters.log.topic_admin import SinkTopic
+from sorters.run.preparation import Preparation
 from tests.support.ddl_jobs import job, snapshot, table_info
 
 START_MS = 1_760_000_000_000

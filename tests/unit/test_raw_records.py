@@ -6,8 +6,8 @@ import pytest
 
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
-from sorters.core.cut import Cut
-from sorters.raw_records import raw_records
+from sorters.core.cut.cut import Cut
+from sorters.cut.raw_records import raw_records
 
 
 class OneBadRecord:

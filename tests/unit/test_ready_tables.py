@@ -9,11 +9,11 @@ from schemas.config.changefeed import load_changefeed
 from schemas.ddl.job import DdlType
 from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
-from sorters.core.cut import Cut
-from sorters.core.feed import CompiledFeed, compile_feed
-from sorters.ready_tables import REQUESTS_AT_ONCE, ReadyTables
-from sorters.registry import SchemaRefusedError
-from sorters.topic_admin import SinkTopic
+from sorters.core.cut.cut import Cut
+from sorters.core.feed.feed import CompiledFeed, compile_feed
+from sorters.log.topic_admin import SinkTopic
+from sorters.registry.registry import SchemaRefusedError
+from sorters.run.ready_tables import REQUESTS_AT_ONCE, ReadyTables
 from tests.support.ddl_jobs import PRIMARY, column, job, snapshot, table_info
 
 A, B, C = TableId(100), TableId(101), TableId(102)

@@ -11,9 +11,9 @@ from schemas.errors import Action, BusError, ConfigError
 from schemas.ids import TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedState
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
-from sorters.core.feed import CompiledFeed, compile_feed
-from sorters.core.last_frontier import HeldBack, LastFrontier, last_frontier
-from sorters.recovery import Beyond, Held
+from sorters.core.feed.feed import CompiledFeed, compile_feed
+from sorters.core.feed.last_frontier import HeldBack, LastFrontier, last_frontier
+from sorters.run.recovery import Beyond, Held
 from tests.support.ddl_jobs import snapshot, table_info
 
 R = Ts(1_000)

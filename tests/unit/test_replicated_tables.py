@@ -12,11 +12,11 @@ from schemas.errors import ConfigError
 from schemas.ids import TableId, Ts
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from sorters.core.companions import ddl_records
-from sorters.core.ddl_filter import RenameIntoFilterError
-from sorters.core.feed import CompiledFeed, compile_feed
-from sorters.core.order import OutputRecords
-from sorters.core.pipeline import run
+from sorters.core.feed.companions import ddl_records
+from sorters.core.feed.ddl_filter import RenameIntoFilterError
+from sorters.core.feed.feed import CompiledFeed, compile_feed
+from sorters.core.records.order import OutputRecords
+from sorters.core.rows.pipeline import run
 from tests.support.ddl_jobs import column, job, snapshot, table_info
 from tests.support.mounting import row_changes
 from tests.support.recording import CommittedChange

@@ -6,9 +6,9 @@ from schemas.config.changefeed import load_changefeed
 from schemas.ddl.job import DdlType
 from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import Ts
-from sorters.core.dispatch import DispatchError
-from sorters.core.feed import CompiledFeed, compile_feed
-from sorters.core.route_check import SHOWN_MAX, check_routes
+from sorters.core.feed.feed import CompiledFeed, compile_feed
+from sorters.core.feed.route_check import SHOWN_MAX, check_routes
+from sorters.core.route.dispatch import DispatchError
 from tests.support.ddl_jobs import job, snapshot, table_info
 
 URI = "kafka://h:1/t?protocol=canal-json"

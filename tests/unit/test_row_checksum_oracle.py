@@ -12,12 +12,12 @@ import pytest
 import zstandard
 
 from schemas.tidb.row_v2 import is_row_v2, row_v2_checksum
-from sorters.core.columnar import MountedColumns, mount
-from sorters.core.encode.avro import AvroEncoder
-from sorters.core.encode.canal_json import CanalJsonEncoder
-from sorters.core.encode.protocol import EncodedRows
-from sorters.core.encode.simple_avro import SimpleAvroEncoder
-from sorters.core.encode.simple_json import SimpleJsonEncoder
+from sorters.core.encode.avro.encoder import AvroEncoder
+from sorters.core.encode.canal.json import CanalJsonEncoder
+from sorters.core.encode.simple.avro import SimpleAvroEncoder
+from sorters.core.encode.simple.json import SimpleJsonEncoder
+from sorters.core.encode.wire.protocol import EncodedRows
+from sorters.core.mount import MountedColumns, mount
 from tests.support.mounting import Batch, OracleMessage, RowId, mounted_oracle, recorded_batches
 from tests.support.recording import TIDB_DATA, oracle
 from tests.unit.test_simple_oracle import read_avro

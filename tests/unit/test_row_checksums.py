@@ -15,11 +15,11 @@ from schemas.tidb.keys import row_key
 from schemas.tidb.row_checksum import MountedChecksum, mounted_checksum
 from schemas.tidb.row_v2 import encode_row_v2
 from schemas.tidb.table import TableVersion
-from sorters.core.columnar.mount import SMALL_ROWS
-from sorters.core.corrupt_rows import NAMED_MAX, CorruptChecksumError, CorruptRow, CorruptRows
-from sorters.core.feed import CompiledFeed, compile_feed
-from sorters.core.pipeline import run
-from sorters.spark_cut import CorruptRowsParam
+from sorters.core.feed.feed import CompiledFeed, compile_feed
+from sorters.core.mount.corrupt_rows import NAMED_MAX, CorruptChecksumError, CorruptRow, CorruptRows
+from sorters.core.mount.mounter import SMALL_ROWS
+from sorters.core.rows.pipeline import run
+from sorters.spark.cut import CorruptRowsParam
 from tests.support.changefeed_config import AVRO, CANAL
 from tests.support.ddl_jobs import PRIMARY, column, snapshot, table_info
 from tests.support.mounting import row_changes

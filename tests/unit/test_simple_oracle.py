@@ -18,11 +18,11 @@ import pytest
 from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import Ts
 from schemas.tidb.table import TableVersion
-from sorters.core.columnar import mount
-from sorters.core.ddl_event import DdlEvent, ddl_events
-from sorters.core.encode.protocol import EncodedRows, Message, Partitions
-from sorters.core.encode.simple_avro import SimpleAvroEncoder
-from sorters.core.encode.simple_json import SimpleJsonEncoder
+from sorters.core.encode.simple.avro import SimpleAvroEncoder
+from sorters.core.encode.simple.json import SimpleJsonEncoder
+from sorters.core.encode.wire.protocol import EncodedRows, Message, Partitions
+from sorters.core.mount import mount
+from sorters.core.sql.ddl_event import DdlEvent, ddl_events
 from tests.support.mounting import RowId, encoded_oracle, recorded_batches
 from tests.support.recording import TIDB_DATA, committed_changes, oracle
 from tests.support.schema_feed import ddl_records

@@ -8,10 +8,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from schemas.errors import Action, CorruptDataError
-from sorters.confluent_registry import ConfluentRegistry
-from sorters.core.large_messages import MessageTooLargeError
-from sorters.failures import HistoryLostError, SparkJobError, WorkerError, bus_error
-from sorters.registry import RegistryUnreachableError, SchemaRefusedError
+from sorters.core.feed.large_messages import MessageTooLargeError
+from sorters.log.failures import HistoryLostError, SparkJobError, WorkerError, bus_error
+from sorters.registry.confluent import ConfluentRegistry
+from sorters.registry.registry import RegistryUnreachableError, SchemaRefusedError
 
 
 class FakeRegistry(ThreadingHTTPServer):

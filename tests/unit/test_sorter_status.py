@@ -9,7 +9,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, decode_changefeed_status, encode_changefeed_info
-from sorters.status import Edition, StatusBoard, ZooKeeperUnreachableError
+from sorters.run.status import Edition, StatusBoard, ZooKeeperUnreachableError
 
 PATHS = ZkPaths("c")
 INFO_PATH = PATHS.changefeed_info("default", "orders")

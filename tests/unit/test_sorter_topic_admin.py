@@ -10,9 +10,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from schemas.config.changefeed import load_changefeed
 from schemas.sink.topic import own_topic_config
-from sorters import topic_admin
-from sorters.failures import KafkaUnreachableError
-from sorters.topic_admin import MESSAGE_OVERHEAD_BYTES, SinkTopic, TopicAdmin
+from sorters.log import topic_admin
+from sorters.log.failures import KafkaUnreachableError
+from sorters.log.topic_admin import MESSAGE_OVERHEAD_BYTES, SinkTopic, TopicAdmin
 
 UNHEARD = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
 SETTINGS = {"max.message.bytes": SimpleNamespace(value="1000"), "min.insync.replicas": SimpleNamespace(value="1")}

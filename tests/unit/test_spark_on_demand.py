@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sorters.failures import SparkStartError
-from sorters.spark_session import SparkOnDemand
+from sorters.log.failures import SparkStartError
+from sorters.spark.session import SparkOnDemand
 
 
 class Spark:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sorters.core.split_update import must_split, split_columns, split_mask
+from sorters.core.route.split_update import must_split, split_columns, split_mask
 from tests.support.recording import oracle
 from tests.support.tables import make_table
 

@@ -4,8 +4,8 @@
 
 import pytest
 
-from sorters.core.sql_restore import restore
-from sorters.core.sql_tokens import MODE_ANSI_QUOTES, MODE_NO_BACKSLASH_ESCAPES, UnsupportedSqlError
+from sorters.core.sql.restore import restore
+from sorters.core.sql.tokens import MODE_ANSI_QUOTES, MODE_NO_BACKSLASH_ESCAPES, UnsupportedSqlError
 from tests.support.recording import oracle
 
 COLUMNS = [

@@ -7,7 +7,7 @@ import pytest
 
 from schemas.config.filter.filter_rule import parse_rule
 from schemas.errors import ConfigError
-from sorters.core.table_filter import SYSTEM_SCHEMAS, TableFilter, fold, is_system_schema
+from sorters.core.filter.table_filter import SYSTEM_SCHEMAS, TableFilter, fold, is_system_schema
 
 
 @pytest.mark.parametrize(

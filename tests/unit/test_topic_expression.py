@@ -3,7 +3,7 @@
 import pytest
 
 from schemas.config.sink.topic_rule import topic_expression_fault
-from sorters.core.topic_expression import substitute
+from sorters.core.route.topic_expression import substitute
 
 
 @pytest.mark.parametrize(

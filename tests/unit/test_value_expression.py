@@ -17,11 +17,11 @@ from schemas.config.filter.value_expression import parse_expression
 from schemas.config.parse.origin import ExpressionParseError
 from schemas.ids import TableId, Ts
 from schemas.tidb.table import TableVersion, table_version
-from sorters.core.expression_parts import MisfitError, OutOfRangeError
-from sorters.core.feed import compile_feed
-from sorters.core.route_check import check_routes
-from sorters.core.row_conditions import ExpressionColumnNotFoundError, ExpressionMisfitError
-from sorters.core.value_expression import bind
+from sorters.core.feed.feed import compile_feed
+from sorters.core.feed.route_check import check_routes
+from sorters.core.filter.expression import bind
+from sorters.core.filter.parts import MisfitError, OutOfRangeError
+from sorters.core.filter.row_conditions import ExpressionColumnNotFoundError, ExpressionMisfitError
 from tests.support.changefeed_config import CANAL, refused
 from tests.support.ddl_jobs import column, snapshot, table_info
 

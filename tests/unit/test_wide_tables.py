@@ -11,14 +11,14 @@ from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.sink.position import Position, PositionClass, RowOp
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from sorters.core import pipeline
-from sorters.core import runs as runs_module
-from sorters.core.cut import Cut
-from sorters.core.feed import compile_feed
-from sorters.core.order import OUTPUT_SCHEMA, sort_records
-from sorters.core.pipeline import CELLS_MAX, pieces
-from sorters.core.runs import WINDOW_ROWS, merge_runs
-from sorters.worker import Program, in_order, output_records
+from sorters.core.cut.cut import Cut
+from sorters.core.feed.feed import compile_feed
+from sorters.core.records import runs as runs_module
+from sorters.core.records.order import OUTPUT_SCHEMA, sort_records
+from sorters.core.records.runs import WINDOW_ROWS, merge_runs
+from sorters.core.rows import pipeline
+from sorters.core.rows.pipeline import CELLS_MAX, pieces
+from sorters.cut.worker import Program, in_order, output_records
 from tests.support.ddl_jobs import PRIMARY, column, job, snapshot, table_info
 from tests.support.mounting import row_changes
 from tests.support.recording import CommittedChange

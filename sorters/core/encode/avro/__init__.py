@@ -1,0 +1,1 @@
+"""Avro in the Confluent wire format."""

@@ -1,0 +1,214 @@
+"""Avro in the Confluent wire format: byte 0, schema id (i32 big-endian), Avro binary.
+
+A DELETE is a key with a null value; a table without a handle key has null keys. Sources: PingCAP's docs, the Avro 1.11
+specification, and pingcap/ticdc ``pkg/sink/codec/avro/arvo.go`` for what they leave open.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from schemas.ids import Ts, physical_ms
+from schemas.tidb.table import ColumnVersion, TableVersion
+from sorters.core.columnar.escape import CANAL
+from sorters.core.encode.avro.columns import record_segments
+from sorters.core.encode.avro.rows import field_bytes
+from sorters.core.encode.avro.schema import AvroModes, record_schema
+from sorters.core.encode.simple.checksum_fields import avro_extension, avro_extensions
+from sorters.core.encode.wire.avro_varint import long_bytes, longs
+from sorters.core.encode.wire.protocol import (
+    DdlMessage,
+    EncodedRows,
+    Message,
+    Messages,
+    Partitions,
+    RowEncoder,
+    SchemaIds,
+    SchemaMissingError,
+    SchemaText,
+    in_row_order,
+    no_keys,
+)
+from sorters.core.encode.wire.segments import Segment, join
+from sorters.core.mount.mounted import MountedColumns, MountedPart, RowKind
+
+_MAGIC = b"\0"
+_GLUE_MAGIC = b"\3\0"
+"""Version of Glue's header, and no compression."""
+_DDL_MARK, _WATERMARK_MARK = b"\1", b"\2"
+_OP = {RowKind.INSERT: b"\x02c", RowKind.UPDATE: b"\x02u"}
+"""``_tidb_op`` with its length."""
+KEY_SUFFIX, VALUE_SUFFIX = "-key", "-value"
+
+
+def subject_of(topic: str, suffix: str) -> str:
+    """Return the registry subject of a topic's keys or values."""
+    return topic.replace(".", "_") + suffix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AvroEncoder(RowEncoder):
+    """Avro with its options, named as in the sink URI."""
+
+    enable_tidb_extension: bool = False
+    avro_decimal_handling_mode: str = "precise"
+    avro_bigint_unsigned_handling_mode: str = "long"
+    avro_enable_watermark: bool = False
+    """TiCDC's test mode: DDL and watermark messages that no Confluent client can read."""
+    row_checksum: bool = False
+    """Values carry the row checksum and have their columns in the order of their ids; needs the extension."""
+    namespace: str = "default"
+    """The changefeed's namespace."""
+    glue: bool = False
+    """Schema ids are the numbers of AWS Glue's UUIDs, and stand in messages as Glue's readers want them."""
+
+    @property
+    def takes_alike_tables(self) -> bool:
+        return True
+
+    @property
+    def ddl_partitions(self) -> Partitions:
+        return Partitions.ALL if self._test_mode else Partitions.NONE
+
+    @property
+    def watermark_partitions(self) -> Partitions:
+        return Partitions.ALL if self._test_mode else Partitions.NONE
+
+    @property
+    def _test_mode(self) -> bool:
+        return self.enable_tidb_extension and self.avro_enable_watermark
+
+    @property
+    def _modes(self) -> AvroModes:
+        return AvroModes(self.avro_decimal_handling_mode, self.avro_bigint_unsigned_handling_mode)
+
+    @property
+    def _has_checksum(self) -> bool:
+        return self.enable_tidb_extension and self.row_checksum
+
+    def _value_columns(self, table: TableVersion) -> Sequence[ColumnVersion]:
+        return sorted(table.columns, key=lambda spec: spec.id) if self._has_checksum else table.columns
+
+    def _header(self, schema_ids: SchemaIds, topic: str, suffix: str, table: TableVersion) -> bytes:
+        schema_id = _schema_id(schema_ids, topic, suffix, table)
+        return _GLUE_MAGIC + schema_id.to_bytes(16, "big") if self.glue else _MAGIC + struct.pack(">i", schema_id)
+
+    def schemas(self, table: TableVersion, topic: str) -> tuple[SchemaText, ...]:
+        """Return the key's schema, if the table has a handle key, and the value's."""
+        keys, found = _key_columns(table), []
+        if keys:
+            text = record_schema(table, keys, namespace=self.namespace, modes=self._modes, extension=False)
+            found.append(SchemaText(subject_of(topic, KEY_SUFFIX), table.update_ts, text))
+        text = record_schema(
+            table,
+            self._value_columns(table),
+            namespace=self.namespace,
+            modes=self._modes,
+            extension=self.enable_tidb_extension,
+            checksum=self._has_checksum,
+        )
+        return (*found, SchemaText(subject_of(topic, VALUE_SUFFIX), table.update_ts, text))
+
+    def encode_rows(
+        self, mounted: MountedColumns, *, topic: str, encoded_at_ms: int = 0, schema_ids: SchemaIds
+    ) -> EncodedRows:
+        """Encode a batch; see :class:`sorters.core.encode.wire.protocol.Encoder`. Nothing here depends on the encode
+        time.
+        """
+        key_columns = _key_columns(mounted.table)
+        messages = []
+        for part in mounted.parts:
+            keys, values = (partial(self._header, schema_ids, topic, suffix) for suffix in (KEY_SUFFIX, VALUE_SUFFIX))
+            key_head = part.of_table(keys) if key_columns else b""
+            value_head = part.of_table(values) if part.kind is not RowKind.DELETE else b""
+            make = self._scalar_part if part.is_scalar else self._columnar_part
+            messages.append(make(part, key_columns, key_head, value_head))
+        return in_row_order(mounted, messages)
+
+    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int = 0) -> Message | None:
+        """Encode a DDL event in the test mode; otherwise Avro has none."""
+        if not self._test_mode:
+            return None
+        value = b'{"query":"%s","type":%d,"schema":"%s","table":"%s","commitTs":%d}' % (
+            _go_text(event.query),
+            event.ddl_type,
+            _go_text(event.schema),
+            _go_text(event.table),
+            event.commit_ts,
+        )
+        return Message(None, _DDL_MARK + value)
+
+    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int = 0) -> Message | None:
+        """Encode a watermark in the test mode; otherwise Avro has none."""
+        return Message(None, _WATERMARK_MARK + struct.pack(">Q", ts)) if self._test_mode else None
+
+    def _columnar_part(
+        self, part: MountedPart, key_columns: Sequence[ColumnVersion], key_head: Segment, value_head: Segment
+    ) -> Messages:
+        count, modes = len(part), self._modes
+        columns = part.old_columns() if part.kind is RowKind.DELETE else part.new_columns()
+        keys = no_keys(count)
+        if key_columns:
+            handle = [columns[spec.offset] for spec in key_columns]
+            segments, literal = record_segments(part, handle, modes, key_head)
+            keys = join(count, [*segments, literal])
+        if part.kind is RowKind.DELETE:
+            return keys, pa.nulls(count, pa.binary())
+        ordered = [columns[spec.offset] for spec in self._value_columns(part.table)]
+        segments, literal = record_segments(part, ordered, modes, value_head)
+        if self.enable_tidb_extension:
+            segments += [longs(part.commit_ts, literal + _OP[part.kind]), longs(part.commit_ts >> 18)]
+            literal = b""
+        if self._has_checksum:
+            segments += avro_extensions(part.checksums)
+        return keys, join(count, [*segments, literal])
+
+    def _scalar_part(
+        self, part: MountedPart, key_columns: Sequence[ColumnVersion], key_head: bytes, value_head: bytes
+    ) -> Messages:
+        rows = part.old_rows if part.kind is RowKind.DELETE else part.new_rows
+        assert rows is not None
+        modes = self._modes
+        value_columns = self._value_columns(part.table)
+        keys, values = list[bytes | None](), list[bytes | None]()
+        for number, row in enumerate(rows):
+            parts = [field_bytes(part, number, spec, row[spec.offset], modes) for spec in key_columns]
+            keys.append(key_head + b"".join(parts) if key_columns else None)
+            if part.kind is RowKind.DELETE:
+                values.append(None)
+                continue
+            fields = [field_bytes(part, number, spec, row[spec.offset], modes) for spec in value_columns]
+            values.append(value_head + b"".join(fields) + self._extension(part, number))
+        return pa.array(keys, pa.binary()), pa.array(values, pa.binary())
+
+    def _extension(self, part: MountedPart, row: int) -> bytes:
+        if not self.enable_tidb_extension:
+            return b""
+        ts = Ts(int(part.commit_ts[row]))
+        checksum = avro_extension(part.checksums, row) if self.row_checksum else b""
+        return _OP[part.kind] + long_bytes(ts) + long_bytes(physical_ms(ts)) + checksum
+
+
+def _key_columns(table: TableVersion) -> list[ColumnVersion]:
+    """The handle key's columns in table order."""
+    return [table.columns[offset] for offset in sorted(set(table.handle_columns))]
+
+
+def _schema_id(schema_ids: SchemaIds, topic: str, suffix: str, table: TableVersion) -> int:
+    subject = subject_of(topic, suffix)
+    schema_id = schema_ids.get((subject, table.update_ts))
+    if schema_id is None:
+        raise SchemaMissingError(
+            "no schema id for the rows of this table version",
+            subject=subject,
+            table=table.name,
+            update_ts=table.update_ts,
+        )
+    return schema_id
+
+
+def _go_text(text: str) -> bytes:
+    return CANAL.value(text.encode("utf-8", "surrogateescape"))

@@ -1,0 +1,1 @@
+"""canal in protobuf, and canal-json."""

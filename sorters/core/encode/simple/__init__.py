@@ -1,0 +1,1 @@
+"""simple, in JSON and in Avro."""

@@ -1,0 +1,1 @@
+"""SQL literals of database sinks."""

@@ -1,0 +1,192 @@
+"""The encoder of database sinks: rows as SQL literals, for the processors that write them
+(:mod:`schemas.sink.sql_rows`).
+
+A processor puts literals together and never looks into one, so what a value means is decided here, with the table's
+schema at hand, and columnar.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from schemas.ids import Ts
+from schemas.sink.sql_rows import (
+    CONDITION_END,
+    HEAD_BYTES,
+    KEY_END,
+    LOOSE,
+    ROW_END,
+    ROWS_MAX,
+    SqlDdl,
+    TableForm,
+    encode_ddl,
+    encode_form,
+    encode_watermark,
+)
+from schemas.sink.storage_rows import HEAD_BYTES as STORAGE_HEAD_BYTES
+from schemas.tidb.mysql_types import MysqlType
+from schemas.tidb.table import ColumnVersion, TableVersion
+from schemas.tidb.value import Value
+from sorters.core.encode.sql.literals import column_literals, value_literal
+from sorters.core.encode.wire.protocol import (
+    DdlMessage,
+    EncodedRows,
+    Message,
+    Messages,
+    RowEncoder,
+    SchemaIds,
+    in_row_order,
+)
+from sorters.core.encode.wire.row_heads import HeadedJoiner, headed_rows
+from sorters.core.encode.wire.segments import Segment, join
+from sorters.core.mount.column import Column
+from sorters.core.mount.mounted import MountedColumns, MountedPart, RowKind
+from sorters.core.sql.ddl_event import DdlEvent
+from sorters.core.sql.tokens import quote_name
+
+ROWS_PER_MESSAGE = 512
+"""A message of short rows has some 100 KiB then: its form and its position weigh nothing beside them."""
+assert ROWS_PER_MESSAGE <= ROWS_MAX
+assert HEAD_BYTES == STORAGE_HEAD_BYTES, "rows of both sinks are joined by the same lines"
+
+
+@dataclass(frozen=True, slots=True)
+class SqlRowsEncoder(RowEncoder):
+    """Has no options: what the sink is told is for the processor."""
+
+    @property
+    def takes_alike_tables(self) -> bool:
+        return True
+
+    @property
+    def joiner(self) -> HeadedJoiner:
+        return HeadedJoiner(ROWS_PER_MESSAGE)
+
+    def encode_rows(
+        self, mounted: MountedColumns, *, topic: str = "", encoded_at_ms: int = 0, schema_ids: SchemaIds | None = None
+    ) -> EncodedRows:
+        """Encode a batch, one row a message. Nothing in it depends on topic or encode time."""
+        return in_row_order(mounted, [self._part(part) for part in mounted.parts])
+
+    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int = 0) -> Message:
+        """Encode a DDL event."""
+        pre = event.pre
+        ddl = SqlDdl(
+            commit_ts=event.commit_ts,
+            ddl_type=event.ddl_type,
+            schema=event.schema,
+            table=event.table,
+            pre_schema=pre.schema if pre is not None else "",
+            pre_table=pre.table if pre is not None else "",
+            query=event.query,
+            plain_backslashes=isinstance(event, DdlEvent) and event.restored,
+            clock=_clock(event),
+        )
+        return Message(None, encode_ddl(ddl))
+
+    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int = 0) -> Message:
+        """Encode a watermark."""
+        return Message(None, encode_watermark(ts))
+
+    def _part(self, part: MountedPart) -> Messages:
+        keys, rows = _scalar_literals(part) if part.is_scalar else _column_literals(part)
+        values = headed_rows(part, keys, rows, op_bits=_loose(part))
+        forms = part.of_table(lambda table: encode_form(form_of(table)))
+        return join(len(part), [forms]), values
+
+
+def _clock(event: DdlMessage) -> str:
+    """Return the moment that a DDL has written into rows that were there: the origin default of a column it added."""
+    if event.pre is None or event.post is None:
+        return ""
+    known = {column.id for column in event.pre.decode().all_columns}
+    for column in event.post.decode().all_columns:
+        is_now = (column.default or "").upper().startswith("CURRENT_TIMESTAMP")
+        if column.id not in known and is_now and column.origin_default:
+            return column.origin_default
+    return ""
+
+
+def form_of(table: TableVersion) -> TableForm:
+    """Return how rows of a table are written."""
+    return TableForm(
+        schema=table.schema,
+        table=table.table,
+        version=table.version,
+        columns=tuple(column.name for column in _written(table)),
+        key=tuple(table.columns[offset].name for offset in table.handle_columns),
+    )
+
+
+def _written(table: TableVersion) -> list[ColumnVersion]:
+    """The destination computes generated columns itself, and takes no values for them."""
+    return [column for column in table.columns if not column.generated]
+
+
+def _loose(part: MountedPart) -> npt.NDArray[np.uint8]:
+    """Return the LOOSE flag of each row."""
+    flags = np.zeros(len(part), np.uint8)
+    if part.kind is not RowKind.DELETE:
+        for spec in _written(part.table):
+            if spec.tp is MysqlType.ENUM:
+                column = part.new_columns()[spec.offset]
+                is_error = column.numbers == 0
+                flags[is_error if column.valid is None else is_error & column.valid] = LOOSE
+    return flags
+
+
+def _key_heads(table: TableVersion) -> list[bytes]:
+    """Return what stands before the value of each column of the key, and behind the last, what ends it included."""
+    names = [
+        quote_name(table.columns[offset].name).encode("utf-8", "surrogateescape") for offset in table.handle_columns
+    ]
+    if len(names) == 1:
+        return [b"", KEY_END]
+    return [(b" AND " if place else b"(") + name + b"=" for place, name in enumerate(names)] + [b")" + CONDITION_END]
+
+
+def _column_literals(part: MountedPart) -> tuple[Any, Any]:
+    table, count = part.table, len(part)
+    columns = part.old_columns() if part.kind is RowKind.DELETE else part.new_columns()
+    made: dict[int, Any] = {}
+
+    def literal(spec: ColumnVersion) -> Any:
+        if spec.offset not in made:
+            column: Column = columns[spec.offset]
+            made[spec.offset] = column_literals(column)
+        return made[spec.offset]
+
+    *heads, tail = _key_heads(table)
+    segments: list[Segment] = []
+    for head, offset in zip(heads, table.handle_columns, strict=True):
+        segments += [head, literal(table.columns[offset])]
+    keys = join(count, [*segments, tail])
+    if part.kind is RowKind.DELETE:
+        return keys, pa.repeat(pa.scalar(b"", pa.binary()), count)
+    segments = []
+    for place, spec in enumerate(_written(table)):
+        segments += [b"," if place else b"(", literal(spec)]
+    return keys, join(count, [*segments, b")" + ROW_END])
+
+
+def _scalar_literals(part: MountedPart) -> tuple[Any, Any]:
+    table = part.table
+    data = part.old_rows if part.kind is RowKind.DELETE else part.new_rows
+    assert data is not None
+    keys = [_key_literal(table, row) for row in data]
+    rows = [b"" if part.kind is RowKind.DELETE else _row_literal(table, row) for row in data]
+    return pa.array(keys, pa.binary()), pa.array(rows, pa.binary())
+
+
+def _key_literal(table: TableVersion, row: Sequence[Value]) -> bytes:
+    *heads, tail = _key_heads(table)
+    values = (value_literal(table.columns[offset], row[offset]) for offset in table.handle_columns)
+    return b"".join(head + value for head, value in zip(heads, values, strict=True)) + tail
+
+
+def _row_literal(table: TableVersion, row: Sequence[Value]) -> bytes:
+    return b"(%s)%s" % (b",".join(value_literal(spec, row[spec.offset]) for spec in _written(table)), ROW_END)

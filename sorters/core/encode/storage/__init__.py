@@ -1,0 +1,1 @@
+"""Lines and schema files of storage sinks."""

@@ -1,0 +1,123 @@
+"""Schema files of TiCDC's storage sink: the definition of a table version, or of a schema, as JSON beside the data.
+
+A file's name ends with a checksum of what the columns are, so that equal definitions of one version are one file.
+
+Source: pingcap/tiflow ``pkg/sink/cloudstorage/table_definition.go`` and ``path.go``; the reference's section 7.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from schemas.ids import Ts
+from schemas.sink.storage_rows import SchemaFile
+from schemas.tidb.mysql_types import MysqlFlag, MysqlType
+from schemas.tidb.table import ColumnVersion, TableVersion
+from sorters.core.encode.wire.mysql_names import DISPLAY_LENGTH, bare_type_name
+from sorters.core.encode.wire.protocol import DdlMessage
+
+_FORMAT_VERSION: Final = 1
+_TEXT_LENGTH: Final[dict[MysqlType, int]] = {
+    MysqlType.TINYBLOB: 255,
+    MysqlType.BLOB: 65_535,
+    MysqlType.MEDIUMBLOB: 16_777_215,
+    MysqlType.LONGBLOB: 4_294_967_295,
+}
+_INTEGERS = (MysqlType.TINYINT, MysqlType.SMALLINT, MysqlType.MEDIUMINT, MysqlType.INT, MysqlType.BIGINT)
+_TEXTS = (MysqlType.VARCHAR, MysqlType.STRING, MysqlType.VAR_STRING, *_TEXT_LENGTH)
+_WITH_LENGTH: Final = frozenset({*_INTEGERS, *_TEXTS, MysqlType.BIT, MysqlType.YEAR})
+_WITH_FRACTION: Final = frozenset({MysqlType.TIMESTAMP, MysqlType.DATETIME, MysqlType.TIME})
+_FLOATS: Final = frozenset({MysqlType.FLOAT, MysqlType.DOUBLE})
+
+
+def ddl_file(event: DdlMessage, *, output_column_id: bool = False) -> SchemaFile:
+    """Return the file that a DDL writes: of the table as it left it, of a table that went as it was, or of a schema.
+
+    Raises:
+        CorruptDataError: a TableInfo does not decode.
+    """
+    stored = event.post or event.pre
+    table = None if stored is None or not event.table else stored.decode()
+    columns = [] if table is None else [_column(column, output_column_id) for column in _columns(table)]
+    definition = _definition(event.schema, event.table, event.commit_ts, event.query, event.ddl_type, columns)
+    return SchemaFile(_path(definition), _json(definition), is_ddl=True)
+
+
+def table_file(table: TableVersion, version: Ts, *, output_column_id: bool = False) -> SchemaFile:
+    """Return the file of a table that no DDL has told of: it was there when the changefeed began."""
+    columns = [_column(column, output_column_id) for column in _columns(table)]
+    definition = _definition(table.schema, table.table, version, "", 0, columns)
+    return SchemaFile(_path(definition), _json(definition), is_ddl=False)
+
+
+def _columns(table: TableVersion) -> list[ColumnVersion]:
+    return [column for column in table.columns if not column.hidden]
+
+
+def _definition(
+    schema: str, table: str, version: Ts, query: str, ddl_type: int, columns: list[dict[str, str]]
+) -> dict[str, Any]:
+    return {
+        "Table": table,
+        "Schema": schema,
+        "Version": _FORMAT_VERSION,
+        "TableVersion": version,
+        "Query": query,
+        "Type": ddl_type,
+        "TableColumns": columns or None,
+        "TableColumnsTotal": len(columns),
+    }
+
+
+def _path(definition: Mapping[str, Any]) -> str:
+    checked = {name: value for name, value in definition.items() if name not in ("TableVersion", "Query", "Type")}
+    checked |= {"Version": 0}
+    if definition["TableColumns"]:
+        checked |= {"TableColumns": sorted(definition["TableColumns"], key=lambda column: str(column["ColumnName"]))}
+    crc = zlib.crc32(_json(checked).encode())
+    folder = f"{definition['Schema']}/{definition['Table']}" if definition["Table"] else definition["Schema"]
+    return f"{folder}/meta/schema_{definition['TableVersion']}_{crc:010d}.json"
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    """Return JSON as Go's ``MarshalIndent`` with four spaces, which escapes what HTML would read."""
+    text = json.dumps(value, ensure_ascii=False, indent=4)
+    for char, form in (
+        ("<", "\\u003c"),
+        (">", "\\u003e"),
+        ("&", "\\u0026"),
+        ("\u2028", "\\u2028"),
+        ("\u2029", "\\u2029"),
+    ):
+        text = text.replace(char, form)
+    return text
+
+
+def _column(column: ColumnVersion, output_column_id: bool) -> dict[str, str]:
+    name = bare_type_name(column).upper() + (" UNSIGNED" if column.unsigned else "")
+    parts = {
+        "ColumnId": str(column.id) if output_column_id else "",
+        "ColumnName": column.name,
+        "ColumnType": name,
+        "ColumnDefault": column.default or "",
+        **_sizes(column),
+        "ColumnNullable": "" if column.nullable else "false",
+        "ColumnIsPk": "true" if column.mysql_flag & MysqlFlag.PRIMARY_KEY else "",
+    }
+    return {key: text for key, text in parts.items() if text or key in ("ColumnName", "ColumnType")}
+
+
+def _sizes(column: ColumnVersion) -> dict[str, str]:
+    """Return precision and scale, as far as the type has them."""
+    tp = column.tp
+    length = column.flen if column.flen != -1 else (DISPLAY_LENGTH | _TEXT_LENGTH).get(tp, 0)
+    scale = column.decimal
+    if tp is MysqlType.DECIMAL:
+        return {"ColumnPrecision": str(length), "ColumnScale": str(max(scale, 0))}
+    fraction = {"ColumnScale": str(scale)} if scale > 0 else {}
+    if tp in _WITH_FRACTION:
+        return fraction
+    if tp in _FLOATS:
+        return {"ColumnPrecision": str(length), **fraction}
+    return {"ColumnPrecision": str(length)} if tp in _WITH_LENGTH else {}

@@ -1,0 +1,3 @@
+"""What all protocols are made of: :class:`~sorters.core.encode.wire.protocol.Encoder`, segments, varints and
+names of types.
+"""

@@ -1,0 +1,138 @@
+"""Records that stem from no row: watermarks, DDL events and bootstraps, at their place in the order."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from schemas.ddl.schema_change import StoredTable
+from schemas.ddl.schema_store import SchemaStore
+from schemas.ids import TableId, Ts
+from schemas.sink.position import Position, PositionClass
+from sorters.core.cut.bootstrap_pace import due_tables, last_tick
+from sorters.core.encode.wire.protocol import Message, Partitions
+from sorters.core.feed.ddl_filter import events_to_send
+from sorters.core.feed.feed import Bootstraps, CompiledFeed
+from sorters.core.feed.scope import table_at, tables_at, tables_made_between
+from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, join_records
+from sorters.core.sql.ddl_event import DdlEvent
+
+TOLD_AT_ONCE = 500
+"""Tables whose schemas are records at once: of some 3 KiB each, and once for each partition."""
+
+
+def watermark_records(ts: Ts, topics: Sequence[str], feed: CompiledFeed, encoded_at_ms: int) -> OutputRecords:
+    """Return a watermark for each partition of ``topics``; none if the protocol has no watermarks."""
+    message = feed.encoder.encode_watermark(ts, encoded_at_ms=encoded_at_ms)
+    if message is None:
+        return OUTPUT_SCHEMA.empty_table()
+    position = Position(ts, PositionClass.WATERMARK).encode()
+    which = feed.encoder.watermark_partitions
+    return _copies(((topic, _partitions(which, feed, topic)) for topic in topics), message, position)
+
+
+def _partitions(which: Partitions, feed: CompiledFeed, topic: str) -> range:
+    return range(feed.partitions[topic] if which is Partitions.ALL else 1 if which is Partitions.FIRST else 0)
+
+
+def _copies(homes: Iterable[tuple[str, Iterable[int]]], message: Message, position: bytes) -> OutputRecords:
+    pairs = [(topic, partition) for topic, partitions in homes for partition in partitions]
+    n = len(pairs)
+    columns = [
+        pa.array([topic for topic, _ in pairs], pa.string()),
+        pa.array([partition for _, partition in pairs], pa.int32()),
+        pa.array([message.key] * n, pa.binary()),
+        pa.array([message.value] * n, pa.binary()),
+        pa.array([position] * n, pa.binary()),
+    ]
+    return pa.table(columns, schema=OUTPUT_SCHEMA)
+
+
+def ddl_topics(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed) -> set[str]:
+    """Return the topics of :func:`ddl_records`.
+
+    Raises:
+        TableBecameIneligibleError, RenameIntoFilterError: see :func:`events_to_send`.
+    """
+    return {_ddl_topic(event, feed) for event in _events(store, after_ts, upto_ts, feed)}
+
+
+def ddl_records(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed, encoded_at_ms: int) -> OutputRecords:
+    """Return the DDL events with ``after_ts < commit_ts <= upto_ts``, in the partitions that the protocol says.
+
+    Raises:
+        TableBecameIneligibleError, RenameIntoFilterError: see :func:`events_to_send`.
+    """
+    tables = [OUTPUT_SCHEMA.empty_table()]
+    for event in _events(store, after_ts, upto_ts, feed):
+        message = feed.encoder.encode_ddl(event, encoded_at_ms=encoded_at_ms)
+        if message is not None:
+            topic = _ddl_topic(event, feed)
+            partitions = _partitions(feed.encoder.ddl_partitions, feed, topic)
+            key = event.seq.to_bytes(4, "big")
+            position = Position(event.commit_ts, PositionClass.DDL, event.start_ts, key=key).encode()
+            tables.append(_copies([(topic, partitions)], message, position))
+    return join_records(tables)
+
+
+def bootstrap_records(
+    store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed, encoded_at_ms: int, *, at_start: bool
+) -> OutputRecords:
+    """Return the schemas that consumers are told in ``(after_ts, upto_ts]``; none if the changefeed sends none.
+
+    Those are: what each DDL made of a table, right after it, since a DDL event may be filtered away, or go to another
+    topic than the rows; every table once an interval, at the tick of its own; and, ``at_start``, every table that there
+    is when the changefeed begins, before all else. A row's schema is therefore always told before the row.
+
+    Raises:
+        CorruptDataError: a TableInfo does not decode.
+    """
+    if feed.bootstraps is None:
+        return OUTPUT_SCHEMA.empty_table()
+    due: dict[tuple[Ts, TableId], StoredTable] = {}
+    if at_start:
+        due |= {(after_ts, stored.table_id): stored for stored in tables_at(store, after_ts, feed)}
+    due |= {(stored.version, stored.table_id): stored for stored in tables_made_between(store, after_ts, upto_ts, feed)}
+    interval_ms = feed.bootstraps.interval_ms
+    # Of 100,000 tables a short cut has a few hundred to tell: nothing may go through all of them in each cut.
+    for table_id in map(TableId, due_tables(store.table_ids(), after_ts, upto_ts, interval_ms).tolist()):
+        tick, found = last_tick(table_id, after_ts, upto_ts, interval_ms), table_at(store, table_id, upto_ts, feed)
+        if tick is not None and found is not None and found.version <= tick:
+            due[tick, table_id] = found
+    return _told(due, feed, feed.bootstraps, encoded_at_ms)
+
+
+def start_bootstraps(
+    store: SchemaStore, ts: Ts, feed: CompiledFeed, encoded_at_ms: int, *, tables_max: int = TOLD_AT_ONCE
+) -> Iterator[OutputRecords]:
+    """Yield what :func:`bootstrap_records` adds ``at_start``, in the order of positions, some tables at a time.
+
+    All of it stands before the first row of its changefeed; with 100,000 tables it is more than a batch may hold.
+    """
+    if feed.bootstraps is None:
+        return
+    tables = sorted(tables_at(store, ts, feed), key=lambda stored: stored.table_id)
+    for start in range(0, len(tables), tables_max):
+        due = {(ts, stored.table_id): stored for stored in tables[start : start + tables_max]}
+        yield _told(due, feed, feed.bootstraps, encoded_at_ms)
+
+
+def _told(
+    due: Mapping[tuple[Ts, TableId], StoredTable], feed: CompiledFeed, bootstraps: Bootstraps, encoded_at_ms: int
+) -> OutputRecords:
+    tables = [OUTPUT_SCHEMA.empty_table()]
+    for (ts, table_id), stored in due.items():
+        message = bootstraps.encoder.encode_bootstrap(stored.decode(), encoded_at_ms=encoded_at_ms)
+        topic = feed.topic(stored.schema, stored.table)
+        position = Position(ts, PositionClass.BOOTSTRAP, key=table_id.to_bytes(8, "big")).encode()
+        tables.append(_copies([(topic, _partitions(bootstraps.partitions, feed, topic))], message, position))
+    return join_records(tables)
+
+
+def _events(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed) -> list[DdlEvent]:
+    return [event for change in store.changes_between(after_ts, upto_ts) for event in events_to_send(change, feed)]
+
+
+def _ddl_topic(event: DdlEvent, feed: CompiledFeed) -> str:
+    """Return the topic of a DDL event: the old name's."""
+    pre = (event.pre_schema, event.pre_table) if event.pre_table else None
+    return feed.dispatcher.ddl_topic(pre=pre, post=(event.schema, event.table))

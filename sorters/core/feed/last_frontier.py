@@ -1,0 +1,92 @@
+"""Up to where a changefeed's destination can be brought by what Kafka holds, once nothing more will come.
+
+The last record of the frontier topic says up to which ts the raw log is whole. Tables that it holds are whole up to
+less; a destination is consistent only at a ts up to which all of its tables are, so the least of them counts. A DDL
+job that could not be read ends what is known just before it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from schemas.ddl.job import JobScope
+from schemas.ddl.schema_store import SchemaStore
+from schemas.ids import TableId, Ts
+from schemas.rawlog.frontier import FrontierRecord, HeldDdl
+from sorters.core.cut.cut import FrontierPlace, place_for
+from sorters.core.feed.feed import CompiledFeed
+from sorters.core.feed.scope import concerns, covered_since, held_for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBack:
+    """Why a changefeed cannot be brought to the frontier's own resolved_ts."""
+
+    ts: Ts
+    """Up to here it can."""
+    tables: tuple[str, ...]
+    """That are whole only up to ``ts``; of a DDL job, those that it may concern: none stands for any."""
+    ddl_start_ts: Ts | None = None
+    """Of a DDL job that could not be read: what ``filter.ignore-txn-start-ts`` takes to pass it over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastFrontier:
+    """What the last record says for one changefeed."""
+
+    owner_rev: int
+    resolved_ts: Ts
+    """Up to here all that is not held has landed."""
+    consistent_ts: Ts
+    """Up to here all of the changefeed has: ``resolved_ts``, or the least of ``held``."""
+    held: tuple[HeldBack, ...]
+    """What lowers it, of the changefeed's tables only."""
+    low: tuple[int, ...]
+    """Per raw partition: rows above ``consistent_ts`` are at or above."""
+
+
+def last_frontier(record: FrontierRecord, store: SchemaStore, feed: CompiledFeed) -> LastFrontier:
+    """Return what the last place of the frontier topic means for a changefeed.
+
+    Args:
+        record: where a reader of the whole topic stands (:func:`schemas.rawlog.frontier.follow_frontier`).
+        store: the schemas up to ``record.ddl_high``.
+        feed: the changefeed's settings.
+    """
+    held = [*_tables(record, store, feed), *_jobs(record, store, feed)]
+    return LastFrontier(
+        owner_rev=record.owner_rev,
+        resolved_ts=record.resolved_ts,
+        consistent_ts=min([record.resolved_ts, *(one.ts for one in held)]),
+        held=tuple(sorted(held, key=lambda one: (one.ts, one.tables))),
+        low=_place(record, store, feed).low,
+    )
+
+
+def _place(record: FrontierRecord, store: SchemaStore, feed: CompiledFeed) -> FrontierPlace:
+    mine = replace(record, held=held_for(record, store, feed))
+    return place_for(mine, lambda _: True, lambda held: concerns(_scope(held), store, feed))
+
+
+def _tables(record: FrontierRecord, store: SchemaStore, feed: CompiledFeed) -> Iterator[HeldBack]:
+    for group in held_for(record, store, feed):
+        mine = [table for table in group.tables if covered_since(store, table, record.resolved_ts, feed) is not None]
+        names = sorted({table_name(store, table, record.resolved_ts) for table in mine})
+        yield HeldBack(ts=group.ts, tables=tuple(names))
+
+
+def _jobs(record: FrontierRecord, store: SchemaStore, feed: CompiledFeed) -> Iterator[HeldBack]:
+    for held in record.held_ddl:
+        if concerns(_scope(held), store, feed):
+            tables = (f"{held.schema}.{held.table}",) if held.table else ()
+            # Rows at the job's own ts stand before it, but a cut that ends there would have to pass the job.
+            yield HeldBack(ts=Ts(held.ts - 1), tables=tables, ddl_start_ts=held.start_ts)
+
+
+def _scope(held: HeldDdl) -> JobScope:
+    return JobScope(ts=held.ts, start_ts=held.start_ts, schema=held.schema, table=held.table, table_id=held.table_id)
+
+
+def table_name(store: SchemaStore, table: TableId, ts: Ts) -> str:
+    """Return the name that a physical table has at ``ts``, or had last; of one that nobody knows, its id."""
+    versions = [version for since, version in store.versions_of(table) if since <= ts and version is not None]
+    return versions[-1].name if versions else f"table id {table}"

@@ -1,0 +1,1 @@
+"""Which tables, events and rows a changefeed leaves out."""

@@ -1,0 +1,183 @@
+"""Comparisons of conditions: what compares with what, IN, and LIKE.
+
+Source: pingcap/tidb ``pkg/expression/builtin_compare.go`` and ``pkg/util/collate``.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+
+from sorters.core.filter.parts import (
+    LITERAL_COLLATION,
+    NUMBERS,
+    Bound,
+    Kind,
+    MisfitError,
+    Operand,
+    Row,
+    constant,
+    flag,
+    time_text,
+    truth,
+)
+
+_PADDED = frozenset({"utf8mb4_bin", "utf8_bin", "ascii_bin", "latin1_bin", "gbk_bin", "gb18030_bin"})
+_BY_BYTES = _PADDED | {"binary", "utf8mb4_0900_bin"}
+_OTHER_ORDER = frozenset({"gbk_bin", "gb18030_bin"})
+"""Sorted by their own bytes, which rows do not hold: they can only be equal or not."""
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)")
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
+
+
+def comparison(at: int, operator: str, left: Bound, right: Bound) -> Bound:
+    form = _comparable(at, operator, left, right)
+
+    def of(row: Row) -> Operand:
+        one, other = left.of(row), right.of(row)
+        if one is None or other is None:
+            return flag(one is other) if operator == "<=>" else None
+        return flag(_holds(operator, *form(one, other)))
+
+    made = truth(at, of, left, right)
+    for one, other, name in ((left, right, operator), (right, left, _FLIPPED.get(operator, ""))):
+        plain = one.kind is Kind.INT and len(one.offsets) == 1 and one.what and other.constant and name in _FLIPPED
+        if plain and other.kind is Kind.INT and isinstance(value := other.of({}), int):
+            return replace(made, near=(next(iter(one.offsets)), name, value))
+    return made
+
+
+def _holds(operator: str, one: Operand, other: Operand) -> bool:
+    match operator:
+        case "=" | "<=>":
+            return one == other
+        case "<>":
+            return one != other
+        case "<":
+            return one < other  # type: ignore[operator]
+        case "<=":
+            return one <= other  # type: ignore[operator]
+        case ">":
+            return one > other  # type: ignore[operator]
+        case _:
+            return one >= other  # type: ignore[operator]
+
+
+def _comparable(
+    at: int, operator: str, left: Bound, right: Bound
+) -> Callable[[Operand, Operand], tuple[Operand, Operand]]:
+    """Return what brings two values, none of them NULL, into a form in which they compare."""
+    kinds = {left.kind, right.kind}
+    if Kind.OTHER in kinds:
+        one = left if left.kind is Kind.OTHER else right
+        raise MisfitError(f"{one.what} is {one.kind.value}", one.at)
+    if Kind.NULL in kinds:
+        return lambda one, other: (one, other)
+    if kinds <= NUMBERS:
+        # An integer column against a number that is written down is exact, else doubles decide.
+        if Kind.REAL in kinds and (Kind.DECIMAL in kinds or not (left.constant or right.constant)):
+            return lambda one, other: (float(one), float(other))  # type: ignore[arg-type]
+        return lambda one, other: (one, other)
+    if kinds == {Kind.TIME}:
+        return lambda one, other: (one, other)
+    if kinds == {Kind.TEXT}:
+        form = _text_form(at, operator, left, right)
+        return lambda one, other: (form(one), form(other))
+    text, other_side = (left, right) if left.kind is Kind.TEXT else (right, left)
+    if text.kind is Kind.TEXT and text.constant:
+        value = _converted(at, text, other_side)
+        return (lambda one, other: (value, other)) if text is left else (lambda one, other: (one, value))
+    names = [one.what or "an operand" for one in (left, right)]
+    raise MisfitError(
+        f"{names[0]} is {left.kind.value} and {names[1]} {right.kind.value}: they do not compare here", at
+    )
+
+
+def _converted(at: int, text: Bound, other: Bound) -> Operand:
+    """Return a text that is written down as the other side's kind."""
+    raw = text.of({})
+    assert isinstance(raw, bytes)
+    word = raw.decode("utf-8", "surrogateescape")
+    if other.kind is Kind.TIME:
+        time = time_text(word)
+        if time is None:
+            raise MisfitError(f"'{word}' is no time as `YYYY-MM-DD hh:mm:ss.ffffff`", text.at)
+        return time
+    if not _NUMBER.fullmatch(word):
+        raise MisfitError(f"'{word}' is no number, and {other.what or 'the other side'} is {other.kind.value}", text.at)
+    return float(word) if other.kind is Kind.REAL else Decimal(word)
+
+
+def _text_form(at: int, operator: str, left: Bound, right: Bound) -> Callable[[Operand], Operand]:
+    collations = {one.collation for one in (left, right) if one.collation != LITERAL_COLLATION}
+    if len(collations) > 1:
+        raise MisfitError(f"texts of two collations, {' and '.join(sorted(collations))}, do not compare here", at)
+    collation = next(iter(collations), "utf8mb4_bin")
+    _check_collation(left if left.collation else right, collation, at)
+    if collation in _OTHER_ORDER and operator not in {"=", "<>", "<=>"}:
+        raise MisfitError(f"`{operator}` under collation {collation} is not supported", at)
+    if collation in _PADDED:
+        return lambda text: text.rstrip(b" ") if isinstance(text, bytes) else text
+    return lambda text: text
+
+
+def _check_collation(one: Bound, collation: str, at: int) -> None:
+    if collation not in _BY_BYTES:
+        raise MisfitError(f"{one.what} has collation {collation}; supported are binary and those that end in _bin", at)
+
+
+def one_of(at: int, one: Bound, items: list[Bound]) -> Bound:
+    equal = [comparison(at, "=", one, item) for item in items]
+
+    def of(row: Row) -> Operand:
+        found: Operand = 0
+        for test in equal:
+            value = test.of(row)
+            if value == 1:
+                return 1
+            found = None if value is None else found
+        return found
+
+    return truth(at, of, one, *items)
+
+
+def like(at: int, one: Bound, pattern: Bound, escape: str) -> Bound:
+    for side in (one, pattern):
+        if side.kind not in {Kind.TEXT, Kind.NULL}:
+            raise MisfitError(
+                f"LIKE of {side.what or 'an operand'}, which is {side.kind.value}, is not supported", side.at
+            )
+    if not pattern.constant:
+        raise MisfitError("LIKE takes a pattern that is written down", pattern.at)
+    raw = pattern.of({})
+    if raw is None or one.kind is Kind.NULL:
+        return replace(constant(at, Kind.INT, None), is_truth=True)
+    assert isinstance(raw, bytes)
+    collation = one.collation or "utf8mb4_bin"
+    _check_collation(one, collation, at)
+    expression = like_expression(raw.decode("utf-8", "surrogateescape"), escape, by_byte=collation == "binary")
+
+    def of(row: Row) -> Operand:
+        text = one.of(row)
+        return None if text is None else flag(expression.fullmatch(text) is not None)  # type: ignore[arg-type]
+
+    return truth(at, of, one)
+
+
+def like_expression(pattern: str, escape: str, *, by_byte: bool) -> re.Pattern[bytes]:
+    """Return LIKE's pattern over bytes; ``_`` is one byte, or one character of UTF-8."""
+    one_char = b"." if by_byte else rb"(?:[\x00-\x7f]|[\xc0-\xff][\x80-\xbf]*|[\x80-\xbf])"
+    pieces, at = list[bytes](), 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == escape and at + 1 < len(pattern):
+            at += 1
+            pieces.append(re.escape(pattern[at].encode("utf-8", "surrogateescape")))
+        elif char == "%":
+            pieces.append(b".*")
+        elif char == "_":
+            pieces.append(one_char)
+        else:
+            pieces.append(re.escape(char.encode("utf-8", "surrogateescape")))
+        at += 1
+    return re.compile(b"".join(pieces), re.DOTALL)

@@ -1,0 +1,106 @@
+"""Event filters: ``ignore-event``, ``ignore-sql`` and value expressions of ``[filter] event-filters``.
+
+Every filter whose matcher matches applies, and one that says ignore is enough. A DDL that is ignored has changed the
+schema all the same; it is only not sent. Matchers are always case-sensitive, whatever ``case-sensitive`` says.
+
+Rows are filtered by what happened in TiKV: before the update split, and the update of a clustered primary key is a
+delete and an insert already. Value expressions (``ignore-…-value-expr``) are in
+:mod:`sorters.core.filter.row_conditions`.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from schemas.config.filter.event_names import (
+    ALIASES,
+    ALL_DDL,
+    ALL_DML,
+    ALTER_TABLE,
+    ALTER_TABLE_EVENTS,
+    DDL_EVENT_OF_TYPE,
+)
+from schemas.config.filter.re2 import translate
+from schemas.config.parse.origin import Origin
+from schemas.config.sink.sink import EventFilterRule
+from schemas.sink.position import RowOp
+from schemas.tidb.table import TableVersion
+from sorters.core.filter.row_conditions import RowConditions, TableConditions
+from sorters.core.filter.table_filter import TableFilter
+
+_DML_EVENT_OF_OP = {RowOp.INSERT: "insert", RowOp.UPDATE: "update", RowOp.DELETE: "delete"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Filter:
+    matcher: TableFilter
+    events: frozenset[str]
+    sql: re.Pattern[str] | None
+
+
+class EventFilter:
+    """All event filters of one changefeed. Immutable; pickles."""
+
+    def __init__(self, rules: Sequence[EventFilterRule], origin: Origin | None = None) -> None:
+        self._filters = tuple(_compile(rule) for rule in rules)
+        self._conditions = RowConditions(rules, origin or Origin())
+
+    @property
+    def any_conditions(self) -> bool:
+        """Whether there is a value expression."""
+        return self._conditions.any
+
+    def has_conditions(self, schema: str, table: str) -> bool:
+        """Tell whether a table's rows are held against value expressions."""
+        return self._conditions.concern(schema, table)
+
+    def conditions(self, table: TableVersion) -> TableConditions | None:
+        """Return what a table version's rows are held against; None: nothing.
+
+        Raises:
+            ExpressionColumnNotFoundError, ExpressionMisfitError: an expression does not fit the table.
+        """
+        return self._conditions.bound(table)
+
+    def ignored_ops(self, schema: str, table: str) -> frozenset[RowOp]:
+        """Return the kinds of row change of a table that do not go on."""
+        events = self._events(schema, table)
+        if ALL_DML in events:
+            return frozenset(_DML_EVENT_OF_OP)
+        return frozenset(op for op, event in _DML_EVENT_OF_OP.items() if event in events)
+
+    def ignores_ddl(self, ddl_type: str, query: str, schema: str, table: str) -> bool:
+        """Tell whether a DDL event is not sent.
+
+        Args:
+            ddl_type: TiDB's name of the job's type, as in ``DdlEvent``; one without an event name is never ignored.
+            query: the statement's text.
+            schema: before the DDL, as is ``table``; for a RENAME the old name.
+            table: empty for a DDL on a schema: matchers are then held against the schema alone.
+        """
+        event = DDL_EVENT_OF_TYPE.get(ddl_type)
+        if event is None:
+            return False
+        wanted = {event, ALL_DDL} | ({ALTER_TABLE} if event in ALTER_TABLE_EVENTS else set())
+        for rule in self._matching(schema, table):
+            if rule.events & wanted or (rule.sql is not None and rule.sql.search(query)):
+                return True
+        return False
+
+    def _events(self, schema: str, table: str) -> frozenset[str]:
+        return frozenset().union(*(rule.events for rule in self._matching(schema, table)))
+
+    def _matching(self, schema: str, table: str) -> Iterable[_Filter]:
+        for rule in self._filters:
+            if rule.matcher.matches_any_schema(schema, table) if table else rule.matcher.matches_schema(schema):
+                yield rule
+
+
+def _compile(rule: EventFilterRule) -> _Filter:
+    names = (name.strip().lower() for name in rule.ignore_event)
+    sql = "|".join(f"(?:{translate(expression)})" for expression in rule.ignore_sql)
+    return _Filter(
+        matcher=TableFilter(rule.matcher, case_sensitive=True),
+        events=frozenset(ALIASES.get(name, name) for name in names),
+        sql=re.compile(sql, re.IGNORECASE) if sql else None,
+    )

@@ -1,0 +1,1 @@
+"""Where a record goes: its topic, its partition and its columns."""

@@ -1,0 +1,1 @@
+"""Row changes to output records: the one path that production and dry run share."""

@@ -1,0 +1,215 @@
+"""DDL statements restored as TiDB's parser does with TiCDC's flags: the text that goes downstream.
+
+Keywords in capitals, names in back quotes, TiDB's own features in special comments. A statement that this module does
+not know raises :class:`UnsupportedSqlError`; the caller then sends the original text, which is correct SQL for a TiDB.
+Facts from pingcap/tidb ``pkg/parser/ast/ddl.go``; the oracle is ``tests/data/tidb/ddl_events``.
+"""
+
+from collections.abc import Callable
+
+from sorters.core.sql.alter import alter_specs
+from sorters.core.sql.column import column_definition
+from sorters.core.sql.select import select
+from sorters.core.sql.table import CONSTRAINT_STARTS, constraint, index_options, key_parts, partition_by, table_options
+from sorters.core.sql.tokens import Cursor, Kind, Token, UnsupportedSqlError, quote_string, split_statements
+
+_CHARSET_DEFAULT = "UTF8MB4"
+
+
+def restore(sql: str, *, charset: str = "", sql_mode: int = 0) -> str:
+    """Restore one statement.
+
+    Args:
+        sql: the statement.
+        charset: the connection's character set ('' is utf8mb4); string literals get it as introducer.
+        sql_mode: bits of the session's sql_mode.
+
+    Raises:
+        UnsupportedSqlError: not exactly one statement, or one that is not known here.
+    """
+    statements = split_statements(sql, sql_mode)
+    if len(statements) != 1:
+        raise UnsupportedSqlError(f"{len(statements)} statements")
+    return restore_tokens(statements[0], charset)
+
+
+def restore_tokens(tokens: list[Token], charset: str = "") -> str:
+    """Restore one statement from its tokens.
+
+    Raises:
+        UnsupportedSqlError: a statement that is not known here.
+    """
+    cursor = Cursor(tokens)
+    for words, restorer in _STATEMENTS:
+        if cursor.accept(*words):
+            text = restorer(cursor, charset.upper() or _CHARSET_DEFAULT)
+            if not cursor.at_end():
+                raise cursor.unsupported("the end")
+            return text
+    raise cursor.unsupported("a statement")
+
+
+def _database(verb: str) -> Callable[[Cursor, str], str]:
+    def restorer(cursor: Cursor, charset: str) -> str:
+        exists = ""
+        if verb == "CREATE" and cursor.accept("IF", "NOT", "EXISTS"):
+            exists = "IF NOT EXISTS "
+        if verb == "DROP" and cursor.accept("IF", "EXISTS"):
+            exists = "IF EXISTS "
+        return f"{verb} DATABASE {exists}{cursor.name()}" + _database_options(cursor)
+
+    return restorer
+
+
+def _database_options(cursor: Cursor) -> str:
+    options = ""
+    while not cursor.at_end():
+        cursor.accept("DEFAULT")
+        if cursor.accept("CHARACTER", "SET") or cursor.accept("CHARSET"):
+            cursor.accept_symbol("=")
+            options += f" CHARACTER SET = {cursor.expect_kind(Kind.WORD, Kind.STRING).text.lower()}"
+        elif cursor.accept("COLLATE"):
+            cursor.accept_symbol("=")
+            options += f" COLLATE = {cursor.expect_kind(Kind.WORD, Kind.STRING).text.lower()}"
+        elif cursor.accept("ENCRYPTION"):
+            cursor.accept_symbol("=")
+            options += f" ENCRYPTION = {quote_string(cursor.expect_kind(Kind.STRING).text)}"
+        else:
+            raise cursor.unsupported("a database option")
+    return options
+
+
+def _create_table(cursor: Cursor, charset: str) -> str:
+    text = "CREATE TABLE " + ("IF NOT EXISTS " if cursor.accept("IF", "NOT", "EXISTS") else "")
+    text += cursor.dotted_name()
+    parenthesised = cursor.at_symbol("(") and cursor.peek(1).upper == "LIKE"
+    if parenthesised:
+        cursor.take()
+    if cursor.accept("LIKE"):
+        text += f" LIKE {cursor.dotted_name()}"
+        if parenthesised:
+            cursor.expect_symbol(")")
+        return text
+    text += f" ({_elements(cursor, charset)})"
+    text += "".join(f" {option}" for option in table_options(cursor))
+    if cursor.accept("PARTITION", "BY"):
+        text += " " + partition_by(cursor, charset)
+    return text
+
+
+def _elements(cursor: Cursor, charset: str) -> str:
+    """Columns first, then constraints, whatever their order was."""
+    columns, constraints = list[str](), list[str]()
+    cursor.expect_symbol("(")
+    while True:
+        if cursor.peek().upper in CONSTRAINT_STARTS:
+            constraints.append(constraint(cursor, charset))
+        else:
+            columns.append(column_definition(cursor, charset))
+        if not cursor.accept_symbol(","):
+            break
+    cursor.expect_symbol(")")
+    return ",".join(columns + constraints)
+
+
+def _create_index(kind: str) -> Callable[[Cursor, str], str]:
+    def restorer(cursor: Cursor, charset: str) -> str:
+        exists = "IF NOT EXISTS " if cursor.accept("IF", "NOT", "EXISTS") else ""
+        name = cursor.name()
+        index_type = cursor.expect_kind(Kind.WORD).text.upper() if cursor.accept_any("USING", "TYPE") else ""
+        cursor.expect("ON")
+        table = cursor.dotted_name()
+        parts = key_parts(cursor, charset)
+        return f"CREATE {kind}INDEX {exists}{name} ON {table} {parts}{index_options(cursor, index_type)}"
+
+    return restorer
+
+
+def _drop_index(cursor: Cursor, charset: str) -> str:
+    exists = "/*T! IF EXISTS  */" if cursor.accept("IF", "EXISTS") else ""
+    name = cursor.name()
+    cursor.expect("ON")
+    return f"DROP INDEX {exists}{name} ON {cursor.dotted_name()}"
+
+
+def _drop(what: str) -> Callable[[Cursor, str], str]:
+    def restorer(cursor: Cursor, charset: str) -> str:
+        exists = "IF EXISTS " if cursor.accept("IF", "EXISTS") else ""
+        names = [cursor.dotted_name()]
+        while cursor.accept_symbol(","):
+            names.append(cursor.dotted_name())
+        cursor.accept_any("RESTRICT", "CASCADE")
+        return f"DROP {what} {exists}{', '.join(names)}"
+
+    return restorer
+
+
+def _rename_table(cursor: Cursor, charset: str) -> str:
+    renames = list[str]()
+    while True:
+        old = cursor.dotted_name()
+        cursor.expect("TO")
+        renames.append(f"{old} TO {cursor.dotted_name()}")
+        if not cursor.accept_symbol(","):
+            return "RENAME TABLE " + ", ".join(renames)
+
+
+def _truncate(cursor: Cursor, charset: str) -> str:
+    cursor.accept("TABLE")
+    return f"TRUNCATE TABLE {cursor.dotted_name()}"
+
+
+def _recover_table(cursor: Cursor, charset: str) -> str:
+    if cursor.accept("BY", "JOB"):
+        return f"RECOVER TABLE BY JOB {cursor.integer()}"
+    name = cursor.dotted_name()
+    return f"RECOVER TABLE {name}" + ("" if cursor.at_end() else f" {cursor.integer()}")
+
+
+def _flashback_table(cursor: Cursor, charset: str) -> str:
+    name = cursor.dotted_name()
+    return f"FLASHBACK TABLE {name}" + (f" TO {cursor.name()}" if cursor.accept("TO") else "")
+
+
+def _alter_table(cursor: Cursor, charset: str) -> str:
+    return f"ALTER TABLE {cursor.dotted_name()}{alter_specs(cursor, charset)}"
+
+
+def _create_view(cursor: Cursor, charset: str) -> str:
+    replace = "OR REPLACE " if cursor.accept("OR", "REPLACE") else ""
+    cursor.expect("VIEW")
+    name = cursor.dotted_name()
+    columns = ""
+    if cursor.accept_symbol("("):
+        names = [cursor.name()]
+        while cursor.accept_symbol(","):
+            names.append(cursor.name())
+        cursor.expect_symbol(")")
+        columns = f" ({','.join(names)})"
+    cursor.expect("AS", "SELECT")
+    head = f"CREATE {replace}ALGORITHM = UNDEFINED DEFINER = CURRENT_USER SQL SECURITY DEFINER VIEW {name}{columns}"
+    return f"{head} AS {select(cursor, charset)}"
+
+
+_STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Cursor, str], str]], ...] = (
+    (("CREATE", "DATABASE"), _database("CREATE")),
+    (("CREATE", "SCHEMA"), _database("CREATE")),
+    (("ALTER", "DATABASE"), _database("ALTER")),
+    (("ALTER", "SCHEMA"), _database("ALTER")),
+    (("DROP", "DATABASE"), _database("DROP")),
+    (("DROP", "SCHEMA"), _database("DROP")),
+    (("CREATE", "TABLE"), _create_table),
+    (("CREATE", "UNIQUE", "INDEX"), _create_index("UNIQUE ")),
+    (("CREATE", "FULLTEXT", "INDEX"), _create_index("FULLTEXT ")),
+    (("CREATE", "INDEX"), _create_index("")),
+    (("DROP", "INDEX"), _drop_index),
+    (("DROP", "TABLE"), _drop("TABLE")),
+    (("DROP", "VIEW"), _drop("VIEW")),
+    (("RENAME", "TABLE"), _rename_table),
+    (("TRUNCATE",), _truncate),
+    (("RECOVER", "TABLE"), _recover_table),
+    (("FLASHBACK", "TABLE"), _flashback_table),
+    (("ALTER", "TABLE"), _alter_table),
+    (("CREATE",), _create_view),
+)
+"""The first words of a statement and what restores the rest; the first that fits is taken."""

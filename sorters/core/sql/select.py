@@ -1,0 +1,80 @@
+"""The SELECT of a view, restored as TiDB does: one table or one join, without subqueries."""
+
+from sorters.core.sql.expression import expression, expressions
+from sorters.core.sql.tokens import Cursor
+
+_JOINS = (
+    (("JOIN",), "JOIN"),
+    (("INNER", "JOIN"), "JOIN"),
+    (("CROSS", "JOIN"), "JOIN"),
+    (("LEFT", "JOIN"), "LEFT JOIN"),
+    (("LEFT", "OUTER", "JOIN"), "LEFT JOIN"),
+    (("RIGHT", "JOIN"), "RIGHT JOIN"),
+    (("RIGHT", "OUTER", "JOIN"), "RIGHT JOIN"),
+)
+_CLAUSES = frozenset({"WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "ON", "USING", "WITH", "UNION", "FOR", "NATURAL"})
+_JOIN_WORDS = frozenset({"JOIN", "INNER", "CROSS", "LEFT", "RIGHT", "STRAIGHT_JOIN"})
+
+
+def select(cursor: Cursor, charset: str) -> str:
+    """Restore a SELECT; the cursor stands after that word.
+
+    Raises:
+        UnsupportedSqlError: a construct that is not known here.
+    """
+    text = "SELECT " + ("DISTINCT " if cursor.accept("DISTINCT") else "")
+    fields = [_field(cursor, charset)]
+    while cursor.accept_symbol(","):
+        fields.append(_field(cursor, charset))
+    text += ",".join(fields)
+    if cursor.accept("FROM"):
+        text += f" FROM {_tables(cursor, charset)}"
+    if cursor.accept("WHERE"):
+        text += f" WHERE {expression(cursor, charset)}"
+    if cursor.accept("GROUP", "BY"):
+        text += f" GROUP BY {_items(cursor, charset)}"
+    if cursor.accept("HAVING"):
+        text += f" HAVING {expression(cursor, charset)}"
+    if cursor.accept("ORDER", "BY"):
+        text += f" ORDER BY {_items(cursor, charset)}"
+    if cursor.accept("LIMIT"):
+        text += f" LIMIT {expressions(cursor, charset, ',')}"
+    return text
+
+
+def _field(cursor: Cursor, charset: str) -> str:
+    if cursor.accept_symbol("*"):
+        return "*"
+    text = expression(cursor, charset)
+    return f"{text} AS {cursor.name()}" if cursor.accept("AS") else text
+
+
+def _tables(cursor: Cursor, charset: str) -> str:
+    text = _table(cursor)
+    kind = next((restored for words, restored in _JOINS if cursor.accept(*words)), "")
+    if not kind:
+        return text
+    text += f" {kind} {_table(cursor)}"
+    if cursor.accept("ON"):
+        text += f" ON {expression(cursor, charset)}"
+    if cursor.peek().upper in _JOIN_WORDS or cursor.at_symbol(","):
+        raise cursor.unsupported("one join")
+    return text
+
+
+def _table(cursor: Cursor) -> str:
+    name = cursor.dotted_name()
+    if cursor.accept("AS"):
+        return f"{name} AS {cursor.name()}"
+    word = cursor.peek()
+    is_alias = word.kind.value in {"word", "name"} and word.upper not in _CLAUSES | _JOIN_WORDS
+    return f"{name} AS {cursor.name()}" if is_alias else name
+
+
+def _items(cursor: Cursor, charset: str) -> str:
+    items = list[str]()
+    while True:
+        item = expression(cursor, charset)
+        items.append(item + (" DESC" if cursor.accept_any("ASC", "DESC") == "DESC" else ""))
+        if not cursor.accept_symbol(","):
+            return ",".join(items)

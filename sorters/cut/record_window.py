@@ -1,0 +1,80 @@
+"""Follows a topic's newest records for reads that overlap: what one has read is kept for the next.
+
+A small cut reads from the frontier's low on, which stands some records below where the cut before has ended. Reading
+them again from the broker would mean a seek in each batch; and while a fetch waits at the broker for records to come,
+a seek waits with it. Here the consumer only ever goes on, and a cut's records are mostly here before it is asked for.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+
+from confluent_kafka import TopicPartition
+
+from sorters.log.topic_reader import NextRecords, offsets_consumer
+
+_CONSUME_MAX = 1_000
+_FETCH_WAIT_MS = 100
+"""How long an idle fetch waits at the broker: ten requests a second, and what a seek may wait for."""
+
+Record = tuple[int, bytes]
+"""Offset and value."""
+
+
+class RecordWindow:
+    """One consumer, assigned and never subscribed, and those records of the last read that stand above its starts."""
+
+    def __init__(self, config: Mapping[str, str], topic: str, *, stopped: Callable[[], bool] = lambda: False) -> None:
+        """``config`` is librdkafka's: servers, TLS, SASL; ``stopped`` gives up a read that is under way."""
+        self.topic = topic
+        self._stopped = stopped
+        self._held: dict[int, deque[Record]] = {}
+        self._next: dict[int, int] = {}
+        """Partition → offset of the next message that the consumer will hand out; ``_held`` ends just below it."""
+        self._consumer = offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def read_all(self, ranges: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, int, bytes]]:
+        """Yield ``(partition, offset, value)`` for the offsets ``[start, end)`` of each partition, which must have been
+        written; those of one partition in their order. What stands below the starts is forgotten.
+
+        Raises:
+            KafkaUnreachableError: the broker does not hand them out in time.
+            HistoryLostError: they are gone.
+        """
+        wanted = {partition: pair for partition, pair in ranges.items() if pair[1] > pair[0]}
+        self._go_to({partition: start for partition, (start, _) in wanted.items()})
+        for partition, (_, end) in wanted.items():
+            for offset, value in list(self._held[partition]):
+                if offset < end:
+                    yield partition, offset, value
+        missing = {partition for partition, (_, end) in wanted.items() if self._next[partition] < end}
+        records = NextRecords(self._consumer, self.topic, self._next, self._stopped)
+        while missing:
+            taken = records.take(_CONSUME_MAX)
+            for partition, offset, value in taken:  # all, before a reader may stop: they do not come again
+                self._held[partition].append((offset, value))
+            for partition, offset, value in taken:
+                if partition not in wanted:
+                    continue
+                _, end = wanted[partition]
+                if offset < end:
+                    yield partition, offset, value
+                if offset + 1 >= end:
+                    missing.discard(partition)
+
+    def _go_to(self, starts: Mapping[int, int]) -> None:
+        """Forget what stands below the starts; seek where what follows is not at hand."""
+        moved = False
+        for partition, start in starts.items():
+            held = self._held.setdefault(partition, deque())
+            while held and held[0][0] < start:
+                held.popleft()
+            first = held[0][0] if held else self._next.get(partition)
+            if first != start:
+                held.clear()
+                self._next[partition] = start
+                moved = True
+        if moved:
+            self._consumer.assign([TopicPartition(self.topic, *place) for place in self._next.items()])

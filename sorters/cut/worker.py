@@ -1,0 +1,88 @@
+"""What a cut's records are made with, on the driver or in a task: raw records in, output records out."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.changes import RowChanges
+from schemas.ids import TableId
+from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
+from sorters.core.cut.cut import Cut, join_rows, keep_rows, overlaps
+from sorters.core.feed.feed import CompiledFeed
+from sorters.core.mount.corrupt_rows import OnCorrupt
+from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, drop_repeats, join_records, sort_records
+from sorters.core.rows.pipeline import pieces
+from sorters.core.rows.shared_pass import run_chunks
+from sorters.cut.claim_store import claim_store
+from sorters.cut.sink_writer import BATCH_BYTES
+
+ROWS_PER_CHUNK = 32_768
+"""Rows of one table that go through the columnar steps at once: enough that their cost per call does not show."""
+BYTES_PER_CHUNK = 32 * 1024 * 1024
+"""Raw bytes that a task holds in chunks that are not full yet, over all its tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a worker needs to know of a changefeed; another one when a DDL or a topic changes it."""
+
+    schemas: Any
+    """A schema store, or a :class:`~schemas.ddl.layered_schemas.LayeredSchemas`."""
+    feed: CompiledFeed
+
+
+def batch_bytes(program: Program) -> int:
+    """Return how large a producer's batches may be: each topic takes only such as its largest message."""
+    return min([BATCH_BYTES, *program.feed.topic_message_bytes.values()])
+
+
+def output_records(
+    raw: Iterator[bytes], cut: Cut, program: Program, encoded_at_ms: int, on_corrupt: OnCorrupt | None = None
+) -> Iterator[OutputRecords]:
+    """Yield the records that the rows of a cut become, in no particular order.
+
+    Args:
+        encoded_at_ms: what messages say about when they were made.
+        on_corrupt: is told of rows that do not fit their checksum.
+    """
+    store = claim_store(program.feed)
+    yield from run_chunks(
+        (piece for chunk in gather_rows(raw, cut) for piece in pieces(chunk, program.schemas)),
+        program.schemas,
+        program.feed,
+        encoded_at_ms=encoded_at_ms,
+        store_claim=store,
+        on_corrupt=on_corrupt,
+    )
+
+
+def in_order(tables: Sequence[OutputRecords], may_repeat: bool) -> OutputRecords:
+    """Return the records of a whole cut in their order, and without repeats if there may be any."""
+    records = sort_records(join_records([OUTPUT_SCHEMA.empty_table(), *tables]))
+    return drop_repeats(records) if may_repeat else records
+
+
+def gather_rows(records: Iterator[bytes], cut: Cut) -> Iterator[RowChanges]:
+    """Yield the rows of the cut, those of one table joined to chunks; records outside it are skipped by their head."""
+    waiting: dict[TableId, list[RowChanges]] = {}
+    counts: dict[TableId, int] = {}
+    held_bytes = 0
+    for record in records:
+        head = read_batch_head(record)
+        if not overlaps(head, cut.after_ts, cut.upto_ts):
+            continue
+        rows = keep_rows(decode_region_batch(record).rows, cut.after_ts, cut.upto_ts)
+        if not len(rows):
+            continue
+        waiting.setdefault(head.table_id, []).append(rows)
+        counts[head.table_id] = counts.get(head.table_id, 0) + len(rows)
+        held_bytes += len(record)
+        if counts[head.table_id] >= ROWS_PER_CHUNK:
+            counts[head.table_id] = 0
+            yield join_rows(waiting.pop(head.table_id))
+        elif held_bytes >= BYTES_PER_CHUNK:
+            yield from (join_rows(parts) for parts in waiting.values())
+            waiting.clear()
+            counts.clear()
+            held_bytes = 0
+    yield from (join_rows(parts) for parts in waiting.values())

@@ -1,0 +1,1 @@
+"""Kafka as sorters see it: topics read by offset, topics made, and errors told apart."""

@@ -1,0 +1,94 @@
+"""Which error it is: what a Spark job, a Kafka client or our own code threw, as one :class:`BusError`.
+
+An error of ours in a Python worker reaches the driver only as text: Spark wraps it in a Java exception that holds the
+worker's traceback. So the worker raises it inside a :class:`WorkerError`, whose text is a marker around the pickled
+error in base64, which no wrapping changes; :func:`bus_error` finds it in the exception and its causes.
+"""
+
+import base64
+import pickle
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from schemas.errors import Action, BusError
+from sorters.core.feed.large_messages import MessageTooLargeError
+
+_MARKER = re.compile(r"tidebus-error<([A-Za-z0-9+/=]+)>")
+_CAUSES_MAX = 16
+_PY4J_CALL = "An error occurred while calling"
+_TOO_LARGE = ("RecordTooLargeException", "RecordBatchTooLargeException")
+_DATA_LOSS = ("OffsetOutOfRangeException", "Some data may have been lost", "KafkaIllegalStateException")
+
+
+class SparkJobError(BusError):
+    """A Spark job failed for a reason that is none of ours by name: a lost broker, no memory, a broken executor."""
+
+    code, action = "sorter.spark_job", Action.RETRY
+
+
+class SparkStartError(BusError):
+    """No Spark session could be had: the master does not answer, has no room, or the JVM did not start."""
+
+    code, action = "sorter.spark_start", Action.RETRY
+
+
+class KafkaUnreachableError(BusError):
+    """The Kafka cluster, or a leader of a partition, did not answer in time."""
+
+    code, action = "sorter.kafka_unreachable", Action.RETRY
+
+
+class HistoryLostError(BusError):
+    """The raw log no longer holds what the checkpoint needs: Kafka's retention has passed it."""
+
+    code, action = "sorter.history_lost", Action.STOP_CHANGEFEED
+
+
+class WorkerError(Exception):
+    """Carries an error of ours out of a Spark Python worker; see the module."""
+
+    def __init__(self, error: BusError) -> None:
+        super().__init__(f"{error} tidebus-error<{base64.b64encode(pickle.dumps(error)).decode()}>")
+
+
+def bus_error(error: BaseException) -> BusError:
+    """Return what ``error`` is to us; one of ours as it was raised, also from a worker."""
+    if isinstance(error, BusError):
+        return error
+    texts = list(_texts(error))
+    for text in texts:
+        found = _MARKER.search(text)
+        if found:
+            carried: BusError = pickle.loads(base64.b64decode(found.group(1)))  # noqa: S301 # made by our own worker
+            return carried
+    joined, reason = "\n".join(texts), _reason(texts) or repr(error)
+    if any(name in joined for name in _TOO_LARGE):
+        return MessageTooLargeError("sink topic refused a message as too large", reason=reason)
+    if any(name in joined for name in _DATA_LOSS):
+        return HistoryLostError("raw log no longer holds the offsets of this batch", reason=reason)
+    if "org.apache.kafka.common.errors" in joined and "TimeoutException" in joined:
+        return KafkaUnreachableError("kafka did not answer in time", reason=reason)
+    return SparkJobError("spark job failed", kind=type(error).__name__, reason=reason)
+
+
+def _reason(texts: list[str]) -> str:
+    """Return the first line that says something; Py4J's own only names the call that failed."""
+    lines = (line.strip().removeprefix(": ") for text in texts for line in text.split("\n"))
+    return next((line[:500] for line in lines if line and not line.startswith(_PY4J_CALL)), "")
+
+
+def _texts(error: BaseException) -> Iterator[str]:
+    """Yield the text of an exception and of its causes, Python's and Java's."""
+    at: BaseException | None = error
+    for _ in range(_CAUSES_MAX):
+        if at is None:
+            return
+        yield str(at)
+        java: Any = getattr(at, "java_exception", None) or getattr(at, "_origin", None)
+        for _ in range(_CAUSES_MAX):
+            if java is None:
+                break
+            yield str(java.toString())
+            java = java.getCause()
+        at = at.__cause__ or at.__context__

@@ -1,0 +1,239 @@
+"""Sink topics, on the driver: found or created before a row is sent to one (TiCDC's rules for a Kafka sink)."""
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from schemas.errors import Action, BusError
+from sorters.log.failures import KafkaUnreachableError
+
+log = logging.getLogger(__name__)
+TIMEOUT_S = 10.0
+"""TiCDC's dial, read and write timeouts."""
+TOPICS_A_REQUEST = 500
+"""A broker makes some hundred topics a second, and answers when it has made all that it was asked for."""
+CREATE_TIMEOUT_S = 60.0
+"""For one such request."""
+PARTITIONS_DEFAULT = 3
+"""Of a topic that we create, where partition-num is not set."""
+MESSAGE_OVERHEAD_BYTES = 128
+"""What TiCDC leaves free below the broker's limit for the record's own fields."""
+APPEAR_POLL_S = 0.05
+"""Between two looks for a topic that has just been created; Kafka tells nobody when its brokers have heard of one."""
+_MESSAGE_BYTES, _MIN_INSYNC = "max.message.bytes", "min.insync.replicas"
+
+
+class TopicMissingError(BusError):
+    """The topic is not there, and the changefeed says that it must not be created."""
+
+    code, action = "sorter.topic_missing", Action.STOP_CHANGEFEED
+
+
+class TopicPartitionsError(BusError):
+    """partition-num is larger than what the topic has."""
+
+    code, action = "sorter.topic_partitions", Action.STOP_CHANGEFEED
+
+
+class TopicRefusedError(BusError):
+    """The broker does not allow us to create or read the topic."""
+
+    code, action = "sorter.topic_refused", Action.STOP_CHANGEFEED
+
+
+class TopicReplicationError(BusError):
+    """With required-acks = -1, fewer copies are asked for than must be in sync: no write could be acknowledged."""
+
+    code, action = "sorter.topic_replication", Action.STOP_CHANGEFEED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkTopic:
+    """What a sink topic offers."""
+
+    partitions: int
+    """How many are used: with a partition-num below the topic's count only the first ones."""
+    message_bytes_max: int
+    """Largest message that the topic takes, less the record's own fields."""
+
+
+class TopicAdmin:
+    """Knows the sink topics that were asked for; asks the broker only for new ones."""
+
+    def __init__(
+        self,
+        config: Mapping[str, str | int | bool],
+        *,
+        partitions: int | None,
+        replication: int,
+        auto_create: bool,
+        acks_all: bool = True,
+        topic_config: Mapping[str, str] | None = None,
+    ) -> None:
+        """``config`` is librdkafka's; the rest is partition-num, replication-factor, auto-create-topic, whether
+        required-acks is -1, and what topics are created with beside the brokers' defaults.
+        """
+        self._client = AdminClient(dict(config), logger=log)
+        self._address = config.get("bootstrap.servers")
+        self._partitions = partitions
+        self._replication = replication
+        self._auto_create = auto_create
+        self._acks_all = acks_all
+        self._topic_config = dict(topic_config or {})
+        self._topics: dict[str, SinkTopic] = {}
+
+    def ensure(self, topics: Iterable[str]) -> dict[str, SinkTopic]:
+        """Return all ``topics`` as they are, having created those that were missing.
+
+        Raises:
+            TopicMissingError, TopicPartitionsError, TopicRefusedError, TopicReplicationError, KafkaUnreachableError
+        """
+        wanted = set(topics)
+        unknown = sorted(wanted - self._topics.keys())
+        if unknown:
+            cluster = self._cluster()
+            counts = _partition_counts(cluster)
+            missing = [topic for topic in unknown if topic not in counts]
+            if missing:
+                self._create(missing, cluster)
+                counts = self._await_topics(unknown)
+            limits = self._message_limits(unknown)
+            for topic in unknown:
+                usable = self._usable(topic, counts[topic])
+                self._topics[topic] = SinkTopic(partitions=usable, message_bytes_max=limits[topic])
+        return {topic: self._topics[topic] for topic in wanted}
+
+    def existing(self, topics: Iterable[str]) -> dict[str, SinkTopic]:
+        """Return those of ``topics`` that are there, with all their partitions; nothing is created.
+
+        Raises:
+            TopicRefusedError, TopicReplicationError, KafkaUnreachableError
+        """
+        counts = _partition_counts(self._cluster())
+        found = sorted(set(topics) & counts.keys())
+        limits = self._message_limits(found)
+        return {topic: SinkTopic(partitions=counts[topic], message_bytes_max=limits[topic]) for topic in found}
+
+    def _usable(self, topic: str, real: int) -> int:
+        if self._partitions is None:
+            return real
+        if self._partitions > real:
+            raise TopicPartitionsError(
+                "partition-num is larger than what the topic has",
+                topic=topic,
+                partition_num=self._partitions,
+                real=real,
+            )
+        return self._partitions
+
+    def _cluster(self) -> Any:
+        try:
+            return self._client.list_topics(timeout=TIMEOUT_S)
+        except KafkaException as error:
+            raise self._unreachable("sink topics are not readable", error) from error
+
+    def _create(self, topics: list[str], cluster: Any) -> None:
+        if not self._auto_create:
+            raise TopicMissingError("topic is missing and auto-create-topic is false", topics=",".join(topics))
+        self._check_broker(cluster)
+        count = self._partitions or PARTITIONS_DEFAULT
+        for some in _some(topics):
+            new = [NewTopic(topic, count, self._replication, config=self._topic_config) for topic in some]
+            self._check_created(
+                self._client.create_topics(new, operation_timeout=CREATE_TIMEOUT_S, request_timeout=CREATE_TIMEOUT_S)
+            )
+
+    def _check_created(self, futures: Mapping[str, Any]) -> None:
+        for topic, future in futures.items():
+            try:
+                future.result()
+            except KafkaException as error:
+                reason: Any = error.args[0]
+                if reason.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    continue  # another sorter of ours was first
+                if reason.retriable() or reason.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT):
+                    raise self._unreachable("topic was not created in time", error, topic=topic) from error
+                raise TopicRefusedError("broker refuses to create the topic", topic=topic, reason=reason) from error
+
+    def _await_topics(self, topics: Sequence[str]) -> dict[str, int]:
+        """Return the partition counts of ``topics`` once the broker that we ask has heard of all of them."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            counts = _partition_counts(self._cluster())
+            absent = [topic for topic in topics if topic not in counts]
+            if not absent:
+                return counts
+            if time.monotonic() > deadline:
+                raise KafkaUnreachableError(
+                    "created topic did not appear in time", topics=",".join(absent), address=self._address
+                )
+            time.sleep(APPEAR_POLL_S)
+
+    def _message_limits(self, topics: Sequence[str]) -> dict[str, int]:
+        limits = {}
+        try:
+            for some in _some(topics):
+                resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in some]
+                for topic, entries in zip(some, self._settings(resources), strict=True):
+                    self._check_replication(entries, topic=topic)
+                    limits[topic] = int(entries[_MESSAGE_BYTES].value) - MESSAGE_OVERHEAD_BYTES
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise TopicRefusedError("topic settings may not be read", reason=error.args[0]) from error
+            raise self._unreachable("topic settings are not readable", error) from error
+        return limits
+
+    def _settings(self, resources: Sequence[ConfigResource]) -> list[dict[str, Any]]:
+        """Return the settings of each; a topic that this broker has not heard of yet is asked for again."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            answers = self._client.describe_configs(list(resources), request_timeout=TIMEOUT_S)
+            try:
+                return [answers[resource].result() for resource in resources]
+            except KafkaException as error:
+                unheard = error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+                if not unheard or time.monotonic() > deadline:
+                    raise
+            time.sleep(APPEAR_POLL_S)
+
+    def _check_broker(self, cluster: Any) -> None:
+        """Check what a new topic will inherit, before it is created with too few copies."""
+        if not self._acks_all or not cluster.brokers:
+            return
+        try:
+            (entries,) = self._settings([ConfigResource(ResourceType.BROKER, str(min(cluster.brokers)))])
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+                return  # hosted brokers hide their settings; TiCDC passes over the check too
+            raise self._unreachable("broker settings are not readable", error) from error
+        self._check_replication(entries)
+
+    def _check_replication(self, entries: Mapping[str, Any], **where: object) -> None:
+        """Compare as TiCDC does: with replication-factor, also where the topic is there already."""
+        least = entries.get(_MIN_INSYNC)
+        if self._replication < 0:  # the brokers' default
+            return
+        if self._acks_all and least is not None and least.value and self._replication < int(least.value):
+            raise TopicReplicationError(
+                "replication-factor is below min.insync.replicas, and required-acks is -1",
+                **where,
+                replication_factor=self._replication,
+                min_insync_replicas=int(least.value),
+            )
+
+    def _unreachable(self, message: str, error: KafkaException, **where: object) -> KafkaUnreachableError:
+        return KafkaUnreachableError(message, **where, address=self._address, reason=error.args[0])
+
+
+def _some(topics: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (topics[at : at + TOPICS_A_REQUEST] for at in range(0, len(topics), TOPICS_A_REQUEST))
+
+
+def _partition_counts(cluster: Any) -> dict[str, int]:
+    """Return the partition counts of the topics that a ``ClusterMetadata`` knows."""
+    return {name: len(topic.partitions) for name, topic in cluster.topics.items() if topic.error is None}

@@ -1,0 +1,151 @@
+"""Reads records of a topic by offset, without a group: on the driver, and in the tasks that read the raw log."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from sorters.log.failures import HistoryLostError, KafkaUnreachableError
+
+READ_TIMEOUT_S = 30.0
+"""How long the broker may take to hand out records that are known to exist, before the read fails and is retried."""
+GONE_ERRORS = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+"""What a consumer with ``auto.offset.reset=error`` says of offsets that retention has passed."""
+_FETCH_WAIT_MS = 10
+_CONSUME_MAX = 64
+_POLL_S = 0.1
+_AHEAD_KIB = 16 * 1024
+"""What a consumer fetches before it is asked for, which is also what it fetches in vain beyond the end of a read."""
+
+
+def offsets_consumer(config: Mapping[str, str], topic: str, *, fetch_wait_ms: int) -> Consumer:
+    """Return a consumer that reads by offset. ``fetch_wait_ms``: see librdkafka's ``fetch.wait.max.ms``; a fetch that
+    has nothing to bring waits so long at the broker, and so does an ``assign`` that comes meanwhile.
+    """
+    return Consumer(
+        {
+            **config,
+            "group.id": f"tidebus-read-{topic}",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": fetch_wait_ms,
+            "queued.max.messages.kbytes": _AHEAD_KIB,
+            "fetch.queue.backoff.ms": 5,  # by default a full queue stops fetching for a whole second
+        }
+    )
+
+
+class NextRecords:
+    """Takes what an assigned consumer has next, of each partition from the offset that ``at`` says, which moves on."""
+
+    def __init__(self, consumer: Consumer, topic: str, at: dict[int, int], stopped: Callable[[], bool]) -> None:
+        """``stopped`` gives up."""
+        self._consumer, self._topic, self._at, self._stopped = consumer, topic, at, stopped
+        self._reason: KafkaError | None = None
+        self._deadline = time.monotonic() + READ_TIMEOUT_S
+
+    def take(self, count: int) -> list[tuple[int, int, bytes]]:
+        """Wait for a record that is known to exist; return ``(partition, offset, value)`` of all that are here then.
+
+        Raises:
+            KafkaUnreachableError: the broker does not hand it out in time, or it was given up.
+            HistoryLostError: it is gone.
+        """
+        found = self.peek(count, _POLL_S)
+        if found:
+            self._deadline = time.monotonic() + READ_TIMEOUT_S
+        elif self._stopped() or time.monotonic() > self._deadline:
+            raise KafkaUnreachableError("records did not come", topic=self._topic, at=self._at, reason=self._reason)
+        return found
+
+    def peek(self, count: int, timeout_s: float) -> list[tuple[int, int, bytes]]:
+        """Return what is here, having waited for one record at most ``timeout_s``.
+
+        Raises:
+            HistoryLostError: records are gone.
+            KafkaUnreachableError: some were passed over.
+        """
+        first = self._consumer.poll(timeout_s)
+        if first is None:
+            return []
+        found = []
+        for message in [first, *self._consumer.consume(count, timeout=0)]:
+            if message.error() is not None:
+                self._reason = message.error()
+                if self._reason.code() in GONE_ERRORS:
+                    raise HistoryLostError("records are gone", topic=self._topic, at=self._at, reason=self._reason)
+            elif is_next(self._topic, self._at, message.partition(), message.offset()):
+                found.append((message.partition(), message.offset(), message.value() or b""))
+        return found
+
+
+def is_next(topic: str, at: dict[int, int], partition: int, offset: int) -> bool:
+    """Tell whether a message is one that follows, and note that; False: it is of before a seek.
+
+    Raises:
+        KafkaUnreachableError: messages before it are missing. A topic of ours has no gaps; were the records deleted,
+            reading them again says so.
+    """
+    due = at.get(partition)
+    if due is None or offset < due:
+        return False
+    if offset > due:
+        raise KafkaUnreachableError("records were passed over", topic=topic, partition=partition, at=due)
+    at[partition] = offset + 1
+    return True
+
+
+class TopicReader:
+    """One consumer, assigned while it reads and never subscribed."""
+
+    def __init__(self, config: Mapping[str, str], topic: str) -> None:
+        """``config`` is librdkafka's: servers, TLS, SASL."""
+        self.topic = topic
+        self._consumer = offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def bounds(self, partition: int = 0) -> tuple[int, int]:
+        """Return the first offset that a partition still holds, and the one after its last.
+
+        Raises:
+            KafkaUnreachableError: the broker does not answer, or the topic is not there (yet).
+        """
+        try:
+            low, high = self._consumer.get_watermark_offsets(
+                TopicPartition(self.topic, partition), timeout=READ_TIMEOUT_S
+            )
+        except KafkaException as error:
+            raise KafkaUnreachableError("topic is not readable", topic=self.topic, reason=error) from error
+        return int(low), int(high)
+
+    def read(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """Yield ``(offset, value)`` for offsets ``[start, end)`` of a topic's one partition; see :meth:`read_all`."""
+        for _, offset, value in self.read_all({0: (start, end)}):
+            yield offset, value
+
+    def read_all(self, ranges: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, int, bytes]]:
+        """Yield ``(partition, offset, value)`` for the offsets ``[start, end)`` of each partition, which must have been
+        written; those of one partition in their order.
+
+        Raises:
+            KafkaUnreachableError: the broker does not hand them out in time.
+            HistoryLostError: they are gone.
+        """
+        at = {partition: start for partition, (start, end) in ranges.items() if end > start}
+        if not at:
+            return
+        missing = sum(ranges[partition][1] - start for partition, start in at.items())
+        self._consumer.assign([TopicPartition(self.topic, *place) for place in at.items()])
+        records = NextRecords(self._consumer, self.topic, at, lambda: False)
+        try:
+            while missing:
+                for partition, offset, value in records.take(_CONSUME_MAX):
+                    if offset >= ranges[partition][1]:
+                        at.pop(partition, None)  # what comes after it is of no use
+                    else:
+                        missing -= 1
+                        yield partition, offset, value
+        finally:
+            self._consumer.unassign()

@@ -1,0 +1,1 @@
+"""Schema registries that a changefeed's sink may name."""

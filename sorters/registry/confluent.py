@@ -1,0 +1,62 @@
+"""A registry that speaks Confluent's API.
+
+The client is Confluent's own, as in the producer; here its errors become ours, and its own retries are off: the
+changefeed backs off, says why in its status, and tries again. Importing it costs as much as half of a sorter, so that
+is done for changefeeds that have a registry.
+"""
+
+import urllib.parse
+
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+from schemas.errors import ConfigError
+from sorters.registry.registry import MAY_PASS, TIMEOUT_S, RegistryUnreachableError, SchemaRefusedError
+
+
+class ConfluentRegistry:
+    """Client of Confluent's API, as far as a producer needs it; remembers what it has registered."""
+
+    def __init__(self, url: str) -> None:
+        """``url`` may hold ``user:password@`` for basic authentication, and a path.
+
+        Raises:
+            ConfigError: not an http or https URL with a host.
+        """
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(
+                "schema-registry must be an http or https URL", key="schema-registry", scheme=parts.scheme
+            )
+        self._address = parts.netloc.rsplit("@", 1)[-1]
+        config = {
+            "url": parts._replace(netloc=self._address).geturl(),
+            "timeout": TIMEOUT_S,
+            "max.retries": 0,
+            # What is in use stays known: a changefeed has a subject or two a table.
+            "cache.capacity": 1_000_000,
+        }
+        if parts.username is not None:
+            user = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+            config["basic.auth.user.info"] = user
+        self._client = SchemaRegistryClient(config)
+
+    def register(self, subject: str, schema: str, *, table: str) -> int:
+        """Return the id of ``schema`` (JSON text) under ``subject``; the registry gives the same one if it has it.
+
+        Raises:
+            SchemaRefusedError: status 4xx; 409 means incompatible.
+            RegistryUnreachableError: anything else.
+        """
+        where = {"subject": subject, "table": table, "address": self._address}
+        try:
+            return int(self._client.register_schema(subject, Schema(schema, "AVRO")))
+        except SchemaRegistryError as error:
+            status, reason = error.http_status_code, f"{error.http_status_code} {error.error_message}"[:500]
+            if 400 <= status < 500 and status not in MAY_PASS:
+                raise SchemaRefusedError("schema registry refuses the schema", **where, reason=reason) from error
+            raise RegistryUnreachableError("schema registry failed", **where, reason=reason) from error
+        except (
+            Exception
+        ) as error:  # the client lets its HTTP library's errors through, and which one differs by version
+            raise RegistryUnreachableError("schema registry does not answer", **where, reason=repr(error)) from error

@@ -1,0 +1,124 @@
+"""One cut, from the raw log to the sink: by a Spark job, or by the driver if it is not worth one."""
+
+from collections.abc import Collection, Mapping, Set
+from typing import TYPE_CHECKING, Any, Protocol
+
+from schemas.ids import TableId
+from sorters.core.cut.cut import Cut
+from sorters.core.mount.corrupt_rows import CorruptRows
+from sorters.core.records.order import OutputRecords
+from sorters.cut.small_cut import SmallCut
+from sorters.cut.worker import Program, batch_bytes
+from sorters.spark.session import Session
+from sorters.spark.shared_program import SharedProgram
+
+if TYPE_CHECKING:
+    from sorters.spark.cut import SparkCut
+
+DRIVER_BATCH_BYTES_MAX = 16 * 1024 * 1024
+"""Raw bytes (some 70,000 rows) up to which the driver does the batch itself, in less time than a Spark job takes."""
+TABLES_AT_ONCE_MAX = 500
+"""Tables that are made ready for a large cut though they may have no rows in it; where more wait, its tasks look first
+which have: they read the raw log twice then."""
+RAW_RECORD_BYTES_GUESS = 4 * 1024
+"""Size of a raw record until one batch has told: low, since starting Spark in vain costs more than reading in vain."""
+
+
+class TablesToReady(Protocol):
+    """Makes a program fit for rows of tables."""
+
+    @property
+    def waiting(self) -> int:
+        """How many tables' rows are not ready to come."""
+        ...
+
+    def make_ready(self, cut: Cut, tables: Collection[TableId] | None) -> None:
+        """Make these tables' rows ready to come; None: all."""
+        ...
+
+
+class CutJob:
+    """Runs cuts of one changefeed, one at a time."""
+
+    def __init__(
+        self, spark: Session, *, raw_topic: str, raw_config: Mapping[str, Any], sink_config: Mapping[str, Any]
+    ) -> None:
+        """Both maps are librdkafka's; the sink's must keep the order, and hold texts where it could name files.
+
+        ``spark`` is asked for its session at the first cut that is worth it.
+        """
+        self._spark = spark
+        self._raw_topic, self._raw_config, self._sink_config = raw_topic, raw_config, sink_config
+        self._small = SmallCut(raw_config, raw_topic, sink_config)
+        self._large: SparkCut | None = None
+        self._record_bytes: float | None = None
+        """None: no batch has told yet."""
+        self.corrupt = CorruptRows()
+        """What the last cut has written although its checksum does not fit."""
+
+    def give_up(self) -> None:
+        """Let what is under way in another thread fail; nothing more is done from here on."""
+        self._small.give_up()
+        if self._large is not None:
+            self._large.give_up()
+
+    def close(self) -> None:
+        """Close the clients of the driver."""
+        self._small.close()
+
+    def is_small(self, cut: Cut) -> bool:
+        """Tell whether the driver is going to try a cut by itself."""
+        return cut.offsets * (self._record_bytes or RAW_RECORD_BYTES_GUESS) <= DRIVER_BATCH_BYTES_MAX
+
+    def write(self, program: SharedProgram, records: OutputRecords) -> None:
+        """Write records on the driver that stand before all of the next cut, in their order, until acknowledged.
+
+        Raises:
+            BusError: a record cannot be sent, or Kafka does not answer.
+        """
+        self._small.write(records, batch_bytes(program.value))
+
+    def run(
+        self, cut: Cut, program: SharedProgram, tables: TablesToReady, extras: OutputRecords, encoded_at_ms: int
+    ) -> int:
+        """Write everything of ``cut``, and ``extras``, in order; return the row messages once they are acknowledged.
+
+        The number tells repeats too, before they were dropped.
+
+        Raises:
+            Exception: Spark's, Py4J's; see :func:`sorters.log.failures.bus_error`.
+        """
+        done: tuple[int, int] | None = None
+
+        def ready(found: Set[TableId]) -> Program:
+            tables.make_ready(cut, found)
+            return program.value
+
+        if self.is_small(cut):
+            # With some slack where it is known how large records are: giving up has read them in vain.
+            raw_bytes_max = DRIVER_BATCH_BYTES_MAX * (1 if self._record_bytes is None else 2)
+            done = self._small.run(cut, ready, extras, encoded_at_ms, raw_bytes_max=raw_bytes_max)
+            self.corrupt = self._small.corrupt
+        if done is None:
+            large = self.large()
+            many = tables.waiting > TABLES_AT_ONCE_MAX
+            tables.make_ready(cut, large.tables_of(cut) if many else None)
+            done = large.run(cut, program, extras, encoded_at_ms)
+            self.corrupt = large.corrupt
+        rows, raw_bytes = done
+        if cut.offsets:
+            mean = raw_bytes / cut.offsets
+            self._record_bytes = mean if self._record_bytes is None else (self._record_bytes + mean) / 2
+        return rows
+
+    def large(self) -> "SparkCut":
+        """Return what runs large cuts; the first call starts Spark."""
+        if self._large is None:
+            spark = self._spark()
+            # After Spark's start: importing pyspark takes as long as all else that a small changefeed imports.
+            from sorters.spark.cut import SparkCut
+
+            self._large = SparkCut(
+                spark, raw_topic=self._raw_topic, raw_config=self._raw_config, sink_config=self._sink_config
+            )
+        return self._large

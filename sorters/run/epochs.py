@@ -1,0 +1,190 @@
+"""Runs the epochs of a changefeed: frontier offsets to cuts, cuts to jobs, jobs to the checkpoint."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from schemas.ddl.job import JobScope
+from schemas.ids import Ts, physical_ms
+from schemas.rawlog.frontier import FrontierRecord, HeldDdl, follow_frontier
+from sorters.core.cut.batch_plan import plan_batches
+from sorters.core.cut.beginning import BegunEpoch
+from sorters.core.cut.cut import Cut, FrontierPlace, place_for
+from sorters.core.feed.scope import concerns, held_for
+from sorters.core.mount.corrupt_rows import CorruptRows
+from sorters.log.frontier_reader import FrontierReader
+from sorters.run.cut_job import CutJob
+from sorters.run.preparation import Preparation
+from sorters.run.schema_feed import SchemaFeed
+from sorters.spark.query_folder import Folder, epoch_offsets
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What a finished cut means to the changefeed."""
+
+    checkpoint_ts: Ts
+    resolved_ts: Ts
+    """Of the frontier, for this changefeed."""
+    rows: int
+    corrupt_rows: int
+    """Rows among them that do not fit their checksum."""
+    batch_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch:
+    """What is to be done for a range of frontier offsets: a pure function of them, and of where the run began."""
+
+    start: int
+    end: int
+    last: FrontierRecord
+    """Where a reader stands that has read up to ``end``."""
+    resolved_ts: Ts
+    """Of it, for this changefeed."""
+    cuts: tuple[Cut, ...]
+
+
+class Epochs:
+    """Plans and runs epochs, one at a time and in order."""
+
+    def __init__(
+        self,
+        *,
+        frontier: FrontierReader,
+        frontier_topic: str,
+        folder: Folder,
+        schemas: SchemaFeed,
+        preparation: Preparation,
+        job: CutJob,
+        origin_ts: Ts,
+        checkpoint_ts: Ts,
+        target_ts: Ts | None,
+        on_begin: Callable[[BegunEpoch], None],
+        before_cut: Callable[[], None],
+        on_progress: Callable[[Progress], None],
+        stopping: Callable[[], bool],
+    ) -> None:
+        """``origin_ts`` is where the first epoch begins; ``checkpoint_ts`` what is downstream already.
+
+        ``on_begin`` writes down what is begun, before anything of it is written to the sink. ``before_cut`` raises
+        where this process must not write, there or to the sink. While ``stopping`` no further cut is begun.
+        """
+        self._frontier = frontier
+        self._frontier_topic = frontier_topic
+        self._folder = folder
+        self._schemas = schemas
+        self._preparation = preparation
+        self._job = job
+        self._origin_ts = origin_ts
+        self._checkpoint_ts = checkpoint_ts
+        self._target_ts = target_ts
+        self._on_begin = on_begin
+        self._before_cut = before_cut
+        self._on_progress = on_progress
+        self._stopping = stopping
+        self._last: tuple[int, FrontierRecord] | None = None
+
+    @property
+    def checkpoint_ts(self) -> Ts:
+        """Up to where everything is downstream."""
+        return self._checkpoint_ts
+
+    def run_logged(self, number: int) -> None:
+        """Run an epoch of the streaming query, whose offset log has it: the body of ``foreachBatch``."""
+        self.run(self.plan(*epoch_offsets(self._folder, self._frontier_topic, number)))
+
+    def plan(self, start: int, end: int, records: Iterable[FrontierRecord] | None = None) -> Epoch:
+        """Return the epoch of the frontier records at ``[start, end)``, which are read unless they are given."""
+        record = self._record_before(start)
+        base, places = self.place(record), []
+        for read in self._frontier.read(start, end) if records is None else records:
+            record = follow_frontier(record, read)
+            places.append(self.place(record))
+        after_ts = max(self._origin_ts, base.resolved_ts)
+        cuts = plan_batches(base, places, after_ts, target_ts=self._target_ts)
+        return Epoch(start=start, end=end, last=record, resolved_ts=places[-1].resolved_ts, cuts=cuts)
+
+    def run(self, epoch: Epoch) -> None:
+        """Write everything of an epoch. Cuts that an earlier try has finished are passed over, the rest is the same."""
+        begun: BegunEpoch | None = BegunEpoch(self._frontier_topic, self._checkpoint_ts, epoch.start, epoch.end)
+        for cut in self.missing(epoch):
+            if self._stopping():
+                return
+            self._run_cut(cut, epoch.resolved_ts, begun)
+            begun = None
+        self._last = (epoch.end, epoch.last)
+
+    def missing(self, epoch: Epoch) -> list[Cut]:
+        """Return what of an epoch is not downstream yet."""
+        return [cut for cut in epoch.cuts if cut.upto_ts > self._checkpoint_ts]
+
+    def place(self, record: FrontierRecord) -> FrontierPlace:
+        """Return what a frontier record says for this changefeed."""
+        if not (record.held or record.held_ddl):
+            return place_for(record, lambda _: False)
+        # Which of the held tables are ours is told by the schema at the record's own ts, whatever has been read since.
+        self._schemas.advance(record.ddl_high)
+        store, feed = self._schemas.store, self._preparation.feed
+
+        def stops_us(held: HeldDdl) -> bool:
+            scope = JobScope(
+                ts=held.ts, start_ts=held.start_ts, schema=held.schema, table=held.table, table_id=held.table_id
+            )
+            return concerns(scope, store, feed)
+
+        place = place_for(replace(record, held=held_for(record, store, feed)), lambda _: True, stops_us)
+        if place.resolved_ts <= self._checkpoint_ts:
+            # No cut will come that could fail at a job which is held.
+            self._preparation.check_jobs(self._checkpoint_ts)
+        return place
+
+    @property
+    def end(self) -> int | None:
+        """The frontier offset up to which all has been run; None: nothing yet."""
+        return None if self._last is None else self._last[0]
+
+    def _record_before(self, offset: int) -> FrontierRecord:
+        if self._last is not None and self._last[0] == offset:
+            return self._last[1]
+        return self._frontier.place_before(offset)
+
+    def _run_cut(self, cut: Cut, resolved_ts: Ts, begun: BegunEpoch | None) -> None:
+        """Run a cut. ``begun``: the epoch, if this is the first one that is run of it."""
+        started = time.monotonic()
+        program: Any = self._preparation.program_for(cut)
+        # Messages carry the time at which they were encoded; a wall clock would make a repeated message another one.
+        encoded_at_ms = physical_ms(cut.upto_ts)
+        self._before_cut()
+        if begun is not None:
+            # Behind the check: while ZooKeeper does not answer, nothing may wait there to be written later.
+            self._on_begin(begun)
+        for told in self._preparation.told_at_start(cut, encoded_at_ms):
+            self._job.write(program, told)
+        companions = self._preparation.companions(cut, encoded_at_ms)
+        rows = self._job.run(cut, program, self._preparation, companions, encoded_at_ms)
+        self._checkpoint_ts = cut.upto_ts
+        batch_s = time.monotonic() - started
+        corrupt = self._job.corrupt
+        _log_corrupt(corrupt)
+        self._on_progress(
+            Progress(
+                checkpoint_ts=cut.upto_ts,
+                resolved_ts=resolved_ts,
+                rows=rows,
+                corrupt_rows=corrupt.count,
+                batch_s=batch_s,
+            )
+        )
+
+
+def _log_corrupt(corrupt: CorruptRows) -> None:
+    for row in corrupt.named:
+        where = {"table": row.table, "key": row.key, "commit_ts": row.commit_ts}
+        log.warning("row does not fit its checksum", extra=where)
+    if corrupt.count > len(corrupt.named):
+        log.warning("more rows do not fit their checksums", extra={"rows": corrupt.count - len(corrupt.named)})

@@ -1,0 +1,298 @@
+"""One run of a changefeed, from start to stop, with everything that it needs::
+
+follow the frontier: small cuts, on the driver --a cut is worth a Spark job--> catch up: a streaming query
+                                               <--it has run what there was---
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from schemas.config.changefeed import ChangefeedConfig
+from schemas.config.client_options import librdkafka_options, librdkafka_producer_options
+from schemas.errors import Action, BusError
+from schemas.ids import Ts
+from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.rawlog.topics import RawTopics
+from schemas.sink.topic import own_topic_config
+from sorters.core.cut.beginning import Beginning, BegunEpoch, decode_begun, encode_begun, left_off
+from sorters.core.feed.feed import compile_feed
+from sorters.log.failures import HistoryLostError, bus_error
+from sorters.log.frontier_reader import FrontierReader, FrontierTail
+from sorters.log.topic_admin import TopicAdmin
+from sorters.registry.registry import SchemaRegistry
+from sorters.run.cut_job import CutJob
+from sorters.run.epochs import Epochs, Progress
+from sorters.run.preparation import Preparation
+from sorters.run.schema_feed import SchemaFeed
+from sorters.spark.catch_up import FRONTIER_RECORDS_MAX, catch_up
+from sorters.spark.query_folder import QUERY, Folder, HadoopFolder, LocalFolder
+from sorters.spark.session import Session
+
+log = logging.getLogger(__name__)
+_LOOK_S = 0.5
+"""How long a run that is told to stop may go on waiting for a frontier record."""
+_SILENCE_S = 30.0
+"""Without a frontier record, after which the broker is asked whether it is there: an owner that lives has a new one
+several times a second, and in any case each minute; a client of Kafka would wait for its broker for ever."""
+END_S = 2.0
+"""How long a run that is told to end waits for the cut under way: a small one takes a tenth of a second, and a large
+one that is given up is written again."""
+
+
+class Begun(Protocol):
+    """What the changefeed's sorters have begun last, as :func:`~sorters.core.cut.beginning.encode_begun` writes it."""
+
+    def begun(self) -> bytes | None:
+        """Return it; None: nothing yet."""
+        ...
+
+    def begin(self, epoch: bytes, after_ts: Ts) -> None:
+        """Write it down, and before it that the changefeed's checkpoint is ``after_ts``, if that is not known yet."""
+        ...
+
+
+class TargetNotReachedError(BusError):
+    """Rows up to the target ts may still come."""
+
+    code, action = "sorter.target_not_reached", Action.RETRY
+
+
+class FeedRun:
+    """Holds the clients of one run; :meth:`close` must be called."""
+
+    def __init__(
+        self,
+        spark: Session,
+        *,
+        kafka: str,
+        raw_topics: RawTopics,
+        schema_registry: str | None,
+        data_dir: Path,
+        info: ChangefeedInfo,
+        config: ChangefeedConfig,
+        checkpoint_ts: Ts,
+        before_cut: Callable[[], None],
+        on_progress: Callable[[Progress], None],
+        checkpoint_dir: str = "",
+        begun: Begun | None = None,
+    ) -> None:
+        """``kafka`` holds the raw log; ``schema_registry`` is for a changefeed that names none.
+
+        ``checkpoint_dir`` is the Hadoop URI of the folder for streaming queries; empty: it is ``data_dir``. ``spark``
+        is asked for a session when one is needed. ``begun`` is what sorters of this changefeed have begun, wherever
+        they ran; None: nothing is known of them, so the run begins at the checkpoint.
+        """
+        self._spark = spark
+        self._begun = begun
+        self._kafka = kafka
+        self._frontier_topic = raw_topics.frontier
+        self._folder: Folder = HadoopFolder(spark(), checkpoint_dir) if checkpoint_dir else LocalFolder(data_dir)
+        self._failure: BusError | None = None
+        self._thread: threading.Thread | None = None
+        self._stopping, self._given_up = threading.Event(), threading.Event()
+        raw_config = self._raw_config = {"bootstrap.servers": kafka}
+        self._frontier = FrontierReader(raw_config, raw_topics.frontier)
+        self._schemas = SchemaFeed(raw_config, raw_topics.ddl)
+        feed = compile_feed(config, info.namespace, changefeed_id=info.changefeed_id)
+        self._preparation = Preparation(
+            spark,
+            feed,
+            self._schemas,
+            TopicAdmin(
+                librdkafka_options(config),
+                partitions=config.kafka.partition_num,
+                replication=config.kafka.replication_factor,
+                auto_create=config.kafka.auto_create_topic,
+                acks_all=config.kafka.required_acks == -1,
+                topic_config=own_topic_config(config),
+            ),
+            _registry(config, schema_registry),
+            start_ts=info.start_ts,
+            target_ts=info.target_ts,
+        )
+        self._job = CutJob(
+            spark,
+            raw_topic=raw_topics.region_events,
+            raw_config=raw_config,
+            sink_config=librdkafka_producer_options(config, lambda file: Path(file).read_text()),
+        )
+        self._checkpoint_ts = checkpoint_ts
+        self._target_ts = info.target_ts
+        self._before_cut = before_cut
+        self._on_progress = on_progress
+
+    def start(self) -> None:
+        """Begin, in a thread of its own, where the last run left off if that fits the checkpoint.
+
+        Raises:
+            HistoryLostError: the raw log starts above the checkpoint.
+            KafkaUnreachableError: the raw log does not answer.
+        """
+        beginning = self._beginning()
+        self._thread = threading.Thread(target=self._run, args=(beginning,), name="feed-run", daemon=True)
+        self._thread.start()
+
+    def _run(self, beginning: Beginning) -> None:
+        try:
+            epochs, at = self._resumed(beginning)
+            while not self._stopping.is_set():
+                at = self._follow(epochs, at)
+                if not self._stopping.is_set():
+                    at = self._catch_up(epochs, at)
+        except BaseException as error:
+            if not self._stopping.is_set():
+                self._failure = bus_error(error)
+
+    def _resumed(self, beginning: Beginning) -> tuple[Epochs, int]:
+        """Run the epoch that was begun, if there is one; return what runs epochs, and where the next starts."""
+        epochs, at = self._epochs(beginning.after_ts), beginning.start
+        if beginning.end is None:
+            return epochs, at
+        epoch = epochs.plan(at, beginning.end)
+        if epochs.checkpoint_ts not in {ts for cut in epoch.cuts for ts in (cut.after_ts, cut.upto_ts)}:
+            return self._epochs(self._checkpoint_ts), self._frontier.find(self._checkpoint_ts)
+        epochs.run(epoch)
+        return epochs, beginning.end
+
+    def _begin(self, epoch: BegunEpoch) -> None:
+        if self._begun is not None:
+            self._begun.begin(encode_begun(epoch), epoch.after_ts)
+
+    def _follow(self, epochs: Epochs, start: int) -> int:
+        """Run what the frontier topic brings from ``start`` on; return where an epoch starts that is worth Spark."""
+        heard_at = time.monotonic()
+        with FrontierTail(self._raw_config, self._frontier_topic, start) as tail:
+            while not self._stopping.is_set():
+                records = tail.read(FRONTIER_RECORDS_MAX, _LOOK_S)
+                if not records and time.monotonic() < heard_at + _SILENCE_S:
+                    continue
+                heard_at = time.monotonic()
+                if not records:
+                    self._frontier.end()
+                    continue
+                epoch = epochs.plan(start, start + len(records), records)
+                if not all(map(self._job.is_small, epochs.missing(epoch))):
+                    break
+                epochs.run(epoch)
+                start = epoch.end
+        return start
+
+    def _catch_up(self, epochs: Epochs, start: int) -> int:
+        """Let a streaming query run what is there from ``start`` on; return up to where that was."""
+        log.info("catching up by spark", extra={"frontier_offset": start, "checkpoint_ts": epochs.checkpoint_ts})
+        spark = self._spark()
+        self._folder.remove(QUERY)  # of an older one
+        catch_up(
+            spark,
+            kafka=self._kafka,
+            frontier_topic=self._frontier_topic,
+            start=start,
+            checkpoint=self._folder.location(QUERY),
+            on_epoch=epochs.run_logged,
+            stopping=self._stopping,
+            given_up=self._given_up,
+        )
+        return start if epochs.end is None else epochs.end
+
+    def run_to_target(self) -> None:
+        """Write what lies between the checkpoint and the target ts, with no streaming query, and return.
+
+        What is written, and how it is cut, hangs on the raw log alone: a second run writes the same bytes.
+
+        Raises:
+            HistoryLostError: the raw log starts above the checkpoint.
+            TargetNotReachedError: it has not come to the target ts.
+            BusError: whatever stops a changefeed.
+        """
+        assert self._target_ts is not None
+        start, end = self._frontier.find(self._checkpoint_ts), self._frontier.end()
+        epochs = self._epochs(self._checkpoint_ts)
+        newest_ts = epochs.place(self._frontier.place_before(end)).resolved_ts
+        if newest_ts < self._target_ts:
+            where = {"target_ts": self._target_ts, "newest_ts": newest_ts, "topic": self._frontier_topic}
+            raise TargetNotReachedError(
+                "raw log has not come to the target ts, or holds tables back before it", **where
+            )
+        for at in range(start, end, FRONTIER_RECORDS_MAX):
+            if epochs.checkpoint_ts >= self._target_ts:
+                return
+            epochs.run(epochs.plan(at, min(at + FRONTIER_RECORDS_MAX, end)))
+
+    def _epochs(self, origin_ts: Ts) -> Epochs:
+        return Epochs(
+            frontier=self._frontier,
+            frontier_topic=self._frontier_topic,
+            folder=self._folder,
+            schemas=self._schemas,
+            preparation=self._preparation,
+            job=self._job,
+            origin_ts=origin_ts,
+            checkpoint_ts=self._checkpoint_ts,
+            target_ts=self._target_ts,
+            on_begin=self._begin,
+            before_cut=self._before_cut,
+            on_progress=self._on_progress,
+            stopping=self._stopping.is_set,
+        )
+
+    def failure(self) -> BusError | None:
+        """Return why the run has ended; None while it goes on."""
+        return self._failure
+
+    def end(self, may_write: Callable[[], bool]) -> None:
+        """Begin nothing more, and wait a little for the cut under way, which would be written again otherwise.
+
+        Args:
+            may_write: while it says so; it is asked ten times a second.
+        """
+        self._stopping.set()
+        deadline = time.monotonic() + END_S
+        while self._thread is not None and self._thread.is_alive() and may_write() and time.monotonic() < deadline:
+            self._thread.join(0.1)
+
+    def close(self) -> None:
+        """Give up what is under way, and close the clients."""
+        self._stopping.set()
+        self._given_up.set()
+        if self._thread is not None:
+            while self._thread.is_alive():
+                self._job.give_up()
+                self._thread.join(_LOOK_S)
+        self._job.close()
+        self._frontier.close()
+        self._schemas.close()
+
+    def _beginning(self) -> Beginning:
+        """Return where to begin: where the last run left off, or else at the checkpoint, so that rows come again.
+
+        Raises:
+            HistoryLostError: the raw log starts above the checkpoint.
+            KafkaUnreachableError: it does not answer.
+        """
+        begun, found = decode_begun(self._begun.begun()) if self._begun else None, None
+        with contextlib.suppress(HistoryLostError):  # the checkpoint itself may still be within the log
+            found = left_off(
+                begun,
+                self._frontier_topic,
+                self._checkpoint_ts,
+                lambda offset: self._frontier.place_before(offset).resolved_ts,
+            )
+        return found or Beginning(self._checkpoint_ts, self._frontier.find(self._checkpoint_ts))
+
+
+def _registry(config: ChangefeedConfig, default_url: str | None) -> SchemaRegistry | None:
+    if config.protocol != "avro":
+        return None
+    if config.kafka.glue_schema_registry_config is not None:
+        from sorters.registry.glue import GlueRegistry
+
+        return GlueRegistry(config.kafka.glue_schema_registry_config)
+    from sorters.registry.confluent import ConfluentRegistry
+
+    url = config.sink.schema_registry.reveal() if config.sink.schema_registry else default_url
+    return ConfluentRegistry(url) if url else None

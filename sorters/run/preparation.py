@@ -1,0 +1,122 @@
+"""What must stand before a cut may run: topics, registered schemas, and the program that workers get.
+
+It hangs on the schema, so it is made anew when a DDL within the range has changed the schema, and on which tables have
+had rows (:mod:`sorters.run.ready_tables`).
+"""
+
+from collections.abc import Collection, Iterator
+
+from schemas.ddl.schema_change import SchemaChange
+from schemas.ids import TableId, Ts
+from sorters.core.cut.cut import Cut
+from sorters.core.cut.watermark_pace import watermark_is_due
+from sorters.core.feed.companions import bootstrap_records, ddl_records, start_bootstraps, watermark_records
+from sorters.core.feed.feed import CompiledFeed
+from sorters.core.feed.route_check import check_routes
+from sorters.core.feed.scope import concerns, watermark_topics_at
+from sorters.core.records.order import OutputRecords, join_records
+from sorters.registry.registry import SchemaRegistry
+from sorters.run.ready_tables import ReadyTables, SinkTopics
+from sorters.run.schema_feed import SchemaFeed
+from sorters.spark.session import Session
+from sorters.spark.shared_program import SharedProgram
+
+
+class Preparation:
+    """Keeps the program of one changefeed fit for the next cut. Cuts come in ts order."""
+
+    def __init__(
+        self,
+        spark: Session,
+        feed: CompiledFeed,
+        schemas: SchemaFeed,
+        topics: SinkTopics,
+        registry: SchemaRegistry | None,
+        *,
+        start_ts: Ts | None = None,
+        target_ts: Ts | None = None,
+    ) -> None:
+        """Both ts are the changefeed's: its first cut is held against the dispatcher rules as a whole, its last one has
+        watermarks in any case.
+        """
+        self.feed = feed
+        self._schemas = schemas
+        self._tables = ReadyTables(feed, topics, registry)
+        self._start_ts, self._target_ts = start_ts, target_ts
+        self._ready_upto: Ts | None = None
+        self.program = SharedProgram(lambda value: spark().sparkContext.broadcast(value))
+        self._watermark_topics: tuple[str, ...] = ()
+
+    def program_for(self, cut: Cut) -> SharedProgram:
+        """Return the program for a cut; what rows of single tables need besides, :meth:`make_ready` adds.
+
+        Raises:
+            DispatchError, ColumnSelectorError: in the changefeed's first cut, the tables that the dispatcher rules or
+                column selectors do not fit.
+            BusError: a DDL job up to the cut's end that concerns the changefeed does not decode or fit, a topic or
+                schema is refused, or Kafka or the registry does not answer.
+        """
+        self._schemas.advance(cut.ddl_end)
+        self.check_jobs(cut.upto_ts)
+        store = self._schemas.store
+        changed = self._ready_upto is None or bool(store.changes_between(self._ready_upto, cut.upto_ts))
+        if cut.after_ts == self._start_ts:
+            check_routes(store, cut.after_ts, self.feed)
+        if changed:
+            # All that the store has taken in so far, also of later cuts: what is sent to tasks holds that too.
+            touched = {table for change in store.changes for table in _physical_ids(change)}
+            store.gc(cut.after_ts)
+            self.feed = self._tables.begin(cut, self._ready_upto, store, self.feed)
+            self.program.set(store, self.feed, touched)
+            self._watermark_topics = watermark_topics_at(store, cut.upto_ts, self.feed)
+        self._ready_upto = cut.upto_ts
+        return self.program
+
+    def check_jobs(self, upto_ts: Ts) -> None:
+        """Check that the schema up to ``upto_ts`` is whole, as far as the changefeed goes.
+
+        Raises:
+            BusError: a DDL job is not in it; the error names it.
+        """
+        for job in self._schemas.bad_jobs.jobs:
+            if job.scope.ts <= upto_ts and concerns(job.scope, self._schemas.store, self.feed):
+                raise job.error
+
+    def told_at_start(self, cut: Cut, encoded_at_ms: int) -> Iterator[OutputRecords]:
+        """Yield the schemas that stand before everything else of the changefeed's first cut, in their order."""
+        if cut.after_ts == self._start_ts:
+            yield from start_bootstraps(self._schemas.store, cut.after_ts, self.feed, encoded_at_ms)
+
+    def companions(self, cut: Cut, encoded_at_ms: int) -> OutputRecords:
+        """Return the records of a cut that stem from no row: its DDL events, the watermarks of its end if due,
+        and the schemas that are told within it, other than those of :meth:`told_at_start`.
+        """
+        store = self._schemas.store
+        ddl = ddl_records(store, cut.after_ts, cut.upto_ts, self.feed, encoded_at_ms)
+        told = bootstrap_records(store, cut.after_ts, cut.upto_ts, self.feed, encoded_at_ms, at_start=False)
+        topics = self._watermark_topics
+        messages = sum(self.feed.partitions[topic] for topic in topics)
+        if not watermark_is_due(cut, messages, with_ddl=ddl.num_rows > 0, target_ts=self._target_ts):
+            return join_records([ddl, told])
+        return join_records([watermark_records(cut.upto_ts, topics, self.feed, encoded_at_ms), ddl, told])
+
+    @property
+    def waiting(self) -> int:
+        """Physical tables for whose rows something must be made ready first."""
+        return self._tables.waiting
+
+    def make_ready(self, cut: Cut, tables: Collection[TableId] | None) -> None:
+        """Make the program of a cut fit for rows of these physical tables; None: of all of the changefeed.
+
+        Raises:
+            BusError: a topic or schema is refused, or Kafka or the registry does not answer.
+        """
+        feed = self._tables.make_ready(cut, tables, self._schemas.store, self.feed)
+        if feed is not None:
+            self.feed = feed
+            self.program.set(self._schemas.store, feed, ())
+
+
+def _physical_ids(change: SchemaChange) -> set[TableId]:
+    sides = (side for table in change.tables for side in (table.pre, table.post) if side is not None)
+    return {physical_id for side in sides for physical_id in side.physical_ids}.union(change.truncated)

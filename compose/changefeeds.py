@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from compose.stack.local import Addresses
-from consumers.changefeed_store import ChangefeedRequest, ChangefeedStore, NoFrontierError, StartTsError
-from consumers.raw_log import FrontierWindow, frontier_window
-from consumers.zookeeper import Session
+from consumers.control.changefeeds.store import ChangefeedRequest, ChangefeedStore, NoFrontierError, StartTsError
+from consumers.control.log.raw_log import FrontierWindow, frontier_window
+from edges.zookeeper.session import Session
 from schemas.config.changefeed import ChangefeedConfig, load_changefeed
 from schemas.ddl.schema_change import StoredTable
 from schemas.ids import Ts, UpstreamId

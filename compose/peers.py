@@ -4,7 +4,7 @@ from pathlib import Path
 
 import grpc
 
-from consumers.peers.grpc_peers import GrpcPeers
+from consumers.control.peers.grpc_peers import GrpcPeers
 from producers.tls import Channels, TlsSettings
 from schemas.ids import CaptureId
 

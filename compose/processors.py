@@ -1,9 +1,9 @@
 """What a processor process begins, by the changefeed's sink."""
 
-from consumers.apply.begin import begin_database_work
-from consumers.processor import Assignment
-from consumers.processor_run import Work
-from consumers.storage.begin import begin_storage_work
+from consumers.processors.apply.begin import begin_database_work
+from consumers.processors.processor import Assignment
+from consumers.processors.run import Work
+from consumers.processors.storage.begin import begin_storage_work
 from schemas.config.parse.origin import NotSupportedYetError
 
 

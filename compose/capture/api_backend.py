@@ -1,7 +1,7 @@
 """The bus as the HTTP API sees it: ZooKeeper by the capture's session, the raw log in Kafka, PD's clock.
 
 What the API changes of changefeeds are ZooKeeper's nodes, so any capture answers for all. Where tables are pulled only
-the owner knows: such requests are passed on to it (:mod:`consumers.api.context`).
+the owner knows: such requests are passed on to it (:mod:`consumers.control.api.context`).
 """
 
 import contextlib
@@ -20,20 +20,20 @@ from compose.changefeeds import check_resume_ts, create_changefeed, scoped_table
 from compose.operator.node_texts import shown_nodes
 from compose.operator.upstream_repair import delete_safe_point, resolve_region
 from compose.stack.local import Addresses
-from consumers.api.backend import Scheduling, UpstreamView
-from consumers.api.bodies import FeedRequest, StoredFeed
-from consumers.api.credentials import read_credentials
-from consumers.api.errors import ApiError, NotReadyError
-from consumers.api.metrics import Pull, Snapshot
-from consumers.api.owner_metrics import Rule
-from consumers.api.server import ApiServer, listen_address
-from consumers.api.tls import ApiTls
-from consumers.capture_registry import CaptureInfo, list_captures
-from consumers.changefeed_control import ChangefeedControl, ConfigChange
-from consumers.changefeed_store import ChangefeedRequest
-from consumers.election import Election
-from consumers.processor_nodes import Share, decode_shares
-from consumers.zookeeper import Session
+from consumers.control.api.backend import Scheduling, UpstreamView
+from consumers.control.api.bodies import FeedRequest, StoredFeed
+from consumers.control.api.credentials import read_credentials
+from consumers.control.api.errors import ApiError, NotReadyError
+from consumers.control.api.metrics import Pull, Snapshot
+from consumers.control.api.server import ApiServer, listen_address
+from consumers.control.api.tls import ApiTls
+from consumers.control.changefeeds.processor_nodes import Share, decode_shares
+from consumers.control.changefeeds.store import ChangefeedRequest
+from consumers.control.changefeeds.verbs import ChangefeedControl, ConfigChange
+from consumers.control.cluster.capture_registry import CaptureInfo, list_captures
+from consumers.control.cluster.election import Election
+from consumers.control.owner.figures import Rule
+from edges.zookeeper.session import Session
 from producers.pull.pd.client import PdClient
 from producers.tls import Channels, TlsSettings
 from schemas.config.changefeed import load_changefeed

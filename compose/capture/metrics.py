@@ -2,8 +2,8 @@
 
 import time
 
-from consumers.api.metrics import Pull, Stall
-from consumers.api.owner_metrics import Rule, SchedulerFigures
+from consumers.control.api.metrics import Pull, Stall
+from consumers.control.owner.figures import Rule, SchedulerFigures
 from producers.pull.feed.types import SpanStatus
 from producers.pull.puller import PullerStats
 from schemas.ids import UpstreamId

@@ -12,20 +12,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from compose.capture.held_feeds import HeldFeeds
-from compose.capture.puller_agent import PullerAgent
-from compose.capture.reign import Reign, ReignOptions, ReignParts
-from compose.capture.reign_orders import ReignOrders
 from compose.capture.reign_status import reign_status
+from compose.capture.replicated_tables import replicated_tables
 from compose.capture.sorter_fleet import SorterFleet, SorterPlaces, SorterSettings
-from consumers.capture_registry import CaptureWatch
-from consumers.core.scheduling.coordinator import Identity
-from consumers.election import Election
-from consumers.frontier_topic import FrontierTopic
-from consumers.owner import Owner
-from consumers.peers.interface import FeedKey, Peers
-from consumers.upstream_node import UpstreamNode
-from consumers.zookeeper import Session
+from consumers.control.cluster.capture_registry import CaptureWatch
+from consumers.control.cluster.election import Election
+from consumers.control.cluster.puller_agent import PullerAgent
+from consumers.control.cluster.upstream_node import UpstreamNode
+from consumers.control.core.scheduling.coordinator import Identity
+from consumers.control.log.frontier_topic import FrontierTopic
+from consumers.control.owner.held_feeds import HeldFeeds
+from consumers.control.owner.owner import Owner
+from consumers.control.owner.reign import Reign, ReignOptions, ReignParts
+from consumers.control.owner.reign_orders import ReignOrders
+from consumers.control.peers.interface import FeedKey, Peers
+from edges.zookeeper.session import Session
 from producers.pull.ddl.ddl_feed import DdlFeed
 from producers.pull.feed.types import SpanStatus
 from producers.pull.landing.raw_log import ensure_raw_topics
@@ -178,7 +179,7 @@ class OwnerLoop:
                 had_predecessor=last is not None,
                 sequence=self._sequence,
             )
-            held = HeldFeeds()
+            held = HeldFeeds(replicated_tables)
             fleet = SorterFleet(
                 parts.session, places.paths, places.sorter_places, places.sorters, self._on_failure, held.why
             )

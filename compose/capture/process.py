@@ -30,20 +30,20 @@ from compose.capture.collector import spare_old_objects
 from compose.capture.first_failure import FirstFailure
 from compose.capture.owner_loop import CaptureParts, OwnerLoop, OwnerPlaces, rest_s
 from compose.capture.processor_fleet import ProcessorFleet, ProcessorHome
-from compose.capture.puller_agent import PullerAgent
-from compose.capture.puller_executor import PullerExecutor
 from compose.capture.puller_figures import PullerFigures
-from compose.capture.reign import ReignOptions
-from compose.capture.reign_orders import ReignOrders
 from compose.capture.sorter_fleet import BY_HAND, SorterPlaces, SorterSettings
 from compose.peers import PEER_ADDR, open_peers
-from consumers.capture_registry import CaptureInfo, CaptureWatch, mark_stopping, register_capture
-from consumers.election import Election
-from consumers.frontier_topic import FrontierTopic
-from consumers.peers.grpc_peers import GrpcPeers
-from consumers.peers.interface import Peers, upstream_feed
-from consumers.upstream_node import UpstreamNode
-from consumers.zookeeper import SESSION_TIMEOUT_S, Session
+from consumers.control.cluster.capture_registry import CaptureInfo, CaptureWatch, mark_stopping, register_capture
+from consumers.control.cluster.election import Election
+from consumers.control.cluster.puller_agent import PullerAgent
+from consumers.control.cluster.puller_executor import PullerExecutor
+from consumers.control.cluster.upstream_node import UpstreamNode
+from consumers.control.log.frontier_topic import FrontierTopic
+from consumers.control.owner.reign import ReignOptions
+from consumers.control.owner.reign_orders import ReignOrders
+from consumers.control.peers.grpc_peers import GrpcPeers
+from consumers.control.peers.interface import Peers, upstream_feed
+from edges.zookeeper.session import SESSION_TIMEOUT_S, Session
 from producers.pull.landing.raw_log import ensure_raw_topics
 from producers.pull.puller import STOP_FLUSH_S, Puller, PullerSettings
 from schemas.errors import Action, BusError
@@ -52,9 +52,9 @@ from schemas.nodes.changefeed import CLUSTER_DEFAULT, ZkPaths
 from schemas.rawlog.topics import raw_topics
 
 if TYPE_CHECKING:
-    from consumers.api.metrics import Pull
-    from consumers.api.owner_metrics import Rule
-    from consumers.api.server import ApiServer
+    from consumers.control.api.metrics import Pull
+    from consumers.control.api.server import ApiServer
+    from consumers.control.owner.figures import Rule
 
 log = logging.getLogger(__name__)
 

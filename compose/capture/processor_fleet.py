@@ -1,6 +1,6 @@
 """One capture's processors, as its children: one for each changefeed of the cluster whose sink is no Kafka.
 
-The processors of all captures share a changefeed's partitions among themselves (:mod:`consumers.processor_run`). A
+The processors of all captures share a changefeed's partitions among themselves (:mod:`consumers.processors.run`). A
 child looks by itself whether it is wanted, waits while it is not, and ends when its changefeed is removed or all up to
 its target is applied; here it is only started for each such changefeed, started again when it has died, and stopped
 when the changefeed is gone. When the capture leaves, its children are told at once, so that they hand over as it does.
@@ -17,8 +17,8 @@ from pathlib import Path
 from compose.capture.sorter_fleet import SorterPlaces
 from compose.stack.children import Child, Nursery
 from compose.stack.scoped import Scoped
-from consumers.changefeed_store import ChangefeedStore
-from consumers.zookeeper import LeaseLostError, Session
+from consumers.control.changefeeds.store import ChangefeedStore
+from edges.zookeeper.session import LeaseLostError, Session
 from producers.tls import TlsSettings
 from schemas.errors import BusError
 from schemas.ids import CaptureId

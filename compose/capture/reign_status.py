@@ -4,8 +4,8 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from compose.capture.held_feeds import HeldTable
-from compose.capture.reign import Reign
+from consumers.control.owner.held_feeds import HeldTable
+from consumers.control.owner.reign import Reign
 from producers.pull.feed.span_watch import STALL_WARN_S
 from schemas.ids import CaptureId, Ts, physical_ms
 from schemas.rawlog.frontier import LandingReport

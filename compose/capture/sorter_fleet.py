@@ -1,9 +1,10 @@
 """The sorters of a cluster's changefeeds, as children of the capture that is owner: one for each that wants one.
 
 A thread of its own looks a few times a second at what users and sorters have written and at which children have ended
-(:mod:`consumers.feed_states` decides what follows), and starts and stops children (:mod:`consumers.core.sorter_plan`).
-The owner's other work does not wait for it. Children die with this process, however it goes (:mod:`compose.stack.
-children`); what a former owner's children still write is kept apart from ours by each changefeed's lock.
+(:mod:`consumers.control.changefeeds.states` decides what follows), and starts and stops children
+(:mod:`consumers.control.core.changefeeds.sorter_plan`). The owner's other work does not wait for it. Children die with
+this process, however it goes (:mod:`compose.stack. children`); what a former owner's children still write is kept apart
+from ours by each changefeed's lock.
 
     with SorterFleet(session, paths, places, options):  # for as long as this capture is owner
         ...
@@ -22,11 +23,11 @@ from pathlib import Path
 
 from compose.stack.children import Child, Nursery
 from compose.stack.scoped import Scoped
-from consumers.core.changefeed_errors import FeedError
-from consumers.core.changefeed_state import PATIENCE, Patience
-from consumers.core.sorter_plan import FeedName, SorterChild, plan_sorters
-from consumers.feed_states import Death, FeedStates
-from consumers.zookeeper import LeaseLostError, Session
+from consumers.control.changefeeds.states import Death, FeedStates
+from consumers.control.core.changefeeds.errors import FeedError
+from consumers.control.core.changefeeds.sorter_plan import FeedName, SorterChild, plan_sorters
+from consumers.control.core.changefeeds.state import PATIENCE, Patience
+from edges.zookeeper.session import LeaseLostError, Session
 from schemas.errors import BusError, InvariantBrokenError
 from schemas.ids import UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from compose.changefeeds import upstream_tables
-from consumers.api.bodies import StoredFeed
+from consumers.control.api.bodies import StoredFeed
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.schema_change import StoredTable
 from schemas.ids import TableId, UpstreamId

@@ -98,8 +98,8 @@ def update(api: "ApiCalls", changefeed_id: str, namespace: str, no_confirm: bool
     A file replaces the settings as a whole.
     """
     from compose.operator.api_calls import RefusedError, located
-    from consumers.api.replica_config import from_api, to_api
-    from consumers.changefeed_control import UpdateRefusedError
+    from consumers.control.api.replica_config import from_api, to_api
+    from consumers.control.changefeeds.verbs import UpdateRefusedError
     from schemas.config.parse.origin import Origin
 
     before = api.get(f"/changefeeds/{changefeed_id}/meta_info", namespace=namespace)
@@ -111,7 +111,7 @@ def update(api: "ApiCalls", changefeed_id: str, namespace: str, no_confirm: bool
         )
     change, after, origin = _upstream(given), dict(before), Origin()
     if given["sink_uri"]:
-        from consumers.api.bodies import shown_uri
+        from consumers.control.api.bodies import shown_uri
 
         change["sink_uri"], after["sink_uri"] = given["sink_uri"], shown_uri(given["sink_uri"])
     if given["config"] or given["schema_registry"]:
@@ -234,7 +234,7 @@ def _summary(info: dict[str, Any]) -> dict[str, Any]:
 
 def _read(sink_uri: str, file: Path | None, schema_registry: str) -> "tuple[dict[str, Any], ChangefeedConfig]":
     """Return a changefeed file as a ``replica_config``, checked here so that an error names the line."""
-    from consumers.api.replica_config import replica_config
+    from consumers.control.api.replica_config import replica_config
     from schemas.config.changefeed import load_changefeed, parse_changefeed_text
 
     try:

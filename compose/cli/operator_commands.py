@@ -199,7 +199,7 @@ def adopt_raw_log(no_confirm: bool, cluster: str, zookeeper: str, kafka: str, up
 )
 def configure_credentials(user: str, password: str, file: Path) -> None:
     """Write a user and a password to a file that only you can read: for this command line, or for a server."""
-    from consumers.api.credentials import write_credentials
+    from consumers.control.api.credentials import write_credentials
 
     write_credentials(file, user, password)
     click.echo(f"user {user} stands in {file}")

@@ -43,7 +43,7 @@ def processor(
     """
     from compose.logs import log_to_stderr
     from compose.processors import begin_work
-    from consumers.processor import VERSION, ProcessorOptions, run_processor
+    from consumers.processors.processor import VERSION, ProcessorOptions, run_processor
 
     log_to_stderr()
     options = ProcessorOptions(

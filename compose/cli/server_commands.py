@@ -250,8 +250,8 @@ def capture(
 ) -> int:
     """Pull an upstream's changes into the raw log; one of the captures of a cluster is its owner, and runs sorters."""
     from compose.capture.process import CaptureOptions, run_capture
-    from compose.capture.reign import ReignOptions
-    from consumers.core.span_split import SplitSettings
+    from consumers.control.core.frontier.span_split import SplitSettings
+    from consumers.control.owner.reign import ReignOptions
     from producers.pull.feed.spill_files import SpillSettings
     from producers.pull.puller import PullerSettings
     from producers.tls import Channels

@@ -35,8 +35,8 @@ def server_options(command: Command) -> Command:
     ) -> Any:
         from compose.logs import start_logging
         from compose.operator.api_calls import ApiCalls
-        from consumers.api.client import ApiClient
-        from consumers.api.tls import ApiTls
+        from consumers.control.api.client import ApiClient
+        from consumers.control.api.tls import ApiTls
 
         if pd:
             click.echo("note: --pd does nothing here; --server names a capture", err=True)
@@ -82,7 +82,7 @@ def _user(user: str, password: str, file: Path) -> tuple[str, str]:
     """Return who asks: as given, or as the file says; of several in it the one that is named."""
     if password or not file.exists():
         return user, password
-    from consumers.api.credentials import read_credentials
+    from consumers.control.api.credentials import read_credentials
     from schemas.errors import ConfigError
 
     users = read_credentials(file).users

@@ -8,8 +8,8 @@ from typing import Any
 
 from compose.changefeeds import open_store
 from compose.foresight.recorded import read_recorded_log
-from consumers.changefeed_store import NoFrontierError, StartTsError
-from consumers.raw_log import frontier_window
+from consumers.control.changefeeds.store import NoFrontierError, StartTsError
+from consumers.control.log.raw_log import frontier_window
 from schemas.config.changefeed import ChangefeedConfig, load_changefeed
 from schemas.config.client_options import librdkafka_options
 from schemas.ddl.schema_store import SchemaStore

@@ -15,7 +15,7 @@ from compose.stack.jars import Say
 from compose.stack.local import Addresses, LocalStack
 from compose.stack.ports import LOOPBACK, free_ports, is_listening
 from compose.stack.scoped import Scoped
-from consumers.changefeed_store import ChangefeedRequest
+from consumers.control.changefeeds.store import ChangefeedRequest
 from producers.tls import TlsSettings
 from schemas.ids import UpstreamId
 from schemas.nodes.changefeed import CLUSTER_DEFAULT, ChangefeedInfo, ZkPaths

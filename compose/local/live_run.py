@@ -22,8 +22,8 @@ from compose.stack.errors import ChildError
 from compose.stack.jars import checkout
 from compose.stack.local import Addresses
 from compose.stack.ports import LOOPBACK, free_ports, is_free
-from consumers.changefeed_store import ChangefeedRequest, NoFrontierError
-from consumers.raw_log import RawLogUnavailableError, frontier_window
+from consumers.control.changefeeds.store import ChangefeedRequest, NoFrontierError
+from consumers.control.log.raw_log import RawLogUnavailableError, frontier_window
 from producers.pull.pd.client import PdClient
 from producers.region_server.recording import read_recording
 from producers.tls import Channels, TlsSettings

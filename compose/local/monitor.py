@@ -16,7 +16,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from compose.kafka_follower import TopicFollower
 from compose.stack.local import Addresses
-from consumers.zookeeper import CONNECT_TIMEOUT_S, ZooKeeperUnreachableError
+from edges.zookeeper.session import CONNECT_TIMEOUT_S, ZooKeeperUnreachableError
 from schemas.errors import BusError, CorruptDataError
 from schemas.ids import Ts, UpstreamId, physical_ms
 from schemas.nodes.changefeed import (

@@ -18,8 +18,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from compose.local.promises import Hashes, PartitionCheck, SetDifference, compare_rows, row_hashes, total
-from consumers.changefeed_store import ChangefeedStore
-from consumers.zookeeper import Session
+from consumers.control.changefeeds.store import ChangefeedStore
+from edges.zookeeper.session import Session
 from schemas.changes import Op, RowChanges
 from schemas.config.changefeed import ChangefeedConfig, load_changefeed
 from schemas.ddl.bad_jobs import BadJobs

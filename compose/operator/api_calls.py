@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from consumers.api.client import Answer, ApiClient, ServerAnswerError
+from consumers.control.api.client import Answer, ApiClient, ServerAnswerError
 from schemas.config.parse.origin import Origin
 from schemas.errors import Action, BusError, ConfigError
 

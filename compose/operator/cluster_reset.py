@@ -3,10 +3,10 @@
 from contextlib import closing
 
 from compose.operator.node_texts import delete_nodes
-from consumers.capture_registry import list_captures
-from consumers.election import raise_revision
-from consumers.frontier_topic import FrontierTopic
-from consumers.zookeeper import Session
+from consumers.control.cluster.capture_registry import list_captures
+from consumers.control.cluster.election import raise_revision
+from consumers.control.log.frontier_topic import FrontierTopic
+from edges.zookeeper.session import Session
 from schemas.errors import Action, BusError
 from schemas.ids import UpstreamId
 from schemas.nodes.changefeed import ZkPaths

@@ -11,7 +11,7 @@ from inspect import cleandoc
 
 from schemas.errors import Action, BusError
 
-PACKAGES = ("schemas", "producers", "sorters", "consumers", "compose")
+PACKAGES = ("schemas", "edges", "producers", "sorters", "consumers", "compose")
 WHAT_FOLLOWS = {
     Action.RETRY: "retried",
     Action.STOP_CHANGEFEED: "needs you",

@@ -6,7 +6,7 @@ from typing import Any
 
 from kazoo.exceptions import NoNodeError
 
-from consumers.zookeeper import Session
+from edges.zookeeper.session import Session
 from schemas.config.parse.secret import MASK, mask_uri
 
 _SECRET_WORDS = ("password", "secret", "token", "credential")

@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from consumers.apply.begin import begin_database
-from consumers.core.backoff import Backoff
-from consumers.core.recovery import check_sink, target_of
-from consumers.processor import ProcessorOptions
-from consumers.recovery import Applied, Stored, apply_upto, stored, wait_alone
-from consumers.zookeeper import Session
+from consumers.processors.apply.begin import begin_database
+from consumers.processors.core.backoff import Backoff
+from consumers.processors.core.recovery import check_sink, target_of
+from consumers.processors.processor import ProcessorOptions
+from consumers.processors.recovery import Applied, Stored, apply_upto, stored, wait_alone
+from edges.zookeeper.session import Session
 from schemas.config.changefeed import load_changefeed
 from schemas.config.parse.secret import mask_uri
 from schemas.errors import BusError

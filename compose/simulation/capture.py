@@ -1,28 +1,28 @@
 """One simulated capture process: its session, its agent with the puller, and a reign when it is elected.
 
-The agent and the reign are the product's (:class:`compose.capture.puller_agent.PullerAgent`,
-:class:`compose.capture.reign.Reign`, :class:`consumers.owner.Owner`); this is what :mod:`compose.capture.process` and
-:mod:`compose.capture.owner_loop` are around them, in one thread. What blocks in the product (a publish, a check of the
-lease) may stand still here for many ticks while everybody else goes on: the world runs on inside the call. So whoever
-is paused in the middle of a step wakes up in the middle of it.
+The agent and the reign are the product's (:class:`consumers.control.cluster.puller_agent.PullerAgent`,
+:class:`consumers.control.owner.reign.Reign`, :class:`consumers.control.owner.owner.Owner`); this is what
+:mod:`compose.capture.process` and :mod:`compose.capture.owner_loop` are around them, in one thread. What blocks in the
+product (a publish, a check of the lease) may stand still here for many ticks while everybody else goes on: the world
+runs on inside the call. So whoever is paused in the middle of a step wakes up in the middle of it.
 """
 
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from compose.capture.puller_agent import PullerAgent
-from compose.capture.reign import Reign, ReignOptions, ReignParts
 from compose.simulation.network import SimPeers
 from compose.simulation.puller import SimDdlFeed, SimPuller
 from compose.simulation.topic import SimFrontierTopic
 from compose.simulation.truth import WatchedExecutor
 from compose.simulation.zookeeper import SimSession
-from consumers.capture_registry import CaptureInfo
-from consumers.core.scheduling.coordinator import Identity, Limits
-from consumers.core.scheduling.replication_set import MultiplePrimaryError
-from consumers.owner import Owner
-from consumers.peers.interface import FeedKey
+from consumers.control.cluster.capture_registry import CaptureInfo
+from consumers.control.cluster.puller_agent import PullerAgent
+from consumers.control.core.replication.replication_set import MultiplePrimaryError
+from consumers.control.core.scheduling.coordinator import Identity, Limits
+from consumers.control.owner.owner import Owner
+from consumers.control.owner.reign import Reign, ReignOptions, ReignParts
+from consumers.control.peers.interface import FeedKey
 from schemas.ids import CaptureId, TableId
 
 if TYPE_CHECKING:

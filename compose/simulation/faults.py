@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from compose.capture.reign import MoveRefusedError
 from compose.simulation.outcome import drawn_from, outage
 from compose.simulation.upstream import KEY_PLACES, place_key
-from consumers.core.scheduling.coordinator import NotInitializedError
-from consumers.core.scheduling.replication_set import SetState
-from consumers.core.scheduling.schedulers.drain_capture import DrainRefusedError
+from consumers.control.core.replication.replication_set import SetState
+from consumers.control.core.scheduling.coordinator import NotInitializedError
+from consumers.control.core.scheduling.schedulers.drain_capture import DrainRefusedError
+from consumers.control.owner.reign import MoveRefusedError
 from schemas.ids import TableId
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from random import Random
 
-from consumers.core.scheduling.messages import Message
-from consumers.peers.inboxes import Inboxes
-from consumers.peers.interface import FeedKey, Side, side_of
+from consumers.control.core.replication.messages import Message
+from consumers.control.peers.inboxes import Inboxes
+from consumers.control.peers.interface import FeedKey, Side, side_of
 from schemas.ids import CaptureId
 from schemas.rawlog.frontier import FrontierRecord, LandingReport
 
@@ -63,7 +63,7 @@ class Network:
 
 
 class SimPeers:
-    """One capture's :class:`consumers.peers.interface.Peers`."""
+    """One capture's :class:`consumers.control.peers.interface.Peers`."""
 
     address = "simulated"
 

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from random import Random
 
 from compose.simulation.broker import Broker
-from consumers.frontier_topic import FrontierUnavailableError
+from consumers.control.log.frontier_topic import FrontierUnavailableError
 from schemas.rawlog.frontier import FrontierRecord
 
 
 class SimFrontierTopic:
-    """Has the methods of ``consumers.frontier_topic.FrontierTopic`` that owners call.
+    """Has the methods of ``consumers.control.log.frontier_topic.FrontierTopic`` that owners call.
 
     ``on_its_way`` is called while a record is: there its sender may stand still for as long as it likes.
     """

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from compose.capture.puller_executor import PullerExecutor
 from compose.simulation.law import BrokenPromiseError
 from compose.simulation.puller import SimPuller
-from consumers.core.scheduling.messages import Checkpoint
+from consumers.control.cluster.puller_executor import PullerExecutor
+from consumers.control.core.replication.messages import Checkpoint
 from schemas.ids import CaptureId, TableId
 from schemas.rawlog.frontier import FrontierRecord
 from schemas.tidb.spans import TableSpan

@@ -17,8 +17,8 @@ from compose.simulation.topic import SimFrontierTopic
 from compose.simulation.truth import Truth
 from compose.simulation.upstream import Upstream
 from compose.simulation.zookeeper import ZooKeeper
-from consumers.core.span_split import SplitSettings
-from consumers.zookeeper import LeaseLostError
+from consumers.control.core.frontier.span_split import SplitSettings
+from edges.zookeeper.session import LeaseLostError
 from schemas.errors import Action, BusError
 from schemas.ids import CaptureId, TableId, Ts, compose_ts
 

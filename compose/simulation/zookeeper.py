@@ -1,15 +1,15 @@
 """ZooKeeper as the simulation has it: sessions, their ephemeral nodes, an election, and one number by compare-and-set.
 
 All times are ticks. A session ends some time after its holder was last answered, never sooner than SESSION_TICKS; the
-holder counts on two thirds of that (``consumers.zookeeper``).
+holder counts on two thirds of that (``edges.zookeeper.session``).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from consumers.capture_registry import CaptureInfo
-from consumers.zookeeper import LeaseLostError
+from consumers.control.cluster.capture_registry import CaptureInfo
+from edges.zookeeper.session import LeaseLostError
 from schemas.ids import CaptureId
 
 SESSION_TICKS = 12
@@ -69,7 +69,7 @@ class ZooKeeper:
 
 
 class SimSession:
-    """One capture's session, with the methods of ``consumers.zookeeper.Session`` that owners call."""
+    """One capture's session, with the methods of ``edges.zookeeper.session.Session`` that owners call."""
 
     def __init__(self, capture: CaptureId, zookeeper: ZooKeeper, now: Callable[[], int]) -> None:
         self.capture, self.zookeeper, self._now = capture, zookeeper, now

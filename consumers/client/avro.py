@@ -10,8 +10,8 @@ from typing import Any, Final
 import fastavro
 
 from consumers.client.changes import Change, Ddl, Row
+from consumers.client.core.partition import StreamRecord
 from consumers.client.errors import MessageError, StreamUnavailableError
-from consumers.core.reading.partition import StreamRecord
 from schemas.sink.position import Position, PositionClass, RowOp
 
 _EXTENSION: Final = frozenset(

@@ -6,8 +6,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from consumers.client.changes import Change, Ddl, Row
+from consumers.client.core.partition import StreamRecord
 from consumers.client.errors import MessageError
-from consumers.core.reading.partition import StreamRecord
 from schemas.sink.position import Position, PositionClass
 
 _OPS: Final[Mapping[str, Any]] = {"INSERT": "insert", "UPDATE": "update", "DELETE": "delete"}

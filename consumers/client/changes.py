@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal
 
-from consumers.core.reading.partition import PartitionKey
-from consumers.core.reading.stream import Place
+from consumers.client.core.partition import PartitionKey
+from consumers.client.core.stream import Place
 from schemas.ids import Ts
 
 Op = Literal["insert", "update", "delete"]

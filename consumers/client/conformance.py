@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
-from consumers.core.reading.partition import PartitionKey, StreamRecord
+from consumers.client.core.partition import PartitionKey, StreamRecord
 from schemas.ids import Ts
 from schemas.sink.position import Position, PositionClass, RowOp
 

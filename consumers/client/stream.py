@@ -16,9 +16,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from consumers.client.avro import AvroDecoder, registry_schemas
 from consumers.client.canal_json import CanalJsonDecoder
 from consumers.client.changes import Change, ChangeBatch
+from consumers.client.core.partition import PartitionKey, StreamRecord
+from consumers.client.core.stream import Place, Released, StreamReader
 from consumers.client.errors import NoPositionError, StreamUnavailableError
-from consumers.core.reading.partition import PartitionKey, StreamRecord
-from consumers.core.reading.stream import Place, Released, StreamReader
 from schemas.errors import ConfigError
 from schemas.ids import Ts
 from schemas.sink.position import POSITION_HEADER, Position, decode_position

@@ -35,7 +35,7 @@ class ChangefeedInfo:
     target_ts: Ts | None = None
     desired_state: ChangefeedState = "normal"
     epoch: int = 0
-    """Grows whenever the changefeed is stopped (``consumers.core.changefeed_state``)."""
+    """Grows whenever the changefeed is stopped (``consumers.control.core.changefeeds.state``)."""
     create_time: str = ""
     """RFC 3339; empty: created by a version that did not note it."""
     creator_version: str = ""

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from compose.stack.local import Addresses
-from consumers.zookeeper import SESSION_TIMEOUT_S
+from edges.zookeeper.session import SESSION_TIMEOUT_S
 from producers.region_server.generator import Generator, GeneratorOptions
 from schemas.ids import UpstreamId
 from tests.bench.frontier_trace import Advance, longest_pause_s, read_advances

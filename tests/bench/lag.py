@@ -30,7 +30,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from compose.local.bus import BusOptions, LocalBus
 from compose.stack.local import Addresses
-from consumers.changefeed_store import ChangefeedRequest
+from consumers.control.changefeeds.store import ChangefeedRequest
 from schemas.errors import BusError
 from schemas.ids import Ts, UpstreamId, physical_ms
 from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position

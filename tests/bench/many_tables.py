@@ -28,15 +28,15 @@ from typing import Any
 import psutil
 
 from compose.capture.owner_loop import rest_s
-from compose.capture.puller_agent import PullerAgent
-from compose.capture.puller_executor import PullerExecutor
-from compose.capture.reign import Reign, ReignOptions, ReignParts
 from compose.peers import open_peers
-from consumers.capture_registry import CaptureInfo
-from consumers.core.scheduling.coordinator import Identity
-from consumers.owner import Owner
-from consumers.peers.grpc_peers import GrpcPeers
-from consumers.peers.interface import upstream_feed
+from consumers.control.cluster.capture_registry import CaptureInfo
+from consumers.control.cluster.puller_agent import PullerAgent
+from consumers.control.cluster.puller_executor import PullerExecutor
+from consumers.control.core.scheduling.coordinator import Identity
+from consumers.control.owner.owner import Owner
+from consumers.control.owner.reign import Reign, ReignOptions, ReignParts
+from consumers.control.peers.grpc_peers import GrpcPeers
+from consumers.control.peers.interface import upstream_feed
 from producers.pull.core.landing.book import LandingBook
 from schemas.ids import CaptureId, Ts, UpstreamId, compose_ts
 from schemas.rawlog.ddl_record import DdlRecord

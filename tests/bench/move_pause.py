@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from compose.stack.local import Addresses
-from consumers.changefeed_store import ChangefeedRequest
+from consumers.control.changefeeds.store import ChangefeedRequest
 from producers.region_server.generator import Generator, GeneratorOptions
 from schemas.ids import UpstreamId
 from tests.bench.frontier_trace import longest_pause_s, read_advances

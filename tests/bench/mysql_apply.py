@@ -26,15 +26,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from compose.stack.local import Addresses, LocalStack
 from compose.stack.mariadb import LocalMariaDb
-from consumers.apply.connection import Connector
-from consumers.apply.ddl import DdlRunner
-from consumers.apply.destination import Destination
-from consumers.apply.run import ApplyRun
-from consumers.apply.share import RunSettings
-from consumers.core.apply.partition import start_position
-from consumers.core.apply.statements import StatementSettings, statements
-from consumers.core.apply.waiting import Piece, RowBatch
-from consumers.sink_source import KafkaSource
+from consumers.processors.apply.connection import Connector
+from consumers.processors.apply.ddl import DdlRunner
+from consumers.processors.apply.destination import Destination
+from consumers.processors.apply.run import ApplyRun
+from consumers.processors.apply.share import RunSettings
+from consumers.processors.core.apply.partition import start_position
+from consumers.processors.core.apply.statements import StatementSettings, statements
+from consumers.processors.core.apply.waiting import Piece, RowBatch
+from consumers.processors.sink_source import KafkaSource
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts, compose_ts
 from schemas.sink.position import POSITION_HEADER, Position, PositionClass, RowOp

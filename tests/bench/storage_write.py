@@ -17,11 +17,11 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from compose.stack.local import LocalStack
-from consumers.core.storage.paths import PathForm
-from consumers.sink_source import KafkaSource
-from consumers.storage.begin import FilesLead, FilesShare
-from consumers.storage.run import StorageRun, StorageSettings
-from consumers.storage.store import LocalStore
+from consumers.processors.core.storage.paths import PathForm
+from consumers.processors.sink_source import KafkaSource
+from consumers.processors.storage.begin import FilesLead, FilesShare
+from consumers.processors.storage.run import StorageRun, StorageSettings
+from consumers.processors.storage.store import LocalStore
 from schemas.ids import Ts
 from schemas.sink.position import POSITION_HEADER, Position, PositionClass, RowOp
 from schemas.sink.storage_rows import FolderForm, encode_folder

@@ -34,8 +34,8 @@ from typing import Any
 import psutil
 
 from compose.stack.local import Addresses, LocalStack
-from consumers.core.frontier import advance
-from consumers.frontier_topic import FrontierTopic
+from consumers.control.core.frontier.frontier import advance
+from consumers.control.log.frontier_topic import FrontierTopic
 from producers.pull.puller import Puller, PullerSettings
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.rawlog.frontier import DdlReport

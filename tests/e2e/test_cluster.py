@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from consumers.changefeed_store import ChangefeedRequest
+from consumers.control.changefeeds.store import ChangefeedRequest
 from producers.region_server.generator import Generator, GeneratorOptions
 from schemas.ids import UpstreamId
 from tests.support.bank import Bank, BankReader

@@ -24,9 +24,9 @@ import pytest
 
 from compose.local.bus import BusOptions, LocalBus
 from compose.stack.mariadb import LocalMariaDb
-from consumers.changefeed_store import ChangefeedRequest
-from consumers.processor_nodes import Share, decode_shares
-from consumers.zookeeper import Session
+from consumers.control.changefeeds.processor_nodes import Share, decode_shares
+from consumers.control.changefeeds.store import ChangefeedRequest
+from edges.zookeeper.session import Session
 from producers.region_server.core.store.mvcc import LockKind, Write
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.kv.store import ClusterStore

@@ -12,7 +12,7 @@ import pytest
 
 from compose.kafka_follower import TopicFollower
 from compose.local.bus import BusOptions, LocalBus
-from consumers.changefeed_store import ChangefeedRequest
+from consumers.control.changefeeds.store import ChangefeedRequest
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import UpstreamId

@@ -12,8 +12,8 @@ from itertools import pairwise
 
 import pytest
 
-from consumers.changefeed_store import ChangefeedRequest
-from consumers.core.changefeed_errors import TABLE_HELD
+from consumers.control.changefeeds.store import ChangefeedRequest
+from consumers.control.core.changefeeds.errors import TABLE_HELD
 from producers.region_server.core import chaos
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.kv.store import ClusterStore

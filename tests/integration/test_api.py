@@ -14,8 +14,8 @@ import pytest
 from compose.capture.process import CaptureOptions, run_capture
 from compose.cli import run_cli
 from compose.stack.local import Addresses
-from consumers.capture_registry import list_captures
-from consumers.zookeeper import Session
+from consumers.control.cluster.capture_registry import list_captures
+from edges.zookeeper.session import Session
 from producers.region_server.server import RegionServer
 from schemas.ids import UpstreamId
 from schemas.nodes.changefeed import ZkPaths

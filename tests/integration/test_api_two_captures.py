@@ -15,8 +15,8 @@ from compose.capture.process import CaptureOptions, run_capture
 from compose.capture.sorter_fleet import SorterSettings
 from compose.cli import run_cli
 from compose.stack.local import Addresses
-from consumers.capture_registry import list_captures
-from consumers.zookeeper import Session
+from consumers.control.cluster.capture_registry import list_captures
+from edges.zookeeper.session import Session
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
 from schemas.ids import UpstreamId

@@ -7,11 +7,16 @@ import pymysql
 import pytest
 
 from compose.stack.mariadb import LocalMariaDb
-from consumers.apply.connection import execute
-from consumers.apply.destination import Destination
-from consumers.apply.errors import DdlRefusedError, DestinationUnreachableError, ProcessorReplacedError, RowRefusedError
-from consumers.apply.syncpoints import SyncpointWriter
-from consumers.core.apply.statements import StatementSettings
+from consumers.processors.apply.connection import execute
+from consumers.processors.apply.destination import Destination
+from consumers.processors.apply.errors import (
+    DdlRefusedError,
+    DestinationUnreachableError,
+    ProcessorReplacedError,
+    RowRefusedError,
+)
+from consumers.processors.apply.syncpoints import SyncpointWriter
+from consumers.processors.core.apply.statements import StatementSettings
 from schemas.ddl.job import DdlType
 from schemas.ids import Ts, compose_ts
 from schemas.sink.parts import cut_message
@@ -99,7 +104,7 @@ def test_apply_takes_over_from_one_that_froze_in_a_transaction(
     mariadb: LocalMariaDb, feed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its server-side session holds the lock of a position, until the server ends it."""
-    monkeypatch.setattr("consumers.apply.connection.IDLE_MAX_S", 1)
+    monkeypatch.setattr("consumers.processors.apply.connection.IDLE_MAX_S", 1)
     _two_tables(mariadb)
     log = SinkLog()
     log.rows(0, A, 10, (INSERT, "1", "(1,10)"))

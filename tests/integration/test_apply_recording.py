@@ -17,8 +17,8 @@ from pymysql.converters import encoders
 
 from compose.stack.mariadb import PASSWORD, USER, LocalMariaDb
 from compose.stack.ports import LOOPBACK
-from consumers.apply.destination import Destination
-from consumers.apply.errors import DdlRefusedError
+from consumers.processors.apply.destination import Destination
+from consumers.processors.apply.errors import DdlRefusedError
 from schemas.ids import Ts
 from tests.support.apply import Processor, run_sql
 from tests.support.mariadb import mariadb

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from compose.stack.mariadb import LocalMariaDb
-from consumers.apply.connection import Connector, select
-from consumers.apply.errors import DestinationRefusedError, DestinationUnreachableError
+from consumers.processors.apply.connection import Connector, select
+from consumers.processors.apply.errors import DestinationRefusedError, DestinationUnreachableError
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import Action
 from schemas.sink.position import RowOp

@@ -15,11 +15,11 @@ from kazoo.exceptions import NoNodeError
 
 import compose.capture.process
 from compose.capture.process import CaptureOptions, run_capture
-from compose.capture.reign import ReignOptions
 from compose.stack.local import Addresses
-from consumers.capture_registry import list_captures
-from consumers.core.span_split import SplitSettings
-from consumers.zookeeper import Session
+from consumers.control.cluster.capture_registry import list_captures
+from consumers.control.core.frontier.span_split import SplitSettings
+from consumers.control.owner.reign import ReignOptions
+from edges.zookeeper.session import Session
 from producers.region_server.kv.store import ClusterStore
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
@@ -168,7 +168,7 @@ def test_capture_of_large_tables_lands_their_spans_over_partitions_under_the_fro
     for _, keys in large:
         split_regions(server, keys, 8)
     server.spawn(replay.run(1.0, wait_for_subscriber=True))
-    with caplog.at_level(logging.INFO, "compose.capture.pulled_tables"):
+    with caplog.at_level(logging.INFO, "consumers.control.owner.pulled_tables"):
         first = serve(options)
         wait_for_parts(options, 2)
         reached(options.kafka, topics, Ts((replay.bootstrap_ts + end_ts) // 2))

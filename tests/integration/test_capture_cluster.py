@@ -18,7 +18,7 @@ from kazoo.exceptions import KazooException
 from compose.capture.process import GRACEFUL_STOP_S
 from compose.stack.children import Child, Nursery
 from compose.stack.local import Addresses
-from consumers.zookeeper import Session
+from edges.zookeeper.session import Session
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
 from schemas.ids import Ts, UpstreamId

@@ -8,8 +8,8 @@ import pytest
 
 from compose.capture.process import CaptureOptions, run_capture
 from compose.stack.local import Addresses
-from consumers.frontier_topic import FrontierTopic
-from consumers.zookeeper import Session
+from consumers.control.log.frontier_topic import FrontierTopic
+from edges.zookeeper.session import Session
 from producers.pull.pd.client import PdClient
 from producers.pull.pd.safe_point import release_safe_point
 from producers.pull.puller import PullerSettings

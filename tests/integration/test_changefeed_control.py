@@ -9,10 +9,10 @@ import pytest
 from kazoo.client import KazooClient
 
 from compose.stack.local import Addresses
-from consumers.changefeed_control import ChangefeedControl, ConfigChange, UpdateRefusedError, state_of
-from consumers.changefeed_store import ChangefeedNotFoundError, ChangefeedRequest
-from consumers.raw_log import FrontierWindow
-from consumers.zookeeper import Session
+from consumers.control.changefeeds.store import ChangefeedNotFoundError, ChangefeedRequest
+from consumers.control.changefeeds.verbs import ChangefeedControl, ConfigChange, UpdateRefusedError, state_of
+from consumers.control.log.raw_log import FrontierWindow
+from edges.zookeeper.session import Session
 from schemas.errors import ConfigError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedError, ChangefeedStatus, ZkPaths

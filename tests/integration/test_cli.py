@@ -14,11 +14,11 @@ from confluent_kafka import Producer
 from compose.cli import run_cli
 from compose.stack.local import Addresses
 from compose.stack.ports import free_ports
-from consumers.core.frontier import NewerOwnerError
-from consumers.election import Election, raise_revision
-from consumers.frontier_topic import FrontierTopic
-from consumers.owner import Owner
-from consumers.zookeeper import Session
+from consumers.control.cluster.election import Election, raise_revision
+from consumers.control.core.frontier.frontier import NewerOwnerError
+from consumers.control.log.frontier_topic import FrontierTopic
+from consumers.control.owner.owner import Owner
+from edges.zookeeper.session import Session
 from producers.region_server.server import RegionServer
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.nodes.changefeed import ZkPaths

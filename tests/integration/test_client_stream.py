@@ -10,8 +10,8 @@ from confluent_kafka import Producer
 from compose.stack.local import Addresses
 from consumers.client import ChangeBatch, ChangeStream, Row
 from consumers.client.conformance import TOPIC, RowKey, example_stream
+from consumers.client.core.partition import StreamRecord
 from consumers.client.errors import NoPositionError
-from consumers.core.reading.partition import StreamRecord
 from schemas.sink.position import POSITION_HEADER
 from tests.support.raw_log import create_topic
 

@@ -10,8 +10,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss
 
 from compose.stack.local import Addresses
-from consumers.capture_registry import CaptureInfo, list_captures, register_capture
-from consumers.changefeed_store import (
+from consumers.control.changefeeds.store import (
     ChangefeedExistsError,
     ChangefeedNotFoundError,
     ChangefeedRequest,
@@ -19,12 +18,13 @@ from consumers.changefeed_store import (
     NoFrontierError,
     StartTsError,
 )
-from consumers.core.frontier import NewerOwnerError
-from consumers.election import Election
-from consumers.frontier_topic import FrontierTopic, FrontierUnavailableError
-from consumers.owner import Owner
-from consumers.raw_log import FrontierWindow, frontier_window
-from consumers.zookeeper import LeaseLostError, Session, SessionTimeoutError, ZooKeeperUnreachableError
+from consumers.control.cluster.capture_registry import CaptureInfo, list_captures, register_capture
+from consumers.control.cluster.election import Election
+from consumers.control.core.frontier.frontier import NewerOwnerError
+from consumers.control.log.frontier_topic import FrontierTopic, FrontierUnavailableError
+from consumers.control.log.raw_log import FrontierWindow, frontier_window
+from consumers.control.owner.owner import Owner
+from edges.zookeeper.session import LeaseLostError, Session, SessionTimeoutError, ZooKeeperUnreachableError
 from producers.pull.landing.raw_log import RawLogSettings, ensure_raw_topics
 from schemas.errors import BusError, ConfigError, InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
@@ -93,7 +93,7 @@ def test_session_timeout_out_of_bounds_is_refused_before_connecting(timeout_s: f
 
 def test_session_lease_is_of_what_the_server_grants(stack: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stack's ZooKeeper grants at most 60 s."""
-    monkeypatch.setattr("consumers.zookeeper.SESSION_TIMEOUT_MAX_S", 100.0)
+    monkeypatch.setattr("edges.zookeeper.session.SESSION_TIMEOUT_MAX_S", 100.0)
     with Session(stack.zookeeper, timeout_s=90.0) as session:
         wait_until(lambda: session.timeout_s == pytest.approx(60.0), lambda: session.timeout_s)
         assert session.lease_left_s() <= 40.0

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from compose.stack.local import Addresses
-from consumers.changefeed_control import ChangefeedControl, ConfigChange
-from consumers.changefeed_store import ChangefeedRequest
-from consumers.core.changefeed_state import Patience
-from consumers.feed_states import STOPPING_S, Death, FeedStates
-from consumers.raw_log import FrontierWindow
-from consumers.zookeeper import Session
+from consumers.control.changefeeds.states import STOPPING_S, Death, FeedStates
+from consumers.control.changefeeds.store import ChangefeedRequest
+from consumers.control.changefeeds.verbs import ChangefeedControl, ConfigChange
+from consumers.control.core.changefeeds.state import Patience
+from consumers.control.log.raw_log import FrontierWindow
+from edges.zookeeper.session import Session
 from schemas.errors import Action, BusError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths, wants_sorter

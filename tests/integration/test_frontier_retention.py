@@ -8,12 +8,12 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from compose.stack.local import Addresses
-from consumers.changefeed_store import ChangefeedRequest, ChangefeedStore, StartTsError
-from consumers.core.frontier import first_record
-from consumers.frontier_topic import FrontierLostError, FrontierTopic
-from consumers.owner import Owner
-from consumers.raw_log import FrontierWindow, frontier_window
-from consumers.zookeeper import Session
+from consumers.control.changefeeds.store import ChangefeedRequest, ChangefeedStore, StartTsError
+from consumers.control.core.frontier.frontier import first_record
+from consumers.control.log.frontier_topic import FrontierLostError, FrontierTopic
+from consumers.control.log.raw_log import FrontierWindow, frontier_window
+from consumers.control.owner.owner import Owner
+from edges.zookeeper.session import Session
 from producers.pull.landing.raw_log import FRONTIER_MARGIN_MS, RawLogSettings, ensure_raw_topics
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ZkPaths
@@ -105,6 +105,6 @@ def test_owner_when_nothing_moves_publishes_its_place_again_after_a_while(
         owner = Owner(frontier, session, 2, 2)
         place = owner.start(lambda: Ts(0))
         assert owner.tick({}, None, {}) is None
-        monkeypatch.setattr("consumers.owner.REPEAT_S", 0.0)
+        monkeypatch.setattr("consumers.control.owner.owner.REPEAT_S", 0.0)
         assert owner.tick({}, None, {}) == place
         assert frontier.offsets() == (0, 8)

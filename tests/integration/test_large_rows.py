@@ -10,20 +10,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from compose.capture.held_feeds import WARN_AFTER_S, HeldFeeds, held_tables
 from compose.capture.puller_figures import figures_of
+from compose.capture.replicated_tables import replicated_tables
 from compose.kafka_follower import TopicFollower
 from compose.operator.decode import decode_record
 from compose.stack.local import Addresses
-from consumers.changefeed_store import ChangefeedRequest, ChangefeedStore
-from consumers.core.apply.partition import PartitionQueue, start_position
-from consumers.core.changefeed_errors import TABLE_HELD
-from consumers.core.frontier import advance, first_record
-from consumers.core.held_tables import Holding
-from consumers.feed_states import FeedStates
-from consumers.raw_log import FrontierWindow
-from consumers.sink_source import KafkaSource
-from consumers.zookeeper import Session
+from consumers.control.changefeeds.states import FeedStates
+from consumers.control.changefeeds.store import ChangefeedRequest, ChangefeedStore
+from consumers.control.core.changefeeds.errors import TABLE_HELD
+from consumers.control.core.frontier.frontier import advance, first_record
+from consumers.control.core.frontier.held_tables import Holding
+from consumers.control.log.raw_log import FrontierWindow
+from consumers.control.owner.held_feeds import WARN_AFTER_S, HeldFeeds, held_tables
+from consumers.processors.core.apply.partition import PartitionQueue, start_position
+from consumers.processors.sink_source import KafkaSource
+from edges.zookeeper.session import Session
 from producers.errors import RowTooLargeError
 from producers.pull.puller import Puller
 from producers.region_server.core.store.commands import Mutation
@@ -130,7 +131,7 @@ def land(stack: Addresses, upstream: UpstreamId, errors: list[BusError]) -> Land
 def check_changefeeds_are_warned(stack: Addresses, cluster: str, landed: Landed) -> None:
     """The changefeed with the table says in its own status which row it is; the one without the table says nothing."""
     clock = [0.0]
-    feeds = HeldFeeds(lambda: clock[0])
+    feeds = HeldFeeds(replicated_tables, lambda: clock[0])
     for clock[0] in (0.0, 2 * WARN_AFTER_S):
         found = held_tables(landed.holding, store().newest_of, {CaptureId("c"): landed.report})
         feeds.note(found, landed.holding.resolved_ts, ())

@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from compose.capture.process import CaptureOptions, run_capture
 from compose.stack.local import Addresses
-from consumers.capture_registry import list_captures
-from consumers.zookeeper import Session
+from consumers.control.cluster.capture_registry import list_captures
+from edges.zookeeper.session import Session
 from producers.region_server.core.chaos import StartStore, StopStore
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from compose.cli import run_cli
-from consumers.zookeeper import Session
+from edges.zookeeper.session import Session
 from producers.pull.pd.client import PdClient
 from producers.pull.pd.safe_point import keep_safe_point
 from producers.pull.puller import PullerSettings

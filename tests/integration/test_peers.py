@@ -16,12 +16,12 @@ import grpc
 import pytest
 
 from compose.peers import open_peers
-from consumers.core.peers.message_codec import encode_message
-from consumers.core.scheduling.messages import Header, Heartbeat, HeartbeatResponse, Message
-from consumers.peers import outbox
-from consumers.peers.errors import PeerAddressError, PeerPortError
-from consumers.peers.grpc_peers import GrpcPeers
-from consumers.peers.interface import FeedKey, Side, upstream_feed
+from consumers.control.core.peers.message_codec import encode_message
+from consumers.control.core.replication.messages import Header, Heartbeat, HeartbeatResponse, Message
+from consumers.control.peers import outbox
+from consumers.control.peers.errors import PeerAddressError, PeerPortError
+from consumers.control.peers.grpc_peers import GrpcPeers
+from consumers.control.peers.interface import FeedKey, Side, upstream_feed
 from producers.tls import TlsSettings
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
 from schemas.proto import p2p_pb2

@@ -11,8 +11,8 @@ import pytest
 
 from compose.stack.local import Addresses, LocalStack
 from compose.stack.mariadb import LocalMariaDb
-from consumers.changefeed_store import ChangefeedStore
-from consumers.zookeeper import Session
+from consumers.control.changefeeds.store import ChangefeedStore
+from edges.zookeeper.session import Session
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
 from tests.support.apply import rows, run_sql
 from tests.support.mariadb import started_or_skip

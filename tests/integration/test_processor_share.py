@@ -17,8 +17,8 @@ import pytest
 
 from compose.stack.local import Addresses
 from compose.stack.mariadb import LocalMariaDb
-from consumers.apply.begin import DatabaseSides
-from consumers.processor import Assignment, ProcessorOptions
+from consumers.processors.apply.begin import DatabaseSides
+from consumers.processors.processor import Assignment, ProcessorOptions
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.job import DdlType
 from schemas.ids import Ts, UpstreamId, compose_ts

@@ -10,7 +10,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 
 from compose.stack.local import Addresses, LocalStack
-from consumers.core.frontier import advance, first_record
+from consumers.control.core.frontier.frontier import advance, first_record
 from producers.pull.core.match.change_columns import Change
 from producers.pull.ddl.ddl_feed import DdlFeed
 from producers.pull.puller import Puller

@@ -14,11 +14,11 @@ import pytest
 from compose.cli import run_cli
 from compose.stack.local import Addresses
 from compose.stack.mariadb import LocalMariaDb
-from consumers import recovery
-from consumers.capture_registry import CaptureInfo, register_capture
-from consumers.changefeed_control import ChangefeedControl
-from consumers.changefeed_store import ChangefeedStore
-from consumers.zookeeper import Session
+from consumers.control.changefeeds.store import ChangefeedStore
+from consumers.control.changefeeds.verbs import ChangefeedControl
+from consumers.control.cluster.capture_registry import CaptureInfo, register_capture
+from consumers.processors import recovery
+from edges.zookeeper.session import Session
 from schemas.ddl.job import DdlType
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, encode_changefeed_info

@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from compose.local.self_check import SelfCheckResult, check_changefeed
 from compose.stack.local import Addresses
-from consumers.changefeed_store import ChangefeedRequest, ChangefeedStore
-from consumers.raw_log import FrontierWindow
-from consumers.zookeeper import Session
+from consumers.control.changefeeds.store import ChangefeedRequest, ChangefeedStore
+from consumers.control.log.raw_log import FrontierWindow
+from edges.zookeeper.session import Session
 from producers.pull.landing.raw_log import RawLogSettings, ensure_raw_topics
 from schemas.changes import Op, RowChanges
 from schemas.ids import RegionId, TableId, Ts, UpstreamId

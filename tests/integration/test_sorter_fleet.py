@@ -13,10 +13,10 @@ import pytest
 
 from compose.capture.sorter_fleet import SorterFleet, SorterPlaces, SorterSettings
 from compose.stack.local import Addresses
-from consumers.changefeed_control import ChangefeedControl, ConfigChange
-from consumers.changefeed_store import ChangefeedRequest
-from consumers.raw_log import FrontierWindow
-from consumers.zookeeper import Session
+from consumers.control.changefeeds.store import ChangefeedRequest
+from consumers.control.changefeeds.verbs import ChangefeedControl, ConfigChange
+from consumers.control.log.raw_log import FrontierWindow
+from edges.zookeeper.session import Session
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
 from schemas.sink.position import PositionClass, decode_position

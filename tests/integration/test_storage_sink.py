@@ -8,11 +8,11 @@ import pytest
 from confluent_kafka import Producer
 
 from compose.stack.local import Addresses
-from consumers.core.storage.paths import METADATA
-from consumers.processor import Assignment, ProcessorOptions
-from consumers.storage.begin import begin_storage_work
-from consumers.storage.store import LeasedStore, StorageUnavailableError, file_store
-from consumers.zookeeper import LeaseLostError
+from consumers.processors.core.storage.paths import METADATA
+from consumers.processors.processor import Assignment, ProcessorOptions
+from consumers.processors.storage.begin import begin_storage_work
+from consumers.processors.storage.store import LeasedStore, StorageUnavailableError, file_store
+from edges.zookeeper.session import LeaseLostError
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError
 from schemas.ids import UpstreamId

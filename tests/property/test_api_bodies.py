@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumers.api.replica_config import from_api, replica_config
+from consumers.control.api.replica_config import from_api, replica_config
 from tests.support.api import Api
 from tests.support.memory_bus import URI, Memory, Shares
 

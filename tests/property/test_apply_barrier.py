@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.core.apply.barrier import (
+from consumers.processors.core.apply.barrier import (
     Barrier,
     Begun,
     Checked,
@@ -17,7 +17,7 @@ from consumers.core.apply.barrier import (
     Stands,
     step,
 )
-from consumers.core.apply.syncpoint import first_syncpoint, next_syncpoint
+from consumers.processors.core.apply.syncpoint import first_syncpoint, next_syncpoint
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts, compose_ts, physical_ms
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.core.apply.partition import Claim, PartitionQueue, start_position
+from consumers.processors.core.apply.partition import Claim, PartitionQueue, start_position
 from schemas.ids import Ts
 from schemas.sink.parts import cut_message
 from schemas.sink.position import Position, PositionClass, RowOp

@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.core.apply.statements import Statement, StatementSettings, statements
-from consumers.core.apply.waiting import Piece, RowBatch
+from consumers.processors.core.apply.statements import Statement, StatementSettings, statements
+from consumers.processors.core.apply.waiting import Piece, RowBatch
 from schemas.ids import Ts
 from schemas.sink.position import RowOp
 from schemas.sink.sql_rows import SqlRow, TableForm, decode_rows, encode_rows

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.core.changefeed_errors import FeedError
-from consumers.core.changefeed_state import (
+from consumers.control.core.changefeeds.errors import FeedError
+from consumers.control.core.changefeeds.state import (
     DeleteNodes,
     Failed,
     Feed,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.core.frontier import advance, first_record
+from consumers.control.core.frontier.frontier import advance, first_record
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import DdlReport, LandingReport
 from schemas.tidb.spans import TableSpan

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumers.core.frontier import advance, first_record
+from consumers.control.core.frontier.frontier import advance, first_record
 from producers.pull.core.landing.book import CHUNK_RECORDS_MAX, CHUNKS_MAX, LandingBook, Sent
 from schemas.errors import InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts

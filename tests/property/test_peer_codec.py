@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.core.peers.landing_codec import ReportDecoder, ReportEncoder
-from consumers.core.peers.message_codec import decode_message, encode_message
-from consumers.core.scheduling.messages import (
+from consumers.control.core.peers.landing_codec import ReportDecoder, ReportEncoder
+from consumers.control.core.peers.message_codec import decode_message, encode_message
+from consumers.control.core.replication.messages import (
     AddTableRequest,
     AddTableResponse,
     Barrier,

@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.core.apply.barrier import Begun, Finished, Phase, Ran
-from consumers.core.apply.barriers import NO_BARRIER, Answer, Barriers, DdlStep, SyncpointWritten, WriteSyncpoint
-from consumers.core.apply.executor import PartitionExecutor, Progress, Work, partition_span
-from consumers.core.apply.leader import Leader
-from consumers.core.apply.prefetch import Prefetch
-from consumers.core.scheduling.coordinator import Identity
-from consumers.core.scheduling.messages import (
+from consumers.control.core.replication.messages import (
     Barrier,
     Checkpoint,
     Header,
@@ -22,6 +16,19 @@ from consumers.core.scheduling.messages import (
     TableState,
     TableStatus,
 )
+from consumers.control.core.scheduling.coordinator import Identity
+from consumers.processors.core.apply.barrier import Begun, Finished, Phase, Ran
+from consumers.processors.core.apply.barriers import (
+    NO_BARRIER,
+    Answer,
+    Barriers,
+    DdlStep,
+    SyncpointWritten,
+    WriteSyncpoint,
+)
+from consumers.processors.core.apply.executor import PartitionExecutor, Progress, Work, partition_span
+from consumers.processors.core.apply.leader import Leader
+from consumers.processors.core.apply.prefetch import Prefetch
 from schemas.errors import InvariantBrokenError
 from schemas.ids import CaptureId, Ts
 from schemas.sink.position import Position, PositionClass

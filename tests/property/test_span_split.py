@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.core.span_split import SplitSettings, resplit_table, span_count, split_table
+from consumers.control.core.frontier.span_split import SplitSettings, resplit_table, span_count, split_table
 from schemas.ids import TableId
 from schemas.tidb.keys import row_key, table_span
 from schemas.tidb.spans import TableSpan

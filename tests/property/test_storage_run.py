@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from consumers.core.storage.files import STATE_FOLDER
-from consumers.core.storage.paths import METADATA, PathForm
-from consumers.sink_source import SinkRecord
-from consumers.storage.begin import FilesLead, FilesShare
-from consumers.storage.run import StorageRun, StorageSettings
-from consumers.storage.store import Chunk, StorageUnavailableError
+from consumers.processors.core.storage.files import STATE_FOLDER
+from consumers.processors.core.storage.paths import METADATA, PathForm
+from consumers.processors.sink_source import SinkRecord
+from consumers.processors.storage.begin import FilesLead, FilesShare
+from consumers.processors.storage.run import StorageRun, StorageSettings
+from consumers.processors.storage.store import Chunk, StorageUnavailableError
 from tests.support.storage_share import WholeStorage
 from tests.support.storage_topic import PARTITIONS, START_TS, Topic, check_schema_files, topic_of, visible
 

@@ -7,8 +7,8 @@ import pytest
 from consumers.client.canal_json import CanalJsonDecoder
 from consumers.client.changes import Row
 from consumers.client.conformance import RowKey, check_consumer
-from consumers.core.reading.partition import PartitionKey, StreamRecord
-from consumers.core.reading.stream import Place, Released, StreamReader
+from consumers.client.core.partition import PartitionKey, StreamRecord
+from consumers.client.core.stream import Place, Released, StreamReader
 from schemas.ids import Ts
 from schemas.sink.position import PositionClass, decode_position
 

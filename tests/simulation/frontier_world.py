@@ -12,8 +12,8 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 from random import Random
 
-from consumers.core.frontier import advance, first_record, take_over
-from consumers.core.held_tables import NEVER_HELD, Holding, pulled_from
+from consumers.control.core.frontier.frontier import advance, first_record, take_over
+from consumers.control.core.frontier.held_tables import NEVER_HELD, Holding, pulled_from
 from schemas.ddl.job import JobScope
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, follow_frontier

@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 
-from consumers.core.scheduling.agent import Agent
-from consumers.core.scheduling.coordinator import Coordinator, Identity, Limits, NotInitializedError
-from consumers.core.scheduling.messages import (
+from consumers.control.core.replication.messages import (
     AddTableRequest,
     Barrier,
     Heartbeat,
@@ -21,8 +19,10 @@ from consumers.core.scheduling.messages import (
     RemoveTableRequest,
     TableState,
 )
-from consumers.core.scheduling.replication_set import SetState
-from consumers.core.scheduling.schedulers.drain_capture import DrainRefusedError
+from consumers.control.core.replication.replication_set import SetState
+from consumers.control.core.scheduling.agent import Agent
+from consumers.control.core.scheduling.coordinator import Coordinator, Identity, Limits, NotInitializedError
+from consumers.control.core.scheduling.schedulers.drain_capture import DrainRefusedError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.tidb.spans import TableSpan
 from tests.simulation.scheduling_executor import EDGES, BrokenPromiseError, SlowExecutor, Truth, cells

@@ -13,21 +13,20 @@ from typing import Any
 
 import pytest
 
-from compose.capture import pulled_tables
-from compose.capture.reign import Reign
 from compose.cli import run_cli
 from compose.simulation import broker
 from compose.simulation.run import outcome_of
 from compose.simulation.world import World
-from consumers import owner
-from consumers.core import frontier
-from consumers.core.frontier import advance
-from consumers.core.held_tables import pulled_from
-from consumers.core.scheduling.captures import CaptureSet
-from consumers.core.scheduling.inbox import Inbox
-from consumers.core.scheduling.messages import Message
-from consumers.core.table_set import TableSet
-from consumers.owner import Owner
+from consumers.control.core.frontier import frontier
+from consumers.control.core.frontier.frontier import advance
+from consumers.control.core.frontier.held_tables import pulled_from
+from consumers.control.core.frontier.table_set import TableSet
+from consumers.control.core.replication.captures import CaptureSet
+from consumers.control.core.replication.inbox import Inbox
+from consumers.control.core.replication.messages import Message
+from consumers.control.owner import owner, pulled_tables
+from consumers.control.owner.owner import Owner
+from consumers.control.owner.reign import Reign
 from producers.pull.core.landing import book as landing
 from producers.pull.core.landing.book import LandingBook
 from schemas.ids import CaptureId, TableId, Ts

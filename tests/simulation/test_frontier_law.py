@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from consumers.core.frontier import advance, first_record
-from consumers.core.held_tables import NEVER_HELD, pulled_from
+from consumers.control.core.frontier.frontier import advance, first_record
+from consumers.control.core.frontier.held_tables import NEVER_HELD, pulled_from
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport
 from schemas.tidb.keys import table_span

@@ -16,15 +16,15 @@ from compose.cli import run_cli
 from compose.simulation.processors.destination import Destination
 from compose.simulation.processors.run import outcome_of
 from compose.simulation.processors.world import World
-from consumers.apply.share import DatabaseShare
-from consumers.core.apply import barrier, barriers, leader
-from consumers.core.apply.barrier import Barrier, Checked, Message, Order, Phase, step
-from consumers.core.apply.barriers import Barriers, WriteSyncpoint
-from consumers.core.apply.executor import PartitionExecutor, WorkOrder
-from consumers.core.apply.partition import Claim, PartitionQueue
-from consumers.core.apply.waiting import Waiting
-from consumers.core.scheduling.captures import CaptureSet
-from consumers.core.scheduling.messages import Checkpoint
+from consumers.control.core.replication.captures import CaptureSet
+from consumers.control.core.replication.messages import Checkpoint
+from consumers.processors.apply.share import DatabaseShare
+from consumers.processors.core.apply import barrier, barriers, leader
+from consumers.processors.core.apply.barrier import Barrier, Checked, Message, Order, Phase, step
+from consumers.processors.core.apply.barriers import Barriers, WriteSyncpoint
+from consumers.processors.core.apply.executor import PartitionExecutor, WorkOrder
+from consumers.processors.core.apply.partition import Claim, PartitionQueue
+from consumers.processors.core.apply.waiting import Waiting
 from schemas.ids import Ts
 from tests.support.hash_seeds import printed_with_hash_seeds
 

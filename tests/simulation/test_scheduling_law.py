@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from consumers.core.scheduling import agent, replication_set
-from consumers.core.scheduling.captures import CaptureSet
-from consumers.core.scheduling.inbox import Inbox
-from consumers.core.scheduling.messages import Message, TableState
-from consumers.core.scheduling.staleness import Verdict
+from consumers.control.core.replication import replication_set
+from consumers.control.core.replication.captures import CaptureSet
+from consumers.control.core.replication.inbox import Inbox
+from consumers.control.core.replication.messages import Message, TableState
+from consumers.control.core.replication.staleness import Verdict
+from consumers.control.core.scheduling import agent
 from schemas.errors import BusError
 from tests.simulation.scheduling_executor import BrokenPromiseError
 from tests.simulation.scheduling_world import World

@@ -11,14 +11,14 @@ import pymysql
 import pytest
 
 from compose.stack.mariadb import LocalMariaDb
-from consumers.apply.connection import Connector
-from consumers.apply.ddl import DdlRunner
-from consumers.apply.destination import Destination
-from consumers.apply.lead import Syncpoints
-from consumers.apply.run import ApplyRun
-from consumers.apply.share import RunSettings
-from consumers.core.apply.partition import start_position
-from consumers.core.apply.statements import StatementSettings
+from consumers.processors.apply.connection import Connector
+from consumers.processors.apply.ddl import DdlRunner
+from consumers.processors.apply.destination import Destination
+from consumers.processors.apply.lead import Syncpoints
+from consumers.processors.apply.run import ApplyRun
+from consumers.processors.apply.share import RunSettings
+from consumers.processors.core.apply.partition import start_position
+from consumers.processors.core.apply.statements import StatementSettings
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts
 from tests.support.sink_log import MemorySource, SinkLog

@@ -14,9 +14,9 @@ from compose.changefeeds import open_store
 from compose.kafka_follower import TopicFollower
 from compose.local.bus import LocalBus
 from compose.stack.errors import ChildError
-from consumers.changefeed_store import ChangefeedRequest, NoFrontierError
-from consumers.raw_log import RawLogUnavailableError, frontier_window
-from consumers.zookeeper import Session
+from consumers.control.changefeeds.store import ChangefeedRequest, NoFrontierError
+from consumers.control.log.raw_log import RawLogUnavailableError, frontier_window
+from edges.zookeeper.session import Session
 from producers.region_server.core.store.mvcc import LockKind, Write
 from producers.region_server.kv.store import ClusterStore
 from schemas.ids import TableId

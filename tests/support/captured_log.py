@@ -7,7 +7,7 @@ from itertools import accumulate, combinations
 import numpy as np
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from consumers.frontier_topic import FrontierTopic
+from consumers.control.log.frontier_topic import FrontierTopic
 from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord, follow_frontier
 from schemas.rawlog.region_batch import decode_region_batch

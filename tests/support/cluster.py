@@ -15,11 +15,11 @@ from compose.local.bus import BusOptions, LocalBus
 from compose.stack.children import Child
 from compose.stack.local import Addresses
 from compose.stack.ports import LOOPBACK, free_ports
-from consumers.capture_registry import CaptureInfo, list_captures
-from consumers.election import Election
-from consumers.frontier_topic import FrontierTopic, FrontierUnavailableError
-from consumers.upstream_node import UpstreamNode
-from consumers.zookeeper import Session
+from consumers.control.cluster.capture_registry import CaptureInfo, list_captures
+from consumers.control.cluster.election import Election
+from consumers.control.cluster.upstream_node import UpstreamNode
+from consumers.control.log.frontier_topic import FrontierTopic, FrontierUnavailableError
+from edges.zookeeper.session import Session
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import CaptureId, UpstreamId

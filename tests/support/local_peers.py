@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from consumers.core.scheduling.messages import Message
-from consumers.peers.inboxes import Inboxes
-from consumers.peers.interface import FeedKey, Side, side_of
+from consumers.control.core.replication.messages import Message
+from consumers.control.peers.inboxes import Inboxes
+from consumers.control.peers.interface import FeedKey, Side, side_of
 from schemas.ids import CaptureId
 from schemas.rawlog.frontier import FrontierRecord, LandingReport
 
@@ -24,7 +24,7 @@ class LocalNet:
 
 @dataclass(slots=True)
 class LocalPeers:
-    """A :class:`consumers.peers.interface.Peers` that loses nothing."""
+    """A :class:`consumers.control.peers.interface.Peers` that loses nothing."""
 
     net: LocalNet
     capture: CaptureId

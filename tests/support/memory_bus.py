@@ -4,15 +4,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from consumers.api.backend import Scheduling, UpstreamView
-from consumers.api.bodies import FeedRequest, StoredFeed
-from consumers.api.errors import ApiError
-from consumers.api.metrics import Snapshot
-from consumers.capture_registry import CaptureInfo
-from consumers.changefeed_control import ConfigChange, configured, feed_of
-from consumers.changefeed_store import ChangefeedExistsError, ChangefeedNotFoundError, StartTsError
-from consumers.core.changefeed_state import Pause, Resume, step
-from consumers.processor_nodes import Share
+from consumers.control.api.backend import Scheduling, UpstreamView
+from consumers.control.api.bodies import FeedRequest, StoredFeed
+from consumers.control.api.errors import ApiError
+from consumers.control.api.metrics import Snapshot
+from consumers.control.changefeeds.processor_nodes import Share
+from consumers.control.changefeeds.store import ChangefeedExistsError, ChangefeedNotFoundError, StartTsError
+from consumers.control.changefeeds.verbs import ConfigChange, configured, feed_of
+from consumers.control.cluster.capture_registry import CaptureInfo
+from consumers.control.core.changefeeds.state import Pause, Resume, step
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId, compose_ts
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus

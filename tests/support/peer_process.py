@@ -8,8 +8,8 @@ import threading
 import time
 
 from compose.peers import open_peers
-from consumers.core.scheduling.messages import Heartbeat, HeartbeatResponse, Message, TableState, TableStatus
-from consumers.peers.interface import Peers, Side, upstream_feed
+from consumers.control.core.replication.messages import Heartbeat, HeartbeatResponse, Message, TableState, TableStatus
+from consumers.control.peers.interface import Peers, Side, upstream_feed
 from schemas.ids import CaptureId, UpstreamId
 
 FEED = upstream_feed(UpstreamId("u"))

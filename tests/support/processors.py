@@ -12,10 +12,10 @@ from confluent_kafka import Producer
 from kazoo.exceptions import NoNodeError
 
 from compose.stack.local import Addresses
-from consumers.processor_board import ProcessorBoard
-from consumers.processor_nodes import Share, decode_shares
-from consumers.sink_source import SinkRecord
-from consumers.zookeeper import Session
+from consumers.control.changefeeds.processor_nodes import Share, decode_shares
+from consumers.processors.board import ProcessorBoard
+from consumers.processors.sink_source import SinkRecord
+from edges.zookeeper.session import Session
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, encode_changefeed_info
 from schemas.sink.position import POSITION_HEADER
 from schemas.sink.topic import sink_topic

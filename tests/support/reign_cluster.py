@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from compose.capture.puller_agent import PullerAgent
-from compose.capture.puller_executor import PullerExecutor
-from compose.capture.reign import Reign, ReignOptions, ReignParts
-from consumers.capture_registry import CaptureInfo
-from consumers.core.frontier import advance, first_record
-from consumers.core.scheduling.coordinator import Identity
-from consumers.frontier_topic import FrontierUnavailableError
-from consumers.peers.interface import FeedKey
+from consumers.control.cluster.capture_registry import CaptureInfo
+from consumers.control.cluster.puller_agent import PullerAgent
+from consumers.control.cluster.puller_executor import PullerExecutor
+from consumers.control.core.frontier.frontier import advance, first_record
+from consumers.control.core.scheduling.coordinator import Identity
+from consumers.control.log.frontier_topic import FrontierUnavailableError
+from consumers.control.owner.reign import Reign, ReignOptions, ReignParts
+from consumers.control.peers.interface import FeedKey
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport

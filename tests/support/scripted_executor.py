@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from consumers.core.scheduling.messages import Checkpoint, Stats, TableState, TableStatus
+from consumers.control.core.replication.messages import Checkpoint, Stats, TableState, TableStatus
 from schemas.ids import Ts
 from schemas.tidb.spans import TableSpan
 

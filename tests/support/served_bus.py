@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 from compose.capture.api_backend import ApiBackend, ApiPlaces
-from consumers.api.backend import Scheduling
-from consumers.api.server import ApiServer
-from consumers.capture_registry import CaptureInfo, register_capture
-from consumers.zookeeper import Session
+from consumers.control.api.backend import Scheduling
+from consumers.control.api.server import ApiServer
+from consumers.control.cluster.capture_registry import CaptureInfo, register_capture
+from edges.zookeeper.session import Session
 from producers.tls import TlsSettings
 from schemas.ids import CaptureId, UpstreamId
 from schemas.nodes.changefeed import ZkPaths

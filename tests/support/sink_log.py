@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from consumers.sink_source import SinkRecord
+from consumers.processors.sink_source import SinkRecord
 from schemas.ddl.job import DdlType
 from schemas.ids import Ts
 from schemas.sink.position import Position, PositionClass, RowOp

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from consumers.changefeed_control import ChangefeedControl
-from consumers.core.changefeed_state import Patience
-from consumers.feed_states import FeedStates
-from consumers.zookeeper import Session
+from consumers.control.changefeeds.states import FeedStates
+from consumers.control.changefeeds.verbs import ChangefeedControl
+from consumers.control.core.changefeeds.state import Patience
+from edges.zookeeper.session import Session
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import (
     ChangefeedInfo,

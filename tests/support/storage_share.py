@@ -2,9 +2,9 @@
 
 import time
 
-from consumers.core.apply.executor import Work, WorkOrder
-from consumers.core.scheduling.messages import Barrier
-from consumers.storage.begin import FilesLead, FilesShare
+from consumers.control.core.replication.messages import Barrier
+from consumers.processors.core.apply.executor import Work, WorkOrder
+from consumers.processors.storage.begin import FilesLead, FilesShare
 from schemas.ids import Ts
 
 PATIENCE_S = 600.0

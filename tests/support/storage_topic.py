@@ -4,8 +4,8 @@ import itertools
 import random
 from collections.abc import Iterator, Mapping
 
-from consumers.core.storage.paths import file_number
-from consumers.sink_source import SinkRecord
+from consumers.processors.core.storage.paths import file_number
+from consumers.processors.sink_source import SinkRecord
 from schemas.ids import Ts
 from schemas.sink.parts import cut_message
 from schemas.sink.position import Position, PositionClass, RowOp

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from consumers.api.app import BODY_BYTES_MAX
-from consumers.api.replica_config import from_api, to_api
-from consumers.processor_nodes import Share
+from consumers.control.api.app import BODY_BYTES_MAX
+from consumers.control.api.replica_config import from_api, to_api
+from consumers.control.changefeeds.processor_nodes import Share
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.nodes.changefeed import ChangefeedError, ChangefeedStatus
 from tests.support.api import Api

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from consumers.api.errors import ApiAddressError
-from consumers.api.server import ApiServer
-from consumers.core.scheduling.coordinator import NotInitializedError
-from consumers.core.scheduling.schedulers.drain_capture import DrainRefusedError
+from consumers.control.api.errors import ApiAddressError
+from consumers.control.api.server import ApiServer
+from consumers.control.core.scheduling.coordinator import NotInitializedError
+from consumers.control.core.scheduling.schedulers.drain_capture import DrainRefusedError
 from schemas.errors import ConfigError
 from schemas.ids import CaptureId, TableId
 from tests.support.api import Api
@@ -163,7 +163,7 @@ def test_api_log_level_changes_at_run_time(api: Api) -> None:
 
 
 def test_api_requests_are_logged_with_status_and_path_and_no_body(api: Api, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, "consumers.api.app"):
+    with caplog.at_level(logging.DEBUG, "consumers.control.api.app"):
         api.v2("POST", "/changefeeds", {"sink_uri": URI})
         api.v2("GET", "/captures")
     seen = [record for record in caplog.records if record.getMessage() == "api request"]

@@ -13,15 +13,15 @@ import pytest
 from compose.cli import run_cli
 from compose.operator.api_calls import HINTS, USAGE_CODES
 from compose.stack.ports import free_ports
-from consumers.api.codes import CDC_CODES, INTERNAL, KEY_CODES, STATUSES
-from consumers.api.errors import cdc_code, error_body, status_of
-from consumers.api.server import ApiServer
-from consumers.changefeed_store import StartTsError
-from consumers.core.scheduling.versions import VersionMismatchError
+from consumers.control.api.codes import CDC_CODES, INTERNAL, KEY_CODES, STATUSES
+from consumers.control.api.errors import cdc_code, error_body, status_of
+from consumers.control.api.server import ApiServer
+from consumers.control.changefeeds.store import StartTsError
+from consumers.control.core.replication.versions import VersionMismatchError
 from schemas.errors import BusError, ConfigError
 from tests.support.memory_bus import URI, Memory, Shares
 
-PACKAGES = ("schemas", "producers", "sorters", "consumers", "compose")
+PACKAGES = ("schemas", "edges", "producers", "sorters", "consumers", "compose")
 
 
 def subclasses(kind: type[BusError]) -> Iterator[type[BusError]]:

@@ -10,11 +10,11 @@ import pytest
 
 from compose.cli import run_cli
 from compose.operator.api_calls import ApiCalls, RefusedError
-from consumers.api.client import ApiClient, ServerTlsError, ServerUnreachableError
-from consumers.api.credentials import Credentials, read_credentials, write_credentials
-from consumers.api.errors import ApiTlsError
-from consumers.api.server import ApiServer
-from consumers.api.tls import ApiTls
+from consumers.control.api.client import ApiClient, ServerTlsError, ServerUnreachableError
+from consumers.control.api.credentials import Credentials, read_credentials, write_credentials
+from consumers.control.api.errors import ApiTlsError
+from consumers.control.api.server import ApiServer
+from consumers.control.api.tls import ApiTls
 from schemas.errors import ConfigError
 from tests.support.api import Api
 from tests.support.certificates import Authority

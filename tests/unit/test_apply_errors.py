@@ -5,7 +5,7 @@ import ssl
 import pymysql
 import pytest
 
-from consumers.apply.errors import (
+from consumers.processors.apply.errors import (
     DestinationRefusedError,
     DestinationUnreachableError,
     errno,

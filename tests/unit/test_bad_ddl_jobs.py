@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from consumers.core.frontier import HELD_DDL_MAX, advance, first_record
+from consumers.control.core.frontier.frontier import HELD_DDL_MAX, advance, first_record
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.bad_jobs import BadJobs
 from schemas.ddl.job import DdlDecodeError, DdlType, JobScope, job_scope, undecodable_record

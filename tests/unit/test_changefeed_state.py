@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from consumers.core.changefeed_errors import GC_CODES, UNRETRYABLE_CODES, FeedError, fails_at_once, is_gc_error
-from consumers.core.changefeed_state import (
+from consumers.control.core.changefeeds.errors import GC_CODES, UNRETRYABLE_CODES, FeedError, fails_at_once, is_gc_error
+from consumers.control.core.changefeeds.state import (
     DeleteNodes,
     Failed,
     Feed,

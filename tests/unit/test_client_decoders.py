@@ -9,8 +9,8 @@ import pytest
 from consumers.client.avro import AvroDecoder
 from consumers.client.canal_json import CanalJsonDecoder
 from consumers.client.changes import Ddl, Row
+from consumers.client.core.partition import PartitionKey, StreamRecord
 from consumers.client.errors import MessageError
-from consumers.core.reading.partition import PartitionKey, StreamRecord
 from schemas.ids import Ts
 from schemas.sink.position import Position, PositionClass, RowOp
 from tests.support.materialise import message_of, plain

@@ -2,7 +2,15 @@
 
 from dataclasses import dataclass
 
-from compose.capture.held_feeds import SAY_AGAIN_S, STANDS_AFTER_S, WARN_AFTER_S, HeldFeeds, HeldTable, held_tables
+from compose.capture.replicated_tables import replicated_tables
+from consumers.control.owner.held_feeds import (
+    SAY_AGAIN_S,
+    STANDS_AFTER_S,
+    WARN_AFTER_S,
+    HeldFeeds,
+    HeldTable,
+    held_tables,
+)
 from schemas.ddl.schema_change import StoredTable
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo
@@ -44,7 +52,7 @@ def report(capture: str, tables: dict[int, int], *stalls: StalledSpan) -> Landin
 
 def test_changefeed_with_a_table_that_is_held_for_long_says_which_and_why() -> None:
     clock = Clock()
-    feeds, mine, other = HeldFeeds(clock), info("shop.*"), info("shop.*", "!shop.orders")
+    feeds, mine, other = HeldFeeds(replicated_tables, clock), info("shop.*"), info("shop.*", "!shop.orders")
     feeds.note([ORDERS], Ts(90), ())
     assert feeds.why(mine) is None, "a moment is no trouble"
     clock.now_s += WARN_AFTER_S
@@ -60,7 +68,7 @@ def test_changefeed_with_a_table_that_is_held_for_long_says_which_and_why() -> N
 
 def test_changefeed_warning_that_counts_seconds_is_said_anew_only_now_and_then() -> None:
     clock, mine = Clock(), info("*.*")
-    feeds = HeldFeeds(clock)
+    feeds = HeldFeeds(replicated_tables, clock)
     feeds.note([ORDERS], Ts(90), ())
     clock.now_s += WARN_AFTER_S
     said = []
@@ -74,7 +82,7 @@ def test_changefeed_warning_that_counts_seconds_is_said_anew_only_now_and_then()
 
 def test_changefeeds_all_say_why_the_frontier_of_their_upstream_stands() -> None:
     clock, mine = Clock(), info("other.*")
-    feeds = HeldFeeds(clock)
+    feeds = HeldFeeds(replicated_tables, clock)
     for _ in range(2):
         feeds.note([], Ts(90), ["the owner waits for captures to answer: b"])
         assert feeds.why(mine) is None
@@ -90,7 +98,7 @@ def test_changefeeds_all_say_why_the_frontier_of_their_upstream_stands() -> None
 
 def test_table_without_a_key_holds_nobody_who_does_not_replicate_it() -> None:
     clock = Clock()
-    feeds = HeldFeeds(clock)
+    feeds = HeldFeeds(replicated_tables, clock)
     feeds.note([HEAP], Ts(90), ())
     clock.now_s += WARN_AFTER_S
     feeds.note([HEAP], Ts(90), ())

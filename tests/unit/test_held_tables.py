@@ -4,8 +4,15 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from consumers.core.frontier import first_record
-from consumers.core.held_tables import HELD_GROUPS_MAX, HELD_TABLES_MAX, PLACES_MAX, Holding, hold_back, pulled_from
+from consumers.control.core.frontier.frontier import first_record
+from consumers.control.core.frontier.held_tables import (
+    HELD_GROUPS_MAX,
+    HELD_TABLES_MAX,
+    PLACES_MAX,
+    Holding,
+    hold_back,
+    pulled_from,
+)
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables

@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
-from consumers.apply import index_builder
-from consumers.apply.errors import DdlRefusedError, DestinationUnreachableError
-from consumers.apply.index_builder import IndexBuilder
-from consumers.core.apply.index_ddl import IndexDdl, builds_apart, must_wait
+from consumers.processors.apply import index_builder
+from consumers.processors.apply.errors import DdlRefusedError, DestinationUnreachableError
+from consumers.processors.apply.index_builder import IndexBuilder
+from consumers.processors.core.apply.index_ddl import IndexDdl, builds_apart, must_wait
 from schemas.ddl.job import DdlType
 from schemas.ids import Ts
 from schemas.sink.sql_rows import SqlDdl

@@ -9,7 +9,7 @@ from compose.local import live_run
 from compose.local.live_run import START_S, Deadline, all_passed, data_folder, demo_changefeed
 from compose.local.monitor import BusView, FeedView, Monitor
 from compose.stack.local import Addresses
-from consumers.zookeeper import ZooKeeperUnreachableError
+from edges.zookeeper.session import ZooKeeperUnreachableError
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import ConfigError
 from schemas.ids import Ts, UpstreamId

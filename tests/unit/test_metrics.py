@@ -12,10 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from compose.capture.api_backend import ApiBackend, ApiPlaces
 from compose.capture.metrics import pull_of, rule_of
-from consumers.api.bodies import StoredFeed
-from consumers.api.metrics import STALLS_SHOWN, Pull, Snapshot, Stall, metrics_text
-from consumers.api.owner_metrics import Rule, SchedulerFigures
-from consumers.zookeeper import Session, ZooKeeperError
+from consumers.control.api.bodies import StoredFeed
+from consumers.control.api.metrics import STALLS_SHOWN, Pull, Snapshot, Stall, metrics_text
+from consumers.control.owner.figures import Rule, SchedulerFigures
+from edges.zookeeper.session import Session, ZooKeeperError
 from producers.pull.feed.types import FeedCounters, SpanStatus
 from producers.pull.landing.landing import LandingCounters
 from producers.pull.locks.resolver import LockCounters

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from consumers.api.metrics import Snapshot, Stall, metrics_text
+from consumers.control.api.metrics import Snapshot, Stall, metrics_text
 from schemas.ids import TableId
 from schemas.nodes.changefeed import ChangefeedError
 from tests.unit.test_metrics import NOW_S, PULL, RULE, feed

@@ -6,9 +6,9 @@ from itertools import accumulate
 
 import pytest
 
-from consumers.frontier_topic import FrontierUnavailableError
-from consumers.owner import Owner
-from consumers.zookeeper import LeaseLostError
+from consumers.control.log.frontier_topic import FrontierUnavailableError
+from consumers.control.owner.owner import Owner
+from edges.zookeeper.session import LeaseLostError
 from schemas.ids import CaptureId, TableId, Ts, compose_ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, follow_frontier
 from schemas.tidb.spans import TableSpan

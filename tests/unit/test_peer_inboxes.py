@@ -1,8 +1,8 @@
 """What waits to be taken: bounded, newest wins, and nobody hears what was said before it listened."""
 
-from consumers.core.scheduling.messages import Header, Heartbeat, HeartbeatResponse, Message
-from consumers.peers.inboxes import MESSAGES_MAX
-from consumers.peers.interface import Peers, Side, upstream_feed
+from consumers.control.core.replication.messages import Header, Heartbeat, HeartbeatResponse, Message
+from consumers.control.peers.inboxes import MESSAGES_MAX
+from consumers.control.peers.interface import Peers, Side, upstream_feed
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.rawlog.frontier import FrontierRecord, LandingReport
 from tests.support.local_peers import LocalNet

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from consumers.processor_board import Wanted
-from consumers.processor_nodes import AppliedNode, decode_applied, encode_applied, with_applied
+from consumers.control.changefeeds.processor_nodes import AppliedNode, decode_applied, encode_applied, with_applied
+from consumers.processors.board import Wanted
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedState, ChangefeedStatus, SorterFailure

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from compose.capture.puller_executor import PullerExecutor
-from consumers.core.frontier import first_record
-from consumers.core.scheduling.messages import Checkpoint, TableState
+from consumers.control.cluster.puller_executor import PullerExecutor
+from consumers.control.core.frontier.frontier import first_record
+from consumers.control.core.replication.messages import Checkpoint, TableState
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldTables
 from schemas.tidb.keys import table_span

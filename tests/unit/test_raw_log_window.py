@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-import consumers.raw_log
-from consumers.raw_log import _log_start
+import consumers.control.log.raw_log
+from consumers.control.log.raw_log import _log_start
 
 
 class Consumer:
@@ -25,7 +25,7 @@ class Consumer:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumers.raw_log, "LEADER_RETRY_S", 0.001)
+    monkeypatch.setattr(consumers.control.log.raw_log, "LEADER_RETRY_S", 0.001)
 
 
 def test_log_start_while_the_leader_moves_is_asked_again() -> None:
@@ -41,6 +41,6 @@ def test_log_start_other_errors_are_told_at_once() -> None:
 
 
 def test_log_start_without_a_leader_for_too_long_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumers.raw_log, "ADMIN_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(consumers.control.log.raw_log, "ADMIN_TIMEOUT_S", 0.0)
     with pytest.raises(KafkaException):
         _log_start(Consumer(KafkaError.LEADER_NOT_AVAILABLE, (7, 9)), TopicPartition("t", 0))

@@ -3,9 +3,9 @@
 import pytest
 
 from compose.operator.recover import Report, as_json, closing_lines, opening_lines, shown
-from consumers.core.backoff import Backoff
-from consumers.core.recovery import CapturesAliveError, check_alone, check_sink, target_of
-from consumers.recovery import Applied
+from consumers.processors.core.backoff import Backoff
+from consumers.processors.core.recovery import CapturesAliveError, check_alone, check_sink, target_of
+from consumers.processors.recovery import Applied
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import Action, BusError, ConfigError
 from schemas.ids import TableId, Ts, UpstreamId

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from compose.capture.reign import ReignOptions
-from consumers.core.frontier import first_record
-from consumers.core.span_split import SplitSettings
+from consumers.control.core.frontier.frontier import first_record
+from consumers.control.core.frontier.span_split import SplitSettings
+from consumers.control.owner.reign import ReignOptions
 from schemas.ddl.job import DdlDecodeError, DdlType, undecodable_record
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord

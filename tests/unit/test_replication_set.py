@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from consumers.core.scheduling.messages import Checkpoint, Stats, TableState, TableStatus
-from consumers.core.scheduling.replication_set import (
+from consumers.control.core.replication.messages import Checkpoint, Stats, TableState, TableStatus
+from consumers.control.core.replication.replication_set import (
     Add,
     CaptureGone,
     In,
@@ -26,7 +26,7 @@ from consumers.core.scheduling.replication_set import (
     check,
     step,
 )
-from consumers.core.scheduling.takeover import from_reports
+from consumers.control.core.replication.takeover import from_reports
 from schemas.errors import Action, InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.tidb.spans import TableSpan

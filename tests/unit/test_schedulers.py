@@ -4,14 +4,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from consumers.core.scheduling.captures import CaptureState, CaptureStatus
-from consumers.core.scheduling.replication_set import ReplicationSet, Role, SetState
-from consumers.core.scheduling.schedulers import balance, basic, drain_capture, move_table, rebalance
-from consumers.core.scheduling.schedulers.balance import Balance
-from consumers.core.scheduling.schedulers.drain_capture import DrainCapture, DrainRefusedError
-from consumers.core.scheduling.schedulers.move_table import MoveTable
-from consumers.core.scheduling.schedulers.rebalance import Rebalance
-from consumers.core.scheduling.tasks import AddSpan, MoveSpan, Plan, RemoveSpan, Scene
+from consumers.control.core.replication.captures import CaptureState, CaptureStatus
+from consumers.control.core.replication.replication_set import ReplicationSet, Role, SetState
+from consumers.control.core.replication.tasks import AddSpan, MoveSpan, Plan, RemoveSpan, Scene
+from consumers.control.core.scheduling.schedulers import balance, basic, drain_capture, move_table, rebalance
+from consumers.control.core.scheduling.schedulers.balance import Balance
+from consumers.control.core.scheduling.schedulers.drain_capture import DrainCapture, DrainRefusedError
+from consumers.control.core.scheduling.schedulers.move_table import MoveTable
+from consumers.control.core.scheduling.schedulers.rebalance import Rebalance
 from schemas.ids import CaptureId, TableId
 from schemas.tidb.spans import TableSpan
 

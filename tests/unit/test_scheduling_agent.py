@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from consumers.core.scheduling.agent import Agent
-from consumers.core.scheduling.messages import (
+from consumers.control.core.replication.messages import (
     AddTableRequest,
     AddTableResponse,
     Barrier,
@@ -22,6 +21,7 @@ from consumers.core.scheduling.messages import (
     Response,
     TableState,
 )
+from consumers.control.core.scheduling.agent import Agent
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.tidb.spans import TableSpan
 from tests.support.scripted_executor import ScriptedExecutor

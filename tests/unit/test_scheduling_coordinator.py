@@ -4,9 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from consumers.core.scheduling.agent import Agent
-from consumers.core.scheduling.coordinator import Coordinator, Identity, Limits, NotInitializedError
-from consumers.core.scheduling.messages import (
+from consumers.control.core.replication.messages import (
     NOTHING,
     AddTableRequest,
     Barrier,
@@ -15,7 +13,9 @@ from consumers.core.scheduling.messages import (
     Message,
     TableState,
 )
-from consumers.core.scheduling.replication_set import MultiplePrimaryError
+from consumers.control.core.replication.replication_set import MultiplePrimaryError
+from consumers.control.core.scheduling.agent import Agent
+from consumers.control.core.scheduling.coordinator import Coordinator, Identity, Limits, NotInitializedError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.tidb.spans import TableSpan
 from tests.support.scripted_executor import ScriptedExecutor

@@ -3,10 +3,10 @@ known, what is covered, and how far everything is."""
 
 import pytest
 
-from consumers.core.scheduling.captures import CaptureSet, CaptureState
-from consumers.core.scheduling.cover import OverlappingSpansError, find_holes, wanted_spans
-from consumers.core.scheduling.inbox import Inbox
-from consumers.core.scheduling.messages import (
+from consumers.control.core.replication.captures import CaptureSet, CaptureState
+from consumers.control.core.replication.cover import OverlappingSpansError, find_holes, wanted_spans
+from consumers.control.core.replication.inbox import Inbox
+from consumers.control.core.replication.messages import (
     NOTHING,
     Barrier,
     Checkpoint,
@@ -18,9 +18,9 @@ from consumers.core.scheduling.messages import (
     TableState,
     TableStatus,
 )
-from consumers.core.scheduling.progress import advance_checkpoint
-from consumers.core.scheduling.replication_set import ReplicationSet
-from consumers.core.scheduling.staleness import (
+from consumers.control.core.replication.progress import advance_checkpoint
+from consumers.control.core.replication.replication_set import ReplicationSet
+from consumers.control.core.replication.staleness import (
     Known,
     TwoOwnersError,
     Verdict,
@@ -28,7 +28,7 @@ from consumers.core.scheduling.staleness import (
     is_same_epoch,
     judge_owner,
 )
-from consumers.core.scheduling.versions import VersionMismatchError, check_versions
+from consumers.control.core.replication.versions import VersionMismatchError, check_versions
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.tidb.spans import TableSpan
 

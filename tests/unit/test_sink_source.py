@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from consumers.sink_source import KafkaSource, SinkHistoryLostError, read_record
+from consumers.processors.sink_source import KafkaSource, SinkHistoryLostError, read_record
 from schemas.ids import Ts
 from schemas.sink.position import POSITION_HEADER, Position, PositionClass
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.core.sorter_plan import STARTING_S, FeedName, SorterChild, SorterPlan, plan_sorters
+from consumers.control.core.changefeeds.sorter_plan import STARTING_S, FeedName, SorterChild, SorterPlan, plan_sorters
 
 A, B, C, D = (("default", name) for name in "abcd")
 NAMES = st.sampled_from([A, B, C, D])

@@ -5,8 +5,8 @@ from collections.abc import Collection
 
 import pytest
 
-from compose.capture.split_watch import SplitWatch
-from consumers.core.span_split import SplitSettings
+from consumers.control.core.frontier.span_split import SplitSettings
+from consumers.control.owner.split_watch import SplitWatch
 from producers.errors import PdUnreachableError
 from schemas.ids import TableId
 from schemas.tidb.keys import row_key

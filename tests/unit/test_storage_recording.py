@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from compose.foresight.dry_run import prepare
-from consumers.core.storage.paths import PathForm, file_number
-from consumers.sink_source import SinkRecord
-from consumers.storage.begin import FilesLead, FilesShare
-from consumers.storage.run import StorageRun, StorageSettings
-from consumers.storage.store import LocalStore
+from consumers.processors.core.storage.paths import PathForm, file_number
+from consumers.processors.sink_source import SinkRecord
+from consumers.processors.storage.begin import FilesLead, FilesShare
+from consumers.processors.storage.run import StorageRun, StorageSettings
+from consumers.processors.storage.store import LocalStore
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo

@@ -2,7 +2,7 @@
 
 import pytest
 
-from consumers.core.table_set import TableSet
+from consumers.control.core.frontier.table_set import TableSet
 from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import InvariantBrokenError
 from schemas.ids import TableId, Ts

@@ -1,4 +1,4 @@
-"""ZooKeeper as one processor sees it: :class:`consumers.processor_board.ProcessorBoard` over the simulated nodes.
+"""ZooKeeper as one processor sees it: :class:`consumers.processors.board.ProcessorBoard` over the simulated nodes.
 
 A request waits while ZooKeeper is away. One that is made in a session that has ended is refused, however late it comes:
 that is what keeps a stopped process from writing over what its successor has written.
@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from consumers.processor_board import Wanted
-from consumers.processor_nodes import AppliedNode, ProcessorInfo, Share
-from consumers.zookeeper import LeaseLostError
+from consumers.control.changefeeds.processor_nodes import AppliedNode, ProcessorInfo, Share
+from consumers.processors.board import Wanted
+from edges.zookeeper.session import LeaseLostError
 from schemas.ids import CaptureId
 from schemas.nodes.changefeed import ChangefeedInfo
 

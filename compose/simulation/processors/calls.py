@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from compose.simulation.processors.destination import DdlSession
 from compose.simulation.processors.history import Ddl
-from consumers.apply.destination import Found, Place
-from consumers.apply.errors import DestinationUnreachableError
-from consumers.core.apply.partition import Claim, DdlMark
-from consumers.sink_source import SinkRecord
+from consumers.processors.apply.destination import Found, Place
+from consumers.processors.apply.errors import DestinationUnreachableError
+from consumers.processors.core.apply.partition import Claim, DdlMark
+from consumers.processors.sink_source import SinkRecord
 from schemas.errors import BusError
 from schemas.ids import Ts
 
@@ -129,7 +129,7 @@ class Connection:
 
 
 class DestinationOf:
-    """One run's :class:`consumers.apply.destination.Destination`."""
+    """One run's :class:`consumers.processors.apply.destination.Destination`."""
 
     def __init__(self, world: "World", who: str, revision: int) -> None:
         self._world, self._who, self._revision = world, who, revision
@@ -181,7 +181,7 @@ class _NoIndexes:
 
 
 class Runner:
-    """One leader's :class:`consumers.apply.ddl.DdlRunner`, and its syncpoints."""
+    """One leader's :class:`consumers.processors.apply.ddl.DdlRunner`, and its syncpoints."""
 
     indexes = _NoIndexes()
 
@@ -248,7 +248,7 @@ class Runner:
 
 
 class TopicSource:
-    """One run's :class:`consumers.sink_source.Source`."""
+    """One run's :class:`consumers.processors.sink_source.Source`."""
 
     def __init__(self, world: "World") -> None:
         self._world = world

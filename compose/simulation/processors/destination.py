@@ -1,8 +1,8 @@
 """The destination: its tables, what a changefeed keeps there, and a server that holds every write to the promises.
 
 Each call is one transaction, which happens whole or not at all; the conditions are those of
-:mod:`consumers.apply.destination`. A DDL is the exception: it needs the named lock, and a server goes on with it though
-its client is gone (:mod:`consumers.apply.ddl`).
+:mod:`consumers.processors.apply.destination`. A DDL is the exception: it needs the named lock, and a server goes on
+with it though its client is gone (:mod:`consumers.processors.apply.ddl`).
 
 What may never happen is an error here, at the moment when it does: a transaction written twice, by halves, out of order
 or by somebody who does not have the partition; a DDL that meets other rows than it met upstream, or runs twice; a
@@ -17,8 +17,8 @@ from compose.simulation.law import BrokenPromiseError
 from compose.simulation.processors.history import START_TS, Ddl, History, Tables, Txn, WrongError, partition_of
 from compose.simulation.processors.history import RowChange as Row
 from compose.simulation.processors.sink_topic import ddl_position
-from consumers.apply.errors import ProcessorReplacedError
-from consumers.core.apply.partition import Claim, start_position
+from consumers.processors.apply.errors import ProcessorReplacedError
+from consumers.processors.core.apply.partition import Claim, start_position
 from schemas.ids import Ts
 from schemas.sink.position import RowOp
 

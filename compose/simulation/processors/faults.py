@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 from compose.simulation.outcome import drawn_from, outage
 from compose.simulation.processors.process import Process
-from consumers.core.apply.executor import partition_span
-from consumers.core.scheduling.coordinator import NotInitializedError
-from consumers.core.scheduling.schedulers.drain_capture import DrainRefusedError
+from consumers.control.core.scheduling.coordinator import NotInitializedError
+from consumers.control.core.scheduling.schedulers.drain_capture import DrainRefusedError
+from consumers.processors.core.apply.executor import partition_span
 
 if TYPE_CHECKING:
     from compose.simulation.processors.world import World

@@ -1,4 +1,4 @@
-"""One simulated processor process: the product's :class:`consumers.processor_run.ProcessorRun` over simulated sides.
+"""One simulated processor process: the product's :class:`consumers.processors.run.ProcessorRun` over simulated sides.
 
 Agent, executor, leader, barriers, share and lead are the product's; the clock, the network, ZooKeeper, the source, the
 destination and the worker threads are the simulation's. Whatever goes wrong ends a run; the process begins another one,
@@ -13,14 +13,14 @@ from compose.simulation.processors.board import Board
 from compose.simulation.processors.calls import Calls, DestinationOf, Runner, TopicSource
 from compose.simulation.processors.history import START_TS
 from compose.simulation.zookeeper import SimSession
-from consumers.apply.begin import DatabaseWork
-from consumers.apply.lead import DatabaseLead
-from consumers.apply.share import DatabaseShare, RunSettings
-from consumers.core.apply.barriers import Barriers
-from consumers.core.apply.partition import DdlMark, start_position
-from consumers.processor_board import Wanted
-from consumers.processor_nodes import ProcessorInfo
-from consumers.processor_run import ProcessorRun, RunParts
+from consumers.control.changefeeds.processor_nodes import ProcessorInfo
+from consumers.processors.apply.begin import DatabaseWork
+from consumers.processors.apply.lead import DatabaseLead
+from consumers.processors.apply.share import DatabaseShare, RunSettings
+from consumers.processors.board import Wanted
+from consumers.processors.core.apply.barriers import Barriers
+from consumers.processors.core.apply.partition import DdlMark, start_position
+from consumers.processors.run import ProcessorRun, RunParts
 from schemas.ids import CaptureId, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.sink.position import decode_position
@@ -45,7 +45,7 @@ class LeftError(Exception):
 
 
 class Sides:
-    """One run's :class:`consumers.apply.begin.DatabaseSides`."""
+    """One run's :class:`consumers.processors.apply.begin.DatabaseSides`."""
 
     settings = RunSettings(worker_count=1, max_txn_row=TXN_ROWS)
     start = start_position(START_TS)

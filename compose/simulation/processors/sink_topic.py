@@ -11,7 +11,7 @@ from random import Random
 from zlib import crc32
 
 from compose.simulation.processors.history import START_TS, Ddl, Event, History, RowChange, Txn, partition_of
-from consumers.sink_source import SinkRecord
+from consumers.processors.sink_source import SinkRecord
 from schemas.ddl.job import DdlType
 from schemas.ids import Ts
 from schemas.sink.parts import cut_message

@@ -13,9 +13,9 @@ from compose.simulation.processors.history import START_TS, History
 from compose.simulation.processors.process import LeftError, Process
 from compose.simulation.processors.sink_topic import SinkTopic, Sorter
 from compose.simulation.zookeeper import ZooKeeper
-from consumers.apply.errors import DestinationUnreachableError
-from consumers.processor_nodes import ProcessorInfo
-from consumers.zookeeper import LeaseLostError
+from consumers.control.changefeeds.processor_nodes import ProcessorInfo
+from consumers.processors.apply.errors import DestinationUnreachableError
+from edges.zookeeper.session import LeaseLostError
 from schemas.errors import Action, BusError
 from schemas.ids import CaptureId, Ts
 

@@ -50,8 +50,8 @@ def ensure_raw_topics(bootstrap_servers: str, topics: RawTopics, settings: RawLo
     """Create what is missing of the three topics; return how many partitions region-events has.
 
     ddl keeps everything: the schema store is built from its first record on. A frontier record is of use as long as the
-    rows above it are there, and one is published at least each minute (:data:`consumers.owner.REPEAT_S`), so retention
-    always leaves one while an owner lives.
+    rows above it are there, and one is published at least each minute (:data:`consumers.control.owner.owner.REPEAT_S`),
+    so retention always leaves one while an owner lives.
 
     Raises:
         RawTopicError: Kafka does not answer or refuses, or ddl or frontier has more than one partition.

@@ -1,0 +1,169 @@
+"""The API as an ASGI app, without a socket: FastAPI over one :class:`~consumers.control.api.context.ApiContext`.
+
+``/docs`` shows it, ``/openapi.json`` tells it. Every answer that is an error has TiCDC's body, also what FastAPI itself
+refuses: a path that there is not, a body that is no JSON, a value of another type.
+"""
+
+import logging
+import time
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from consumers.control.api import changefeed_routes, cluster_routes, debug_routes, old_routes
+from consumers.control.api.codes import INTERNAL
+from consumers.control.api.context import BODY_KEY, AnsweredByOwner, ApiContext
+from consumers.control.api.errors import ApiError, NoSuchRouteError, UnauthorizedError, error_body, status_of
+from schemas.errors import BusError
+
+log = logging.getLogger(__name__)
+
+BODY_BYTES_MAX: Final = 1 << 20
+"""A changefeed's settings must fit a ZooKeeper node, which is 1 MiB by default."""
+ABOUT: Final = "TiCDC's HTTP API version 2, and what a capture serves beside it. Errors: error_msg and error_code."
+
+
+def create_app(context: ApiContext) -> ASGIApp:
+    """Return the app; what it serves from may change while it runs."""
+    app = FastAPI(
+        title="TideBus",
+        version=version("tidebus"),
+        description=ABOUT,
+        redirect_slashes=False,
+        responses={400: {"description": "Error", "content": {"application/json": {"schema": _ERROR_SCHEMA}}}},
+    )
+    app.state.context = context
+    for router in (cluster_routes.open_router, cluster_routes.router, changefeed_routes.router):
+        app.include_router(router)
+    for router in (old_routes.router, debug_routes.router):
+        app.include_router(router)
+    app.add_exception_handler(BusError, _on_bus_error)
+    app.add_exception_handler(RequestValidationError, _on_bad_request)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(AnsweredByOwner, _on_answered)
+    app.add_exception_handler(Exception, _on_bug)
+    return Observed(Bodies(app))
+
+
+_ERROR_SCHEMA: Final = {
+    "type": "object",
+    "properties": {"error_msg": {"type": "string"}, "error_code": {"type": "string"}},
+    "required": ["error_msg", "error_code"],
+}
+
+
+async def _on_bus_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, BusError)
+    headers = {"WWW-Authenticate": 'Basic realm="TideBus"'} if isinstance(error, UnauthorizedError) else None
+    return JSONResponse(error_body(error), status_of(error), headers)
+
+
+async def _on_bad_request(request: Request, error: Exception) -> Response:
+    """Name each value that is not allowed, by its place; the value itself may be a password."""
+    assert isinstance(error, RequestValidationError)
+    said = []
+    for one in error.errors()[:5]:
+        place = ".".join(
+            str(part) for part in one["loc"][1:] if not isinstance(part, int) or one["type"] != "json_invalid"
+        )
+        said.append(f"{place}: {one['msg']}" if place else str(one["msg"]))
+    return await _on_bus_error(request, ApiError(f"the request is not allowed: {'; '.join(said)}"))
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
+        missing = NoSuchRouteError("no such path with this method", method=request.method, path=request.url.path[:200])
+        return await _on_bus_error(request, missing)
+    return await _on_bus_error(request, ApiError(str(error.detail)))
+
+
+async def _on_answered(_request: Request, answered: Exception) -> Response:
+    assert isinstance(answered, AnsweredByOwner)
+    return answered.response
+
+
+async def _on_bug(_request: Request, error: Exception) -> Response:
+    text = f"[{INTERNAL}] {type(error).__name__}; the capture's log says more"
+    return JSONResponse({"error_msg": text, "error_code": INTERNAL}, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+class Bodies:
+    """Reads bodies whole, within a bound, and calls them JSON: `curl -d` and others call theirs a form."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on with its body."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        scope["path"] = scope["path"].rstrip("/") or "/"
+        body = await _read(scope, receive)
+        if body is None:
+            error = ApiError("the body is too large", bytes_max=BODY_BYTES_MAX)
+            # What is left of the body is not read.
+            refusal = JSONResponse(error_body(error), status_of(error), {"Connection": "close"})
+            await refusal(scope, receive, send)
+            return
+        body = body if body.strip() else b""
+        scope[BODY_KEY] = body
+        kept = [(name, value) for name, value in scope["headers"] if name not in (b"content-type", b"content-length")]
+        scope["headers"] = [*kept, (b"content-type", b"application/json")]
+        unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def given() -> Message:
+            return unread.pop() if unread else await receive()
+
+        await self._app(scope, given, send)
+
+
+async def _read(scope: Scope, receive: Receive) -> bytes | None:
+    """Return the body, None if it is above the bound."""
+    lengths = [value for name, value in scope["headers"] if name == b"content-length"]
+    if any(not value.isdigit() or int(value) > BODY_BYTES_MAX for value in lengths):
+        return None
+    body = bytearray()
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if len(body) > BODY_BYTES_MAX:
+            return None
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+class Observed:
+    """Logs each request: those that change something, or fail, at INFO."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve and log."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began_at, status = time.monotonic(), 0
+
+        async def sent(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sent)
+        except Exception:  # answered already, by _on_bug
+            log.exception("api request failed", extra={"method": scope["method"], "path": scope["path"]})
+        client = scope.get("client")
+        seen: dict[str, Any] = {"method": scope["method"], "path": scope["path"], "status": status}
+        seen |= {"client": client[0] if client else "", "ms": round((time.monotonic() - began_at) * 1000)}
+        log.log(logging.DEBUG if scope["method"] == "GET" and status < 400 else logging.INFO, "api request", extra=seen)

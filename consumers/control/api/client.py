@@ -1,0 +1,144 @@
+"""A client of the API: one request, one answer; the command line uses it, and a capture that asks the owner.
+
+What goes wrong on the way is said by what to do about it: nobody listens, TLS where there is none, a certificate.
+"""
+
+import base64
+import http.client
+import json
+import socket
+import ssl
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from consumers.control.api.tls import ApiTls
+from schemas.errors import Action, BusError, ConfigError
+
+TIMEOUT_S = 60.0
+"""Creating a changefeed reads the schemas of its start ts from Kafka, which takes long with very many tables."""
+
+
+class ServerUnreachableError(BusError):
+    """No API answers at the address."""
+
+    code, action = "api.unreachable", Action.RETRY
+
+
+class ServerTlsError(BusError):
+    """Client and server do not come together over TLS."""
+
+    code, action = "api.tls_refused", Action.STOP_CHANGEFEED
+
+
+class ServerAnswerError(BusError):
+    """What answers is not this API."""
+
+    code, action = "api.strange_answer", Action.STOP_CHANGEFEED
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status, type and body as they came."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+    def json(self) -> Any:
+        """Return the body read as JSON.
+
+        Raises:
+            ServerAnswerError: it is none.
+        """
+        try:
+            return json.loads(self.body)
+        except ValueError as error:
+            shown = self.body[:100].decode(errors="replace")
+            raise ServerAnswerError("no TideBus API answers there", status=self.status, body=shown) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiClient:
+    """Of one server. Frozen; each request has a connection of its own."""
+
+    url: str
+    """``http://host:port`` or ``https://…``; without a scheme by whether there is a CA or a certificate."""
+    tls: ApiTls = field(default_factory=ApiTls)
+    user: str = ""
+    password: str = field(default="", repr=False)
+    timeout_s: float = TIMEOUT_S
+
+    def ask(
+        self, method: str, target: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Send a request to ``target``, path and query; return the answer, whatever it says.
+
+        Raises:
+            ConfigError: the URL is none.
+            ServerUnreachableError: nobody answers.
+            ServerTlsError: not over TLS, or over TLS where the server speaks none.
+            ApiTlsError: our files cannot be used.
+        """
+        scheme, host, port = self._where()
+        connection: http.client.HTTPConnection
+        if scheme == "https":
+            context = self.tls.client_context()
+            connection = http.client.HTTPSConnection(host, port, timeout=self.timeout_s, context=context)
+        else:
+            connection = http.client.HTTPConnection(host, port, timeout=self.timeout_s)
+        sent = {"Content-Type": "application/json", **self._authorization(), **(headers or {})}
+        try:
+            with closing(connection):
+                connection.request(method, target, body, sent)
+                answer = connection.getresponse()
+                return Answer(answer.status, answer.getheader("Content-Type", ""), answer.read())
+        except ssl.SSLCertVerificationError as error:
+            reason = f"its certificate is refused: {error.verify_message}; --ca names whom to trust"
+            raise ServerTlsError(reason, server=self.url, ca=self.tls.ca_path or "the system's") from error
+        except ssl.SSLError as error:
+            raise ServerTlsError(_tls_reason(error, self.tls), server=self.url) from error
+        except (ConnectionResetError, http.client.BadStatusLine) as error:
+            if scheme == "https":
+                raise ServerTlsError("the server ended the connection; does it take our certificate?") from error
+            reason = "the server ended the connection; one that speaks TLS wants https:// and --ca"
+            raise ServerUnreachableError(reason, server=self.url) from error
+        except (OSError, http.client.HTTPException) as error:
+            reason = "no capture answers there; check --server, and that a capture runs with this --addr"
+            raise ServerUnreachableError(reason, server=self.url, reason=_words(error)) from error
+
+    def _where(self) -> tuple[str, str, int]:
+        url = self.url
+        if "://" not in url:
+            url = f"{'https' if self.tls.ca_path or self.tls.cert_path else 'http'}://{url}"
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError as error:
+            raise ConfigError("server must be http://host:port", key="server", got=self.url) from error
+        if parts.scheme not in ("http", "https") or not host or parts.path.strip("/"):
+            raise ConfigError("server must be http://host:port", key="server", got=self.url)
+        return parts.scheme, host, port or (443 if parts.scheme == "https" else 80)
+
+    def _authorization(self) -> dict[str, str]:
+        if not self.user:
+            return {}
+        token = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+        return {"Authorization": f"Basic {token}"}
+
+
+def _tls_reason(error: ssl.SSLError, tls: ApiTls) -> str:
+    reason = (error.reason or str(error)).upper()
+    if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
+        return "the server does not speak TLS; use http://"
+    if "ALERT" in reason or "CERTIFICATE" in reason or "EOF" in reason:
+        return f"the server refuses our certificate ({tls.cert_path or 'none given, see --cert and --key'})"
+    return f"no TLS connection: {reason.replace('_', ' ').lower()}"
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, socket.gaierror):
+        return "the host's name is not known"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

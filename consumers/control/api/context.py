@@ -1,0 +1,194 @@
+"""What every route is given: the bus, the namespace, who asks, and the owner, who may be another capture."""
+
+import base64
+import binascii
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Annotated
+
+from fastapi import Depends, Path, Query, Request, Response
+
+from consumers.control.api.backend import Backend, Scheduling
+from consumers.control.api.client import TIMEOUT_S, Answer, ApiClient
+from consumers.control.api.credentials import Credentials
+from consumers.control.api.errors import ApiError, ForwardError, NoOwnerError, NotReadyError, UnauthorizedError
+from consumers.control.api.tls import ApiTls
+from consumers.control.changefeeds.store import check_id
+from schemas.errors import BusError
+from schemas.ids import CaptureId
+from schemas.nodes.changefeed import NAMESPACE_DEFAULT
+
+FORWARDED_BY = "X-Forwarded-By-Capture"
+"""On a request that a capture passes on: it is passed on once, for who gets it was the owner a moment ago."""
+OWNER_WAIT_S = 3.0
+"""For an owner that may be stuck, where an answer without it is good enough."""
+STILL_OWNER_S = 1.0
+"""How often one that waits for the owner's answer looks whether it is the owner still. One that is stopped or cut off
+answers nobody, and its session ends long before a request's time is over."""
+BODY_KEY = "tidebus.body"
+"""Of the request's scope: the body as it came."""
+
+
+class ApiContext:
+    """What an app serves from; ``backend`` is None between two ZooKeeper sessions."""
+
+    def __init__(self, tls: ApiTls | None = None, credentials: Credentials | None = None) -> None:
+        """``credentials``: None lets everybody ask."""
+        self.backend: Backend | None = None
+        self.tls, self.credentials = tls or ApiTls(), credentials
+
+
+class AnsweredByOwner(Exception):  # noqa: N818 # no error: a way out of FastAPI's dependencies
+    """The owner has answered in our place."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__()
+        self.response = response
+
+
+def context_of(request: Request) -> ApiContext:
+    """Return what the app serves from."""
+    found = request.app.state.context
+    assert isinstance(found, ApiContext)
+    return found
+
+
+async def bus_of(request: Request) -> Backend:
+    """Return the bus.
+
+    Raises:
+        NotReadyError: no session with ZooKeeper.
+    """
+    found = context_of(request).backend
+    if found is None:
+        raise NotReadyError("this capture has no session with ZooKeeper at the moment")
+    return found
+
+
+async def namespace_of(namespace: Annotated[str, Query(description="of the changefeed")] = "") -> str:
+    """Return the namespace asked for.
+
+    Raises:
+        ConfigError: no legal name; it would become part of a path in ZooKeeper.
+    """
+    name = namespace or NAMESPACE_DEFAULT
+    check_id("namespace", name)
+    return name
+
+
+async def feed_id_of(changefeed_id: Annotated[str, Path()]) -> str:
+    """Return the changefeed that the path names.
+
+    Raises:
+        ConfigError: no legal name.
+    """
+    check_id("changefeed-id", changefeed_id)
+    return changefeed_id
+
+
+async def check_user(request: Request) -> None:
+    """Let only known users in, where the server has any.
+
+    Raises:
+        UnauthorizedError: no user, or not this password.
+    """
+    credentials = context_of(request).credentials
+    if credentials is None:
+        return
+    kind, _, token = request.headers.get("Authorization", "").partition(" ")
+    if kind.lower() != "basic":
+        raise UnauthorizedError("this server wants to know who asks; give --user and --password")
+    try:
+        user, _, password = base64.b64decode(token.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise UnauthorizedError("the Authorization header does not decode") from error
+    if not credentials.allow(user, password):
+        raise UnauthorizedError("unknown user or wrong password", user=user[:50])
+
+
+Bus = Annotated[Backend, Depends(bus_of)]
+Namespace = Annotated[str, Depends(namespace_of)]
+FeedId = Annotated[str, Depends(feed_id_of)]
+User = Depends(check_user)
+
+
+def scheduling_of(request: Request, bus: Bus) -> Scheduling:
+    """Return what the owner can do: ours, or let the owner answer.
+
+    Raises:
+        AnsweredByOwner: it did.
+        NotReadyError: we are the owner, and have just begun.
+        BusError: see :func:`ask_owner`.
+    """
+    found = bus.scheduling()
+    if found is not None:
+        return found
+    raise AnsweredByOwner(ask_owner(request, bus))
+
+
+Owner = Annotated[Scheduling, Depends(scheduling_of)]
+
+
+def ask_owner(request: Request, bus: Backend, timeout_s: float = TIMEOUT_S) -> Response:
+    """Pass a request on to the owner and return its answer. Waits: not for the event loop.
+
+    Raises:
+        NotReadyError: we are the owner, and have just begun.
+        NoOwnerError: there is none, or it is another by now, or it has gone while it was asked.
+        ForwardError: it cannot be asked.
+    """
+    owner = bus.owner()
+    if owner is None:
+        raise NoOwnerError("no capture has been elected owner; try again in some seconds")
+    if owner == bus.capture.capture_id:
+        raise NotReadyError("this capture has just become the owner; try again in some seconds")
+    if request.headers.get(FORWARDED_BY):
+        raise NoOwnerError("the owner has changed in between; try again", owner=owner)
+    address = next((one.address for one in bus.captures() if one.capture_id == owner), None)
+    if address is None:
+        raise NoOwnerError("the owner has just left; try again in some seconds", owner=owner)
+    if not address.rpartition(":")[2].isdecimal():
+        raise ForwardError("the owner serves no API; start all captures with --addr", owner=owner, address=address)
+    tls = context_of(request).tls
+    client = ApiClient(url=f"{'https' if tls.serves else 'http'}://{address}", tls=tls, timeout_s=timeout_s)
+    headers: dict[str, str] = {FORWARDED_BY: bus.capture.capture_id}
+    if authorization := request.headers.get("Authorization"):
+        headers["Authorization"] = authorization
+    target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    asked: Future[Answer] = Future()
+    what = (request.method, target, request.scope.get(BODY_KEY), headers)
+    threading.Thread(target=_ask, args=(asked, client, *what), name="ask-owner", daemon=True).start()
+    try:
+        answer = _answer(asked, bus, owner)
+    except ApiError:
+        raise
+    except BusError as error:
+        raise ForwardError("the owner does not answer", owner=owner, address=address, reason=error) from error
+    return Response(answer.body, status_code=answer.status, media_type=answer.content_type)
+
+
+def _ask(
+    asked: "Future[Answer]", client: ApiClient, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
+) -> None:
+    """Ask, in a thread that nobody has to wait for."""
+    try:
+        asked.set_result(client.ask(method, target, body, headers))
+    except Exception as error:
+        asked.set_exception(error)
+
+
+def _answer(asked: "Future[Answer]", bus: Backend, owner: CaptureId) -> Answer:
+    """Wait for the answer as long as whom we have asked is the owner.
+
+    Raises:
+        NoOwnerError: it is none any more: it was stopped, or is cut off, and its session has ended.
+        BusError: it cannot be asked.
+    """
+    while True:
+        try:
+            return asked.result(STILL_OWNER_S)
+        except TimeoutError:
+            if bus.owner() != owner:
+                said = "the owner has gone while it was asked; see what has come of it, and try again"
+                raise NoOwnerError(said, owner=owner) from None

@@ -1,0 +1,78 @@
+"""What a process is doing, for whoever looks into trouble: its threads, and where it spends its time."""
+
+import gc
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+from types import FrameType
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query
+from fastapi.responses import PlainTextResponse
+
+from consumers.control.api.context import User
+
+router = APIRouter(prefix="/debug", dependencies=[User], default_response_class=PlainTextResponse, tags=["debug"])
+
+SECONDS_MAX: Final = 120.0
+SAMPLES_PER_S: Final = 100
+"""Looks at all threads in a second: some 0.1 ms each, so that a profile does not change what it measures."""
+TYPES_SHOWN: Final = 50
+
+
+@router.get("/pprof", summary="What there is")
+@router.get("/pprof/", include_in_schema=False)
+def index() -> str:
+    """Return the list of what can be asked."""
+    return "/debug/pprof/threads\n/debug/pprof/profile?seconds=10\n/debug/pprof/objects\n"
+
+
+@router.get("/pprof/threads", summary="Where each thread stands")
+@router.get("/pprof/goroutine", include_in_schema=False)
+def threads() -> str:
+    """Return all threads with their stacks."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    parts = []
+    for ident, frame in sorted(_frames().items()):
+        parts += [f"thread {names.get(ident, '?')} ({ident})\n", *traceback.format_stack(frame), "\n"]
+    return "".join(parts)
+
+
+@router.get("/pprof/profile", summary="Where the time goes")
+def profile(seconds: Annotated[float, Query(gt=0, le=SECONDS_MAX)] = 10.0) -> str:
+    """Sample all threads for a while; return a line a stack, ``thread;outer;…;inner count``, as flame graphs take it.
+
+    A thread that waits is counted like one that computes: look at what stands at the end of its stack.
+    """
+    counts: Counter[str] = Counter()
+    me, end_at = threading.get_ident(), time.monotonic() + seconds
+    while time.monotonic() < end_at:
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        for ident, frame in _frames().items():
+            if ident != me:
+                counts[f"{names.get(ident, '?')};{_folded(frame)}"] += 1
+        time.sleep(1 / SAMPLES_PER_S)
+    return "".join(f"{stack} {count}\n" for stack, count in counts.most_common())
+
+
+@router.get("/pprof/objects", summary="What memory is full of")
+@router.get("/pprof/heap", include_in_schema=False)
+def objects() -> str:
+    """Count the objects that the garbage collector knows, by type: containers and instances, no bytes or numbers."""
+    counts = Counter(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.get_objects())
+    return "".join(f"{count} {name}\n" for name, count in counts.most_common(TYPES_SHOWN))
+
+
+def _frames() -> dict[int, FrameType]:
+    return sys._current_frames()
+
+
+def _folded(frame: FrameType | None) -> str:
+    names = []
+    while frame is not None:
+        code = frame.f_code
+        names.append(f"{code.co_filename.rpartition('/')[2]}:{code.co_name}:{frame.f_lineno}")
+        frame = frame.f_back
+    return ";".join(reversed(names))

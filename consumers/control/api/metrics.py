@@ -1,0 +1,180 @@
+"""What `GET /metrics` shows, in Prometheus' text format: one snapshot of the bus for each scrape, nothing a row.
+
+TiCDC's names (reference/metrics-and-ops.md §1) stand for what means the same here, so that its alerts fire; all else is
+``tidebus_…``. TiCDC's counters have no ``_total``, which Prometheus' client would add: they are shown untyped, which
+``rate()`` and ``changes()`` do not mind. What is pulled and landed every capture says for itself; what is said of
+changefeeds, frontier and scheduling comes from the owner alone (:mod:`consumers.control.owner.figures`): a sum over
+captures counts nothing twice.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, UntypedMetricFamily
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from consumers.control.changefeeds.stored_feed import StoredFeed
+from consumers.control.owner.figures import Rule, rule_metrics
+from schemas.ids import TableId, UpstreamId
+
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
+STALLS_SHOWN: Final = 20
+"""Tables that are named; a bus of 100,000 whose store is away must not become 100,000 series."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A span that something holds back."""
+
+    table_id: TableId
+    kind: str
+    """Why, as one of few words (producers.pull.feed.span_watch)."""
+    still_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pull:
+    """What this capture pulls of one upstream; counts are since it was registered."""
+
+    upstream: UpstreamId
+    tables: int
+    spans: int
+    regions: int
+    regions_initialized: int
+    scans_running: int
+    scans_waiting: int
+    streams: int
+    messages: int
+    message_bytes: int
+    events: int
+    changes: int
+    stream_failures: int
+    troubles: Mapping[str, int]
+    stalls: Sequence[Stall]
+    held_bytes: int
+    spilled_bytes: int
+    landed_rows: int
+    landed_records: int
+    landed_bytes: int
+    acked_rows: int
+    acked_records: int
+    in_flight: int
+    broker_waits: bool
+    locks: Mapping[str, int]
+    """Transactions by what became of their locks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The bus at one moment."""
+
+    at_s: float
+    """This machine's clock; lags are against it."""
+    pull: Pull | None
+    """None: this capture is only beginning."""
+    rule: Rule | None = None
+    """None: this capture is not the owner."""
+    feeds: Sequence[StoredFeed] | None = None
+    """None: they could not be read."""
+
+
+_LABELS: Final = ("upstream",)
+_GAUGES: Final[tuple[tuple[str, str, Callable[[Pull], float]], ...]] = (
+    ("tidebus_puller_tables", "Tables pulled", lambda pull: pull.tables),
+    ("ticdc_processor_num_of_tables", "Tables on this capture", lambda pull: pull.tables),
+    ("tidebus_puller_spans", "Spans pulled; more than tables where some are split", lambda pull: pull.spans),
+    ("tidebus_puller_regions", "Regions registered or to be registered", lambda pull: pull.regions),
+    ("tidebus_puller_regions_initialized", "Regions with a complete scan", lambda pull: pull.regions_initialized),
+    (
+        "tidebus_puller_scans_running",
+        "Incremental scans asked of stores, not complete",
+        lambda pull: pull.scans_running,
+    ),
+    ("tidebus_puller_scans_waiting", "Regions that wait for their scan's turn", lambda pull: pull.scans_waiting),
+    ("ticdc_kvclient_event_feed_count", "Open streams", lambda pull: pull.streams),
+    ("tidebus_matcher_held_bytes", "Open transactions in memory", lambda pull: pull.held_bytes),
+    ("tidebus_matcher_spilled_bytes", "Open transactions on disk", lambda pull: pull.spilled_bytes),
+    ("tidebus_landing_in_flight_records", "Records that Kafka has not acknowledged", lambda pull: pull.in_flight),
+    ("tidebus_landing_waits_for_kafka", "1 while landing waits for Kafka", lambda pull: pull.broker_waits),
+)
+_COUNTERS: Final[tuple[tuple[str, str, Callable[[Pull], float]], ...]] = (
+    ("tidebus_feed_messages", "Messages of the stores", lambda pull: pull.messages),
+    ("tidebus_feed_message_bytes", "Bytes of the stores' messages", lambda pull: pull.message_bytes),
+    ("tidebus_feed_events", "Events in the stores' messages", lambda pull: pull.events),
+    ("tidebus_feed_changes", "Committed row changes matched", lambda pull: pull.changes),
+    ("tidebus_feed_stream_failures", "Streams that ended", lambda pull: pull.stream_failures),
+    ("tidebus_landing_rows", "Row changes sent to the raw log", lambda pull: pull.landed_rows),
+    ("tidebus_landing_records", "Records sent to the raw log", lambda pull: pull.landed_records),
+    ("tidebus_landing_bytes", "Encoded bytes sent to the raw log, uncompressed", lambda pull: pull.landed_bytes),
+    ("tidebus_landing_acked_rows", "Row changes that Kafka acknowledged", lambda pull: pull.acked_rows),
+    ("tidebus_landing_acked_records", "Records that Kafka acknowledged", lambda pull: pull.acked_records),
+)
+
+
+def metrics_text(snapshot: Snapshot) -> bytes:
+    """Return the page for one scrape."""
+    return generate_latest(SnapshotCollector(snapshot))
+
+
+class SnapshotCollector(Collector):
+    """Metrics of one snapshot, and of this process."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all families; one that has nothing to say here is left out."""
+        snapshot = self._snapshot
+        yield from rule_metrics(snapshot.rule, snapshot.feeds, snapshot.at_s)
+        if snapshot.pull is not None:
+            yield from _pull_metrics(snapshot.pull)
+        yield from ProcessCollector(registry=None).collect()
+
+
+def _pull_metrics(pull: Pull) -> Iterator[Metric]:
+    key = (pull.upstream,)
+    for name, text, value in _GAUGES:
+        gauge = GaugeMetricFamily(name, text, labels=_LABELS)
+        gauge.add_metric(key, value(pull))
+        yield gauge
+    for name, text, value in _COUNTERS:
+        counter = CounterMetricFamily(name, text, labels=_LABELS)
+        counter.add_metric(key, value(pull))
+        yield counter
+    errors = UntypedMetricFamily(
+        "ticdc_kvclient_event_feed_error_count", "Errors of regions, streams and data", labels=(*_LABELS, "type")
+    )
+    for kind, count in sorted(pull.troubles.items()):
+        errors.add_metric((*key, kind), count)
+    yield errors
+    locks = CounterMetricFamily("tidebus_locks", "Transactions looked at for their locks", labels=(*_LABELS, "outcome"))
+    for outcome, count in sorted(pull.locks.items()):
+        locks.add_metric((*key, outcome), count)
+    yield locks
+    yield from _stall_metrics(pull)
+
+
+def _stall_metrics(pull: Pull) -> Iterator[Metric]:
+    counts = Counter(stall.kind for stall in pull.stalls)
+    stalled = GaugeMetricFamily("tidebus_spans_stalled", "Spans held back, by the reason", labels=(*_LABELS, "kind"))
+    for kind, count in sorted(counts.items()):
+        stalled.add_metric((pull.upstream, kind), count)
+    yield stalled
+    # One series a table: of its spans the one that has stood longest.
+    longest: dict[TableId, Stall] = {}
+    for stall in sorted(pull.stalls, key=lambda stall: (-stall.still_s, stall.table_id)):
+        if len(longest) == STALLS_SHOWN:
+            break
+        longest.setdefault(stall.table_id, stall)
+    still = GaugeMetricFamily(
+        "tidebus_span_stalled_seconds",
+        f"Seconds without progress, of the {STALLS_SHOWN} tables that have stood longest",
+        labels=(*_LABELS, "table_id", "kind"),
+    )
+    for stall in longest.values():
+        still.add_metric((pull.upstream, str(stall.table_id), stall.kind), stall.still_s)
+    yield still

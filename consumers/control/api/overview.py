@@ -1,0 +1,59 @@
+"""The whole bus in one answer, for a live picture: small whatever the number of tables."""
+
+import time
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from consumers.control.api.backend import Backend
+from consumers.control.api.bodies import StoredFeed, error_body_of, shown_state
+from schemas.ids import CaptureId, TableId, Ts, physical_ms
+
+FEEDS_MAX: Final = 1000
+"""Changefeeds in one answer, of all namespaces."""
+
+
+def overview_body(bus: Backend, tables: Mapping[CaptureId, Collection[TableId]] | None) -> dict[str, Any]:
+    """Return upstreams, captures and changefeeds as they are now; lags by this machine's clock.
+
+    ``tables`` are each capture's; None: nobody says.
+    """
+    now_s, owner = time.time(), bus.owner()
+    return {
+        "cluster_id": bus.cluster,
+        "at_s": round(now_s, 3),
+        "upstreams": [{"upstream": view.upstream, **view.status} for view in bus.upstreams()],
+        "captures": [
+            {
+                "id": capture.capture_id,
+                "is_owner": capture.capture_id == owner,
+                "address": capture.address,
+                "version": capture.version,
+                "tables": None if tables is None else len(tables.get(capture.capture_id, ())),
+            }
+            for capture in bus.captures()
+        ],
+        "changefeeds": [_feed(bus, feed, now_s) for feed in bus.all_feeds()[:FEEDS_MAX]],
+    }
+
+
+def _feed(bus: Backend, feed: StoredFeed, now_s: float) -> dict[str, Any]:
+    info, status = feed.info, feed.status
+    return {
+        "namespace": info.namespace,
+        "id": info.changefeed_id,
+        "upstream": info.upstream,
+        "state": shown_state(feed.state),
+        "checkpoint_ts": feed.checkpoint_ts,
+        "checkpoint_lag_s": _lag_s(feed.checkpoint_ts, now_s),
+        "resolved_lag_s": _lag_s(feed.resolved_ts, now_s),
+        "rows_total": status.rows_total if status else 0,
+        "batch_rows": status.batch_rows if status else 0,
+        "batch_s": status.batch_s if status else 0.0,
+        "error": error_body_of(feed),
+        "sorter_deaths": status.sorter_deaths if status else 0,
+        "sorter": bus.sorter(info.changefeed_id, info.namespace),
+    }
+
+
+def _lag_s(ts: Ts, now_s: float) -> float:
+    return max(0.0, round(now_s - physical_ms(ts) / 1000, 3))

@@ -1,0 +1,124 @@
+"""The API on a socket: uvicorn in a thread of its own.
+
+It serves for the whole life of the process: between two ZooKeeper sessions it answers 503, as TiCDC's does.
+"""
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from consumers.control.api.app import create_app
+from consumers.control.api.backend import Backend
+from consumers.control.api.context import ApiContext
+from consumers.control.api.credentials import Credentials
+from consumers.control.api.errors import ApiAddressError
+from consumers.control.api.tls import ApiTls
+from schemas.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+KEEP_ALIVE_S: Final = 30
+"""A client that says nothing for so long gives its connection back."""
+STOP_S: Final = 2
+"""Requests under way at the end have so long."""
+
+
+class ApiServer:
+    """Listens from the start; :meth:`close` ends it."""
+
+    def __init__(self, address: str, *, tls: ApiTls | None = None, credentials: Credentials | None = None) -> None:
+        """Listen on ``host:port``, and nowhere else; port 0 is a free one.
+
+        Raises:
+            ConfigError: no ``host:port``.
+            ApiAddressError: it is taken, or not this machine's.
+            ApiTlsError: a TLS file cannot be used.
+        """
+        self.context = ApiContext(tls, credentials)
+        tls = self.context.tls
+        context = tls.server_context() if tls.serves else None
+        host, port = listen_address(address)
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            self._socket = socket.create_server((host, port), family=family)
+        except OSError as error:
+            reason = "cannot listen for the API; is another capture here? give this one another --addr"
+            raise ApiAddressError(reason, addr=address, reason=error.strerror) from error
+        config = uvicorn.Config(
+            create_app(self.context),
+            http=_checked_protocol(tls),
+            loop="asyncio",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=STOP_S,
+        )
+        config.load()
+        config.ssl = context
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._run, name="api", daemon=True)
+        self._thread.start()
+        log.info("api listens", extra={"addr": self.address, "tls": tls.serves})
+
+    @property
+    def address(self) -> str:
+        """``host:port`` with the port in use."""
+        host, port = self._socket.getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @contextmanager
+    def serving(self, backend: Backend) -> Iterator[None]:
+        """Answer from ``backend`` while inside."""
+        self.context.backend = backend
+        try:
+            yield
+        finally:
+            self.context.backend = None
+
+    def close(self) -> None:
+        """Stop listening; requests under way have a moment to end."""
+        self._server.should_exit = True
+        self._thread.join(STOP_S + 5.0)
+        self._socket.close()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._server.serve(sockets=[self._socket]))
+        except Exception:
+            log.exception("api server has ended", extra={"addr": self.address})
+
+
+def listen_address(address: str) -> tuple[str, int]:
+    """Return host and port of ``host:port``.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    host, separator, port = address.rpartition(":")
+    if not separator or not host or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError("addr must be host:port", key="addr", got=address)
+    return host.strip("[]"), int(port)
+
+
+def _checked_protocol(tls: ApiTls) -> type[H11Protocol]:
+    """Return uvicorn's protocol, which ends connections of clients whose common name is not allowed."""
+
+    class CheckedProtocol(H11Protocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            if refusal := tls.refusal(transport.get_extra_info("peercert")):
+                log.warning("api client is refused", extra={"reason": refusal, "client": self.client})
+                transport.abort()
+
+    return CheckedProtocol

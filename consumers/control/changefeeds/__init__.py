@@ -1,0 +1,1 @@
+"""Changefeeds in ZooKeeper: stored, changed by verbs, and driven through their states."""

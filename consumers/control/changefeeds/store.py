@@ -1,0 +1,327 @@
+"""Changefeeds in ZooKeeper: created with all checks, listed, changed by compare-and-set, removed."""
+
+import datetime
+import logging
+import re
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import Any
+
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
+
+from consumers.control.changefeeds.processor_nodes import decode_applied, with_applied
+from consumers.control.log.raw_log import FrontierWindow
+from edges.zookeeper.session import Session
+from schemas.config.changefeed import load_changefeed
+from schemas.errors import Action, BusError, ConfigError
+from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import (
+    NAMESPACE_DEFAULT,
+    ChangefeedInfo,
+    ChangefeedStatus,
+    ZkPaths,
+    decode_changefeed_info,
+    decode_changefeed_status,
+    encode_changefeed_info,
+    encode_changefeed_status,
+)
+from schemas.sink.topic import has_processors
+
+log = logging.getLogger(__name__)
+
+ID_PATTERN = re.compile(r"[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*")
+"""TiCDC's rule for ids of clusters, namespaces and changefeeds (reference/cluster.md §1)."""
+ID_CHARS_MAX = 128
+REMOVE_TRIES = 20
+"""Sorters and processors that do not know yet go on writing; a try takes some milliseconds."""
+
+
+class ChangefeedExistsError(BusError):
+    """The id is taken."""
+
+    code, action = "changefeed.exists", Action.STOP_CHANGEFEED
+
+
+class ChangefeedNotFoundError(BusError):
+    """There is no such changefeed."""
+
+    code, action = "changefeed.not_found", Action.STOP_CHANGEFEED
+
+
+class StartTsError(BusError):
+    """The raw log cannot serve this start_ts."""
+
+    code, action = "changefeed.start_ts", Action.STOP_CHANGEFEED
+
+
+class NoFrontierError(BusError):
+    """No capture has published a frontier of this upstream yet."""
+
+    code, action = "changefeed.no_frontier", Action.RETRY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangefeedRequest:
+    """What a user asks for."""
+
+    upstream: UpstreamId
+    sink_uri: str
+    config: dict[str, Any]
+    changefeed_id: str | None = None
+    """None: a UUID."""
+    namespace: str = NAMESPACE_DEFAULT
+    start_ts: Ts | None = None
+    """None: from the newest frontier on."""
+    target_ts: Ts | None = None
+    """Inclusive end; None: never ends."""
+
+
+class ChangefeedStore:
+    """All changefeeds of one cluster."""
+
+    def __init__(self, session: Session, paths: ZkPaths) -> None:
+        self._session, self._paths = session, paths
+
+    def create(self, request: ChangefeedRequest, window: FrontierWindow | None) -> ChangefeedInfo:
+        """Check a request, store it and return it; its sorter can start.
+
+        ``window`` is what :func:`consumers.control.log.raw_log.frontier_window` says now.
+
+        Raises:
+            ConfigError: id, sink URI, changefeed file or target_ts is not allowed.
+            NoFrontierError: there is no raw log to read yet.
+            StartTsError: the raw log does not reach back to start_ts.
+            ChangefeedExistsError: the id is taken.
+            BusError: ZooKeeper failed.
+        """
+        changefeed_id = request.changefeed_id or str(uuid.uuid4())
+        check_id("changefeed-id", changefeed_id)
+        check_id("namespace", request.namespace)
+        load_changefeed(request.sink_uri, request.config)
+        start_ts = _start_ts(request, window)
+        if request.target_ts is not None and request.target_ts <= start_ts:
+            raise ConfigError(
+                "target-ts must be above start-ts", key="target-ts", target_ts=request.target_ts, start_ts=start_ts
+            )
+        info = ChangefeedInfo(
+            changefeed_id=changefeed_id,
+            namespace=request.namespace,
+            upstream=request.upstream,
+            sink_uri=request.sink_uri,
+            config=request.config,
+            start_ts=start_ts,
+            target_ts=request.target_ts,
+            create_time=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+            creator_version=version("tidebus"),
+        )
+        self._write_new(info)
+        log.info("changefeed created", extra={"changefeed": changefeed_id, "start_ts": start_ts})
+        return info
+
+    def get(self, changefeed_id: str, namespace: str = NAMESPACE_DEFAULT) -> ChangefeedInfo:
+        """Return one.
+
+        Raises:
+            ChangefeedNotFoundError: there is none.
+            BusError: ZooKeeper failed, or the node does not decode.
+        """
+        return self._read(changefeed_id, namespace)[0]
+
+    def status(self, changefeed_id: str, namespace: str = NAMESPACE_DEFAULT) -> ChangefeedStatus | None:
+        """Return how far it is; None until its sorter has said so.
+
+        Raises:
+            BusError: ZooKeeper failed, or the node does not decode.
+        """
+        with self._session.requests("reading a changefeed's status") as client:
+            try:
+                node, _ = client.get(self._paths.changefeed_status(namespace, changefeed_id))
+                info, _ = client.get(self._paths.changefeed_info(namespace, changefeed_id))
+            except NoNodeError:
+                return None
+            status = decode_changefeed_status(node)
+            feed = decode_changefeed_info(info)
+            if not has_processors(feed.sink_uri):
+                return status
+            try:
+                applied = decode_applied(client.get(self._paths.changefeed_applied(namespace, changefeed_id))[0])
+            except NoNodeError:
+                applied = None
+        return with_applied(feed, status, applied)
+
+    def namespaces(self) -> Sequence[str]:
+        """Return the namespaces that have changefeeds, or had some.
+
+        Raises:
+            BusError: ZooKeeper failed.
+        """
+        with self._session.requests("listing namespaces") as client:
+            try:
+                return sorted(client.get_children(self._paths.changefeeds))
+            except NoNodeError:
+                return []
+
+    def list(self, namespace: str = NAMESPACE_DEFAULT) -> list[ChangefeedInfo]:
+        """Return all of a namespace, by id.
+
+        Raises:
+            BusError: ZooKeeper failed, or a node does not decode.
+        """
+        with self._session.requests("listing changefeeds") as client:
+            try:
+                names = sorted(client.get_children(f"{self._paths.changefeeds}/{namespace}"))
+            except NoNodeError:
+                return []
+        infos = []
+        for name in names:
+            try:
+                infos.append(self.get(name, namespace))
+            except ChangefeedNotFoundError:  # removed between the two calls
+                continue
+        return infos
+
+    def update(
+        self,
+        changefeed_id: str,
+        change: Callable[[ChangefeedInfo], ChangefeedInfo],
+        namespace: str = NAMESPACE_DEFAULT,
+    ) -> ChangefeedInfo:
+        """Replace it by ``change`` of what it is now, and return that; who comes second sees what the first wrote.
+
+        Raises:
+            ChangefeedNotFoundError: there is none.
+            ConfigError: the result is not allowed.
+            BusError: ZooKeeper failed.
+        """
+        while True:
+            info, node_version = self._read(changefeed_id, namespace)
+            changed = replace(change(info), changefeed_id=changefeed_id, namespace=namespace)
+            load_changefeed(changed.sink_uri, changed.config)
+            with self._session.requests("updating a changefeed") as client:
+                try:
+                    path = self._paths.changefeed_info(namespace, changefeed_id)
+                    client.set(path, encode_changefeed_info(changed), version=node_version)
+                except BadVersionError:
+                    continue
+                except NoNodeError as error:
+                    raise _not_found(changefeed_id, namespace) from error
+            return changed
+
+    def write_status(self, changefeed_id: str, status: ChangefeedStatus, namespace: str = NAMESPACE_DEFAULT) -> None:
+        """Write how far it is. Only its sorter does; for others it is not theirs to say.
+
+        Raises:
+            ChangefeedNotFoundError: it was removed.
+            BusError: ZooKeeper failed.
+        """
+        path = self._paths.changefeed_status(namespace, changefeed_id)
+        with self._session.requests("writing a changefeed's status") as client:
+            try:
+                try:
+                    client.set(path, encode_changefeed_status(status))
+                except NoNodeError:
+                    client.get(self._paths.changefeed_info(namespace, changefeed_id))
+                    client.create(path, encode_changefeed_status(status))
+            except NoNodeError as error:
+                raise _not_found(changefeed_id, namespace) from error
+
+    def remove(self, changefeed_id: str, namespace: str = NAMESPACE_DEFAULT) -> None:
+        """Delete its nodes; its topics stay.
+
+        Raises:
+            ChangefeedNotFoundError: there is none.
+            BusError: ZooKeeper failed.
+        """
+        self.get(changefeed_id, namespace)
+        with self._session.requests("removing a changefeed") as client:
+            folder = self._paths.changefeed_info(namespace, changefeed_id).rsplit("/", 1)[0]
+            for tries_left in reversed(range(REMOVE_TRIES)):
+                try:
+                    _delete_whole(client, folder)
+                    break
+                except (NoNodeError, NotEmptyError):
+                    if not tries_left:
+                        raise
+        log.info("changefeed removed", extra={"changefeed": changefeed_id})
+
+    def _read(self, changefeed_id: str, namespace: str) -> tuple[ChangefeedInfo, int]:
+        with self._session.requests("reading a changefeed") as client:
+            try:
+                node, stat = client.get(self._paths.changefeed_info(namespace, changefeed_id))
+            except NoNodeError as error:
+                raise _not_found(changefeed_id, namespace) from error
+        return decode_changefeed_info(node), int(stat.version)
+
+    def _write_new(self, info: ChangefeedInfo) -> None:
+        path = self._paths.changefeed_info(info.namespace, info.changefeed_id)
+        with self._session.requests("creating a changefeed") as client:
+            try:
+                client.create(path, encode_changefeed_info(info), makepath=True)
+            except NodeExistsError as error:
+                raise ChangefeedExistsError(
+                    "changefeed exists; take another --changefeed-id, or remove it first",
+                    changefeed=info.changefeed_id,
+                    namespace=info.namespace,
+                ) from error
+
+
+def _delete_whole(client: Any, folder: str) -> None:
+    """Delete a changefeed's nodes, all or none: what was left would be taken for that of a later one of its id.
+
+    Raises:
+        NoNodeError, NotEmptyError: nodes have come or gone since they were listed.
+    """
+    found = [folder]
+    for path in found:  # grows: parents stand before their children
+        found.extend(f"{path}/{child}" for child in client.get_children(path))
+    transaction = client.transaction()
+    for path in reversed(found):
+        transaction.delete(path)
+    results = transaction.commit()
+    # Each result is True, or why it was not done: for all but one, that the transaction was not.
+    for reason in (NoNodeError, NotEmptyError, Exception):
+        for result in results:
+            if isinstance(result, reason):
+                raise result
+
+
+def check_id(key: str, value: str) -> None:
+    """Check an id by TiCDC's rule.
+
+    Raises:
+        ConfigError: not allowed.
+    """
+    if len(value) > ID_CHARS_MAX or not ID_PATTERN.fullmatch(value):
+        raise ConfigError(
+            f"{key} must be letters and digits in groups joined by single '-', at most {ID_CHARS_MAX} characters",
+            key=key,
+            value=value,
+        )
+
+
+def _start_ts(request: ChangefeedRequest, window: FrontierWindow | None) -> Ts:
+    if window is None:
+        raise NoFrontierError(
+            "no frontier of this upstream has been published yet; start a capture and try again",
+            upstream=request.upstream,
+        )
+    if request.start_ts is None:
+        return window.newest_ts
+    if request.start_ts < window.oldest_ts:
+        raise StartTsError(
+            f"start-ts is older than the raw log; the oldest possible start-ts is {window.oldest_ts}",
+            start_ts=request.start_ts,
+            oldest_ts=window.oldest_ts,
+            newest_ts=window.newest_ts,
+        )
+    return request.start_ts
+
+
+def _not_found(changefeed_id: str, namespace: str) -> ChangefeedNotFoundError:
+    return ChangefeedNotFoundError(
+        "there is no such changefeed; `tidebus changefeed list` shows all",
+        changefeed=changefeed_id,
+        namespace=namespace,
+    )

@@ -1,0 +1,27 @@
+"""A changefeed as ZooKeeper has it: what the user wants, and how far it is."""
+
+from dataclasses import dataclass
+
+from consumers.control.changefeeds.verbs import state_of
+from schemas.ids import Ts
+from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedState, ChangefeedStatus
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFeed:
+    """A changefeed with how far it is; None: no sorter has said yet."""
+
+    info: ChangefeedInfo
+    status: ChangefeedStatus | None
+
+    @property
+    def state(self) -> ChangefeedState:
+        return state_of(self.info, self.status)
+
+    @property
+    def checkpoint_ts(self) -> Ts:
+        return max(self.status.checkpoint_ts, self.info.start_ts) if self.status else self.info.start_ts
+
+    @property
+    def resolved_ts(self) -> Ts:
+        return max(self.status.resolved_ts, self.info.start_ts) if self.status else self.info.start_ts

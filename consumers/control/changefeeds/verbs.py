@@ -1,0 +1,237 @@
+"""What a user does to a changefeed that there is: pause, resume, remove, update. CLI and API come through here.
+
+Which of it a state allows is decided by :mod:`consumers.control.core.changefeeds.state`; this shell reads the two
+nodes, takes one step and writes both in one transaction, on the condition that nobody has written since. The owner and
+the sorter notice by the version of ``info``, and find the checkpoint in ``status``.
+"""
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kazoo.exceptions import BadVersionError, KazooException, NoNodeError, RolledBackError
+
+from consumers.control.changefeeds.store import ChangefeedNotFoundError, ChangefeedStore
+from consumers.control.core.changefeeds.errors import FeedError
+from consumers.control.core.changefeeds.state import DeleteNodes, Feed, Pause, Remove, Resume, step
+from edges.zookeeper.session import Session, ZooKeeperError
+from schemas.config.changefeed import load_changefeed
+from schemas.errors import Action, BusError, ConfigError
+from schemas.ids import Ts
+from schemas.nodes.changefeed import (
+    NAMESPACE_DEFAULT,
+    ChangefeedInfo,
+    ChangefeedState,
+    ChangefeedStatus,
+    ZkPaths,
+    decode_changefeed_info,
+    decode_changefeed_status,
+    encode_changefeed_info,
+    encode_changefeed_status,
+)
+from schemas.nodes.changefeed import state_of as state_of  # callers of the verbs have it from here
+
+log = logging.getLogger(__name__)
+
+UPDATABLE: frozenset[ChangefeedState] = frozenset({"stopped", "failed"})
+
+
+class UpdateRefusedError(BusError):
+    """The changefeed cannot be updated now, or there is nothing to update."""
+
+    code, action = "changefeed.update_refused", Action.STOP_CHANGEFEED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChange:
+    """Parts of a changefeed's settings; None: as they are. ``config`` is replaced as a whole, as TiCDC does."""
+
+    sink_uri: str | None = None
+    config: dict[str, Any] | None = None
+    target_ts: Ts | None = None
+
+
+def feed_of(info: ChangefeedInfo, status: ChangefeedStatus | None) -> Feed:
+    """Return what the state machine knows of a stored changefeed."""
+    error = status.error if status else None
+    return Feed(
+        state=state_of(info, status),
+        checkpoint_ts=max(status.checkpoint_ts, info.start_ts) if status else info.start_ts,
+        resolved_ts=max(status.resolved_ts, info.start_ts) if status else info.start_ts,
+        start_ts=info.start_ts,
+        target_ts=info.target_ts,
+        epoch=info.epoch,
+        error=FeedError(code=error.code, message=error.message, time=error.time) if error else None,
+    )
+
+
+class ChangefeedControl:
+    """Changes changefeeds of one cluster."""
+
+    def __init__(self, session: Session, paths: ZkPaths) -> None:
+        self._session, self._paths = session, paths
+        self.store = ChangefeedStore(session, paths)
+
+    def pause(self, changefeed_id: str, namespace: str = NAMESPACE_DEFAULT) -> Feed:
+        """Stop it after its batch; one that does not run stays as it is.
+
+        Raises:
+            ChangefeedNotFoundError: there is none.
+            BusError: ZooKeeper failed.
+        """
+        return self._take(changefeed_id, namespace, Pause())
+
+    def resume(
+        self, changefeed_id: str, namespace: str = NAMESPACE_DEFAULT, *, overwrite_checkpoint_ts: Ts | None = None
+    ) -> Feed:
+        """Let it go on, from its checkpoint or another; one that runs stays as it is.
+
+        Whether the raw log reaches back to another checkpoint is for the caller to check.
+
+        Raises:
+            ChangefeedNotFoundError: there is none.
+            ConfigError: the checkpoint is not below its target-ts.
+            BusError: ZooKeeper failed.
+        """
+        return self._take(changefeed_id, namespace, Resume(overwrite_checkpoint_ts))
+
+    def remove(self, changefeed_id: str, namespace: str = NAMESPACE_DEFAULT) -> Feed:
+        """Delete its nodes; its topics stay.
+
+        Raises:
+            ChangefeedNotFoundError: there is none.
+            BusError: ZooKeeper failed.
+        """
+        return self._take(changefeed_id, namespace, Remove())
+
+    def configure(self, changefeed_id: str, change: ConfigChange, namespace: str = NAMESPACE_DEFAULT) -> ChangefeedInfo:
+        """Change settings of a stopped or failed changefeed; it stays stopped or failed.
+
+        Raises:
+            ChangefeedNotFoundError: there is none.
+            UpdateRefusedError: it runs or has finished, or the settings are what they were.
+            ConfigError: the result is not allowed.
+            BusError: ZooKeeper failed.
+        """
+        while True:
+            info, info_version, status, status_version = self._read(changefeed_id, namespace)
+            changed = configured(info, state_of(info, status), change)
+            if self._write(changed, info_version, status, status_version):
+                return changed
+
+    def _take(self, changefeed_id: str, namespace: str, message: Pause | Resume | Remove) -> Feed:
+        while True:
+            info, info_version, status, status_version = self._read(changefeed_id, namespace)
+            before = feed_of(info, status)
+            feed, orders = step(before, message)
+            if DeleteNodes() in orders:
+                self.store.remove(changefeed_id, namespace)
+                return feed
+            if feed == before:
+                log.info("changefeed stays as it is", extra={"changefeed": changefeed_id, "state": feed.state})
+                return feed
+            _check_target(feed)
+            changed = replace(
+                info,
+                desired_state="stopped" if feed.state == "stopped" else "normal",
+                epoch=feed.epoch,
+                start_ts=feed.start_ts,
+            )
+            # Who pauses leaves the status to the sorter, which may just have finished a batch, and to the owner.
+            shown = status if status is None or feed.state == "stopped" else _resumed(status, feed)
+            if self._write(changed, info_version, shown, status_version):
+                extra = {"changefeed": changefeed_id, "state": feed.state, "checkpoint_ts": feed.checkpoint_ts}
+                log.info("changefeed changed its state", extra=extra)
+                return feed
+
+    def _read(
+        self, changefeed_id: str, namespace: str
+    ) -> tuple[ChangefeedInfo, int, ChangefeedStatus | None, int | None]:
+        with self._session.requests("reading a changefeed") as client:
+            try:
+                node, stat = client.get(self._paths.changefeed_info(namespace, changefeed_id))
+            except NoNodeError as error:
+                raise ChangefeedNotFoundError(
+                    "there is no such changefeed; `tidebus changefeed list` shows all",
+                    changefeed=changefeed_id,
+                    namespace=namespace,
+                ) from error
+            info = decode_changefeed_info(node)
+            try:
+                node, status_stat = client.get(self._paths.changefeed_status(namespace, changefeed_id))
+            except NoNodeError:
+                return info, int(stat.version), None, None
+        return info, int(stat.version), decode_changefeed_status(node), int(status_stat.version)
+
+    def _write(
+        self, info: ChangefeedInfo, version: int, status: ChangefeedStatus | None, status_version: int | None
+    ) -> bool:
+        """Write both nodes; False: another has written since they were read."""
+        namespace, changefeed_id = info.namespace, info.changefeed_id
+        with self._session.requests("changing a changefeed") as client:
+            transaction = client.transaction()
+            transaction.set_data(
+                self._paths.changefeed_info(namespace, changefeed_id), encode_changefeed_info(info), version
+            )
+            if status is not None and status_version is not None:
+                path = self._paths.changefeed_status(namespace, changefeed_id)
+                transaction.set_data(path, encode_changefeed_status(status), status_version)
+            results = transaction.commit()
+        errors = [result for result in results if isinstance(result, KazooException)]
+        if any(isinstance(error, BadVersionError | NoNodeError) for error in errors):
+            return False
+        for error in errors:
+            if not isinstance(error, RolledBackError):
+                raise ZooKeeperError("a changefeed's nodes could not be written", reason=repr(error))
+        return not errors
+
+
+def configured(info: ChangefeedInfo, state: ChangefeedState, change: ConfigChange) -> ChangefeedInfo:
+    """Return the changefeed with a change of its settings.
+
+    Raises:
+        UpdateRefusedError: its state does not allow it, or it changes nothing.
+        ConfigError: the result is not allowed.
+    """
+    if state not in UPDATABLE:
+        raise UpdateRefusedError(
+            "only a stopped or failed changefeed can be updated; pause it first",
+            changefeed=info.changefeed_id,
+            state=state,
+        )
+    changed = replace(
+        info,
+        sink_uri=info.sink_uri if change.sink_uri is None else change.sink_uri,
+        config=info.config if change.config is None else change.config,
+        target_ts=info.target_ts if change.target_ts is None else change.target_ts,
+    )
+    if changed == info:
+        raise UpdateRefusedError("the settings are what they were; nothing to update", changefeed=info.changefeed_id)
+    load_changefeed(changed.sink_uri, changed.config)
+    if changed.target_ts is not None and changed.target_ts <= changed.start_ts:
+        raise ConfigError(
+            "target-ts must be above start-ts", key="target-ts", target_ts=changed.target_ts, start_ts=changed.start_ts
+        )
+    return changed
+
+
+def _check_target(feed: Feed) -> None:
+    if feed.target_ts is not None and feed.runs and feed.start_ts >= feed.target_ts:
+        raise ConfigError(
+            "overwrite-checkpoint-ts must be below the changefeed's target-ts",
+            key="overwrite-checkpoint-ts",
+            checkpoint_ts=feed.start_ts,
+            target_ts=feed.target_ts,
+        )
+
+
+def _resumed(status: ChangefeedStatus, feed: Feed) -> ChangefeedStatus:
+    return replace(
+        status,
+        state=feed.state,
+        error=None,
+        failure=None,
+        sorter_deaths=0,
+        checkpoint_ts=feed.checkpoint_ts,
+        resolved_ts=feed.resolved_ts,
+    )

@@ -1,0 +1,206 @@
+"""Captures that live: one ephemeral node each under ``captures/``, named by the capture's id."""
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from kazoo.exceptions import NodeExistsError, NoNodeError
+
+from edges.zookeeper.session import Session
+from schemas.errors import BusError, CorruptDataError, InvariantBrokenError
+from schemas.ids import CaptureId
+from schemas.nodes.changefeed import ZkPaths
+
+log = logging.getLogger(__name__)
+
+RECHECK_S = 1.0
+"""A watch tells of a change at once; this is for one that was lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureInfo:
+    """One process. Its id is new at every start, so nothing that is said of it can outlive its memory."""
+
+    capture_id: CaptureId
+    address: str
+    version: str
+    started_at_s: int
+    """Unix time by the capture's own clock; for people only."""
+    peer_address: str = ""
+    """Where other captures reach it; '': one of a version that talked to nobody."""
+    is_stopping: bool = False
+    """It is leaving and takes nothing over."""
+
+
+def encode_capture(info: CaptureInfo) -> bytes:
+    """Return the node's bytes, with TiCDC's names of the fields."""
+    return json.dumps(
+        {
+            "id": info.capture_id,
+            "address": info.address,
+            "version": info.version,
+            "start-timestamp": info.started_at_s,
+            "peer-address": info.peer_address,
+            **({"stopping": True} if info.is_stopping else {}),
+        }
+    ).encode()
+
+
+def decode_capture(node: bytes) -> CaptureInfo:
+    """Read a node.
+
+    Raises:
+        CorruptDataError: not JSON, or a field is missing.
+    """
+    try:
+        raw = json.loads(node)
+        return CaptureInfo(
+            capture_id=CaptureId(raw["id"]),
+            address=str(raw["address"]),
+            version=str(raw["version"]),
+            started_at_s=int(raw["start-timestamp"]),
+            peer_address=str(raw.get("peer-address", "")),
+            is_stopping=bool(raw.get("stopping", False)),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptDataError("capture node does not decode", node=node[:200], reason=repr(error)) from error
+
+
+def register_capture(session: Session, paths: ZkPaths, info: CaptureInfo) -> None:
+    """Make the capture known for as long as ``session`` lives.
+
+    Raises:
+        InvariantBrokenError: the id is taken, though ids are new at every start.
+        BusError: ZooKeeper failed.
+    """
+    node = f"{paths.captures}/{info.capture_id}"
+    with session.requests("registering the capture") as client:
+        try:
+            client.create(node, encode_capture(info), ephemeral=True, makepath=True)
+        except NodeExistsError as error:
+            raise InvariantBrokenError("capture id is taken", capture=info.capture_id, node=node) from error
+
+
+def mark_stopping(session: Session, paths: ZkPaths, info: CaptureInfo) -> None:
+    """Let the others know that the capture is leaving, so that none that leaves, too, waits for it.
+
+    Raises:
+        BusError: ZooKeeper failed.
+    """
+    with session.requests("marking the capture as stopping") as client:
+        client.set(f"{paths.captures}/{info.capture_id}", encode_capture(replace(info, is_stopping=True)))
+
+
+def list_captures(session: Session, paths: ZkPaths) -> list[CaptureInfo]:
+    """Return the captures that live, by id.
+
+    Raises:
+        BusError: ZooKeeper failed, or a node does not decode.
+    """
+    captures = []
+    with session.requests("listing captures") as client:
+        try:
+            names = client.get_children(paths.captures)
+        except NoNodeError:
+            return []
+        for name in sorted(names):
+            try:
+                captures.append(decode_capture(client.get(f"{paths.captures}/{name}")[0]))
+            except NoNodeError:  # it left between the two calls
+                continue
+    return captures
+
+
+class CaptureWatch:
+    """Knows the captures that live, as ZooKeeper last said: safe to use from any thread, close it.
+
+    While ZooKeeper does not answer it stays as it was. That is safe for as long as the caller's own lease holds: a
+    capture whose node is gone has stopped landing before, and is only given up later.
+    """
+
+    def __init__(
+        self, session: Session, paths: ZkPaths, on_change: Callable[[Mapping[CaptureId, CaptureInfo]], None]
+    ) -> None:
+        """Look once, then again at each change. ``on_change`` runs in a thread of ours, or of :meth:`refresh`.
+
+        Raises:
+            BusError: ZooKeeper failed, or a node does not decode.
+        """
+        self._session, self._paths, self._on_change = session, paths, on_change
+        self._looking = threading.Lock()
+        self._changed, self._closing = threading.Event(), threading.Event()
+        self._captures: Mapping[CaptureId, CaptureInfo] = MappingProxyType({})
+        self._stale: set[str] = set()
+        """Nodes whose value may have changed."""
+        self.refresh()
+        self._thread = threading.Thread(target=self._run, name="capture-watch", daemon=True)
+        self._thread.start()
+
+    @property
+    def captures(self) -> Mapping[CaptureId, CaptureInfo]:
+        """Whoever is registered; the same object until that changes."""
+        return self._captures
+
+    def refresh(self) -> Mapping[CaptureId, CaptureInfo]:
+        """Look now, past what a server of ZooKeeper may not have heard yet.
+
+        Raises:
+            BusError: ZooKeeper failed, or a node does not decode.
+        """
+        with self._looking:
+            with self._session.requests("listing captures") as client:
+                client.ensure_path(self._paths.captures)
+                client.sync(self._paths.captures)
+                names = client.get_children(self._paths.captures, watch=self._on_event)
+            found = {}
+            for name in sorted(names):
+                known = None if name in self._stale else self._captures.get(CaptureId(name))
+                info = known or self._read(name)
+                if info is not None:
+                    found[info.capture_id] = info
+            if found != self._captures:
+                self._captures = MappingProxyType(found)
+                self._on_change(self._captures)
+            return self._captures
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closing.set()
+        self._changed.set()
+        self._thread.join(RECHECK_S)
+
+    def _read(self, name: str) -> CaptureInfo | None:
+        with self._session.requests("reading a capture's node") as client:
+            try:
+                self._stale.discard(name)  # before: what changes while it is read makes it stale again
+                return decode_capture(client.get(f"{self._paths.captures}/{name}", watch=self._on_node)[0])
+            except NoNodeError:  # it left between the two calls
+                return None
+
+    def _on_event(self, _: Any) -> None:
+        self._changed.set()
+
+    def _on_node(self, event: Any) -> None:
+        if event.path is not None:
+            self._stale.add(event.path.rpartition("/")[2])
+        self._changed.set()
+
+    def _run(self) -> None:
+        failing = False
+        while True:
+            self._changed.wait(RECHECK_S)
+            if self._closing.is_set():
+                return
+            self._changed.clear()
+            try:
+                self.refresh()
+                failing = False
+            except BusError as error:
+                if not failing and not self._closing.is_set():
+                    log.warning("captures cannot be listed; going by the last list", extra={"error": str(error)})
+                failing = True
+                self._closing.wait(RECHECK_S)

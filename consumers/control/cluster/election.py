@@ -1,0 +1,153 @@
+"""Who is the owner: the capture with the lowest ephemeral-sequential node under ``election/``.
+
+The owner revision is a number in ``owner-rev`` that grows by one at every election, by compare-and-set in one ZooKeeper
+transaction with a check that the winner's own election node still stands: a capture whose session has ended cannot take
+a revision, and two owners can never have the same one.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable
+
+from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
+
+from edges.zookeeper.session import LeaseLostError, Session
+from schemas.errors import CorruptDataError
+from schemas.ids import CaptureId
+from schemas.nodes.changefeed import ZkPaths
+
+_PREFIX = "candidate-"
+RECHECK_S = 1.0
+"""A watch tells of a change at once; this is for one that was lost, and bounds how late a stop is noticed."""
+
+
+class Election:
+    """One capture's candidacy."""
+
+    def __init__(self, session: Session, paths: ZkPaths, capture: CaptureId) -> None:
+        self._session, self._paths, self._capture = session, paths, capture
+        self._node: str | None = None
+
+    def campaign(self, stopping: Callable[[], bool] = lambda: False) -> int | None:
+        """Wait until this capture is the owner and return its revision; None when ``stopping`` came first.
+
+        Raises:
+            LeaseLostError: the session ended while waiting.
+            BusError: ZooKeeper failed.
+        """
+        self._stand()
+        while not stopping():
+            self._session.check_lease()
+            changed = threading.Event()
+            ahead = self._ahead(changed)
+            if ahead is None:
+                return self._next_revision()
+            changed.wait(RECHECK_S)
+        return None
+
+    def revision(self) -> int:
+        """Return the newest owner revision, past what a server of ZooKeeper may not have heard yet; 0: no owner ever.
+
+        Raises:
+            BusError: ZooKeeper failed, or the number does not decode.
+        """
+        path = self._paths.owner_rev
+        with self._session.requests("reading the owner revision") as client:
+            client.sync(self._paths.root)
+            try:
+                return _revision(client.get(path)[0], path)
+            except NoNodeError:
+                return 0
+
+    def resign(self) -> None:
+        """Give up the candidacy, so that the next capture need not wait for the session's end; safe to call twice."""
+        node, self._node = self._node, None
+        if node is not None:
+            with contextlib.suppress(Exception), self._session.requests("resigning") as client:
+                client.delete(node)
+
+    def owner(self) -> CaptureId | None:
+        """Return the capture that is first in line now.
+
+        Raises:
+            BusError: ZooKeeper failed.
+        """
+        with self._session.requests("reading the election") as client:
+            try:
+                for name in sorted(client.get_children(self._paths.election)):
+                    with contextlib.suppress(NoNodeError):
+                        return CaptureId(client.get(f"{self._paths.election}/{name}")[0].decode())
+            except NoNodeError:
+                return None
+        return None
+
+    def _stand(self) -> None:
+        if self._node is None:
+            with self._session.requests("standing for election") as client:
+                self._node = client.create(
+                    f"{self._paths.election}/{_PREFIX}",
+                    self._capture.encode(),
+                    ephemeral=True,
+                    sequence=True,
+                    makepath=True,
+                )
+
+    def _ahead(self, changed: threading.Event) -> str | None:
+        """Return the candidate just ahead, watched so that ``changed`` is set when it goes, or None: we are first."""
+        assert self._node is not None
+        own = self._node.rsplit("/", 1)[1]
+        with self._session.requests("watching the election") as client:
+            names = sorted(client.get_children(self._paths.election))
+            if own not in names:
+                raise LeaseLostError("our election node is gone", capture=self._capture, node=self._node)
+            if names[0] == own:
+                return None
+            ahead = str(names[names.index(own) - 1])
+            if client.exists(f"{self._paths.election}/{ahead}", watch=lambda _: changed.set()) is None:
+                changed.set()
+            return ahead
+
+    def _next_revision(self) -> int:
+        path = self._paths.owner_rev
+        with self._session.requests("taking an owner revision") as client:
+            with contextlib.suppress(NodeExistsError):
+                client.create(path, b"0", makepath=True)
+            while True:
+                value, stat = client.get(path)
+                revision = _revision(value, path) + 1
+                transaction = client.transaction()
+                transaction.check(self._node, 0)
+                transaction.set_data(path, str(revision).encode(), stat.version)
+                mine, written = transaction.commit()
+                if isinstance(mine, NoNodeError):
+                    raise LeaseLostError("our election node is gone", capture=self._capture, node=self._node)
+                if not isinstance(written, KazooException):
+                    return revision
+                # Another capture wrote a revision in between: read it and try again.
+
+
+def raise_revision(session: Session, paths: ZkPaths, least: int) -> bool:
+    """Let the next owner's revision be above ``least``; tell whether it would not have been.
+
+    Raises:
+        CorruptDataError: the node holds no revision.
+        BusError: ZooKeeper failed.
+    """
+    path = paths.owner_rev
+    with session.requests("raising the owner revision") as client:
+        with contextlib.suppress(NodeExistsError):
+            client.create(path, b"0", makepath=True)
+        while True:
+            value, stat = client.get(path)
+            if _revision(value, path) >= least:
+                return False
+            with contextlib.suppress(BadVersionError):  # an owner came in between: look again
+                client.set(path, str(least).encode(), stat.version)
+                return True
+
+
+def _revision(value: bytes, path: str) -> int:
+    try:
+        return int(value)
+    except ValueError as error:
+        raise CorruptDataError("owner revision is not a number", node=path, value=value[:50]) from error

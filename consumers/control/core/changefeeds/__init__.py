@@ -1,0 +1,1 @@
+"""The states of a changefeed, which errors heal, and which sorters are wanted."""

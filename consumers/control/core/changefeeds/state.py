@@ -1,0 +1,300 @@
+"""The states of one changefeed, and the one place that decides them (reference/cluster.md §4).
+
+                      created
+                         |
+                         v          waits for a table of its upstream
+        +----------> NORMAL ---------------------------------> WARNING
+        |             |  ^ ^   waits for none, and no error       |  |
+        |             |  | +---------------------------------------  |
+        | resume      |  |     or the checkpoint has moved since  |
+        |             |  |              back-off is over          |
+        |   error that may heal  +------- PENDING <---------------+ error that may heal
+        |             +----------------->  |  |
+        |                                  |  | back-off's total time is over
+        |      NORMAL, WARNING:            |  |      any but finished and removed:
+        |      target reached       pause  |  |      error that does not heal, or history gone
+        |             |                    v  v                        |
+        +--------- FINISHED             STOPPED, FAILED <--------------+
+        +------------------------------------+
+        any: remove --> REMOVED, for good
+
+NORMAL, WARNING and PENDING can be paused; STOPPED, FAILED and FINISHED resumed. A sorter runs in NORMAL and WARNING,
+and in no other. Each change to a state where none runs gives a new **epoch**, and what a sorter says under an older
+epoch is not heard: it may be on its way from one that should have stopped. Resuming with another checkpoint is the only
+way back for a checkpoint. A table of the upstream that is behind (no leader, a long first scan) makes a warning, too:
+its sorter runs and waits, and it never fails for that. TiCDC's state "" (not initialised) has no place here: a
+changefeed is created as NORMAL.
+
+Pure: time is in the messages (seconds of any one clock), jitter is an argument, and what must be done is returned.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Final, assert_never
+
+from consumers.control.core.changefeeds.errors import FeedError, fails_at_once, is_gc_error
+from schemas.errors import InvariantBrokenError
+from schemas.ids import Ts
+from schemas.nodes.changefeed import RUNNING, ChangefeedState
+
+RESUMABLE: Final[frozenset[ChangefeedState]] = frozenset({"stopped", "failed", "finished"})
+PAUSABLE: Final[frozenset[ChangefeedState]] = frozenset({"normal", "warning", "pending"})
+ADMIN_JOBS: Final[dict[ChangefeedState, int]] = {
+    "normal": 0,
+    "warning": 0,
+    "pending": 1,
+    "stopped": 1,
+    "failed": 1,
+    "finished": 4,
+    "removed": 3,
+}
+"""``admin_job_type`` as TiCDC's API shows it."""
+METRICS: Final[dict[ChangefeedState, int]] = {
+    "normal": 0,
+    "pending": 1,
+    "failed": 2,
+    "stopped": 3,
+    "finished": 4,
+    "removed": 5,
+    "warning": 6,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long to try again. TiCDC's values; a bus on one machine, whose parts come back in seconds, may be quicker."""
+
+    first_s: float = 10.0
+    factor: float = 2.0
+    interval_s_max: float = 600.0
+    total_s: float = 1800.0
+    """``changefeed-error-stuck-duration``: for all tries since the first error."""
+    jitter_max: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not (0 < self.first_s <= self.interval_s_max and self.factor >= 1 and 0 <= self.jitter_max < 1):
+            raise InvariantBrokenError("back-off cannot be so", patience=self)
+
+    def interval_s(self, attempt: int, jitter: float) -> float:
+        """Return the wait after try number ``attempt``, from 0; ``jitter`` from -1 to 1 is the share of its bound."""
+        whole = min(self.first_s * self.factor ** min(attempt, 64), self.interval_s_max)
+        return min(whole * (1 + max(-1.0, min(jitter, 1.0)) * self.jitter_max), self.interval_s_max)
+
+
+PATIENCE: Final = Patience()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retrying:
+    """From the first error after good times to the next good times."""
+
+    since_s: float
+    attempt: int
+    retry_at_s: float
+    """When PENDING ends; in WARNING it lies in the past."""
+    checkpoint_ts: Ts
+    """Of the last error: it must be passed before all is well again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """What is known of one changefeed: state, ts, errors and epoch are stored, the rest begins anew with a process."""
+
+    state: ChangefeedState = "normal"
+    checkpoint_ts: Ts
+    resolved_ts: Ts
+    start_ts: Ts
+    target_ts: Ts | None = None
+    epoch: int = 0
+    error: FeedError | None = None
+    held: FeedError | None = None
+    """Which tables of the upstream it waits for, and why."""
+    retrying: Retrying | None = None
+    patience: Patience = field(default=PATIENCE)
+
+    @property
+    def runs(self) -> bool:
+        """Whether a sorter should run."""
+        return self.state in RUNNING
+
+    @property
+    def holds_history(self) -> bool:
+        """Whether what it has still to read must be kept: not what is done for good."""
+        if self.state == "failed":
+            return self.error is None or not is_gc_error(self.error)
+        return self.state not in ("finished", "removed")
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """In: time passes."""
+
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """In: the sorter of ``epoch`` has come so far."""
+
+    epoch: int
+    checkpoint_ts: Ts
+    resolved_ts: Ts
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """In: an error. ``epoch`` is the sorter's; None: not a sorter's, but seen from outside (history gone)."""
+
+    error: FeedError
+    now_s: float
+    epoch: int | None = None
+    jitter: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """In: it waits for tables of its upstream, or (None) for none any more."""
+
+    why: FeedError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """In: the user wants it stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """In: the user wants it to go on, from its checkpoint or another."""
+
+    overwrite_checkpoint_ts: Ts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """In: the user wants it gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartSorter:
+    """Out: run a sorter from here; what it says carries ``epoch``."""
+
+    epoch: int
+    checkpoint_ts: Ts
+
+
+@dataclass(frozen=True, slots=True)
+class StopSorter:
+    """Out: end the sorter; anything it says from now on is of an older epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteNodes:
+    """Out: forget it."""
+
+
+Message = Tick | Progress | Failed | Held | Pause | Resume | Remove
+Order = StartSorter | StopSorter | DeleteNodes
+
+
+def opened(feed: Feed) -> tuple[Feed, tuple[Order, ...]]:
+    """Take up a changefeed that was stored: where its state wants a sorter, one is started."""
+    return feed, (StartSorter(feed.epoch, feed.checkpoint_ts),) if feed.runs else ()
+
+
+def step(feed: Feed, message: Message) -> tuple[Feed, tuple[Order, ...]]:
+    """Take one message. What the state does not allow is ignored, as TiCDC does: its API answers 200."""
+    if feed.state == "removed":
+        return feed, ()
+    match message:
+        case Tick(now_s):
+            return _on_tick(feed, now_s)
+        case Progress():
+            return _on_progress(feed, message) if _is_current(feed, message.epoch) else (feed, ())
+        case Failed():
+            current = message.epoch is None or _is_current(feed, message.epoch)
+            return _on_failed(feed, message) if current else (feed, ())
+        case Held(why):
+            return _on_held(feed, why) if feed.runs else (feed, ())
+        case Pause():
+            return _rest(feed, "stopped") if feed.state in PAUSABLE else (feed, ())
+        case Resume(ts):
+            return _on_resume(feed, ts) if feed.state in RESUMABLE else (feed, ())
+        case Remove():
+            feed, orders = _rest(feed, "removed")
+            return feed, (*orders, DeleteNodes())
+        case _:
+            assert_never(message)
+
+
+def _is_current(feed: Feed, epoch: int) -> bool:
+    return feed.runs and epoch == feed.epoch
+
+
+def _on_tick(feed: Feed, now_s: float) -> tuple[Feed, tuple[Order, ...]]:
+    if feed.state != "pending":
+        return feed, ()
+    retrying = feed.retrying
+    if retrying is None:  # stored as pending by another process, whose clock is not ours: its wait begins anew
+        wait_s = feed.patience.interval_s(0, 0.0)
+        first = Retrying(since_s=now_s, attempt=0, retry_at_s=now_s + wait_s, checkpoint_ts=feed.checkpoint_ts)
+        return replace(feed, retrying=first), ()
+    if now_s < retrying.retry_at_s:
+        return feed, ()
+    if now_s - retrying.since_s > feed.patience.total_s:
+        return _rest(feed, "failed")
+    feed = replace(feed, state="warning")
+    return feed, (StartSorter(feed.epoch, feed.checkpoint_ts),)
+
+
+def _on_progress(feed: Feed, message: Progress) -> tuple[Feed, tuple[Order, ...]]:
+    feed = replace(
+        feed,
+        checkpoint_ts=max(feed.checkpoint_ts, message.checkpoint_ts),
+        resolved_ts=max(feed.resolved_ts, message.resolved_ts, message.checkpoint_ts),
+    )
+    if feed.target_ts is not None and feed.checkpoint_ts >= feed.target_ts:
+        return _rest(replace(feed, error=None, retrying=None), "finished")
+    if feed.retrying is not None and feed.checkpoint_ts > feed.retrying.checkpoint_ts:
+        feed = replace(feed, error=None, retrying=None)
+    return _on_held(feed, feed.held)
+
+
+def _on_failed(feed: Feed, message: Failed) -> tuple[Feed, tuple[Order, ...]]:
+    if feed.state in ("failed", "finished"):
+        return feed, ()
+    if fails_at_once(message.error):
+        return _rest(replace(feed, error=message.error), "failed")
+    if not feed.runs:
+        return feed, ()
+    last = feed.retrying
+    attempt = last.attempt + 1 if last else 0
+    retrying = Retrying(
+        since_s=last.since_s if last else message.now_s,
+        attempt=attempt,
+        retry_at_s=message.now_s + feed.patience.interval_s(attempt, message.jitter),
+        checkpoint_ts=feed.checkpoint_ts,
+    )
+    return _rest(replace(feed, error=message.error, retrying=retrying), "pending")
+
+
+def _on_held(feed: Feed, why: FeedError | None) -> tuple[Feed, tuple[Order, ...]]:
+    """A warning while it waits for a table, or has not moved since its last error."""
+    is_well = why is None and feed.retrying is None
+    if is_well:
+        return replace(feed, held=None, error=None, state="normal"), ()
+    return replace(feed, held=why, state="warning"), ()
+
+
+def _on_resume(feed: Feed, overwrite_ts: Ts | None) -> tuple[Feed, tuple[Order, ...]]:
+    """Forget errors and start; an overwritten checkpoint becomes the start ts too, as TiCDC writes it."""
+    if overwrite_ts is not None:
+        feed = replace(feed, checkpoint_ts=overwrite_ts, resolved_ts=overwrite_ts, start_ts=overwrite_ts)
+    feed = replace(feed, state="normal", error=None, held=None, retrying=None)
+    return feed, (StartSorter(feed.epoch, feed.checkpoint_ts),)
+
+
+def _rest(feed: Feed, state: ChangefeedState) -> tuple[Feed, tuple[Order, ...]]:
+    """Go to a state without a sorter, under a new epoch."""
+    orders: tuple[Order, ...] = (StopSorter(),) if feed.runs else ()
+    return replace(feed, state=state, held=None, epoch=feed.epoch + 1), orders

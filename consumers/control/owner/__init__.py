@@ -1,0 +1,1 @@
+"""What only the owner does: reign over an upstream and publish its frontier."""

@@ -1,0 +1,160 @@
+"""What only the owner's metrics say: of changefeeds, of the frontier, and of which capture has which tables."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily, Metric, UntypedMetricFamily
+
+from consumers.control.changefeeds.stored_feed import StoredFeed
+from schemas.ids import CaptureId, Ts, UpstreamId, physical_ms
+
+STATES: Final = {"normal": 0, "pending": 1, "failed": 2, "stopped": 3, "finished": 4, "removed": 5, "warning": 6}
+"""TiCDC's numbers; anything else is -1."""
+MOVING: Final = frozenset({"normal", "pending", "warning"})
+"""States in which a lag means something: a changefeed that was stopped lags on purpose."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerFigures:
+    """How an upstream's spans are spread."""
+
+    tables: int
+    capture_spans: Mapping[CaptureId, int]
+    states: Mapping[str, int]
+    """Spans by the state of their replication set."""
+    tasks: Mapping[str, int]
+    """Tasks begun in this reign, by kind: add, move, remove."""
+    running: int
+    """Tasks under way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What an owner knows of its upstream."""
+
+    upstream: UpstreamId
+    owner_s: float
+    """For how long it has been owner."""
+    resolved_ts: Ts
+    """Of the newest published frontier record."""
+    held_ddl: int
+    held_tables: int
+    scheduling: SchedulerFigures | None = None
+    """None: it was too busy to say."""
+
+
+def rule_metrics(rule: Rule | None, feeds: Sequence[StoredFeed] | None, at_s: float) -> Iterator[Metric]:
+    """Yield all families of an owner; of another capture only that it is none."""
+    # Every capture has it: the sum of rates tells how many owners there are, and that there is none.
+    ownership = UntypedMetricFamily("ticdc_owner_ownership_counter", "Seconds for which this capture was owner")
+    ownership.add_metric([], rule.owner_s if rule else 0.0)
+    yield ownership
+    if rule is None:
+        return
+    yield _gauge("tidebus_metadata_readable", "0 while changefeeds cannot be read from ZooKeeper", feeds is not None)
+    yield from _feed_lags(feeds or (), at_s)
+    yield from _feed_figures(feeds or ())
+    yield from _frontier(rule, at_s)
+    if rule.scheduling is not None:
+        yield from _scheduler(rule.upstream, rule.scheduling)
+
+
+def lag_s(ts: Ts, at_s: float) -> float:
+    """Return how far a ts is behind a clock, never less than 0."""
+    return max(0.0, round(at_s - physical_ms(ts) / 1000, 3))
+
+
+_FEED: Final = ("namespace", "changefeed")
+_FIGURES: Final[tuple[tuple[str, str, Callable[[StoredFeed], float]], ...]] = (
+    (
+        "ticdc_sink_table_sink_total_rows_count",
+        "Rows written since the sorter's process began",
+        lambda feed: feed.status.rows_total if feed.status else 0,
+    ),
+    (
+        "ticdc_processor_exit_with_error_count",
+        "Sorters that ended without a word since the changefeed was resumed",
+        lambda feed: feed.status.sorter_deaths if feed.status else 0,
+    ),
+    (
+        "tidebus_sorter_corrupt_rows",
+        "Rows that do not fit their checksum",
+        lambda feed: feed.status.corrupt_rows_total if feed.status else 0,
+    ),
+    ("tidebus_sorter_batch_rows", "Rows of the last batch", lambda feed: feed.status.batch_rows if feed.status else 0),
+    (
+        "tidebus_sorter_batch_seconds",
+        "Seconds that the last batch took",
+        lambda feed: feed.status.batch_s if feed.status else 0.0,
+    ),
+)
+
+
+def _feed_lags(feeds: Sequence[StoredFeed], at_s: float) -> Iterator[Metric]:
+    status = GaugeMetricFamily("ticdc_owner_status", "State of the changefeed, by TiCDC's numbers", labels=_FEED)
+    families = [status]
+    shown: dict[str, tuple[GaugeMetricFamily, GaugeMetricFamily]] = {}
+    for what in ("checkpoint_ts", "resolved_ts"):
+        ts = GaugeMetricFamily(f"ticdc_owner_{what}", f"The changefeed's {what}, physical ms", labels=_FEED)
+        lag = GaugeMetricFamily(f"ticdc_owner_{what}_lag", f"Seconds since its {what}", labels=_FEED)
+        shown[what] = ts, lag
+        families += shown[what]
+    for feed in feeds:
+        key = (feed.info.namespace, feed.info.changefeed_id)
+        status.add_metric(key, STATES.get(feed.state, -1))
+        for what, value in (("checkpoint_ts", feed.checkpoint_ts), ("resolved_ts", feed.resolved_ts)):
+            ts, lag = shown[what]
+            ts.add_metric(key, physical_ms(value))
+            if feed.state in MOVING:
+                lag.add_metric(key, lag_s(value, at_s))
+    yield from families
+
+
+def _feed_figures(feeds: Sequence[StoredFeed]) -> Iterator[Metric]:
+    for name, text, value in _FIGURES:
+        family = UntypedMetricFamily(name, text, labels=_FEED)
+        for feed in feeds:
+            family.add_metric((feed.info.namespace, feed.info.changefeed_id), value(feed))
+        yield family
+    errors = GaugeMetricFamily("tidebus_changefeed_error", "1 while it has this error", labels=(*_FEED, "code"))
+    for feed in feeds:
+        if feed.status and feed.status.error:
+            errors.add_metric((feed.info.namespace, feed.info.changefeed_id, feed.status.error.code), 1)
+    yield errors
+
+
+def _frontier(rule: Rule, at_s: float) -> Iterator[Metric]:
+    for name, text, value in (
+        ("resolved_ts", "Published resolved ts, physical ms", physical_ms(rule.resolved_ts)),
+        ("resolved_ts_lag", "Seconds since the published ts", lag_s(rule.resolved_ts, at_s)),
+        ("held_ddl", "DDL jobs that cannot be read and hold changefeeds back", rule.held_ddl),
+        ("held_tables", "Tables left behind by the frontier", rule.held_tables),
+    ):
+        yield _gauge(f"tidebus_frontier_{name}", text, value, ("upstream",), (rule.upstream,))
+
+
+def _scheduler(upstream: UpstreamId, figures: SchedulerFigures) -> Iterator[Metric]:
+    label = ("upstream",)
+    yield _gauge("ticdc_scheduler_table", "Tables pulled by all captures", figures.tables, label, (upstream,))
+    yield _gauge("ticdc_scheduler_task_running", "Tasks under way", figures.running, label, (upstream,))
+    spans = GaugeMetricFamily("ticdc_scheduler_capture_table", "Spans of a capture", labels=(*label, "capture"))
+    for capture, count in sorted(figures.capture_spans.items()):
+        spans.add_metric((upstream, capture), count)
+    yield spans
+    states = GaugeMetricFamily("ticdc_scheduler_table_replication_state", "Spans by state", labels=(*label, "state"))
+    for state, count in sorted(figures.states.items()):
+        states.add_metric((upstream, state), count)
+    yield states
+    tasks = UntypedMetricFamily("ticdc_scheduler_task", "Tasks begun in this reign", labels=(*label, "task"))
+    for kind, count in sorted(figures.tasks.items()):
+        tasks.add_metric((upstream, kind), count)
+    yield tasks
+
+
+def _gauge(
+    name: str, text: str, value: float, labels: Sequence[str] = (), key: Sequence[str] = ()
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    family.add_metric(key, value)
+    return family

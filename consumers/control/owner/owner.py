@@ -1,0 +1,162 @@
+"""The owner's shell: puts what the pure arithmetic of :mod:`consumers.control.core.frontier.frontier` says into the
+frontier topic.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Protocol
+
+from consumers.control.core.frontier.frontier import advance, first_record, take_over
+from consumers.control.core.frontier.held_tables import Holding
+from consumers.control.log.frontier_topic import common_partitions
+from schemas.ddl.job import JobScope
+from schemas.ids import CaptureId, Ts, compose_ts
+from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, follow_frontier
+from schemas.tidb.spans import TableSpan
+
+log = logging.getLogger(__name__)
+
+OFFSETS_ONLY_S = 1.0
+"""A record that moves neither R nor ddl_high tells a sorter nothing new; offsets alone are published this seldom."""
+REPEAT_S = 60.0
+"""A place where nothing moves is published again after so long: Kafka's retention must always find a newer record."""
+
+HELD_LAG_S = 10.0
+"""Further behind the first table than this, by commit time, a table is held: only its own changefeeds wait for it. A
+region that changes its leader, or a store that restarts, is usually back within it."""
+
+
+class FrontierLog(Protocol):
+    """What is asked of :class:`consumers.control.log.frontier_topic.FrontierTopic`."""
+
+    def publish(self, record: FrontierRecord) -> int:
+        """Append a record; return once every replica has it, or raise FrontierUnavailableError."""
+
+    def newest(self) -> FrontierRecord | None:
+        """Return where a reader of the whole topic stands."""
+
+
+class Leased(Protocol):
+    """What is asked of :class:`edges.zookeeper.session.Session`."""
+
+    def check_lease(self) -> None:
+        """Raise LeaseLostError when the lease is over."""
+
+
+class Owner:
+    """One reign: from a won election to the end of the session, a resignation or an error."""
+
+    def __init__(
+        self,
+        topic: FrontierLog,
+        session: Leased,
+        owner_rev: int,
+        partitions: int,
+        *,
+        held_lag_s: float = HELD_LAG_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._topic, self._session, self._clock = topic, session, clock
+        self._holding = Holding(compose_ts(round(held_lag_s * 1000)))
+        self._owner_rev, self._partitions = owner_rev, partitions
+        self._place: FrontierRecord | None = None
+        self._published_at = 0.0
+        self._is_unsure = False
+        """A record was not acknowledged: it may be in the topic all the same, and readers stand by it."""
+
+    @property
+    def place(self) -> FrontierRecord:
+        """The newest published record. Only after :meth:`start`."""
+        assert self._place is not None
+        return self._place
+
+    def start(self, first_ts: Callable[[], Ts]) -> FrontierRecord:
+        """Close the topic to older owners and return the place to go on from; tables (re)start from it.
+
+        ``first_ts`` gives the ts to start an empty raw log from.
+
+        Raises:
+            LeaseLostError: the session is over.
+            FrontierUnavailableError: Kafka does not answer.
+            FrontierLostError: there were records, and retention has removed them all.
+            NewerOwnerError: a newer owner has published already.
+            InvariantBrokenError: the raw log changed its partitions.
+        """
+        last = self._topic.newest()
+        if last is None:
+            opening = first_record(self._owner_rev, first_ts(), self._partitions)
+        else:
+            opening = take_over(common_partitions(last, self._partitions), self._owner_rev)
+        self._go_on_from(opening)
+        log.info(
+            "owner took over the frontier",
+            extra={"owner_rev": self._owner_rev, "resolved_ts": self.place.resolved_ts, "new": last is None},
+        )
+        return self.place
+
+    def _go_on_from(self, opening: FrontierRecord) -> None:
+        """Publish where we stand, and stand where that leaves readers."""
+        self._session.check_lease()
+        self._topic.publish(opening)
+        # Another record may have come before it, a predecessor's or one of ours that nobody acknowledged: readers have
+        # followed it, so we do. None can come after it that counts.
+        self._place = follow_frontier(self._topic.newest(), opening)
+        self._session.check_lease()
+        self._published_at, self._is_unsure = self._clock(), False
+        self._holding = self._holding.with_place(self._place)
+
+    def tick(
+        self,
+        reports: Mapping[CaptureId, LandingReport],
+        ddl: DdlReport | None,
+        spans: Collection[TableSpan],
+        *,
+        landing: Collection[CaptureId] = (),
+        repeats_possible: bool = False,
+        bad_ddl: Iterable[JobScope] = (),
+    ) -> FrontierRecord | None:
+        """Publish the frontier that ``reports`` allow, or return None when there is nothing to say.
+
+        When this returns a record, every in-sync replica has it, and no other owner had spoken by then: only then may
+        agents drop what it makes needless.
+
+        Raises:
+            LeaseLostError: the session is over; nothing was published that counts for certain.
+            FrontierUnavailableError: not acknowledged; tick again, and what readers have made of it is found out first.
+        """
+        if self._is_unsure:
+            self._go_on_from(self.place)
+        now, place = self._clock(), self.place
+        record = advance(
+            place,
+            reports,
+            ddl,
+            spans,
+            landing=landing,
+            repeats_possible=repeats_possible,
+            bad_ddl=bad_ddl,
+            holding=self._holding,
+        )
+        moved = (record.resolved_ts, record.ddl_high) != (place.resolved_ts, place.ddl_high)
+        rest_s = 0.0 if moved else REPEAT_S if record == place else OFFSETS_ONLY_S
+        if now < self._published_at + rest_s:
+            return None
+        self._session.check_lease()
+        self._is_unsure = True
+        self._topic.publish(record)
+        self._is_unsure = False
+        # Whoever was stopped for a while before it sent this may have a successor, which every reader follows now.
+        self._session.check_lease()
+        self._place, self._published_at = record, now
+        self._holding = self._holding.with_place(record)
+        _tell_held(place, record)
+        return record
+
+
+def _tell_held(before: FrontierRecord, record: FrontierRecord) -> None:
+    was, is_now = ({table for held in one.held for table in held.tables} for one in (before, record))
+    if is_now - was:
+        log.warning("tables lag and are held", extra={"tables": sorted(is_now - was)[:10], "held": len(is_now)})
+    if was - is_now:
+        log.info("tables are held no more", extra={"tables": sorted(was - is_now)[:10], "held": len(is_now)})

@@ -1,0 +1,191 @@
+"""Connects a processor to both sides of a database sink: its topic, and the server."""
+
+from collections.abc import Mapping
+
+from consumers.processors.apply.connection import Connector
+from consumers.processors.apply.ddl import DdlRunner
+from consumers.processors.apply.destination import Destination
+from consumers.processors.apply.lead import DatabaseLead, barriers_from
+from consumers.processors.apply.run import ApplyRun
+from consumers.processors.apply.share import DatabaseShare, RunSettings
+from consumers.processors.apply.syncpoints import SyncpointWriter
+from consumers.processors.core.apply.barriers import Barriers
+from consumers.processors.core.apply.partition import DdlMark, start_position
+from consumers.processors.core.apply.statements import StatementSettings
+from consumers.processors.processor import Assignment
+from consumers.processors.sink_source import KafkaSource, read_record
+from schemas.errors import InvariantBrokenError
+from schemas.ids import Ts
+from schemas.sink.position import decode_position
+from schemas.sink.sql_rows import decode_ddl
+from schemas.sink.topic import group_id, life_of, sink_topic
+
+
+class DatabaseSides:
+    """A changefeed's topic and destination, as its settings say. The source is one thread's."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        info, config, options = assignment.info, assignment.config, assignment.options
+        if config.uri.server is None:
+            raise InvariantBrokenError("sink is no database", changefeed=info.changefeed_id)
+        mysql = config.sink.mysql
+        self._assignment, self._connector = assignment, Connector(config.uri.server, config)
+        self.settings = RunSettings(
+            worker_count=mysql.worker_count,
+            max_txn_row=mysql.max_txn_row,
+            ignore_start_ts=frozenset(config.filter.ignore_txn_start_ts),
+        )
+        self.start = start_position(info.start_ts)
+        self.source = KafkaSource(options.kafka, sink_topic(info), group_id(info))
+
+    def destination(self, revision: int) -> Destination:
+        """Return the destination as the leader of ``revision`` has it; 0: as who leads nothing."""
+        info, config = self._assignment.info, self._assignment.config
+        feed = f"{self._assignment.options.cluster}/{info.namespace}/{info.changefeed_id}/{life_of(info)}"
+        statements = StatementSettings(
+            safe_mode=config.sink.safe_mode,
+            rows_max=config.sink.mysql.max_txn_row if config.sink.mysql.enable_batch_dml else 1,
+        )
+        return Destination(self._connector, feed, revision, statements)
+
+    def runner(self, destination: Destination) -> DdlRunner:
+        """Return what runs DDL there."""
+        zone = self._assignment.config.sink.mysql.time_zone
+        return DdlRunner(destination=destination, time_zone=zone, stopped=self._assignment.stopped)
+
+    def syncpoints(self, destination: Destination) -> SyncpointWriter | None:
+        """Return what writes syncpoints there; None: none are wanted."""
+        info, config = self._assignment.info, self._assignment.config
+        if not config.enable_sync_point:
+            return None
+        return SyncpointWriter(
+            destination=destination,
+            cluster=self._assignment.options.cluster,
+            changefeed_id=info.changefeed_id,
+            start_ts=info.start_ts,
+            interval_s=config.sync_point_interval_s,
+            retention_s=config.sync_point_retention_s,
+        )
+
+    def read_ddl(self, offsets: Mapping[int, int]) -> DdlMark:
+        """Read a DDL from one of the partitions that have it.
+
+        Raises:
+            BusError: Kafka does not give it.
+        """
+        info = self._assignment.info
+        partition, offset = min(offsets.items())
+        record = read_record(self._assignment.options.kafka, sink_topic(info), group_id(info), partition, offset)
+        start_ts = decode_position(record.position).start_ts
+        return DdlMark(record.position, start_ts, decode_ddl(record.value), offset)
+
+
+class DatabaseRun:
+    """An :class:`ApplyRun` with its source, for who applies all partitions."""
+
+    def __init__(self, run: ApplyRun, source: KafkaSource) -> None:
+        self._run, self._source = run, source
+
+    @property
+    def checkpoint_ts(self) -> Ts:
+        return self._run.applied.checkpoint_ts
+
+    @property
+    def rows_total(self) -> int:
+        return self._run.applied.rows_total
+
+    @property
+    def ddl_total(self) -> int:
+        return self._run.applied.ddl_total
+
+    def turn(self) -> None:
+        self._run.turn()
+
+    def finish(self) -> None:
+        self._run.finish_claims()
+
+    def close(self) -> None:
+        self._run.close()
+        self._source.close()
+
+
+def begin_database(assignment: Assignment) -> DatabaseRun:
+    """Take a changefeed over whole, whose sink is a MySQL or TiDB.
+
+    Raises:
+        BusError: one of the two sides does not let us.
+    """
+    sides = DatabaseSides(assignment)
+    try:
+        destination = sides.destination(assignment.revision)
+        found = destination.open(sides.source.partitions(), sides.start)
+        sides.source.start({part: place.next_offset for part, place in found.places.items()})
+        run = ApplyRun(
+            source=sides.source,
+            destination=destination,
+            runner=sides.runner(destination),
+            found=found,
+            settings=sides.settings,
+            syncpoints=sides.syncpoints(destination),
+        )
+        return DatabaseRun(run, sides.source)
+    except BaseException:
+        sides.source.close()
+        raise
+
+
+class DatabaseWork:
+    """What a processor may come to do for a changefeed whose sink is a database."""
+
+    def __init__(self, sides: DatabaseSides) -> None:
+        """Connect to nothing but Kafka.
+
+        Raises:
+            SinkTopicMissingError: the topic is not there yet.
+            SinkTopicUnavailableError: Kafka does not answer.
+        """
+        self._sides, self._partitions = sides, sides.source.partitions()
+        self.share = DatabaseShare(sides.source, sides.destination(0), sides.settings)
+
+    def lead(self, revision: int) -> tuple[DatabaseLead, Barriers]:
+        """Take the lead at the destination.
+
+        Raises:
+            BusError: it does not let us, or a later leader is there.
+        """
+        destination = self._sides.destination(revision)
+        found = destination.lead(self._partitions, self._sides.start)
+        self.share.expect(found.places)
+        syncpoints = self._sides.syncpoints(destination)
+        lead = DatabaseLead(
+            self._sides.runner(destination),
+            self._find,
+            syncpoints=syncpoints,
+            ignore_start_ts=self._sides.settings.ignore_start_ts,
+        )
+        return lead, barriers_from(found, syncpoints)
+
+    def end_writes(self) -> None:
+        """Nothing to wait for: the destination refuses who has been replaced."""
+
+    def close(self) -> None:
+        """Wait for what is under way, and give all connections back."""
+        self.share.close()
+        self._sides.source.close()
+
+    def _find(self, position: bytes, offsets: Mapping[int, int]) -> DdlMark:
+        return self.share.mark(position) or self._sides.read_ddl(offsets)
+
+
+def begin_database_work(assignment: Assignment) -> DatabaseWork:
+    """Begin a processor's part in a changefeed whose sink is a MySQL or TiDB.
+
+    Raises:
+        BusError: Kafka does not let us.
+    """
+    sides = DatabaseSides(assignment)
+    try:
+        return DatabaseWork(sides)
+    except BaseException:
+        sides.source.close()
+        raise

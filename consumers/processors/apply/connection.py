@@ -1,0 +1,105 @@
+"""Connections to the destination, set up so that literals mean there what they meant upstream."""
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pymysql
+from pymysql.constants import CLIENT
+
+from consumers.processors.apply.errors import errno, general_error
+from schemas.config.changefeed import ChangefeedConfig
+from schemas.config.sink.sink_uri import DatabaseServer
+from schemas.errors import ConfigError
+
+Connection = Any
+"""``pymysql.connections.Connection``; its stubs know no bytes as a statement."""
+Connect = Callable[[], Connection]
+
+ROW_SQL_MODE = "STRICT_TRANS_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
+"""What does not fit is an error; zero dates, dates like 2024-02-31 and an AUTO_INCREMENT of 0 stay as they are."""
+LOOSE_SQL_MODE = ROW_SQL_MODE.removeprefix("STRICT_TRANS_TABLES,")
+_UNKNOWN_VARIABLE = 1193
+IDLE_MAX_S = 30
+"""After so long without a statement a server ends the session. One whose machine is gone, or frozen, would else hold
+the locks of its transaction for hours, and nobody could take its partitions over; who waits for such a lock gives up
+after 50 s by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """Opens connections of one changefeed."""
+
+    server: DatabaseServer
+    config: ChangefeedConfig
+
+    def __call__(self) -> Connection:
+        """Open one for rows; transactions are begun and committed by the caller.
+
+        Raises:
+            DestinationUnreachableError, DestinationRefusedError: by who can help.
+        """
+        mysql = self.config.sink.mysql
+        try:
+            connection: Connection = pymysql.connect(
+                host=self.server.host,
+                port=self.server.port,
+                user=self.server.user,
+                password=self.server.password.reveal(),
+                charset="utf8mb4",
+                autocommit=True,
+                # An UPDATE tells the rows that it found, also those that it left as they were.
+                client_flag=CLIENT.FOUND_ROWS | (CLIENT.MULTI_STATEMENTS if mysql.enable_multi_statement else 0),
+                connect_timeout=max(1, round(mysql.timeout_s)),
+                read_timeout=max(1, round(mysql.read_timeout_s)),
+                write_timeout=max(1, round(mysql.write_timeout_s)),
+                ssl=self._tls(),
+            )
+        except pymysql.MySQLError as error:
+            raise general_error(error, address=f"{self.server.host}:{self.server.port}") from error
+        except (OSError, RuntimeError) as error:
+            raise ConfigError("TLS settings of the sink cannot be used", reason=repr(error)) from error
+        try:
+            self._set_up(connection)
+        except pymysql.MySQLError as error:
+            connection.close()
+            raise general_error(error, address=f"{self.server.host}:{self.server.port}") from error
+        return connection
+
+    def _set_up(self, connection: Connection) -> None:
+        settings = f"sql_mode='{ROW_SQL_MODE}', time_zone='+00:00', foreign_key_checks=0, wait_timeout={IDLE_MAX_S}"
+        connection.query(f"SET SESSION {settings}".encode())
+        connection.query(b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        if "TiDB" not in connection.get_server_info():
+            return
+        mode = self.config.sink.mysql.tidb_txn_mode
+        # The mark by which bidirectional replication tells our writes from those of users.
+        for setting in (f"tidb_txn_mode='{mode}'", "tidb_cdc_write_source=1"):
+            try:
+                connection.query(f"SET SESSION {setting}".encode())
+            except pymysql.MySQLError as error:
+                if errno(error) != _UNKNOWN_VARIABLE:
+                    raise
+
+    def _tls(self) -> ssl.SSLContext | None:
+        mysql = self.config.sink.mysql
+        if not (self.server.tls or mysql.ssl_ca or mysql.ssl_cert):
+            return None
+        context = ssl.create_default_context(cafile=mysql.ssl_ca)
+        if mysql.ssl_cert is not None:
+            context.load_cert_chain(mysql.ssl_cert, mysql.ssl_key)
+        return context
+
+
+def select(connection: Connection, sql: str, arguments: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return all rows of a query."""
+    with connection.cursor() as cursor:
+        cursor.execute(sql, arguments)
+        return list(cursor.fetchall())
+
+
+def execute(connection: Connection, sql: str, arguments: tuple[Any, ...] = ()) -> int:
+    """Run a statement of our own and return the rows that it found."""
+    with connection.cursor() as cursor:
+        return int(cursor.execute(sql, arguments))

@@ -1,0 +1,255 @@
+"""DDL at the destination: each step of the barrier (:mod:`consumers.processors.core.apply.barrier`) as statements.
+
+**Asked before repeated.** BEGIN keeps a fingerprint of what the DDL is about: how the server itself writes the schema
+and the tables down (``SHOW CREATE``), and for EXCHANGE PARTITION, which leaves all that as it was, a checksum of the
+plain table's rows. A processor that finds a DDL begun compares: if it looks otherwise now, the DDL has run. If it looks
+the same, running it (again) does no harm: it has not run, or it changes nothing that a second time would spoil
+(TRUNCATE TABLE: no partition has written a row behind it yet).
+
+**One at a time.** The session that runs a DDL holds a named lock. A server goes on with a DDL whose client is gone; the
+next processor waits for the lock then. A session that holds the lock and does nothing belongs to a processor that was
+stopped in mid-step: it is ended, so that its DDL cannot come late.
+
+**An index beside the rows.** One that can be built so (:mod:`consumers.processors.core.apply.index_ddl`) is only noted
+in its place in the order; all go on behind it, and it is built then, with a lock of its own. The checkpoint stays below
+it until it is there, and a later DDL on its table waits.
+"""
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+
+import pymysql
+
+from consumers.processors.apply.connection import Connection, execute, select
+from consumers.processors.apply.destination import Destination
+from consumers.processors.apply.errors import (
+    ALREADY_SO,
+    DdlRefusedError,
+    DestinationUnreachableError,
+    errno,
+    general_error,
+    may_heal,
+    reason,
+)
+from consumers.processors.apply.index_builder import IndexBuilder
+from consumers.processors.core.apply.index_ddl import IndexDdl, builds_apart
+from consumers.processors.core.apply.partition import DdlMark
+from consumers.processors.core.apply.statements import quoted
+from schemas.ddl.job import DdlType
+from schemas.ids import physical_ms
+from schemas.sink.sql_rows import SqlDdl
+
+LOCK_WAIT_S = 1
+"""Of one request for the lock; between two we look who holds it, and whether we shall stop."""
+_SCHEMA_TYPES = frozenset({DdlType.CREATE_SCHEMA, DdlType.DROP_SCHEMA, DdlType.MODIFY_SCHEMA_CHARSET})
+_NO_SUCH = frozenset({1049, 1146, 1109, 1051})
+"""Unknown database, no such table, unknown table."""
+_AUTO_INCREMENT = re.compile(r" AUTO_INCREMENT=\d+")
+"""Moves with rows that somebody inserts; no DDL is told by it."""
+DDL_SQL_MODE = "STRICT_TRANS_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
+
+
+class StoppedError(DestinationUnreachableError):
+    """We were told to stop while waiting for the lock."""
+
+    code = "apply.stopped"
+
+
+class DdlRunner:
+    """Runs the DDL of one changefeed, one at a time; :meth:`close` it when nobody leads with it any more."""
+
+    def __init__(
+        self, *, destination: Destination, time_zone: str = "UTC", stopped: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.destination, self.time_zone, self.stopped = destination, time_zone, stopped
+        self.indexes = IndexBuilder(self._build)
+        self._apart = b""
+        """Position of the last index that :meth:`run` has left for later: one that is there, or skipped, is not."""
+
+    def resume(self, ignore_start_ts: Collection[int] = ()) -> None:
+        """Go on with the indexes that leaders before us have not built, but for those that the user wants skipped.
+
+        Raises:
+            DestinationUnreachableError, DestinationRefusedError
+        """
+        connection = self.destination.connect()
+        try:
+            found = self.destination.index_ddls(connection)
+            for index in found:
+                if index.start_ts in ignore_start_ts:
+                    self.destination.index_done(connection, index.position)
+        except pymysql.MySQLError as error:
+            raise general_error(error, schema="tidebus") from error
+        finally:
+            connection.close()
+        self.indexes.add([index for index in found if index.start_ts not in ignore_start_ts])
+
+    def close(self) -> None:
+        """Wait for nothing: an index that a server has begun is asked for by the next leader."""
+        self.indexes.close()
+
+    def begin(self, mark: DdlMark) -> None:
+        """Note the DDL, and what the destination looks like before it; no index is being built on its table then.
+
+        Raises:
+            DdlRefusedError: that index cannot be built.
+            ProcessorReplacedError, DestinationUnreachableError, DestinationRefusedError
+        """
+        if not self.indexes.wait_for(mark.ddl, self.stopped):
+            raise StoppedError("told to stop while an index is built")
+        connection = self.destination.connect()
+        try:
+            before = fingerprint(connection, mark.ddl)
+            self.destination.note_ddl(connection, mark.position, mark.ddl.query, before)
+        except pymysql.MySQLError as error:
+            raise self._failed(error, mark) from error
+        finally:
+            connection.close()
+
+    def check(self, mark: DdlMark) -> bool:
+        """Tell whether a DDL that an earlier processor has begun has run.
+
+        Raises:
+            ProcessorReplacedError, DestinationUnreachableError, DestinationRefusedError
+        """
+        connection = self.destination.connect()
+        try:
+            self._lock(connection)
+            self.destination.check_revision(connection)
+            return fingerprint(connection, mark.ddl) != self.destination.noted_before(connection)
+        except pymysql.MySQLError as error:
+            raise self._failed(error, mark) from error
+        finally:
+            connection.close()
+
+    def run(self, mark: DdlMark) -> None:
+        """Run the DDL; nothing where it is an index that is built beside the rows, once :meth:`finish` has noted it.
+
+        Raises:
+            DdlRefusedError: the destination does not take it.
+            ProcessorReplacedError, DestinationUnreachableError, DestinationRefusedError
+        """
+        if builds_apart(mark.ddl):
+            self._apart = mark.position
+            return
+        connection = self.destination.connect()
+        try:
+            self._lock(connection)
+            # Under the lock: who comes after us waits for it, and who came before us is known by now.
+            self.destination.check_revision(connection)
+            self._query(connection, mark.ddl)
+        except pymysql.MySQLError as error:
+            raise self._failed(error, mark) from error
+        finally:
+            connection.close()
+
+    def _build(self, index: IndexDdl) -> None:
+        """Build an index, unless it is there already, and note that."""
+        connection = self.destination.connect()
+        try:
+            self._lock(connection, index.position.hex())
+            self.destination.check_revision(connection)
+            if fingerprint(connection, index.ddl) == index.before:
+                self._query(connection, index.ddl)
+            self.destination.index_done(connection, index.position)
+        except pymysql.MySQLError as error:
+            mark = DdlMark(index.position, index.start_ts, index.ddl, 0)
+            raise self._failed(error, mark) from error
+        finally:
+            connection.close()
+
+    def _query(self, connection: Connection, ddl: SqlDdl) -> None:
+        self._set_up(connection, ddl)
+        try:
+            connection.query(ddl.query.encode("utf-8", "surrogateescape"))
+        except pymysql.MySQLError as error:
+            if errno(error) not in ALREADY_SO:
+                raise
+
+    def finish(self, mark: DdlMark, next_offsets: dict[int, int]) -> None:
+        """Note the DDL as done, with all partitions behind it.
+
+        Raises:
+            ProcessorReplacedError, DestinationUnreachableError, DestinationRefusedError
+        """
+        connection = self.destination.connect()
+        try:
+            before = self.destination.noted_before(connection) if mark.position == self._apart else None
+            apart = None if before is None else IndexDdl(mark.position, mark.start_ts, mark.ddl, before)
+            self.destination.pass_ddl(connection, mark.position, next_offsets, apart)
+        except pymysql.MySQLError as error:
+            raise self._failed(error, mark) from error
+        finally:
+            connection.close()
+        if apart is not None:
+            self.indexes.add([apart])
+
+    def _set_up(self, connection: Connection, ddl: SqlDdl) -> None:
+        mode = DDL_SQL_MODE + (",NO_BACKSLASH_ESCAPES" if ddl.plain_backslashes else "")
+        zone = "SYSTEM" if self.time_zone in ("", "System", "SYSTEM") else self.time_zone
+        execute(connection, "SET SESSION sql_mode = %s", (mode,))
+        # Names of zones need tables that many servers have not loaded; UTC is the one that all know as an offset.
+        execute(connection, "SET SESSION time_zone = %s", ("+00:00" if zone == "UTC" else zone,))
+        moment = datetime.fromisoformat(ddl.clock).replace(tzinfo=UTC).timestamp() if ddl.clock else None
+        execute(connection, "SET SESSION timestamp = %s", (moment or physical_ms(ddl.commit_ts) / 1000,))
+        # TiDB's default, for schemas that are created without one.
+        connection.query(b"SET SESSION collation_server = 'utf8mb4_bin'")
+        schema = ddl.pre_schema or ddl.schema
+        if ddl.ddl_type not in _SCHEMA_TYPES and schema:
+            connection.query(b"USE " + quoted(schema))
+
+    def _lock(self, connection: Connection, what: str = "") -> None:
+        """Take the lock of this changefeed's DDL, or of one index."""
+        name = "tidebus:" + hashlib.sha256((self.destination.feed + what).encode()).hexdigest()[:40]
+        while True:
+            if select(connection, "SELECT GET_LOCK(%s, %s)", (name, LOCK_WAIT_S))[0][0] == 1:
+                return
+            if self.stopped() or self.indexes.is_closed:
+                raise StoppedError("told to stop while another session runs a ddl")
+            holder = select(connection, "SELECT IS_USED_LOCK(%s)", (name,))[0][0]
+            sql = "SELECT command FROM information_schema.processlist WHERE id = %s"
+            if holder is not None and [row[0] for row in select(connection, sql, (holder,))] == ["Sleep"]:
+                try:
+                    execute(connection, f"KILL {int(holder)}")
+                except pymysql.MySQLError:
+                    time.sleep(0.1)  # gone by itself, or we may not: it is asked for again
+
+    def _failed(self, error: pymysql.MySQLError, mark: DdlMark) -> Exception:
+        ddl = mark.ddl
+        where = {"table": ddl.name, "commit_ts": ddl.commit_ts, "query": ddl.query[:4000]}
+        if may_heal(error):
+            return general_error(error, **where)
+        return DdlRefusedError(
+            "destination does not take a ddl; skip it by its start_ts in filter.ignore-txn-start-ts, or change the "
+            "destination by hand and resume",
+            **where,
+            start_ts=mark.start_ts,
+            errno=errno(error),
+            reason=reason(error)[:500],
+        )
+
+
+def fingerprint(connection: Connection, ddl: SqlDdl) -> str:
+    """Return a digest of how the destination has what a DDL is about."""
+    schemas = sorted({ddl.schema, ddl.pre_schema} - {""})
+    parts = [_shown(connection, b"SHOW CREATE DATABASE " + quoted(schema)) for schema in schemas]
+    for schema, table in sorted({(ddl.schema, ddl.table), (ddl.pre_schema, ddl.pre_table)}):
+        if schema and table:
+            parts.append(_shown(connection, b"SHOW CREATE TABLE " + quoted(schema) + b"." + quoted(table)))
+    if ddl.ddl_type == DdlType.EXCHANGE_PARTITION and ddl.pre_table:
+        parts.append(_shown(connection, b"CHECKSUM TABLE " + quoted(ddl.pre_schema) + b"." + quoted(ddl.pre_table)))
+    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _shown(connection: Connection, sql: bytes) -> str:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(sql.decode("utf-8", "surrogateescape"))
+            return _AUTO_INCREMENT.sub("", str(cursor.fetchall()))
+    except pymysql.MySQLError as error:
+        if errno(error) in _NO_SUCH:
+            return "absent"
+        raise

@@ -1,0 +1,317 @@
+"""What a changefeed keeps in its destination, in the schema ``tidebus``: how far each partition is, and who may write.
+
+A partition's position is changed in the transaction that writes its rows, on the condition that it is where this
+processor left it, and that nobody has taken it over since (``opened`` counts who has): so every row takes effect once,
+and a processor that was given up writes nothing more, however late it wakes. DDL and syncpoints are for the leader of
+all processors: its ``revision``, which grows with each, must be the changefeed's, and no partition can be taken over by
+word of a leader before the last one that gave it to somebody.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import pymysql
+
+from consumers.processors.apply.connection import Connect, Connection, execute, select
+from consumers.processors.apply.errors import (
+    ProcessorReplacedError,
+    general_error,
+)
+from consumers.processors.apply.row_writer import PositionMovedError, write_rows
+from consumers.processors.core.apply.index_ddl import IndexDdl
+from consumers.processors.core.apply.partition import Claim
+from consumers.processors.core.apply.statements import StatementSettings
+from schemas.ids import Ts
+from schemas.sink.sql_rows import decode_ddl, encode_ddl
+
+Result = TypeVar("Result")
+
+SCHEMA = "tidebus"
+TABLES = (
+    "CREATE DATABASE IF NOT EXISTS tidebus",
+    """CREATE TABLE IF NOT EXISTS tidebus.changefeed (
+        feed VARCHAR(600) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY,
+        revision BIGINT UNSIGNED NOT NULL,
+        opened BIGINT UNSIGNED NOT NULL DEFAULT 0,
+        syncpoint_ts BIGINT UNSIGNED NOT NULL DEFAULT 0,
+        ddl_position VARBINARY(64) NULL,
+        ddl_state VARCHAR(16) CHARACTER SET ascii NULL,
+        ddl_query LONGTEXT NULL,
+        ddl_before CHAR(64) CHARACTER SET ascii NULL,
+        updated_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP
+    )""",
+    """CREATE TABLE IF NOT EXISTS tidebus.position (
+        feed VARCHAR(600) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+        part INT NOT NULL,
+        revision BIGINT UNSIGNED NOT NULL,
+        opened BIGINT UNSIGNED NOT NULL DEFAULT 0,
+        position VARBINARY(64) NOT NULL,
+        next_offset BIGINT NOT NULL,
+        commit_ts BIGINT UNSIGNED NOT NULL,
+        updated_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,
+        PRIMARY KEY (feed, part)
+    )""",
+    """CREATE TABLE IF NOT EXISTS tidebus.index_ddl (
+        feed VARCHAR(600) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+        position VARBINARY(64) NOT NULL,
+        start_ts BIGINT UNSIGNED NOT NULL,
+        ddl LONGBLOB NOT NULL,
+        ddl_before CHAR(64) CHARACTER SET ascii NOT NULL,
+        noted_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP,
+        PRIMARY KEY (feed, position)
+    )""",
+)
+_NAMES = ("changefeed", "position", "index_ddl")
+_DDL_BEGUN = (
+    "UPDATE tidebus.changefeed SET ddl_state = 'begun', ddl_position = %s, ddl_query = %s, ddl_before = %s"
+    " WHERE feed = %s AND revision = %s"
+)
+_DDL_DONE = "UPDATE tidebus.changefeed SET ddl_state = 'done', ddl_position = %s WHERE feed = %s AND revision = %s"
+_SYNCPOINT = "UPDATE tidebus.changefeed SET syncpoint_ts = %s WHERE feed = %s AND revision = %s"
+_SCHEMA_THERE = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = %s AND table_name IN %s"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far a partition is."""
+
+    position: bytes
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What the destination holds when a processor begins."""
+
+    places: Mapping[int, Place]
+    ddl_noted: bytes | None
+    """Position of a DDL that was begun and not finished."""
+    syncpoint_ts: Ts
+    """The last one written; 0: none."""
+
+
+class Destination:
+    """One changefeed's part of the schema ``tidebus``. Connections are the caller's: one a thread."""
+
+    def __init__(self, connect: Connect, feed: str, revision: int, settings: StatementSettings) -> None:
+        """``revision`` grows with each leader of the changefeed's processors; who only applies needs none (0)."""
+        self.connect = connect
+        self.feed, self.revision = feed, revision
+        self._settings = settings
+        self._opened: dict[int, int] = {}
+        """How often each partition of ours was taken over when we did."""
+
+    def open(self, partitions: int, start: bytes) -> Found:
+        """Take the changefeed over, with all its partitions: from here on nobody else writes.
+
+        Raises:
+            ProcessorReplacedError: a leader of a higher revision is there.
+            DestinationUnreachableError, DestinationRefusedError
+        """
+
+        def both(connection: Connection) -> Found:
+            found = self._lead(connection, partitions, start)
+            return replace(found, places=self._take(connection, range(partitions), self.revision))
+
+        return self._connected(both)
+
+    def lead(self, partitions: int, start: bytes) -> Found:
+        """Take DDL and syncpoints over: no leader of a lower revision writes any more. Who has a partition keeps it.
+
+        Raises:
+            ProcessorReplacedError: a leader of a higher revision is there.
+            DestinationUnreachableError, DestinationRefusedError
+        """
+        return self._connected(lambda connection: self._lead(connection, partitions, start))
+
+    def places(self, parts: Collection[int]) -> dict[int, Place]:
+        """Return where some partitions are, whoever has them.
+
+        Raises:
+            DestinationUnreachableError, DestinationRefusedError
+        """
+        return self._connected(lambda connection: {part: at for part, _, at in self._rows(connection, parts)})
+
+    def take(self, parts: Collection[int], revision: int) -> dict[int, Place]:
+        """Take some partitions over by word of the leader of ``revision``, and return where they are.
+
+        Raises:
+            ProcessorReplacedError: a later leader has given one of them to somebody.
+            DestinationUnreachableError, DestinationRefusedError
+        """
+        return self._connected(lambda connection: self._take(connection, parts, revision))
+
+    def _connected(self, use: Callable[[Connection], Result]) -> Result:
+        connection = self.connect()
+        try:
+            return use(connection)
+        except pymysql.MySQLError as error:
+            raise general_error(error, schema=SCHEMA) from error
+        finally:
+            connection.close()
+
+    def _lead(self, connection: Connection, partitions: int, start: bytes) -> Found:
+        # Asked first: who may write there need not be one who may create it.
+        if select(connection, _SCHEMA_THERE, (SCHEMA, _NAMES))[0][0] != len(_NAMES):
+            for sql in TABLES:
+                execute(connection, sql)
+        connection.begin()
+        execute(connection, "INSERT IGNORE INTO tidebus.changefeed (feed, revision) VALUES (%s, 0)", (self.feed,))
+        sql = "UPDATE tidebus.changefeed SET revision = %s, opened = opened + 1 WHERE feed = %s AND revision <= %s"
+        if not execute(connection, sql, (self.revision, self.feed, self.revision)):
+            raise self._replaced()
+        for part in range(partitions):
+            execute(
+                connection,
+                "INSERT IGNORE INTO tidebus.position (feed, part, revision, position, next_offset, commit_ts)"
+                " VALUES (%s, %s, %s, %s, 0, %s)",
+                (self.feed, part, self.revision, start, int.from_bytes(start[:8], "big")),
+            )
+        connection.commit()
+        sql = "SELECT ddl_position, ddl_state, syncpoint_ts FROM tidebus.changefeed WHERE feed = %s"
+        ((position, state, syncpoint_ts),) = select(connection, sql, (self.feed,))
+        noted = bytes(position) if state == "begun" else None
+        places = {part: place for part, _, place in self._rows(connection, range(partitions))}
+        return Found(places=places, ddl_noted=noted, syncpoint_ts=Ts(int(syncpoint_ts)))
+
+    def _take(self, connection: Connection, parts: Collection[int], revision: int) -> dict[int, Place]:
+        connection.begin()
+        # Waits for what an earlier processor has under way; `opened` changes the rows, so that who looks for conflicts
+        # only when it commits (TiDB) finds one.
+        sql = (
+            "UPDATE tidebus.position SET revision = %s, opened = opened + 1"
+            " WHERE feed = %s AND part IN %s AND revision <= %s"
+        )
+        if execute(connection, sql, (revision, self.feed, tuple(parts), revision)) != len(parts):
+            connection.rollback()
+            raise self._replaced(partitions=sorted(parts), term=revision)
+        # FOR UPDATE: TiDB's plain SELECT shows what stood there when the transaction began.
+        found = self._rows(connection, parts, " FOR UPDATE")
+        connection.commit()
+        self._opened.update((part, opened) for part, opened, _ in found)
+        return {part: place for part, _, place in found}
+
+    def _rows(self, connection: Connection, parts: Collection[int], lock: str = "") -> list[tuple[int, int, Place]]:
+        sql = "SELECT part, opened, position, next_offset FROM tidebus.position WHERE feed = %s AND part IN %s"
+        rows = select(connection, sql + lock, (self.feed, tuple(parts)))
+        return [(int(part), int(opened), Place(bytes(at), int(offset))) for part, opened, at, offset in rows]
+
+    def apply(self, connection: Connection, part: int, before: bytes, claim: Claim) -> int:
+        """Write the rows of a claim and its position in one transaction; return the statements that it took.
+
+        Raises:
+            ProcessorReplacedError: another processor has moved the position, or taken over.
+            RowRefusedError: names the first row that the destination does not take. Nothing is written.
+            DestinationUnreachableError: whether it was written, :meth:`open` tells.
+            DestinationRefusedError
+        """
+        move = self._move(connection, part, before, Place(claim.position, claim.next_offset))
+        try:
+            return write_rows(connection, move, claim.rows, self._settings)
+        except pymysql.MySQLError as error:
+            raise general_error(error, partition=part) from error
+        except PositionMovedError as error:
+            raise self._replaced(partition=part) from error
+
+    def keep(self, connection: Connection, part: int, before: bytes, place: Place) -> None:
+        """Move a partition's position over what holds no rows.
+
+        Raises:
+            ProcessorReplacedError, DestinationUnreachableError, DestinationRefusedError
+        """
+        try:
+            connection.query(self._move(connection, part, before, place))
+        except pymysql.MySQLError as error:
+            raise general_error(error, partition=part) from error
+        if not connection.affected_rows():
+            raise self._replaced(partition=part)
+
+    def pass_ddl(
+        self,
+        connection: Connection,
+        position: bytes,
+        next_offsets: Mapping[int, int],
+        apart: IndexDdl | None = None,
+    ) -> None:
+        """Note a DDL as done, and move all partitions behind it, whoever has them, in one transaction.
+
+        ``apart``: it is not, but an index to be built beside the rows, which is noted in the same transaction.
+        """
+        connection.begin()
+        self._note(connection, _DDL_DONE, (position,))
+        if apart is not None:
+            sql = (
+                "REPLACE INTO tidebus.index_ddl (feed, position, start_ts, ddl, ddl_before) VALUES (%s, %s, %s, %s, %s)"
+            )
+            execute(connection, sql, (self.feed, position, apart.start_ts, encode_ddl(apart.ddl), apart.before))
+        for part, offset in sorted(next_offsets.items()):
+            found = execute(
+                connection,
+                "UPDATE tidebus.position SET position = %s, next_offset = %s, commit_ts = %s"
+                " WHERE feed = %s AND part = %s",
+                (position, offset, int.from_bytes(position[:8], "big"), self.feed, part),
+            )
+            if not found:
+                connection.rollback()
+                raise self._replaced(partition=part)
+        connection.commit()
+
+    def index_ddls(self, connection: Connection) -> list[IndexDdl]:
+        """Return the indexes that are still to be built, in their order."""
+        sql = "SELECT position, start_ts, ddl, ddl_before FROM tidebus.index_ddl WHERE feed = %s ORDER BY position"
+        return [
+            IndexDdl(bytes(position), Ts(int(start_ts)), decode_ddl(bytes(ddl)), str(before))
+            for position, start_ts, ddl, before in select(connection, sql, (self.feed,))
+        ]
+
+    def index_done(self, connection: Connection, position: bytes) -> None:
+        """Note that an index is built, or not wanted."""
+        sql = "DELETE FROM tidebus.index_ddl WHERE feed = %s AND position = %s"
+        execute(connection, sql, (self.feed, position))
+
+    def note_ddl(self, connection: Connection, position: bytes, query: str, before: str) -> None:
+        """Note a DDL as begun."""
+        self._note(connection, _DDL_BEGUN, (position, query, before))
+
+    def noted_before(self, connection: Connection) -> str | None:
+        """Return what the destination looked like before the DDL that is noted."""
+        sql = "SELECT ddl_before FROM tidebus.changefeed WHERE feed = %s"
+        return next((row[0] for row in select(connection, sql, (self.feed,))), None)
+
+    def note_syncpoint(self, connection: Connection, ts: Ts) -> None:
+        """Note a syncpoint as written, within the caller's transaction."""
+        self._note(connection, _SYNCPOINT, (ts,))
+
+    def check_revision(self, connection: Connection) -> None:
+        """Make sure that no other processor has taken over.
+
+        Raises:
+            ProcessorReplacedError
+        """
+        sql = "SELECT COUNT(*) FROM tidebus.changefeed WHERE feed = %s AND revision = %s"
+        if select(connection, sql, (self.feed, self.revision))[0][0] != 1:
+            raise self._replaced()
+
+    def _note(self, connection: Connection, sql: str, arguments: tuple[object, ...]) -> None:
+        if not execute(connection, sql, (*arguments, self.feed, self.revision)):
+            connection.rollback()
+            raise self._replaced()
+
+    def _move(self, connection: Connection, part: int, before: bytes, place: Place) -> bytes:
+        """Return the statement that moves a position of ours; where it finds none, it is not ours any more."""
+        sql = (
+            "UPDATE tidebus.position SET position = %s, next_offset = %s, commit_ts = %s"
+            " WHERE feed = %s AND part = %s AND opened = %s AND position = %s"
+        )
+        arguments = (
+            *(place.position, place.next_offset, int.from_bytes(place.position[:8], "big")),
+            *(self.feed, part, self._opened.get(part), before),
+        )
+        with connection.cursor() as cursor:
+            return bytes(cursor.mogrify(sql, arguments).encode("utf-8", "surrogateescape"))
+
+    def _replaced(self, **where: object) -> ProcessorReplacedError:
+        return ProcessorReplacedError(
+            "another processor has written here", feed=self.feed, revision=self.revision, **where
+        )

@@ -1,0 +1,315 @@
+"""The partitions that one processor applies to a database: read, written, and given away one by one.
+
+One thread reads and decides (:mod:`consumers.processors.core.apply`), workers write. A partition has one transaction
+under way at a time; while it is, more is read, and the next takes all that has come, so batches grow with the load. The
+first error ends everything; whoever began it begins anew where the destination says.
+"""
+
+import contextlib
+import queue
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pymysql
+
+from consumers.control.core.replication.messages import Barrier
+from consumers.processors.apply.connection import IDLE_MAX_S, Connection
+from consumers.processors.apply.destination import Destination, Place
+from consumers.processors.core.apply.executor import Progress, Work, WorkOrder
+from consumers.processors.core.apply.partition import Claim, DdlMark, PartitionQueue, covered_ts
+from consumers.processors.handover import Handover, Taken
+from consumers.processors.sink_source import SinkRecord, Source
+from schemas.ids import Ts
+from schemas.sink.position import POSITION_CLASS_AT, PositionClass
+
+Result = TypeVar("Result")
+
+WAITING_BYTES_MAX = 32 * 1024 * 1024
+"""Of one partition's literals in memory; they wait in the messages that they came in."""
+CLAIM_BYTES_MAX = 16 * 1024 * 1024
+"""Of one transaction's statements; an upstream transaction that is larger stays whole."""
+KEEP_S = 10.0
+"""How often a partition's position is written when it has no rows; a restart reads so many watermarks again."""
+NOTE_S = 1.0
+"""Between two commits of the group's offsets."""
+EXPECTED_S = 5.0
+"""So long places are good for beginning to read; Kafka may have dropped what stands at older ones."""
+BUSY_POLL_S, IDLE_POLL_S = 0.005, 0.02
+"""How long a look at Kafka may take: so long a finished transaction waits for the next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """What is needed of the changefeed."""
+
+    worker_count: int
+    max_txn_row: int
+    ignore_start_ts: frozenset[int] = frozenset()
+
+
+class DatabaseShare:
+    """See the module. :meth:`turn` again and again, then :meth:`close`."""
+
+    def __init__(
+        self,
+        source: Source,
+        destination: Destination,
+        settings: RunSettings,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin without any partition."""
+        self._source, self._destination, self._settings, self._clock = source, destination, settings, clock
+        self.queues: dict[int, PartitionQueue] = {}
+        self._stored: dict[int, bytes] = {}
+        """Where each partition stands in the destination."""
+        self._read_ts: dict[int, Ts] = {}
+        self._rows: dict[int, int] = {}
+        self._ending: dict[int, WorkOrder] = {}
+        self._expected: Mapping[int, Place] = {}
+        self._expected_at = 0.0
+        self._pool = ThreadPoolExecutor(settings.worker_count + 1, thread_name_prefix="apply")
+        self._handover = Handover(source, self._pool, self._locate, self._take)
+        self._connections: queue.LifoQueue[tuple[Connection, float]] = queue.LifoQueue()
+        """Those that nobody uses, and since when."""
+        self._claims: dict[int, tuple[Future[int], Claim]] = {}
+        self._keeps: dict[int, tuple[Future[None], Place]] = {}
+        self._paused: set[int] = set()
+        self._barrier = Barrier(Ts(0))
+        self._kept_at = self._noted_at = clock()
+        self.records_total = self.rows_total = self.statements_total = self.txns_total = 0
+
+    # -- which partitions ----------------------------------------------------------------------------------------------
+
+    def install(self, places: Mapping[int, Place]) -> None:
+        """Apply these partitions, which were taken over in the destination; the source reads them already."""
+        for partition, place in places.items():
+            self.queues[partition] = PartitionQueue(
+                partition, place.position, place.next_offset, self._settings.ignore_start_ts
+            )
+            self._stored[partition] = place.position
+            self._read_ts[partition] = covered_ts(place.position)
+            self._rows.setdefault(partition, 0)
+
+    def expect(self, places: Mapping[int, Place]) -> None:
+        """Begin to read partitions here when they come next, without asking the destination again. Where they are
+        applied from is asked in any case."""
+        self._expected, self._expected_at = places, self._clock()
+
+    def obey(self, orders: list[WorkOrder]) -> None:
+        """Begin what the executor orders; :meth:`turn` returns what is done."""
+        for order in orders:
+            if order.work is Work.FORGET:
+                for known in (self.queues, self._stored, self._read_ts):
+                    known.pop(order.partition, None)
+                self._paused.discard(order.partition)
+            elif order.work is Work.END:
+                self._ending[order.partition] = order
+        self._handover.obey(orders)
+
+    def progress(self, partition: int) -> Progress:
+        """Return how far an opened partition is."""
+        at = self.queues[partition]
+        # A position that is being written must not be overtaken by the leader's, who writes it when all stand.
+        mark = None if partition in self._keeps else at.barrier
+        barrier_ts = self._barrier.global_barrier_ts
+        return Progress(
+            applied_ts=at.applied_ts,
+            read_ts=max(self._read_ts[partition], at.applied_ts),
+            ddl=b"" if mark is None else mark.position,
+            ddl_offset=0 if mark is None else mark.offset,
+            stands_at=barrier_ts if at.stands_at(barrier_ts) else Ts(0),
+            rows_total=self._rows[partition],
+        )
+
+    def mark(self, position: bytes) -> DdlMark | None:
+        """Return the DDL at ``position`` if a partition of ours stands at it."""
+        marks = (at.barrier for at in self.queues.values())
+        return next((mark for mark in marks if mark is not None and mark.position == position), None)
+
+    # -- the work ------------------------------------------------------------------------------------------------------
+
+    def turn(self, barrier: Barrier, *, is_restless: bool) -> list[WorkOrder]:
+        """Do what can be done now; return the orders that are done.
+
+        Args:
+            barrier: how far partitions may go.
+            is_restless: the caller waits for something else than records.
+
+        Raises:
+            BusError: everything is over.
+        """
+        self._barrier = barrier
+        busy = bool(is_restless or self._claims or self._keeps or self._handover.is_busy)
+        for record in self._source.poll(BUSY_POLL_S if busy else IDLE_POLL_S):
+            self.records_total += 1
+            if record.partition in self.queues:
+                self._feed(record)
+            else:
+                self._handover.add(record)
+        self._gather()
+        done = self._handover.finished(self._begin)
+        self._pass_ddls()
+        self._hand_out()
+        done += self._end()
+        self._throttle()
+        self._keep_and_note()
+        return done
+
+    def finish(self) -> None:
+        """Let transactions that are under way arrive, so that a stop repeats nothing.
+
+        Raises:
+            BusError: one did not.
+        """
+        wait([future for future, _ in self._claims.values()])
+        self._gather()
+
+    def close(self) -> None:
+        """Wait for what is under way, and close the connections."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        while not self._connections.empty():
+            _close(self._connections.get_nowait()[0])
+
+    # Partitions that come and go.
+
+    def _locate(self, parts: list[int]) -> Mapping[int, int]:
+        known, self._expected = self._expected, {}
+        is_fresh = self._clock() - self._expected_at < EXPECTED_S
+        places = known if is_fresh and known.keys() >= set(parts) else self._destination.places(parts)
+        return {part: places[part].next_offset for part in parts}
+
+    def _take(self, parts: list[int], revision: int) -> Mapping[int, Taken[Place]]:
+        return {part: Taken(at, at.next_offset) for part, at in self._destination.take(parts, revision).items()}
+
+    def _begin(self, partition: int, place: Place, records: list[SinkRecord]) -> None:
+        """Apply a partition from where it is now."""
+        self.install({partition: place})
+        for record in records:
+            self._feed(record)
+
+    def _end(self) -> list[WorkOrder]:
+        """Keep where partitions that are given away stand, once nothing of them is under way."""
+        done = []
+        for part, order in list(self._ending.items()):
+            if part in self._claims or part in self._keeps:
+                continue
+            at = self.queues[part]
+            if self._may_keep(part):
+                self._submit_keep(part, Place(at.applied, at.offset))
+                continue
+            self._source.note({part: at.offset})
+            del self._ending[part]
+            done.append(order)
+        return done
+
+    def _feed(self, record: SinkRecord) -> None:
+        partition, position = record.partition, record.position
+        self.queues[partition].feed(position=position, offset=record.offset, key=record.key, value=record.value)
+        if position[POSITION_CLASS_AT] == PositionClass.WATERMARK:
+            self._read_ts[partition] = max(self._read_ts[partition], covered_ts(position))
+
+    # Rows.
+
+    def _hand_out(self) -> None:
+        for part, waiting in self.queues.items():
+            if part in self._claims or part in self._keeps or part in self._ending:
+                continue
+            claim = waiting.claim(
+                self._settings.max_txn_row,
+                bytes_max=CLAIM_BYTES_MAX,
+                barrier_ts=self._barrier.global_barrier_ts,
+            )
+            if claim is not None:
+                before = self._stored[part]
+                self._claims[part] = self._pool.submit(self._apply, part, before, claim), claim
+
+    def _apply(self, part: int, before: bytes, claim: Claim) -> int:
+        return self._with_connection(lambda connection: self._destination.apply(connection, part, before, claim))
+
+    def _with_connection(self, use: Callable[[Connection], Result]) -> Result:
+        """Use a worker's connection; one that was in an error is closed."""
+        connection = self._idle_connection() or self._destination.connect()
+        try:
+            result = use(connection)
+        except BaseException:
+            _close(connection)
+            raise
+        self._connections.put((connection, self._clock()))
+        return result
+
+    def _idle_connection(self) -> Connection | None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                connection, since = self._connections.get_nowait()
+                if self._clock() - since < IDLE_MAX_S / 2:
+                    return connection
+                _close(connection)  # the server may be about to
+        return None
+
+    def _gather(self) -> None:
+        """Take in what workers have done."""
+        for part, (future, claim) in list(self._claims.items()):
+            if future.done():
+                self.statements_total += future.result()
+                del self._claims[part]
+                self._stored[part] = claim.position
+                self.queues[part].arrived()
+                self._rows[part] += len(claim.rows)
+                self.rows_total, self.txns_total = self.rows_total + len(claim.rows), self.txns_total + claim.txns
+        for part, (kept, place) in list(self._keeps.items()):
+            if kept.done():
+                kept.result()
+                del self._keeps[part]
+                self._stored[part] = place.position
+
+    def _pass_ddls(self) -> None:
+        """Go on behind DDLs that have run: the leader has moved these partitions' positions behind them."""
+        for part, waiting in self.queues.items():
+            mark = waiting.barrier
+            if mark is not None and mark.position <= self._barrier.passed_ddl and part not in self._keeps:
+                waiting.pass_barrier(mark.position)
+                self._stored[part] = mark.position
+
+    # Bounds and notes.
+
+    def _throttle(self) -> None:
+        for part, waiting in self.queues.items():
+            full = waiting.waiting_bytes > WAITING_BYTES_MAX and waiting.can_wait
+            if full and part not in self._paused:
+                self._paused.add(part)
+                self._source.pause(part)
+            elif part in self._paused and (waiting.waiting_bytes < WAITING_BYTES_MAX // 2 or not waiting.can_wait):
+                self._paused.discard(part)
+                self._source.resume(part)
+
+    def _keep_and_note(self) -> None:
+        now = self._clock()
+        if now - self._noted_at >= NOTE_S:
+            self._noted_at = now
+            self._source.note({part: waiting.offset for part, waiting in self.queues.items()})
+        if now - self._kept_at < KEEP_S:
+            return
+        self._kept_at = now
+        for part, waiting in self.queues.items():
+            if part not in self._claims and part not in self._keeps and self._may_keep(part):
+                self._submit_keep(part, Place(waiting.applied, waiting.offset))
+
+    def _may_keep(self, part: int) -> bool:
+        """Tell whether a position may be written: not while the leader may be moving it behind a DDL."""
+        at, stored = self.queues[part], self._stored[part]
+        return at.applied != stored and at.barrier is None and stored >= self._barrier.passed_ddl
+
+    def _submit_keep(self, part: int, place: Place) -> None:
+        self._keeps[part] = self._pool.submit(self._keep, part, self._stored[part], place), place
+
+    def _keep(self, part: int, before: bytes, place: Place) -> None:
+        self._with_connection(lambda connection: self._destination.keep(connection, part, before, place))
+
+
+def _close(connection: Connection) -> None:
+    with contextlib.suppress(pymysql.MySQLError, OSError):
+        connection.close()

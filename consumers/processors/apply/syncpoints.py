@@ -1,0 +1,81 @@
+"""Syncpoints at the destination: TiCDC's map from upstream's ts to the destination's (``tidb_cdc.syncpoint_v1``)."""
+
+from dataclasses import dataclass
+
+import pymysql
+
+from consumers.processors.apply.connection import Connection, execute, select
+from consumers.processors.apply.destination import Destination
+from consumers.processors.apply.errors import general_error, may_heal
+from consumers.processors.core.apply.syncpoint import next_syncpoint
+from schemas.ids import Ts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncpointWriter:
+    """Writes TiCDC's ts map table, ``tidb_cdc.syncpoint_v1``."""
+
+    destination: Destination
+    cluster: str
+    changefeed_id: str
+    start_ts: Ts
+    interval_s: float
+    retention_s: float
+
+    def next(self, last: Ts) -> Ts:
+        """Return the syncpoint after ``last``; 0: the first."""
+        return next_syncpoint(last, self.start_ts, self.interval_s)
+
+    def write(self, ts: Ts) -> None:
+        """Write the syncpoint ``ts``; the destination stands still at it. Done again, it changes nothing.
+
+        Raises:
+            ProcessorReplacedError, DestinationUnreachableError, DestinationRefusedError
+        """
+        connection = self.destination.connect()
+        try:
+            self._write(connection, ts)
+        except pymysql.MySQLError as error:
+            raise general_error(error, table="tidb_cdc.syncpoint_v1", primary_ts=ts) from error
+        finally:
+            connection.close()
+
+    def _write(self, connection: Connection, ts: Ts) -> None:
+        there = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+        if select(connection, there, ("tidb_cdc", "syncpoint_v1"))[0][0] != 1:
+            execute(connection, "CREATE DATABASE IF NOT EXISTS tidb_cdc")
+            execute(connection, _SYNCPOINT_TABLE)
+        is_tidb = "TiDB" in connection.get_server_info()
+        connection.begin()
+        # Another destination than TiDB has no ts of its own.
+        secondary = str(select(connection, "SELECT @@tidb_current_ts")[0][0]) if is_tidb else "0"
+        self.destination.note_syncpoint(connection, ts)
+        sql = (
+            "INSERT IGNORE INTO tidb_cdc.syncpoint_v1 (ticdc_cluster_id, changefeed, primary_ts, secondary_ts)"
+            " VALUES (%s, %s, %s, %s)"
+        )
+        fresh = execute(connection, sql, (self.cluster, self.changefeed_id, str(ts), secondary))
+        if fresh and is_tidb:
+            try:
+                execute(connection, f"SET GLOBAL tidb_external_ts = {int(secondary)}")
+            except pymysql.MySQLError as error:
+                if may_heal(error):
+                    raise  # else: a TiDB without it, or without the privilege; TiCDC passes over that too
+        execute(
+            connection,
+            "DELETE FROM tidb_cdc.syncpoint_v1 WHERE ticdc_cluster_id = %s AND changefeed = %s"
+            " AND created_at < NOW() - INTERVAL %s SECOND",
+            (self.cluster, self.changefeed_id, round(self.retention_s)),
+        )
+        connection.commit()
+
+
+_SYNCPOINT_TABLE = """CREATE TABLE IF NOT EXISTS tidb_cdc.syncpoint_v1 (
+    ticdc_cluster_id VARCHAR(255),
+    changefeed VARCHAR(255),
+    primary_ts VARCHAR(18),
+    secondary_ts VARCHAR(18),
+    created_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP,
+    INDEX (created_at),
+    PRIMARY KEY (changefeed, primary_ts)
+)"""

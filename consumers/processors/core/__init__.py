@@ -1,0 +1,1 @@
+"""Pure logic of the processors: no socket, clock, thread or client library."""

@@ -1,0 +1,257 @@
+"""Rows to statements: what a batch of whole transactions comes to, table by table, as few statements as it takes.
+
+A batch begins and ends between upstream transactions, and is applied in one transaction, so that what lies between its
+ends is nobody's business: of each key only its last state counts. Within a table the order of statements is then
+
+    DELETE of keys that went (and, outside safe mode, of those that went and came back)
+    INSERT … ON DUPLICATE KEY UPDATE of keys that were there and stay     } safe mode: REPLACE
+    INSERT of keys that came                                              } of both
+
+No unique key can be in the way of a row that is new in the final state: who held it has been deleted, or has a row of
+its own in the batch. The sorter splits updates that change a key into a delete and an insert, so an UPDATE leaves every
+unique key as it was. Outside safe mode a key that came although it was there is an error of the destination, and shall
+be: something else has written there. Safe mode takes any state of the destination for what was there: it is for a
+destination that has some of the rows already.
+
+All this is done for the columns of a batch at once; a statement is put together from slices of the messages.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from consumers.processors.core.apply.waiting import Piece, RowBatch
+from schemas.sink.position import RowOp
+from schemas.sink.sql_rows import LOOSE, ROW_END, IntArray, SqlRow, SqlRows, TableForm
+
+FORMS_MAX = 10_000
+"""Tables whose words are kept."""
+STATEMENT_BYTES_MAX = 1024 * 1024
+"""Of one statement, about: well below the least max_allowed_packet that is common (4 MiB), and long enough."""
+_DELETE, _INSERT = int(RowOp.DELETE), int(RowOp.INSERT)
+_OPS = LOOSE - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Statement:
+    """One statement, and the rows it is made of, to name one if it fails."""
+
+    form: TableForm
+    sql: bytes
+    table: "_Table"
+    rows: IntArray
+    """Their numbers in ``table``."""
+    loose: bool = False
+    """To be run outside strict mode: its rows hold an ENUM's error value, and nothing else that does not fit."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def row(self, number: int) -> SqlRow:
+        """Return one of its rows."""
+        return self.table.row(int(self.rows[number]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementSettings:
+    """How statements are made."""
+
+    safe_mode: bool = False
+    rows_max: int = 1024
+    """Rows of one statement."""
+
+
+def statements(rows: RowBatch, settings: StatementSettings) -> Iterator[Statement]:
+    """Yield the statements of a batch; ``rows`` are in upstream's order.
+
+    Rows of one table under two forms (a DDL that changes no column) stay apart only if the columns differ, and then in
+    their order.
+    """
+    for table in _tables(rows):
+        yield from _of_table(table, settings)
+
+
+@dataclass(slots=True, eq=False)
+class _Table:
+    """A batch's rows of one table, in their order."""
+
+    form: TableForm
+    pieces: list[Piece] = field(default_factory=list)
+
+    @property
+    def starts(self) -> IntArray:
+        """Number of each piece's first row, and behind them how many rows there are."""
+        return np.cumsum([0, *(len(piece) for piece in self.pieces)])
+
+    @property
+    def size(self) -> int:
+        """Bytes of all literals."""
+        return sum(piece.bytes for piece in self.pieces)
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Return one of the columns of :class:`schemas.sink.sql_rows.SqlRows`."""
+        return np.concatenate([getattr(piece.rows, name)[piece.first : piece.end] for piece in self.pieces])
+
+    def keys(self) -> Any:
+        """Return the key literals: ``pyarrow.BinaryArray``."""
+        return pa.concat_arrays([_literals(p.rows.value, p.rows.key_at[p.first : p.end + 1]) for p in self.pieces])
+
+    def lengths(self, of_keys: bool) -> IntArray:
+        """Return how long the literals are."""
+        places = (piece.rows.places(of_keys)[piece.first : piece.end + 1] for piece in self.pieces)
+        return np.concatenate([np.diff(at) for at in places])
+
+    def text(self, rows: IntArray, of_keys: bool) -> list[bytes | memoryview]:
+        """Return the literals of these rows (ascending) side by side, in slices."""
+        if len(self.pieces) == 1:
+            return [_slice(self.pieces[0].rows, rows + self.pieces[0].first, of_keys)]
+        starts = self.starts
+        cuts = np.searchsorted(rows, starts)
+        slices: list[bytes | memoryview] = []
+        for number, piece in enumerate(self.pieces):
+            mine = rows[cuts[number] : cuts[number + 1]]
+            if len(mine):
+                slices.append(_slice(piece.rows, mine - starts[number] + piece.first, of_keys))
+        return slices
+
+    def row(self, number: int) -> SqlRow:
+        """Return one row."""
+        starts = self.starts
+        at = int(np.searchsorted(starts, number, "right")) - 1
+        piece = self.pieces[at]
+        return piece.rows.row(number - int(starts[at]) + piece.first, self.form)
+
+
+def _literals(value: bytes, places: IntArray) -> Any:
+    """View literals that lie side by side in a message as ``pyarrow.BinaryArray``."""
+    buffers = [None, pa.py_buffer(places.astype(np.int32)), pa.py_buffer(value)]
+    return pa.Array.from_buffers(pa.binary(), len(places) - 1, buffers)
+
+
+def _slice(message: SqlRows, rows: IntArray, of_keys: bool) -> bytes | memoryview:
+    """Return literals of a message side by side: where they are neighbours as they stand there."""
+    places, first, last = message.places(of_keys), rows[0], rows[-1]
+    if last - first + 1 == len(rows):
+        return memoryview(message.value)[places[first] : places[last + 1]]
+    taken = _literals(message.value, places).take(pa.array(rows))
+    _, offsets, data = taken.buffers()
+    ends = np.frombuffer(offsets, np.int32)
+    return memoryview(data)[ends[taken.offset] : ends[taken.offset + len(taken)]]
+
+
+def _tables(rows: RowBatch) -> list[_Table]:
+    tables: list[_Table] = []
+    open_tables: dict[str, _Table] = {}
+    for piece in rows.pieces:
+        form = piece.form
+        table = open_tables.get(form.name)
+        if table is None or (table.form.columns, table.form.key) != (form.columns, form.key):
+            table = open_tables[form.name] = _Table(form)
+            tables.append(table)
+        table.pieces.append(piece)
+    return tables
+
+
+def _of_table(table: _Table, settings: StatementSettings) -> Iterator[Statement]:
+    form = table.form
+    flags = table.column("op")
+    op = flags & np.uint8(_OPS)
+    last, before, went = _net(table, op)
+    gone = op[last] == _DELETE
+    if settings.safe_mode:
+        deletes, upserts, inserts = gone, np.zeros_like(gone), ~gone
+    else:
+        deletes = before & (gone | went)
+        inserts = ~gone & (~before | went)
+        upserts = ~gone & before & ~went
+    chunks = _Chunks(table, flags & np.uint8(LOOSE) != 0, settings.rows_max)
+    words = _words(form)
+    yield from chunks.statements(words.delete, last[deletes], form.key_end, words.delete_end, of_keys=True)
+    yield from chunks.statements(b"INSERT" + words.into, last[upserts], ROW_END, words.on_duplicate)
+    verb = b"REPLACE" if settings.safe_mode else b"INSERT"
+    yield from chunks.statements(verb + words.into, last[inserts], ROW_END, b"")
+
+
+def _net(table: _Table, op: npt.NDArray[np.uint8]) -> tuple[IntArray, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Return for each key its last row (ascending), whether the key was there before, and whether it was deleted."""
+    codes = table.keys().dictionary_encode() if len(op) > 1 else None
+    if codes is None or len(codes.dictionary) == len(op):
+        return np.arange(len(op)), op != _INSERT, op == _DELETE
+    # Rows of one key side by side, in their order.
+    order = np.argsort(codes.indices.to_numpy(), kind="stable")
+    key = codes.indices.to_numpy()[order]
+    starts = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1])))
+    last = order[np.append(starts[1:], len(order)) - 1]
+    before, went = op[order[starts]] != _INSERT, np.logical_or.reduceat(op[order] == _DELETE, starts)
+    ascending = np.argsort(last)
+    return last[ascending], before[ascending], went[ascending]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chunks:
+    """Divides rows into statements."""
+
+    table: _Table
+    is_loose: npt.NDArray[np.bool_]
+    rows_max: int
+
+    def statements(
+        self, head: bytes, rows: IntArray, separator: bytes, tail: bytes, *, of_keys: bool = False
+    ) -> Iterator[Statement]:
+        """Yield statements over rows (ascending), each with the literals of some between ``head`` and ``tail``."""
+        if not len(rows):
+            return
+        is_loose = self.is_loose[rows]
+        if is_loose.any():
+            for at in np.flatnonzero(is_loose):
+                yield replace(self._joined(head, rows[at : at + 1], separator, tail, of_keys), loose=True)
+            rows = rows[~is_loose]
+        if len(rows) <= self.rows_max and self.table.size <= STATEMENT_BYTES_MAX:
+            if len(rows):
+                yield self._joined(head, rows, separator, tail, of_keys)
+            return
+        size_to = np.concatenate(([0], np.cumsum(self.table.lengths(of_keys)[rows])))
+        start = 0
+        while start < len(rows):
+            fitting = int(np.searchsorted(size_to, size_to[start] + STATEMENT_BYTES_MAX, "right")) - 1
+            end = max(start + 1, min(start + self.rows_max, fitting))
+            yield self._joined(head, rows[start:end], separator, tail, of_keys)
+            start = end
+
+    def _joined(self, head: bytes, rows: IntArray, separator: bytes, tail: bytes, of_keys: bool) -> Statement:
+        text = self.table.text(rows, of_keys)
+        text[-1] = text[-1][: -len(separator)]
+        return Statement(self.table.form, b"".join([head, *text, tail]), self.table, rows)
+
+
+def quoted(name: str) -> bytes:
+    """Return an identifier in back quotes."""
+    return b"`" + name.replace("`", "``").encode("utf-8", "surrogateescape") + b"`"
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What statements of a table are made of beside literals."""
+
+    into: bytes
+    on_duplicate: bytes
+    delete: bytes
+    delete_end: bytes
+
+
+@lru_cache(FORMS_MAX)
+def _words(form: TableForm) -> _Words:
+    name = quoted(form.schema) + b"." + quoted(form.table)
+    columns = [quoted(column) for column in form.columns]
+    is_single = len(form.key) == 1  # else each key literal is a whole condition
+    return _Words(
+        into=b" INTO " + name + b" (" + b",".join(columns) + b") VALUES ",
+        on_duplicate=b" ON DUPLICATE KEY UPDATE " + b",".join(b"%s=VALUES(%s)" % (one, one) for one in columns),
+        delete=b"DELETE FROM " + name + b" WHERE " + (quoted(form.key[0]) + b" IN (" if is_single else b""),
+        delete_end=b")" if is_single else b"",
+    )

@@ -1,0 +1,258 @@
+"""The processor process: this capture's part in one changefeed whose sink is no Kafka, while its state wants it.
+
+Each capture has one for each such changefeed; they share its partitions (:mod:`consumers.processors.run`). Trouble that
+may pass (a server that restarts, a deadlock) is met by beginning the run anew, a few times; what is left is written
+down for the owner, who decides what follows.
+"""
+
+import contextlib
+import logging
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Final, Protocol
+
+from consumers.control.changefeeds.processor_nodes import ProcessorInfo
+from consumers.control.peers.interface import Peers
+from consumers.processors.board import ChangefeedGoneError, ProcessorBoard, Wanted
+from consumers.processors.core.backoff import Backoff
+from consumers.processors.run import LOOK_S, ProcessorRun, RunParts, Work
+from consumers.processors.sink_source import SinkTopicMissingError
+from edges.zookeeper.session import LeaseLostError, Session, ZooKeeperError, ZooKeeperUnreachableError
+from schemas.config.changefeed import ChangefeedConfig, load_changefeed
+from schemas.errors import Action, BusError, ConfigError
+from schemas.ids import CaptureId, Ts
+from schemas.nodes.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths
+from schemas.sink.topic import has_processors
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 60.0
+"""For trouble that may pass, without any progress; a server restarts in less. Then the owner judges."""
+LEAVE_S = 8.0
+"""For others to take its partitions over; they begin where it has stopped anyway."""
+STOPPED, FAILED = 0, 1
+"""Exit statuses."""
+VERSION: Final = version("tidebus")
+
+
+class Run(Protocol):
+    """One run over the changefeed's topic."""
+
+    def turn(self) -> None:
+        """Do what can be done now, within some milliseconds.
+
+        Raises:
+            BusError: the run is over.
+        """
+        ...
+
+    @property
+    def checkpoint_ts(self) -> Ts:
+        """All up to here is in the destination."""
+        ...
+
+    @property
+    def rows_total(self) -> int: ...
+    @property
+    def ddl_total(self) -> int: ...
+    def finish(self) -> None:
+        """Let what is under way arrive."""
+        ...
+
+    def close(self) -> None:
+        """Give all connections back; called once, also after an error."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorOptions:
+    """What ``tidebus processor`` takes."""
+
+    changefeed_id: str
+    namespace: str = NAMESPACE_DEFAULT
+    cluster: str = CLUSTER_DEFAULT
+    kafka: str
+    """Bootstrap servers of the brokers that hold the changefeed's topic: the raw log's."""
+    zookeeper: str
+    capture: str = ""
+    """The capture that has started it; '': nobody has, it was started by hand."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What a run is to do."""
+
+    options: ProcessorOptions
+    info: ChangefeedInfo
+    config: ChangefeedConfig
+    revision: int
+    """Of who takes the whole destination over; 0: of who takes partitions, and perhaps the lead, later."""
+    stopped: Callable[[], bool]
+    check_lease: Callable[[], None] = lambda: None
+    """Raises when nothing may be written any more."""
+
+
+Begin = Callable[[Assignment], Run]
+"""Connects and takes the destination over; raises BusError."""
+BeginWork = Callable[[Assignment], Work]
+"""Connects, to take partitions or the lead over later; raises BusError."""
+OpenPeers = Callable[[CaptureId], Peers]
+"""Begins to listen for other processors, under an id; raises BusError."""
+
+
+class ProcessorProcess:
+    """Runs until it is told to stop, or the changefeed is removed or finished."""
+
+    def __init__(self, options: ProcessorOptions, begin: BeginWork, open_peers: OpenPeers) -> None:
+        self._options, self._begin, self._open_peers = options, begin, open_peers
+        self._stop, self._at_once = threading.Event(), threading.Event()
+        self._backoff = Backoff(PATIENCE_S)
+        self._waits_for_topic = False
+
+    def stop(self) -> None:
+        """Ask it to hand over and end, a second time to end at once; safe in a signal handler."""
+        (self._at_once if self._stop.is_set() else self._stop).set()
+
+    def run(self) -> int:
+        """Return the process's exit status."""
+        options = self._options
+        while not self._stop.is_set():
+            try:
+                with Session(options.zookeeper) as session:
+                    board = ProcessorBoard(session, ZkPaths(options.cluster), options.namespace, options.changefeed_id)
+                    return self._serve(session, board)
+            except (LeaseLostError, ZooKeeperError, ZooKeeperUnreachableError) as error:
+                log.warning("processor begins anew", extra={"code": error.code, "reason": str(error)})
+                self._stop.wait(1.0)
+        return STOPPED
+
+    def _serve(self, session: Session, board: ProcessorBoard) -> int:
+        waiting = False
+        while not self._stop.is_set():
+            wanted = board.read()
+            if wanted is None or wanted.info.desired_state == "removed":
+                return STOPPED
+            if not has_processors(wanted.info.sink_uri):
+                raise ConfigError("the changefeed's sink is Kafka, which needs no processor", key="sink-uri")
+            if wanted.finished:
+                log.info("all up to the target is applied", extra={"target_ts": wanted.info.target_ts})
+                return STOPPED
+            if wanted.runs:
+                waiting = False
+                self._serve_once(session, board, wanted)
+                continue
+            if not waiting:
+                waiting = True
+                log.info("changefeed wants no processor now", extra={"changefeed": wanted.info.changefeed_id})
+            self._stop.wait(LOOK_S)
+        return STOPPED
+
+    def _serve_once(self, session: Session, board: ProcessorBoard, wanted: Wanted) -> None:
+        try:
+            self._run_once(session, board, wanted)
+            return
+        except (LeaseLostError, ZooKeeperError, ZooKeeperUnreachableError):
+            raise
+        except ChangefeedGoneError:
+            return
+        except SinkTopicMissingError as missing:
+            if not self._waits_for_topic:
+                log.info("waiting for the sorter's topic", extra={"topic": missing.fields.get("topic")})
+            self._waits_for_topic = True
+            self._stop.wait(1.0)
+            return
+        except BusError as failed:
+            error = failed
+        except Exception as failed:
+            log.exception("run failed")
+            error = _UnforeseenError("unforeseen", reason=repr(failed))
+        wait_s = self._backoff.wait_s(error, time.monotonic())
+        if wait_s is not None:
+            log.warning("run begins anew", extra={"code": error.code, "reason": str(error)})
+            self._stop.wait(wait_s)
+            return
+        log.error("run failed", extra={"code": error.code, "reason": str(error)})
+        self._backoff.progress()
+        board.fail(error, wanted.info.epoch)
+
+    def _run_once(self, session: Session, board: ProcessorBoard, wanted: Wanted) -> None:
+        """Run the changefeed until it should stop or run otherwise.
+
+        Raises:
+            BusError: the run has failed.
+        """
+        info, options = wanted.info, self._options
+        assignment = Assignment(
+            options=options,
+            info=info,
+            config=load_changefeed(info.sink_uri, info.config),
+            revision=0,
+            stopped=self._stop.is_set,
+            check_lease=session.check_lease,
+        )
+        processor = CaptureId(str(uuid.uuid4()))
+        with contextlib.ExitStack() as stack:
+            work = stack.enter_context(contextlib.closing(self._begin(assignment)))
+            peers = stack.enter_context(contextlib.closing(self._open_peers(processor)))
+            me = ProcessorInfo(
+                processor=processor,
+                capture=CaptureId(options.capture),
+                version=VERSION,
+                peer_address=peers.address,
+            )
+            parts = RunParts(me=me, session=session, board=board, peers=peers, wanted=wanted, work=work)
+            run = ProcessorRun(parts)
+            log.info("processor runs", extra={"changefeed": info.changefeed_id, "processor": processor})
+            try:
+                self._turn(board, wanted, run)
+            except BaseException:
+                with contextlib.suppress(BusError):  # the first error says more
+                    run.close()
+                raise
+            run.end()
+
+    def _turn(self, board: ProcessorBoard, wanted: Wanted, run: ProcessorRun) -> None:
+        looked_at, leave_at = time.monotonic(), 0.0
+        seen: tuple[int, int, int] | None = None
+        while True:
+            run.turn()
+            now = time.monotonic()
+            if self._stop.is_set():
+                leave_at = leave_at or now + LEAVE_S
+                if run.leave() or self._at_once.is_set():
+                    return
+                if now >= leave_at:
+                    log.warning("processor leaves with partitions; others begin them anew")
+                    return
+            if now - looked_at < LOOK_S:
+                continue
+            looked_at = now
+            before, seen = seen, (run.checkpoint_ts, run.rows_total, run.ddl_total)
+            if before is not None and seen != before:
+                self._backoff.progress()
+            found = board.read()
+            if found is None or found.edition != wanted.edition or found.finished or not found.runs:
+                return
+
+
+class _UnforeseenError(BusError):
+    """Something that nobody foresaw ended a processor's work; `reason` is what it said. Resume tries it once more."""
+
+    code, action = "processor.unforeseen", Action.STOP_CHANGEFEED
+
+
+def run_processor(options: ProcessorOptions, begin: BeginWork, open_peers: OpenPeers) -> int:
+    """Run a processor of one changefeed until SIGTERM or SIGINT; return the exit status.
+
+    Raises:
+        BusError: it could not even start.
+    """
+    process = ProcessorProcess(options, begin, open_peers)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: process.stop())
+    return process.run()

@@ -1,0 +1,249 @@
+"""One run of a storage processor: reads its partitions and writes their lines into files, every ``flush-interval``.
+
+    poll → lines wait by partition and folder → due, or too many: flush the partition
+    flush: data files (side by side) → the partition's state → index files;  then metadata, when all have moved
+
+The order of a flush, and what a crash in the middle of it leaves, is :mod:`consumers.processors.core.storage.files`'s.
+
+It has the partitions that its leader gives it (``obey``). A storage cannot refuse a late write, as a database does: so
+a partition is given to the next processor only when the last one has said that it has stopped, or its
+session is over, and each write asks for the lease of the session first
+(:class:`consumers.processors.storage.store.LeasedStore`).
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from consumers.control.core.replication.messages import Barrier
+from consumers.processors.core.apply.executor import Progress, Work, WorkOrder
+from consumers.processors.core.apply.leader import SCHEMAS_PARTITION
+from consumers.processors.core.storage.files import (
+    DataFile,
+    PartitionState,
+    data_files,
+    decode_state,
+    encode_metadata,
+    encode_state,
+    state_path,
+)
+from consumers.processors.core.storage.partition import FolderLines, NotedPlace, PartitionLines
+from consumers.processors.core.storage.paths import METADATA, PathForm, index_path, indexed_number
+from consumers.processors.handover import Handover, Taken
+from consumers.processors.sink_source import SinkRecord, Source
+from consumers.processors.storage.store import FileStore
+from schemas.errors import CorruptDataError
+from schemas.ids import Ts
+from schemas.sink.storage_rows import FolderForm
+
+log = logging.getLogger(__name__)
+
+BUSY_POLL_S, POLL_S = 0.005, 0.05
+WAITING_BYTES_MAX = 256 << 20
+"""Of all partitions; at it they are flushed before their time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSettings:
+    """What a run needs of the changefeed."""
+
+    changefeed: str
+    """Names this life of it, in the paths of its states."""
+    paths: PathForm
+    start_ts: Ts
+    flush_interval_s: float = 5.0
+    file_bytes_max: int = 64 << 20
+    worker_count: int = 16
+    """Files that are written at once."""
+
+
+def noted_state(store: FileStore, changefeed: str, partition: int) -> PartitionState:
+    """Return where a partition's files end; one without a state begins at its topic's first record.
+
+    Raises:
+        StorageUnavailableError: the storage does not answer.
+        CorruptDataError: the state does not decode.
+    """
+    path = state_path(changefeed, partition)
+    found = store.get(path)
+    return PartitionState(NotedPlace(), {}) if found is None else decode_state(found, path)
+
+
+class StorageRun:
+    """See the module. :meth:`turn` again and again, then :meth:`close`; after an error begin another one."""
+
+    def __init__(
+        self,
+        source: Source,
+        store: FileStore,
+        settings: StorageSettings,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC).astimezone(),
+    ) -> None:
+        """Begin without any partition."""
+        self._source, self._store, self._settings = source, store, settings
+        self._clock, self._now = clock, now
+        self.partitions: dict[int, PartitionLines] = {}
+        self._noted: dict[int, NotedPlace] = {}
+        self._numbers: dict[str, int] = {}
+        """The last file's number by folder."""
+        self._pool = ThreadPoolExecutor(settings.worker_count, thread_name_prefix="storage")
+        self._handover = Handover(source, self._pool, self._locate, self._take)
+        self._schemas_ts = Ts(0)
+        """How far schema files are that another processor writes."""
+        self._ended: list[WorkOrder] = []
+        self._rows: dict[int, int] = {}
+        self._flush_at = clock() + settings.flush_interval_s
+        self._metadata_ts = Ts(0)
+
+    @property
+    def rows_total(self) -> int:
+        """Rows in files, of all partitions that we have had."""
+        return sum(self._rows.values())
+
+    # -- which partitions ----------------------------------------------------------------------------------------------
+
+    def obey(self, orders: list[WorkOrder]) -> None:
+        """Begin what the executor orders; :meth:`turn` returns what is done.
+
+        Raises:
+            StorageUnavailableError: what waited of a partition that is given away cannot be written.
+        """
+        for order in orders:
+            if order.work is Work.END:
+                self._flush_if_may(order.partition)
+                self._source.note({order.partition: self._noted[order.partition].offset})
+                self._ended.append(order)
+            elif order.work is Work.FORGET:
+                self.partitions.pop(order.partition, None)
+                self._noted.pop(order.partition, None)
+        self._handover.obey(orders)
+
+    def progress(self, partition: int) -> Progress:
+        """Return how far a partition is."""
+        applied_ts = max(self._settings.start_ts, self._noted[partition].watermark_ts)
+        read_ts = max(applied_ts, self.partitions[partition].watermark_ts)
+        return Progress(applied_ts=applied_ts, read_ts=read_ts, rows_total=self._rows[partition])
+
+    def _locate(self, parts: list[int]) -> Mapping[int, int]:
+        return {part: noted_state(self._store, self._settings.changefeed, part).place.offset for part in parts}
+
+    def _take(self, parts: list[int], _: int) -> Mapping[int, Taken[PartitionState]]:
+        taken = {}
+        for part in parts:
+            state = noted_state(self._store, self._settings.changefeed, part)
+            for folder, name in state.last_files.items():
+                self._store.put(index_path(folder), [name.encode() + b"\n"])
+            taken[part] = Taken(state, state.place.offset)
+        return taken
+
+    def _begin(self, partition: int, state: PartitionState, records: list[SinkRecord]) -> None:
+        self._numbers.clear()  # others may have written on
+        self.partitions[partition], self._noted[partition] = PartitionLines.at(state.place), state.place
+        self._rows.setdefault(partition, 0)
+        for record in records:
+            self._read(record)
+
+    # -- the work ------------------------------------------------------------------------------------------------------
+
+    def turn(self, barrier: Barrier, *, is_restless: bool) -> list[WorkOrder]:
+        """Read what has come, and write what is due; return the orders that are done.
+
+        Args:
+            barrier: what the leader has announced.
+            is_restless: the caller waits for something else than records.
+
+        Raises:
+            BusError: the run is over; what was not noted comes again.
+        """
+        self._schemas_ts = barrier.schemas_ts
+        for record in self._source.poll(BUSY_POLL_S if is_restless or self._handover.is_busy else POLL_S):
+            if record.partition in self.partitions:
+                self._read(record)
+            else:
+                self._handover.add(record)
+        done, self._ended = [*self._ended, *self._handover.finished(self._begin)], []
+        is_full = sum(lines.bytes_total for lines in self.partitions.values()) > WAITING_BYTES_MAX
+        if is_full or self._clock() >= self._flush_at:
+            self.flush()
+        return done
+
+    def flush(self) -> None:
+        """Write everything that waits and may be written.
+
+        Raises:
+            StorageUnavailableError: the storage does not answer.
+        """
+        for number in self.partitions:
+            self._flush_if_may(number)
+        self._source.note({number: place.offset for number, place in self._noted.items()})
+        self._flush_at = self._clock() + self._settings.flush_interval_s
+
+    def note_checkpoint(self, checkpoint_ts: Ts) -> None:
+        """Write the metadata file, if the changefeed's checkpoint has moved.
+
+        Raises:
+            StorageUnavailableError: the storage does not answer.
+        """
+        if checkpoint_ts > self._metadata_ts:
+            self._store.put(METADATA, [encode_metadata(checkpoint_ts)])
+            self._metadata_ts = checkpoint_ts
+
+    def close(self) -> None:
+        """Wait for files that are being written."""
+        self._pool.shutdown(wait=True)
+
+    def _read(self, record: SinkRecord) -> None:
+        lines = self.partitions[record.partition]
+        try:
+            schema_file = lines.take(record.offset, record.key, record.value, record.position)
+        except CorruptDataError as error:
+            error.fields.update(partition=record.partition, offset=record.offset)
+            raise
+        if schema_file is not None and (schema_file.is_ddl or self._store.get(schema_file.path) is None):
+            self._store.put(schema_file.path, [schema_file.content.encode("utf-8", "surrogateescape")])
+
+    def _flush_if_may(self, number: int) -> None:
+        """Flush a partition unless a schema file of its lines may be missing, which stands in the first one only."""
+        lines, schemas = self.partitions[number], self.partitions.get(SCHEMAS_PARTITION)
+        schemas_ts = self._schemas_ts if schemas is None else schemas.watermark_ts
+        if number == SCHEMAS_PARTITION or lines.newest_version <= schemas_ts:
+            self._flush(number, lines)
+
+    def _flush(self, number: int, lines: PartitionLines) -> None:
+        files = [file for form, waiting in lines.waiting() for file in self._files_of(form, waiting)]
+        if files:
+            for done in [self._pool.submit(self._store.put, file.path, file.chunks) for file in files]:
+                done.result()
+            last_files = {file.folder: file.name for file in files}
+            state = PartitionState(lines.place, last_files)
+            self._store.put(state_path(self._settings.changefeed, number), [encode_state(state)])
+            self._put_indexes(last_files)
+            self._rows[number] += sum(waiting.rows for _, waiting in lines.waiting())
+            size = sum(len(chunk) for file in files for chunk in file.chunks)
+            log.debug("files written", extra={"files": len(files), "bytes": size})
+        self._noted[number] = lines.place
+        lines.flushed()
+
+    def _files_of(self, form: FolderForm, waiting: FolderLines) -> list[DataFile]:
+        paths = self._settings.paths
+        folder = paths.folder(form, self._now())
+        if folder not in self._numbers:
+            index = self._store.get(index_path(folder))
+            self._numbers[folder] = 0 if index is None else indexed_number(index, index_path(folder))
+        first = self._numbers[folder] + 1
+        files = list(data_files(paths, form, waiting, folder, first, self._settings.file_bytes_max))
+        self._numbers[folder] += len(files)
+        return files
+
+    def _put_indexes(self, last_files: Mapping[str, str]) -> None:
+        writes: list[Future[None]] = [
+            self._pool.submit(self._store.put, index_path(folder), [name.encode() + b"\n"])
+            for folder, name in last_files.items()
+        ]
+        for done in writes:
+            done.result()

@@ -1,0 +1,1 @@
+"""ZooKeeper: sessions, leases, and errors that say what to do."""

@@ -4,7 +4,6 @@ SHELL := /bin/bash
 .PHONY: help setup run test test-real test-pure nightly check bench bench-report lock clean
 
 BIN := .venv/bin
-PACKAGES := schemas edges producers sorters consumers compose
 # Spark's Python workers must find the same modules as the driver, whatever the shell exports.
 unexport PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON SPARK_HOME
 # Our own files are whole or absent; a half-made environment is made again.

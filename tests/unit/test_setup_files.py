@@ -42,7 +42,7 @@ def test_ci_calls_the_readmes_test_command() -> None:
 
 
 def test_packages_resolve_inside_the_project() -> None:
-    for package in ("schemas", "edges", "producers", "sorters", "consumers", "compose"):
+    for package in ("tidebus", "schemas", "edges", "producers", "sorters", "consumers", "compose"):
         origin = importlib.import_module(package).__file__
         assert origin is not None
         assert Path(origin).is_relative_to(ROOT)

@@ -1,0 +1,32 @@
+"""Names that programs of others import: one that goes, or comes unseen, is a change of what users rely on."""
+
+import tidebus.client
+import tidebus.conformance
+
+
+def test_client_exports_what_its_users_import() -> None:
+    assert sorted(tidebus.client.__all__) == [
+        "Change",
+        "ChangeBatch",
+        "ChangeStream",
+        "Ddl",
+        "MessageError",
+        "NoPositionError",
+        "Row",
+        "StreamUnavailableError",
+        "Transaction",
+    ]
+    assert all(hasattr(tidebus.client, name) for name in tidebus.client.__all__)
+
+
+def test_conformance_exports_what_its_users_import() -> None:
+    assert sorted(tidebus.conformance.__all__) == [
+        "ConsumerUnderTest",
+        "ExampleStream",
+        "PartitionKey",
+        "StreamRecord",
+        "Violation",
+        "check_consumer",
+        "example_stream",
+    ]
+    assert all(hasattr(tidebus.conformance, name) for name in tidebus.conformance.__all__)

@@ -1,1 +1,1 @@
-"""ZooKeeper: sessions, leases, and errors that say what to do."""
+"""ZooKeeper: how an ensemble is reached, and the one session with its lease."""

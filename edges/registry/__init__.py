@@ -1,0 +1,1 @@
+"""Schema registries with the API of Confluent: how one is reached."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from edges.properties import KnownKeys, read_properties
-from schemas.config.secret import is_url, mask_uri
+from schemas.config.parse.secret import is_url, mask_uri
 from schemas.errors import ConfigError
 
 _TLS_KEYS: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password")

@@ -1,4 +1,6 @@
-"""What must hold whatever happens: the frontier law for every changefeed, and that nothing goes back (DESIGN §4).
+"""What must hold whatever happens: the frontier law for every changefeed, and that nothing goes back.
+
+The law: docs/architecture.md.
 
 For places F1 before F2 of the frontier topic, as its readers follow it, the distinct rows with ``R1 < commit_ts <=
 R2`` at offsets ``[low1, high2)`` must be the upstream's. R, low and high never go back, so for a given row the

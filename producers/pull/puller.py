@@ -1,6 +1,6 @@
 """The puller: spans of tables of one upstream into the raw log. One per capture; the owner says which, from which ts.
 
-``assign`` always starts a span from a *published* resolved ts (DESIGN §4), so nothing is kept across restarts.
+``assign`` starts a span from a *published* resolved ts (docs/architecture.md), so nothing is kept across restarts.
 """
 
 import logging

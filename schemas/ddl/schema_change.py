@@ -1,6 +1,6 @@
 """What one DDL job changes: planned from the current tables before anything is touched, so a bad job changes nothing.
 
-The rules are TiCDC's (``cdc/entry/schema/snapshot.go``, ``DoHandleDDL``); reference/tidb-encoding.md §5.4 lists them.
+The rules are TiCDC's (``cdc/entry/schema/snapshot.go``, ``DoHandleDDL``): docs/formats/tidb-encoding.md §5.4.
 """
 
 import json

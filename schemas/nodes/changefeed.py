@@ -1,4 +1,4 @@
-"""A changefeed as ZooKeeper keeps it, and where: ``/tidebus/{cluster}/…`` (DESIGN §6).
+"""A changefeed as ZooKeeper keeps it, and where: ``/tidebus/{cluster}/…`` (docs/formats/zookeeper.md).
 
 ``info`` is written by the API or CLI; ``status`` by the changefeed's sorter, which says how far it is and what it has
 failed with, and by the owner, which says what state follows from that. Who goes to rest gets a new epoch, in ``info``:

@@ -1,4 +1,4 @@
-"""The frontier: what an agent reports about its landings, and the record that the owner publishes (DESIGN §4).
+"""The frontier: what an agent reports about its landings, and the record that the owner publishes.
 
 The frontier law, the invariant of the whole system: for any two published records F1 before F2 the distinct row changes
 with ``F1.resolved_ts < commit_ts <= F2.resolved_ts`` found at offsets ``[F1.low[p], F2.high[p])`` are exactly the

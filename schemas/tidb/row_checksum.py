@@ -2,7 +2,7 @@
 
 A row carries a CRC32 (IEEE) over its columns (version 0; while a DDL runs two, of which one must fit), or over its
 bytes and its key (1) or handle (2). What is passed on is always the one over the columns, not-null ones in ascending
-id; see reference/tidb-encoding.md §3.2, "Checksum part". Sources: pingcap/tidb ``pkg/util/rowcodec/common.go``,
+id; see docs/formats/tidb-encoding.md §3.2, "Checksum part". Sources: pingcap/tidb ``pkg/util/rowcodec/common.go``,
 ``appendDatumForChecksum``; pingcap/ticdc ``pkg/common/event``, ``verifyChecksum``.
 """
 

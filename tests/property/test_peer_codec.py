@@ -104,7 +104,7 @@ def test_message_of_a_kind_that_we_do_not_know_is_refused(raw: schedulepb_pb2.Me
 
 
 def test_whole_table_has_no_keys_on_the_wire_and_a_part_has_encoded_ones() -> None:
-    """TiCDC's convention; what a memcomparable key looks like is written in reference/tidb-encoding."""
+    """TiCDC's convention; what a memcomparable key looks like is written in docs/formats/tidb-encoding.md §1."""
     raw = schedulepb_pb2.Message()
     spans = (TableSpan.of_table(TableId(7)), TableSpan(TableId(7), b"t", b"u"))
     heartbeat = Message(Header("1.0.0", 1, "", 1), CaptureId("a"), CaptureId("b"), 1, Heartbeat(spans))

@@ -1,4 +1,4 @@
-"""Position headers compare as bytes in the order that DESIGN promises."""
+"""Position headers compare as bytes in the order that docs/formats/position.md promises."""
 
 import pytest
 from hypothesis import given

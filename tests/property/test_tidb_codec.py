@@ -134,7 +134,7 @@ def test_binary_json_any_document_prints_what_was_stored(document: object) -> No
 
 
 def _encode_json(value: object) -> bytes:
-    """Write binary JSON as reference/tidb-encoding.md §3.4 has it."""
+    """Write binary JSON as docs/formats/tidb-encoding.md §3.4 has it."""
     kind, data = _encode_value(value)
     return bytes((kind,)) + data
 

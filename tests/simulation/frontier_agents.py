@@ -1,7 +1,7 @@
 """Agents of the frontier's simulation: what a capture receives, sends, hears of and reports, every step apart.
 
-:class:`Agent` is the model, in a few lines that can be read against DESIGN §4; :class:`BookAgent` does the same by the
-producer's own landing book.
+:class:`Agent` is the model, in a few lines to be read beside docs/architecture.md; :class:`BookAgent` does the
+same by the producer's own landing book.
 """
 
 from collections import deque

@@ -1,4 +1,4 @@
-"""A world in which captures land rows badly: every delay, loss and confusion DESIGN §4 allows, drawn by one Random.
+"""A world in which captures land rows badly: every delay, loss and confusion that the law allows, drawn by one Random.
 
 The oracle is the upstream's own list of committed rows. Everything else is messages with free timing: appends and acks,
 reports, news of published records, crashes of captures (whose last sends may still reach the log), moves, tables that

@@ -1,4 +1,4 @@
-"""The frontier law (DESIGN §4) over random worlds, and proof that this test is able to see it broken."""
+"""The frontier law (docs/architecture.md) over random worlds, and proof that this test is able to see it broken."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The order rules of an EventFeed stream, as a real TiKV keeps them (reference/cdcpb.md §4 and §9): one checker for the
+"""The order rules of an EventFeed stream, as a real TiKV keeps them (docs/formats/cdcpb.md §4, §9): one checker for the
 recording of a real cluster and for our own region server.
 
 What was seen to be allowed is allowed: a resolved ts that repeats or steps back, rows of several regions in one

@@ -18,7 +18,7 @@ def places(records: OutputRecords) -> list[tuple[str, int]]:
     return list(zip(records.column("topic").to_pylist(), records.column("partition").to_pylist(), strict=True))
 
 
-# kafka-sink-protocols.md: §0 (table), and §3 for Avro's test mode.
+# docs/formats/kafka-sink-protocols.md §0 (table), and §3 for Avro's test mode.
 @pytest.mark.parametrize(
     ("protocol", "ddl", "watermark"),
     [

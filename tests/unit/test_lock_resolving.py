@@ -1,4 +1,4 @@
-"""The lock-resolving machine, case by case (reference/cdcpb.md §7)."""
+"""The lock-resolving machine, case by case (docs/formats/cdcpb.md §7)."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The worked sequences of reference/cdcpb.md §4.4, and each rule of §4.2 and §4.3 by itself."""
+"""The worked sequences of docs/formats/cdcpb.md §4.4, and each rule of §4.2 and §4.3 by itself."""
 
 import pytest
 

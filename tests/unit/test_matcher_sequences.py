@@ -1,4 +1,4 @@
-"""Every situation of reference/cdcpb.md §4.1 and every worked sequence of §4.4, in memory and with all rows on disk.
+"""Every situation of docs/formats/cdcpb.md §4.1 and every worked sequence of §4.4, in memory and with all rows on disk.
 
 A sequence is written as people write it on a board: ``P`` PREWRITE, ``C`` COMMIT, ``R`` ROLLBACK, ``W`` COMMITTED (a
 whole change), ``I`` INITIALIZED; after each event stands what must come out of it.

@@ -1,4 +1,4 @@
-"""Each row of reference/cdcpb.md §5."""
+"""Each row of docs/formats/cdcpb.md §5."""
 
 import pytest
 

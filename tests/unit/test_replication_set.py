@@ -1,4 +1,4 @@
-"""Every state × report of one span (cluster.md §7), with what must come of it written out by hand.
+"""Every state × report of one span (docs/formats/cluster.md §7), with what must come of it written out by hand.
 
 Rows of the table are read ``P`` primary, ``S`` secondary, ``U`` undetermined member; ``+ckpt``: the checkpoint follows
 the report. Where our machine says more than TiCDC's table the row says so.

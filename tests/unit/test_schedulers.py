@@ -1,4 +1,4 @@
-"""Each scheduling policy on a cluster drawn by hand (cluster.md §8)."""
+"""Each scheduling policy on a cluster drawn by hand (docs/formats/cluster.md §8)."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The agent's rules (cluster.md §6): one task a span, what each state answers, whom it obeys."""
+"""The agent's rules (docs/formats/cluster.md §6): one task a span, what each state answers, whom it obeys."""
 
 import itertools
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""One reign, tick by tick, with agents whose executors do everything at once (cluster.md §8)."""
+"""One reign, tick by tick, with agents whose executors do everything at once (docs/formats/cluster.md §8)."""
 
 from dataclasses import dataclass, field
 

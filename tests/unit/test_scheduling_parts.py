@@ -40,7 +40,7 @@ def header(revision: int = 5, feed: int = 1, epoch: str = "") -> Header:
     return Header("0.1.0", revision, epoch, feed)
 
 
-# Staleness (§5.3).
+# Staleness (docs/formats/cluster.md §5.3).
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_inbox_drops_repeats_and_what_was_overtaken_by_sender() -> None:
     assert list(inbox.take([message(A, 4), message(B, 1)])) == []
 
 
-# Versions (§2).
+# Versions (docs/formats/cluster.md §2).
 
 
 @pytest.mark.parametrize("versions", [[], ["9.9.9"], ["1.2.0", "1.3.0"], ["v1.2.0-alpha", "1.3.9+x", "1.3.9+x"]])

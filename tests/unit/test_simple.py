@@ -1,6 +1,6 @@
 """simple's messages of one table, as the reference writes them, and what the recording has no value for.
 
-Source: reference of the Kafka protocols, §10, table ``test.t1 (id int primary key clustered, val varchar(32))``;
+Source: docs/formats/kafka-sink-protocols.md §9, table ``test.t1 (id int primary key clustered, val varchar(32))``;
 nothing here is taken from what the encoders said.
 """
 

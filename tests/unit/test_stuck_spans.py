@@ -1,4 +1,4 @@
-"""When locks are looked for: the rule of reference/cdcpb.md §7."""
+"""When locks are looked for: the rule of docs/formats/cdcpb.md §7."""
 
 from producers.pull.core.regions.span_frontier import KeyRange
 from producers.pull.core.regions.stuck_spans import (

@@ -1,4 +1,4 @@
-"""Vectors of reference/tidb-encoding.md: each hex text is TiDB's own."""
+"""Vectors of docs/formats/tidb-encoding.md: each hex text is TiDB's own."""
 
 from zoneinfo import ZoneInfo
 

@@ -89,7 +89,7 @@ CHECKPOINT_INTERVAL_S: Final = 15
 
 
 def synced_body(feed: StoredFeed, pulled_ts: Ts, now_ts: Ts) -> dict[str, Any]:
-    """Return a SyncedStatus: whether all that was written upstream until now is downstream (cluster.md §9).
+    """Return a SyncedStatus: whether all written upstream until now is downstream (docs/formats/cluster.md §9).
 
     ``pulled_ts`` is the upstream's published resolved ts, ``now_ts`` PD's time. A changefeed that has not written any
     row counts from its start_ts.

@@ -1,7 +1,7 @@
 """What `GET /metrics` shows, in Prometheus' text format: one snapshot of the bus for each scrape, nothing a row.
 
-TiCDC's names (reference/metrics-and-ops.md §1) stand for what means the same here, so that its alerts fire; all else is
-``tidebus_…``. TiCDC's counters have no ``_total``, which Prometheus' client would add: they are shown untyped, which
+TiCDC's names (docs/formats/metrics-and-ops.md §1) stand for what means the same here, so that its alerts fire; all else
+is ``tidebus_…``. TiCDC's counters have no ``_total``, which Prometheus' client would add: they are shown untyped, which
 ``rate()`` and ``changes()`` do not mind. What is pulled and landed every capture says for itself; what is said of
 changefeeds, frontier and scheduling comes from the owner alone (:mod:`consumers.control.owner.figures`): a sum over
 captures counts nothing twice.

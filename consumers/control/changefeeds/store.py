@@ -32,7 +32,7 @@ from schemas.sink.topic import has_processors
 log = logging.getLogger(__name__)
 
 ID_PATTERN = re.compile(r"[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*")
-"""TiCDC's rule for ids of clusters, namespaces and changefeeds (reference/cluster.md §1)."""
+"""TiCDC's rule for ids of clusters, namespaces and changefeeds (docs/formats/cluster.md §1)."""
 ID_CHARS_MAX = 128
 REMOVE_TRIES = 20
 """Sorters and processors that do not know yet go on writing; a try takes some milliseconds."""

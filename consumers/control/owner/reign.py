@@ -60,7 +60,8 @@ class ReignOptions:
     """Times of the owner."""
 
     tick_s: float = 0.05
-    """Between two looks at what has landed: half of the frontier's share of the latency budget (DESIGN §5)."""
+    """Between two looks at what has landed: half of the frontier's share of the latency budget
+    (docs/decisions/2026-11-22-latency-budget.md)."""
     status_s: float = 1.0
     """Between two writes of the status node."""
     repeats_s: float = 60.0

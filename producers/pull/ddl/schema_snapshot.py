@@ -1,4 +1,4 @@
-"""Reads raw keys as they stood at a ts, by KvScan, region by region (reference/cdcpb.md §7, last table)."""
+"""Reads raw keys as they stood at a ts, by KvScan, region by region (docs/formats/cdcpb.md §7, last table)."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""The event feed: subscribed spans in, matched row changes and resolved ts out (reference/cdcpb.md §3 to §5).
+"""The event feed: subscribed spans in, matched row changes and resolved ts out (docs/formats/cdcpb.md §3 to §5).
 
 Threads::
 

@@ -18,7 +18,7 @@ from schemas.ids import StoreId
 from schemas.proto import cdcpb_pb2, kvrpcpb_pb2, metapb_pb2
 
 CLIENT_VERSION: Final = "8.5.0"
-"""Strict semver on every request: TiKV chooses batched resolved ts and the cluster check by it (cdcpb.md §1.2)."""
+"""Strict semver on every request: TiKV chooses its features by it (docs/formats/cdcpb.md §1.2)."""
 IDLE_S: Final = 60.0
 """A stream without registrations is closed after so long, as the classic client does."""
 PATIENCE_MAX_S: Final = 600.0

@@ -59,7 +59,8 @@ class LandingSettings:
     buffer_bytes_max: int = 1 << 20
     """Of a span's values that wait for company: a few records' worth; large rows must not wait by the thousand."""
     linger_s: float = 0.005
-    """How long a row waits for company; a tenth of the landing's share of the latency budget (DESIGN §5)."""
+    """How long a row waits for company; a tenth of the landing's share of the latency budget
+    (docs/decisions/2026-11-22-latency-budget.md)."""
     in_flight_bytes_max: int = 64 << 20
     """Sent and not acknowledged; beyond it the feed takes nothing more."""
     record_bytes_max: int = RAW_MESSAGE_BYTES_MAX

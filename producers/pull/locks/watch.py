@@ -1,4 +1,4 @@
-"""Watches a feed for spans that stand still, and has their locks resolved (reference/cdcpb.md §7).
+"""Watches a feed for spans that stand still, and has their locks resolved (docs/formats/cdcpb.md §7).
 
 One thread looks every two seconds; a few workers resolve, since one store that does not answer must not keep the locks
 of others waiting. What they find is noted at the span, so that its stall reason names the lock.

@@ -1,4 +1,4 @@
-"""Client of the Placement Driver: members, TSO, regions, stores, and what keeps history from GC (reference/pd.md).
+"""Client of the Placement Driver: members, TSO, regions, stores, and what keeps history from GC (docs/formats/pd.md).
 
 Blocking calls, safe from any thread. A call that finds no leader goes round the members until its deadline and then
 raises :class:`PdUnreachableError`; the caller decides whether to wait on. Nothing is retried without a bound here.

@@ -1,7 +1,7 @@
-"""Keeps TiKV's history from the published frontier on, by a GC barrier or a service safe point (reference/pd.md §6).
+"""Keeps TiKV's history from the published frontier on, by a GC barrier or a service safe point (docs/formats/pd.md §6).
 
 Only the frontier counts, not the changefeeds: what a paused changefeed has still to read is in the raw log, also past
-TiKV's garbage collection (DESIGN §1). TiKV's history is needed from the published R on, where a restart begins.
+TiKV's garbage collection. TiKV's history is needed from the published R on, where a restart begins.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Timestamps from PD in batches: many callers, one request (reference/pd.md §3).
+"""Timestamps from PD in batches: many callers, one request (docs/formats/pd.md §3).
 
 While one request is under way, further callers gather; when its answer is there, the first of them asks for all of them
 with one `count`. So there is no thread and no timer, a lone caller waits for nobody, and a thousand callers cost PD two

@@ -1,4 +1,4 @@
-"""The cut of a sorter batch: which offsets of the raw log to read, and which rows of them to keep (DESIGN §4, §5).
+"""The cut of a sorter batch: which offsets of the raw log to read, and which rows of them to keep.
 
 The frontier law: for two places F1 before F2 of the frontier topic, the distinct row changes with ``R1 < commit_ts <=
 R2`` at offsets ``[low1[p], high2[p])`` are exactly the upstream's row changes in that interval. A changefeed does not

@@ -1,7 +1,7 @@
 """One row change to its columns, a row at a time: small groups take this path, and it is the twin of the columnar one.
 
 A column's value comes from the row value; if it is not there, from the row key; else it is the column's default
-(reference/tidb-encoding.md §3.3). The old value is read with the same schema as the new one, as TiCDC does.
+(docs/formats/tidb-encoding.md §3.3). The old value is read with the same schema as the new one, as TiCDC does.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which errors a changefeed gets over by itself, by their codes: TiCDC's (reference/cluster.md §4) and ours."""
+"""Which errors a changefeed gets over by itself, by their codes: TiCDC's (docs/formats/cluster.md §4) and ours."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,4 @@
-"""The states of one changefeed, and the one place that decides them (reference/cluster.md §4).
+"""The states of one changefeed, and the one place that decides them (docs/formats/cluster.md §4).
 
                       created
                          |

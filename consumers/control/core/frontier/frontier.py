@@ -1,4 +1,4 @@
-"""The owner's arithmetic: from what agents report to the next frontier record (DESIGN §4).
+"""The owner's arithmetic: from what agents report to the next frontier record (docs/architecture.md).
 
 **The law.** For any two published records F1 before F2 the distinct row changes with ``R1 < commit_ts <= R2`` at
 offsets ``[low1[p], high2[p])`` are exactly the upstream's row changes in that ts interval.

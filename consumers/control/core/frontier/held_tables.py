@@ -1,4 +1,6 @@
-"""Which tables are held: they lag behind the others, and only changefeeds that contain them wait for them (DESIGN §4).
+"""Which tables are held: they lag behind the others, and only changefeeds that contain them wait.
+
+The law is in docs/architecture.md.
 
 Why the frontier law holds for a changefeed with held tables, whose place is ``R' = min(R, ts of its groups)`` and
 ``low' = min(low, low of its groups)``:

@@ -1,4 +1,4 @@
-"""The messages of scheduling as TiCDC's ``schedulepb`` (cluster.md §5.2), and back."""
+"""The messages of scheduling as TiCDC's ``schedulepb`` (docs/formats/cluster.md §5.2), and back."""
 
 from collections.abc import Callable
 from typing import assert_never

@@ -1,4 +1,4 @@
-"""How far a changefeed as a whole is: the least of its spans, and nothing at all while any key has no span (§8)."""
+"""How far a changefeed is: the least of its spans, nothing while a key has none (docs/formats/cluster.md §8)."""
 
 from collections.abc import Iterable
 

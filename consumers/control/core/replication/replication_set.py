@@ -1,4 +1,4 @@
-"""Where one span is replicated, as its owner knows it: the machine of cluster.md §7.
+"""Where one span is replicated, as its owner knows it: the machine of docs/formats/cluster.md §7.
 
         ┌──────── forgotten ◀── nobody left ── REMOVING ◀────── Remove ──────┐
         │                                                                    │

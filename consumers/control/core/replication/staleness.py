@@ -1,4 +1,6 @@
-"""Which messages are of the past, of another owner or of another start, and must change nothing (cluster.md §5.3).
+"""Which messages are of the past, of another owner or of another start, and must change nothing.
+
+The rules: docs/formats/cluster.md §5.3.
 
 The fence: an agent obeys the highest owner revision it has heard of, and a starting agent begins with the revision that
 stands in ZooKeeper *after* it has registered. So an owner that was replaced reaches nobody who has answered its

@@ -1,4 +1,7 @@
-"""What a new owner makes of the captures' first reports: one replication set a span (cluster.md §7, re-init)."""
+"""What a new owner makes of the captures' first reports: one replication set a span.
+
+The rules: docs/formats/cluster.md §7, "Re-init".
+"""
 
 from collections.abc import Mapping
 from typing import assert_never

@@ -1,4 +1,4 @@
-"""Which captures may work together (cluster.md §2): two neighbouring versions do, for a rolling upgrade."""
+"""Which captures may work together (docs/formats/cluster.md §2): two neighbours do, for a rolling upgrade."""
 
 import re
 from collections.abc import Collection

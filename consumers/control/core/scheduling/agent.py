@@ -1,4 +1,6 @@
-"""A capture's side of the scheduling of one changefeed (cluster.md §6): does what the owner says, one thing a span.
+"""A capture's side of the scheduling of one changefeed: does what the owner says, one thing a span.
+
+The rules: docs/formats/cluster.md §6.
 
 Deterministic: what comes out depends on the messages, their order and the executor's answers. The shell gives it the
 messages of its stream, sends what :meth:`Agent.tick` returns, and throws the agent and its executor away when the

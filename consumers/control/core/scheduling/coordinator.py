@@ -1,4 +1,6 @@
-"""The owner's side of the scheduling of one changefeed: one reign, from a won election to its end (cluster.md §8).
+"""The owner's side of the scheduling of one changefeed: one reign, from a won election to its end.
+
+The rules: docs/formats/cluster.md §8.
 
 Deterministic: what comes out depends on what each :meth:`Coordinator.tick` is given. The shell ticks it every
 owner-flush-interval (50 ms) with the messages that came in, the registered captures, the tables and the barrier, writes

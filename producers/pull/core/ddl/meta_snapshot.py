@@ -1,4 +1,4 @@
-"""TiDB's meta keys to the snapshot records of the ddl topic (reference/tidb-encoding.md §2, §5.4)."""
+"""TiDB's meta keys to the snapshot records of the ddl topic (docs/formats/tidb-encoding.md §2, §5.4)."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final

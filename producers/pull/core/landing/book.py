@@ -1,6 +1,6 @@
 """The landing book: what one agent sent to the raw log, what the broker acknowledged, and what may be said about it.
 
-Pure bookkeeping behind DESIGN §4. The shell calls, in this order for each span of a table::
+Pure bookkeeping behind the frontier law (docs/architecture.md). The shell calls, in this order for each span::
 
     assign(span, ts)                      a span (re)starts from the published R
     sent(span, …) -> Sent                 a record goes to the producer, spans and partitions interleaved

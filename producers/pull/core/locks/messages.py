@@ -1,4 +1,4 @@
-"""What a lock resolution asks of TiKV, and what comes back (kvrpcpb, reference/cdcpb.md §7). All keys are raw.
+"""What a lock resolution asks of TiKV, and what comes back (kvrpcpb, docs/formats/cdcpb.md §7). All keys are raw.
 
 Every answer names the request that it answers, so that a late or repeated one is known for what it is.
 """

@@ -1,4 +1,4 @@
-"""Resolving locks that their transactions left behind (reference/cdcpb.md §7, after client-go's lock resolver). Pure.
+"""Resolving locks that transactions left behind (docs/formats/cdcpb.md §7, after client-go's lock resolver). Pure.
 
 Locks of one key range, or some locks that a reader met, transaction by transaction::
 

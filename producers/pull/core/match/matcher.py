@@ -1,6 +1,6 @@
 """The matcher of one region registration: PREWRITE and COMMIT rows in, committed row changes out.
 
-Rules and order: reference/cdcpb.md §4.2 and §4.3 (the rules of both TiCDC engines). What must be known to change this:
+Rules and order: docs/formats/cdcpb.md §4.2 and §4.3 (of both TiCDC engines). What must be known to change this:
 
 * TiKV sends an ordinary transaction as PREWRITE (has the value) and COMMIT (has the commit_ts); a 1PC commit, and what
   the incremental scan finds committed, come whole, as COMMITTED.

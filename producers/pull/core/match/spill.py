@@ -88,7 +88,7 @@ def row_bytes(key: bytes, row: Prewrite) -> int:
 
 
 def later(before: Prewrite | None, row: Prewrite) -> Prewrite:
-    """Return which of two prewrites of one key and transaction stands (reference/cdcpb.md §4.2).
+    """Return which of two prewrites of one key and transaction stands (docs/formats/cdcpb.md §4.2).
 
     A fake prewrite (empty value) overwrites neither value nor old_value; an older flush has lost already.
     """

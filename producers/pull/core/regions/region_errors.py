@@ -1,6 +1,6 @@
 """What to do about everything that a registration, a stream or a message can go wrong with: pure decisions.
 
-Sources: reference/cdcpb.md §5 for region errors, §1 and §9.11 for streams. Whatever it is, the range lock is released
+Sources: docs/formats/cdcpb.md §5 for region errors, §1 and §9 for streams. Whatever it is, the range lock is released
 with the range's resolved ts (the next checkpoint_ts), and the matcher is dropped: its open prewrites are void.
 
 ======================================  ========  ==========================  ======================================

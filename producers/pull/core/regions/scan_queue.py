@@ -2,7 +2,7 @@
 
 Spans take turns and each span's regions go in the order of their coming: the hundred thousand regions of one table do
 not keep a table of one region waiting, and a region that was registered first is scanned before its younger neighbours.
-TiKV itself runs few scans at once and refuses beyond 10,000 (reference/cdcpb.md §8). Pure bookkeeping.
+TiKV itself runs few scans at once and refuses beyond 10,000 (docs/formats/cdcpb.md §8). Pure bookkeeping.
 """
 
 from typing import Generic, TypeVar

@@ -1,6 +1,6 @@
 """The range lock of one subscription: which part of the span belongs to which region, and how far the span is resolved.
 
-Reference: ordering-and-watermarks.md §3.2. All keys are memcomparable-encoded (the space of regions), ends exclusive.
+Reference: docs/formats/ordering-and-watermarks.md §3.2. All keys are memcomparable-encoded, ends exclusive.
 
     unlocked --lock()--> locked (a registration of one region runs) --unlock()--> unlocked
 

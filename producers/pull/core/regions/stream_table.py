@@ -1,7 +1,7 @@
 """The registrations of one stream, found by what its messages carry. Pure, and the way of every resolved ts.
 
 An event names (request id, region); a batched resolved ts names one request id and up to all regions of the store, or,
-without multiplexing, regions only. A region counts for resolved ts from INITIALIZED on (reference/cdcpb.md §4.5).
+without multiplexing, regions only. A region counts for resolved ts from INITIALIZED on (docs/formats/cdcpb.md §4.5).
 """
 
 from collections.abc import Iterator, Sequence

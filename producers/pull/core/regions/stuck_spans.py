@@ -1,4 +1,4 @@
-"""When to look for locks: spans whose resolved ts stands still (reference/cdcpb.md §7, the classic rule). Pure.
+"""When to look for locks: spans whose resolved ts stands still (docs/formats/cdcpb.md §7, the classic rule). Pure.
 
     Look(spans) --stands still for 4 s, and 4 s behind PD--> the span gets a target; its regions below it are resolved
 

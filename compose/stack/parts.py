@@ -19,8 +19,7 @@ from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX
 READY_S = 120.0
 """A loaded two-core machine starts the registry in 25 s; four times that, and something is wrong."""
 _QUICK_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""Of every part: a local stack lives for minutes; with the optimising compiler and the concurrent collector a broker
-took twice the CPU, at its start (4.4 s to 2.2 s) and at 500,000 records written and read (1.0 s to 0.6 s)."""
+"""Of every part: a local stack lives for minutes (docs/decisions/2026-11-22-local-stack.md)."""
 _CLUSTER_UUID = "dGlkZWJ1cy1sb2NhbC0wMQ"
 """16 bytes in unpadded URL base64, as StorageTool wants; every local broker has data folders of its own anyway."""
 _ZOOKEEPER_JARS = (

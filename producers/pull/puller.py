@@ -56,7 +56,7 @@ class PullerSettings:
 
     topic_prefix: str = "tidebus"
     compression: str = "lz4"
-    """Of the raw log. lz4 costs the producer least; zstd stores a third less."""
+    """Of the raw log. See docs/decisions/2026-11-22-columnar-raw-log.md."""
     raw_log: RawLogSettings = field(default_factory=RawLogSettings)
     landing: LandingSettings = field(default_factory=LandingSettings)
     feed: FeedSettings = field(default_factory=FeedSettings)

@@ -1,6 +1,7 @@
 """Runs a small cut on the driver, without a Spark job: the same functions over the same records.
 
-A Spark job has a fixed price of some 0.4 s (planning, two steps, four tasks), which a small batch never earns back.
+A Spark job has a fixed price, which a small batch never earns back
+(docs/decisions/2026-11-22-small-cuts-on-the-driver.md).
 """
 
 import threading

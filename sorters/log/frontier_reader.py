@@ -1,4 +1,4 @@
-"""Reads the frontier topic on the driver: a Spark job just for that would cost 0.17 s a batch."""
+"""Reads the frontier topic on the driver (docs/decisions/2026-11-22-small-cuts-on-the-driver.md)."""
 
 from collections.abc import Iterator, Mapping
 

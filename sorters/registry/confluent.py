@@ -1,8 +1,8 @@
 """A registry that speaks Confluent's API.
 
 The client is Confluent's own, as in the producer; here its errors become ours, and its own retries are off: the
-changefeed backs off, says why in its status, and tries again. Importing it costs as much as half of a sorter, so that
-is done for changefeeds that have a registry.
+changefeed backs off, says why in its status, and tries again. It is imported for changefeeds
+that have a registry (docs/decisions/2026-11-22-small-cuts-on-the-driver.md).
 """
 
 import urllib.parse

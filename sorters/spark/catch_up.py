@@ -1,7 +1,7 @@
 """Lets a Spark streaming query run a backlog: epoch after epoch, up to what the frontier topic held when it began.
 
-Turning a micro-batch costs Spark some 50 to 100 ms (offsets asked of Kafka, a plan, two files, a call into Python and
-back), which a backlog of large cuts does not feel and a small cut does: those the driver runs by itself.
+Turning a micro-batch has a price, which a backlog of large cuts does not feel and a small cut does: those the driver
+runs by itself (docs/decisions/2026-11-22-small-cuts-on-the-driver.md).
 """
 
 import json

@@ -1,8 +1,7 @@
 """How runs get from the first step to the second where all tasks run on one machine: as ranges of files, past Spark.
 
-Through Spark a run crosses to the JVM, into a shuffle file, out of it, and back to Python: copied seven times, and the
-JVM took more CPU for it than Python took for mount and encode. Here it is written once and read where it lies, and
-Spark moves only its place. The files of a cut stand in a folder that ends with the cut.
+A run is written once and read where it lies; Spark moves only which file, and where in it
+(docs/decisions/2026-11-22-past-the-jvm.md). The files of a cut stand in a folder that ends with the cut.
 """
 
 import contextlib

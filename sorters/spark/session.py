@@ -1,6 +1,7 @@
 """The Spark session of a sorter process, started when the first thing is to be done that is worth it.
 
-pyspark is imported with the session: it is half of what a sorter imports, and one with small batches never needs it.
+pyspark is imported with the session, for one with small batches never needs it
+(docs/decisions/2026-11-22-small-cuts-on-the-driver.md).
 """
 
 import contextlib
@@ -28,8 +29,8 @@ PATHS = frozenset(
 )
 """Settings of Spark that are lists of files: each a URI, or a path on this machine."""
 LOCAL_JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""Of ``local[n]``, where no row goes through the JVM (:mod:`sorters.spark.run_folder`): it plans, and hands out tasks.
-The optimising compiler's and the concurrent collector's threads took more CPU than all the rest of it."""
+"""Of ``local[n]``, where no row goes through the JVM (:mod:`sorters.spark.run_folder`): it plans, and hands out tasks
+(docs/decisions/2026-11-22-past-the-jvm.md)."""
 
 
 def zip_code(folder: Path) -> Path:

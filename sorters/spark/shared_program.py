@@ -1,7 +1,7 @@
 """How tasks get a changefeed's program: the schemas once, and after a DDL only those of the tables that have changed.
 
-With 100,000 tables the schemas are some 85 MB and take seconds to pickle and to unpickle in each worker. A small cut,
-which the driver does itself, needs none of it: it uses the driver's own.
+With very many tables the schemas take seconds to pickle and to unpickle in each worker. A small cut, which the driver
+does itself, needs none of it: it uses the driver's own (docs/decisions/2026-11-22-small-cuts-on-the-driver.md).
 """
 
 from collections.abc import Callable, Collection

@@ -199,7 +199,7 @@ def _number_of(batches: ArrowBatches) -> int:
 def _unpacked(program: TaskProgram) -> Program:
     """Return the program, without letting Python's collector go through it.
 
-    With 100,000 tables that would take 2.3 s of CPU while their schemas are unpickled, and 0.1 s more for each task.
+    What it would cost with very many tables: docs/decisions/2026-11-22-small-cuts-on-the-driver.md.
     """
     gc.disable()
     try:
@@ -241,7 +241,8 @@ def _ready_worker() -> Iterator[None]:
 
     Between tasks pyspark drops import caches and collects garbage. The first reads the directory of pyspark's zip file
     anew for each of its packages that was imported, unless no finder of it is kept; the second looks at every object of
-    every module, unless they are frozen. Together they took 0.25 s of CPU for each task.
+    every module, unless they are frozen
+    (docs/decisions/2026-11-22-small-cuts-on-the-driver.md).
     """
     _freeze()
     for path, finder in list(sys.path_importer_cache.items()):

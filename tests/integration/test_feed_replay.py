@@ -38,7 +38,7 @@ def test_dry_run_of_a_recorded_feed_prints_exactly_the_expected_changes(capsys: 
 def test_event_feed_on_a_recorded_feed_meets_its_troubles_and_ends_with_every_change(
     multiplexing: bool, speed: float
 ) -> None:
-    """By a clock and without; :class:`FeedCollector` ends the feed if a resolved ts runs ahead or goes back."""
+    """By a clock and without; the collector ends the feed if a resolved ts runs ahead or goes back."""
     spans = read_spans(FEED)
     played = play(read_feed_folder(FEED), spans, speed=speed, settings=FeedSettings(multiplexing=multiplexing))
     names = {span.span.table_id: span.name for span in spans}

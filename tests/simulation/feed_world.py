@@ -85,7 +85,7 @@ class Landed:
 
 
 class FeedWorld(Coordinators):
-    """See the module's text. Use :func:`run_schedule`."""
+    """See the module's text. Use :func:`tests.simulation.feed_schedules.run_schedule`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seed: int, *, multiplexing: bool) -> None:
         self.now_s = 100.0

@@ -1,4 +1,4 @@
-"""The puller as what an agent starts and stops spans on: the first :class:`TableExecutor`.
+"""The puller as what an agent starts and stops spans on: the first ``TableExecutor``.
 
 A span that prepares is pulled *and landed* at once: raw rows are facts, and what two captures land of one change counts
 once. So nothing is buffered, and who becomes the primary has nothing to start. What the states mean here:

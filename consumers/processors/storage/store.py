@@ -1,11 +1,8 @@
 """Files of a sink: each is whole or absent. A local folder by rename, an object storage as it is.
 
-**A late write.** Whoever lost its lease must show nothing more: the next one writes files of the same names, as readers
-count them. A storage cannot refuse it, so the lease is asked for in the last moment, when a file is written and does
-not show yet. What is left is one short request (a rename, the end of an upload in parts, an object of some MiB), which
-has a third of the session's time. One that is under way for longer, from a machine that froze in between or over a
-network that held it back, may replace a file of the next one by the same rows up to another place. Nothing in TiCDC's
-names for files could tell the two apart; a bucket that keeps versions has both.
+**A late write.** Whoever lost its lease must show nothing more, and a storage cannot refuse it. So the lease is asked
+for in the last moment, when a file is written and does not show yet; what is left is one short request, which has a
+third of the session's time. What remains possible: docs/decisions/2026-11-22-late-writes-to-storages.md.
 """
 
 import os

@@ -15,9 +15,7 @@ class MysqlConfig:
     """Connections that write at once in a process; a table's rows go through one."""
     max_txn_row: int = setting(2048, check=between(1, 2048))
     """Rows of a transaction there that upstream's smaller ones are put into; one that is larger stays whole. TiCDC's
-    default is 256, with many transactions of a table at once. Here a partition has one, and what it costs beside its
-    rows (a position, two round trips, a flush) is shared by them: one table over a way of 2 ms took 17,900 rows/s by
-    256 rows and 34,200 by 2,048, over no way at all 39,800 (MariaDB on the same two cores, kept busy by others)."""
+    default is 256: docs/decisions/2026-11-22-one-transaction-a-partition.md."""
     max_multi_update_row: int = setting(40, check=between(1, 256))
     max_multi_update_row_size: int = setting(1024, check=between(0, 8192))
     tidb_txn_mode: Literal["optimistic", "pessimistic"] = "optimistic"

@@ -84,7 +84,7 @@ def row_positions(
     op: npt.NDArray[np.int8],
     key: BinaryArray,
 ) -> BinaryArray:
-    """Return the position header of each row (schemas/sink/position.py), columnar; ``op`` holds :class:`RowOp`
+    """Return the position header of each row (schemas/sink/position.py), columnar; ``op`` holds a ``RowOp``
     numbers.
     """
     heads = np.zeros(len(commit_ts), _ROW_HEAD)

@@ -15,7 +15,7 @@ import pyarrow as pa
 NULL_TEXT = b"null"
 VECTOR_ROWS_MIN = 256
 """With fewer rows still to be hashed, ``zlib`` row by row is faster than numpy byte by byte; it also bounds the work
-that one very long value makes. Measured: break-even is between 100 and 400 rows."""
+that one very long value makes."""
 Sums = npt.NDArray[np.uint32]
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]

@@ -1,7 +1,7 @@
 """Row changes of many tables to output records: tables of one form that have few rows each share a pass.
 
-A pass over the rows of one table costs some 0.6 ms however few they are, or 50 µs a row where rows are taken one by
-one; that is most of a cut with a thousand busy tables. Rows of tables that look alike
+A pass over the rows of one table has a price however few they are, which is most of a cut with a thousand busy tables
+(docs/decisions/2026-11-22-columnar-mount-and-encode.md). Rows of tables that look alike
 (:mod:`sorters.core.mount.alike_tables`) and that the settings treat alike go through the same steps at once. The
 records are those of passes table by table, byte for byte. Where a shared pass is refused, each of its tables is run
 alone: errors name one table, and rows beyond a topic's limit are a matter of that table.

@@ -18,25 +18,8 @@ everything here is thrown away and read anew from where the destination says (:c
 
 Nothing here is done once a row: what waits are pieces of messages, and a claim is cut where a transaction ends.
 
-**One transaction at a time.** A table's rows are in one partition, and a partition has one transaction under way. Rows
-of one table could be spread over *lanes* by the hash of their key, each with a position of its own, and a transaction
-that touches several would wait for all of them. What that could win was looked at before it was built: one table of
-sysbench rows (one row a transaction, the best case for lanes), MariaDB behind a proxy of 2 ms round trip, rows/s:
-
-    rows a transaction    1 lane, statements one by one    1 lane, two round trips    4 lanes    16 lanes
-                   256                           13,700                     17,900     29,300      15,000
-                 2,048                           28,200                     34,200     34,600      18,200
-
-With 2,048 rows in a transaction of two round trips the way is 14 % of the time (39,800 rows/s without it): that is
-what lanes could win of it, and they take smaller batches, more positions and more flushes. The two cores were busy with
-other work, so what lanes could win at a destination with idle cores, or at a TiDB, which is slow by connection, is not
-shown.
-
-**A transaction is never divided**, with ``transaction-atomicity = "none"`` neither, which would allow it. Within one
-no position tells how far it is applied: a message has the position of its last row, its other rows have their literals,
-which do not compare as positions do, and a pass may cut the same rows into other messages. What could tell is a count
-of the transaction's rows from the first one in the pass at hand. Reading would then have to go on from that row, and
-everything that takes a ts for applied or not (watermarks, barriers, rewinds) would have to know of a third answer.
+**One transaction at a time.** A table's rows are in one partition, and a partition has one transaction under way, which
+is never divided. Why, and what else was looked at: docs/decisions/2026-11-22-one-transaction-a-partition.md.
 """
 
 import struct

@@ -1,9 +1,9 @@
 """The rows of one event of the feed: by row, and by column where the store's bytes are at hand by column too.
 
-A row read as a Python object costs some 0.15 µs and each of its fields 0.04 µs; in a column of a hundred rows an item
-costs 0.02 µs. So larger events are read through :mod:`schemas.proto.rowcolumns_pb2`: the same bytes by another
-description. A column that only some rows have (the old value, where inserts and updates meet) is read row by row after
-all, as its items do not say whose they are.
+An item of a column costs a fraction of a field of a Python object (docs/decisions/2026-11-22-columnar-raw-log.md). So
+larger events are read through :mod:`schemas.proto.rowcolumns_pb2`: the same bytes by another description. A column
+that only some rows have (the old value, where inserts and updates meet) is read row by row after all, as its items do
+not say whose they are.
 
 Leaned upon: a store writes a row's field once. A row with a field twice makes its column too long, and is read by row;
 only in an event where others lack the field as often would values change their rows. No protobuf encoder does that.
@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any, Final, Literal, Protocol
 
 COLUMNS_MIN: Final = 20
-"""Rows of an event from which on arrays and a second parse are worth their fixed cost: measured, they meet there."""
+"""Rows of an event from which on arrays and a second parse are worth their fixed cost."""
 
 NumberField = Literal["type", "start_ts", "commit_ts", "op_type", "txn_source", "generation"]
 BytesField = Literal["key", "value", "old_value"]

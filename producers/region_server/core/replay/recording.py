@@ -5,7 +5,7 @@ stores. To serve it to another client, the answers are kept and put under **regi
 said for one accepted Register, from its scan to the error (or broken stream) that ended it. Left out are
 
 * registrations that got nothing but an error: the recorder's tries at a store that did not lead. Another client tries
-  at other times, and gets such an answer whenever it asks the wrong store (:class:`Refusal`);
+  at other times, and gets such an answer whenever it asks the wrong store (``player``);
 * a ``duplicate_request``, which the recorder provoked; it does not end the first registration;
 * the ``region_not_found`` with which TiKV 8.1 answers a Deregister, also where the same region was registered again
   on the very next line;

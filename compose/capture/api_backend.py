@@ -11,10 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kazoo.exceptions import NoNodeError
 
+from compose.capture.options import CaptureOptions
 from compose.capture.upstream_tables import UpstreamTables
 from compose.changefeeds import check_resume_ts, create_changefeed, scoped_tables
 from compose.operator.node_texts import shown_nodes
@@ -41,9 +42,6 @@ from schemas.config.parse.secret import mask_uri
 from schemas.errors import BusError, ConfigError
 from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
-
-if TYPE_CHECKING:
-    from compose.capture.process import CaptureOptions
 
 log = logging.getLogger(__name__)
 
@@ -257,7 +255,7 @@ class ApiBackend:
             return self._pd
 
 
-def api_server(options: "CaptureOptions") -> ApiServer:
+def api_server(options: CaptureOptions) -> ApiServer:
     """Return a capture's server, which answers 503 until it is given a backend. Its TLS is that to PD and TiKV.
 
     Raises:
@@ -280,7 +278,7 @@ def api_server(options: "CaptureOptions") -> ApiServer:
     return ApiServer(options.addr, tls=shown, credentials=users)
 
 
-def shown_settings(options: "CaptureOptions") -> dict[str, object]:
+def shown_settings(options: CaptureOptions) -> dict[str, object]:
     """Return what `GET /config` shows: TiCDC's names where it has them."""
     tls = options.puller.tls
     return {

@@ -21,34 +21,33 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from compose.capture.collector import spare_old_objects
 from compose.capture.first_failure import FirstFailure
+from compose.capture.options import CaptureOptions
 from compose.capture.owner_loop import CaptureParts, OwnerLoop, OwnerPlaces, rest_s
 from compose.capture.processor_fleet import ProcessorFleet, ProcessorHome
 from compose.capture.puller_figures import PullerFigures
-from compose.capture.sorter_fleet import BY_HAND, SorterPlaces, SorterSettings
-from compose.peers import PEER_ADDR, open_peers
+from compose.capture.sorter_fleet import BY_HAND, SorterPlaces
+from compose.peers import open_peers
 from consumers.control.cluster.capture_registry import CaptureInfo, CaptureWatch, mark_stopping, register_capture
 from consumers.control.cluster.election import Election
 from consumers.control.cluster.puller_agent import PullerAgent
 from consumers.control.cluster.puller_executor import PullerExecutor
 from consumers.control.cluster.upstream_node import UpstreamNode
 from consumers.control.log.frontier_topic import FrontierTopic
-from consumers.control.owner.reign import ReignOptions
 from consumers.control.owner.reign_orders import ReignOrders
 from consumers.control.peers.grpc_peers import GrpcPeers
 from consumers.control.peers.interface import Peers, upstream_feed
-from edges.zookeeper.session import SESSION_TIMEOUT_S, Session
+from edges.zookeeper.session import Session
 from producers.pull.landing.raw_log import ensure_raw_topics
-from producers.pull.puller import STOP_FLUSH_S, Puller, PullerSettings
+from producers.pull.puller import STOP_FLUSH_S, Puller
 from schemas.errors import Action, BusError
-from schemas.ids import CaptureId, Ts, UpstreamId
-from schemas.nodes.changefeed import CLUSTER_DEFAULT, ZkPaths
+from schemas.ids import CaptureId
+from schemas.nodes.changefeed import ZkPaths
 from schemas.rawlog.topics import raw_topics
 
 if TYPE_CHECKING:
@@ -62,40 +61,6 @@ RETRY_FIRST_S, RETRY_MAX_S = 1.0, 30.0
 """Between two reigns; it doubles while they end within a minute."""
 STEADY_S = 60.0
 VERSION: Final = version("tidebus")
-GRACEFUL_STOP_S: Final = 30.0
-"""Kubernetes' own grace period; moving a few hundred tables takes seconds."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureOptions:
-    """Where everything is."""
-
-    pd: str
-    kafka: str
-    zookeeper: str
-    schema_registry: str
-    cluster: str = CLUSTER_DEFAULT
-    upstream: UpstreamId
-    start_ts: Ts | None = None
-    """Where an empty raw log begins; None: now, by PD's clock."""
-    session_timeout_s: float = SESSION_TIMEOUT_S
-    puller: PullerSettings = field(default_factory=PullerSettings)
-    reign: ReignOptions = field(default_factory=ReignOptions)
-    sorters: SorterSettings = field(default_factory=SorterSettings)
-    addr: str = ""
-    """``host:port`` where the HTTP API listens; empty: nowhere."""
-    advertise_addr: str = ""
-    """Under which others reach it; empty: ``addr``."""
-    mtls: bool = False
-    """The API wants a certificate of every client."""
-    credentials: Path | None = None
-    """File of users who may ask the API; None: everybody."""
-    peer_addr: str = PEER_ADDR
-    """``host:port`` for the other captures; port 0: any free one."""
-    advertise_peer_addr: str = ""
-    """Under which they reach it; empty: ``peer_addr``."""
-    graceful_stop_timeout_s: float = GRACEFUL_STOP_S
-    """How long a capture that is stopped waits for others to take its spans over."""
 
 
 def run_capture(options: CaptureOptions, stopping: threading.Event | None = None) -> int:

@@ -249,7 +249,8 @@ def capture(
     sorters: "SorterSettings",
 ) -> int:
     """Pull an upstream's changes into the raw log; one of the captures of a cluster is its owner, and runs sorters."""
-    from compose.capture.process import CaptureOptions, run_capture
+    from compose.capture.options import CaptureOptions
+    from compose.capture.process import run_capture
     from consumers.control.core.frontier.span_split import SplitSettings
     from consumers.control.owner.reign import ReignOptions
     from producers.pull.feed.spill_files import SpillSettings

@@ -58,8 +58,7 @@ def completion(shell: str) -> None:
     """Print a script that completes commands and options: `source <(tidebus completion bash)`."""
     from click.shell_completion import get_completion_class
 
-    from compose.cli import cli
-
-    found = get_completion_class(shell)
-    assert found is not None
-    click.echo(found(cli, {}, "tidebus", "_TIDEBUS_COMPLETE").source())
+    shell_completion = get_completion_class(shell)
+    assert shell_completion is not None
+    command = click.get_current_context().find_root().command
+    click.echo(shell_completion(command, {}, "tidebus", "_TIDEBUS_COMPLETE").source())

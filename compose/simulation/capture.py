@@ -9,10 +9,12 @@ runs on inside the call. So whoever is paused in the middle of a step wakes up i
 
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, Future
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import ParamSpec, Self, TypeVar
 
+from compose.simulation.ends import LeftError
 from compose.simulation.network import SimPeers
 from compose.simulation.puller import SimDdlFeed, SimPuller
+from compose.simulation.surroundings import ClusterSurroundings
 from compose.simulation.topic import SimFrontierTopic
 from compose.simulation.truth import WatchedExecutor
 from compose.simulation.zookeeper import SimSession
@@ -25,18 +27,11 @@ from consumers.control.owner.reign import Reign, ReignOptions, ReignParts
 from consumers.control.peers.interface import FeedKey
 from schemas.ids import CaptureId, TableId
 
-if TYPE_CHECKING:
-    from compose.simulation.world import World
-
 FEED = FeedKey("upstream/simulated")
 LIMITS = Limits(max_task_concurrency=4, add_table_batch_size=5, check_balance_interval_ticks=20, heartbeat_spans_max=3)
 TICK_S = 0.05
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-
-
-class LeftError(Exception):
-    """The process has handed over everything and ended."""
 
 
 class _AtOnce(Executor):
@@ -49,22 +44,29 @@ class _AtOnce(Executor):
         return done
 
 
-class Process:
+class CaptureProcess:
     """``frozen``: stopped as by SIGSTOP. ``busy``: its owner's part waits for an answer, all else goes on."""
 
-    def __init__(self, world: "World", capture: CaptureId, version: str) -> None:
+    def __init__(
+        self,
+        world: ClusterSurroundings,
+        capture: CaptureId,
+        version: str,
+        maybe_freeze: Callable[[Self, float], None] = lambda process, chance: None,
+    ) -> None:
+        """``maybe_freeze`` lets this process stand still where it is, with a chance."""
         self.world, self.capture, self.version = world, capture, version
         self.info = CaptureInfo(
             capture_id=capture, address="", version=version, started_at_s=world.now, peer_address=SimPeers.address
         )
         self.session = SimSession(capture, world.zookeeper, lambda: world.now)
-        self.session.checked = lambda: world.maybe_freeze(self, 0.002)
+        self.session.checked = lambda: maybe_freeze(self, 0.002)
         self.peers = SimPeers(capture, world.network, lambda: world.now)
-        self.peers.sending = lambda: world.maybe_freeze(self, 0.002)
+        self.peers.sending = lambda: maybe_freeze(self, 0.002)
         self.peers.telling = lambda record: world.law.check_told(capture, record)
         self.puller = SimPuller(capture, world.broker, world.upstream, world.random)
         self.puller.pace = world.pace
-        self.topic = SimFrontierTopic(world.broker, world.random, lambda: world.maybe_freeze(self, 0.01))
+        self.topic = SimFrontierTopic(world.broker, world.random, lambda: maybe_freeze(self, 0.01))
         self.topic.note = world.note
         self.executor: WatchedExecutor | None = None
         self.agent: PullerAgent | None = None

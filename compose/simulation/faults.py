@@ -12,21 +12,21 @@ from consumers.control.owner.reign import MoveRefusedError
 from schemas.ids import TableId
 
 if TYPE_CHECKING:
-    from compose.simulation.capture import Process
-    from compose.simulation.world import World
+    from compose.simulation.capture import CaptureProcess
+    from compose.simulation.world import ClusterWorld
 
 PROCESSES_MAX = 5
 
 
-def _any(world: "World") -> "Process | None":
+def _any(world: "ClusterWorld") -> "CaptureProcess | None":
     return world.random.choice(list(world.processes.values())) if world.processes else None
 
 
-def _owner(world: "World") -> "Process | None":
+def _owner(world: "ClusterWorld") -> "CaptureProcess | None":
     return next((one for one in world.processes.values() if one.reign is not None and not one.busy), None)
 
 
-def crash(world: "World") -> None:
+def crash(world: "ClusterWorld") -> None:
     """kill -9, of the owner by preference."""
     process = _any(world)
     owner = _owner(world)
@@ -37,20 +37,20 @@ def crash(world: "World") -> None:
         world.bury(process, closes=False)
 
 
-def start(world: "World") -> None:
+def start(world: "ClusterWorld") -> None:
     """One more capture."""
     if len(world.processes) < PROCESSES_MAX:
         world.start()
 
 
-def freeze(world: "World") -> None:
+def freeze(world: "ClusterWorld") -> None:
     """SIGSTOP between two steps, and SIGCONT."""
     process = _any(world)
     if process is not None and not process.frozen and not process.busy:
         world.stand_still(process, only_owner=False)
 
 
-def stop(world: "World") -> None:
+def stop(world: "ClusterWorld") -> None:
     """A graceful stop begins."""
     process = _any(world)
     if process is not None and len(world.processes) > 1 and world.random.random() < 0.5:
@@ -58,7 +58,7 @@ def stop(world: "World") -> None:
         world.note("stop", process.capture)
 
 
-def resign(world: "World") -> None:
+def resign(world: "ClusterWorld") -> None:
     """An operator asks the owner to stand back."""
     owner = _owner(world)
     if owner is not None and not owner.frozen:
@@ -67,7 +67,7 @@ def resign(world: "World") -> None:
         world.note("resign", owner.capture)
 
 
-def operate(world: "World") -> None:
+def operate(world: "ClusterWorld") -> None:
     """An operator gives the owner an order."""
     owner = _owner(world)
     if owner is None or owner.reign is None:
@@ -87,7 +87,7 @@ def operate(world: "World") -> None:
     world.note(order, capture)
 
 
-def ambush(world: "World") -> None:
+def ambush(world: "ClusterWorld") -> None:
     """The capture that a span moves to dies while the old one is being told to stop."""
     owner = _owner(world)
     for found in owner.reign._coordinator.replications.sets.values() if owner and owner.reign else ():
@@ -99,12 +99,12 @@ def ambush(world: "World") -> None:
             return
 
 
-def alter(world: "World") -> None:
+def alter(world: "ClusterWorld") -> None:
     """A DDL job is done."""
     world.note("ddl", world.upstream.alter())
 
 
-def stall(world: "World") -> None:
+def stall(world: "ClusterWorld") -> None:
     """Nothing comes of a table, or of two, for a while."""
     living = world.upstream.living()
     for table in world.random.sample(living, min(len(living), world.random.randint(1, 2))):
@@ -112,13 +112,13 @@ def stall(world: "World") -> None:
         world.note("stall", table, world.upstream.stuck[table])
 
 
-def unanswered(world: "World") -> None:
+def unanswered(world: "ClusterWorld") -> None:
     """Some captures' frontier records are not acknowledged, for a while."""
     for process in world.processes.values():
         process.topic.failures = world.random.choice((0.0, 0.0, 0.0, 0.05, 0.3))
 
 
-def cut_off(world: "World") -> None:
+def cut_off(world: "ClusterWorld") -> None:
     """A capture reaches ZooKeeper and Kafka, but no other capture."""
     process = _any(world)
     if process is not None:
@@ -126,27 +126,27 @@ def cut_off(world: "World") -> None:
         world.note("cut", process.capture, until)
 
 
-def confuse(world: "World") -> None:
+def confuse(world: "ClusterWorld") -> None:
     """The owner meets an error after which the upstream starts anew, with a new epoch."""
     owner = _owner(world)
     if owner is not None:
         owner.is_confused = True
 
 
-def regions(world: "World") -> None:
+def regions(world: "ClusterWorld") -> None:
     """Regions of a table split and merge."""
     table = world.random.choice(world.upstream.living() or [TableId(1)])
     places = sorted(world.random.sample(range(1, KEY_PLACES), world.random.choice((0, 1, 2, 4, 7))))
     world.regions[table] = [place_key(table, place) for place in places]
 
 
-def upgrade(world: "World") -> None:
+def upgrade(world: "ClusterWorld") -> None:
     """A capture of another version comes: of the next one, or of one that does not go with the others."""
     if len(world.processes) < PROCESSES_MAX:
         world.start(world.random.choice(("0.2.0", "0.2.0", "1.9.0")))
 
 
-FAULTS: tuple[tuple[Callable[["World"], None], float], ...] = (
+FAULTS: tuple[tuple[Callable[["ClusterWorld"], None], float], ...] = (
     (crash, 2), (start, 3), (freeze, 1.5), (stop, 1), (resign, 0.7), (operate, 4), (ambush, 1),
     (alter, 5), (stall, 2), (outage, 0.4), (unanswered, 0.7), (cut_off, 1), (confuse, 0.3), (regions, 3),
     (upgrade, 0.3),

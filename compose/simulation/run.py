@@ -5,7 +5,8 @@ from collections.abc import Callable
 from compose.simulation.faults import disturb
 from compose.simulation.law import BrokenPromiseError, View
 from compose.simulation.outcome import PATIENCE_TICKS, Outcome, broken_promise, calm, settle
-from compose.simulation.world import EPOCH_MS, World
+from compose.simulation.surroundings import EPOCH_MS
+from compose.simulation.world import ClusterWorld
 from schemas.ids import PHYSICAL_SHIFT_BITS, Ts, physical_ms
 
 TICKS = 240
@@ -20,7 +21,7 @@ VERSIONS = ("0.1.0", "0.2.0")
 """That go together."""
 
 
-def follow(world: World) -> None:
+def follow(world: ClusterWorld) -> None:
     """Run a world to its end; raises BrokenPromiseError."""
     while world.now < TICKS:
         world.tick()
@@ -33,13 +34,13 @@ def follow(world: World) -> None:
     world.law.check_repeats()
 
 
-def replicate(world: World) -> None:
+def replicate(world: ClusterWorld) -> None:
     """Let everything be replicated; raises BrokenPromiseError when it takes too long."""
     upto = world.next_ts()
     settle(world, lambda: unsettled(world, upto))
 
 
-def stand_by(world: World) -> None:
+def stand_by(world: ClusterWorld) -> None:
     """See that no changefeed lags while nothing goes wrong, though spans are moved for balance; raises
     BrokenPromiseError.
     """
@@ -49,7 +50,7 @@ def stand_by(world: World) -> None:
             _check_lag(world, view, LAG_MAX_MS)
 
 
-def stick(world: World) -> None:
+def stick(world: ClusterWorld) -> None:
     """See that a table of which nothing comes holds back only who contains it; raises BrokenPromiseError."""
     stuck = world.upstream.living()[0]
     world.note("stick", stuck)
@@ -67,13 +68,13 @@ def stick(world: World) -> None:
     replicate(world)
 
 
-def _check_lag(world: World, view: View, most_ms: int) -> None:
+def _check_lag(world: ClusterWorld, view: View, most_ms: int) -> None:
     lag_ms = physical_ms(world.ts) - physical_ms(view.place.resolved_ts)
     if lag_ms > most_ms:
         raise BrokenPromiseError(f"changefeed of {view.name} is {lag_ms} ms behind, allowed are {most_ms}")
 
 
-def heal(world: World) -> None:
+def heal(world: ClusterWorld) -> None:
     """Let nothing go wrong from now on."""
     calm(world)
     world.upstream.stuck.clear()
@@ -86,7 +87,7 @@ def heal(world: World) -> None:
     world.start()
 
 
-def unsettled(world: World, upto: int) -> str | None:
+def unsettled(world: ClusterWorld, upto: int) -> str | None:
     """Return what is not yet as it must be in the end, or None."""
     behind = [view.name for view in world.law.views if view.place.resolved_ts <= upto]
     if behind or not world.law.views:
@@ -94,9 +95,9 @@ def unsettled(world: World, upto: int) -> str | None:
     return None
 
 
-def outcome_of(seed: int, prepare: Callable[[World], None] = lambda world: None) -> Outcome[World]:
+def outcome_of(seed: int, prepare: Callable[[ClusterWorld], None] = lambda world: None) -> Outcome[ClusterWorld]:
     """Run a seed and say what came of it; ``prepare`` may make its world better or worse than the seed does."""
-    world = World(seed, disturb)
+    world = ClusterWorld(seed, disturb)
     prepare(world)
     return Outcome(seed, broken_promise(world, follow), world, shown=_shown)
 

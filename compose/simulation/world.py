@@ -1,107 +1,52 @@
 """The simulated cluster: one clock, one Random, and everything that happens in a tick.
 
 A tick is 50 ms of the owner's and the agents' time. Whatever waits in the product may take many ticks here
-(:meth:`World.maybe_freeze`): the world then runs on inside that very call.
+(:meth:`ClusterWorld.maybe_freeze`): the world then runs on inside that very call.
 """
 
-from collections import Counter
 from collections.abc import Callable
-from hashlib import blake2b
-from random import Random
 
-from compose.simulation.broker import Broker, Producer
-from compose.simulation.capture import LeftError, Process
-from compose.simulation.law import BrokenPromiseError, Law
-from compose.simulation.network import Network
+from compose.simulation.broker import Producer
+from compose.simulation.capture import CaptureProcess
+from compose.simulation.ends import KilledError, LeftError
+from compose.simulation.law import BrokenPromiseError
+from compose.simulation.surroundings import ClusterSurroundings
 from compose.simulation.topic import SimFrontierTopic
-from compose.simulation.truth import Truth
-from compose.simulation.upstream import Upstream
-from compose.simulation.zookeeper import ZooKeeper
-from consumers.control.core.frontier.span_split import SplitSettings
 from edges.zookeeper.session import LeaseLostError
 from schemas.errors import Action, BusError
-from schemas.ids import CaptureId, TableId, Ts, compose_ts
+from schemas.ids import CaptureId
 
 VERSION = "0.1.0"
-TICK_MS = 50
-EPOCH_MS = 1_700_000_000_000
 FREEZE_DEPTH_MAX = 3
 
 
-class KilledError(Exception):
-    """A process that stood still was killed meanwhile."""
-
-
-class World:
+class ClusterWorld(ClusterSurroundings):
     """``processes`` run or stand still. The seed decides how bad things are, too."""
 
-    def __init__(self, seed: int, disturb: Callable[["World"], None]) -> None:
+    def __init__(self, seed: int, disturb: Callable[["ClusterWorld"], None]) -> None:
         """Begin with some captures; ``disturb`` lets one thing go wrong."""
-        self.seed, self.disturb = seed, disturb
-        self.random = random = Random(seed)  # noqa: S311 - to be repeated, not to be secret
-        self.now = 0
-        self.zookeeper = ZooKeeper(random)
-        self.network = Network(random)
-        self.broker = Broker(random.randint(1, 3))
-        self.upstream = Upstream(random, self.next_ts)
-        self.law = Law(self.upstream, self.broker)
-        self.truth = Truth(lambda capture: capture in self.zookeeper.ends_at)
-        self.processes: dict[CaptureId, Process] = {}
+        super().__init__(seed)
+        self.disturb = disturb
+        self.processes: dict[CaptureId, CaptureProcess] = {}
         self.ghosts: list[Producer] = []
         self.late: list[SimFrontierTopic] = []
-        self.trace: list[tuple[object, ...]] = []
-        self.counts: Counter[str] = Counter()
         self.births = 0
-        self.ts = Ts(0)
-        self.regions: dict[TableId, list[bytes]] = {}
-        """Where regions of tables begin, inside them."""
-        self.has_faults = True
         self.frozen = 0
-        self._told = 0
-        self._choose(random)
-        self.snapshot = self.upstream.snapshot(3)
-        for _ in range(random.randint(1, 3)):
+        self._published_seen = 0
+        for _ in range(self.random.randint(1, 3)):
             self.start()
-
-    def _choose(self, random: Random) -> None:
-        self.pace = random.choice((0.4, 0.8, 1.0))
-        self.network.delay = random.choice((0, 1, 1, 3))
-        self.network.detours = random.choice((0.0, 0.05, 0.2))
-        self.network.loss = random.choice((0.0, 0.02, 0.2))
-        self.network.repeats = random.choice((0.0, 0.1, 0.3))
-        self.trouble = random.choice((0.02, 0.05, 0.12))
-        self.freezes = random.choice((0.0, 0.5, 1.0, 2.0))
-        self.split = SplitSettings(enable_table_across_nodes=random.random() < 0.6, region_threshold=3)
-        self.commits = random.choice((0.3, 0.8))
-        self.held_lag_s = random.choice((0.2, 0.6, 2.0, 1e6))
-
-    # -- time, and who notes what
-
-    def next_ts(self) -> Ts:
-        """Return the next TSO."""
-        self.ts = max(Ts(self.ts + 1), compose_ts(EPOCH_MS + self.now * TICK_MS))
-        return self.ts
-
-    def note(self, kind: str, *what: object) -> None:
-        """Write a line of the trace."""
-        self.counts[kind] += 1
-        self.trace.append((self.now, kind, *what))
-
-    def trace_hash(self) -> str:
-        """Return what two runs of a seed must have in common."""
-        return blake2b(repr((self.trace, self.broker.frontier, self.network.sent)).encode(), digest_size=8).hexdigest()
 
     # -- processes
 
-    def start(self, version: str = VERSION) -> Process:
+    def start(self, version: str = VERSION) -> CaptureProcess:
         """Start a capture."""
         self.births += 1
         capture = CaptureId(f"c{self.births}")
-        process = self.processes[capture] = Process(self, capture, version)
+        process = self.processes[capture] = CaptureProcess(self, capture, version, self.maybe_freeze)
         self.note("start", capture, version)
         return process
 
-    def bury(self, process: Process, *, closes: bool) -> None:
+    def bury(self, process: CaptureProcess, *, closes: bool) -> None:
         """End a process: by itself, closing its session, or as by kill -9."""
         process.is_dead = True
         del self.processes[process.capture]
@@ -114,7 +59,7 @@ class World:
             self.zookeeper.end(process.capture)
             self.truth.fence(process.capture)
 
-    def maybe_freeze(self, process: Process, chance: float) -> None:
+    def maybe_freeze(self, process: CaptureProcess, chance: float) -> None:
         """Let a process stand still where it is, at times."""
         if not self.has_faults or self.frozen >= FREEZE_DEPTH_MAX or self.random.random() >= chance * self.freezes:
             return
@@ -122,7 +67,7 @@ class World:
         if process.is_dead:
             raise KilledError
 
-    def stand_still(self, process: Process, *, only_owner: bool) -> None:
+    def stand_still(self, process: CaptureProcess, *, only_owner: bool) -> None:
         """Let the world go on without a process, or without its owner's part."""
         ticks = self.random.choice((1, 3, 10, 20, 40))
         self.note("freeze", process.capture, ticks, only_owner)
@@ -136,18 +81,12 @@ class World:
         self.frozen -= 1
         self.note("wake", process.capture)
 
-    # -- what is asked of the world
-
-    def clock(self) -> float:
-        """Return seconds."""
-        return self.now * TICK_MS / 1000
-
     def looked(self) -> None:
         """Check what was published."""
-        for place in self.broker.places[self._told :]:
+        for place in self.broker.places[self._published_seen :]:
             held = [(one.ts, one.tables) for one in place.held]
             self.note("frontier", place.owner_rev, place.resolved_ts, place.low, place.high, held)
-        self._told = len(self.broker.places)
+        self._published_seen = len(self.broker.places)
         self.law.check()
 
     # -- one tick
@@ -174,7 +113,7 @@ class World:
             if not process.frozen and not process.is_dead:
                 self._run(process)
 
-    def _run(self, process: Process) -> None:
+    def _run(self, process: CaptureProcess) -> None:
         try:
             process.step()
         except LeaseLostError:

@@ -7,20 +7,18 @@ outside cannot know better.
 import asyncio
 import logging
 import random
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import grpc
 
 from producers.region_server.core import chaos
 from producers.region_server.core.store.regions import Region
-from producers.region_server.nodes import StoreNode
+from producers.region_server.kv.store import ClusterStore
+from producers.region_server.nodes import PdNode, StoreNode
+from producers.region_server.pd.cluster import PdCluster
 from schemas.errors import ConfigError, InvariantBrokenError
 from schemas.ids import RegionId, StoreId
 from schemas.proto import metapb_pb2
-
-if TYPE_CHECKING:
-    from producers.region_server.server import RegionServer
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +30,17 @@ _VIEW_REGIONS_MAX = 256
 class Chaos:
     """All methods run on the server's loop; from other threads see ``RegionServer.perform``."""
 
-    def __init__(self, server: "RegionServer") -> None:
-        self._server = server
+    def __init__(
+        self,
+        store: ClusterStore,
+        pd: PdCluster,
+        nodes: Mapping[StoreId, StoreNode],
+        pd_nodes: Sequence[PdNode],
+        background: Callable[[Awaitable[None]], None],
+    ) -> None:
+        """``nodes`` may still be empty. ``background`` runs something on the loop until the server stops."""
+        self._store, self._pd, self._nodes, self._pd_nodes = store, pd, nodes, pd_nodes
+        self._background = background
         self.performed: list[chaos.ClusterEvent] = []
         """Everything that has happened, in order."""
 
@@ -52,11 +59,11 @@ class Chaos:
 
     def view(self, dice: chaos.Dice | None = None) -> chaos.ClusterView:
         """The cluster as a planner sees it; of many regions a window of neighbours."""
-        regions = list(self._server.store.regions)
+        regions = list(self._store.regions)
         if dice is not None and len(regions) > _VIEW_REGIONS_MAX:
             low = dice.randrange(len(regions) - _VIEW_REGIONS_MAX)
             regions = regions[low : low + _VIEW_REGIONS_MAX]
-        nodes, pd = self._server.nodes, self._server.pd
+        nodes, pd = self._nodes, self._pd
         return chaos.ClusterView(
             regions=[chaos.RegionView(one.region_id, one.leader, _split_keys(one)) for one in regions],
             up=[store_id for store_id, node in nodes.items() if node.running],
@@ -96,7 +103,7 @@ class Chaos:
                 self._change_region(event)
 
     def _change_region(self, event: chaos.ClusterEvent) -> None:
-        store = self._server.store
+        store = self._store
         match event:
             case chaos.Split(key):
                 store.split(key)
@@ -131,35 +138,35 @@ class Chaos:
         Raises:
             ConfigError: no such member, or it does not run.
         """
-        members = self._server.pd.members
+        members = self._pd.members
         if not 0 <= to < len(members) or not members[to].running:
             raise ConfigError("PD has no such member that runs", member=to, members=len(members))
-        self._server.pd.leader = to
+        self._pd.leader = to
 
     async def stop_pd_member(self, index: int) -> None:
         """Stop a member; if it led, the next one that runs leads."""
-        await self._server.pd_nodes[index].stop()
-        members = self._server.pd.members
-        if self._server.pd.leader == index:
+        await self._pd_nodes[index].stop()
+        members = self._pd.members
+        if self._pd.leader == index:
             others = [at for at, member in enumerate(members) if member.running]
             if others:
-                self._server.pd.leader = others[0]
+                self._pd.leader = others[0]
 
     async def start_pd_member(self, index: int) -> None:
         """Start a stopped member at its address."""
-        await self._server.pd_nodes[index].start()
+        await self._pd_nodes[index].start()
 
     async def remove_store(self, store_id: StoreId) -> None:
         """Take a store out of the cluster for good: PD calls it a Tombstone."""
         await self._stop_store(store_id)
-        self._server.pd.states[store_id] = metapb_pb2.Tombstone
+        self._pd.states[store_id] = metapb_pb2.Tombstone
 
     # Parts ---------------------------------------------------------------------------------------------------------
 
     async def _stop_store(self, store_id: StoreId) -> None:
         # The streams first: a process that dies sends no region errors.
         await self._node(store_id).stop()
-        self._server.store.stop_store(store_id)
+        self._store.stop_store(store_id)
 
     async def _start_store(self, store_id: StoreId, new_address: bool) -> None:
         node = self._node(store_id)
@@ -170,7 +177,7 @@ class Chaos:
         except InvariantBrokenError:
             # Somebody else has the port now: then it is a new address after all.
             await node.start()
-        self._server.store.start_store(store_id)
+        self._store.start_store(store_id)
 
     def _slow(self, store_id: StoreId, delay_ms: int, for_ms: int) -> None:
         endpoint = self._node(store_id).endpoint
@@ -193,7 +200,7 @@ class Chaos:
         self._later(lag_ms, report)
 
     def _elect(self, region_id: RegionId, to: StoreId) -> None:
-        store = self._server.store
+        store = self._store
         region = store.regions.get(region_id)
         if region is None or region.leader != chaos.NO_STORE or not store.regions.up:
             return
@@ -204,12 +211,12 @@ class Chaos:
             await asyncio.sleep(for_ms / 1000)
             undo()
 
-        self._server.background(wait())
+        self._background(wait())
 
     def _node(self, store_id: StoreId) -> StoreNode:
-        node = self._server.nodes.get(store_id)
+        node = self._nodes.get(store_id)
         if node is None:
-            raise ConfigError("cluster has no such store", store_id=store_id, stores=sorted(self._server.nodes))
+            raise ConfigError("cluster has no such store", store_id=store_id, stores=sorted(self._nodes))
         return node
 
 

@@ -11,14 +11,13 @@ import asyncio
 import dataclasses
 import json
 import re
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 from urllib.parse import parse_qsl, urlsplit
 
+from producers.region_server.chaos import Chaos
 from producers.region_server.core import chaos
+from producers.region_server.kv.store import ClusterStore
 from schemas.errors import BusError, ConfigError
-
-if TYPE_CHECKING:
-    from producers.region_server.server import RegionServer
 
 _REQUEST_MAX_BYTES = 16 * 1024
 _READ_TIMEOUT_S = 10.0
@@ -69,8 +68,8 @@ def _read(name: str, text: str, kind: Any) -> object:
 class ControlServer:
     """The control port of one region server."""
 
-    def __init__(self, server: "RegionServer", port: int, host: str = "127.0.0.1") -> None:
-        self._region_server = server
+    def __init__(self, cluster_chaos: Chaos, store: ClusterStore, port: int, host: str = "127.0.0.1") -> None:
+        self._chaos, self._store = cluster_chaos, store
         self._host, self._port = host, port
         self._listener: asyncio.Server | None = None
 
@@ -112,14 +111,14 @@ class ControlServer:
                 return 200, self._view()
             if method == "POST" and len(path) == 2 and path[0] == "chaos":
                 event = parse_event(path[1], dict(parse_qsl(url.query, keep_blank_values=True)))
-                await self._region_server.chaos.perform(event)
+                await self._chaos.perform(event)
                 return 200, {"performed": repr(event)}
         except BusError as error:
             return 400, {"code": error.code, "message": str(error)}
         return 404, {"code": "region_server.no_such_path", "message": f"{method} {url.path} is not served"}
 
     def _view(self) -> dict[str, object]:
-        view, store = self._region_server.chaos.view(), self._region_server.store
+        view, store = self._chaos.view(), self._store
         regions = [
             {"region_id": one.region_id, "leader": one.leader, "version": one.version,
              "start": one.start.hex(), "end": one.end.hex(), "keys": len(one.data)}

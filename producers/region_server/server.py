@@ -88,7 +88,7 @@ class RegionServer:
         ]
         self.nodes: dict[StoreId, StoreNode] = {}
         self.endpoints: dict[StoreId, Endpoint] = {}
-        self.chaos = Chaos(self)
+        self.chaos = Chaos(self.store, self.pd, self.nodes, self.pd_nodes, self.background)
         self._control: ControlServer | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="region-server", daemon=True)
@@ -256,7 +256,7 @@ class RegionServer:
 
     async def open_control(self, port: int) -> str:
         """Take cluster events by HTTP on a loopback port, 0: a free one; return its ``host:port``."""
-        self._control = ControlServer(self, port, self.options.host)
+        self._control = ControlServer(self.chaos, self.store, port, self.options.host)
         return await self._control.start()
 
     def background(self, work: Awaitable[None]) -> None:

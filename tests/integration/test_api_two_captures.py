@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from compose.capture.process import CaptureOptions, run_capture
+from compose.capture.options import CaptureOptions
+from compose.capture.process import run_capture
 from compose.capture.sorter_fleet import SorterSettings
 from compose.cli import run_cli
 from compose.stack.local import Addresses

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from compose.capture.process import CaptureOptions, run_capture
+from compose.capture.options import CaptureOptions
+from compose.capture.process import run_capture
 from compose.stack.local import Addresses
 from consumers.control.log.frontier_topic import FrontierTopic
 from edges.zookeeper.session import Session

@@ -8,7 +8,8 @@ from contextlib import closing
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from compose.capture.process import CaptureOptions, run_capture
+from compose.capture.options import CaptureOptions
+from compose.capture.process import run_capture
 from compose.stack.local import Addresses
 from consumers.control.cluster.capture_registry import list_captures
 from edges.zookeeper.session import Session

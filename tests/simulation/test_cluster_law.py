@@ -16,7 +16,7 @@ import pytest
 from compose.cli import run_cli
 from compose.simulation import broker
 from compose.simulation.run import outcome_of
-from compose.simulation.world import World
+from compose.simulation.world import ClusterWorld
 from consumers.control.core.frontier import frontier
 from consumers.control.core.frontier.frontier import advance
 from consumers.control.core.frontier.held_tables import pulled_from
@@ -202,7 +202,7 @@ _schedule, _tick = Reign._schedule, Owner.tick
 _remove, _advance, _with_alive, _go_on_from = LandingBook.remove, advance, CaptureSet.with_alive, Owner._go_on_from
 
 
-def _unanswered(world: World) -> None:
+def _unanswered(world: ClusterWorld) -> None:
     """Make all that concerns frontier records and held tables worse."""
     world.held_lag_s = 0.3
     world.trouble = 0.01
@@ -210,13 +210,13 @@ def _unanswered(world: World) -> None:
         process.topic.failures = 0.2
 
 
-def _deaf(world: World) -> None:
+def _deaf(world: ClusterWorld) -> None:
     """Make all that concerns messages worse."""
     world.freezes, world.trouble = 4.0, 0.2
     world.network.loss, world.network.detours, world.network.delay = 0.3, 0.3, 3
 
 
-def _as_drawn(world: World) -> None:
+def _as_drawn(world: ClusterWorld) -> None:
     """Leave the world as its seed has it."""
 
 
@@ -264,7 +264,7 @@ def test_cluster_law_when_a_rule_is_broken_then_seeds_find_it(
     where: Any,
     name: str,
     wrong: Callable[..., Any],
-    prepare: Callable[[World], None],
+    prepare: Callable[[ClusterWorld], None],
 ) -> None:
     monkeypatch.setattr(where, name, wrong)
     if where is Reign:  # two rules hold the same: who has not reported is not heard, and R waits for who may be landing

@@ -15,7 +15,7 @@ import pytest
 from compose.cli import run_cli
 from compose.simulation.processors.destination import Destination
 from compose.simulation.processors.run import outcome_of
-from compose.simulation.processors.world import World
+from compose.simulation.processors.world import ChangefeedWorld
 from consumers.control.core.replication.captures import CaptureSet
 from consumers.control.core.replication.messages import Checkpoint
 from consumers.processors.apply.share import DatabaseShare
@@ -85,7 +85,7 @@ WAYS = ("lost", "done", "late", "stopped") if MORE else ("lost", "stopped")
 """What becomes of what it has sent when the process dies; ``stopped``: it goes on when others have taken over."""
 
 
-def _quiet(world: World) -> None:
+def _quiet(world: ChangefeedWorld) -> None:
     """A history that stands, two processors, syncpoints between DDLs, and nothing that goes wrong by itself."""
     world.has_faults = False
     world.commits = world.ddls = 0.0
@@ -109,7 +109,7 @@ def test_processor_that_ends_at_any_boundary_of_a_barrier_leaves_what_others_fin
     crossed: Counter[str] = Counter()
     for number in range(whole.world.boundaries):
 
-        def prepare(world: World, number: int = number) -> None:
+        def prepare(world: ChangefeedWorld, number: int = number) -> None:
             _quiet(world)
             world.crash_at = number, way
 

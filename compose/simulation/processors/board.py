@@ -6,22 +6,19 @@ that is what keeps a stopped process from writing over what its successor has wr
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
+from compose.simulation.processors.surroundings import ChangefeedSurroundings
 from consumers.control.changefeeds.processor_nodes import AppliedNode, ProcessorInfo, Share
 from consumers.processors.board import Wanted
 from edges.zookeeper.session import LeaseLostError
 from schemas.ids import CaptureId
 from schemas.nodes.changefeed import ChangefeedInfo
 
-if TYPE_CHECKING:
-    from compose.simulation.processors.world import World
-
 
 class Board:
     """One process's."""
 
-    def __init__(self, world: "World", who: str, info: ChangefeedInfo, life: str) -> None:
+    def __init__(self, world: ChangefeedSurroundings, who: str, info: ChangefeedInfo, life: str) -> None:
         self._world, self._who, self._info, self._life = world, who, info, life
         self._seen: dict[CaptureId, ProcessorInfo] = {}
 
@@ -90,7 +87,7 @@ class Board:
         applied = AppliedNode(life=self._life, checkpoint_ts=self._world.applied_ts)
         return Wanted(self._info, (1, 1), None, applied)
 
-    def _ask(self, what: str) -> "World":
+    def _ask(self, what: str) -> ChangefeedSurroundings:
         """Make a request; its process may be stopped on the way, and its session be over when it comes."""
         world = self._world
         if what:

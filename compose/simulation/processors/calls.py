@@ -9,10 +9,12 @@ import contextlib
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+from compose.simulation.ends import KilledError
 from compose.simulation.processors.destination import DdlSession
 from compose.simulation.processors.history import Ddl
+from compose.simulation.processors.surroundings import ChangefeedSurroundings
 from consumers.processors.apply.destination import Found, Place
 from consumers.processors.apply.errors import DestinationUnreachableError
 from consumers.processors.core.apply.partition import Claim, DdlMark
@@ -20,17 +22,10 @@ from consumers.processors.sink_source import SinkRecord
 from schemas.errors import BusError
 from schemas.ids import Ts
 
-if TYPE_CHECKING:
-    from compose.simulation.processors.world import World
-
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 READ_MAX = 8
 """Records of a partition that one look takes."""
-
-
-class KilledError(Exception):
-    """The process that does this is gone."""
 
 
 class _NotYetError(Exception):
@@ -52,7 +47,7 @@ class _Call:
 class Calls(Executor):
     """One process's calls to the destination, in the place of its worker threads."""
 
-    def __init__(self, world: "World", who: str) -> None:
+    def __init__(self, world: ChangefeedSurroundings, who: str) -> None:
         self._world, self._who = world, who
         self._calls: list[_Call] = []
         self.is_dead = False
@@ -131,7 +126,7 @@ class Connection:
 class DestinationOf:
     """One run's :class:`consumers.processors.apply.destination.Destination`."""
 
-    def __init__(self, world: "World", who: str, revision: int) -> None:
+    def __init__(self, world: ChangefeedSurroundings, who: str, revision: int) -> None:
         self._world, self._who, self._revision = world, who, revision
         self._destination = world.destination
         self._opened: dict[int, int] = {}
@@ -185,7 +180,7 @@ class Runner:
 
     indexes = _NoIndexes()
 
-    def __init__(self, world: "World", who: str, revision: int) -> None:
+    def __init__(self, world: ChangefeedSurroundings, who: str, revision: int) -> None:
         self._world, self._who, self._revision = world, who, revision
         self._session: DdlSession | None = None
 
@@ -250,7 +245,7 @@ class Runner:
 class TopicSource:
     """One run's :class:`consumers.processors.sink_source.Source`."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: ChangefeedSurroundings) -> None:
         self._world = world
         self._at: dict[int, int] = {}
         self._paused: set[int] = set()

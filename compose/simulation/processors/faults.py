@@ -4,26 +4,26 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from compose.simulation.outcome import drawn_from, outage
-from compose.simulation.processors.process import Process
+from compose.simulation.processors.process import ProcessorProcess
 from consumers.control.core.scheduling.coordinator import NotInitializedError
 from consumers.control.core.scheduling.schedulers.drain_capture import DrainRefusedError
 from consumers.processors.core.apply.executor import partition_span
 
 if TYPE_CHECKING:
-    from compose.simulation.processors.world import World
+    from compose.simulation.processors.world import ChangefeedWorld
 
 PROCESSES_MAX = 4
 
 
-def _any(world: "World") -> Process | None:
+def _any(world: "ChangefeedWorld") -> ProcessorProcess | None:
     return world.random.choice(list(world.processes.values())) if world.processes else None
 
 
-def _leader(world: "World") -> Process | None:
+def _leader(world: "ChangefeedWorld") -> ProcessorProcess | None:
     return next((one for one in world.processes.values() if one.is_leader and not one.busy), None)
 
 
-def crash(world: "World") -> None:
+def crash(world: "ChangefeedWorld") -> None:
     """kill -9, of the leader by preference; another process comes for it, sooner or later."""
     process = _any(world)
     leader = _leader(world)
@@ -34,13 +34,13 @@ def crash(world: "World") -> None:
         world.bury(process, closes=False)
 
 
-def start(world: "World") -> None:
+def start(world: "ChangefeedWorld") -> None:
     """One more process."""
     if len(world.processes) < PROCESSES_MAX:
         world.start()
 
 
-def freeze(world: "World") -> None:
+def freeze(world: "ChangefeedWorld") -> None:
     """SIGSTOP, and SIGCONT some time later: what it has sent arrives meanwhile, perhaps others have taken over."""
     process = _any(world)
     if process is not None and not process.frozen:
@@ -48,7 +48,7 @@ def freeze(world: "World") -> None:
         world.note("freeze", process.name, process.frozen_until)
 
 
-def leave(world: "World") -> None:
+def leave(world: "ChangefeedWorld") -> None:
     """A process is to stop: it lets its partitions be moved away."""
     process = _any(world)
     if process is not None and len(world.processes) > 1:
@@ -56,7 +56,7 @@ def leave(world: "World") -> None:
         world.note("leave", process.name)
 
 
-def operate(world: "World") -> None:
+def operate(world: "ChangefeedWorld") -> None:
     """An operator moves partitions."""
     leader = _leader(world)
     if leader is None or leader.run is None or leader.run._lead is None or leader.frozen:
@@ -76,13 +76,13 @@ def operate(world: "World") -> None:
     world.note(order, target)
 
 
-def restart_sorter(world: "World") -> None:
+def restart_sorter(world: "ChangefeedWorld") -> None:
     """The sorter dies in mid-batch: it begins again at its checkpoint."""
     world.sorter.crash()
     world.note("resort")
 
 
-def restart_destination(world: "World") -> None:
+def restart_destination(world: "ChangefeedWorld") -> None:
     """The destination restarts: whatever was under way has happened or not, and nobody is told which."""
     world.note("restart")
     for process in world.processes.values():
@@ -93,13 +93,13 @@ def restart_destination(world: "World") -> None:
     world.destination.restart()
 
 
-def restart_broker(world: "World") -> None:
+def restart_broker(world: "ChangefeedWorld") -> None:
     """The broker restarts."""
     world.broker_is_down_until = world.now + world.random.choice((3, 10))
     world.note("broker", world.broker_is_down_until)
 
 
-def cut_off(world: "World") -> None:
+def cut_off(world: "ChangefeedWorld") -> None:
     """A process reaches all but the other processes."""
     process = _any(world)
     if process is not None:
@@ -107,7 +107,7 @@ def cut_off(world: "World") -> None:
         world.note("cut", process.name, until)
 
 
-FAULTS: tuple[tuple[Callable[["World"], None], float], ...] = (
+FAULTS: tuple[tuple[Callable[["ChangefeedWorld"], None], float], ...] = (
     (crash, 2), (start, 3), (freeze, 2), (leave, 0.7), (operate, 4), (restart_sorter, 1.5),
     (restart_destination, 0.7), (restart_broker, 0.5), (outage, 0.4), (cut_off, 1),
 )  # fmt: skip

@@ -6,12 +6,14 @@ registered under another name.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from compose.simulation.ends import LeftError
 from compose.simulation.network import SimPeers
 from compose.simulation.processors.board import Board
 from compose.simulation.processors.calls import Calls, DestinationOf, Runner, TopicSource
 from compose.simulation.processors.history import START_TS
+from compose.simulation.processors.surroundings import ChangefeedSurroundings
 from compose.simulation.zookeeper import SimSession
 from consumers.control.changefeeds.processor_nodes import ProcessorInfo
 from consumers.processors.apply.begin import DatabaseWork
@@ -27,9 +29,6 @@ from schemas.sink.position import decode_position
 from schemas.sink.sql_rows import decode_ddl
 from schemas.sink.topic import life_of
 
-if TYPE_CHECKING:
-    from compose.simulation.processors.world import World
-
 INFO = ChangefeedInfo(
     changefeed_id="simulated", upstream=UpstreamId("simulated"), sink_uri="mysql://h/", start_ts=START_TS
 )
@@ -40,17 +39,13 @@ KEEPS_A_TICK = 0.25
 """Of the clock by which positions without rows are kept: a simulation lasts no minutes."""
 
 
-class LeftError(Exception):
-    """The process has handed over and ended."""
-
-
 class Sides:
     """One run's :class:`consumers.processors.apply.begin.DatabaseSides`."""
 
     settings = RunSettings(worker_count=1, max_txn_row=TXN_ROWS)
     start = start_position(START_TS)
 
-    def __init__(self, world: "World", who: str) -> None:
+    def __init__(self, world: ChangefeedSurroundings, who: str) -> None:
         self._world, self._who, self._revision = world, who, 0
         self.source = TopicSource(world)
 
@@ -77,7 +72,7 @@ class Sides:
 class _Share(DatabaseShare):
     """With calls instead of threads."""
 
-    def __init__(self, world: "World", sides: Sides, calls: Calls, who: str) -> None:
+    def __init__(self, world: ChangefeedSurroundings, sides: Sides, calls: Calls, who: str) -> None:
         def clock() -> float:
             return world.now * KEEPS_A_TICK
 
@@ -94,7 +89,7 @@ class _Share(DatabaseShare):
 class _Work(DatabaseWork):
     """With calls instead of threads."""
 
-    def __init__(self, world: "World", sides: Sides, who: str) -> None:
+    def __init__(self, world: ChangefeedSurroundings, sides: Sides, who: str) -> None:
         super().__init__(cast("Any", sides))
         self._world, self._who = world, who
         self.calls = [Calls(world, who)]
@@ -108,10 +103,10 @@ class _Work(DatabaseWork):
         return lead, barriers
 
 
-class Process:
+class ProcessorProcess:
     """One run of it. ``busy``: it waits for something in the middle of a step."""
 
-    def __init__(self, world: "World", name: str) -> None:
+    def __init__(self, world: ChangefeedSurroundings, name: str) -> None:
         self.world, self.name = world, name
         self.capture = CaptureId(name)
         self.session = SimSession(self.capture, world.zookeeper, lambda: world.now)

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 from compose.simulation.outcome import Outcome, broken_promise, calm, settle
 from compose.simulation.processors.faults import disturb
-from compose.simulation.processors.world import World
+from compose.simulation.processors.world import ChangefeedWorld
 
 TICKS = 240
 
 
-def follow(world: World, ticks: int = TICKS) -> None:
+def follow(world: ChangefeedWorld, ticks: int = TICKS) -> None:
     """Run a world to its end.
 
     Raises:
@@ -25,7 +25,7 @@ def follow(world: World, ticks: int = TICKS) -> None:
     world.destination.check_all(world.history.now_ts)
 
 
-def heal(world: World) -> None:
+def heal(world: ChangefeedWorld) -> None:
     """Let nothing go wrong from now on."""
     calm(world)
     world.broker_is_down_until = 0
@@ -34,13 +34,13 @@ def heal(world: World) -> None:
     world.start()
 
 
-def apply(world: World) -> None:
+def apply(world: ChangefeedWorld) -> None:
     """Let everything up to now be applied; raises BrokenPromiseError when it takes too long."""
     upto = world.history.now_ts
     settle(world, lambda: unsettled(world, upto))
 
 
-def unsettled(world: World, upto: int) -> str | None:
+def unsettled(world: ChangefeedWorld, upto: int) -> str | None:
     """Return what is not yet as it must be in the end, or None."""
     if world.applied_ts < upto:
         return f"checkpoint is {world.applied_ts}, below {upto}"
@@ -52,12 +52,12 @@ def unsettled(world: World, upto: int) -> str | None:
 
 def outcome_of(
     seed: int,
-    prepare: Callable[[World], None] = lambda world: None,
+    prepare: Callable[[ChangefeedWorld], None] = lambda world: None,
     *,
-    disturb: Callable[[World], None] = disturb,
+    disturb: Callable[[ChangefeedWorld], None] = disturb,
     ticks: int = TICKS,
-) -> Outcome[World]:
+) -> Outcome[ChangefeedWorld]:
     """Run a seed and say what came of it; ``prepare`` may make its world better or worse than the seed does."""
-    world = World(seed, disturb)
+    world = ChangefeedWorld(seed, disturb)
     prepare(world)
     return Outcome(seed, broken_promise(world, lambda one: follow(one, ticks)), world, of="processors")

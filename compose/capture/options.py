@@ -1,0 +1,48 @@
+"""The settings of ``tidebus capture``."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from compose.capture.sorter_fleet import SorterSettings
+from compose.peers import PEER_ADDR
+from consumers.control.owner.reign import ReignOptions
+from edges.zookeeper.session import SESSION_TIMEOUT_S
+from producers.pull.puller import PullerSettings
+from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import CLUSTER_DEFAULT
+
+GRACEFUL_STOP_S: Final = 30.0
+"""Kubernetes' own grace period; moving a few hundred tables takes seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureOptions:
+    """Where the upstream and the bus are, and how this capture runs."""
+
+    pd: str
+    kafka: str
+    zookeeper: str
+    schema_registry: str
+    cluster: str = CLUSTER_DEFAULT
+    upstream: UpstreamId
+    start_ts: Ts | None = None
+    """Where an empty raw log begins; None: now, by PD's clock."""
+    session_timeout_s: float = SESSION_TIMEOUT_S
+    puller: PullerSettings = field(default_factory=PullerSettings)
+    reign: ReignOptions = field(default_factory=ReignOptions)
+    sorters: SorterSettings = field(default_factory=SorterSettings)
+    addr: str = ""
+    """``host:port`` where the HTTP API listens; empty: nowhere."""
+    advertise_addr: str = ""
+    """Under which others reach it; empty: ``addr``."""
+    mtls: bool = False
+    """The API wants a certificate of every client."""
+    credentials: Path | None = None
+    """File of users who may ask the API; None: everybody."""
+    peer_addr: str = PEER_ADDR
+    """``host:port`` for the other captures; port 0: any free one."""
+    advertise_peer_addr: str = ""
+    """Under which they reach it; empty: ``peer_addr``."""
+    graceful_stop_timeout_s: float = GRACEFUL_STOP_S
+    """How long a capture that is stopped waits for others to take its spans over."""

@@ -122,7 +122,7 @@ def by_wire(rows: list[Row]) -> LogRows:
 
 def fed(matcher: Matcher, rows: LogRows) -> list[Change] | tuple[type[BusError], dict[str, object]]:
     try:
-        return [change for piece in matcher.pieces(rows) for change in piece]
+        return [change for part in matcher.parts(rows) for change in part]
     except BusError as error:
         return type(error), error.fields
 

@@ -133,7 +133,7 @@ class SpanMachine(RuleBasedStateMachine):
     def initialize(self, but: int) -> None:
         for at, registration in enumerate(list(self.table)):
             if at != but and not registration.matcher.initialized:
-                assert not [change for piece in registration.pieces(LogRows([INITIALIZED])) for change in piece]
+                assert not [change for part in registration.parts(LogRows([INITIALIZED])) for change in part]
                 self.subscription.initialize(registration)
                 self.table.initialize(registration)
 

@@ -1,7 +1,7 @@
 """The quota over several matchers: what goes to disk first, what stays, and that reading back is sequential."""
 
 from producers.pull.core.match.log_rows import LogRows
-from producers.pull.core.match.matcher import COMMIT, INITIALIZED, PIECE_BYTES_MAX, PREWRITE, ROLLBACK, Matcher
+from producers.pull.core.match.matcher import COMMIT, INITIALIZED, PART_BYTES_MAX, PREWRITE, ROLLBACK, Matcher
 from producers.pull.core.match.matcher_quota import MatcherQuota
 from producers.pull.core.match.open_txns import TAKE_BLOCKS
 from producers.pull.core.match.spill import BLOCK_BYTES
@@ -93,16 +93,16 @@ def test_quota_when_a_region_is_scanned_then_waiting_commits_and_rollbacks_are_c
     assert (quota.memory_bytes, store.blobs, state.open_prewrites) == (0, {}, 0)
 
 
-def test_quota_when_one_event_commits_large_spilled_rows_then_pieces_and_memory_stay_bounded() -> None:
+def test_quota_when_one_event_commits_large_spilled_rows_then_parts_and_memory_stay_bounded() -> None:
     store = MemorySpill()
     quota = MatcherQuota(2 << 20, store)
     state, size = matcher(quota), 1 << 20
     for at in range(40):
         state.feed(rows(PREWRITE, 10, 1, first=at, size=size))
     store.gets.clear()
-    for number, piece in enumerate(state.pieces(LogRows(rows(COMMIT, 10, 40))), start=1):
-        assert sum(len(change[4]) for change in piece) <= PIECE_BYTES_MAX + size
-        assert len(store.gets) * size <= number * (PIECE_BYTES_MAX + size) + TAKE_BLOCKS * size, "read far ahead"
+    for number, part in enumerate(state.parts(LogRows(rows(COMMIT, 10, 40))), start=1):
+        assert sum(len(change[4]) for change in part) <= PART_BYTES_MAX + size
+        assert len(store.gets) * size <= number * (PART_BYTES_MAX + size) + TAKE_BLOCKS * size, "read far ahead"
         assert quota.memory_bytes <= 4 << 20
     assert (quota.memory_bytes, store.blobs) == (0, {})
 

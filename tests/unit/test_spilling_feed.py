@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from typing import Any, cast
 from unittest.mock import patch
 
 import pytest
@@ -104,18 +105,18 @@ def test_feed_when_a_span_with_spilled_rows_is_fed_no_more_then_its_place_on_dis
 
 
 class SlowSink(Collected):
-    """Full after every piece; takes the next one only some turns later."""
+    """Full after every part; takes the next one only some turns later."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.pieces = 0
+        self.parts = 0
         self.turns_left = 0
         self.drains = True
 
     def rows(self, *args, **kwargs) -> None:  # type: ignore[no-untyped-def]
-        assert not self.full, "a piece came while the sink was full"
+        assert not self.full, "a part came while the sink was full"
         super().rows(*args, **kwargs)
-        self.pieces += 1
+        self.parts += 1
         self.full, self.turns_left = True, 2
 
     def turn(self, now_s: float) -> float:
@@ -136,34 +137,75 @@ def rig_over(sink: SlowSink) -> FeedRig:
     return rig
 
 
-def test_feed_when_one_event_brings_more_than_the_sink_takes_then_it_waits_between_pieces() -> None:
+def test_feed_when_one_event_brings_more_than_the_sink_takes_then_it_waits_between_parts() -> None:
     rig = rig_over(SlowSink())
-    with patch.object(matcher, "PIECE_ROWS_MAX", 10):
+    with patch.object(matcher, "PART_ROWS_MAX", 10):
         rig.run()
     assert isinstance(rig.sink, SlowSink)
-    assert rig.sink.pieces == ROWS // 10
+    assert rig.sink.parts == ROWS // 10
     assert sorted(change[3] for change in rig.sink.changes) == KEYS
 
 
-def test_feed_when_a_span_ends_between_two_pieces_then_no_more_of_them_reach_the_sink() -> None:
+def test_feed_when_a_span_ends_between_two_parts_then_no_more_of_them_reach_the_sink() -> None:
     sink = SlowSink()
     sink.drains = False
     rig = rig_over(sink)
 
     # The feed's lock must be free while it waits, or nobody could end the span or take a report.
     def end() -> None:
-        _until(lambda: sink.pieces == 1)
+        _until(lambda: sink.parts == 1)
         rig.feed.unsubscribe(SPAN)
 
     ender = threading.Thread(target=end)
     ender.start()
-    with patch.object(matcher, "PIECE_ROWS_MAX", 10):
+    with patch.object(matcher, "PART_ROWS_MAX", 10):
         rig.feed.step()
     ender.join(60)
     assert not ender.is_alive()
-    assert sink.pieces == 1
+    assert sink.parts == 1
     assert rig.feed.status() == []
     assert sink.resolved_ts < Ts(111)
+
+
+class ScopedLock:
+    """A lock that can only be taken by a ``with``: nobody else gives it back."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self.depth = 0
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.depth -= 1
+        self._lock.release()
+
+
+class WatchedSink(SlowSink):
+    """Notes how deep the feed's lock is held whenever the feed asks whether it may go on."""
+
+    def __init__(self, lock: ScopedLock) -> None:
+        super().__init__()
+        self.lock = lock
+        self.depths: set[int] = set()
+
+    def saturated(self) -> bool:
+        if self.full:
+            self.depths.add(self.lock.depth)
+        return super().saturated()
+
+
+def test_feed_when_the_sink_is_full_then_it_waits_without_the_lock_and_only_who_took_it_gives_it_back() -> None:
+    lock = ScopedLock()
+    sink = WatchedSink(lock)
+    rig = rig_over(sink)
+    rig.feed.lock = cast("Any", lock)
+    with patch.object(matcher, "PART_ROWS_MAX", 10):
+        rig.run()
+    assert sink.parts == ROWS // 10
+    assert sink.depths == {0, 1}  # asked once after each part, then only while others may have the lock
 
 
 def _until(holds: Callable[[], bool]) -> None:

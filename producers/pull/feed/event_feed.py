@@ -7,7 +7,8 @@ Threads::
     assign/remove, under the lock ----------/
 
 One thread owns all state, so matching needs no locks of its own; ``lock`` is held while it works, and whoever else
-wants a consistent moment (a report, an assignment) takes it too. Messages wait in the inbox up to a bound of bytes; a
+wants a consistent moment (a report, an assignment) takes it too. The thread works in bounded turns and gives the lock
+back after each; only who took it does. Messages wait in the inbox up to a bound of bytes; a
 sink that is saturated stops the thread from taking more, the readers then stop, and gRPC slows the store.
 """
 
@@ -17,7 +18,7 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import grpc
@@ -211,8 +212,7 @@ class EventFeed:
         """
         with contextlib.suppress(queue.Empty):
             while (item := self._inbox.get_nowait()) is not None:
-                with self.lock:
-                    self._handle(item)
+                self._work_off(item)
         return self._turn()
 
     def _turn(self) -> float:
@@ -239,13 +239,34 @@ class EventFeed:
         until_s = time.monotonic() + TURN_S
         with contextlib.suppress(queue.Empty):
             while item is not None and not self._stopping:
-                with self.lock:
-                    self._handle(item)
+                self._work_off(item)
                 if time.monotonic() > until_s:
                     return
                 item = self._inbox.get_nowait()
 
-    def _handle(self, item: _Item) -> None:
+    def _work_off(self, item: _Item) -> None:
+        """Handle an item, a part of its rows at a time: between two parts the sink flushes and others get the lock.
+
+        A COMMIT event of a few MiB may bring gigabytes, and the sink bounds what is under way by being saturated.
+        """
+        with self.lock:
+            parts = iter(self._handle(item))
+            waiting = next(parts, None)
+        while waiting is not None:
+            while self._sink.saturated() and not self._stopping and not waiting.stopped:
+                time.sleep(TURN_S)
+                with self.lock:
+                    now_s = self._clock()
+                    self._report_resolved(now_s)
+                    self._sink.turn(now_s)
+            with self.lock:
+                waiting = next(parts, None)
+
+    def _handle(self, item: _Item) -> Iterable[Subscription]:
+        """Handle an item, under the lock. Whoever takes a subscription from this waits until the sink takes more rows.
+
+        The lock may be given back meanwhile.
+        """
         match item:
             case Located():
                 self._recovery.place(item, self._clock())
@@ -260,7 +281,7 @@ class EventFeed:
                 self.counters.message_bytes += len(message)
                 stream = self._streams.of(transport)
                 if stream is not None:  # else dropped by ourselves: its regions are registered anew
-                    self._bytes(stream, message)
+                    return self._bytes(stream, message)
             case (transport, code, details):
                 stream = self._streams.of(transport)
                 if stream is not None:
@@ -268,17 +289,18 @@ class EventFeed:
                     multiplexed = stream.table.multiplexed
                     decision = decide_stream(code.name, details, multiplexed=multiplexed, where=stream.where)
                     self._recovery.end_stream(stream, decision, self._clock())
+        return ()
 
-    def _bytes(self, stream: OpenStream, message: bytes) -> None:
+    def _bytes(self, stream: OpenStream, message: bytes) -> Iterable[Subscription]:
         stream.heard_at_s = self._clock()
         try:
             parsed = FeedMessage(message)
         except DecodeError as error:
             self._recovery.end_stream(stream, malformed(stream.where, f"{len(message)} bytes: {error}"), self._clock())
-            return
-        self._message(stream, parsed)
+            return ()
+        return self._message(stream, parsed)
 
-    def _message(self, stream: OpenStream, message: FeedMessage) -> None:
+    def _message(self, stream: OpenStream, message: FeedMessage) -> Iterator[Subscription]:
         table = stream.table
         for number, event in enumerate(message.parsed.events):
             self.counters.events += 1
@@ -286,7 +308,7 @@ class EventFeed:
             if registration is None:
                 self._unclaimed(stream, event)
             elif event.HasField("entries"):
-                self._entries(stream, registration, message.rows(number, event))
+                yield from self._entries(stream, registration, message.rows(number, event))
             elif event.HasField("error"):
                 self.counters.region_errors += 1
                 self._recovery.end_registration(stream, registration, decide(event.error), self._clock())
@@ -296,39 +318,25 @@ class EventFeed:
         if resolved is not None and resolved.ts:  # 0 has been observed, and means nothing
             self._resolve(stream, resolved.request_id, resolved.regions, resolved.ts)
 
-    def _entries(self, stream: OpenStream, registration: Registration, rows: LogRows) -> None:
-        span, region_id = registration.subscription.span, registration.region.region_id
+    def _entries(self, stream: OpenStream, registration: Registration, rows: LogRows) -> Iterator[Subscription]:
+        subscription = registration.subscription
+        span, region_id = subscription.span, registration.region.region_id
         # The scan's rows, and the live ones that came between them, may be in the log already.
         scanned = not registration.matcher.initialized
         try:
-            for changes in registration.pieces(rows):
+            for changes in registration.parts(rows):
                 self.counters.changes += len(changes)
                 self._sink.rows(span, region_id, changes, may_repeat=scanned)
-                if self._sink.saturated() and not self._breathe(registration.subscription):
-                    return
+                if self._sink.saturated():
+                    yield subscription
+                    if self._stopping or subscription.stopped:
+                        return  # nobody is left to take the rest
         except (PrewriteNotMatchError, BadRowError, SpillCorruptError) as error:
             self._recovery.end_registration(stream, registration, bad_rows(error), self._clock(), deregister=True)
             return
         if scanned and registration.matcher.initialized:
-            registration.subscription.initialize(registration)
+            subscription.initialize(registration)
             self._streams.initialized(stream, registration, self._clock())
-
-    def _breathe(self, subscription: Subscription) -> bool:
-        """Between two pieces of one event: wait until the sink takes more, and let others have the lock meanwhile.
-
-        A COMMIT event of a few MiB may bring gigabytes, and the sink bounds what is under way by being saturated.
-        Returns False when there is nobody left to take the rest: the span's feed, or all of it, has ended.
-        """
-        while self._sink.saturated() and not self._stopping and not subscription.stopped:
-            self.lock.release()  # taken once, around _handle
-            try:
-                time.sleep(TURN_S)
-            finally:
-                self.lock.acquire()
-            now_s = self._clock()
-            self._report_resolved(now_s)
-            self._sink.turn(now_s)
-        return not self._stopping and not subscription.stopped
 
     def _resolve(self, stream: OpenStream, request_id: int, regions: Sequence[int], ts: int) -> None:
         if ts >= TS_MAX:

@@ -8,7 +8,7 @@ Rules and order: docs/formats/cdcpb.md §4.2 and §4.3 (of both TiCDC engines). 
 * A matcher belongs to one registration. When the region is registered again, it starts empty.
 
 * The values that a COMMIT event matches may be a thousand times larger than the event. So what comes out comes in
-  bounded **pieces**, and whoever takes them may take a breath in between.
+  bounded **parts**, and whoever takes them may take a breath in between.
 
 The matcher is the hot path, so it is a mutable object that takes rows by the event and returns tuples or columns; it
 does no I/O (what its quota sends to disk goes through a store that it is given) and knows no clock. Larger events
@@ -43,9 +43,9 @@ DELETE: Final = 2
 _OPS: Final = frozenset((PUT, DELETE))
 _GROUP_MIN: Final = 8
 """Rows of an event from which on rows of one kind go together."""
-PIECE_ROWS_MAX: Final = 4_096
-PIECE_BYTES_MAX: Final = 2 << 20
-"""Of keys and values of the changes that come out at once; one larger change makes a piece of its own."""
+PART_ROWS_MAX: Final = 4_096
+PART_BYTES_MAX: Final = 2 << 20
+"""Of keys and values of the changes that come out at once; one larger change makes a part of its own."""
 
 
 class PrewriteNotMatchError(BusError):
@@ -139,11 +139,11 @@ class Matcher:
         return True
 
     def feed(self, rows: Iterable[LogRow]) -> list[Change]:
-        """Take the rows of one event, as :meth:`pieces` does, and return all changes at once."""
-        return [change for piece in self.pieces(LogRows(tuple(rows))) for change in piece]
+        """Take the rows of one event, as :meth:`parts` does, and return all changes at once."""
+        return [change for part in self.parts(LogRows(tuple(rows))) for change in part]
 
-    def pieces(self, rows: LogRows) -> Iterator[Collection[Change]]:
-        """Take the rows of one event; yield the changes that are complete with it, checked (§4.3), in bounded pieces.
+    def parts(self, rows: LogRows) -> Iterator[Collection[Change]]:
+        """Take the rows of one event; yield the changes that are complete with it, checked (§4.3), in bounded parts.
 
         It must be taken to its end before the next event's, or the matcher must be closed.
 
@@ -158,8 +158,8 @@ class Matcher:
         start_ts = rows.common("start_ts") if kind in (PREWRITE, COMMIT) else None
         if kind == COMMIT and start_ts is not None and self.initialized:
             yield from self._commit_all(start_ts, rows)
-        elif kind == COMMITTED and (piece := self._committed_all(rows)) is not None:
-            yield piece
+        elif kind == COMMITTED and (part := self._committed_all(rows)) is not None:
+            yield part
         elif kind != PREWRITE or start_ts is None or not self._prewrite_all(start_ts, rows):
             yield from _cut(self._changes(rows))
         if self._quota.held_bytes > self._quota.bytes_max:
@@ -177,7 +177,7 @@ class Matcher:
 
     def _committed_all(self, rows: LogRows) -> ChangeColumns | None:
         """Return what COMMITTED rows tell; None: there is something to drop, to refuse or to cut, so go row by row."""
-        if not COLUMNS_MIN <= len(rows) <= PIECE_ROWS_MAX:
+        if not COLUMNS_MIN <= len(rows) <= PART_ROWS_MAX:
             return None
         keys, commit_ts, ops = rows.strings("key"), rows.numbers("commit_ts"), rows.numbers("op_type")
         if min(commit_ts) <= self.resolved_ts or not _OPS.issuperset(ops):
@@ -186,8 +186,8 @@ class Matcher:
             return None
         values, old_values = rows.strings("value"), rows.strings("old_value")
         sources = rows.numbers("txn_source")
-        piece = ChangeColumns.of(commit_ts, rows.numbers("start_ts"), ops, keys, values, old_values, sources)
-        return piece if len(piece.key.data) + piece.value_bytes <= PIECE_BYTES_MAX else None
+        part = ChangeColumns.of(commit_ts, rows.numbers("start_ts"), ops, keys, values, old_values, sources)
+        return part if len(part.key.data) + part.value_bytes <= PART_BYTES_MAX else None
 
     def _commit_all(self, start_ts: int, rows: LogRows) -> Iterator[Collection[Change]]:
         """Take COMMIT rows of one transaction, the region being initialized."""
@@ -213,12 +213,12 @@ class Matcher:
         if DELETE in ops:
             values = tuple(map(_value, ops, values))
         columns = (commit_ts, [start_ts] * len(keys), ops, keys, values, old_values, rows.numbers("txn_source"))
-        if size > PIECE_BYTES_MAX or len(keys) > PIECE_ROWS_MAX:
+        if size > PART_BYTES_MAX or len(keys) > PART_ROWS_MAX:
             yield from _cut(compress(zip(*columns, strict=True), wanted or repeat(True)))
         elif wanted is None and len(keys) >= COLUMNS_MIN:
             yield ChangeColumns.of(*columns)
-        elif piece := list(compress(zip(*columns, strict=True), wanted or repeat(True))):
-            yield piece
+        elif part := list(compress(zip(*columns, strict=True), wanted or repeat(True))):
+            yield part
 
     def _stored_changes(self, start_ts: int, keys: Sequence[bytes], rows: Sequence[LogRow]) -> Iterator[Change]:
         """Take COMMIT rows, already checked, of a transaction that has parts on disk."""
@@ -334,12 +334,12 @@ def _value(op: int, value: bytes) -> bytes:
 
 
 def _cut(changes: Iterable[Change]) -> Iterator[list[Change]]:
-    piece, size = list[Change](), 0
+    part, size = list[Change](), 0
     for change in changes:
-        piece.append(change)
+        part.append(change)
         size += len(change[3]) + len(change[4]) + len(change[5])
-        if size >= PIECE_BYTES_MAX or len(piece) >= PIECE_ROWS_MAX:
-            yield piece
-            piece, size = [], 0
-    if piece:
-        yield piece
+        if size >= PART_BYTES_MAX or len(part) >= PART_ROWS_MAX:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part

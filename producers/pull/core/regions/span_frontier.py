@@ -4,7 +4,7 @@ Reference: docs/formats/ordering-and-watermarks.md §3.2. All keys are memcompar
 
     unlocked --lock()--> locked (a registration of one region runs) --unlock()--> unlocked
 
-At every moment locked ranges and unlocked pieces together tile the span; an unlocked piece keeps the resolved ts that
+At every moment locked ranges and unlocked ranges together tile the span; an unlocked range keeps the resolved ts that
 its range had, which is the checkpoint_ts of whoever locks it next. The span's resolved ts is the least over both. So a
 split, a merge or a leader change never loses a ts, and two registrations can never feed the same keys at once.
 
@@ -90,10 +90,10 @@ class SpanFrontier:
         self.span = span
         self._starts: list[bytes] = []
         self._locked: list[LockedRange] = []
-        self._piece_starts: list[bytes] = [span.start]
-        self._pieces: list[tuple[bytes, bytes, Ts]] = [(span.start, span.end, start_ts)]
-        self._pieces_ts: Ts | None = start_ts
-        """The least ts of the pieces (TS_MAX: there are none); None: to be computed."""
+        self._unlocked_starts: list[bytes] = [span.start]
+        self._unlocked: list[tuple[bytes, bytes, Ts]] = [(span.start, span.end, start_ts)]
+        self._unlocked_ts: Ts | None = start_ts
+        """The least ts of the unlocked ranges (TS_MAX: there are none); None: to be computed."""
         self._ts = np.full(_SLOTS_FIRST, TS_MAX, np.int64)
         self._by_slot: list[LockedRange | None] = []
         self._free: list[int] = []
@@ -141,15 +141,15 @@ class SpanFrontier:
         if len(kept) + len(gone) != len(self._locked):
             raise InvariantBrokenError("some of the ranges are not locked", locks=len(gone))
         self._locked, self._starts = kept, [lock.range.start for lock in kept]
-        pieces = self._pieces + [(lock.range.start, lock.range.end, self._release_slot(lock)) for lock in gone]
-        self._pieces, self._piece_starts = [], []
-        for start, end, ts in sorted(pieces):
-            if self._pieces and self._pieces[-1][1] == start and self._pieces[-1][2] == ts:
-                self._pieces[-1] = (self._pieces[-1][0], end, ts)
+        ranges = self._unlocked + [(lock.range.start, lock.range.end, self._release_slot(lock)) for lock in gone]
+        self._unlocked, self._unlocked_starts = [], []
+        for start, end, ts in sorted(ranges):
+            if self._unlocked and self._unlocked[-1][1] == start and self._unlocked[-1][2] == ts:
+                self._unlocked[-1] = (self._unlocked[-1][0], end, ts)
             else:
-                self._pieces.append((start, end, ts))
-                self._piece_starts.append(start)
-        self._pieces_ts = None
+                self._unlocked.append((start, end, ts))
+                self._unlocked_starts.append(start)
+        self._unlocked_ts = None
 
     def advance(self, lock: LockedRange, ts: Ts) -> None:
         """Move a locked range's resolved ts forward; lower or equal is ignored."""
@@ -172,18 +172,18 @@ class SpanFrontier:
 
     def resolved_ts(self) -> Ts:
         """Return the least resolved ts of the span's parts."""
-        if self._pieces_ts is None:
-            self._pieces_ts = min((piece[2] for piece in self._pieces), default=TS_MAX)
+        if self._unlocked_ts is None:
+            self._unlocked_ts = min((ts for _, _, ts in self._unlocked), default=TS_MAX)
         used = len(self._by_slot)
         if used == 1:  # a small table's: numpy takes ten times as long
-            return min(self._pieces_ts, Ts(self._ts.item(0)))
-        return min(self._pieces_ts, Ts(int(self._ts[:used].min()))) if used else self._pieces_ts
+            return min(self._unlocked_ts, Ts(self._ts.item(0)))
+        return min(self._unlocked_ts, Ts(int(self._ts[:used].min()))) if used else self._unlocked_ts
 
     def slowest(self) -> LockedRange | KeyRange:
         """Return the part that holds the span back: a lock, or a range that nobody holds."""
         resolved_ts = self.resolved_ts()
-        if resolved_ts == self._pieces_ts:
-            return next(KeyRange(start, end) for start, end, ts in self._pieces if ts == resolved_ts)
+        if resolved_ts == self._unlocked_ts:
+            return next(KeyRange(start, end) for start, end, ts in self._unlocked if ts == resolved_ts)
         lock = self._by_slot[int(self._ts[: len(self._by_slot)].argmin())]
         assert lock is not None, "a free slot never has the least ts"
         return lock
@@ -195,7 +195,7 @@ class SpanFrontier:
 
     def unlocked(self) -> list[KeyRange]:
         """Return the ranges that nobody holds, ascending."""
-        return [KeyRange(start, end) for start, end, _ in self._pieces]
+        return [KeyRange(start, end) for start, end, _ in self._unlocked]
 
     def locked(self) -> list[LockedRange]:
         """Return the locks, ascending."""
@@ -230,12 +230,12 @@ class SpanFrontier:
         return found
 
     def _take(self, wanted: KeyRange) -> Ts:
-        """Cut ``wanted`` out of the unlocked pieces; return the least ts over it."""
-        first = max(0, bisect_right(self._piece_starts, wanted.start) - 1)
+        """Cut ``wanted`` out of the unlocked ranges; return the least ts over it."""
+        first = max(0, bisect_right(self._unlocked_starts, wanted.start) - 1)
         last, least, cursor = first, None, wanted.start
         kept: list[tuple[bytes, bytes, Ts]] = []
-        while last < len(self._pieces) and self._pieces[last][0] < wanted.end:
-            start, end, ts = self._pieces[last]
+        while last < len(self._unlocked) and self._unlocked[last][0] < wanted.end:
+            start, end, ts = self._unlocked[last]
             last += 1
             if end <= wanted.start:
                 kept.append((start, end, ts))
@@ -250,24 +250,24 @@ class SpanFrontier:
                 kept.append((wanted.end, end, ts))
         if least is None or cursor < wanted.end:
             raise InvariantBrokenError("span has a hole that is neither locked nor unlocked", at=cursor.hex())
-        self._pieces_ts = None
-        self._pieces[first:last] = kept
-        self._piece_starts[first:last] = [piece[0] for piece in kept]
+        self._unlocked_ts = None
+        self._unlocked[first:last] = kept
+        self._unlocked_starts[first:last] = [start for start, _, _ in kept]
         return least
 
     def _put(self, start: bytes, end: bytes, ts: Ts) -> None:
-        self._pieces_ts = None
-        at = bisect_left(self._piece_starts, start)
-        # Join equal neighbours, or a region that flaps between two sizes would leave ever more pieces behind.
-        if at < len(self._pieces) and self._pieces[at][0] == end and self._pieces[at][2] == ts:
-            end = self._pieces[at][1]
-            del self._pieces[at], self._piece_starts[at]
-        if at > 0 and self._pieces[at - 1][1] == start and self._pieces[at - 1][2] == ts:
+        self._unlocked_ts = None
+        at = bisect_left(self._unlocked_starts, start)
+        # Join equal neighbours, or a region that flaps between two sizes would leave ever more ranges behind.
+        if at < len(self._unlocked) and self._unlocked[at][0] == end and self._unlocked[at][2] == ts:
+            end = self._unlocked[at][1]
+            del self._unlocked[at], self._unlocked_starts[at]
+        if at > 0 and self._unlocked[at - 1][1] == start and self._unlocked[at - 1][2] == ts:
             at -= 1
-            start = self._pieces[at][0]
-            del self._pieces[at], self._piece_starts[at]
-        self._pieces.insert(at, (start, end, ts))
-        self._piece_starts.insert(at, start)
+            start = self._unlocked[at][0]
+            del self._unlocked[at], self._unlocked_starts[at]
+        self._unlocked.insert(at, (start, end, ts))
+        self._unlocked_starts.insert(at, start)
 
 
 def _subtract(wanted: KeyRange, taken: list[KeyRange]) -> list[KeyRange]:

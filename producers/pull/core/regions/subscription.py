@@ -47,12 +47,12 @@ class Registration:
     sent: bool = False
     """False while it waits for its turn to be scanned."""
 
-    def pieces(self, rows: LogRows) -> Iterator[Collection[Change]]:
-        """Take the rows of one event; see :meth:`Matcher.pieces`."""
+    def parts(self, rows: LogRows) -> Iterator[Collection[Change]]:
+        """Take the rows of one event; see :meth:`Matcher.parts`."""
         # Resolved ts go to the frontier's vector alone; the matcher needs its own only to judge rows.
         if self.matcher.initialized:
             self.matcher.resolve(self.lock.resolved_ts)
-        return self.matcher.pieces(rows)
+        return self.matcher.parts(rows)
 
 
 @dataclass(frozen=True, slots=True)

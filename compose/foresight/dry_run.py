@@ -1,6 +1,6 @@
 """`tidebus dry-run`: what a changefeed would write, from a recording, with no Kafka and no Spark.
 
-The rows go through the very pipeline of the Spark job (:mod:`sorters.core.rows.pipeline`), the driver's part with it:
+The rows go through the very steps of the Spark job (:mod:`sorters.core.rows.shared_pass`), the driver's part with it:
 the schema store, the topics, the registered schemas, DDL events and watermarks. Instead of a registry and brokers there
 are numbers: schemas are numbered from 1 in the order of their tables, topics have the partitions that were asked for.
 """
@@ -27,7 +27,7 @@ from schemas.errors import Action, BusError
 from schemas.ids import Ts, compose_ts, physical_ms
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT
 from schemas.sink.position import PositionClass, RowOp, decode_position
-from sorters.core.cut.cut import keep_where
+from sorters.core.columnar.row_changes import rows_where
 from sorters.core.feed.companions import bootstrap_records, ddl_records, ddl_topics, watermark_records
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.feed.route_check import MISFITS, check_routes
@@ -36,7 +36,8 @@ from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.core.mount.mounted_json import mounted_object
 from sorters.core.mount.scalar import mount_row
 from sorters.core.records.order import OutputRecords, join_records, sort_records
-from sorters.core.rows.pipeline import by_version, run
+from sorters.core.rows.pipeline import by_version
+from sorters.core.rows.shared_pass import run_chunks
 from sorters.core.sql.ddl_event import ddl_events
 from sorters.log.topic_admin import PARTITIONS_DEFAULT
 
@@ -134,9 +135,13 @@ class DryRun:
     def _run(self, rows: RowChanges, encoded_at_ms: int) -> Iterator[OutputRecords]:
         """Run the pipeline; where it refuses, find the rows that it refuses, report them and go on with the others."""
         try:
-            yield run(
-                rows, self.schemas, self.feed, encoded_at_ms=encoded_at_ms, with_table=True, on_corrupt=_log_corrupt
-            )
+            yield from [
+                _named(records, [version.name] * records.num_rows)
+                for version, group in by_version(rows, self.schemas)
+                for records in run_chunks(
+                    [group], self.schemas, self.feed, encoded_at_ms=encoded_at_ms, on_corrupt=_log_corrupt
+                )
+            ]
         except tuple(MISFITS) as error:
             yield from self._run_versions(rows, encoded_at_ms, error)
         except BusError as error:
@@ -147,7 +152,7 @@ class DryRun:
                 return
             first_half = np.arange(len(rows)) < len(rows) // 2
             for half in (first_half, ~first_half):
-                yield from self._run(keep_where(rows, half), encoded_at_ms)
+                yield from self._run(rows_where(rows, half), encoded_at_ms)
 
     def _run_versions(self, rows: RowChanges, encoded_at_ms: int, error: BusError) -> Iterator[OutputRecords]:
         """Go on without the table version that the settings do not fit; it is reported once, not once a row."""

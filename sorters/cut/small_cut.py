@@ -5,20 +5,29 @@ A Spark job has a fixed price, which a small batch never earns back
 """
 
 import threading
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from schemas.ids import TableId
 from sorters.core.cut.cut import Cut
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.core.records.order import OutputRecords
-from sorters.cut.raw_records import raw_records, tables_of
+from sorters.cut.raw_records import raw_records
 from sorters.cut.record_window import RecordWindow
 from sorters.cut.sink_writer import SinkWriter
-from sorters.cut.worker import Program, batch_bytes, in_order, output_records
+from sorters.cut.worker import CutCounts, FeedProgram, batch_bytes, in_order, output_records
+from sorters.log.failures import KafkaUnreachableError
 
 OUTPUT_BYTES_MAX = 512 * 1024 * 1024
 """Of messages that the driver holds: of a table with hundreds of columns debezium makes many times the raw bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawCut:
+    """The raw records of one cut, and the bytes that were read to get them."""
+
+    records: list[bytes]
+    raw_bytes: int
 
 
 class SmallCut:
@@ -32,11 +41,7 @@ class SmallCut:
         self._writer: tuple[int, SinkWriter] | None = None
         """With the batch size that it was made for."""
         self._running = threading.Lock()
-        """Held while a cut runs: the clients must not be closed under it, whatever thread asks."""
-        self.raw_bytes = 0
-        """Of the raw records that the last cut has read."""
-        self.corrupt = CorruptRows()
-        """What the last cut has written although its checksum does not fit."""
+        """Held while a cut is read or written: the clients must not be closed under it, whatever thread asks."""
 
     def give_up(self) -> None:
         """Let what is under way in another thread fail; nothing is sent from here on."""
@@ -50,46 +55,58 @@ class SmallCut:
                 self._writer[1].abandon()
             self._reader.close()
 
+    def read(self, cut: Cut, raw_bytes_max: int) -> RawCut | None:
+        """Return the raw records of ``cut``; None: they are more than ``raw_bytes_max``.
+
+        Raises:
+            KafkaUnreachableError, HistoryLostError: Kafka does not hand them out.
+            CorruptDataError: a record is none of the raw log.
+        """
+        records, raw_bytes = list[bytes](), 0
+
+        def count(size: int) -> None:
+            nonlocal raw_bytes
+            raw_bytes += size
+
+        with self._running:
+            for record in raw_records(self._reader, cut, count):
+                records.append(record)
+                if raw_bytes > raw_bytes_max:
+                    return None
+        return RawCut(records, raw_bytes)
+
     def run(
-        self,
-        cut: Cut,
-        program: Callable[[Set[TableId]], Program],
-        extras: OutputRecords,
-        encoded_at_ms: int,
-        *,
-        raw_bytes_max: int,
-    ) -> tuple[int, int] | None:
+        self, cut: Cut, raw: RawCut, program: FeedProgram, extras: OutputRecords, encoded_at_ms: int
+    ) -> CutCounts | None:
         """Write everything of ``cut``, and ``extras``, in order, until it is acknowledged.
 
         Args:
-            program: returns it, fit for rows of these physical tables.
+            raw: what :meth:`read` gave for the cut.
+            program: fit for all rows in it.
 
         Returns:
-            The row messages, and the bytes of raw records; None if these are more than ``raw_bytes_max``, or their
-            messages more than :data:`OUTPUT_BYTES_MAX`, for then nothing is written.
+            None if the messages are more than :data:`OUTPUT_BYTES_MAX`, for then nothing is written.
 
         Raises:
             BusError: a row or a record cannot be sent, or Kafka does not answer. What was not sent never will be, so
                 nothing of this try can come after what the next one writes.
         """
-        with self._running:
-            raw = self._read(cut, raw_bytes_max)
-            if raw is None:
+        corrupt, rows = list[CorruptRows](), list[OutputRecords]()
+        for table in output_records(iter(raw.records), cut, program, encoded_at_ms, corrupt.append):
+            rows.append(table)
+            if sum(part.nbytes for part in rows) > OUTPUT_BYTES_MAX:
                 return None
-            self.corrupt = CorruptRows()
-            rows: list[OutputRecords] = []
-            ready = program(tables_of(raw, cut))
-            for table in output_records(iter(raw), cut, ready, encoded_at_ms, self._on_corrupt):
-                rows.append(table)
-                if sum(one.nbytes for one in rows) > OUTPUT_BYTES_MAX:
-                    return None
-            records = in_order([*rows, extras] if extras.num_rows else rows, cut.may_repeat)
-            row_join = ready.feed.row_join
-            self._write(records if row_join is None else row_join.whole(records), batch_bytes(ready))
-        return sum(table.num_rows for table in rows), self.raw_bytes
+        records = in_order([*rows, extras] if extras.num_rows else rows, cut.may_repeat)
+        row_join = program.feed.row_join
+        self.write(records if row_join is None else row_join.whole(records), batch_bytes(program))
+        return CutCounts(
+            rows=sum(table.num_rows for table in rows),
+            raw_bytes=raw.raw_bytes,
+            corrupt=sum(corrupt, CorruptRows()),
+        )
 
     def write(self, records: OutputRecords, largest_batch: int) -> None:
-        """Write records that are no cut's, in their order, until they are acknowledged.
+        """Write records in their order, until they are acknowledged, in batches of at most ``largest_batch`` bytes.
 
         Raises:
             BusError: as :meth:`run`.
@@ -97,22 +114,9 @@ class SmallCut:
         with self._running:
             self._write(records, largest_batch)
 
-    def _read(self, cut: Cut, raw_bytes_max: int) -> list[bytes] | None:
-        """Return the raw records; None: they are too many."""
-        self.raw_bytes, raw = 0, []
-        for record in raw_records(self._reader, cut, self._count):
-            raw.append(record)
-            if self.raw_bytes > raw_bytes_max:
-                return None
-        return raw
-
-    def _count(self, raw_bytes: int) -> None:
-        self.raw_bytes += raw_bytes
-
-    def _on_corrupt(self, found: CorruptRows) -> None:
-        self.corrupt += found
-
     def _write(self, records: OutputRecords, largest_batch: int) -> None:
+        if self._closed.is_set():  # between the reading and here: the writer that there was is closed
+            raise KafkaUnreachableError("kafka did not take a record", reason="stopped")
         made_for, writer = self._writer or (0, None)
         self._writer = None
         if writer is None or made_for != largest_batch:

@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from schemas.changes import RowChanges
+from schemas.ddl.layered_schemas import LayeredSchemas
+from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId
 from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
-from sorters.core.cut.cut import Cut, join_rows, keep_rows, overlaps
+from sorters.core.columnar.row_changes import join_rows, rows_between
+from sorters.core.cut.cut import Cut, overlaps
 from sorters.core.feed.feed import CompiledFeed
-from sorters.core.mount.corrupt_rows import OnCorrupt
+from sorters.core.mount.corrupt_rows import CorruptRows, OnCorrupt
 from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, drop_repeats, join_records, sort_records
-from sorters.core.rows.pipeline import pieces
 from sorters.core.rows.shared_pass import run_chunks
 from sorters.cut.claim_store import claim_store
 from sorters.cut.sink_writer import BATCH_BYTES
@@ -23,31 +24,42 @@ BYTES_PER_CHUNK = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class FeedProgram:
     """What a worker needs to know of a changefeed; another one when a DDL or a topic changes it."""
 
-    schemas: Any
-    """A schema store, or a :class:`~schemas.ddl.layered_schemas.LayeredSchemas`."""
+    schemas: SchemaStore | LayeredSchemas
     feed: CompiledFeed
 
 
-def batch_bytes(program: Program) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutCounts:
+    """What a cut that was written has come to."""
+
+    rows: int
+    """Row messages, repeats among them."""
+    raw_bytes: int
+    """Of the raw records that were read."""
+    corrupt: CorruptRows
+    """Rows that were written although their checksum does not fit."""
+
+
+def batch_bytes(program: FeedProgram) -> int:
     """Return how large a producer's batches may be: each topic takes only such as its largest message."""
     return min([BATCH_BYTES, *program.feed.topic_message_bytes.values()])
 
 
 def output_records(
-    raw: Iterator[bytes], cut: Cut, program: Program, encoded_at_ms: int, on_corrupt: OnCorrupt | None = None
+    raw: Iterator[bytes], cut: Cut, program: FeedProgram, encoded_at_ms: int, on_corrupt: OnCorrupt | None = None
 ) -> Iterator[OutputRecords]:
     """Yield the records that the rows of a cut become, in no particular order.
 
     Args:
         encoded_at_ms: what messages say about when they were made.
-        on_corrupt: is told of rows that do not fit their checksum.
+        on_corrupt: gets the rows that do not fit their checksum.
     """
     store = claim_store(program.feed)
     yield from run_chunks(
-        (piece for chunk in gather_rows(raw, cut) for piece in pieces(chunk, program.schemas)),
+        gather_rows(raw, cut),
         program.schemas,
         program.feed,
         encoded_at_ms=encoded_at_ms,
@@ -71,7 +83,7 @@ def gather_rows(records: Iterator[bytes], cut: Cut) -> Iterator[RowChanges]:
         head = read_batch_head(record)
         if not overlaps(head, cut.after_ts, cut.upto_ts):
             continue
-        rows = keep_rows(decode_region_batch(record).rows, cut.after_ts, cut.upto_ts)
+        rows = rows_between(decode_region_batch(record).rows, cut.after_ts, cut.upto_ts)
         if not len(rows):
             continue
         waiting.setdefault(head.table_id, []).append(rows)

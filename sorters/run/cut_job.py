@@ -1,16 +1,15 @@
 """One cut, from the raw log to the sink: by a Spark job, or by the driver if it is not worth one."""
 
-from collections.abc import Collection, Mapping, Set
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from schemas.ids import TableId
 from sorters.core.cut.cut import Cut
-from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.core.records.order import OutputRecords
+from sorters.cut.raw_records import tables_of
 from sorters.cut.small_cut import SmallCut
-from sorters.cut.worker import Program, batch_bytes
+from sorters.cut.worker import CutCounts, FeedProgram, batch_bytes
+from sorters.run.preparation import Preparation
 from sorters.spark.session import Session
-from sorters.spark.shared_program import SharedProgram
 
 if TYPE_CHECKING:
     from sorters.spark.cut import SparkCut
@@ -21,20 +20,7 @@ TABLES_AT_ONCE_MAX = 500
 """Tables that are made ready for a large cut though they may have no rows in it; where more wait, its tasks look first
 which have: they read the raw log twice then."""
 RAW_RECORD_BYTES_GUESS = 4 * 1024
-"""Size of a raw record until one batch has told: low, since starting Spark in vain costs more than reading in vain."""
-
-
-class TablesToReady(Protocol):
-    """Makes a program fit for rows of tables."""
-
-    @property
-    def waiting(self) -> int:
-        """How many tables' rows are not ready to come."""
-        ...
-
-    def make_ready(self, cut: Cut, tables: Collection[TableId] | None) -> None:
-        """Make these tables' rows ready to come; None: all."""
-        ...
+"""Size of a raw record before the first cut: low, since starting Spark in vain costs more than reading in vain."""
 
 
 class CutJob:
@@ -52,9 +38,7 @@ class CutJob:
         self._small = SmallCut(raw_config, raw_topic, sink_config)
         self._large: SparkCut | None = None
         self._record_bytes: float | None = None
-        """None: no batch has told yet."""
-        self.corrupt = CorruptRows()
-        """What the last cut has written although its checksum does not fit."""
+        """Mean size of a raw record; None: no cut has been run yet."""
 
     def give_up(self) -> None:
         """Let what is under way in another thread fail; nothing more is done from here on."""
@@ -70,46 +54,48 @@ class CutJob:
         """Tell whether the driver is going to try a cut by itself."""
         return cut.offsets * (self._record_bytes or RAW_RECORD_BYTES_GUESS) <= DRIVER_BATCH_BYTES_MAX
 
-    def write(self, program: SharedProgram, records: OutputRecords) -> None:
+    def write(self, program: FeedProgram, records: OutputRecords) -> None:
         """Write records on the driver that stand before all of the next cut, in their order, until acknowledged.
 
         Raises:
             BusError: a record cannot be sent, or Kafka does not answer.
         """
-        self._small.write(records, batch_bytes(program.value))
+        self._small.write(records, batch_bytes(program))
 
-    def run(
-        self, cut: Cut, program: SharedProgram, tables: TablesToReady, extras: OutputRecords, encoded_at_ms: int
-    ) -> int:
-        """Write everything of ``cut``, and ``extras``, in order; return the row messages once they are acknowledged.
+    def run(self, cut: Cut, preparation: Preparation, extras: OutputRecords, encoded_at_ms: int) -> CutCounts:
+        """Write everything of ``cut``, and ``extras``, in order; return once that is acknowledged.
 
-        The number tells repeats too, before they were dropped.
+        ``preparation`` has begun the cut (:meth:`Preparation.begin`).
 
         Raises:
             Exception: Spark's, Py4J's; see :func:`sorters.log.failures.bus_error`.
         """
-        done: tuple[int, int] | None = None
-
-        def ready(found: Set[TableId]) -> Program:
-            tables.make_ready(cut, found)
-            return program.value
-
-        if self.is_small(cut):
-            # With some slack where it is known how large records are: giving up has read them in vain.
-            raw_bytes_max = DRIVER_BATCH_BYTES_MAX * (1 if self._record_bytes is None else 2)
-            done = self._small.run(cut, ready, extras, encoded_at_ms, raw_bytes_max=raw_bytes_max)
-            self.corrupt = self._small.corrupt
-        if done is None:
-            large = self.large()
-            many = tables.waiting > TABLES_AT_ONCE_MAX
-            tables.make_ready(cut, large.tables_of(cut) if many else None)
-            done = large.run(cut, program, extras, encoded_at_ms)
-            self.corrupt = large.corrupt
-        rows, raw_bytes = done
+        counts = self._run_small(cut, preparation, extras, encoded_at_ms) if self.is_small(cut) else None
+        if counts is None:
+            counts = self._run_large(cut, preparation, extras, encoded_at_ms)
         if cut.offsets:
-            mean = raw_bytes / cut.offsets
+            mean = counts.raw_bytes / cut.offsets
             self._record_bytes = mean if self._record_bytes is None else (self._record_bytes + mean) / 2
-        return rows
+        return counts
+
+    def _run_small(
+        self, cut: Cut, preparation: Preparation, extras: OutputRecords, encoded_at_ms: int
+    ) -> CutCounts | None:
+        """Run a cut on the driver; None: it is too large for that, and nothing is written."""
+        # With some slack where it is known how large records are: giving up has read them in vain.
+        raw_bytes_max = DRIVER_BATCH_BYTES_MAX * (1 if self._record_bytes is None else 2)
+        raw = self._small.read(cut, raw_bytes_max)
+        if raw is None:
+            return None
+        program = preparation.make_ready(cut, tables_of(raw.records, cut))
+        return self._small.run(cut, raw, program, extras, encoded_at_ms)
+
+    def _run_large(self, cut: Cut, preparation: Preparation, extras: OutputRecords, encoded_at_ms: int) -> CutCounts:
+        """Run a cut as a Spark job."""
+        large = self.large()
+        has_many = preparation.waiting > TABLES_AT_ONCE_MAX
+        program = preparation.make_ready(cut, large.tables_of(cut) if has_many else None)
+        return large.run(cut, program, preparation.sent(program), extras, encoded_at_ms)
 
     def large(self) -> "SparkCut":
         """Return what runs large cuts; the first call starts Spark."""

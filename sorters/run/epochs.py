@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from schemas.ddl.job import JobScope
 from schemas.ids import Ts, physical_ms
@@ -156,7 +155,7 @@ class Epochs:
     def _run_cut(self, cut: Cut, resolved_ts: Ts, begun: BegunEpoch | None) -> None:
         """Run a cut. ``begun``: the epoch, if this is the first one that is run of it."""
         started = time.monotonic()
-        program: Any = self._preparation.program_for(cut)
+        program = self._preparation.begin(cut)
         # Messages carry the time at which they were encoded; a wall clock would make a repeated message another one.
         encoded_at_ms = physical_ms(cut.upto_ts)
         self._before_cut()
@@ -166,17 +165,16 @@ class Epochs:
         for told in self._preparation.told_at_start(cut, encoded_at_ms):
             self._job.write(program, told)
         companions = self._preparation.companions(cut, encoded_at_ms)
-        rows = self._job.run(cut, program, self._preparation, companions, encoded_at_ms)
+        counts = self._job.run(cut, self._preparation, companions, encoded_at_ms)
         self._checkpoint_ts = cut.upto_ts
         batch_s = time.monotonic() - started
-        corrupt = self._job.corrupt
-        _log_corrupt(corrupt)
+        _log_corrupt(counts.corrupt)
         self._on_progress(
             Progress(
                 checkpoint_ts=cut.upto_ts,
                 resolved_ts=resolved_ts,
-                rows=rows,
-                corrupt_rows=corrupt.count,
+                rows=counts.rows,
+                corrupt_rows=counts.corrupt.count,
                 batch_s=batch_s,
             )
         )

@@ -15,11 +15,12 @@ from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.route_check import check_routes
 from sorters.core.feed.scope import concerns, watermark_topics_at
 from sorters.core.records.order import OutputRecords, join_records
+from sorters.cut.worker import FeedProgram
 from sorters.registry.registry import SchemaRegistry
 from sorters.run.ready_tables import ReadyTables, SinkTopics
 from sorters.run.schema_feed import SchemaFeed
+from sorters.spark.program_sender import ProgramSender, SentProgram
 from sorters.spark.session import Session
-from sorters.spark.shared_program import SharedProgram
 
 
 class Preparation:
@@ -44,10 +45,11 @@ class Preparation:
         self._tables = ReadyTables(feed, topics, registry)
         self._start_ts, self._target_ts = start_ts, target_ts
         self._ready_upto: Ts | None = None
-        self.program = SharedProgram(lambda value: spark().sparkContext.broadcast(value))
+        self._program: FeedProgram | None = None
+        self._sender = ProgramSender(lambda value: spark().sparkContext.broadcast(value))
         self._watermark_topics: tuple[str, ...] = ()
 
-    def program_for(self, cut: Cut) -> SharedProgram:
+    def begin(self, cut: Cut) -> FeedProgram:
         """Return the program for a cut; what rows of single tables need besides, :meth:`make_ready` adds.
 
         Raises:
@@ -67,10 +69,17 @@ class Preparation:
             touched = {table for change in store.changes for table in _physical_ids(change)}
             store.gc(cut.after_ts)
             self.feed = self._tables.begin(cut, self._ready_upto, store, self.feed)
-            self.program.set(store, self.feed, touched)
+            self._program = FeedProgram(store, self.feed)
+            self._sender.note_changed(touched)
             self._watermark_topics = watermark_topics_at(store, cut.upto_ts, self.feed)
         self._ready_upto = cut.upto_ts
         return self.program
+
+    @property
+    def program(self) -> FeedProgram:
+        """The program of the cut that was begun last, as far as it is ready."""
+        assert self._program is not None, "a cut is begun first"
+        return self._program
 
     def check_jobs(self, upto_ts: Ts) -> None:
         """Check that the schema up to ``upto_ts`` is whole, as far as the changefeed goes.
@@ -105,8 +114,8 @@ class Preparation:
         """Physical tables for whose rows something must be made ready first."""
         return self._tables.waiting
 
-    def make_ready(self, cut: Cut, tables: Collection[TableId] | None) -> None:
-        """Make the program of a cut fit for rows of these physical tables; None: of all of the changefeed.
+    def make_ready(self, cut: Cut, tables: Collection[TableId] | None) -> FeedProgram:
+        """Return the program of a cut, fit for rows of these physical tables; None: of all of the changefeed.
 
         Raises:
             BusError: a topic or schema is refused, or Kafka or the registry does not answer.
@@ -114,7 +123,12 @@ class Preparation:
         feed = self._tables.make_ready(cut, tables, self._schemas.store, self.feed)
         if feed is not None:
             self.feed = feed
-            self.program.set(self._schemas.store, feed, ())
+            self._program = FeedProgram(self._schemas.store, feed)
+        return self.program
+
+    def sent(self, program: FeedProgram) -> SentProgram:
+        """Return the program as tasks get it, having sent what they do not have; it is what :meth:`make_ready` gave."""
+        return self._sender.send(program)
 
 
 def _physical_ids(change: SchemaChange) -> set[TableId]:

@@ -1,7 +1,7 @@
 """The schema store of a sorter, on the driver: fed by the ddl topic, as far as a cut needs it.
 
 A job that does not decode or fit is noted in :attr:`SchemaFeed.bad_jobs`; what may run all the same is decided where
-the cut is known (:meth:`sorters.run.preparation.Preparation.program_for`).
+the cut is known (:meth:`sorters.run.preparation.Preparation.begin`).
 """
 
 import contextlib

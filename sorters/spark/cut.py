@@ -13,10 +13,10 @@ from schemas.ids import TableId
 from sorters.core.cut.cut import Cut
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.core.records.order import OutputRecords
-from sorters.cut.worker import batch_bytes
+from sorters.cut.worker import CutCounts, FeedProgram, batch_bytes
+from sorters.spark.program_sender import SentProgram
 from sorters.spark.run_folder import clear_run_folders, run_folder
 from sorters.spark.run_store import MEMORY_BYTES_MAX
-from sorters.spark.shared_program import SharedProgram
 from sorters.spark.tasks import (
     BLOCK_COLUMNS,
     SIGN_COLUMNS,
@@ -56,8 +56,6 @@ class SparkCut:
         """Where the folders of runs are made; None: tasks may be on several machines, so runs go through Spark."""
         if self.runs_parent is not None:
             clear_run_folders(self.runs_parent)
-        self.corrupt = CorruptRows()
-        """What the last cut has written although its checksum does not fit."""
 
     def give_up(self) -> None:
         """Cancel what the session runs; from any thread."""
@@ -70,26 +68,26 @@ class SparkCut:
         rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(look, TABLE_COLUMNS).collect()
         return {TableId(row["table_id"]) for row in rows}
 
-    def run(self, cut: Cut, program: SharedProgram, extras: OutputRecords, encoded_at_ms: int) -> tuple[int, int]:
-        """Write everything of ``cut``, and ``extras``, in order.
-
-        Returns:
-            The row messages, repeats among them, and the bytes of raw records that were read.
+    def run(
+        self, cut: Cut, program: FeedProgram, sent: SentProgram, extras: OutputRecords, encoded_at_ms: int
+    ) -> CutCounts:
+        """Write everything of ``cut``, and ``extras``, in order; ``sent`` is ``program`` as tasks get it.
 
         Raises:
             Exception: Spark's, Py4J's; see :func:`sorters.log.failures.bus_error`.
         """
         with nullcontext() if self.runs_parent is None else run_folder(self.runs_parent) as folder:
-            return self._run_with(folder, cut, program, extras, encoded_at_ms)
+            return self._run_with(folder, cut, program, sent, extras, encoded_at_ms)
 
     def _run_with(
         self,
         folder: str | None,
         cut: Cut,
-        program: SharedProgram,
+        program: FeedProgram,
+        sent: SentProgram,
         extras: OutputRecords,
         encoded_at_ms: int,
-    ) -> tuple[int, int]:
+    ) -> CutCounts:
         context, slots = self._spark.sparkContext, self._slots
         tally = Tally(
             rows=context.accumulator(0),
@@ -108,18 +106,15 @@ class SparkCut:
         write = WriteTask(
             may_repeat=cut.may_repeat,
             folder=folder,
-            row_join=program.value.feed.row_join,
+            row_join=program.feed.row_join,
             sink_config=self._sink_config,
-            batch_bytes=batch_bytes(program.value),
+            batch_bytes=batch_bytes(program),
             memory_bytes_max=MEMORY_BYTES_MAX,
         )
-        blocks = self._spark.range(0, len(slots), 1, len(slots)).mapInArrow(
-            read_step(read, program.for_tasks(), tally), BLOCK_COLUMNS
-        )
+        blocks = self._spark.range(0, len(slots), 1, len(slots)).mapInArrow(read_step(read, sent, tally), BLOCK_COLUMNS)
         signs = blocks.repartition(len(slots), "slot").mapInArrow(write_step(write), SIGN_COLUMNS)
         signs.write.format("noop").mode("overwrite").save()
-        self.corrupt = tally.corrupt.value
-        return int(tally.rows.value), int(tally.raw_bytes.value)
+        return CutCounts(rows=int(tally.rows.value), raw_bytes=int(tally.raw_bytes.value), corrupt=tally.corrupt.value)
 
     def _find_slots(self, tasks: int) -> tuple[int, ...]:
         """Return one number for each task that ``repartition(tasks, "slot")`` sends there."""

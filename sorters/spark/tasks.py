@@ -24,12 +24,12 @@ from sorters.core.records.row_batches import RowJoin
 from sorters.core.records.runs import Run, merge_runs, pack_run, split_runs, unpack_run
 from sorters.cut.raw_records import raw_records, tables_of
 from sorters.cut.sink_writer import SinkWriter
-from sorters.cut.worker import Program, output_records
+from sorters.cut.worker import FeedProgram, output_records
 from sorters.log.failures import WorkerError
 from sorters.log.topic_reader import TopicReader
+from sorters.spark.program_sender import SentProgram
 from sorters.spark.run_folder import RunFile, RunFiles
 from sorters.spark.run_store import RunStore
-from sorters.spark.shared_program import TaskProgram
 
 BLOCK_SCHEMA = pa.schema([pa.field("slot", pa.int32(), nullable=False), pa.field("block", pa.binary(), nullable=False)])
 BLOCK_COLUMNS = "slot int, block binary"
@@ -113,7 +113,7 @@ def look_step(task: LookTask) -> Callable[[ArrowBatches], ArrowBatches]:
     return look
 
 
-def read_step(task: ReadTask, program: TaskProgram, tally: Tally) -> Callable[[ArrowBatches], ArrowBatches]:
+def read_step(task: ReadTask, program: SentProgram, tally: Tally) -> Callable[[ArrowBatches], ArrowBatches]:
     """Return the first step; what it gets from Spark does not matter."""
 
     def read(batches: ArrowBatches) -> ArrowBatches:
@@ -134,7 +134,7 @@ def write_step(task: WriteTask) -> Callable[[ArrowBatches], ArrowBatches]:
     return write
 
 
-def read_runs(task: ReadTask, program: Program, tally: Tally, number: int) -> ArrowBatches:
+def read_runs(task: ReadTask, program: FeedProgram, tally: Tally, number: int) -> ArrowBatches:
     """Yield the blocks of one task, with what slot each is of."""
     reader = _reader(tuple(sorted(task.raw_config.items())), task.raw_topic)
     records = raw_records(reader, task.cut, tally.raw_bytes.add, number, len(task.slots))
@@ -196,18 +196,18 @@ def _number_of(batches: ArrowBatches) -> int:
     return int(context.partitionId())
 
 
-def _unpacked(program: TaskProgram) -> Program:
+def _unpacked(program: SentProgram) -> FeedProgram:
     """Return the program, without letting Python's collector go through it.
 
     What it would cost with very many tables: docs/decisions/2026-11-22-small-cuts-on-the-driver.md.
     """
     gc.disable()
     try:
-        value = program.value
+        loaded = program.load()
     finally:
         gc.enable()
     _freeze_for(id(program.base))  # an object for as long as the worker has these schemas
-    return value
+    return loaded
 
 
 def _as_it_is(block: Any) -> Any:

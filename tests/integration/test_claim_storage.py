@@ -16,7 +16,7 @@ from sorters.core.cut.cut import Cut
 from sorters.core.feed.feed import compile_feed
 from sorters.core.records.order import OutputRecords
 from sorters.cut.claim_store import ClaimStoreError
-from sorters.cut.worker import Program, output_records
+from sorters.cut.worker import FeedProgram, output_records
 from tests.support.aws import ask_s3, s3_keys
 from tests.support.ddl_jobs import PRIMARY, column, snapshot, table_info
 from tests.support.mounting import row_changes
@@ -43,7 +43,7 @@ def made(uri: str, *, raw: bool = False) -> OutputRecords:
     rows = row_changes(TABLE_ID, [change])
     raw_record = encode_region_batch(RegionBatch(region_id=RegionId(1), may_repeat=False, rows=rows), 1)
     cut = Cut(after_ts=Ts(COMMIT_TS - 1), upto_ts=Ts(COMMIT_TS), start=(0,), end=(1,), may_repeat=False, ddl_end=0)
-    program = Program(snapshot(("test", 1, [info])), feed)
+    program = FeedProgram(snapshot(("test", 1, [info])), feed)
     (records,) = output_records(iter([raw_record]), cut, program, 1_700_000_000_100)
     return records
 

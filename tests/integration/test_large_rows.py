@@ -44,9 +44,9 @@ from schemas.tidb.spans import TableSpan
 from sorters.core.cut.cut import Cut, cut_between, place_for
 from sorters.core.feed.feed import compile_feed
 from sorters.core.feed.large_messages import MessageTooLargeError
-from sorters.core.records.order import OUTPUT_SCHEMA
+from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords
 from sorters.cut.small_cut import SmallCut
-from sorters.cut.worker import Program
+from sorters.cut.worker import CutCounts, FeedProgram
 from tests.integration.test_puller import wait_until
 from tests.support.ddl_jobs import PRIMARY, column, snapshot, table_info
 from tests.support.raw_log import create_topic, read_topic
@@ -167,22 +167,22 @@ def store() -> SchemaStore:
     return snapshot(("test", 1, infos))
 
 
-def program(topic: str, uri: str, large: dict[str, str]) -> tuple[Program, dict[str, Any]]:
+def program(topic: str, uri: str, large: dict[str, str]) -> tuple[FeedProgram, dict[str, Any]]:
     kafka = {"large-message-handle": large} if large else {}
     config = load_changefeed(uri, {"sink": {"kafka-config": kafka}})
     feed = compile_feed(config, "default", {topic: 1}, changefeed_id="f")
     sink = {"enable.idempotence": True, "acks": -1, "message.max.bytes": config.kafka.max_message_bytes}
-    return Program(store(), feed), sink
+    return FeedProgram(store(), feed), sink
 
 
-def database_program(stack: Addresses, topic: str) -> tuple[Program, dict[str, Any]]:
+def database_program(stack: Addresses, topic: str) -> tuple[FeedProgram, dict[str, Any]]:
     """Return what a sorter runs with whose rows go to a database, over a topic that takes 1 MiB."""
     uri = "mysql://u:p@h:3306/"
     info = ChangefeedInfo(changefeed_id="f", upstream=UpstreamId("u"), sink_uri=uri, config={}, start_ts=Ts(1))
     config = sorter_config(load_changefeed(uri, {}), info, stack.kafka)
     feed = compile_feed(dataclasses.replace(config, uri=dataclasses.replace(config.uri, default_topic=topic)), "n")
     feed = dataclasses.replace(feed, partitions={topic: 1}, topic_message_bytes={topic: MIB - 128})
-    return Program(store(), feed), librdkafka_producer_options(config)
+    return FeedProgram(store(), feed), librdkafka_producer_options(config)
 
 
 def applied(stack: Addresses, topic: str) -> list[tuple[str, int, bytes]]:
@@ -205,13 +205,19 @@ def applied(stack: Addresses, topic: str) -> list[tuple[str, int, bytes]]:
     return found
 
 
+def run_small(small: SmallCut, cut: Cut, program: FeedProgram, extras: OutputRecords) -> CutCounts | None:
+    raw = small.read(cut, 1 << 30)
+    assert raw is not None
+    return small.run(cut, raw, program, extras, 1)
+
+
 def check_database_rows(stack: Addresses, small: SmallCut, cut: Cut, topic: str) -> None:
     """Rows to a database take the same way, in parts."""
     ready, _ = database_program(stack, topic)
     position = Position(WATERMARK_TS, PositionClass.WATERMARK).encode()
     columns = [[topic], [0], [None], [b"{}"], [position]]
     watermark = pa.table(dict(zip(OUTPUT_SCHEMA.names, columns, strict=True)), schema=OUTPUT_SCHEMA)
-    assert small.run(cut, lambda _: ready, watermark, 1, raw_bytes_max=1 << 30) is not None
+    assert run_small(small, cut, ready, watermark) is not None
     inserted, updated, plain = (row for row in applied(stack, topic) if row[0] != "t114")
     assert inserted == ("t112", RowOp.INSERT, b"(1,'%s')" % (b"a" * (30 * MIB)))
     assert updated == ("t112", RowOp.UPDATE, b"(1,'%s')" % (b"b" * (30 * MIB)))
@@ -239,7 +245,7 @@ def test_rows_of_tens_of_mib_land_and_come_out_and_a_row_beyond_tidb_stops_its_t
     with closing(SmallCut({"bootstrap.servers": stack.kafka}, raw_topic, {"bootstrap.servers": stack.kafka})) as small:
         refused, _ = program(topic, uri, {})
         with pytest.raises(MessageTooLargeError) as caught:
-            small.run(cut, lambda _: refused, NOTHING, 1, raw_bytes_max=1 << 30)
+            run_small(small, cut, refused, NOTHING)
     fields = caught.value.fields
     assert (fields["table"], fields["key"]) == ("test.t112", row_key(LARGE, 1).hex())
     assert fields["bytes"] > 30 * MIB > fields["bytes_max"] == 10 * MIB  # type: ignore[operator]
@@ -250,7 +256,7 @@ def test_rows_of_tens_of_mib_land_and_come_out_and_a_row_beyond_tidb_stops_its_t
     with closing(
         SmallCut({"bootstrap.servers": stack.kafka}, raw_topic, {**sink, "bootstrap.servers": stack.kafka})
     ) as small:
-        done = small.run(cut, lambda _: claimed, NOTHING, 1, raw_bytes_max=1 << 30)
+        done = run_small(small, cut, claimed, NOTHING)
     assert done is not None
     said = [json.loads(record.value or b"") for record in read_topic(stack.kafka, topic)]
     assert [(row["table"], row["type"]) for row in said if row["table"] != "t114"] == [

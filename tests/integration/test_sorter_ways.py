@@ -94,7 +94,7 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
     assert folders is not None
     written: dict[str, list[SinkRecord]] = {}
     try:
-        program = preparation.program_for(cut)
+        program = preparation.begin(cut)
         for told in preparation.told_at_start(cut, physical_ms(upto_ts)):
             job.write(program, told)
         # simple tells the table's schema to each partition before all else: it is the changefeed's first cut.
@@ -106,8 +106,8 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
             monkeypatch.setattr(spark_cut, "MEMORY_BYTES_MAX", memory_bytes_max)
             before = {(record.partition, record.offset) for record in found}
             companions = preparation.companions(cut, physical_ms(upto_ts))
-            rows = job.run(cut, program, preparation, companions, physical_ms(upto_ts))
-            assert rows == ROWS + (400 if repeats else 0)
+            counts = job.run(cut, preparation, companions, physical_ms(upto_ts))
+            assert counts.rows == ROWS + (400 if repeats else 0)
             found = read_topic(stack.kafka, topic)
             written[way] = [record for record in found if (record.partition, record.offset) not in before]
             assert not list(folders.glob("tidebus-runs-*"))
@@ -161,8 +161,8 @@ def test_large_cut_makes_topics_and_schemas_of_tables_that_have_rows_or_are_few(
     first, second = (place_for(record, lambda _: False) for record in log.frontier)
     cut = cut_between(first, second, START_TS, Ts(START_TS + 10))
     try:
-        program = preparation.program_for(cut)
-        assert job.run(cut, program, preparation, preparation.companions(cut, 1), 1) == 2
+        preparation.begin(cut)
+        assert job.run(cut, preparation, preparation.companions(cut, 1), 1).rows == 2
     finally:
         job.close()
         schemas.close()

@@ -17,10 +17,10 @@ from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from sorters.core.feed.ddl_filter import events_to_send
 from sorters.core.feed.feed import compile_feed
-from sorters.core.rows.pipeline import run
 from tests.support.ddl_jobs import PRIMARY, column, snapshot, table_info
 from tests.support.mounting import row_changes
 from tests.support.recording import TIDB_DATA, CommittedChange, committed_changes, oracle
+from tests.support.row_records import records_of
 from tests.support.schema_feed import ddl_records
 
 URI = "kafka://h:1/t?protocol=canal-json&partition-num=1"
@@ -58,7 +58,7 @@ def test_bdr_mode_looks_at_the_write_source_alone(source: int, bdr: bool, sent: 
         1 << 50, 1 << 49, row_key(TableId(112), 1), "put", encode_row_v2({2: b"\x01"}), b"", source
     )
     feed = compile_feed(load_changefeed(URI, {"bdr-mode": bdr}), "default", {"t": 1})
-    records = run(row_changes(112, [change]), snapshot(("test", 1, [info])), feed, encoded_at_ms=0)
+    records = records_of(row_changes(112, [change]), snapshot(("test", 1, [info])), feed, encoded_at_ms=0)
     assert records.num_rows == sent
 
 

@@ -17,10 +17,10 @@ from sorters.core.feed.companions import ddl_records
 from sorters.core.feed.feed import compile_feed
 from sorters.core.mount import mount
 from sorters.core.records.order import join_records, sort_records
-from sorters.core.rows.pipeline import run
 from tests.support.ddl_jobs import PRIMARY, column, job, snapshot, table_info
 from tests.support.mounting import row_changes
 from tests.support.recording import CommittedChange
+from tests.support.row_records import records_of
 
 COMMIT_TS = 445644800000000001
 PATHS = pytest.mark.parametrize("small_rows", [0, 10**9], ids=["columnar", "scalar"])
@@ -148,7 +148,7 @@ def test_canal_rows_of_a_cut_are_joined_between_ddl_within_the_limit_whole_or_in
     for at in range(60):
         key, value = row_key(TableId(112), at), encode_row_v2({2: b"v" * at})
         changes.append(CommittedChange(COMMIT_TS + at, COMMIT_TS - 1, key, "put", value, b"", 0))
-    rows = run(row_changes(112, changes), store, feed, encoded_at_ms=1)
+    rows = records_of(row_changes(112, changes), store, feed, encoded_at_ms=1)
     ddl = ddl_records(store, Ts(COMMIT_TS), Ts(COMMIT_TS + 60), feed, 1)
     cut = sort_records(join_records([rows, ddl]))
     assert feed.row_join is not None

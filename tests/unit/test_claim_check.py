@@ -27,13 +27,13 @@ from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.feed.large_messages import MessageTooLargeError
 from sorters.core.mount.mounter import SMALL_ROWS
 from sorters.core.records.order import OutputRecords
-from sorters.core.rows.pipeline import run
 from sorters.cut.claim_store import ClaimFolder, ClaimStoreError
-from sorters.cut.worker import Program, output_records
+from sorters.cut.worker import FeedProgram, output_records
 from tests.support.changefeed_config import CANAL, refused
 from tests.support.ddl_jobs import PRIMARY, column, index, snapshot, table_info
 from tests.support.mounting import row_changes
 from tests.support.recording import CommittedChange
+from tests.support.row_records import records_of
 
 TABLE_ID, UPDATE_TS, ENCODED_AT_MS = TableId(112), 445644700000000000, 1_700_000_000_100
 COMMIT_TS = 445644800000000001
@@ -96,7 +96,7 @@ def sent(
         files[name] = content
 
     changes = row_changes(TABLE_ID, rows)
-    records: OutputRecords = run(
+    records: OutputRecords = records_of(
         changes, schemas or store(), compiled, encoded_at_ms=encoded_at_ms, store_claim=keep
     ).sort_by("position")
     return list(zip(records["key"].to_pylist(), records["value"].to_pylist(), strict=True)), files
@@ -182,7 +182,7 @@ def test_claim_check_message_that_is_still_too_large_stores_nothing(count: int) 
     keyed = store()
     files: dict[str, bytes] = {}
     with pytest.raises(MessageTooLargeError, match="with the handle key alone"):
-        run(
+        records_of(
             row_changes(TABLE_ID, inserts(count, large=1)),
             keyed,
             feed("canal-json", limit=300),
@@ -234,7 +234,7 @@ def test_worker_stores_whole_messages_before_it_hands_over_those_that_name_them(
     cut = Cut(
         after_ts=Ts(COMMIT_TS - 1), upto_ts=Ts(COMMIT_TS + count), start=(0,), end=(1,), may_repeat=False, ddl_end=0
     )
-    made = output_records(iter([raw]), cut, Program(store(), compiled), ENCODED_AT_MS)
+    made = output_records(iter([raw]), cut, FeedProgram(store(), compiled), ENCODED_AT_MS)
     (value,) = (one for one in next(made)["value"].to_pylist() if b"claimCheckLocation" in one)
     ((path, content),) = ((path, path.read_bytes()) for path in (tmp_path / "claims here").iterdir())
     assert json.loads(value)["claimCheckLocation"] == f"file://{tmp_path}/claims%20here/{path.name}"

@@ -22,11 +22,11 @@ from sorters.core.feed.route_check import check_routes
 from sorters.core.mount.mounter import SMALL_ROWS
 from sorters.core.route.column_selector import ColumnSelectorError
 from sorters.core.route.partition_hash import hash_row
-from sorters.core.rows.pipeline import run
 from tests.support.changefeed_config import CANAL, refused
 from tests.support.ddl_jobs import PRIMARY, column, index, snapshot, table_info
 from tests.support.mounting import row_changes
 from tests.support.recording import CommittedChange
+from tests.support.row_records import records_of
 from tests.support.tables import make_table
 
 TABLE_ID = TableId(112)
@@ -97,7 +97,7 @@ def messages(options: str, columns: Sequence[str] | None, count: int, **more: An
     """Return (partition, key, value) of all rows, in the order of their commit_ts."""
     schemas = store()
     compiled = ready(feed(options, columns, more.pop("dispatch", None)), schemas)
-    records = run(row_changes(TABLE_ID, changes(count, **more)), schemas, compiled, encoded_at_ms=5)
+    records = records_of(row_changes(TABLE_ID, changes(count, **more)), schemas, compiled, encoded_at_ms=5)
     rows = [
         (position, partition, key, value)
         for position, partition, key, value in zip(
@@ -142,7 +142,7 @@ def test_run_avro_selected_columns_read_by_the_registered_schema(count: int) -> 
     (table,) = schemas.tables_at(Ts(10))
     _, value_schema = (json.loads(text.text) for text in compiled.row_schemas(table))
     assert [field["name"] for field in value_schema["fields"]] == ["id", "n"]
-    records = run(row_changes(TABLE_ID, changes(count)), schemas, ready(compiled, schemas), encoded_at_ms=5)
+    records = records_of(row_changes(TABLE_ID, changes(count)), schemas, ready(compiled, schemas), encoded_at_ms=5)
     for value in records.column("value").to_pylist():
         if value is not None:
             row: Any = fastavro.schemaless_reader(BytesIO(value[5:]), value_schema, None)

@@ -16,11 +16,11 @@ from sorters.core.encode.wire.protocol import Message
 from sorters.core.feed.claim_check import StoreClaim
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.mount.mounter import SMALL_ROWS
-from sorters.core.rows.pipeline import run
 from tests.support.ddl_jobs import PRIMARY, column, snapshot, table_info
 from tests.support.decompress import unlz4, unsnappy
 from tests.support.mounting import row_changes
 from tests.support.recording import CommittedChange
+from tests.support.row_records import records_of
 
 TABLE_ID, UPDATE_TS, COMMIT_TS, ENCODED_AT_MS = TableId(112), 445644700000000000, 445644800000000001, 1_700_000_000_100
 TEXT: dict[str, Any] = {"tp": 15, "flen": 5000, "charset": "utf8mb4", "collation": "utf8mb4_bin"}
@@ -66,7 +66,7 @@ def rows(compiled: CompiledFeed, count: int, text: bytes = b"aa", store_claim: S
     changes = [
         CommittedChange(COMMIT_TS + n, COMMIT_TS - 1, row_key(TABLE_ID, n), "put", value, b"", 0) for n in range(count)
     ]
-    records = run(
+    records = records_of(
         row_changes(TABLE_ID, changes), store(), compiled, encoded_at_ms=ENCODED_AT_MS, store_claim=store_claim
     )
     return list(zip(records["key"].to_pylist(), records["value"].to_pylist(), strict=True))

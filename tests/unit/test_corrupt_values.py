@@ -16,10 +16,10 @@ from schemas.tidb.row_v2 import encode_row_v2
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.mount.mounter import SMALL_ROWS
 from sorters.core.mount.scalar import CorruptRowError
-from sorters.core.rows.pipeline import run
 from tests.support.ddl_jobs import PRIMARY, column, snapshot, table_info
 from tests.support.mounting import row_changes
 from tests.support.recording import CommittedChange
+from tests.support.row_records import records_of
 
 TABLE_ID, BAD_HANDLE = TableId(112), 3
 JSON_ID, DECIMAL_ID = 2, 3
@@ -87,7 +87,7 @@ def test_corrupt_value_that_the_protocol_may_not_write_names_the_row(
 ) -> None:
     rows = row_changes(TABLE_ID, changes(count, op, side, CORRUPT[name]))
     with pytest.raises(CorruptRowError) as caught:
-        run(rows, store(), compiled(protocol), encoded_at_ms=1)
+        records_of(rows, store(), compiled(protocol), encoded_at_ms=1)
     fields = caught.value.fields
     assert (fields["table"], fields["key"], fields["commit_ts"]) == (
         "d.t",
@@ -101,7 +101,7 @@ def test_corrupt_value_of_an_event_that_the_filter_drops_is_an_error_too(count: 
     drop_deletes = {"filter": {"event-filters": [{"matcher": ["*.*"], "ignore-event": ["delete"]}]}}
     rows = row_changes(TABLE_ID, changes(count, "delete", "old", CORRUPT["json"]))
     with pytest.raises(CorruptRowError):
-        run(rows, store(), compiled("protocol=canal-json", drop_deletes), encoded_at_ms=1)
+        records_of(rows, store(), compiled("protocol=canal-json", drop_deletes), encoded_at_ms=1)
 
 
 @pytest.mark.parametrize("count", [1, 3 * SMALL_ROWS], ids=["scalar", "columnar"])
@@ -111,7 +111,7 @@ def test_corrupt_value_of_a_column_that_a_selector_leaves_out_is_an_error_too(na
     for op, side in (("insert", "new"), ("update", "old"), ("delete", "old")):
         rows = row_changes(TABLE_ID, changes(count, op, side, CORRUPT[name]))
         with pytest.raises(CorruptRowError):
-            run(rows, store(), compiled("protocol=canal-json", key_alone), encoded_at_ms=1)
+            records_of(rows, store(), compiled("protocol=canal-json", key_alone), encoded_at_ms=1)
 
 
 @pytest.mark.parametrize("count", [1, 3 * SMALL_ROWS], ids=["scalar", "columnar"])
@@ -119,4 +119,4 @@ def test_corrupt_value_of_a_column_that_a_selector_leaves_out_is_an_error_too(na
 def test_sound_values_pass_in_every_protocol(op: str, count: int) -> None:
     rows = row_changes(TABLE_ID, changes(count, op, "none", SOUND))
     for protocol in (AVRO, "protocol=canal-json"):
-        assert run(rows, store(), compiled(protocol), encoded_at_ms=1).num_rows == count
+        assert records_of(rows, store(), compiled(protocol), encoded_at_ms=1).num_rows == count

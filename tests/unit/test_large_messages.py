@@ -23,10 +23,10 @@ from sorters.core.feed.large_messages import MessageTooLargeError
 from sorters.core.mount.mounter import SMALL_ROWS
 from sorters.core.records.order import OutputRecords
 from sorters.core.route.column_selector import ColumnSelectorError
-from sorters.core.rows.pipeline import run
 from tests.support.ddl_jobs import PRIMARY, column, index, snapshot, table_info
 from tests.support.mounting import row_changes
 from tests.support.recording import TIDB_DATA, CommittedChange
+from tests.support.row_records import records_of
 
 TABLE_ID, UPDATE_TS, ENCODED_AT_MS = TableId(112), 445644700000000000, 1_700_000_000_100
 COMMIT_TS = 445644800000000001
@@ -74,7 +74,7 @@ def changes(count: int, op: str, large: int) -> list[CommittedChange]:
 
 
 def sent(compiled: CompiledFeed, rows: list[CommittedChange], schemas: SchemaStore | None = None) -> OutputRecords:
-    records = run(row_changes(TABLE_ID, rows), schemas or store(), compiled, encoded_at_ms=ENCODED_AT_MS)
+    records = records_of(row_changes(TABLE_ID, rows), schemas or store(), compiled, encoded_at_ms=ENCODED_AT_MS)
     return records.sort_by("position")
 
 

@@ -69,19 +69,19 @@ def one_table() -> SchemaStore:
 
 
 def classes(ready: Preparation, of: Cut) -> list[PositionClass]:
-    ready.program_for(of)
+    ready.begin(of)
     positions = ready.companions(of, 1).column("position").to_pylist()
     return [decode_position(position).position_class for position in positions]
 
 
-def test_program_for_the_first_cut_of_a_changefeed_holds_the_rules_against_its_tables() -> None:
+def test_begin_of_the_first_cut_of_a_changefeed_holds_the_rules_against_its_tables() -> None:
     with pytest.raises(DispatchError, match="nope"):
-        preparation(one_table(), config=MISFIT).program_for(cut(0, 5))
+        preparation(one_table(), config=MISFIT).begin(cut(0, 5))
 
 
-def test_program_for_a_later_cut_leaves_misfits_to_their_first_row() -> None:
+def test_begin_of_a_later_cut_leaves_misfits_to_their_first_row() -> None:
     # A changefeed that has run must not stop for a restart alone.
-    preparation(one_table(), config=MISFIT).program_for(cut(3, 5))
+    preparation(one_table(), config=MISFIT).begin(cut(3, 5))
 
 
 def test_companions_with_few_partitions_end_every_cut_with_watermarks() -> None:
@@ -105,7 +105,7 @@ def test_companions_with_many_partitions_have_watermarks_once_a_second_with_ddl_
 
 
 def told(ready: Preparation, of: Cut) -> list[PositionClass]:
-    ready.program_for(of)
+    ready.begin(of)
     positions = (position for part in ready.told_at_start(of, 1) for position in part.column("position").to_pylist())
     return [decode_position(position).position_class for position in positions]
 

@@ -16,10 +16,10 @@ from sorters.core.feed.companions import ddl_records
 from sorters.core.feed.ddl_filter import RenameIntoFilterError
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.records.order import OutputRecords
-from sorters.core.rows.pipeline import run
 from tests.support.ddl_jobs import column, job, snapshot, table_info
 from tests.support.mounting import row_changes
 from tests.support.recording import CommittedChange
+from tests.support.row_records import records_of
 
 TABLE, FIRST_TS, RENAME_TS = TableId(112), 445644800000000001, 445644800000000011
 
@@ -41,7 +41,7 @@ def update(commit_ts: int = FIRST_TS) -> CommittedChange:
 
 
 def rows(compiled: CompiledFeed, schemas: SchemaStore, *changes: CommittedChange) -> OutputRecords:
-    return run(row_changes(TABLE, list(changes)), schemas, compiled, encoded_at_ms=1)
+    return records_of(row_changes(TABLE, list(changes)), schemas, compiled, encoded_at_ms=1)
 
 
 @pytest.mark.parametrize("protocol", ["canal-json", "canal", "open-protocol", "simple", "debezium"])

@@ -18,12 +18,12 @@ from schemas.tidb.table import TableVersion
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.mount.corrupt_rows import NAMED_MAX, CorruptChecksumError, CorruptRow, CorruptRows
 from sorters.core.mount.mounter import SMALL_ROWS
-from sorters.core.rows.pipeline import run
 from sorters.spark.cut import CorruptRowsParam
 from tests.support.changefeed_config import AVRO, CANAL
 from tests.support.ddl_jobs import PRIMARY, column, snapshot, table_info
 from tests.support.mounting import row_changes
 from tests.support.recording import CommittedChange
+from tests.support.row_records import records_of
 
 TABLE_ID, BAD = TableId(112), 5
 COLUMNS = [column(1, "id", not_null=True, flag=PRIMARY), column(2, "v", tp=15, flen=20)]
@@ -85,7 +85,7 @@ STRINGS = "&enable-tidb-extension=true&avro-decimal-handling-mode=string&avro-bi
 def test_corrupt_row_with_handle_level_warn_is_told_and_written(uri: str, count: int) -> None:
     told: list[CorruptRows] = []
     rows = row_changes(TABLE_ID, inserts(count))
-    records = run(rows, store(), feed(uri), encoded_at_ms=1, on_corrupt=told.append)
+    records = records_of(rows, store(), feed(uri), encoded_at_ms=1, on_corrupt=told.append)
     assert records.num_rows == count
     assert told == [CorruptRows(1, (CorruptRow("d.t", row_key(TABLE_ID, BAD).hex(), 100 + BAD),))]
 
@@ -94,7 +94,7 @@ def test_corrupt_row_with_handle_level_warn_is_told_and_written(uri: str, count:
 def test_corrupt_row_with_handle_level_error_stops_the_changefeed_naming_it(count: int) -> None:
     rows = row_changes(TABLE_ID, inserts(count))
     with pytest.raises(CorruptChecksumError) as caught:
-        run(rows, store(), feed(CANAL, "error"), encoded_at_ms=1)
+        records_of(rows, store(), feed(CANAL, "error"), encoded_at_ms=1)
     fields = caught.value.fields
     assert caught.value.code == "mount.corrupt_checksum"
     assert (fields["table"], fields["key"], fields["commit_ts"], fields["corrupt_rows"]) == (
@@ -111,12 +111,12 @@ def test_corrupt_row_of_a_changefeed_that_does_not_verify_passes(count: int) -> 
         load_changefeed(CANAL, "[integrity]\ncorruption-handle-level = 'error'"), "d", {"topic-a": 1}
     )
     rows = row_changes(TABLE_ID, inserts(count))
-    assert run(rows, store(), compiled, encoded_at_ms=1).num_rows == count
+    assert records_of(rows, store(), compiled, encoded_at_ms=1).num_rows == count
 
 
 @COUNTS
 def test_corrupt_row_in_simple_says_so_and_keeps_the_checksum_that_it_carries(count: int) -> None:
-    records = run(row_changes(TABLE_ID, inserts(count)), store(), feed(SIMPLE), encoded_at_ms=1)
+    records = records_of(row_changes(TABLE_ID, inserts(count)), store(), feed(SIMPLE), encoded_at_ms=1)
     sums = {}
     for value in records.column("value").to_pylist():
         message = json.loads(value)

@@ -14,10 +14,10 @@ from sorters.core.feed.feed import compile_feed
 from sorters.core.filter.row_conditions import ExpressionColumnNotFoundError, ExpressionRangeError
 from sorters.core.mount.mounter import SMALL_ROWS
 from sorters.core.mount.scalar import CorruptRowError
-from sorters.core.rows.pipeline import run
 from tests.support.ddl_jobs import PRIMARY, column, index, snapshot, table_info
 from tests.support.mounting import row_changes
 from tests.support.recording import CommittedChange
+from tests.support.row_records import records_of
 
 TABLE_ID = TableId(112)
 COLUMNS = [
@@ -38,7 +38,9 @@ def store() -> SchemaStore:
 def written(filters: list[dict[str, Any]], changes: list[CommittedChange]) -> list[tuple[str, int]]:
     """Return kind and id of the rows that go on."""
     config = load_changefeed("kafka://h:1/t?protocol=canal-json", {"filter": {"event-filters": filters}})
-    records = run(row_changes(TABLE_ID, changes), store(), compile_feed(config, "default", {"t": 1}), encoded_at_ms=1)
+    records = records_of(
+        row_changes(TABLE_ID, changes), store(), compile_feed(config, "default", {"t": 1}), encoded_at_ms=1
+    )
     said = [json.loads(value) for value in records.column("value").to_pylist()]
     return sorted((one["type"], int(one["data"][0]["id"])) for one in said)
 

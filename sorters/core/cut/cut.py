@@ -5,14 +5,9 @@ R2`` at offsets ``[low1[p], high2[p])`` are exactly the upstream's row changes i
 wait for tables that it does not contain: :func:`place_for` takes a record to the ts and offsets that hold for its own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
-from schemas.changes import RowChanges
 from schemas.errors import InvariantBrokenError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
@@ -114,42 +109,3 @@ def cut_between(first: FrontierPlace, second: FrontierPlace, after_ts: Ts, upto_
 def overlaps(head: BatchHead, after_ts: Ts, upto_ts: Ts) -> bool:
     """Tell from the head of a raw record whether any of its rows can be within ``(after_ts, upto_ts]``."""
     return head.max_commit_ts > after_ts and head.min_commit_ts <= upto_ts
-
-
-def keep_rows(rows: RowChanges, after_ts: Ts, upto_ts: Ts) -> RowChanges:
-    """Return the rows with ``after_ts < commit_ts <= upto_ts``, in their order; ``rows`` itself if that is all."""
-    keep = (rows.commit_ts > after_ts) & (rows.commit_ts <= upto_ts)
-    if keep.all():
-        return rows
-    return keep_where(rows, keep)
-
-
-def keep_where(rows: RowChanges, keep: npt.NDArray[np.bool_]) -> RowChanges:
-    """Return the rows for which ``keep`` is true, in their order."""
-    mask = pa.array(keep)
-    return RowChanges(
-        table_id=rows.table_id,
-        commit_ts=rows.commit_ts[keep],
-        start_ts=rows.start_ts[keep],
-        op=rows.op[keep],
-        key=rows.key.filter(mask),
-        value=rows.value.filter(mask),
-        old_value=rows.old_value.filter(mask),
-        txn_source=rows.txn_source[keep],
-    )
-
-
-def join_rows(parts: Sequence[RowChanges]) -> RowChanges:
-    """Join rows of one table; the columnar steps cost per call, so few long batches beat many short ones."""
-    if len(parts) == 1:
-        return parts[0]
-    return RowChanges(
-        table_id=parts[0].table_id,
-        commit_ts=np.concatenate([part.commit_ts for part in parts]),
-        start_ts=np.concatenate([part.start_ts for part in parts]),
-        op=np.concatenate([part.op for part in parts]),
-        key=pa.concat_arrays([part.key for part in parts]),
-        value=pa.concat_arrays([part.value for part in parts]),
-        old_value=pa.concat_arrays([part.old_value for part in parts]),
-        txn_source=np.concatenate([part.txn_source for part in parts]),
-    )

@@ -1,4 +1,4 @@
-"""Row changes of one table to output records: the one path that the Spark job and the dry run share.
+"""Rows of one table version to output records: the steps of a row, on the one path that :func:`run_chunks` is.
 
 Order of steps: the schema valid just before each row's commit_ts, table filter and eligibility, mount, event filter,
 update split, dispatch, column selectors, encode, position. What hangs on the table alone is decided once a table
@@ -17,7 +17,7 @@ from schemas.ddl.layered_schemas import LayeredSchemas
 from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import Ts
 from schemas.tidb.table import TableVersion
-from sorters.core.cut.cut import keep_where
+from sorters.core.columnar.row_changes import rows_where, slices_of_rows
 from sorters.core.feed.claim_check import StoreClaim
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.large_messages import NamedRows, Room
@@ -27,63 +27,24 @@ from sorters.core.mount.column import value_text
 from sorters.core.mount.corrupt_rows import OnCorrupt, corrupt_error, corrupt_rows
 from sorters.core.mount.mounted import ROW_OPS, MountedColumns, MountedPart, RowKind
 from sorters.core.mount.mounter import mount
-from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, join_records, row_positions
+from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, row_positions
 from sorters.core.route.dispatch import Route
 from sorters.core.route.split_update import split_columns, split_mask
 
 CDC_WRITE_SOURCE = 0xFF
 """Bits of ``txn_source`` that say which replication wrote a transaction; 0: a user did. What TiKV's own ``filter_loop``
 leaves out, which a raw log that several changefeeds share cannot ask for."""
-COLUMNS_MAX = 4_096
-"""Of a table in TiDB (``table-column-count-limit``)."""
 CELLS_MAX = 1_000_000
 """Columns times rows of what is encoded at once: some 200 MiB of debezium, 50 of the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What :func:`run` is told beside rows, schemas and changefeed."""
+    """What :func:`run_version` needs beside rows, schema and changefeed."""
 
     encoded_at_ms: int
     store_claim: StoreClaim | None
     on_corrupt: OnCorrupt | None
-
-
-def run(
-    rows: RowChanges,
-    schemas: SchemaStore | LayeredSchemas,
-    feed: CompiledFeed,
-    *,
-    encoded_at_ms: int,
-    with_table: bool = False,
-    store_claim: StoreClaim | None = None,
-    on_corrupt: OnCorrupt | None = None,
-) -> OutputRecords:
-    """Turn row changes of one physical table into records of the sink topics, in no particular order.
-
-    Args:
-        rows: of any commit_ts that ``schemas`` knows.
-        encoded_at_ms: the time that messages say they were encoded at.
-        with_table: add a column ``table`` (``schema.table``), for people.
-        store_claim: stores whole messages that are too large, before this returns; None: they are named and not stored.
-        on_corrupt: is told of rows that do not fit their checksum, if the feed verifies them and goes on all the same.
-
-    Raises:
-        UnknownTableError, SchemaGoneError: no schema ever said that the table exists.
-        CorruptDataError: a row does not decode; fields name table, key and commit_ts.
-        CorruptChecksumError: a row does not fit its checksum, and the feed must not go on then.
-        EncodeRefusedError, MessageTooLargeError: a row has no message in this protocol or topic.
-    """
-    parts, settings = [], Settings(encoded_at_ms, store_claim, on_corrupt)
-    for version, group in wanted_versions(rows, schemas, feed):
-        records = run_version(group, version, feed, settings)
-        if with_table:
-            records = records.append_column("table", pa.repeat(version.name, records.num_rows))
-        parts.append(records)
-    if parts:
-        return join_records(parts)
-    empty = OUTPUT_SCHEMA.empty_table()
-    return empty.append_column("table", pa.array([], pa.string())) if with_table else empty
 
 
 def wanted_versions(
@@ -95,36 +56,21 @@ def wanted_versions(
         UnknownTableError, SchemaGoneError: see :meth:`SchemaStore.lookup`.
     """
     if feed.ignore_start_ts:
-        rows = keep_where(rows, ~np.isin(rows.start_ts, np.fromiter(feed.ignore_start_ts, np.int64)))
+        rows = rows_where(rows, ~np.isin(rows.start_ts, np.fromiter(feed.ignore_start_ts, np.int64)))
     if feed.bdr_mode and rows.txn_source.any():
-        rows = keep_where(rows, rows.txn_source & CDC_WRITE_SOURCE == 0)
+        rows = rows_where(rows, rows.txn_source & CDC_WRITE_SOURCE == 0)
     for version, group in by_version(rows, schemas):
         if feed.contains(version.schema, version.table, eligible=version.eligible):
             yield version, group
 
 
-def pieces(rows: RowChanges, schemas: SchemaStore | LayeredSchemas) -> Iterator[RowChanges]:
-    """Divide row changes of one physical table where their messages together might grow too large.
+def encodable(rows: RowChanges, table: TableVersion) -> Iterator[RowChanges]:
+    """Divide rows of one table version where their messages together might grow too large.
 
-    What a message holds beside its values grows with the columns: debezium tells each one's schema twice, in some 200
-    bytes. So the cells of a piece are bounded, and the bytes of its values are by whoever gathered the rows.
+    What a message holds beside its values grows with the columns: debezium names each one's schema twice, in some 200
+    bytes. So the cells of a chunk are bounded here; the bytes of its values are by whoever gathered the rows.
     """
-    if len(rows) <= CELLS_MAX // COLUMNS_MAX:
-        if len(rows):
-            yield rows
-        return
-    place = np.searchsorted(schemas.boundaries_of(rows.table_id), rows.commit_ts, side="left")
-    starts = np.unique(place, return_index=True)[1]
-    # Whether rows of a table that nobody knows are an error is for whoever runs them to say: some may be left out.
-    versions = (schemas.table_at(rows.table_id, Ts(int(rows.commit_ts[at]))) for at in starts.tolist())
-    columns = max((len(one.columns) for one in versions if one is not None), default=1)
-    count = max(1, CELLS_MAX // max(columns, 1))
-    if len(rows) <= count:
-        yield rows
-        return
-    number = np.arange(len(rows)) // count
-    for one in range(int(number[-1]) + 1):
-        yield keep_where(rows, number == one)
+    return slices_of_rows(rows, max(1, CELLS_MAX // max(len(table.columns), 1)))
 
 
 def by_version(rows: RowChanges, schemas: SchemaStore | LayeredSchemas) -> Iterator[tuple[TableVersion, RowChanges]]:
@@ -135,13 +81,13 @@ def by_version(rows: RowChanges, schemas: SchemaStore | LayeredSchemas) -> Itera
     """
     if not len(rows):
         return
-    place = np.searchsorted(schemas.boundaries_of(rows.table_id), rows.commit_ts, side="left") - 1
-    one_version = bool((place == place[0]).all())
-    for number in place[:1].tolist() if one_version else np.unique(place).tolist():
-        group = rows if one_version else keep_where(rows, place == number)
-        found = schemas.lookup(rows.table_id, Ts(int(group.commit_ts[0])))
-        if isinstance(found, TableVersion):
-            yield found, group
+    number = np.searchsorted(schemas.boundaries_of(rows.table_id), rows.commit_ts, side="left") - 1
+    is_one_version = bool((number == number[0]).all())
+    for version_number in number[:1].tolist() if is_one_version else np.unique(number).tolist():
+        group = rows if is_one_version else rows_where(rows, number == version_number)
+        version = schemas.lookup(rows.table_id, Ts(int(group.commit_ts[0])))
+        if isinstance(version, TableVersion):
+            yield version, group
 
 
 def run_version(
@@ -154,7 +100,9 @@ def run_version(
     large, whatever is to become of such.
 
     Raises:
-        BusError: see :func:`run`.
+        CorruptDataError: a row does not decode; fields name table, key and commit_ts.
+        CorruptChecksumError: a row does not fit its checksum, and the feed must not go on then.
+        EncodeRefusedError, MessageTooLargeError: a row has no message in this protocol or topic.
     """
     encoded_at_ms, on_corrupt = settings.encoded_at_ms, settings.on_corrupt
     ignored = feed.events.ignored_ops(table.schema, table.table)

@@ -1,4 +1,4 @@
-"""Row changes of many tables to output records: tables of one form that have few rows each share a pass.
+"""Row changes to output records, the one path of tasks, driver and dry run: tables of one form share a pass.
 
 A pass over the rows of one table has a price however few they are, which is most of a cut with a thousand busy tables
 (docs/decisions/2026-11-22-columnar-mount-and-encode.md). Rows of tables that look alike
@@ -17,14 +17,14 @@ from schemas.ddl.layered_schemas import LayeredSchemas
 from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
 from schemas.tidb.table import TableVersion
-from sorters.core.cut.cut import join_rows
+from sorters.core.columnar.row_changes import join_rows
 from sorters.core.feed.claim_check import StoreClaim
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.mount.alike_tables import AlikeTables, are_alike
 from sorters.core.mount.corrupt_rows import OnCorrupt
 from sorters.core.mount.mounter import SMALL_ROWS
 from sorters.core.records.order import OutputRecords
-from sorters.core.rows.pipeline import CELLS_MAX, Settings, run_version, wanted_versions
+from sorters.core.rows.pipeline import CELLS_MAX, Settings, encodable, run_version, wanted_versions
 
 TABLE_ROWS_MAX = 2_048
 """Rows of a table in a chunk beyond which a pass of its own costs nothing more a row."""
@@ -42,14 +42,26 @@ def run_chunks(
     store_claim: StoreClaim | None = None,
     on_corrupt: OnCorrupt | None = None,
 ) -> Iterator[OutputRecords]:
-    """Yield the records of chunks, each of one physical table, in no particular order.
+    """Turn chunks of row changes, each of one physical table, into records of the sink topics, in no particular order.
 
-    The rest is as with :func:`sorters.core.rows.pipeline.run`, its errors too.
+    Args:
+        chunks: of any commit_ts that ``schemas`` knows.
+        encoded_at_ms: the time that messages say they were encoded at.
+        store_claim: stores whole messages that are too large, before this yields the records that name them; None: they
+            are named and not stored.
+        on_corrupt: gets the rows that do not fit their checksum, if the feed verifies them and goes on all the same.
+
+    Raises:
+        UnknownTableError, SchemaGoneError: no schema ever said that the table exists.
+        CorruptDataError: a row does not decode; fields name table, key and commit_ts.
+        CorruptChecksumError: a row does not fit its checksum, and the feed must not go on then.
+        EncodeRefusedError, MessageTooLargeError: a row has no message in this protocol or topic.
     """
     passes = _Passes(feed, Settings(encoded_at_ms, store_claim, on_corrupt))
-    for rows in chunks:
-        for version, group in wanted_versions(rows, schemas, feed):
-            yield from passes.take(version, group)
+    for chunk in chunks:
+        for version, group in wanted_versions(chunk, schemas, feed):
+            for rows in encodable(group, version):
+                yield from passes.take(version, rows)
     yield from passes.finish()
 
 

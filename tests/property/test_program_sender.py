@@ -1,6 +1,7 @@
 """What tasks look rows up in, sent in parts as DDLs come, answers as the driver's own store does."""
 
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from schemas.errors import BusError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import decode_ddl_record, encode_ddl_record
 from sorters.core.feed.feed import compile_feed
-from sorters.spark import shared_program
-from sorters.spark.shared_program import SharedProgram
+from sorters.cut.worker import FeedProgram
+from sorters.spark import program_sender
+from sorters.spark.program_sender import ProgramSender
 from tests.property.test_schema_store import SCHEMA, START, Step, histories
 from tests.support.ddl_jobs import snapshot, table_info
 
@@ -62,25 +64,34 @@ def test_program_of_tasks_after_any_ddls_answers_as_the_drivers_own(
     steps: list[Step], asks: list[bool], changed_max: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shared_program, "CHANGED_MAX", changed_max)
+        patch.setattr(program_sender, "CHANGED_MAX", changed_max)
         store = snapshot(("d", SCHEMA, [table_info(100, "t100")]), ts=START)
-        program = SharedProgram(Context().broadcast)
-        program.set(store, FEED, ())
+        sender = ProgramSender(Context().broadcast)
         for step, ask in zip(steps, asks, strict=False):
             change = store.apply(decode_ddl_record(encode_ddl_record(step.record)))
             assert change is not None
             sides = [side for table in change.tables for side in (table.pre, table.post) if side is not None]
-            program.set(store, FEED, {id_ for side in sides for id_ in side.physical_ids})
+            sender.note_changed({id_ for side in sides for id_ in side.physical_ids})
             if ask:  # not every cut is one for tasks
-                theirs = program.for_tasks().value.schemas
+                theirs = sender.send(FeedProgram(store, FEED)).load().schemas
                 for ts in range(START, step.ts + 2):
                     assert answers(theirs, ts) == answers(store, ts)
 
 
 def test_program_of_tasks_without_a_change_is_sent_once() -> None:
     context = Context()
-    program = SharedProgram(context.broadcast)
-    program.set(snapshot(("d", SCHEMA, [table_info(100, "t100")]), ts=START), FEED, ())
+    sender = ProgramSender(context.broadcast)
+    program = FeedProgram(snapshot(("d", SCHEMA, [table_info(100, "t100")]), ts=START), FEED)
     for _ in range(3):
-        assert program.for_tasks().value.feed.default_topic == "t"
+        assert sender.send(program).load().feed.default_topic == "t"
     assert context.sent == 2, "schemas and the rest"
+
+
+def test_program_of_tasks_with_another_feed_is_sent_anew_without_its_schemas() -> None:
+    context = Context()
+    sender = ProgramSender(context.broadcast)
+    store = snapshot(("d", SCHEMA, [table_info(100, "t100")]), ts=START)
+    first = sender.send(FeedProgram(store, FEED))
+    second = sender.send(FeedProgram(store, replace(FEED, default_topic="u")))
+    assert second.load().feed.default_topic == "u"
+    assert (context.sent, second.base) == (3, first.base)

@@ -8,7 +8,8 @@ from compose.stack.local import Addresses
 from consumers.control.changefeeds.store import ChangefeedRequest, ChangefeedStore, NoFrontierError, StartTsError
 from consumers.control.log.raw_log import FrontierWindow, frontier_window
 from edges.zookeeper.session import Session
-from schemas.config.changefeed import ChangefeedConfig, load_changefeed
+from schemas.config.changefeed import load_changefeed
+from schemas.config.settings import ChangefeedConfig
 from schemas.ddl.schema_change import StoredTable
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths

@@ -16,7 +16,7 @@ from schemas.nodes.changefeed import NAMESPACE_DEFAULT
 
 if TYPE_CHECKING:
     from compose.operator.api_calls import ApiCalls
-    from schemas.config.changefeed import ChangefeedConfig
+    from schemas.config.settings import ChangefeedConfig
 
 DAY_MS = 24 * 3600 * 1000
 _HIDDEN_STATES = ("finished", "removed")

@@ -21,7 +21,7 @@ from compose.foresight.recorded import RecordedLog, read_recorded_log
 from producers.pull.core.landing.packing import pack
 from producers.pull.core.match.change_columns import ChangeColumns
 from schemas.changes import Op, RowChanges
-from schemas.config.changefeed import ChangefeedConfig
+from schemas.config.settings import ChangefeedConfig
 from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import Action, BusError
 from schemas.ids import Ts, compose_ts, physical_ms

@@ -10,8 +10,9 @@ from compose.changefeeds import open_store
 from compose.foresight.recorded import read_recorded_log
 from consumers.control.changefeeds.store import NoFrontierError, StartTsError
 from consumers.control.log.raw_log import frontier_window
-from schemas.config.changefeed import ChangefeedConfig, load_changefeed
+from schemas.config.changefeed import load_changefeed
 from schemas.config.client_options import librdkafka_options
+from schemas.config.settings import ChangefeedConfig
 from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import ConfigError
 from schemas.ids import Ts, UpstreamId

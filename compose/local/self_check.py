@@ -21,7 +21,8 @@ from compose.local.promises import Hashes, PartitionCheck, SetDifference, compar
 from consumers.control.changefeeds.store import ChangefeedStore
 from edges.zookeeper.session import Session
 from schemas.changes import Op, RowChanges
-from schemas.config.changefeed import ChangefeedConfig, load_changefeed
+from schemas.config.changefeed import load_changefeed
+from schemas.config.settings import ChangefeedConfig
 from schemas.ddl.bad_jobs import BadJobs
 from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import Action, BusError

@@ -23,7 +23,8 @@ from consumers.processors.core.backoff import Backoff
 from consumers.processors.run import LOOK_S, ProcessorRun, RunParts, Work
 from consumers.processors.sink_source import SinkTopicMissingError
 from edges.zookeeper.session import LeaseLostError, Session, ZooKeeperError, ZooKeeperUnreachableError
-from schemas.config.changefeed import ChangefeedConfig, load_changefeed
+from schemas.config.changefeed import load_changefeed
+from schemas.config.settings import ChangefeedConfig
 from schemas.errors import Action, BusError, ConfigError
 from schemas.ids import CaptureId, Ts
 from schemas.nodes.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths

@@ -7,8 +7,8 @@ import re
 from base64 import b64decode
 from collections.abc import Callable
 
-from schemas.config.changefeed import ChangefeedConfig
 from schemas.config.parse.origin import NotSupportedYetError
+from schemas.config.settings import ChangefeedConfig
 
 POSITION_HEADER_ROOM_BYTES = 16 * 1024
 """Added to ``max-message-bytes`` for the producer's own limit: it also counts our header, which holds the row's key."""

@@ -1,6 +1,6 @@
 """Settings that TiCDC has and this version would ignore: refused by name, so that nothing is ignored silently.
 
-The one place that shrinks as the sorter grows. A setting at its default always passes.
+This list shrinks as the sorter grows. A setting at its default always passes.
 """
 
 import re
@@ -39,25 +39,25 @@ SETTINGS: dict[str, str] = {
     "sink.kafka-config.sasl-oauth-audience": "an audience, which the Kafka client does not send",
     "consistent": "the redo log",
 }
-"""Place of the setting (``[]``: any item of a list) and what it is about. A table: all that is in it."""
+"""Key of the setting (``[]``: any item of a list) and what it is about. A table: all that is in it."""
 
 OF_DATABASE_SINKS = frozenset(
     {"enable-sync-point", "sync-point-interval", "sync-point-retention", "sink.safe-mode", "sink.mysql-config"}
 )
-"""Places of ``SETTINGS`` that a database sink reads."""
+"""Keys of ``SETTINGS`` that a database sink reads."""
 OF_STORAGE_SINKS = frozenset(
     {
         *("sink.csv", "sink.terminator", "sink.date-separator", "sink.enable-partition-separator"),
         *("sink.file-index-digit", "sink.cloud-storage-config"),
     }
 )
-"""Places of ``SETTINGS`` that a storage sink reads."""
+"""Keys of ``SETTINGS`` that a storage sink reads."""
 OTHER_SINKS = {
     "sink.safe-mode": "database sinks",
     "sink.mysql-config": "database sinks",
     **dict.fromkeys(sorted(OF_STORAGE_SINKS), "storage sinks"),
 }
-"""Places of ``SETTINGS`` that TiCDC passes over in sinks of another kind; so do we, and say so."""
+"""Keys of ``SETTINGS`` that TiCDC passes over in sinks of another kind; so do we, and say so."""
 UNREAD_TABLES = {"sink.pulsar-config": "Pulsar sinks"}
 """Tables of TiCDC's whose keys we do not even know yet; empty they pass."""
 
@@ -86,36 +86,36 @@ def without_unread_tables(table: Mapping[str, Any], origin: Origin) -> Mapping[s
 
 
 def refuse_what_would_be_ignored(config: Any, origin: Origin, *, read: frozenset[str] = frozenset()) -> None:
-    """Hold a read section against ``SETTINGS``, without the places that this sink reads, and ``WORDS``.
+    """Hold a read section against ``SETTINGS``, without the keys that this sink reads, and ``WORDS``.
 
     Raises:
         NotSupportedYetError: a setting of theirs is not at its default.
     """
     words_of = WORDS | ({"sink.protocol": STORAGE_PROTOCOLS} if read is OF_STORAGE_SINKS else {})
     for path, value, default in walk_settings(config):
-        place = re.sub(r"\[\d+\]", "[]", dotted(path))
+        key_path = re.sub(r"\[\d+\]", "[]", dotted(path))
         name = dotted(path[-1:])
-        if place in words_of and value is not None and value not in words_of[place]:
-            words = ", ".join(words_of[place])
+        if key_path in words_of and value is not None and value not in words_of[key_path]:
+            words = ", ".join(words_of[key_path])
             raise origin.not_yet(path, f"{name} `{value}` is not supported yet, supported are {words}")
-        found = next(
-            ((key, what) for key, what in SETTINGS.items() if place == key or place.startswith(f"{key}.")), None
+        unread = next(
+            ((key, what) for key, what in SETTINGS.items() if key_path == key or key_path.startswith(f"{key}.")), None
         )
-        key, what = found or ("", None)
-        if key in read or _is_of_another_sink(place, read) or (key == "sql-mode" and not _has_expressions(config)):
+        key, what = unread or ("", None)
+        if key in read or _is_of_another_sink(key_path, read) or (key == "sql-mode" and not _has_expressions(config)):
             continue
         if what is not None and value != default:
             raise origin.not_yet(path, f"`{name}` is not supported yet: {what}")
 
 
-def other_sinks(place: str) -> str | None:
+def other_sinks(key_path: str) -> str | None:
     """Return the kind of sinks that a setting is for, if it is for one."""
-    return next((kind for key, kind in OTHER_SINKS.items() if place == key or place.startswith(f"{key}.")), None)
+    return next((kind for key, kind in OTHER_SINKS.items() if key_path == key or key_path.startswith(f"{key}.")), None)
 
 
-def _is_of_another_sink(place: str, read: frozenset[str]) -> bool:
+def _is_of_another_sink(key_path: str, read: frozenset[str]) -> bool:
     ours = {OF_DATABASE_SINKS: "database sinks", OF_STORAGE_SINKS: "storage sinks"}.get(read)
-    kind = other_sinks(place)
+    kind = other_sinks(key_path)
     return kind is not None and kind != ours
 
 

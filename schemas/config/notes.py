@@ -1,14 +1,11 @@
 """What to tell a user about settings that are accepted and mean nothing here, or less than they say."""
 
 import re
-from typing import TYPE_CHECKING
 
 from schemas.config.not_yet import other_sinks, walk_settings
 from schemas.config.parse.origin import dotted
 from schemas.config.rules import PARTITION_RULES
-
-if TYPE_CHECKING:
-    from schemas.config.changefeed import ChangefeedConfig
+from schemas.config.settings import ChangefeedConfig
 
 NO_EFFECT = {
     "memory-quota": "rows wait in Kafka, and Spark's own settings bound its memory",
@@ -28,7 +25,7 @@ NO_EFFECT = {
     "sink.kafka-config.max-retry": "the producer retries for two minutes or more, then the batch fails and is repeated",
     "sink.kafka-config.kafka-version": "clients agree with the brokers on versions by themselves",
 }
-"""Place of the setting and why it changes nothing. They tune TiCDC's own process and cannot change what is sent."""
+"""Key of the setting and why it changes nothing. They tune TiCDC's own process and cannot change what is sent."""
 
 _OPEN = ("open-protocol", "default")
 ONLY_FOR = {
@@ -56,26 +53,26 @@ ONLY_FOR = {
 """Settings that other protocols than these do not read."""
 
 
-def _kind(config: "ChangefeedConfig") -> str:
+def _kind(config: ChangefeedConfig) -> str:
     if config.uri.brokers:
         return "Kafka sinks"
     return "database sinks" if config.uri.server is not None else "storage sinks"
 
 
-def notes_for(config: "ChangefeedConfig") -> tuple[str, ...]:
+def notes_for(config: ChangefeedConfig) -> tuple[str, ...]:
     """Return one line per such setting."""
     notes = []
     for path, value, default in walk_settings(config):
-        place = re.sub(r"\[\d+\]", "[]", dotted(path))
+        key_path = re.sub(r"\[\d+\]", "[]", dotted(path))
         if value == default:
             continue
-        why = next((why for key, why in NO_EFFECT.items() if place == key or place.startswith(f"{key}.")), None)
+        why = next((why for key, why in NO_EFFECT.items() if key_path == key or key_path.startswith(f"{key}.")), None)
         if why:
             notes.append(f"{dotted(path)} has no effect: {why}")
-        other = other_sinks(place)
+        other = other_sinks(key_path)
         if other is not None and other != _kind(config):
             notes.append(f"{dotted(path)} has no effect: it is for {other}")
-        if place in ONLY_FOR and config.protocol not in ONLY_FOR[place]:
+        if key_path in ONLY_FOR and config.protocol not in ONLY_FOR[key_path]:
             notes.append(f"{dotted(path)} has no effect: protocol {config.protocol} does not read it")
     for index, rule in enumerate(config.sink.dispatchers):
         word = (rule.partition or rule.dispatcher or "default").lower()

@@ -2,7 +2,6 @@
 
 import re
 from base64 import b64decode
-from typing import TYPE_CHECKING
 
 from schemas.config.filter.event_names import EVENT_NAMES
 from schemas.config.filter.expression_tokens import ExpressionTextError
@@ -12,14 +11,12 @@ from schemas.config.filter.value_expression import parse_expression
 from schemas.config.parse.origin import ExpressionParseError, Origin, Path
 from schemas.config.parse.secret import is_url
 from schemas.config.parse.section import unknown_key
+from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.kafka import KAFKA_PATH
+from schemas.config.sink.sink import ColumnSelector, DispatchRule
 from schemas.config.sink.storage import STORAGE_PROTOCOLS
 from schemas.config.sink.storage_uri import other_storage, parse_storage_uri
 from schemas.config.sink.topic_rule import topic_expression_fault
-
-if TYPE_CHECKING:
-    from schemas.config.changefeed import ChangefeedConfig
-    from schemas.config.sink.sink import ColumnSelector, DispatchRule
 
 PARTITION_RULES = ("default", "table", "index-value", "rowid", "columns", "ts")
 """``rowid`` is an old name of index-value."""
@@ -28,7 +25,7 @@ _CODEC_PATH = (*KAFKA_PATH, "codec-config")
 _LARGE_PATH = (*KAFKA_PATH, "large-message-handle")
 
 
-def check_changefeed(config: "ChangefeedConfig", origin: Origin) -> None:
+def check_changefeed(config: ChangefeedConfig, origin: Origin) -> None:
     """Hold the settings against each other.
 
     Raises:
@@ -51,7 +48,7 @@ def check_changefeed(config: "ChangefeedConfig", origin: Origin) -> None:
         _check_selector(selector, ("sink", "column-selectors", index), origin)
 
 
-def _check_database(config: "ChangefeedConfig", origin: Origin) -> None:
+def _check_database(config: ChangefeedConfig, origin: Origin) -> None:
     if config.sink.protocol is not None:
         raise origin.error(("sink", "protocol"), "a database sink has no protocol")
     if config.force_replicate:
@@ -64,7 +61,7 @@ def _check_database(config: "ChangefeedConfig", origin: Origin) -> None:
         raise origin.error(("sink", "column-selectors"), "column-selectors are for Kafka sinks")
 
 
-def _check_storage(config: "ChangefeedConfig", origin: Origin) -> None:
+def _check_storage(config: ChangefeedConfig, origin: Origin) -> None:
     sink, csv = config.sink, config.sink.csv
     if sink.protocol not in STORAGE_PROTOCOLS:
         text = "a storage sink writes csv or canal-json: write protocol=csv (or canal-json) into the sink URI"
@@ -86,7 +83,7 @@ def _check_storage(config: "ChangefeedConfig", origin: Origin) -> None:
         raise origin.error((*path, "delimiter"), "delimiter must not hold the quote character")
 
 
-def _check_protocol(config: "ChangefeedConfig", origin: Origin) -> None:
+def _check_protocol(config: ChangefeedConfig, origin: Origin) -> None:
     sink, path = config.sink, ("sink", "protocol")
     if sink.protocol is None:
         raise origin.error(path, "protocol is missing: write protocol=canal-json (or another) into the sink URI")
@@ -112,7 +109,7 @@ def _check_protocol(config: "ChangefeedConfig", origin: Origin) -> None:
         raise origin.error(("force-replicate",), "force-replicate is not allowed with protocol avro: rows need a key")
 
 
-def _check_options_of_protocol(config: "ChangefeedConfig", origin: Origin) -> None:
+def _check_options_of_protocol(config: ChangefeedConfig, origin: Origin) -> None:
     sink = config.sink
     protocol = "open-protocol" if config.protocol == "default" else config.protocol
 
@@ -139,7 +136,7 @@ def _check_options_of_protocol(config: "ChangefeedConfig", origin: Origin) -> No
         raise origin.error(path, f"kafka-client-id may hold letters, digits, `.`, `_` and `-`, got `{client_id}`")
 
 
-def _check_large_messages(config: "ChangefeedConfig", origin: Origin) -> None:
+def _check_large_messages(config: ChangefeedConfig, origin: Origin) -> None:
     option = config.kafka.large_message_handle.large_message_handle_option
     path = (*_LARGE_PATH, "large-message-handle-option")
     if option == "none":
@@ -155,7 +152,7 @@ def _check_large_messages(config: "ChangefeedConfig", origin: Origin) -> None:
         _check_claim_check(config, origin)
 
 
-def _check_claim_check(config: "ChangefeedConfig", origin: Origin) -> None:
+def _check_claim_check(config: ChangefeedConfig, origin: Origin) -> None:
     large = config.kafka.large_message_handle
     if large.claim_check_storage_uri is None:
         path = (*_LARGE_PATH, "large-message-handle-option")
@@ -176,7 +173,7 @@ def _check_claim_check(config: "ChangefeedConfig", origin: Origin) -> None:
         raise origin.error((*_LARGE_PATH, "claim-check-raw-value"), text)
 
 
-def _check_integrity(config: "ChangefeedConfig", origin: Origin) -> None:
+def _check_integrity(config: ChangefeedConfig, origin: Origin) -> None:
     """Any protocol verifies; avro and simple pass the checksum on, and avro needs columns that it can be made of."""
     if not config.integrity.enabled:
         return
@@ -190,7 +187,7 @@ def _check_integrity(config: "ChangefeedConfig", origin: Origin) -> None:
         raise origin.error(path, text)
 
 
-def _check_security(config: "ChangefeedConfig", origin: Origin) -> None:
+def _check_security(config: ChangefeedConfig, origin: Origin) -> None:
     kafka = config.kafka
     if (kafka.cert is None) != (kafka.key is None):
         missing, given = ("key", "cert") if kafka.key is None else ("cert", "key")
@@ -219,7 +216,7 @@ def _check_security(config: "ChangefeedConfig", origin: Origin) -> None:
         raise origin.error((*KAFKA_PATH, "sasl-mechanism"), text)
 
 
-def _check_oauth(config: "ChangefeedConfig", origin: Origin) -> None:
+def _check_oauth(config: ChangefeedConfig, origin: Origin) -> None:
     kafka = config.kafka
     for name in ("client-id", "client-secret", "token-url"):
         if getattr(kafka, f"sasl_oauth_{name.replace('-', '_')}") is None:
@@ -236,23 +233,23 @@ def _check_oauth(config: "ChangefeedConfig", origin: Origin) -> None:
         raise origin.error((*KAFKA_PATH, "sasl-oauth-token-url"), text)
 
 
-def _check_filter(config: "ChangefeedConfig", origin: Origin) -> None:
+def _check_filter(config: ChangefeedConfig, origin: Origin) -> None:
     _check_matcher(config.filter.rules, ("filter", "rules"), origin)
     names = dict.fromkeys(EVENT_NAMES)
     for index, rule in enumerate(config.filter.event_filters):
         path = ("filter", "event-filters", index)
         _check_matcher(rule.matcher, (*path, "matcher"), origin)
-        for place, name in enumerate(rule.ignore_event):
+        for number, name in enumerate(rule.ignore_event):
             if name.strip().lower() not in names:
-                here = (*path, "ignore-event", place)
+                here = (*path, "ignore-event", number)
                 raise origin.error(here, unknown_key(name, names, "of ignore-event").replace("key", "event", 1))
         for event in ("insert", "update-new", "update-old", "delete"):
             _check_expression(getattr(rule, f"ignore_{event.replace('-', '_')}_value_expr"), path, event, origin)
-        for place, expression in enumerate(rule.ignore_sql):
+        for number, expression in enumerate(rule.ignore_sql):
             try:
                 translate(expression)
             except ValueError as error:
-                raise origin.error((*path, "ignore-sql", place), str(error)) from None
+                raise origin.error((*path, "ignore-sql", number), str(error)) from None
 
 
 def _check_expression(text: str, path: Path, event: str, origin: Origin) -> None:
@@ -272,7 +269,7 @@ def _check_matcher(rules: tuple[str, ...], path: Path, origin: Origin) -> None:
             raise origin.error((*path, index), f"table-filter rule `{rule}` is illegal: {error}") from None
 
 
-def _check_selector(selector: "ColumnSelector", path: Path, origin: Origin) -> None:
+def _check_selector(selector: ColumnSelector, path: Path, origin: Origin) -> None:
     _check_matcher(selector.matcher, (*path, "matcher"), origin)
     for index, rule in enumerate(selector.columns):
         try:
@@ -282,7 +279,7 @@ def _check_selector(selector: "ColumnSelector", path: Path, origin: Origin) -> N
             raise origin.error((*path, "columns", index), text) from None
 
 
-def _check_dispatcher(rule: "DispatchRule", path: Path, origin: Origin, *, protocol: str) -> None:
+def _check_dispatcher(rule: DispatchRule, path: Path, origin: Origin, *, protocol: str) -> None:
     _check_matcher(rule.matcher, (*path, "matcher"), origin)
     if rule.partition is not None and rule.dispatcher is not None:
         text = "`partition` and `dispatcher` are given: they mean the same (dispatcher is the old name), give one"

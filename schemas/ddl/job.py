@@ -254,8 +254,8 @@ def job_scope(record: DdlRecord) -> JobScope:
     raw = record.payload
     schema, name, table_id, type_id = (raw.get(key) for key in ("schema_name", "table_name", "table_id", "type"))
     named = isinstance(schema, str) and schema and isinstance(name, str) and name and isinstance(table_id, int)
-    one_table = isinstance(type_id, int) and type_id in _TYPE_IDS and type_id not in _MORE_THAN_ONE_TABLE
-    if record.kind != "job" or not named or not one_table:
+    concerns_one_table = isinstance(type_id, int) and type_id in _TYPE_IDS and type_id not in _MORE_THAN_ONE_TABLE
+    if record.kind != "job" or not named or not concerns_one_table:
         return JobScope(ts=record.ts, start_ts=record.start_ts)
     return JobScope(
         ts=record.ts,
@@ -286,10 +286,10 @@ def _job_meta(value: bytes, table: dict[str, Any]) -> bytes:
     if not ids:
         raise ValueError("the job table has no column job_meta")
     column_id = ids[0]
-    found = decode_row_v2(value).get(column_id) if is_row_v2(value) else decode_row_v1(value).get(column_id)
-    if not isinstance(found, bytes):
+    job_meta = decode_row_v2(value).get(column_id) if is_row_v2(value) else decode_row_v1(value).get(column_id)
+    if not isinstance(job_meta, bytes):
         raise ValueError(f"row has no job_meta (column id {column_id})")
-    return found
+    return job_meta
 
 
 def _parse(raw: dict[str, Any], record: DdlRecord) -> DdlJob:

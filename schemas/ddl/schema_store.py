@@ -86,8 +86,8 @@ class _History:
             self.tables.append(table)
 
     def at(self, commit_ts: Ts) -> StoredTable | None:
-        place = bisect.bisect_left(self.valid_after, commit_ts) - 1
-        return self.tables[place] if place >= 0 else None
+        index = bisect.bisect_left(self.valid_after, commit_ts) - 1
+        return self.tables[index] if index >= 0 else None
 
     def collect(self, ts: Ts) -> list[StoredTable]:
         """Forget the versions that ended at or before ``ts`` and return them."""

@@ -119,8 +119,8 @@ def follow_frontier(last: FrontierRecord | None, record: FrontierRecord) -> Fron
     )
 
 
-def _later(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(max(pair) for pair in zip(one, other, strict=True))
+def _later(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(max(pair) for pair in zip(left, right, strict=True))
 
 
 def encode_frontier(record: FrontierRecord) -> bytes:

@@ -55,8 +55,8 @@ COUNTS: Final = (
 def total(figures: list[PullFigures]) -> PullFigures:
     """Return the sum over captures; spans that stall and reasons stay apart, for a capture belongs to each."""
     troubles: dict[str, int] = {}
-    for one in figures:
-        for kind, count in one.troubles.items():
+    for capture in figures:
+        for kind, count in capture.troubles.items():
             troubles[kind] = troubles.get(kind, 0) + count
-    counts: dict[str, Any] = {name: sum(getattr(one, name) for one in figures) for name in COUNTS}
+    counts: dict[str, Any] = {name: sum(getattr(capture, name) for capture in figures) for name in COUNTS}
     return PullFigures(**counts, troubles=troubles)

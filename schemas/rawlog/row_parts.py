@@ -2,8 +2,8 @@
 
 A row of TiDB may be 120 MiB, and as much again of its old value; what a topic or a broker takes is less. A part is a
 RegionBatch without rows: a reader that looks at heads only passes over it, one that is older than parts refuses it. Its
-head has the ts of the row, and its field ``part`` says which landing it is of, the how manyth of how many, and holds a
-piece of the record that the parts make together.
+head has the ts of the row. Its field ``part`` names the landing, the part's number and the count of parts, and holds
+the bytes that this part has of the record.
 
 The parts of one landing stand in one partition in their order, with records of others between them, since one producer
 sent them one after the other. A landing that was given up leaves its first parts: they never become a row. To the
@@ -21,8 +21,8 @@ from schemas.rawlog.region_batch import BatchHead, encode_part, part_of, read_ba
 ROW_BYTES_MAX = 120 * 1024 * 1024
 """Of a row's value, and of its old one: where TiDB's ``txn-entry-size-limit`` ends."""
 PART_OVERHEAD_BYTES = 128
-"""Of a part, beside its piece."""
-_PLACE = struct.Struct("<QII")
+"""What a part has besides its bytes of the record."""
+_PART_HEAD = struct.Struct("<QII")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class RowPart:
     number: int
     """From 0."""
     count: int
-    piece: memoryview
+    content: memoryview
 
 
 def read_part(record: bytes) -> RowPart:
@@ -44,10 +44,10 @@ def read_part(record: bytes) -> RowPart:
         CorruptDataError: it is no part.
     """
     content = part_of(record)
-    if len(content) < _PLACE.size:
+    if len(content) < _PART_HEAD.size:
         raise CorruptDataError("raw record has neither rows nor a part of one", size=len(record))
-    landing, number, count = _PLACE.unpack_from(content)
-    return RowPart(landing=landing, number=number, count=count, piece=content[_PLACE.size :])
+    landing, number, count = _PART_HEAD.unpack_from(content)
+    return RowPart(landing=landing, number=number, count=count, content=content[_PART_HEAD.size :])
 
 
 def cut_record(record: bytes, bytes_max: int, landing: int) -> Iterator[bytes]:
@@ -60,8 +60,8 @@ def cut_record(record: bytes, bytes_max: int, landing: int) -> Iterator[bytes]:
     head, size = read_batch_head(record), bytes_max - PART_OVERHEAD_BYTES
     count = -(-len(record) // size)
     for number in range(count):
-        piece = memoryview(record)[number * size : (number + 1) * size]
-        yield encode_part(head, record[:5], _PLACE.pack(landing, number, count) + piece)
+        content = memoryview(record)[number * size : (number + 1) * size]
+        yield encode_part(head, record[:5], _PART_HEAD.pack(landing, number, count) + content)
 
 
 @dataclass(slots=True)
@@ -69,9 +69,9 @@ class PartJoiner:
     """Puts parts together as they come by: of each partition in the order of its offsets."""
 
     wanted: Callable[[BatchHead], bool] = lambda _: True
-    """Rows that are not are not put together."""
+    """Tells the rows that are wanted by their heads; the parts of others are passed over."""
     _open: dict[tuple[int, int], list[memoryview]] = field(default_factory=dict)
-    """(partition, landing) → the pieces so far."""
+    """(partition, landing) → the contents of its parts so far."""
 
     @property
     def open_partitions(self) -> Set[int]:
@@ -91,17 +91,17 @@ class PartJoiner:
         if head.count:
             return record if may_begin else None
         part = read_part(record)
-        place = partition, part.landing
+        landing = partition, part.landing
         if part.number == 0 and may_begin and self.wanted(head):
-            self._open[place] = []
-        pieces = self._open.get(place)
-        if pieces is None:
+            self._open[landing] = []
+        parts = self._open.get(landing)
+        if parts is None:
             return None
-        if part.number != len(pieces):  # its producer gave a part up, and the row with it
-            del self._open[place]
+        if part.number != len(parts):  # its producer gave a part up, and the row with it
+            del self._open[landing]
             return None
-        pieces.append(part.piece)
-        if len(pieces) < part.count:
+        parts.append(part.content)
+        if len(parts) < part.count:
             return None
-        del self._open[place]
-        return b"".join(pieces)
+        del self._open[landing]
+        return b"".join(parts)

@@ -3,17 +3,17 @@
 A row of TiDB may be 120 MiB, and twice that as a literal; what a topic or a broker takes is less. The parts of a
 message have its position. They stand in its partition one after the other, as one sorter writes it; one that is killed
 leaves the first of them, and the next one writes all of them again. Two records of one position are the same record, so
-a part of either fills the same place: readers take each piece once, whoever wrote it. A part's key is, before the
+parts of both fill the same bytes of it: readers take each byte once, whoever wrote it. A part's key is, before the
 message's own:
 
 =========  =====  ======================================================
 mark       5      :data:`PART_MARK`; the key of a whole message is JSON
 bytes      8      of the whole value; big-endian
-place      8      of this piece in it
+start      8      of this part's bytes in it
 crc32      4      of the whole value
 =========  =====  ======================================================
 
-Its value is the piece.
+Its value is those bytes.
 """
 
 import struct
@@ -44,8 +44,8 @@ def cut_message(key: bytes, value: bytes | memoryview, bytes_max: int) -> Iterat
         yield key, value
         return
     checksum = zlib.crc32(value)
-    for place in range(0, len(value), room):
-        yield _HEAD.pack(PART_MARK, len(value), place, checksum) + key, value[place : place + room]
+    for start in range(0, len(value), room):
+        yield _HEAD.pack(PART_MARK, len(value), start, checksum) + key, value[start : start + room]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class JoinedMessage:
 
 @dataclass(slots=True)
 class _Open:
-    """A message of which not all pieces have come."""
+    """A message of which not all parts have come."""
 
     offset: int
     size: int
@@ -76,29 +76,31 @@ class MessageJoiner:
     """By position."""
 
     def take(self, position: bytes, offset: int, key: bytes, value: bytes) -> JoinedMessage | None:
-        """Take the next part; return the message that it was the last piece of.
+        """Take the next part; return the message that it completes.
 
         Raises:
-            CorruptDataError: it is no part, or the pieces do not make what was cut.
+            CorruptDataError: it is no part, or the parts do not make what was cut.
         """
         if len(key) < _HEAD.size:
             raise CorruptDataError("part of a message has no whole head", offset=offset, key=key.hex())
-        _, size, place, checksum = _HEAD.unpack_from(key)
-        found = self._open.get(position)
-        if place == 0 and (found is None or (found.size, found.checksum) != (size, checksum)):
+        _, size, start, checksum = _HEAD.unpack_from(key)
+        message = self._open.get(position)
+        if start == 0 and (message is None or (message.size, message.checksum) != (size, checksum)):
             # Another release of the sorter may write the row otherwise: what the last one left is worth nothing then.
-            found = self._open[position] = _Open(offset, size, checksum)
-        if found is None or place > len(found.value) or (found.size, found.checksum) != (size, checksum):
-            return None  # behind a piece that its sorter did not write, or wrote before we began to read
-        # The last try may have cut elsewhere: of a piece that we have some of only the rest is new.
-        found.value += value[len(found.value) - place :]
-        if len(found.value) < size:
+            message = self._open[position] = _Open(offset, size, checksum)
+        if message is None or start > len(message.value) or (message.size, message.checksum) != (size, checksum):
+            return None  # behind a part that its sorter did not write, or wrote before we began to read
+        # The last try may have cut elsewhere: of a part that overlaps what we have, only the rest is new.
+        message.value += value[len(message.value) - start :]
+        if len(message.value) < size:
             return None
         del self._open[position]
-        whole = bytes(found.value)
+        whole = bytes(message.value)
         if len(whole) != size or zlib.crc32(whole) != checksum:
-            raise CorruptDataError("parts of a message do not make what was cut", offset=found.offset, bytes=len(whole))
-        return JoinedMessage(found.offset, key[_HEAD.size :], whole)
+            raise CorruptDataError(
+                "parts of a message do not make what was cut", offset=message.offset, bytes=len(whole)
+            )
+        return JoinedMessage(message.offset, key[_HEAD.size :], whole)
 
     def forget(self, upto: bytes) -> None:
         """Forget what is open at or below a position: it will not be asked for."""
@@ -107,4 +109,4 @@ class MessageJoiner:
 
     def from_offset(self, offset: int) -> int:
         """Return where reading must begin to find what stands at ``offset``, and what is open."""
-        return min([offset, *(found.offset for found in self._open.values())])
+        return min([offset, *(message.offset for message in self._open.values())])

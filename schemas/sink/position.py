@@ -1,4 +1,4 @@
-"""The position of an output record: its place in a partition's order, and what tells a repeat from a new record.
+"""The position of an output record: where it stands in a partition's order, and what tells a repeat from a new record.
 
 Every output record carries one Kafka header, ``tidebus-position``: bytes that compare as the records are ordered.
 

@@ -12,7 +12,7 @@ rows                ``(7,'x',NULL),``: the columns of the form; nothing for a DE
 ==========  ======  ==========================================================================================
 
 So a message of one row is its head, key and row, and each literal ends as it does within a list of them: neighbours are
-a piece of a statement as they stand in the message, and a processor looks at the heads alone, all at once.
+a part of a statement as they stand in the message, and a processor looks at the heads alone, all at once.
 
 A joined message carries the position of its last row (:mod:`schemas.sink.position`). DDL events and watermarks have no
 key and a JSON value; DDL events go to every partition, since each must stop there.
@@ -130,7 +130,7 @@ class SqlRows:
         """Return how long the literals of the rows from ``first`` to each of ``ends`` are."""
         return (self.key_at[ends] - self.key_at[first]) + (self.row_at[ends] - self.row_at[first])
 
-    def places(self, of_keys: bool) -> IntArray:
+    def literal_starts(self, of_keys: bool) -> IntArray:
         """Return ``key_at`` or ``row_at``."""
         return self.key_at if of_keys else self.row_at
 
@@ -217,14 +217,14 @@ def _single_row(value: bytes) -> SqlRows | None:
     row_at = HEAD_BYTES + key_bytes
     if row_at + row_bytes != len(value):
         return None
-    places = np.array((HEAD_BYTES, row_at, len(value)), np.int64)
+    starts = np.array((HEAD_BYTES, row_at, len(value)), np.int64)
     return SqlRows(
         value,
         np.array((commit_ts,), np.int64),
         np.array((start_ts,), np.int64),
         np.array((op,), np.uint8),
-        places[:2],
-        places[1:],
+        starts[:2],
+        starts[1:],
     )
 
 

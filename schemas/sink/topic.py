@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import zlib
 
-from schemas.config.changefeed import ChangefeedConfig
+from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.kafka import KafkaConfig
 from schemas.config.sink.sink_uri import DATABASE_SCHEMES, TOPIC_LENGTH_MAX
 from schemas.config.sink.storage import STORAGE_SCHEMES

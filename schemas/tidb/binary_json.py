@@ -172,8 +172,8 @@ def _quoted(raw: bytes) -> str:
     return _ESCAPED.sub(_escape, encode_basestring(raw.decode("utf-8", "surrogateescape")))
 
 
-def _escape(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}" if found[0] in _LINE_SEPARATORS else "\\ufffd"
+def _escape(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}" if match[0] in _LINE_SEPARATORS else "\\ufffd"
 
 
 def _core_time(bits: int, *, date_only: bool) -> str:

@@ -147,13 +147,13 @@ def encode_uvarint(value: int) -> bytes:
 def decode_uvarint(data: bytes, at: int = 0) -> tuple[int, int]:
     """Read LEB128 of at most 10 bytes."""
     value = 0
-    for place in range(_VARINT_BYTES_MAX):
-        if at + place >= len(data):
+    for index in range(_VARINT_BYTES_MAX):
+        if at + index >= len(data):
             raise _short(data, at)
-        byte = data[at + place]
-        value |= (byte & 0x7F) << 7 * place
+        byte = data[at + index]
+        value |= (byte & 0x7F) << 7 * index
         if not byte & 0x80:
-            return value & _MASK, at + place + 1
+            return value & _MASK, at + index + 1
     raise CorruptDataError("varint longer than 10 bytes", at=at)
 
 

@@ -66,11 +66,11 @@ def parse_datetime(text: str, fsp: int) -> int:
     Raises:
         ValueError: another form.
     """
-    found = _DATETIME.fullmatch(text.strip())
-    if not found:
+    match = _DATETIME.fullmatch(text.strip())
+    if not match:
         raise ValueError(f"{text!r} is no date or time")
-    year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
-    micro = _fraction_nanoseconds(found[7], fsp) // 1000
+    year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
+    micro = _fraction_nanoseconds(match[7], fsp) // 1000
     if micro == 1_000_000:
         moved = datetime(year, month, day, hour, minute, second, tzinfo=UTC) + timedelta(seconds=1)
         return pack_time(moved.year, moved.month, moved.day, moved.hour, moved.minute, moved.second)
@@ -94,12 +94,12 @@ def parse_duration(text: str, fsp: int) -> int:
     Raises:
         ValueError: another form.
     """
-    found = _DURATION.fullmatch(text.strip())
-    if not found:
+    match = _DURATION.fullmatch(text.strip())
+    if not match:
         raise ValueError(f"{text!r} is no time")
-    hours, minutes, seconds = (int(part or 0) for part in found.groups()[1:4])
-    total = (hours * 3600 + minutes * 60 + seconds) * _NANOSECONDS + _fraction_nanoseconds(found[5], fsp)
-    return -total if found[1] else total
+    hours, minutes, seconds = (int(part or 0) for part in match.groups()[1:4])
+    total = (hours * 3600 + minutes * 60 + seconds) * _NANOSECONDS + _fraction_nanoseconds(match[5], fsp)
+    return -total if match[1] else total
 
 
 def _fraction_nanoseconds(digits: str | None, fsp: int) -> int:

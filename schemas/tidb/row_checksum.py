@@ -88,8 +88,8 @@ def _verified(
     own = column_checksum(table, columns)
     if carried.version == VERSION_COLUMNS:
         return _Verified(own, carried.version, is_old or own in (carried.checksum, carried.extra))
-    place = key if carried.version == VERSION_KEY else key[ROW_HEAD:]
-    if zlib.crc32(place, zlib.crc32(value[: carried.covered_end])) != carried.checksum:
+    covered_key = key if carried.version == VERSION_KEY else key[ROW_HEAD:]
+    if zlib.crc32(covered_key, zlib.crc32(value[: carried.covered_end])) != carried.checksum:
         return _Verified(carried.checksum, carried.version, False)
     return _Verified(own, carried.version, True)
 

@@ -67,7 +67,9 @@ def incomplete_tables(spans: Iterable[TableSpan]) -> list[TableId]:
             whole.add(span.table_id)
         else:
             parts.setdefault(span.table_id, []).append(span)
-    return sorted(table for table, its in parts.items() if table in whole or not _joined(table, sorted(its)))
+    return sorted(
+        table for table, own_parts in parts.items() if table in whole or not _joined(table, sorted(own_parts))
+    )
 
 
 def _joined(table: TableId, parts: list[TableSpan]) -> bool:
@@ -75,6 +77,6 @@ def _joined(table: TableId, parts: list[TableSpan]) -> bool:
     # A part that ends before it starts would let its neighbours overlap.
     return (
         bounds == table_span(table)
-        and all(one.end == other.start for one, other in pairwise(parts))
+        and all(left.end == right.start for left, right in pairwise(parts))
         and all(part.start < part.end for part in parts)
     )

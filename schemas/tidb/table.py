@@ -42,7 +42,7 @@ class ColumnVersion:
     id: int
     name: str
     offset: int
-    """Place in ``TableVersion.columns``; -1: a virtual generated column, which is in no row."""
+    """Index in ``TableVersion.columns``; -1: a virtual generated column, which is in no row."""
     tp: MysqlType
     mysql_flag: int
     cdc_flag: CdcFlag
@@ -209,14 +209,14 @@ def _build(info: dict[str, Any], schema_id: int, schema: str, version: Ts) -> Ta
     kind, key_parts = _row_key(info, raw_columns, raw_indexes)
     handle_index_id = _handle_index_id(kind, raw_columns, raw_indexes)
     flags = _cdc_flags(raw_columns, raw_indexes, handle_index_id)
-    whole_in_key = {place for place, length in key_parts if length < 0}
+    whole_in_key = {offset for offset, length in key_parts if length < 0}
     all_columns = tuple(
-        _column(raw, offsets[place], flags[place], whole_in_key=place in whole_in_key)
-        for place, raw in enumerate(raw_columns)
+        _column(raw, offsets[offset], flags[offset], whole_in_key=offset in whole_in_key)
+        for offset, raw in enumerate(raw_columns)
         if _public(raw)
     )
     indexes = tuple(_index(raw, raw_columns, offsets) for raw in raw_indexes)
-    key_columns = tuple(offsets[place] for place, _ in key_parts)
+    key_columns = tuple(offsets[offset] for offset, _ in key_parts)
     handle = next((index.offsets for index in indexes if index.id == handle_index_id), key_columns)
     unique = [index.offsets for index in indexes if (index.primary or index.unique) and index.offsets]
     return TableVersion(
@@ -267,11 +267,11 @@ def _visible_offsets(raw_columns: list[dict[str, Any]]) -> list[int]:
 def _row_key(
     info: dict[str, Any], raw_columns: list[dict[str, Any]], raw_indexes: list[dict[str, Any]]
 ) -> tuple[HandleKind, list[tuple[int, int]]]:
-    """Return what the row key holds: places in ``raw_columns`` with the prefix length (-1: the whole column)."""
+    """Return what the row key holds: offsets in ``raw_columns`` with the prefix length (-1: the whole column)."""
     if info.get("pk_is_handle"):
-        for place, raw in enumerate(raw_columns):
+        for offset, raw in enumerate(raw_columns):
             if int(raw["type"]["Flag"]) & MysqlFlag.PRIMARY_KEY:
-                return HandleKind.INT, [(place, -1)]
+                return HandleKind.INT, [(offset, -1)]
         raise ValueError("pk_is_handle, but no column has the primary key flag")
     if info.get("is_common_handle"):
         for index in raw_indexes:
@@ -342,7 +342,7 @@ def _own_flags(raw: dict[str, Any], handle_index_id: int) -> CdcFlag:
 def _column(raw: dict[str, Any], offset: int, cdc_flag: CdcFlag, *, whole_in_key: bool) -> ColumnVersion:
     field = raw["type"]
     tp, collation = MysqlType(int(field["Tp"])), str(field["Collate"])
-    return _one_of(
+    return _shared_column(
         ColumnVersion(
             id=int(raw["id"]),
             name=ci_name(raw["name"]),
@@ -368,20 +368,20 @@ def _column(raw: dict[str, Any], offset: int, cdc_flag: CdcFlag, *, whole_in_key
 
 
 @lru_cache(maxsize=4_096)
-def _one_of(column: ColumnVersion) -> ColumnVersion:
+def _shared_column(column: ColumnVersion) -> ColumnVersion:
     """Return one object for columns that are equal: very many tables mostly look alike."""
     return column
 
 
 def _index(raw: dict[str, Any], raw_columns: list[dict[str, Any]], offsets: list[int]) -> IndexVersion:
-    places = [int(part["offset"]) for part in raw["idx_cols"]]
+    columns = [int(part["offset"]) for part in raw["idx_cols"]]
     return IndexVersion(
         id=int(raw["id"]),
         name=ci_name(raw["idx_name"]),
         unique=bool(raw.get("is_unique")),
         primary=bool(raw.get("is_primary")),
-        column_names=tuple(ci_name(raw_columns[place]["name"]) for place in places),
-        offsets=tuple(offsets[place] for place in places if offsets[place] >= 0),
+        column_names=tuple(ci_name(raw_columns[column]["name"]) for column in columns),
+        offsets=tuple(offsets[column] for column in columns if offsets[column] >= 0),
         not_null_unique=_not_null_unique(raw, raw_columns),
     )
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from schemas.config.changefeed import ChangefeedConfig
 from schemas.config.client_options import librdkafka_options, librdkafka_producer_options
+from schemas.config.settings import ChangefeedConfig
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedInfo

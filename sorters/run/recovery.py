@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
-from schemas.config.changefeed import ChangefeedConfig, load_changefeed
+from schemas.config.changefeed import load_changefeed
+from schemas.config.settings import ChangefeedConfig
 from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import Action, BusError
 from schemas.ids import TableId, Ts

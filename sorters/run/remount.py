@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemas.config.changefeed import ChangefeedConfig
+from schemas.config.settings import ChangefeedConfig
 from schemas.errors import Action, BusError, ConfigError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT, ChangefeedInfo

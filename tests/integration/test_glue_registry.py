@@ -9,7 +9,8 @@ import botocore.session
 import fastavro
 import pytest
 
-from schemas.config.changefeed import ChangefeedConfig, load_changefeed
+from schemas.config.changefeed import load_changefeed
+from schemas.config.settings import ChangefeedConfig
 from schemas.errors import Action
 from schemas.ids import TableId, Ts
 from schemas.tidb.keys import row_key

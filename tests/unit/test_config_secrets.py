@@ -2,7 +2,8 @@
 
 import pytest
 
-from schemas.config.changefeed import ChangefeedConfig, config_table, load_changefeed
+from schemas.config.changefeed import config_table, load_changefeed
+from schemas.config.settings import ChangefeedConfig
 from schemas.errors import ConfigError
 from tests.support.changefeed_config import AVRO, CANAL, FULL
 

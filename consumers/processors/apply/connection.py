@@ -9,7 +9,7 @@ import pymysql
 from pymysql.constants import CLIENT
 
 from consumers.processors.apply.errors import errno, general_error
-from schemas.config.changefeed import ChangefeedConfig
+from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.sink_uri import DatabaseServer
 from schemas.errors import ConfigError
 

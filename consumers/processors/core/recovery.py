@@ -12,7 +12,7 @@ destination is in the destination. So a recovery that was killed is simply begun
 
 from collections.abc import Sequence
 
-from schemas.config.changefeed import ChangefeedConfig
+from schemas.config.settings import ChangefeedConfig
 from schemas.errors import Action, BusError, ConfigError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedState

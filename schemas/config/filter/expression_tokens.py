@@ -1,4 +1,4 @@
-"""The words of an event filter's condition: MySQL's lexer in the default sql_mode, with places."""
+"""The words of an event filter's condition: MySQL's lexer in the default sql_mode, with their positions."""
 
 import re
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _SCANNER = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class ExpressionToken:
     """A word, name, string, number or symbol, without its quotes; ``at``: its character, from 1."""
 
     kind: str
@@ -41,28 +41,28 @@ class Token:
         return self.text.upper() if self.kind in {"word", "symbol"} else ""
 
 
-def expression_tokens(text: str) -> list[Token]:
+def expression_tokens(text: str) -> list[ExpressionToken]:
     """Split the text of a condition.
 
     Raises:
         ExpressionTextError: text that is no token, an open quote, or a kind of literal that is not supported.
     """
-    tokens, at = list[Token](), 0
+    tokens, at = list[ExpressionToken](), 0
     while at < len(text):
-        found = _SCANNER.match(text, at)
-        if found is None:
+        match = _SCANNER.match(text, at)
+        if match is None:
             raise ExpressionTextError(f"unexpected `{text[at]}`", at + 1)
-        kind, piece, start = found.lastgroup or "", found.group(), at
-        at = found.end()
+        kind, token_text, start = match.lastgroup or "", match.group(), at
+        at = match.end()
         if kind == "bits":
             raise ExpressionTextError("hexadecimal and bit literals are not supported", start + 1)
         if kind == "quote":
-            piece, at = _string(text, start)
+            token_text, at = _string(text, start)
             kind = "string"
         elif kind == "name":
-            piece = piece[1:-1].replace("``", "`")
+            token_text = token_text[1:-1].replace("``", "`")
         if kind != "space":
-            tokens.append(Token(kind, piece, start + 1))
+            tokens.append(ExpressionToken(kind, token_text, start + 1))
     return tokens
 
 

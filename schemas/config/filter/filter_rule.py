@@ -96,24 +96,24 @@ def parse_column_rule(text: str) -> ColumnRule | None:
     return ColumnRule(parser.positive, column)
 
 
-def _started(text: str) -> "_Parser | None":
+def _started(text: str) -> "_RuleParser | None":
     """Return a parser behind what may stand before the first pattern; None: there is no rule."""
     text = text.strip(" \t")
     if not text or text.startswith("#"):
         return None
     if text.startswith("@"):
         raise ValueError("rules from a file (@path) are refused; write the rules here")
-    return _Parser(text)
+    return _RuleParser(text)
 
 
-class _Parser:
+class _RuleParser:
     def __init__(self, text: str) -> None:
         self.text = text
         self.positive = not text.startswith("!")
-        self.place = 0 if self.positive else 1
+        self.at = 0 if self.positive else 1
 
     def pattern(self, part: str) -> Pattern:
-        match self.text[self.place : self.place + 1]:
+        match self.text[self.at : self.at + 1]:
             case "/":
                 return self._regex()
             case ('"' | "`") as quote:
@@ -122,99 +122,99 @@ class _Parser:
                 return self._wild(part)
 
     def separator(self) -> None:
-        if self.place == len(self.text):
+        if self.at == len(self.text):
             raise ValueError("the rule has no table part; write schema.table")
-        if self.text[self.place] != ".":
+        if self.text[self.at] != ".":
             raise self._unexpected()
-        self.place += 1
+        self.at += 1
 
     def end(self) -> None:
-        if self.place < len(self.text):
+        if self.at < len(self.text):
             raise self._unexpected()
 
     def _unexpected(self) -> ValueError:
-        char = self.text[self.place]
-        return ValueError(f"unexpected `{char}` at character {self.place + 1}; quote names with special characters")
+        char = self.text[self.at]
+        return ValueError(f"unexpected `{char}` at character {self.at + 1}; quote names with special characters")
 
     def _regex(self) -> Pattern:
-        start = self.place = self.place + 1
-        while self.text[self.place : self.place + 1] != "/":
-            if self.place >= len(self.text):
+        start = self.at = self.at + 1
+        while self.text[self.at : self.at + 1] != "/":
+            if self.at >= len(self.text):
                 raise ValueError(f"the regular expression at character {start} has no closing /")
-            self.place += 2 if self.text[self.place] == "\\" else 1
-        source = self.text[start : self.place].replace("\\/", "/")
-        self.place += 1
+            self.at += 2 if self.text[self.at] == "\\" else 1
+        source = self.text[start : self.at].replace("\\/", "/")
+        self.at += 1
         return Pattern(PatternKind.REGEX, translate(source))
 
     def _quoted(self, quote: str) -> Pattern:
-        start, name = self.place + 1, ""
-        self.place += 1
+        start, name = self.at + 1, ""
+        self.at += 1
         while True:
-            end = self.text.find(quote, self.place)
+            end = self.text.find(quote, self.at)
             if end < 0:
                 raise ValueError(f"the name at character {start} has no closing {quote}")
-            name += self.text[self.place : end]
-            self.place = end + 1
-            if self.text[self.place : self.place + 1] != quote:
+            name += self.text[self.at : end]
+            self.at = end + 1
+            if self.text[self.at : self.at + 1] != quote:
                 break
             name += quote
-            self.place += 1
+            self.at += 1
         if not name:
             raise ValueError(f"the name at character {start} is empty")
         return Pattern(PatternKind.NAME, name)
 
     def _wild(self, part: str) -> Pattern:
-        start, pieces, plain = self.place, [], True
-        while self.place < len(self.text):
-            char = self.text[self.place]
-            self.place += 1
+        start, patterns, plain = self.at, [], True
+        while self.at < len(self.text):
+            char = self.text[self.at]
+            self.at += 1
             if char == "*":
-                pieces.append(_ANY_RUN)
+                patterns.append(_ANY_RUN)
                 plain = False
             elif char == "?":
-                pieces.append(_ANY_CHAR)
+                patterns.append(_ANY_CHAR)
                 plain = False
             elif char == "[":
-                pieces.append(self._class())
+                patterns.append(self._class())
                 plain = False
             elif char == "\\":
-                pieces.append(self._escaped())
+                patterns.append(self._escaped())
             elif is_bare(char):
-                pieces.append(char)
+                patterns.append(char)
             else:
-                self.place -= 1
+                self.at -= 1
                 break
-        if self.place == start:
+        if self.at == start:
             raise (
                 ValueError(f"the {part} part is empty at character {start + 1}")
                 if start == len(self.text)
                 else self._unexpected()
             )
         if plain:
-            return Pattern(PatternKind.NAME, "".join(pieces))
-        return Pattern(PatternKind.WILD, "".join(p if p[0] in "([" else re.escape(p) for p in pieces))
+            return Pattern(PatternKind.NAME, "".join(patterns))
+        return Pattern(PatternKind.WILD, "".join(p if p[0] in "([" else re.escape(p) for p in patterns))
 
     def _escaped(self) -> str:
         """Read what stands behind a backslash: anything but a letter or digit, as itself."""
-        char = self.text[self.place : self.place + 1]
+        char = self.text[self.at : self.at + 1]
         if not char:
             raise ValueError("the rule ends in a backslash")
         if char.isascii() and char.isalnum():
             raise ValueError(f"a backslash before the letter or digit `{char}` means nothing outside /regex/")
-        self.place += 1
+        self.at += 1
         return char
 
     def _class(self) -> str:
         """Read ``[…]`` behind its bracket, and return Python's form."""
-        start = self.place
-        negated = self.text[self.place : self.place + 1] == "!"
-        self.place += negated
+        start = self.at
+        negated = self.text[self.at : self.at + 1] == "!"
+        self.at += negated
         members = ""
         while True:
-            char = self.text[self.place : self.place + 1]
+            char = self.text[self.at : self.at + 1]
             if not char:
                 raise ValueError(f"the class at character {start} has no closing ]")
-            self.place += 1
+            self.at += 1
             if char == "]":
                 break
             if char == "\\":

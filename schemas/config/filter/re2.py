@@ -57,14 +57,14 @@ def translate(source: str) -> str:
 class _Translator:
     def __init__(self, source: str) -> None:
         self.source = source
-        self.place = 0
+        self.at = 0
         self.out: list[str] = []
         self.multiline = [False]
         """Whether ``m`` is on, per open group."""
 
     def run(self) -> str:
-        while self.place < len(self.source):
-            char = self.source[self.place]
+        while self.at < len(self.source):
+            char = self.source[self.at]
             match char:
                 case "\\":
                     self.out.append(self._escape())
@@ -79,7 +79,7 @@ class _Translator:
                     self._copy(1)
                 case "$":
                     self.out.append("$" if self.multiline[-1] else "\\Z")
-                    self.place += 1
+                    self.at += 1
                 case "*" | "+" | "?" | "{":
                     self._repeat()
                 case _:
@@ -90,17 +90,17 @@ class _Translator:
     _flag_groups = 0
 
     def _copy(self, count: int) -> None:
-        self.out.append(self.source[self.place : self.place + count])
-        self.place += count
+        self.out.append(self.source[self.at : self.at + count])
+        self.at += count
 
     def _open(self) -> None:
-        if not self.source.startswith("(?", self.place):
+        if not self.source.startswith("(?", self.at):
             self.multiline.append(self.multiline[-1])
             self._copy(1)
             return
-        match = _GROUP.match(self.source, self.place)
+        match = _GROUP.match(self.source, self.at)
         if not match:
-            what = self.source[self.place : self.place + 4]
+            what = self.source[self.at : self.at + 4]
             raise ValueError(f"`{what}` is not supported (look-around and back-references are not RE2)")
         name, on, off, closing = match.groups()
         multiline = "m" in (on or "") or (self.multiline[-1] and "m" not in (off or ""))
@@ -112,100 +112,100 @@ class _Translator:
             self.out.append(match[0][:-1] + ":")
             self._flag_groups += 1
             self.multiline[-1] = multiline
-            self.place = match.end()
+            self.at = match.end()
             return
         else:
             self.out.append(match[0])
         self.multiline.append(multiline)
-        self.place = match.end()
+        self.at = match.end()
 
     def _repeat(self) -> None:
-        match = _REPEAT.match(self.source, self.place)
+        match = _REPEAT.match(self.source, self.at)
         if not match:  # a "{" that counts nothing is itself, in RE2 and here
             self.out.append("\\{")
-            self.place += 1
+            self.at += 1
             return
         if match[0].startswith("{") and max(int(n) for n in re.findall(r"\d+", match[0])) > _REPEAT_MAX:
             raise ValueError(f"`{match[0]}` repeats more than {_REPEAT_MAX} times")
         self._copy(len(match[0]))
-        if self.source[self.place : self.place + 1] == "?":
+        if self.source[self.at : self.at + 1] == "?":
             self._copy(1)
-        following = _REPEAT.match(self.source, self.place)
+        following = _REPEAT.match(self.source, self.at)
         if following:
             raise ValueError(f"`{match[0]}{following[0]}` repeats a repetition")
 
     def _escape(self) -> str:
-        char = self.source[self.place + 1 : self.place + 2]
+        char = self.source[self.at + 1 : self.at + 2]
         if char == "Q":
-            end = self.source.find("\\E", self.place)
-            literal = self.source[self.place + 2 : end if end >= 0 else None]
-            self.place = end + 2 if end >= 0 else len(self.source)
+            end = self.source.find("\\E", self.at)
+            literal = self.source[self.at + 2 : end if end >= 0 else None]
+            self.at = end + 2 if end >= 0 else len(self.source)
             return re.escape(literal)
         if char in _ANCHORS and char:
-            self.place += 2
+            self.at += 2
             return _ANCHORS[char]
         if char.lower() in _CLASSES and char:
-            self.place += 2
+            self.at += 2
             return f"[{'^' if char.isupper() else ''}{_CLASSES[char.lower()]}]"
         return self._literal_escape()
 
     def _literal_escape(self) -> str:
         """An escape that means one character, in or out of a class."""
-        char = self.source[self.place + 1 : self.place + 2]
+        char = self.source[self.at + 1 : self.at + 2]
         if not char:
             raise ValueError("it ends in a backslash")
         if not char.isalnum() or not char.isascii():
-            self.place += 2
+            self.at += 2
             return re.escape(char)
         if char in _CONTROLS:
-            self.place += 2
+            self.at += 2
             return "\\" + char
-        hexadecimal = _HEX.match(self.source, self.place + 1)
+        hexadecimal = _HEX.match(self.source, self.at + 1)
         if hexadecimal:
             code = int(hexadecimal[1] or hexadecimal[2], 16)
             if code > 0x10FFFF:
                 raise ValueError(f"`\\{hexadecimal[0]}` is no character")
-            self.place = hexadecimal.end()
+            self.at = hexadecimal.end()
             return re.escape(chr(code))
-        octal = re.compile(r"0[0-7]{0,2}|[1-7][0-7]{2}").match(self.source, self.place + 1)
+        octal = re.compile(r"0[0-7]{0,2}|[1-7][0-7]{2}").match(self.source, self.at + 1)
         if octal:
-            self.place = octal.end()
+            self.at = octal.end()
             return re.escape(chr(int(octal[0], 8)))
         if char.isdecimal():
             raise ValueError(f"back-reference `\\{char}` is not RE2")
         raise ValueError(f"escape `\\{char}` is not supported")
 
     def _class(self) -> str:
-        self.place += 1
+        self.at += 1
         out = "["
-        if self.source.startswith("^", self.place):
-            out, self.place = "[^", self.place + 1
+        if self.source.startswith("^", self.at):
+            out, self.at = "[^", self.at + 1
         first = True
         while True:
-            char = self.source[self.place : self.place + 1]
+            char = self.source[self.at : self.at + 1]
             if not char:
                 raise ValueError("a class has no closing ]")
             if char == "]" and not first:
-                self.place += 1
+                self.at += 1
                 return out + "]"
             out += self._member(char)
             first = False
 
     def _member(self, char: str) -> str:
-        if char == "[" and self.source.startswith("[:", self.place):
-            end = self.source.find(":]", self.place)
-            name = self.source[self.place + 2 : end] if end >= 0 else ""
+        if char == "[" and self.source.startswith("[:", self.at):
+            end = self.source.find(":]", self.at)
+            name = self.source[self.at + 2 : end] if end >= 0 else ""
             if name not in _POSIX:
                 raise ValueError(f"POSIX class `[:{name}:]` is unknown or negated")
-            self.place = end + 2
+            self.at = end + 2
             return _POSIX[name]
         if char == "\\":
-            following = self.source[self.place + 1 : self.place + 2]
+            following = self.source[self.at + 1 : self.at + 2]
             if following and following in _CLASSES:
-                self.place += 2
+                self.at += 2
                 return _CLASSES[following]
             if following and following.lower() in _CLASSES:
                 raise ValueError(f"`\\{following}` inside a class is not supported")
             return self._literal_escape()
-        self.place += 1
+        self.at += 1
         return char if char == "-" or char.isalnum() else "\\" + char

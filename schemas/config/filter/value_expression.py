@@ -14,7 +14,7 @@
     sign     = ("-" | "+" | "!") sign | "(" or ")" | literal | column
     literal  = number | string | "NULL" | "TRUE" | "FALSE" | ("DATE" | "TIMESTAMP") string
 
-TiCDC reads all of TiDB's SQL here. What is left out is refused by its name and place: functions, CASE, casts, ``/``,
+TiCDC reads all of TiDB's SQL here. What is left out is refused by its name and position: functions, CASE, casts, ``/``,
 bit operations, regular expressions, COLLATE, subqueries, names with a table. Source of the grammar: MySQL's manual on
 expressions and operator precedence, in the default sql_mode.
 """
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from schemas.config.filter.expression_tokens import ExpressionTextError, Token, expression_tokens
+from schemas.config.filter.expression_tokens import ExpressionTextError, ExpressionToken, expression_tokens
 
 DEPTH_MAX: Final = 20
 """Of brackets and signs, so that no text exhausts the stack."""
@@ -123,16 +123,16 @@ def parse_expression(text: str) -> Node:
     Raises:
         ExpressionTextError: what is wrong or not supported, and where.
     """
-    parser = _Parser(expression_tokens(text), len(text) + 1)
+    parser = _ExpressionParser(expression_tokens(text), len(text) + 1)
     node = parser.disjunction()
     parser.end()
     return node
 
 
-class _Parser:
-    def __init__(self, tokens: list[Token], end: int) -> None:
-        self._tokens, self._place, self._depth, self._operators = tokens, 0, 0, 0
-        self._end = Token("end", "", end)
+class _ExpressionParser:
+    def __init__(self, tokens: list[ExpressionToken], end: int) -> None:
+        self._tokens, self._at, self._depth, self._operators = tokens, 0, 0, 0
+        self._end = ExpressionToken("end", "", end)
 
     def end(self) -> None:
         if self._peek() is not self._end:
@@ -254,7 +254,7 @@ class _Parser:
             case _:
                 raise self._unexpected(token)
 
-    def _column(self, token: Token) -> Node:
+    def _column(self, token: ExpressionToken) -> Node:
         if self._peek().word == ".":
             raise ExpressionTextError(f"write column names alone, without `{token.text}.`", token.at)
         return ColumnName(token.at, token.text)
@@ -278,13 +278,13 @@ class _Parser:
         self._depth -= 1
         return node
 
-    def _peek(self, ahead: int = 0) -> Token:
-        place = self._place + ahead
-        return self._tokens[place] if place < len(self._tokens) else self._end
+    def _peek(self, ahead: int = 0) -> ExpressionToken:
+        at = self._at + ahead
+        return self._tokens[at] if at < len(self._tokens) else self._end
 
-    def _take(self) -> Token:
+    def _take(self) -> ExpressionToken:
         token = self._peek()
-        self._place += 1
+        self._at += 1
         return token
 
     def _operator(self) -> None:
@@ -294,15 +294,15 @@ class _Parser:
             raise ExpressionTextError(f"more than {OPERATORS_MAX} operators; IN takes a list of any length", token.at)
 
     def _accept(self, word: str) -> bool:
-        found = self._peek().word == word
-        self._place += found
-        return found
+        is_next = self._peek().word == word
+        self._at += is_next
+        return is_next
 
     def _expect(self, word: str) -> None:
         if not self._accept(word):
             raise self._unexpected(wanted=f", wanted {word}")
 
-    def _unexpected(self, token: Token | None = None, wanted: str = "") -> ExpressionTextError:
+    def _unexpected(self, token: ExpressionToken | None = None, wanted: str = "") -> ExpressionTextError:
         token = token or self._peek()
         if token is self._end:
             return ExpressionTextError(f"the expression ends too early{wanted}", token.at)

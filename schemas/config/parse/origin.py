@@ -7,7 +7,7 @@ from typing import TypeAlias
 from schemas.errors import Action, ConfigError
 
 Path: TypeAlias = tuple[str | int, ...]
-"""Place of a setting in the changefeed file: ``("sink", "dispatchers", 0, "matcher")``."""
+"""Path of a setting in the changefeed file: ``("sink", "dispatchers", 0, "matcher")``."""
 
 
 class NotSupportedYetError(ConfigError):
@@ -17,7 +17,7 @@ class NotSupportedYetError(ConfigError):
 
 
 class ExpressionParseError(ConfigError):
-    """The text of a value expression does not parse; ``fields`` name the key, and the message the place."""
+    """The text of a value expression does not parse; ``fields`` name the key, and the message the position."""
 
     code, action = "config.expression_parse_failed", Action.STOP_CHANGEFEED
 

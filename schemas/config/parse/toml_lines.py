@@ -22,7 +22,7 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         # A NUL ends the text, so that no look-ahead needs a bound; TOML allows none.
         self.text = text.replace("\r\n", "\n") + "\n\0"
-        self.place = 0
+        self.at = 0
         self.line_starts = [0, *(i + 1 for i, char in enumerate(self.text) if char == "\n")]
         self.lines: dict[Path, int] = {}
         self.array_sizes: dict[Path, int] = {}
@@ -31,7 +31,7 @@ class _Scanner:
         table: Path = ()
         while True:
             self._skip_blanks()
-            match self.text[self.place]:
+            match self.text[self.at]:
                 case "\0":
                     return self.lines
                 case "[":
@@ -40,11 +40,11 @@ class _Scanner:
                     self._pair(table)
 
     def _header(self) -> Path:
-        is_array = self.text.startswith("[[", self.place)
+        is_array = self.text.startswith("[[", self.at)
         line = self._line()
-        self.place += 2 if is_array else 1
+        self.at += 2 if is_array else 1
         *parents, last = self._key()
-        self.place += 2 if is_array else 1
+        self.at += 2 if is_array else 1
         path: Path = ()
         for part in parents:
             path = self._within((*path, part))
@@ -70,7 +70,7 @@ class _Scanner:
         for part in self._key():
             path = (*path, part)
             self.lines.setdefault(path, line)
-        self.place += 1  # the "="
+        self.at += 1  # the "="
         self._value(path)
 
     def _key(self) -> list[str]:
@@ -78,74 +78,74 @@ class _Scanner:
         parts = []
         while True:
             self._skip_spaces()
-            start = self.place
+            start = self.at
             if self.text[start] in "\"'":
                 self._string()
-                parts.append(str(tomllib.loads("k = " + self.text[start : self.place])["k"]))
+                parts.append(str(tomllib.loads("k = " + self.text[start : self.at])["k"]))
             else:
-                while self.text[self.place] in _BARE:
-                    self.place += 1
-                parts.append(self.text[start : self.place])
+                while self.text[self.at] in _BARE:
+                    self.at += 1
+                parts.append(self.text[start : self.at])
             self._skip_spaces()
-            if self.text[self.place] != ".":
+            if self.text[self.at] != ".":
                 return parts
-            self.place += 1
+            self.at += 1
 
     def _value(self, path: Path) -> None:
         self._skip_spaces()
-        match self.text[self.place]:
+        match self.text[self.at]:
             case '"' | "'":
                 self._string()
             case "{":
-                self.place += 1
+                self.at += 1
                 while self._next_item("}"):
                     self._pair(path)
             case "[":
-                self.place += 1
+                self.at += 1
                 index = 0
                 while self._next_item("]"):
                     self.lines.setdefault((*path, index), self._line())
                     self._value((*path, index))
                     index += 1
             case _:
-                while self.text[self.place] not in _VALUE_END:
-                    self.place += 1
+                while self.text[self.at] not in _VALUE_END:
+                    self.at += 1
 
     def _next_item(self, closing: str) -> bool:
         """Skip blanks and a comma; at the closing bracket, step over it and return False."""
         self._skip_blanks()
-        if self.text[self.place] == ",":
-            self.place += 1
+        if self.text[self.at] == ",":
+            self.at += 1
             self._skip_blanks()
-        if self.text[self.place] != closing:
+        if self.text[self.at] != closing:
             return True
-        self.place += 1
+        self.at += 1
         return False
 
     def _string(self) -> None:
-        quote = self.text[self.place]
-        if self.text.startswith(quote * 3, self.place):
-            self.place += 3
-            while not self.text.startswith(quote * 3, self.place):
-                self.place += 2 if quote == '"' and self.text[self.place] == "\\" else 1
+        quote = self.text[self.at]
+        if self.text.startswith(quote * 3, self.at):
+            self.at += 3
+            while not self.text.startswith(quote * 3, self.at):
+                self.at += 2 if quote == '"' and self.text[self.at] == "\\" else 1
             # Up to two quotes may stand right before the closing three.
-            while self.text[self.place] == quote:
-                self.place += 1
+            while self.text[self.at] == quote:
+                self.at += 1
             return
-        self.place += 1
-        while self.text[self.place] != quote:
-            self.place += 2 if quote == '"' and self.text[self.place] == "\\" else 1
-        self.place += 1
+        self.at += 1
+        while self.text[self.at] != quote:
+            self.at += 2 if quote == '"' and self.text[self.at] == "\\" else 1
+        self.at += 1
 
     def _skip_spaces(self) -> None:
-        while self.text[self.place] in " \t":
-            self.place += 1
+        while self.text[self.at] in " \t":
+            self.at += 1
 
     def _skip_blanks(self) -> None:
-        while self.text[self.place] in " \t\n#":
-            if self.text[self.place] == "#":
-                self.place = self.text.index("\n", self.place)
-            self.place += 1
+        while self.text[self.at] in " \t\n#":
+            if self.text[self.at] == "#":
+                self.at = self.text.index("\n", self.at)
+            self.at += 1
 
     def _line(self) -> int:
-        return bisect.bisect_right(self.line_starts, self.place)
+        return bisect.bisect_right(self.line_starts, self.at)

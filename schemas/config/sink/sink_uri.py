@@ -63,7 +63,7 @@ class SinkUri:
 
 
 def parse_sink_uri(uri: str) -> tuple[SinkUri, dict[Path, UriText], dict[Path, str]]:
-    """Split a sink URI into the address, its settings by their place in the file, and the parameters' names.
+    """Split a sink URI into the address, its settings by their path in the file, and the parameters' names.
 
     Raises:
         ConfigError: malformed, an unknown scheme or parameter, a parameter given twice, no topic. The text never holds
@@ -86,12 +86,12 @@ def parse_sink_uri(uri: str) -> tuple[SinkUri, dict[Path, UriText], dict[Path, s
     address, _, query = rest.partition("?")
     authority, _, path = address.partition("/")
     if scheme in DATABASE_SCHEMES:
-        found = SinkUri(scheme=scheme, brokers=(), default_topic="", server=_server(scheme, authority, path))
-        return found, *_params(query, MYSQL_URI_PARAMS)
+        sink = SinkUri(scheme=scheme, brokers=(), default_topic="", server=_server(scheme, authority, path))
+        return sink, *_params(query, MYSQL_URI_PARAMS)
     if scheme in STORAGE_SCHEMES:
         return _storage(scheme, f"{uri[: match.end()]}{address}", query)
-    found = SinkUri(scheme=scheme, brokers=_brokers(authority), default_topic=_topic(path))
-    return found, *_params(query, URI_PARAMS)
+    sink = SinkUri(scheme=scheme, brokers=_brokers(authority), default_topic=_topic(path))
+    return sink, *_params(query, URI_PARAMS)
 
 
 def _error(message: str, **fields: object) -> ConfigError:

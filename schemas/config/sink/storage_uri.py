@@ -19,7 +19,7 @@ _Put = Callable[[Options, str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageUri:
-    """A place for files."""
+    """A storage that files are written to."""
 
     public: str
     """The URI without parameters, and without a ``/`` at its end: what may be shown and sent."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from schemas.config.changefeed import ChangefeedConfig
+from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.kafka import MESSAGE_OVERHEAD_BYTES, PARTITIONS_DEFAULT
 from schemas.ddl.schema_change import StoredTable
 from schemas.ddl.schema_store import SchemaStore

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 
-from schemas.config.changefeed import ChangefeedConfig
+from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.storage_uri import parse_storage_uri
 from schemas.errors import ConfigError
 from schemas.ids import Ts

@@ -11,9 +11,9 @@ events and simple's bootstraps, as in TiCDC.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from schemas.config.changefeed import ChangefeedConfig
 from schemas.config.filter.filter_rule import parse_column_rule
 from schemas.config.parse.origin import Origin
+from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.sink import ColumnSelector
 from schemas.errors import Action, BusError, ConfigError
 from schemas.tidb.table import ColumnVersion, IndexVersion, TableVersion

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schemas.config.changefeed import ChangefeedConfig
 from schemas.config.parse.origin import Origin
+from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.sink import DispatchRule
 from schemas.errors import Action, BusError
 from schemas.ids import Ts

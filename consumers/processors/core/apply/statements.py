@@ -103,8 +103,8 @@ class _Table:
 
     def lengths(self, of_keys: bool) -> IntArray:
         """Return how long the literals are."""
-        places = (piece.rows.places(of_keys)[piece.first : piece.end + 1] for piece in self.pieces)
-        return np.concatenate([np.diff(at) for at in places])
+        starts = (piece.rows.literal_starts(of_keys)[piece.first : piece.end + 1] for piece in self.pieces)
+        return np.concatenate([np.diff(at) for at in starts])
 
     def text(self, rows: IntArray, of_keys: bool) -> list[bytes | memoryview]:
         """Return the literals of these rows (ascending) side by side, in slices."""
@@ -127,18 +127,18 @@ class _Table:
         return piece.rows.row(number - int(starts[at]) + piece.first, self.form)
 
 
-def _literals(value: bytes, places: IntArray) -> Any:
+def _literals(value: bytes, starts: IntArray) -> Any:
     """View literals that lie side by side in a message as ``pyarrow.BinaryArray``."""
-    buffers = [None, pa.py_buffer(places.astype(np.int32)), pa.py_buffer(value)]
-    return pa.Array.from_buffers(pa.binary(), len(places) - 1, buffers)
+    buffers = [None, pa.py_buffer(starts.astype(np.int32)), pa.py_buffer(value)]
+    return pa.Array.from_buffers(pa.binary(), len(starts) - 1, buffers)
 
 
 def _slice(message: SqlRows, rows: IntArray, of_keys: bool) -> bytes | memoryview:
     """Return literals of a message side by side: where they are neighbours as they stand there."""
-    places, first, last = message.places(of_keys), rows[0], rows[-1]
+    starts, first, last = message.literal_starts(of_keys), rows[0], rows[-1]
     if last - first + 1 == len(rows):
-        return memoryview(message.value)[places[first] : places[last + 1]]
-    taken = _literals(message.value, places).take(pa.array(rows))
+        return memoryview(message.value)[starts[first] : starts[last + 1]]
+    taken = _literals(message.value, starts).take(pa.array(rows))
     _, offsets, data = taken.buffers()
     ends = np.frombuffer(offsets, np.int32)
     return memoryview(data)[ends[taken.offset] : ends[taken.offset + len(taken)]]

@@ -20,7 +20,7 @@ from schemas.nodes.changefeed import NAMESPACE_DEFAULT
 from schemas.rawlog.topics import raw_topics
 from sorters.core.feed.explain import ExplainedTable, Explanation, explain, topics_of
 from sorters.core.feed.feed import compile_feed
-from sorters.log.topic_admin import SinkTopic, TopicAdmin
+from sorters.log.topic_admin import SinkTopicLimits, TopicAdmin
 from sorters.run.schema_feed import schemas_at
 
 
@@ -94,7 +94,7 @@ def explained(config: ChangefeedConfig, schemas: SchemaStore, ts: Ts, *, ask_sin
     if not config.uri.brokers:
         raise ConfigError("explain is about Kafka sinks", key="sink-uri", scheme=config.uri.scheme)
     feed = compile_feed(config, NAMESPACE_DEFAULT)
-    topics: dict[str, SinkTopic] | None = None
+    topics: dict[str, SinkTopicLimits] | None = None
     if ask_sink:
         admin = TopicAdmin(
             librdkafka_options(config),

@@ -26,7 +26,7 @@ from schemas.ids import Ts, physical_ms
 from schemas.nodes.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, state_of
 from sorters.core.feed.last_frontier import HeldBack
 from sorters.run.job import SorterOptions
-from sorters.run.recovery import Held, SorterRecovery, what_kafka_holds
+from sorters.run.recovery import HeldByKafka, SorterRecovery, what_kafka_holds
 from sorters.spark.session import DRIVER_MEMORY, create_session
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Report:
     """The changefeed's."""
     before_ts: Ts
     """The destination was known to have all up to here; the start ts if nothing was known."""
-    held: Held
+    held: HeldByKafka
     target_ts: Ts
     applied: Applied | None = None
     """None: nothing was written (``--dry-run``)."""
@@ -107,7 +107,7 @@ def recover(options: RecoverOptions, say: Callable[[str], None]) -> Report:
     return Report(**{**vars(report), "applied": applied, "sorted_rows": sorter.rows})
 
 
-def _found(found: Stored, held: Held) -> Report:
+def _found(found: Stored, held: HeldByKafka) -> Report:
     info = found.info
     return Report(
         changefeed=f"{info.namespace}/{info.changefeed_id}",

@@ -5,8 +5,8 @@ The law: docs/architecture.md.
 For places F1 before F2 of the frontier topic, as its readers follow it, the distinct rows with ``R1 < commit_ts <=
 R2`` at offsets ``[low1, high2)`` must be the upstream's. R, low and high never go back, so for a given row the
 strictest pair is the last place below its ts and the first one that is not: looking at each place with the one before
-it covers all pairs. A changefeed of some tables has places of its own (``sorters.core.cut.cut.place_for``): the law is
-checked for all tables, for two halves of them and for each table alone.
+it covers all pairs. A changefeed of some tables has frontiers of its own (``sorters.core.cut.cut.frontier_for``): the
+law is checked for all tables, for two halves of them and for each table alone.
 """
 
 from bisect import bisect_right
@@ -17,7 +17,7 @@ from compose.simulation.broker import Broker
 from compose.simulation.upstream import Upstream
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord
-from sorters.core.cut.cut import FrontierPlace, place_for
+from sorters.core.cut.cut import ChangefeedFrontier, frontier_for
 
 
 class BrokenPromiseError(AssertionError):
@@ -45,7 +45,7 @@ class View:
 
     name: str
     contains: Contains
-    place: FrontierPlace
+    place: ChangefeedFrontier
 
 
 @dataclass(slots=True)
@@ -87,21 +87,21 @@ class Law:
         """Return where a changefeed of these tables stands."""
         place = self.broker.place()
         assert place is not None
-        return place_for(place, contains, lambda _: False).resolved_ts
+        return frontier_for(place, contains, lambda _: False).resolved_ts
 
     def _take_views(self, place: FrontierRecord) -> None:
         if not self.views:
             for name, contains in (("all", _of_all), ("even", _of_even), ("odd", _of_odd)):
-                self.views.append(View(name, contains, place_for(place, contains)))
+                self.views.append(View(name, contains, frontier_for(place, contains)))
         for table in self.upstream.lives:
             if table not in self._single:
                 # Begun late it sees no less: the table has no row below.
                 self._single.add(table)
                 before = self.broker.places[max(self._seen - 1, 0)]
-                self.views.append(View(f"table {table}", table.__eq__, place_for(before, table.__eq__)))
+                self.views.append(View(f"table {table}", table.__eq__, frontier_for(before, table.__eq__)))
 
     def _check_view(self, view: View, record: FrontierRecord) -> None:
-        first, second = view.place, place_for(record, view.contains)
+        first, second = view.place, frontier_for(record, view.contains)
         if second == first:
             return
         view.place = second
@@ -110,7 +110,7 @@ class Law:
         if second.resolved_ts > first.resolved_ts:
             self._check_rows(view, first, second)
 
-    def _check_rows(self, view: View, first: FrontierPlace, second: FrontierPlace) -> None:
+    def _check_rows(self, view: View, first: ChangefeedFrontier, second: ChangefeedFrontier) -> None:
         rows, copies = self.upstream.rows, self.broker.copies
         at = bisect_right(rows, first.resolved_ts, key=lambda row: row.commit_ts)
         for row in rows[at:]:

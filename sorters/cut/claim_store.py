@@ -19,7 +19,7 @@ class ClaimStoreError(BusError):
     code, action = "sink.claim_store_failed", Action.RETRY
 
 
-class StorageClientMissingError(BusError):
+class ClaimClientMissingError(BusError):
     """The library that talks to this kind of storage is not installed."""
 
     code, action = "sink.storage_client_missing", Action.STOP_CHANGEFEED
@@ -62,7 +62,7 @@ class ClaimBucket:
         try:
             return fsspec.filesystem(self.storage.protocol, **self.storage.options)
         except ImportError as error:
-            raise StorageClientMissingError(
+            raise ClaimClientMissingError(
                 "storage needs a library that is not installed", storage=self.storage.public, reason=error
             ) from error
 

@@ -77,4 +77,4 @@ class RecordWindow:
                 self._next[partition] = start
                 moved = True
         if moved:
-            self._consumer.assign([TopicPartition(self.topic, *place) for place in self._next.items()])
+            self._consumer.assign([TopicPartition(self.topic, *next_offset) for next_offset in self._next.items()])

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from schemas.errors import BusError
 from schemas.sink.position import POSITION_HEADER
-from sorters.core.feed.large_messages import MessageTooLargeError
+from sorters.core.feed.large_messages import SinkMessageTooLargeError
 from sorters.core.records.order import OutputRecords
 from sorters.log.failures import KafkaUnreachableError
 
@@ -73,7 +73,7 @@ class SinkWriter:
             for topic, partition, key, value, position in zip(*columns, strict=True):
                 while True:
                     try:
-                        # By place, as names cost a third more: value, key, partition, callbacks, timestamp, headers.
+                        # By position, as names cost a third more: value, key, partition, callbacks, timestamp, headers.
                         produce(topic, value, key, partition, None, None, 0, [(header, position)])
                         break
                     except BufferError:
@@ -139,11 +139,11 @@ def _refused(failed: list[tuple[KafkaError, Message | None]], reason: object) ->
     too_large = [(error, message) for error, message in failed if error.code() == KafkaError.MSG_SIZE_TOO_LARGE]
     if not too_large:
         return KafkaUnreachableError("kafka did not take a record", reason=reason)
-    error, message = max(too_large, key=lambda one: len(one[1]) if one[1] is not None else 0)
+    error, message = max(too_large, key=lambda refused: len(refused[1]) if refused[1] is not None else 0)
     if message is None:  # refused before it was queued
-        return MessageTooLargeError("message is larger than the producer allows", reason=error)
+        return SinkMessageTooLargeError("message is larger than the producer allows", reason=error)
     key = message.key()
-    return MessageTooLargeError(
+    return SinkMessageTooLargeError(
         "sink topic refused a message as too large",
         topic=message.topic(),
         partition=message.partition(),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from schemas.errors import Action, BusError
-from sorters.core.feed.large_messages import MessageTooLargeError
+from sorters.core.feed.large_messages import SinkMessageTooLargeError
 
 _MARKER = re.compile(r"tidebus-error<([A-Za-z0-9+/=]+)>")
 _CAUSES_MAX = 16
@@ -58,13 +58,13 @@ def bus_error(error: BaseException) -> BusError:
         return error
     texts = list(_texts(error))
     for text in texts:
-        found = _MARKER.search(text)
-        if found:
-            carried: BusError = pickle.loads(base64.b64decode(found.group(1)))  # noqa: S301 # made by our own worker
+        match = _MARKER.search(text)
+        if match:
+            carried: BusError = pickle.loads(base64.b64decode(match.group(1)))  # noqa: S301 # made by our own worker
             return carried
     joined, reason = "\n".join(texts), _reason(texts) or repr(error)
     if any(name in joined for name in _TOO_LARGE):
-        return MessageTooLargeError("sink topic refused a message as too large", reason=reason)
+        return SinkMessageTooLargeError("sink topic refused a message as too large", reason=reason)
     if any(name in joined for name in _DATA_LOSS):
         return HistoryLostError("raw log no longer holds the offsets of this batch", reason=reason)
     if "org.apache.kafka.common.errors" in joined and "TimeoutException" in joined:

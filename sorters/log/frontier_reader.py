@@ -11,7 +11,7 @@ from sorters.log.failures import HistoryLostError
 from sorters.log.topic_reader import NextRecords, TopicReader, offsets_consumer
 
 LOOK_BACK_RECORDS = 256
-"""Records before an epoch from which the place before it is followed. One would do but for records of a replaced owner:
+"""Records before an epoch from which the record before it is found. One would do but for records of a replaced owner:
 those end within its lease, some tens of records."""
 _FETCH_WAIT_MS = 500
 """A fetch that has nothing to bring waits so long at the broker; what is published meanwhile it brings at once."""
@@ -27,24 +27,24 @@ class FrontierReader:
     def close(self) -> None:
         self._reader.close()
 
-    def place_before(self, offset: int) -> FrontierRecord:
+    def record_before(self, offset: int) -> FrontierRecord:
         """Return where a reader stands that has read everything below ``offset``.
 
         Raises:
             HistoryLostError: no record before ``offset`` is left.
         """
         first, _ = self._reader.bounds()
-        place: FrontierRecord | None = None
+        followed: FrontierRecord | None = None
         for record in self.read(max(first, offset - LOOK_BACK_RECORDS), offset):
-            place = follow_frontier(place, record)
-        if place is None:
+            followed = follow_frontier(followed, record)
+        if followed is None:
             raise HistoryLostError(
                 "frontier record before the epoch is gone",
                 topic=self._reader.topic,
                 offset=offset,
                 oldest_ts=self.oldest_ts(),
             )
-        return place
+        return followed
 
     def end(self) -> int:
         """Return the offset after the last record."""
@@ -68,7 +68,7 @@ class FrontierReader:
     def find(self, after_ts: Ts) -> int:
         """Return the offset after the last record with ``resolved_ts <= after_ts``: where a changefeed starts to read.
 
-        Binary search: resolved_ts does not go back but for records of replaced owners, which :meth:`place_before`
+        Binary search: resolved_ts does not go back but for records of replaced owners, which :meth:`record_before`
         sorts out.
 
         Raises:

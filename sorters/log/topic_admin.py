@@ -53,7 +53,7 @@ class TopicReplicationError(BusError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SinkTopic:
+class SinkTopicLimits:
     """What a sink topic offers."""
 
     partitions: int
@@ -85,9 +85,9 @@ class TopicAdmin:
         self._auto_create = auto_create
         self._acks_all = acks_all
         self._topic_config = dict(topic_config or {})
-        self._topics: dict[str, SinkTopic] = {}
+        self._topics: dict[str, SinkTopicLimits] = {}
 
-    def ensure(self, topics: Iterable[str]) -> dict[str, SinkTopic]:
+    def ensure(self, topics: Iterable[str]) -> dict[str, SinkTopicLimits]:
         """Return all ``topics`` as they are, having created those that were missing.
 
         Raises:
@@ -105,19 +105,19 @@ class TopicAdmin:
             limits = self._message_limits(unknown)
             for topic in unknown:
                 usable = self._usable(topic, counts[topic])
-                self._topics[topic] = SinkTopic(partitions=usable, message_bytes_max=limits[topic])
+                self._topics[topic] = SinkTopicLimits(partitions=usable, message_bytes_max=limits[topic])
         return {topic: self._topics[topic] for topic in wanted}
 
-    def existing(self, topics: Iterable[str]) -> dict[str, SinkTopic]:
+    def existing(self, topics: Iterable[str]) -> dict[str, SinkTopicLimits]:
         """Return those of ``topics`` that are there, with all their partitions; nothing is created.
 
         Raises:
             TopicRefusedError, TopicReplicationError, KafkaUnreachableError
         """
         counts = _partition_counts(self._cluster())
-        found = sorted(set(topics) & counts.keys())
-        limits = self._message_limits(found)
-        return {topic: SinkTopic(partitions=counts[topic], message_bytes_max=limits[topic]) for topic in found}
+        present = sorted(set(topics) & counts.keys())
+        limits = self._message_limits(present)
+        return {topic: SinkTopicLimits(partitions=counts[topic], message_bytes_max=limits[topic]) for topic in present}
 
     def _usable(self, topic: str, real: int) -> int:
         if self._partitions is None:

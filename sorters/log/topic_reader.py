@@ -51,12 +51,12 @@ class NextRecords:
             KafkaUnreachableError: the broker does not hand it out in time, or it was given up.
             HistoryLostError: it is gone.
         """
-        found = self.peek(count, _POLL_S)
-        if found:
+        records = self.peek(count, _POLL_S)
+        if records:
             self._deadline = time.monotonic() + READ_TIMEOUT_S
         elif self._stopped() or time.monotonic() > self._deadline:
             raise KafkaUnreachableError("records did not come", topic=self._topic, at=self._at, reason=self._reason)
-        return found
+        return records
 
     def peek(self, count: int, timeout_s: float) -> list[tuple[int, int, bytes]]:
         """Return what is here, having waited for one record at most ``timeout_s``.
@@ -68,15 +68,15 @@ class NextRecords:
         first = self._consumer.poll(timeout_s)
         if first is None:
             return []
-        found = []
+        records = []
         for message in [first, *self._consumer.consume(count, timeout=0)]:
             if message.error() is not None:
                 self._reason = message.error()
                 if self._reason.code() in GONE_ERRORS:
                     raise HistoryLostError("records are gone", topic=self._topic, at=self._at, reason=self._reason)
             elif is_next(self._topic, self._at, message.partition(), message.offset()):
-                found.append((message.partition(), message.offset(), message.value() or b""))
-        return found
+                records.append((message.partition(), message.offset(), message.value() or b""))
+        return records
 
 
 def is_next(topic: str, at: dict[int, int], partition: int, offset: int) -> bool:
@@ -137,7 +137,7 @@ class TopicReader:
         if not at:
             return
         missing = sum(ranges[partition][1] - start for partition, start in at.items())
-        self._consumer.assign([TopicPartition(self.topic, *place) for place in at.items()])
+        self._consumer.assign([TopicPartition(self.topic, *start) for start in at.items()])
         records = NextRecords(self._consumer, self.topic, at, lambda: False)
         try:
             while missing:

@@ -51,16 +51,16 @@ class GlueRegistry:
         try:
             answer = self._add(subject, schema)
         except Exception as error:  # botocore makes classes of errors as it reads the service's description
-            raise _told(error, where) from error
+            raise _registry_error(error, where) from error
         if answer.get("Status", answer.get("SchemaVersionStatus")) == "FAILURE":
             raise SchemaRefusedError("schema registry refuses the schema", **where, reason="status FAILURE")
-        found = self._ids[subject, schema] = uuid.UUID(answer["SchemaVersionId"]).int
-        return found
+        schema_id = self._ids[subject, schema] = uuid.UUID(answer["SchemaVersionId"]).int
+        return schema_id
 
     def _add(self, subject: str, schema: str) -> dict[str, Any]:
-        place = {"RegistryName": self._name, "SchemaName": subject}
+        schema_name = {"RegistryName": self._name, "SchemaName": subject}
         try:
-            answer: dict[str, Any] = self._client.register_schema_version(SchemaId=place, SchemaDefinition=schema)
+            answer: dict[str, Any] = self._client.register_schema_version(SchemaId=schema_name, SchemaDefinition=schema)
         except self._client.exceptions.EntityNotFoundException:
             answer = self._client.create_schema(
                 RegistryId={"RegistryName": self._name},
@@ -92,7 +92,7 @@ def _client(config: GlueSchemaRegistry) -> Any:
     )
 
 
-def _told(error: Exception, where: dict[str, str]) -> BusError:
+def _registry_error(error: Exception, where: dict[str, str]) -> BusError:
     """Return ours for one of botocore's; its text holds no credentials."""
     answer = getattr(error, "response", None)
     if not isinstance(answer, dict):

@@ -10,7 +10,7 @@ from schemas.ids import Ts, physical_ms
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, follow_frontier
 from sorters.core.cut.batch_plan import plan_batches
 from sorters.core.cut.beginning import BegunEpoch
-from sorters.core.cut.cut import Cut, FrontierPlace, place_for
+from sorters.core.cut.cut import ChangefeedFrontier, Cut, frontier_for
 from sorters.core.feed.scope import concerns, held_for
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.log.frontier_reader import FrontierReader
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class CutProgress:
     """What a finished cut means to the changefeed."""
 
     checkpoint_ts: Ts
@@ -65,7 +65,7 @@ class Epochs:
         target_ts: Ts | None,
         on_begin: Callable[[BegunEpoch], None],
         before_cut: Callable[[], None],
-        on_progress: Callable[[Progress], None],
+        on_progress: Callable[[CutProgress], None],
         stopping: Callable[[], bool],
     ) -> None:
         """``origin_ts`` is where the first epoch begins; ``checkpoint_ts`` what is downstream already.
@@ -100,13 +100,13 @@ class Epochs:
     def plan(self, start: int, end: int, records: Iterable[FrontierRecord] | None = None) -> Epoch:
         """Return the epoch of the frontier records at ``[start, end)``, which are read unless they are given."""
         record = self._record_before(start)
-        base, places = self.place(record), []
+        base, frontiers = self.frontier_of(record), []
         for read in self._frontier.read(start, end) if records is None else records:
             record = follow_frontier(record, read)
-            places.append(self.place(record))
+            frontiers.append(self.frontier_of(record))
         after_ts = max(self._origin_ts, base.resolved_ts)
-        cuts = plan_batches(base, places, after_ts, target_ts=self._target_ts)
-        return Epoch(start=start, end=end, last=record, resolved_ts=places[-1].resolved_ts, cuts=cuts)
+        cuts = plan_batches(base, frontiers, after_ts, target_ts=self._target_ts)
+        return Epoch(start=start, end=end, last=record, resolved_ts=frontiers[-1].resolved_ts, cuts=cuts)
 
     def run(self, epoch: Epoch) -> None:
         """Write everything of an epoch. Cuts that an earlier try has finished are passed over, the rest is the same."""
@@ -122,10 +122,10 @@ class Epochs:
         """Return what of an epoch is not downstream yet."""
         return [cut for cut in epoch.cuts if cut.upto_ts > self._checkpoint_ts]
 
-    def place(self, record: FrontierRecord) -> FrontierPlace:
+    def frontier_of(self, record: FrontierRecord) -> ChangefeedFrontier:
         """Return what a frontier record says for this changefeed."""
         if not (record.held or record.held_ddl):
-            return place_for(record, lambda _: False)
+            return frontier_for(record, lambda _: False)
         # Which of the held tables are ours is told by the schema at the record's own ts, whatever has been read since.
         self._schemas.advance(record.ddl_high)
         store, feed = self._schemas.store, self._preparation.feed
@@ -136,11 +136,11 @@ class Epochs:
             )
             return concerns(scope, store, feed)
 
-        place = place_for(replace(record, held=held_for(record, store, feed)), lambda _: True, stops_us)
-        if place.resolved_ts <= self._checkpoint_ts:
+        frontier = frontier_for(replace(record, held=held_for(record, store, feed)), lambda _: True, stops_us)
+        if frontier.resolved_ts <= self._checkpoint_ts:
             # No cut will come that could fail at a job which is held.
             self._preparation.check_jobs(self._checkpoint_ts)
-        return place
+        return frontier
 
     @property
     def end(self) -> int | None:
@@ -150,7 +150,7 @@ class Epochs:
     def _record_before(self, offset: int) -> FrontierRecord:
         if self._last is not None and self._last[0] == offset:
             return self._last[1]
-        return self._frontier.place_before(offset)
+        return self._frontier.record_before(offset)
 
     def _run_cut(self, cut: Cut, resolved_ts: Ts, begun: BegunEpoch | None) -> None:
         """Run a cut. ``begun``: the epoch, if this is the first one that is run of it."""
@@ -162,15 +162,15 @@ class Epochs:
         if begun is not None:
             # Behind the check: while ZooKeeper does not answer, nothing may wait there to be written later.
             self._on_begin(begun)
-        for told in self._preparation.told_at_start(cut, encoded_at_ms):
-            self._job.write(program, told)
+        for schemas in self._preparation.schemas_at_start(cut, encoded_at_ms):
+            self._job.write(program, schemas)
         companions = self._preparation.companions(cut, encoded_at_ms)
         counts = self._job.run(cut, self._preparation, companions, encoded_at_ms)
         self._checkpoint_ts = cut.upto_ts
         batch_s = time.monotonic() - started
         _log_corrupt(counts.corrupt)
         self._on_progress(
-            Progress(
+            CutProgress(
                 checkpoint_ts=cut.upto_ts,
                 resolved_ts=resolved_ts,
                 rows=counts.rows,

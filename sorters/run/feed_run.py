@@ -26,7 +26,7 @@ from sorters.log.frontier_reader import FrontierReader, FrontierTail
 from sorters.log.topic_admin import TopicAdmin
 from sorters.registry.registry import SchemaRegistry
 from sorters.run.cut_job import CutJob
-from sorters.run.epochs import Epochs, Progress
+from sorters.run.epochs import CutProgress, Epochs
 from sorters.run.preparation import Preparation
 from sorters.run.schema_feed import SchemaFeed
 from sorters.spark.catch_up import FRONTIER_RECORDS_MAX, catch_up
@@ -44,7 +44,7 @@ END_S = 2.0
 one that is given up is written again."""
 
 
-class Begun(Protocol):
+class BegunStore(Protocol):
     """What the changefeed's sorters have begun last, as :func:`~sorters.core.cut.beginning.encode_begun` writes it."""
 
     def begun(self) -> bytes | None:
@@ -77,9 +77,9 @@ class FeedRun:
         config: ChangefeedConfig,
         checkpoint_ts: Ts,
         before_cut: Callable[[], None],
-        on_progress: Callable[[Progress], None],
+        on_progress: Callable[[CutProgress], None],
         checkpoint_dir: str = "",
-        begun: Begun | None = None,
+        begun: BegunStore | None = None,
     ) -> None:
         """``kafka`` holds the raw log; ``schema_registry`` is for a changefeed that names none.
 
@@ -212,7 +212,7 @@ class FeedRun:
         assert self._target_ts is not None
         start, end = self._frontier.find(self._checkpoint_ts), self._frontier.end()
         epochs = self._epochs(self._checkpoint_ts)
-        newest_ts = epochs.place(self._frontier.place_before(end)).resolved_ts
+        newest_ts = epochs.frontier_of(self._frontier.record_before(end)).resolved_ts
         if newest_ts < self._target_ts:
             where = {"target_ts": self._target_ts, "newest_ts": newest_ts, "topic": self._frontier_topic}
             raise TargetNotReachedError(
@@ -274,15 +274,15 @@ class FeedRun:
             HistoryLostError: the raw log starts above the checkpoint.
             KafkaUnreachableError: it does not answer.
         """
-        begun, found = decode_begun(self._begun.begun()) if self._begun else None, None
+        begun, beginning = decode_begun(self._begun.begun()) if self._begun else None, None
         with contextlib.suppress(HistoryLostError):  # the checkpoint itself may still be within the log
-            found = left_off(
+            beginning = left_off(
                 begun,
                 self._frontier_topic,
                 self._checkpoint_ts,
-                lambda offset: self._frontier.place_before(offset).resolved_ts,
+                lambda offset: self._frontier.record_before(offset).resolved_ts,
             )
-        return found or Beginning(self._checkpoint_ts, self._frontier.find(self._checkpoint_ts))
+        return beginning or Beginning(self._checkpoint_ts, self._frontier.find(self._checkpoint_ts))
 
 
 def _registry(config: ChangefeedConfig, default_url: str | None) -> SchemaRegistry | None:

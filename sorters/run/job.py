@@ -25,7 +25,7 @@ from schemas.nodes.changefeed import (
 from schemas.rawlog.topics import raw_topics
 from schemas.sink.topic import sorter_config
 from sorters.log.failures import bus_error
-from sorters.run.epochs import Progress
+from sorters.run.epochs import CutProgress
 from sorters.run.feed_lock import SESSION_S, FeedLock, SorterLockLostError
 from sorters.run.feed_run import FeedRun
 from sorters.run.status import Edition, StatusBoard, ZooKeeperUnreachableError, zookeeper_client
@@ -110,11 +110,11 @@ class SorterProcess:
     def _serve(self, board: StatusBoard, lock: FeedLock) -> int:
         """Start a run whenever one is wanted, until there is none to come."""
         while True:
-            found = self._next_run(board)
+            wanted = self._next_run(board)
             # The lock before Spark: who only waits needs no memory for it.
-            if found is None:
+            if wanted is None:
                 return STOPPED
-            info, edition = found
+            info, edition = wanted
             if not lock.acquire(partial(self._is_current, board, edition)):
                 continue
             error = self._run_once(board, lock, info, edition)
@@ -137,12 +137,12 @@ class SorterProcess:
         said = False
         while not self._stop.is_set():
             try:
-                found = board.info()
+                current = board.info()
                 status = board.status()
-                if found is None or state_of(found[0], status) in ("removed", "finished"):
+                if current is None or state_of(current[0], status) in ("removed", "finished"):
                     return None
-                if wants_sorter(found[0], status):
-                    return found
+                if wants_sorter(current[0], status):
+                    return current
             except ZooKeeperUnreachableError:
                 self._stop.wait(RETRY_S)
                 continue
@@ -150,7 +150,7 @@ class SorterProcess:
                 return None
             if not said:
                 said = True
-                log.info("changefeed wants no sorter now; waiting", extra={"changefeed": found[0].changefeed_id})
+                log.info("changefeed wants no sorter now; waiting", extra={"changefeed": current[0].changefeed_id})
             self._stop.wait(POLL_S)
         return None
 
@@ -159,10 +159,10 @@ class SorterProcess:
         if self._stop.is_set():
             return False
         try:
-            found = board.info()
+            current = board.info()
         except ZooKeeperUnreachableError:
             return True
-        return found is not None and found[1] == edition
+        return current is not None and current[1] == edition
 
     def _start_spark(self) -> Any:
         options = self._options
@@ -236,7 +236,7 @@ class SorterProcess:
                 return None
         return None
 
-    def _on_progress(self, board: StatusBoard, progress: Progress) -> None:
+    def _on_progress(self, board: StatusBoard, progress: CutProgress) -> None:
         self._rows_total += progress.rows
         self._corrupt_rows_total += progress.corrupt_rows
         board.report(

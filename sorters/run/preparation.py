@@ -91,23 +91,23 @@ class Preparation:
             if job.scope.ts <= upto_ts and concerns(job.scope, self._schemas.store, self.feed):
                 raise job.error
 
-    def told_at_start(self, cut: Cut, encoded_at_ms: int) -> Iterator[OutputRecords]:
+    def schemas_at_start(self, cut: Cut, encoded_at_ms: int) -> Iterator[OutputRecords]:
         """Yield the schemas that stand before everything else of the changefeed's first cut, in their order."""
         if cut.after_ts == self._start_ts:
             yield from start_bootstraps(self._schemas.store, cut.after_ts, self.feed, encoded_at_ms)
 
     def companions(self, cut: Cut, encoded_at_ms: int) -> OutputRecords:
         """Return the records of a cut that stem from no row: its DDL events, the watermarks of its end if due,
-        and the schemas that are told within it, other than those of :meth:`told_at_start`.
+        and the schemas that are sent within it, other than those of :meth:`schemas_at_start`.
         """
         store = self._schemas.store
         ddl = ddl_records(store, cut.after_ts, cut.upto_ts, self.feed, encoded_at_ms)
-        told = bootstrap_records(store, cut.after_ts, cut.upto_ts, self.feed, encoded_at_ms, at_start=False)
+        bootstraps = bootstrap_records(store, cut.after_ts, cut.upto_ts, self.feed, encoded_at_ms, at_start=False)
         topics = self._watermark_topics
         messages = sum(self.feed.partitions[topic] for topic in topics)
         if not watermark_is_due(cut, messages, with_ddl=ddl.num_rows > 0, target_ts=self._target_ts):
-            return join_records([ddl, told])
-        return join_records([watermark_records(cut.upto_ts, topics, self.feed, encoded_at_ms), ddl, told])
+            return join_records([ddl, bootstraps])
+        return join_records([watermark_records(cut.upto_ts, topics, self.feed, encoded_at_ms), ddl, bootstraps])
 
     @property
     def waiting(self) -> int:

@@ -21,7 +21,7 @@ from sorters.core.encode.wire.protocol import Partitions, SchemaText
 from sorters.core.feed.companions import ddl_topics
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.scope import tables_at, tables_made_between
-from sorters.log.topic_admin import SinkTopic
+from sorters.log.topic_admin import SinkTopicLimits
 from sorters.registry.registry import SchemaRegistry
 
 REQUESTS_AT_ONCE = 8
@@ -31,7 +31,7 @@ REQUESTS_AT_ONCE = 8
 class SinkTopics(Protocol):
     """Where topics are made."""
 
-    def ensure(self, topics: Iterable[str]) -> dict[str, SinkTopic]:
+    def ensure(self, topics: Iterable[str]) -> dict[str, SinkTopicLimits]:
         """Return all ``topics`` as they are, having created those that were missing."""
         ...
 
@@ -119,11 +119,11 @@ class ReadyTables:
                 for schema, table in schemas
             }
 
-        found: dict[tuple[str, Ts], int] = {}
+        schema_ids: dict[tuple[str, Ts], int] = {}
         with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
             for ids in pool.map(register, subjects.values()):
-                found |= ids
-        return found
+                schema_ids |= ids
+        return schema_ids
 
 
 def _versions(store: SchemaStore, table: TableId, cut: Cut, feed: CompiledFeed) -> Iterator[TableVersion]:

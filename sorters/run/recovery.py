@@ -28,7 +28,7 @@ from sorters.core.feed.scope import covered_since
 from sorters.log.failures import bus_error
 from sorters.log.frontier_reader import FrontierReader
 from sorters.log.topic_reader import TopicReader
-from sorters.run.epochs import Progress
+from sorters.run.epochs import CutProgress
 from sorters.run.feed_lock import SESSION_S, FeedLock
 from sorters.run.feed_run import FeedRun
 from sorters.run.job import SorterOptions
@@ -70,14 +70,16 @@ class Beyond:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldByKafka:
     """All that Kafka holds for one changefeed."""
 
     frontier: LastFrontier
     beyond: Beyond
 
 
-def what_kafka_holds(kafka: str, info: ChangefeedInfo, config: ChangefeedConfig, raw_prefix: str = "tidebus") -> Held:
+def what_kafka_holds(
+    kafka: str, info: ChangefeedInfo, config: ChangefeedConfig, raw_prefix: str = "tidebus"
+) -> HeldByKafka:
     """Read the last frontier record and what landed beyond it. Needs no Spark.
 
     Raises:
@@ -94,10 +96,10 @@ def what_kafka_holds(kafka: str, info: ChangefeedInfo, config: ChangefeedConfig,
         end = frontier.end()
         if end == 0:
             raise NoFrontierLeftError("no frontier of this upstream was ever published", topic=topics.frontier)
-        record = frontier.place_before(end)
+        record = frontier.record_before(end)
         schemas.advance(record.ddl_high)
         last = last_frontier(record, schemas.store, feed)
-        return Held(frontier=last, beyond=_beyond(raw_config, topics, last, schemas.store, feed))
+        return HeldByKafka(frontier=last, beyond=_beyond(raw_config, topics, last, schemas.store, feed))
 
 
 def _beyond(
@@ -170,16 +172,16 @@ class SorterRecovery:
                 lock.release()
 
     def _sort(self, board: StatusBoard, lock: FeedLock, target_ts: Ts, on_progress: Callable[[Ts], None]) -> Ts:
-        options, found = self._options, board.info()
-        if found is None:
+        options, current = self._options, board.info()
+        if current is None:
             raise SorterAliveError("changefeed was removed meanwhile", changefeed=options.changefeed_id)
-        info, edition = found
+        info, edition = current
         checkpoint_ts = board.open(info, edition)
         if checkpoint_ts >= target_ts:
             return checkpoint_ts
         config = sorter_config(load_changefeed(info.sink_uri, info.config), info, options.kafka)
 
-        def note(progress: Progress) -> None:
+        def note(progress: CutProgress) -> None:
             self.rows += progress.rows
             if not lock.is_lost():
                 board.report(checkpoint_ts=progress.checkpoint_ts, resolved_ts=progress.resolved_ts)

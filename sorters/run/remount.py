@@ -14,7 +14,7 @@ from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT, ChangefeedInfo
 from schemas.rawlog.topics import raw_topics
 from sorters.log.failures import HistoryLostError, bus_error
-from sorters.run.epochs import Progress
+from sorters.run.epochs import CutProgress
 from sorters.run.feed_run import FeedRun
 from sorters.spark.session import Session, SparkOnDemand, create_session
 
@@ -53,7 +53,7 @@ class Remounted:
     corrupt_rows: int
 
 
-def remount(spark: Session, order: Remount, on_progress: Callable[[Progress], None] = lambda _: None) -> Remounted:
+def remount(spark: Session, order: Remount, on_progress: Callable[[CutProgress], None] = lambda _: None) -> Remounted:
     """Write an interval; return when everything is acknowledged.
 
     Raises:
@@ -63,9 +63,9 @@ def remount(spark: Session, order: Remount, on_progress: Callable[[Progress], No
         BusError: whatever stops a changefeed.
     """
     check(order)
-    seen: list[Progress] = []
+    seen: list[CutProgress] = []
 
-    def note(progress: Progress) -> None:
+    def note(progress: CutProgress) -> None:
         seen.append(progress)
         on_progress(progress)
 
@@ -102,7 +102,9 @@ def remount(spark: Session, order: Remount, on_progress: Callable[[Progress], No
         if run is not None:
             run.close()
     return Remounted(
-        rows=sum(one.rows for one in seen), cuts=len(seen), corrupt_rows=sum(one.corrupt_rows for one in seen)
+        rows=sum(progress.rows for progress in seen),
+        cuts=len(seen),
+        corrupt_rows=sum(progress.corrupt_rows for progress in seen),
     )
 
 
@@ -118,7 +120,7 @@ def check(order: Remount) -> None:
         raise ConfigError("a remount writes to Kafka only", key="sink-uri", scheme=order.config.uri.scheme)
 
 
-def remount_alone(order: Remount, master: str, on_progress: Callable[[Progress], None]) -> Remounted:
+def remount_alone(order: Remount, master: str, on_progress: Callable[[CutProgress], None]) -> Remounted:
     """Do one remount, with a Spark of its own if that is worth it; see :func:`remount`."""
     check(order)
     spark = SparkOnDemand(lambda: create_session(master, f"tidebus-{order.name}", order.data_dir))

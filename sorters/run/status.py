@@ -89,8 +89,8 @@ class StatusBoard:
         Raises:
             ZooKeeperUnreachableError, CorruptDataError
         """
-        found = self._found(self._info_path)
-        return found and (decode_changefeed_info(found[0]), Edition(int(found[1].czxid), int(found[1].version)))
+        node = self._found(self._info_path)
+        return node and (decode_changefeed_info(node[0]), Edition(int(node[1].czxid), int(node[1].version)))
 
     def status(self) -> ChangefeedStatus | None:
         """Return the last status that was written, by whom ever.
@@ -142,8 +142,8 @@ class StatusBoard:
         Raises:
             ZooKeeperUnreachableError
         """
-        found = self._found(self._begun_path)
-        return found and found[0]
+        node = self._found(self._begun_path)
+        return node and node[0]
 
     def begin(self, epoch: bytes, after_ts: Ts) -> None:
         """Write down what is begun, for a sorter that comes after this one, and before it the checkpoint it leans on.
@@ -198,10 +198,10 @@ class StatusBoard:
                     self._last = changed
                     return True
                 # The owner has written, or an answer to a write of ours was lost; or the user, and then it is not ours.
-                found, opened = self._read(), self._identity()
-                if opened is None or (found not in (changed, self._last) and opened != self._opened):
+                written, opened = self._read(), self._identity()
+                if opened is None or (written not in (changed, self._last) and opened != self._opened):
                     self._opened = None
-                self._last = found or self._last
+                self._last = written or self._last
             return False
         except (KazooException, KazooTimeoutError) as failure:
             raise ZooKeeperUnreachableError(
@@ -241,10 +241,10 @@ class StatusBoard:
         return bytes(node), stat
 
     def _read(self) -> ChangefeedStatus | None:
-        found = self._found(self._status_path)
-        self._version = found and int(found[1].version)
-        return found and decode_changefeed_status(found[0])
+        node = self._found(self._status_path)
+        self._version = node and int(node[1].version)
+        return node and decode_changefeed_status(node[0])
 
     def _identity(self) -> tuple[int, int] | None:
-        found = self.info()
-        return found and (found[1].created_zxid, found[0].epoch)
+        current = self.info()
+        return current and (current[1].created_zxid, current[0].epoch)

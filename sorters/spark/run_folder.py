@@ -66,7 +66,7 @@ class RunFile:
         self._file.close()
 
     def add(self, block: Any) -> bytes:
-        """Write a block, a ``pyarrow.Buffer``; return its place."""
+        """Write a block, a ``pyarrow.Buffer``; return what names it."""
         start, padding = self._size, -block.size % ALIGN_BYTES
         for part in (memoryview(block), bytes(padding)):
             at = 0
@@ -83,9 +83,9 @@ class RunFiles:
         self._folder = Path(folder)
         self._maps: dict[str, tuple[mmap.mmap, Any]] = {}
 
-    def block(self, place: bytes) -> Any:
-        """Return the block at a place, a ``pyarrow.Buffer`` over the file's bytes."""
-        name, start, size = place.decode().rsplit(":", 2)
+    def block(self, reference: bytes) -> Any:
+        """Return the block that a reference names, a ``pyarrow.Buffer`` over the file's bytes."""
+        name, start, size = reference.decode().rsplit(":", 2)
         mapped = self._maps.get(name)
         if mapped is None:
             with (self._folder / name).open("rb") as file:

@@ -2,8 +2,8 @@
 
 Spark ships these functions by name, so the package must be importable where executors run. Between the steps Spark
 moves rows of two columns: the slot, and a block that holds a whole run (:mod:`sorters.core.records.runs`), or where all
-tasks run on one machine only the place of that block (:mod:`sorters.spark.run_folder`). Kafka is read and written here
-and not by Spark's connector, so that the JVM moves blocks and nothing else.
+tasks run on one machine only a reference to that block (:mod:`sorters.spark.run_folder`). Kafka is read and written
+here and not by Spark's connector, so that the JVM moves blocks and nothing else.
 """
 
 import gc
@@ -175,14 +175,14 @@ def write_runs(batches: ArrowBatches, task: WriteTask) -> Generator[Any, None, N
 
 def _runs(batches: ArrowBatches, store: RunStore, files: RunFiles | None) -> list[Run]:
     """Take everything in; return the runs."""
-    found = []
+    runs = []
     for batch in batches:
         for block in batch.column("block"):
             if files is not None:
-                found.append(unpack_run(files.block(block.as_py())))
+                runs.append(unpack_run(files.block(block.as_py())))
             else:
                 store.add(block.as_buffer())
-    return found if files is not None else store.take()
+    return runs if files is not None else store.take()
 
 
 def _number_of(batches: ArrowBatches) -> int:
@@ -216,8 +216,8 @@ def _as_it_is(block: Any) -> Any:
 
 def _blocks(table: OutputRecords, slots: tuple[int, ...], keep: Callable[[Any], bytes]) -> Any:
     """Return the runs of a table as rows for Spark; ``keep`` says what stands for a block in them."""
-    found = list(split_runs(table, len(slots)))
-    columns = [[slots[slot] for slot, _ in found], [keep(pack_run(run)) for _, run in found]]
+    runs = list(split_runs(table, len(slots)))
+    columns = [[slots[slot] for slot, _ in runs], [keep(pack_run(run)) for _, run in runs]]
     return pa.record_batch(
         [pa.array(column, field.type) for column, field in zip(columns, BLOCK_SCHEMA, strict=True)], schema=BLOCK_SCHEMA
     )

@@ -10,7 +10,7 @@ from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.rawlog.topics import raw_topics
-from sorters.run.epochs import Progress
+from sorters.run.epochs import CutProgress
 from sorters.run.feed_run import FeedRun
 from tests.support.raw_log import START_TS
 
@@ -50,7 +50,7 @@ class ChangefeedRun:
             start_ts=START_TS,
             target_ts=None if target_ts is None else Ts(target_ts),
         )
-        self.done_ts, self.rows, self.cuts = START_TS, 0, list[Progress]()
+        self.done_ts, self.rows, self.cuts = START_TS, 0, list[CutProgress]()
         self.done_at = list[float]()
         """When each cut was acknowledged, by ``time.monotonic``."""
         self.run = FeedRun(
@@ -66,7 +66,7 @@ class ChangefeedRun:
             on_progress=self._on_progress,
         )
 
-    def _on_progress(self, progress: Progress) -> None:
+    def _on_progress(self, progress: CutProgress) -> None:
         self.rows += progress.rows
         self.cuts.append(progress)
         self.done_at.append(time.monotonic())

@@ -20,7 +20,7 @@ from producers.region_server.kv.store import ClusterStore
 from schemas.ids import RegionId, StoreId, TableId, Ts, UpstreamId
 from schemas.rawlog.frontier import FrontierRecord
 from schemas.tidb.spans import TableSpan
-from sorters.core.cut.cut import place_for
+from sorters.core.cut.cut import frontier_for
 from tests.support.bus import create_from_the_start, status, stored_upstream, topic_records, wait_checkpoint
 from tests.support.cluster import Cluster, cluster
 from tests.support.messages import decode_canal_json
@@ -149,7 +149,7 @@ def test_stuck_table_holds_back_only_the_changefeed_that_contains_it(run: Run) -
 
 def _reread(places: list[FrontierRecord], stuck: TableId) -> int:
     """Return the most offsets that a changefeed without the table reads between two places next to each other."""
-    mine = [place_for(place, lambda table: table != stuck) for place in places]
+    mine = [frontier_for(place, lambda table: table != stuck) for place in places]
     assert len(mine) > 5
     return max(sum(high - low for low, high in zip(one.low, other.high, strict=True)) for one, other in pairwise(mine))
 

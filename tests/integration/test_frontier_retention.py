@@ -82,8 +82,8 @@ def test_frontier_whose_head_is_gone_sorter_starts_within_it_and_names_the_oldes
 ) -> None:
     expire(stack.kafka, topics.frontier, 3)
     assert reader.find(Ts(13)) == 4
-    assert reader.place_before(5).resolved_ts == 14
-    for lost in (lambda: reader.find(Ts(12)), lambda: reader.place_before(3)):
+    assert reader.record_before(5).resolved_ts == 14
+    for lost in (lambda: reader.find(Ts(12)), lambda: reader.record_before(3)):
         with pytest.raises(HistoryLostError, match="oldest_ts=13"):
             lost()
 

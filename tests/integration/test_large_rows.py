@@ -41,9 +41,9 @@ from schemas.sink.topic import sorter_config
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from schemas.tidb.spans import TableSpan
-from sorters.core.cut.cut import Cut, cut_between, place_for
+from sorters.core.cut.cut import Cut, cut_between, frontier_for
 from sorters.core.feed.feed import compile_feed
-from sorters.core.feed.large_messages import MessageTooLargeError
+from sorters.core.feed.large_messages import SinkMessageTooLargeError
 from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords
 from sorters.cut.small_cut import SmallCut
 from sorters.cut.worker import CutCounts, FeedProgram
@@ -238,13 +238,13 @@ def test_rows_of_tens_of_mib_land_and_come_out_and_a_row_beyond_tidb_stops_its_t
         lines = [line for record in follower.read_to_end() for line in decode_record(raw_topic, record)]
     # The update has the old value, too. They stand in any order, and what was scanned may stand there twice.
     assert {line["parts"] for line in lines if line.get("part") == 0 and line["table_id"] == LARGE} == {2, 4}
-    start, end = (place_for(record, lambda _: False) for record in (first, last))
+    start, end = (frontier_for(record, lambda _: False) for record in (first, last))
     cut = cut_between(start, end, start.resolved_ts, end.resolved_ts)
     create_topic(stack.kafka, topic, 1)
     uri = f"kafka://{stack.kafka}/{topic}?protocol=canal-json&enable-tidb-extension=true"
     with closing(SmallCut({"bootstrap.servers": stack.kafka}, raw_topic, {"bootstrap.servers": stack.kafka})) as small:
         refused, _ = program(topic, uri, {})
-        with pytest.raises(MessageTooLargeError) as caught:
+        with pytest.raises(SinkMessageTooLargeError) as caught:
             run_small(small, cut, refused, NOTHING)
     fields = caught.value.fields
     assert (fields["table"], fields["key"]) == ("test.t112", row_key(LARGE, 1).hex())

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from compose.stack.local import Addresses
-from sorters.core.feed.large_messages import MessageTooLargeError
+from sorters.core.feed.large_messages import SinkMessageTooLargeError
 from sorters.core.records.order import OUTPUT_SCHEMA
 from sorters.cut import sink_writer
 from sorters.cut.sink_writer import SinkWriter
@@ -55,7 +55,7 @@ def test_sink_writer_when_topic_refuses_a_record_names_it_and_writes_nothing_beh
     values = [b"v" * 50] * 3_000
     values[bad] = b"v" * 2 * TOPIC_BYTES_MAX
     writer = SinkWriter(_config(stack.kafka), batch_bytes=TOPIC_BYTES_MAX)
-    with pytest.raises(MessageTooLargeError) as caught:
+    with pytest.raises(SinkMessageTooLargeError) as caught:
         writer.write(_records(topic, values))
         writer.finish()
     assert caught.value.fields["topic"] == topic

@@ -26,7 +26,7 @@ from sorters.cut.sink_writer import SinkWriter
 from sorters.cut.small_cut import SmallCut
 from sorters.log.frontier_reader import FrontierTail
 from sorters.run import cut_job, epochs, feed_run
-from sorters.run.epochs import Progress
+from sorters.run.epochs import CutProgress
 from sorters.run.feed_run import FeedRun
 from sorters.run.status import StatusBoard
 from sorters.spark.session import create_session
@@ -175,7 +175,7 @@ class Machine:
         self.board.begin(epoch, after_ts)
         self._dies_at("noted")
 
-    def _on_progress(self, progress: Progress) -> None:
+    def _on_progress(self, progress: CutProgress) -> None:
         self.cuts += 1
         if progress.checkpoint_ts >= SECOND_TS:
             self._dies_at("written")

@@ -9,7 +9,7 @@ from compose.stack.local import Addresses
 from sorters.log.topic_admin import (
     MESSAGE_OVERHEAD_BYTES,
     PARTITIONS_DEFAULT,
-    SinkTopic,
+    SinkTopicLimits,
     TopicAdmin,
     TopicMissingError,
     TopicPartitionsError,
@@ -53,7 +53,7 @@ def test_ensure_topic_that_is_there_uses_its_partitions_and_its_message_limit(
     name = fresh_name("sink")
     create_topic(stack.kafka, name, 5, {"max.message.bytes": "70000"})
     bytes_max = 70_000 - MESSAGE_OVERHEAD_BYTES
-    assert _admin(stack.kafka).ensure([name]) == {name: SinkTopic(partitions=5, message_bytes_max=bytes_max)}
+    assert _admin(stack.kafka).ensure([name]) == {name: SinkTopicLimits(partitions=5, message_bytes_max=bytes_max)}
     assert _admin(stack.kafka, partitions=2).ensure([name])[name].partitions == 2
     with pytest.raises(TopicPartitionsError, match=f"{name}.*partition_num=6, real=5"):
         _admin(stack.kafka, partitions=6).ensure([name])

@@ -13,7 +13,7 @@ from schemas.config.client_options import librdkafka_options, librdkafka_produce
 from schemas.ids import RegionId, Ts, physical_ms
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.rawlog.row_parts import PART_OVERHEAD_BYTES, cut_record
-from sorters.core.cut.cut import cut_between, place_for
+from sorters.core.cut.cut import cut_between, frontier_for
 from sorters.core.feed.feed import compile_feed
 from sorters.log.topic_admin import TopicAdmin
 from sorters.registry.confluent import ConfluentRegistry
@@ -87,7 +87,7 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
         raw_config=raw_config,
         sink_config=librdkafka_producer_options(config),
     )
-    first, second = (place_for(record, lambda _: False) for record in log.frontier)
+    first, second = (frontier_for(record, lambda _: False) for record in log.frontier)
     cut = cut_between(first, second, START_TS, upto_ts)
     large = job.large()
     folders = large.runs_parent
@@ -95,7 +95,7 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
     written: dict[str, list[SinkRecord]] = {}
     try:
         program = preparation.begin(cut)
-        for told in preparation.told_at_start(cut, physical_ms(upto_ts)):
+        for told in preparation.schemas_at_start(cut, physical_ms(upto_ts)):
             job.write(program, told)
         # simple tells the table's schema to each partition before all else: it is the changefeed's first cut.
         found = read_topic(stack.kafka, topic)
@@ -158,7 +158,7 @@ def test_large_cut_makes_topics_and_schemas_of_tables_that_have_rows_or_are_few(
     job = CutJob(lambda: spark, raw_topic=log.topics.region_events, raw_config=raw_config, sink_config=sink_config)
     monkeypatch.setattr(cut_job, "DRIVER_BATCH_BYTES_MAX", -1)
     monkeypatch.setattr(cut_job, "TABLES_AT_ONCE_MAX", tables_at_once)
-    first, second = (place_for(record, lambda _: False) for record in log.frontier)
+    first, second = (frontier_for(record, lambda _: False) for record in log.frontier)
     cut = cut_between(first, second, START_TS, Ts(START_TS + 10))
     try:
         preparation.begin(cut)

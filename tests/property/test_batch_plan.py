@@ -10,7 +10,7 @@ from schemas.errors import InvariantBrokenError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldTables
 from sorters.core.cut.batch_plan import plan_batches
-from sorters.core.cut.cut import Cut, FrontierPlace, cut_between, place_for
+from sorters.core.cut.cut import ChangefeedFrontier, Cut, cut_between, frontier_for
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Log:
     """A raw log of one partition and places on it: the row at offset ``i`` has ``commit_ts[i]``."""
 
     commit_ts: list[int]
-    places: list[FrontierPlace]
+    places: list[ChangefeedFrontier]
 
 
 @st.composite
@@ -39,13 +39,13 @@ def logs(draw: st.DrawFn) -> Log:
     return Log(commit_ts, places or [_place(0, 0, 0)])
 
 
-def _place(ts: int, low: int, high: int, repeat_high: int = 0) -> FrontierPlace:
-    return FrontierPlace(resolved_ts=Ts(ts), low=(low,), high=(high,), repeat_high=(repeat_high,), ddl_high=0)
+def _place(ts: int, low: int, high: int, repeat_high: int = 0) -> ChangefeedFrontier:
+    return ChangefeedFrontier(resolved_ts=Ts(ts), low=(low,), high=(high,), repeat_high=(repeat_high,), ddl_high=0)
 
 
-def _with_lows_that_never_go_back(places: list[FrontierPlace]) -> list[FrontierPlace]:
+def _with_lows_that_never_go_back(places: list[ChangefeedFrontier]) -> list[ChangefeedFrontier]:
     low = 1 << 30
-    kept: list[FrontierPlace] = []
+    kept: list[ChangefeedFrontier] = []
     for place in reversed(places):
         low = min(low, place.low[0])
         kept.append(_place(place.resolved_ts, low, place.high[0]))
@@ -129,8 +129,8 @@ def test_place_for_with_held_tables_waits_only_for_those_of_the_changefeed() -> 
     record = FrontierRecord(
         owner_rev=1, resolved_ts=Ts(90), high=(20,), low=(10,), ddl_high=3, repeat_high=(0,), held=(held,)
     )
-    mine = place_for(record, lambda table: table == 7)
-    others = place_for(record, lambda table: table != 7)
+    mine = frontier_for(record, lambda table: table == 7)
+    others = frontier_for(record, lambda table: table != 7)
     assert (mine.resolved_ts, mine.low) == (40, (2,))
     assert (others.resolved_ts, others.low) == (90, (10,))
 

@@ -58,8 +58,8 @@ AVRO_OPTIONS: list[dict[str, Any]] = [
     {"avro_decimal_handling_mode": "string", "avro_bigint_unsigned_handling_mode": "string"},
 ]
 
-Message = tuple[bytes | None, bytes | None]
-Encode = Callable[[MountedColumns], list[Message]]
+EncodedMessage = tuple[bytes | None, bytes | None]
+Encode = Callable[[MountedColumns], list[EncodedMessage]]
 
 
 def _fitting(options: list[dict[str, Any]], table: TableVersion) -> list[dict[str, Any]]:
@@ -74,15 +74,15 @@ def encoders(table: TableVersion, rng: random.Random) -> list[Encode]:
     avro = AvroEncoder(**rng.choice(AVRO_OPTIONS))
     ids = {(text.subject, text.update_ts): number for number, text in enumerate(avro.schemas(table, "t"), 1)}
 
-    def by_canal(mounted: MountedColumns) -> list[Message]:
+    def by_canal(mounted: MountedColumns) -> list[EncodedMessage]:
         encoded = canal.encode_rows(mounted, encoded_at_ms=5)
         return list(zip(encoded.keys.to_pylist(), encoded.values.to_pylist(), strict=True))
 
-    def by_avro(mounted: MountedColumns) -> list[Message]:
+    def by_avro(mounted: MountedColumns) -> list[EncodedMessage]:
         encoded = avro.encode_rows(mounted, topic="t", schema_ids=ids)
         return list(zip(encoded.keys.to_pylist(), encoded.values.to_pylist(), strict=True))
 
-    def by_open(mounted: MountedColumns) -> list[Message]:
+    def by_open(mounted: MountedColumns) -> list[EncodedMessage]:
         encoded = opened.encode_rows(mounted)
         return list(zip(encoded.keys.to_pylist(), encoded.values.to_pylist(), strict=True))
 
@@ -90,19 +90,19 @@ def encoders(table: TableVersion, rng: random.Random) -> list[Encode]:
     both = SimpleJsonEncoder(**options), SimpleAvroEncoder(**options)
     simple: SimpleJsonEncoder | SimpleAvroEncoder = rng.choice(both)
 
-    def by_simple(mounted: MountedColumns) -> list[Message]:
+    def by_simple(mounted: MountedColumns) -> list[EncodedMessage]:
         encoded = simple.encode_rows(mounted, encoded_at_ms=5)
         return list(zip(encoded.keys.to_pylist(), encoded.values.to_pylist(), strict=True))
 
     debezium = DebeziumEncoder(**rng.choice(DEBEZIUM_OPTIONS))
 
-    def by_debezium(mounted: MountedColumns) -> list[Message]:
+    def by_debezium(mounted: MountedColumns) -> list[EncodedMessage]:
         encoded = debezium.encode_rows(mounted, encoded_at_ms=5)
         return list(zip(encoded.keys.to_pylist(), encoded.values.to_pylist(), strict=True))
 
     packets = CanalEncoder(delete_only_output_handle_key_columns=rng.random() < 0.5)
 
-    def by_packets(mounted: MountedColumns) -> list[Message]:
+    def by_packets(mounted: MountedColumns) -> list[EncodedMessage]:
         encoded = packets.encode_rows(mounted)
         return list(zip(encoded.keys.to_pylist(), encoded.values.to_pylist(), strict=True))
 
@@ -111,7 +111,7 @@ def encoders(table: TableVersion, rng: random.Random) -> list[Encode]:
 
 def outcome(
     table: TableVersion, changes: list[CommittedChange], encode: Encode, zone: tzinfo, small_rows: int
-) -> list[Message] | tuple[str, str]:
+) -> list[EncodedMessage] | tuple[str, str]:
     """Return the messages, or the error's code and the row's key."""
     try:
         mounted = mount(table, row_changes(table.table_id, changes), zone=zone, small_rows=small_rows)
@@ -124,7 +124,7 @@ def outcome(
         return error.code, f"{error.fields['key']} at {error.fields['commit_ts']}"
 
 
-def said(encode: Encode, mounted: MountedColumns) -> list[Message] | str:
+def said(encode: Encode, mounted: MountedColumns) -> list[EncodedMessage] | str:
     """Return the messages, or the code of the refusal: which of several refused values comes first is left open."""
     try:
         return encode(mounted)

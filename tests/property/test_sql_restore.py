@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sorters.core.sql.restore import restore
-from sorters.core.sql.tokens import Kind, Token, UnsupportedSqlError, quote_name, quote_string, tokenize
+from sorters.core.sql.tokens import SqlToken, TokenKind, UnsupportedSqlError, quote_name, quote_string, tokenize
 from tests.support.recording import oracle
 
 STATEMENTS = [event["query"] for line in oracle("ddl_events") for event in line.get("events", [])]
@@ -49,7 +49,7 @@ def test_restore_any_names_and_strings_survive_quoting(schema: str, table: str, 
         f"alter table {quote_name(schema)}.{quote_name(table)} comment {quote_string(comment.replace(chr(92), ''))}"
     )
     restored = restore(written)
-    assert tokenize(restored)[2] == Token(Kind.NAME, schema)
-    assert tokenize(restored)[4] == Token(Kind.NAME, table)
-    assert tokenize(restored)[-1] == Token(Kind.STRING, comment.replace(chr(92), ""))
+    assert tokenize(restored)[2] == SqlToken(TokenKind.NAME, schema)
+    assert tokenize(restored)[4] == SqlToken(TokenKind.NAME, table)
+    assert tokenize(restored)[-1] == SqlToken(TokenKind.STRING, comment.replace(chr(92), ""))
     assert restore(restored) == restored

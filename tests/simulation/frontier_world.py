@@ -18,7 +18,7 @@ from schemas.ddl.job import JobScope
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, follow_frontier
 from schemas.tidb.spans import TableSpan
-from sorters.core.cut.cut import FrontierPlace, place_for
+from sorters.core.cut.cut import ChangefeedFrontier, frontier_for
 from tests.simulation.frontier_agents import KEY_PLACES, Agent, Row, Sent, place_key
 
 FOREVER = Ts(1 << 62)
@@ -314,7 +314,7 @@ def broken_law(world: World, view: Callable[[FrontierRecord], FrontierRecord] = 
     return broken
 
 
-def _broken_law(world: World, places: list[FrontierPlace], rows: list[Row]) -> str | None:
+def _broken_law(world: World, places: list[ChangefeedFrontier], rows: list[Row]) -> str | None:
     tables = {row.table for row in rows}
     moves = [first for first, second in pairwise(places) if first != second] + places[-1:]
     for j, second in enumerate(moves):
@@ -337,13 +337,13 @@ def _broken_law(world: World, places: list[FrontierPlace], rows: list[Row]) -> s
 
 def _stands(
     places: list[FrontierRecord], contains: Contains, concerned: Callable[[object], bool]
-) -> list[FrontierPlace]:
-    return [place_for(record, contains, concerned) for record in places]
+) -> list[ChangefeedFrontier]:
+    return [frontier_for(record, contains, concerned) for record in places]
 
 
-def place_of(world: World, contains: Contains) -> FrontierPlace:
+def place_of(world: World, contains: Contains) -> ChangefeedFrontier:
     """Return where a changefeed stands that no bad job concerns."""
-    return place_for(world.places()[-1], contains, lambda _: False)
+    return frontier_for(world.places()[-1], contains, lambda _: False)
 
 
 def went_back(world: World) -> str | None:

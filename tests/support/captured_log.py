@@ -12,7 +12,7 @@ from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord, follow_frontier
 from schemas.rawlog.region_batch import decode_region_batch
 from schemas.rawlog.topics import RawTopics
-from sorters.core.cut.cut import place_for
+from sorters.core.cut.cut import frontier_for
 from tests.support.recording import committed_changes, row_table_id
 from tests.support.schema_feed import schema_store
 
@@ -79,7 +79,7 @@ def check_law(kafka: str, topics: RawTopics, start_ts: Ts, end_ts: Ts) -> None:
     """Check the cut between any two of 25 places of a changefeed of all tables against the upstream, and that the log
     holds nothing invented.
     """
-    followed = [place_for(record, lambda _: True) for record in places(kafka, topics)]
+    followed = [frontier_for(record, lambda _: True) for record in places(kafka, topics)]
     stands = [place for place in followed if place.resolved_ts <= end_ts] + [
         next(place for place in followed if place.resolved_ts > end_ts)
     ]

@@ -24,7 +24,7 @@ from schemas.rawlog.frontier import (
 )
 from schemas.tidb.row_v2 import encode_row_v2
 from schemas.tidb.spans import TableSpan
-from sorters.core.cut.cut import cut_between, place_for
+from sorters.core.cut.cut import cut_between, frontier_for
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.feed.scope import concerns
 from tests.support.ddl_jobs import job, snapshot, table_info
@@ -147,11 +147,11 @@ def test_frontier_bad_job_is_held_from_the_low_before_it_until_all_has_landed_wi
     assert (fourth.resolved_ts, fourth.held_ddl) == (40, second.held_ddl)
     fifth = step(fourth, {100: 50, 200: 45}, 25)
     assert (fifth.resolved_ts, fifth.held_ddl) == (45, ())
-    places = [place_for(record, lambda _: False) for record in (first, second, third, fourth, fifth)]
+    places = [frontier_for(record, lambda _: False) for record in (first, second, third, fourth, fifth)]
     assert [place.resolved_ts for place in places] == [15, 20, 20, 20, 45]
     cut = cut_between(places[3], places[4], Ts(20), Ts(45))
     assert (cut.start, cut.end) == (first.low, (25,)), "what came late for (20, 40] is in it"
-    not_concerned = [place_for(record, lambda _: False, lambda _: False).resolved_ts for record in (second, third)]
+    not_concerned = [frontier_for(record, lambda _: False, lambda _: False).resolved_ts for record in (second, third)]
     assert not_concerned == [30, 40]
 
 

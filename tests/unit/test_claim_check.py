@@ -24,7 +24,7 @@ from schemas.tidb.row_v2 import encode_row_v2
 from sorters.core.cut.cut import Cut
 from sorters.core.feed.claim_check import ClaimCheck
 from sorters.core.feed.feed import CompiledFeed, compile_feed
-from sorters.core.feed.large_messages import MessageTooLargeError
+from sorters.core.feed.large_messages import SinkMessageTooLargeError
 from sorters.core.mount.mounter import SMALL_ROWS
 from sorters.core.records.order import OutputRecords
 from sorters.cut.claim_store import ClaimFolder, ClaimStoreError
@@ -181,7 +181,7 @@ def test_claim_check_halves_of_a_split_update_have_files_of_their_own() -> None:
 def test_claim_check_message_that_is_still_too_large_stores_nothing(count: int) -> None:
     keyed = store()
     files: dict[str, bytes] = {}
-    with pytest.raises(MessageTooLargeError, match="with the handle key alone"):
+    with pytest.raises(SinkMessageTooLargeError, match="with the handle key alone"):
         records_of(
             row_changes(TABLE_ID, inserts(count, large=1)),
             keyed,

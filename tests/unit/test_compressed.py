@@ -12,7 +12,7 @@ from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from sorters.core.encode.wire.protocol import Message
+from sorters.core.encode.wire.protocol import EncodedMessage
 from sorters.core.feed.claim_check import StoreClaim
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.mount.mounter import SMALL_ROWS
@@ -91,7 +91,7 @@ def letters(count: int) -> bytes:
     return "".join(random.Random(7).choices(string.ascii_letters, k=count)).encode()
 
 
-def pair(message: Message | None) -> Pair:
+def pair(message: EncodedMessage | None) -> Pair:
     assert message is not None
     return message.key, message.value
 

@@ -22,8 +22,8 @@ from schemas.ids import Ts
 from sorters.core.encode.avro.encoder import AvroEncoder
 from sorters.core.encode.canal.json import CanalJsonEncoder
 from sorters.core.encode.wire.protocol import (
+    EncodedMessage,
     EncodeRefusedError,
-    Message,
     Partitions,
     SchemaMissingError,
 )
@@ -216,14 +216,14 @@ def test_canal_json_ddl_and_watermarks_equal_ticdc(name: str) -> None:
 def test_avro_test_mode_ddl_and_watermarks_equal_ticdc() -> None:
     seen = 0
     for event, message in ddl_lines("avro"):
-        assert AVRO["avro"].encode_ddl(event) == Message(None, message)
+        assert AVRO["avro"].encode_ddl(event) == EncodedMessage(None, message)
         seen += 1
     assert seen == 97
     lines = watermark_lines("avro")
     assert len(lines) == 10
     for line in lines:
         watermark = AVRO["avro"].encode_watermark(Ts(line["commit_ts"]))
-        assert watermark == Message(None, base64.b64decode(line["value"]))
+        assert watermark == EncodedMessage(None, base64.b64decode(line["value"]))
 
 
 def test_avro_outside_the_test_mode_has_no_ddl_and_no_watermarks() -> None:

@@ -14,7 +14,7 @@ from schemas.ids import Ts
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from schemas.tidb.table import TableVersion, table_version
-from sorters.core.encode.wire.protocol import Message, Partitions
+from sorters.core.encode.wire.protocol import EncodedMessage, Partitions
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.mount import mount
 from tests.support.ddl_jobs import PRIMARY, column, index, table_info
@@ -140,7 +140,7 @@ def test_avro_enable_watermark_messages_are_the_documented_bytes() -> None:
     encoder = feed("avro", kafka_config={"codec-config": {"avro-enable-watermark": True}}).encoder
     assert encoder.ddl_partitions is encoder.watermark_partitions is Partitions.ALL
     watermark = encoder.encode_watermark(Ts(415508856908021766), encoded_at_ms=1)
-    assert watermark == Message(None, bytes.fromhex("02 05 c4 2f 1a 99 08 00 06"))
+    assert watermark == EncodedMessage(None, bytes.fromhex("02 05 c4 2f 1a 99 08 00 06"))
     message = encoder.encode_ddl(CreateTable(), encoded_at_ms=1)
     assert message is not None
     ddl = message.value

@@ -15,7 +15,7 @@ from schemas.ids import TableId, Ts
 from sorters.core.feed.explain import ExplainedTable, Explanation, explain
 from sorters.core.feed.feed import compile_feed
 from sorters.core.feed.widest_row import ROW_BYTES_MAX, widest_message
-from sorters.log.topic_admin import SinkTopic
+from sorters.log.topic_admin import SinkTopicLimits
 from tests.support.ddl_jobs import PRIMARY, column, index, snapshot, table_info
 from tests.support.mounting import recorded_store
 from tests.support.recording import TIDB_DATA, oracle
@@ -41,7 +41,7 @@ def told(
     schemas: SchemaStore,
     *,
     sink: dict[str, Any] | None = None,
-    topics: dict[str, SinkTopic] | None = None,
+    topics: dict[str, SinkTopicLimits] | None = None,
     uri: str = "",
 ) -> Explanation:
     config = load_changefeed(f"kafka://h:1/t?protocol={protocol}{uri}", {"sink": sink or {}})
@@ -117,7 +117,7 @@ def test_topic_partition_key_and_subjects_are_told_of_each_table() -> None:
         "avro&schema-registry=http://h:1",
         store(column(2, "v")),
         sink=sink,
-        topics={"test_t1": SinkTopic(partitions=7, message_bytes_max=100)},
+        topics={"test_t1": SinkTopicLimits(partitions=7, message_bytes_max=100)},
     )
     found = table_of(explanation)
     assert (found.topic, found.topic_exists, found.partitions) == ("test_t1", True, 7)
@@ -139,7 +139,7 @@ def test_settings_that_do_not_fit_a_table_are_told_and_the_others_go_on() -> Non
     sink = {"dispatchers": [{"matcher": ["*.t1"], "partition": "index-value", "index": "nope"}]}
     explanation = told("canal-json", store(indexes=[index(1, "u", [0], unique=True)]), sink=sink)
     assert "has no index `nope`" in table_of(explanation).trouble[0]
-    topics = {"t": SinkTopic(partitions=2, message_bytes_max=100)}
+    topics = {"t": SinkTopicLimits(partitions=2, message_bytes_max=100)}
     few = table_of(told("canal-json", store(), uri="&partition-num=3", topics=topics))
     assert few.trouble[0] == "partition-num is 3, and the topic has 2"
     assert "100 are allowed" in few.trouble[1]

@@ -19,7 +19,7 @@ from schemas.sink.topic import sorter_config
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from sorters.core.feed.feed import CompiledFeed, compile_feed
-from sorters.core.feed.large_messages import MessageTooLargeError
+from sorters.core.feed.large_messages import SinkMessageTooLargeError
 from sorters.core.mount.mounter import SMALL_ROWS
 from sorters.core.records.order import OutputRecords
 from sorters.core.route.column_selector import ColumnSelectorError
@@ -193,7 +193,7 @@ def test_handle_key_only_message_that_is_still_too_large_stops_the_changefeed(pr
     columns = [column(1, "id"), column(2, "val", **TEXT, not_null=True)]
     keyed = store(columns, indexes=[index(1, "uk", [1], unique=True)], pk_is_handle=False)
     with pytest.raises(
-        MessageTooLargeError, match="message with the handle key alone is larger than allowed"
+        SinkMessageTooLargeError, match="message with the handle key alone is larger than allowed"
     ) as caught:
         sent(feed(protocol), changes(count, "insert", large=1), keyed)
     fields = caught.value.fields
@@ -213,7 +213,7 @@ def test_handle_key_only_is_held_against_what_the_topic_takes() -> None:
 
 @pytest.mark.parametrize("protocol", ["canal-json", "open-protocol", "simple"])
 def test_message_that_is_too_large_without_a_handling_stops_the_changefeed(protocol: str) -> None:
-    with pytest.raises(MessageTooLargeError, match="message is larger than allowed") as caught:
+    with pytest.raises(SinkMessageTooLargeError, match="message is larger than allowed") as caught:
         sent(feed(protocol, "none"), changes(3, "insert", 1))
     assert "sink.kafka-config.large-message-handle" in str(caught.value.fields["what_helps"])
 

@@ -10,7 +10,7 @@ from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from schemas.tidb.table import TableVersion, table_version
 from sorters.core.encode.open.encoder import OpenProtocolEncoder
-from sorters.core.encode.wire.protocol import Message
+from sorters.core.encode.wire.protocol import EncodedMessage
 from sorters.core.mount import mount
 from tests.support.ddl_jobs import PRIMARY, column, table_info
 from tests.support.mounting import row_changes
@@ -34,14 +34,14 @@ def table_of(*more: dict[str, Any], **info: Any) -> TableVersion:
 
 def encode(
     new: Row, old: Row, small_rows: int, *, table: TableVersion | None = None, handle: int = 1, **options: Any
-) -> Message:
+) -> EncodedMessage:
     table = table or table_of(VAL)
     value, before = (b"" if row is None else encode_row_v2(row) for row in (new, old))
     key = row_key(table.physical_ids[-1], handle)
     change = CommittedChange(COMMIT_TS, COMMIT_TS - 1, key, "delete" if new is None else "put", value, before, 0)
     mounted = mount(table, row_changes(table.table_id, [change]), small_rows=small_rows)
     encoded = OpenProtocolEncoder(**options).encode_rows(mounted)
-    return Message(encoded.keys[0].as_py(), encoded.values[0].as_py())
+    return EncodedMessage(encoded.keys[0].as_py(), encoded.values[0].as_py())
 
 
 def framed(text: bytes) -> bytes:
@@ -77,10 +77,10 @@ def test_open_protocol_watermark_and_ddl_equal_the_documented_bytes() -> None:
         pre = post = None
 
     encoder = OpenProtocolEncoder()
-    assert encoder.encode_watermark(Ts(415508856908021766)) == Message(
+    assert encoder.encode_watermark(Ts(415508856908021766)) == EncodedMessage(
         VERSION + bytes.fromhex("00 00 00 00 00 00 00 1f") + b'{"ts":415508856908021766,"t":3}', bytes(8)
     )
-    assert encoder.encode_ddl(AddColumn()) == Message(
+    assert encoder.encode_ddl(AddColumn()) == EncodedMessage(
         VERSION + framed(b'{"ts":445644800000000001,"scm":"test","tbl":"t1","t":2}'),
         framed(b'{"q":"alter table t1 add column c int","t":5}'),
     )

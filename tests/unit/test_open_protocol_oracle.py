@@ -9,7 +9,7 @@ import pytest
 
 from schemas.ids import Ts
 from sorters.core.encode.open.encoder import OpenProtocolEncoder
-from sorters.core.encode.wire.protocol import Message, Partitions
+from sorters.core.encode.wire.protocol import EncodedMessage, Partitions
 from sorters.core.mount import mount
 from tests.support.mounting import encoded_oracle, recorded_batches
 from tests.support.recording import oracle
@@ -49,7 +49,7 @@ def test_open_protocol_ddl_and_watermarks_equal_ticdc() -> None:
         if line["op"] not in seen:
             continue
         seen[line["op"]] += 1
-        wanted = Message(base64.b64decode(line["key"]), base64.b64decode(line["value"]))
+        wanted = EncodedMessage(base64.b64decode(line["key"]), base64.b64decode(line["value"]))
         if line["op"] == "ddl":
             assert ENCODER.encode_ddl(Recorded(line["commit_ts"], line["seq"])) == wanted
         else:

@@ -15,7 +15,7 @@ from sorters.core.cut.cut import Cut
 from sorters.core.cut.watermark_pace import EVERY_BATCH_MAX
 from sorters.core.feed.feed import compile_feed
 from sorters.core.route.dispatch import DispatchError
-from sorters.log.topic_admin import SinkTopic
+from sorters.log.topic_admin import SinkTopicLimits
 from sorters.run.preparation import Preparation
 from tests.support.ddl_jobs import job, snapshot, table_info
 
@@ -39,8 +39,8 @@ class Driver:
     def advance(self, ddl_end: int) -> bool:
         return False
 
-    def ensure(self, topics: Iterable[str]) -> dict[str, SinkTopic]:
-        return {topic: SinkTopic(partitions=self.partitions, message_bytes_max=1 << 20) for topic in topics}
+    def ensure(self, topics: Iterable[str]) -> dict[str, SinkTopicLimits]:
+        return {topic: SinkTopicLimits(partitions=self.partitions, message_bytes_max=1 << 20) for topic in topics}
 
 
 def ts(ms: int) -> Ts:
@@ -106,11 +106,11 @@ def test_companions_with_many_partitions_have_watermarks_once_a_second_with_ddl_
 
 def told(ready: Preparation, of: Cut) -> list[PositionClass]:
     ready.begin(of)
-    positions = (position for part in ready.told_at_start(of, 1) for position in part.column("position").to_pylist())
+    positions = (position for part in ready.schemas_at_start(of, 1) for position in part.column("position").to_pylist())
     return [decode_position(position).position_class for position in positions]
 
 
-def test_told_at_start_of_simple_are_all_schemas_in_the_first_cut_and_no_other() -> None:
+def test_schemas_at_start_of_simple_are_all_schemas_in_the_first_cut_and_no_other() -> None:
     ready = preparation(one_table(), 2, protocol="simple")
     assert told(ready, cut(0, 3)) == [PositionClass.BOOTSTRAP] * 2
     assert classes(ready, cut(0, 3)) == [PositionClass.WATERMARK] * 2

@@ -11,7 +11,7 @@ from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
 from sorters.core.cut.cut import Cut
 from sorters.core.feed.feed import CompiledFeed, compile_feed
-from sorters.log.topic_admin import SinkTopic
+from sorters.log.topic_admin import SinkTopicLimits
 from sorters.registry.registry import SchemaRefusedError
 from sorters.run.ready_tables import REQUESTS_AT_ONCE, ReadyTables
 from tests.support.ddl_jobs import PRIMARY, column, job, snapshot, table_info
@@ -27,9 +27,9 @@ class Broker:
     def __init__(self) -> None:
         self.topics = set[str]()
 
-    def ensure(self, topics: Iterable[str]) -> dict[str, SinkTopic]:
+    def ensure(self, topics: Iterable[str]) -> dict[str, SinkTopicLimits]:
         self.topics |= set(topics)
-        return {topic: SinkTopic(partitions=3, message_bytes_max=1 << 20) for topic in topics}
+        return {topic: SinkTopicLimits(partitions=3, message_bytes_max=1 << 20) for topic in topics}
 
 
 class Registry:

@@ -13,7 +13,7 @@ from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedState
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.feed.last_frontier import HeldBack, LastFrontier, last_frontier
-from sorters.run.recovery import Beyond, Held
+from sorters.run.recovery import Beyond, HeldByKafka
 from tests.support.ddl_jobs import snapshot, table_info
 
 R = Ts(1_000)
@@ -126,7 +126,7 @@ def report(applied: Applied | None, held: tuple[HeldBack, ...] = (), changes: in
         destination="mysql://***@h/",
         state="normal",
         before_ts=Ts(100),
-        held=Held(frontier=last, beyond=beyond),
+        held=HeldByKafka(frontier=last, beyond=beyond),
         target_ts=Ts(700),
         applied=applied,
     )

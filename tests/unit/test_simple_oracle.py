@@ -20,7 +20,7 @@ from schemas.ids import Ts
 from schemas.tidb.table import TableVersion
 from sorters.core.encode.simple.avro import SimpleAvroEncoder
 from sorters.core.encode.simple.json import SimpleJsonEncoder
-from sorters.core.encode.wire.protocol import EncodedRows, Message, Partitions
+from sorters.core.encode.wire.protocol import EncodedMessage, EncodedRows, Partitions
 from sorters.core.mount import mount
 from sorters.core.sql.ddl_event import DdlEvent, ddl_events
 from tests.support.mounting import RowId, encoded_oracle, recorded_batches
@@ -124,7 +124,7 @@ def tables() -> dict[tuple[str, int], TableVersion]:
     return {(batch.table.name, batch.table.version): batch.table for batch in recorded_batches()}
 
 
-def made_like(encoder: SimpleJsonEncoder | SimpleAvroEncoder, line: dict[str, Any], build_ts: int) -> Message:
+def made_like(encoder: SimpleJsonEncoder | SimpleAvroEncoder, line: dict[str, Any], build_ts: int) -> EncodedMessage:
     """Encode what a line of the oracle says that TiCDC encoded."""
     if line["op"] == "ddl":
         return encoder.encode_ddl(recorded_events()[line["commit_ts"], line["seq"]], encoded_at_ms=build_ts)
@@ -144,7 +144,7 @@ def test_simple_ddl_bootstrap_and_watermarks_equal_ticdc_byte_for_byte(name: str
         is_json = name == "simple-json"
         build_ts = json.loads(wanted)["buildTs"] if is_json else payload(wanted)["buildTs"]
         encoder = JSON if is_json else AVRO
-        assert made_like(encoder, line, build_ts) == Message(None, wanted), line["commit_ts"]
+        assert made_like(encoder, line, build_ts) == EncodedMessage(None, wanted), line["commit_ts"]
     assert seen == {"ddl": 97, "bootstrap": 66, "watermark": 10}
 
 

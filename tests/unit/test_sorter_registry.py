@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from schemas.errors import Action, CorruptDataError
-from sorters.core.feed.large_messages import MessageTooLargeError
+from sorters.core.feed.large_messages import SinkMessageTooLargeError
 from sorters.log.failures import HistoryLostError, SparkJobError, WorkerError, bus_error
 from sorters.registry.confluent import ConfluentRegistry
 from sorters.registry.registry import RegistryUnreachableError, SchemaRefusedError
@@ -105,7 +105,7 @@ def test_bus_error_of_a_worker_comes_back_whole_from_any_text_around_it() -> Non
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        ("…: org.apache.kafka.common.errors.RecordTooLargeException: 12 bytes", MessageTooLargeError),
+        ("…: org.apache.kafka.common.errors.RecordTooLargeException: 12 bytes", SinkMessageTooLargeError),
         ("Cannot fetch offset 3. Some data may have been lost because", HistoryLostError),
         ("java.lang.OutOfMemoryError: Java heap space", SparkJobError),
     ],

@@ -12,7 +12,7 @@ from schemas.config.changefeed import load_changefeed
 from schemas.sink.topic import own_topic_config
 from sorters.log import topic_admin
 from sorters.log.failures import KafkaUnreachableError
-from sorters.log.topic_admin import MESSAGE_OVERHEAD_BYTES, SinkTopic, TopicAdmin
+from sorters.log.topic_admin import MESSAGE_OVERHEAD_BYTES, SinkTopicLimits, TopicAdmin
 
 UNHEARD = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
 SETTINGS = {"max.message.bytes": SimpleNamespace(value="1000"), "min.insync.replicas": SimpleNamespace(value="1")}
@@ -58,7 +58,7 @@ def test_ensure_new_topic_that_brokers_learn_of_late_is_awaited_and_taken_as_it_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = SlowCluster([{}, {}, {}, {"t": 7}], [UNHEARD, UNHEARD, SETTINGS])
-    want = {"t": SinkTopic(partitions=7, message_bytes_max=1000 - MESSAGE_OVERHEAD_BYTES)}
+    want = {"t": SinkTopicLimits(partitions=7, message_bytes_max=1000 - MESSAGE_OVERHEAD_BYTES)}
     assert _admin(monkeypatch, cluster).ensure(["t"]) == want
 
 

@@ -27,8 +27,8 @@ def base64_texts(array: Any) -> Any:
     word[last[left == 1]] &= np.uint32(0xFF0000)
     word[last[left == 2]] &= np.uint32(0xFFFF00)
     letters = np.empty((total, 4), np.uint8)
-    for place in range(4):
-        letters[:, place] = _LETTERS[word >> (18 - 6 * place) & 63]
+    for letter in range(4):
+        letters[:, letter] = _LETTERS[word >> (18 - 6 * letter) & 63]
     letters[last[left == 1], 2:] = _PAD
     letters[last[left == 2], 3] = _PAD
     return _array(array, 4 * ends, letters.reshape(-1))

@@ -87,8 +87,8 @@ def _groups(spans: Spans, precision: int, fraction: int) -> tuple[list[tuple[int
             continue
         width = BYTES_OF_DIGITS[digits]
         value = matrix[:, at].astype(np.int64)
-        for place in range(at + 1, at + width):
-            value = value << 8 | matrix[:, place]
+        for byte in range(at + 1, at + width):
+            value = value << 8 | matrix[:, byte]
         if len(value) and value.max() >= 10**digits:
             raise DigitsError(int((value >= 10**digits).argmax()))
         groups.append((digits, value))
@@ -106,9 +106,9 @@ def check_digits(spans: Spans) -> None:
     if pair is not None:
         _groups(spans, pair >> 8, pair & 0xFF)
         return
-    for one in np.unique(pairs):
-        work = partial(_groups, precision=int(one) >> 8, fraction=int(one) & 0xFF)
-        _of_rows(np.flatnonzero(pairs == one), work, spans)
+    for pair in np.unique(pairs):
+        work = partial(_groups, precision=int(pair) >> 8, fraction=int(pair) & 0xFF)
+        _of_rows(np.flatnonzero(pairs == pair), work, spans)
 
 
 def _of_rows(rows: IntArray, work: Callable[[Spans], Any], spans: Spans) -> Any:
@@ -128,8 +128,8 @@ def unscaled_int64(spans: Spans, scale: int) -> IntArray | None:
     pairs, pair = _pairs(spans)
     if pair is None and len(spans):
         result = np.empty(len(spans), np.int64)
-        for one in np.unique(pairs):
-            rows = np.flatnonzero(pairs == one)
+        for pair in np.unique(pairs):
+            rows = np.flatnonzero(pairs == pair)
             part = _of_rows(rows, lambda some: unscaled_int64(some, scale), spans)
             if part is None:
                 return None
@@ -168,12 +168,12 @@ def decimal_texts(spans: Spans) -> Any:
         return _texts(spans, pair >> 8, pair & 0xFF)
     if not len(spans):
         return pa.array([], pa.binary())
-    parts, places = [], []
-    for one in np.unique(pairs):
-        rows = np.flatnonzero(pairs == one)
-        parts.append(_of_rows(rows, partial(_texts, precision=int(one) >> 8, fraction=int(one) & 0xFF), spans))
-        places.append(rows)
-    return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(places))))
+    parts, row_numbers = [], []
+    for pair in np.unique(pairs):
+        rows = np.flatnonzero(pairs == pair)
+        parts.append(_of_rows(rows, partial(_texts, precision=int(pair) >> 8, fraction=int(pair) & 0xFF), spans))
+        row_numbers.append(rows)
+    return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(row_numbers))))
 
 
 def _texts(spans: Spans, precision: int, fraction: int) -> Any:

@@ -125,9 +125,9 @@ def map_codes(array: Any, codes: npt.NDArray[Any], form_lengths: Lengths, forms:
     lengths = form_lengths[codes]
     ends = np.concatenate([[0], np.cumsum(lengths)])
     out = np.empty(int(ends[-1]), np.uint8)
-    for place in range(int(lengths.max())):
-        chosen = np.flatnonzero(lengths > place)
-        out[ends[:-1][chosen] + place] = forms[codes[chosen], place]
+    for offset in range(int(lengths.max())):
+        chosen = np.flatnonzero(lengths > offset)
+        out[ends[:-1][chosen] + offset] = forms[codes[chosen], offset]
     bits = np.packbits(array.is_valid().to_numpy(zero_copy_only=False), bitorder="little")
     moved = ends[offsets - offsets[0]].astype(np.int32)
     return pa.Array.from_buffers(pa.binary(), len(array), [pa.py_buffer(bits), pa.py_buffer(moved), pa.py_buffer(out)])

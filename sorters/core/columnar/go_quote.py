@@ -72,7 +72,7 @@ def quoted_column(array: Any) -> Any:
 
 def _mark(data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], width: int, codes: Codes, forms: list[bytes]) -> None:
     """Give the bytes of the valid characters that start at ``at`` their codes."""
-    rest = [data[at + place].astype(np.int32) for place in range(1, width)]
+    rest = [data[at + offset].astype(np.int32) for offset in range(1, width)]
     points = data[at].astype(np.int32) & (0xFF >> (width + 1))
     valid = np.ones(len(at), np.bool_)
     for byte in rest:
@@ -80,20 +80,20 @@ def _mark(data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], width: int, co
         points = points << 6 | byte & 0x3F
     valid &= (points >= _LEAST[width]) & (points < 0x110000) & ((points < 0xD800) | (points >= 0xE000))
     at, points = at[valid], points[valid]
-    for place in range(width):
-        codes[at + place] += _AS_IT_IS
+    for offset in range(width):
+        codes[at + offset] += _AS_IT_IS
     distinct, which = np.unique(points, return_inverse=True)
     texts = [_form(chr(point)) for point in distinct.tolist()]
     hidden = np.array([len(text) > 1 for text in texts], np.bool_)
     if not hidden.any():
         return
     numbers = np.zeros(len(texts), np.int32)
-    for place in np.flatnonzero(hidden).tolist():
-        numbers[place] = len(forms)
-        forms.append(GO_JSON.value(texts[place].encode()))
+    for offset in np.flatnonzero(hidden).tolist():
+        numbers[offset] = len(forms)
+        forms.append(GO_JSON.value(texts[offset].encode()))
     nothing = len(forms)
     forms.append(b"")
     chosen = hidden[which]
     codes[at[chosen]] = numbers[which[chosen]]
-    for place in range(1, width):
-        codes[at[chosen] + place] = nothing
+    for offset in range(1, width):
+        codes[at[chosen] + offset] = nothing

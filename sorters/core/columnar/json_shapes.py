@@ -97,8 +97,8 @@ def _container(data: bytes, at: int, budget: list[int], depth: int, *, is_object
     entries_at = at + _HEAD + (_KEY_ENTRY * count if is_object else 0)
     end = entries_at + _VALUE_ENTRY * count
     keys = []
-    for place in range(count if is_object else 0):
-        key_at, size = struct.unpack_from("<IH", data, at + _HEAD + _KEY_ENTRY * place)
+    for number in range(count if is_object else 0):
+        key_at, size = struct.unpack_from("<IH", data, at + _HEAD + _KEY_ENTRY * number)
         if at + key_at != end:  # TiDB writes keys one after the other behind the entries
             raise _OtherShapeError
         keys.append(b'"' + JSON_TEXT.value(data[end : end + size]) + b'"')
@@ -109,8 +109,8 @@ def _container(data: bytes, at: int, budget: list[int], depth: int, *, is_object
     fixed = np.full(len(template), 0xFF, np.uint8)
     fixed[4:_HEAD] = 0
     children = []
-    for place in range(count):
-        entry = entries_at + _VALUE_ENTRY * place
+    for number in range(count):
+        entry = entries_at + _VALUE_ENTRY * number
         if data[entry] == _LITERAL:
             children.append(_shape(_LITERAL, data, entry + 1, budget, depth + 1))
             fixed[entry - at + 2 : entry - at + _VALUE_ENTRY] = 0
@@ -187,9 +187,9 @@ class _Matcher:
     def _string(self, at: IntArray) -> None:
         length, cursor = np.zeros(len(at), np.int64), at
         going = np.ones(len(at), np.bool_)
-        for place in range(_VARINT_BYTES_MAX):
+        for number in range(_VARINT_BYTES_MAX):
             byte = self._bytes(cursor if going.all() else np.where(going, cursor, at), 1)[:, 0]
-            length |= np.where(going, (byte & 0x7F).astype(np.int64) << 7 * place, 0)
+            length |= np.where(going, (byte & 0x7F).astype(np.int64) << 7 * number, 0)
             cursor = cursor + going
             going = going & (byte >= 0x80) & self.fits
             if not going.any():
@@ -202,17 +202,17 @@ class _Matcher:
         self._literal(b'"')
 
     def _container(self, shape: Container, at: IntArray) -> None:
-        found = self._bytes(at, len(shape.template))
-        differs = (found ^ shape.template) & shape.fixed
+        matrix = self._bytes(at, len(shape.template))
+        differs = (matrix ^ shape.template) & shape.fixed
         if differs.any():  # one scan over all rows is cheap, telling which row it was is not
             self.fits &= ~differs.any(axis=1)
         self._literal(b"{" if shape.is_object else b"[")
-        for place, child in enumerate(shape.children):
-            if place:
+        for number, child in enumerate(shape.children):
+            if number:
                 self._literal(b", ")
             if shape.is_object:
-                self._literal(shape.keys[place] + b": ")
-            entry = shape.entries_at + _VALUE_ENTRY * place + 1
-            offset = np.ascontiguousarray(found[:, entry : entry + 4]).view("<u4")[:, 0].astype(np.int64)
+                self._literal(shape.keys[number] + b": ")
+            entry = shape.entries_at + _VALUE_ENTRY * number + 1
+            offset = np.ascontiguousarray(matrix[:, entry : entry + 4]).view("<u4")[:, 0].astype(np.int64)
             self._match(child, at + offset)
         self._literal(b"}" if shape.is_object else b"]")

@@ -37,24 +37,24 @@ def json_texts(spans: Spans, corrupt: Corrupt, outer: Escaper | None = None) -> 
     Raises:
         CorruptDataError: a value does not decode (made by ``corrupt``).
     """
-    places, parts = [], []
-    for rows, found in _by_shape(spans):
-        if found is None:
+    row_numbers, parts = [], []
+    for rows, written in _by_shape(spans):
+        if written is None:
             parts.append(_one_by_one(spans.take(rows), _naming(corrupt, rows), outer))
         else:
-            fits, segments = found
+            fits, segments = written
             parts.append(_join([_segment(segment, fits, outer) for segment in segments], len(rows)))
-        places.append(rows)
+        row_numbers.append(rows)
     if len(parts) == 1:
         return parts[0]
-    order = np.argsort(np.concatenate(places)) if places else np.zeros(0, np.int64)
+    order = np.argsort(np.concatenate(row_numbers)) if row_numbers else np.zeros(0, np.int64)
     return pa.concat_arrays(parts or [pa.array([], pa.binary())]).take(pa.array(order))
 
 
 def check_json(spans: Spans, corrupt: Corrupt) -> None:
     """Raise what :func:`json_texts` would, writing nothing: what fits a shape decodes."""
-    for rows, found in _by_shape(spans):
-        if found is None:
+    for rows, written in _by_shape(spans):
+        if written is None:
             _one_by_one(spans.take(rows), _naming(corrupt, rows), None)
 
 
@@ -130,10 +130,10 @@ def double_texts(values: npt.NDArray[np.float64]) -> Any:
 def _one_by_one(spans: Spans, corrupt: Corrupt, outer: Escaper | None) -> Any:
     words = spans.to_arrow().dictionary_encode()
     texts = []
-    for place, data in enumerate(words.dictionary.to_pylist()):
+    for index, data in enumerate(words.dictionary.to_pylist()):
         try:
             text = json_text(data).encode("utf-8", "surrogateescape")
         except CorruptDataError as error:
-            raise corrupt(words.indices.to_pylist().index(place), error.message) from error
+            raise corrupt(words.indices.to_pylist().index(index), error.message) from error
         texts.append(outer.value(text) if outer else text)
     return pa.array(texts, pa.binary()).take(words.indices)

@@ -73,7 +73,7 @@ def datetime_texts(packed: Packed, fsp: int, valid: BoolArray | None = None, *, 
     """Return ``YYYY-MM-DD[ hh:mm:ss[.f]]``, ``fsp`` fraction digits."""
     year, month, day, hour, minute, second, micro = unpack(packed)
     if len(packed) and (year.max() > _YEAR_MAX or micro.max() > _MICROSECONDS_MAX):
-        return _each(packed, lambda one: datetime_text(one, fsp, date_only=date_only), valid)
+        return _each(packed, lambda value: datetime_text(value, fsp, date_only=date_only), valid)
     width = DATE_BYTES if date_only else SECONDS_BYTES + (1 + fsp if fsp else 0)
     matrix = np.empty((len(packed), width), np.uint8)
     _put_pair(matrix, 0, year // 100)
@@ -99,7 +99,7 @@ def duration_texts(nanoseconds: IntArray, fsp: int, valid: BoolArray | None = No
     seconds, rest = magnitude // _NANOSECONDS, magnitude % _NANOSECONDS
     hours = seconds // 3600
     if len(hours) and (hours.max() > _HOURS_MAX or magnitude.min() < 0):
-        return _each(nanoseconds, lambda one: duration_text(one, fsp), valid)
+        return _each(nanoseconds, lambda value: duration_text(value, fsp), valid)
     width = 10 + (1 + fsp if fsp else 0)
     matrix = np.empty((len(nanoseconds), width), np.uint8)  # sign, up to three digits of hours, :mm:ss[.f]
     matrix[:, 1] = hours // 100 % 10 + ord("0")
@@ -138,9 +138,9 @@ def in_zone(packed: Packed, zone: tzinfo) -> Packed:
     zero = packed == 0
     days = days_of_civil(year, np.where(zero, 1, month), np.where(zero, 1, day))
     epoch = days * 86_400 + hour * 3600 + minute * 60 + second
-    steps, place = np.unique(epoch // _ZONE_STEP_S, return_inverse=True)
+    steps, step_index = np.unique(epoch // _ZONE_STEP_S, return_inverse=True)
     offsets = np.array([_offset_s(int(step) * _ZONE_STEP_S, zone) for step in steps.tolist()], np.int64)
-    return np.where(zero, packed, _pack_epoch(epoch + offsets[place], micro))
+    return np.where(zero, packed, _pack_epoch(epoch + offsets[step_index], micro))
 
 
 def _offset_s(epoch_s: int, zone: tzinfo) -> int:

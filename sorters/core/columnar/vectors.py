@@ -31,8 +31,8 @@ def vector_texts(spans: Spans) -> Any:
         return pa.array([], pa.binary())
     counts = _counts(spans)
     ends = np.concatenate([[0], np.cumsum(counts)])
-    place = np.arange(ends[-1]) - np.repeat(ends[:-1], counts)
-    at = np.repeat(spans.start + COUNT_BYTES, counts) + ITEM_BYTES * place
+    number = np.arange(ends[-1]) - np.repeat(ends[:-1], counts)
+    at = np.repeat(spans.start + COUNT_BYTES, counts) + ITEM_BYTES * number
     items = gather(spans.buffer, at, ITEM_BYTES).view("<f4").reshape(-1).astype(np.float64)
     lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), float_text(items, single=True))
     inner = pc.binary_join(lists, pa.scalar(b",", pa.binary()))

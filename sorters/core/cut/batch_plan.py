@@ -10,35 +10,35 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
-from sorters.core.cut.cut import Cut, FrontierPlace, cut_between
+from sorters.core.cut.cut import ChangefeedFrontier, Cut, cut_between
 
 BATCH_OFFSETS_MAX = 4096
 """Raw records that a batch adds: at some 256 KiB each 1 GiB, which two tasks sort on disk in about ten seconds."""
 
 
 def plan_batches(
-    base: FrontierPlace,
-    places: Iterable[FrontierPlace],
+    base: ChangefeedFrontier,
+    frontiers: Iterable[ChangefeedFrontier],
     after_ts: Ts,
     *,
     offsets_max: int = BATCH_OFFSETS_MAX,
     target_ts: Ts | None = None,
 ) -> tuple[Cut, ...]:
-    """Return the cuts from ``after_ts`` to the last of ``places``, each starting where the one before ended.
+    """Return the cuts from ``after_ts`` to the last of ``frontiers``, each starting where the one before ended.
 
     Args:
-        base: the place before the first of ``places``, at or below ``after_ts``.
+        base: the frontier before the first of ``frontiers``, at or below ``after_ts``.
         places: in the order of the topic. Those that do not move the ts add nothing of their own.
         after_ts: everything up to here is downstream.
         offsets_max: see the module.
         target_ts: where the changefeed ends; the last cut stops at it.
 
     Raises:
-        InvariantBrokenError: ``base`` is above ``after_ts``, or a place goes back.
+        InvariantBrokenError: ``base`` is above ``after_ts``, or a frontier goes back.
     """
     if base.resolved_ts > after_ts:
         raise InvariantBrokenError("frontier base is above the checkpoint", base=base.resolved_ts, after_ts=after_ts)
-    steps = list(_steps(base, places, target_ts))
+    steps = list(_steps(base, frontiers, target_ts))
     cuts: list[Cut] = []
     at = 0
     while at < len(steps) and (target_ts is None or after_ts < target_ts):
@@ -52,24 +52,26 @@ def plan_batches(
     return tuple(cuts)
 
 
-def _steps(base: FrontierPlace, places: Iterable[FrontierPlace], target_ts: Ts | None) -> Iterator[FrontierPlace]:
-    """Yield the places that move the ts, up to the first that reaches the target: what comes later, a DDL that does
+def _steps(
+    base: ChangefeedFrontier, frontiers: Iterable[ChangefeedFrontier], target_ts: Ts | None
+) -> Iterator[ChangefeedFrontier]:
+    """Yield the frontiers that move the ts, up to the first that reaches the target: what comes later, a DDL that does
     not decode included, is none of this changefeed's.
     """
     last = base
-    for place in places:
+    for frontier in frontiers:
         if target_ts is not None and last.resolved_ts >= target_ts:
             return
-        if place.resolved_ts < last.resolved_ts:
+        if frontier.resolved_ts < last.resolved_ts:
             raise InvariantBrokenError(
-                "frontier went back", resolved_ts=place.resolved_ts, last_resolved_ts=last.resolved_ts
+                "frontier went back", resolved_ts=frontier.resolved_ts, last_resolved_ts=last.resolved_ts
             )
-        if place.resolved_ts > last.resolved_ts:
-            last = place
-            yield place
+        if frontier.resolved_ts > last.resolved_ts:
+            last = frontier
+            yield frontier
 
 
-def _batch_end(base: FrontierPlace, steps: Sequence[FrontierPlace], start: int, offsets_max: int) -> int:
+def _batch_end(base: ChangefeedFrontier, steps: Sequence[ChangefeedFrontier], start: int, offsets_max: int) -> int:
     """Return the end of the batch that starts with ``steps[start]``, which it holds in any case."""
     again = sum(high - low for low, high in zip(base.low, base.high, strict=True))
     budget = max(offsets_max, again)

@@ -1,8 +1,9 @@
-"""The cut of a sorter batch: which offsets of the raw log to read, and which rows of them to keep.
+"""A cut: which offsets of the raw log to read, and which rows of them to keep.
 
-The frontier law: for two places F1 before F2 of the frontier topic, the distinct row changes with ``R1 < commit_ts <=
+The frontier law: for two frontiers F1 before F2 of one changefeed, the distinct row changes with ``R1 < commit_ts <=
 R2`` at offsets ``[low1[p], high2[p])`` are exactly the upstream's row changes in that interval. A changefeed does not
-wait for tables that it does not contain: :func:`place_for` takes a record to the ts and offsets that hold for its own.
+wait for tables that it does not contain: :func:`frontier_for` takes a frontier record to the ts and offsets that hold
+for its own.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from schemas.rawlog.region_batch import BatchHead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrontierPlace:
+class ChangefeedFrontier:
     """What one frontier record says for one changefeed. Vectors have one item a raw partition."""
 
     resolved_ts: Ts
@@ -46,7 +47,7 @@ class Cut:
     def share(self, number: int, count: int) -> dict[int, tuple[int, int]]:
         """Return which offsets ``[start, end)`` of each raw partition task ``number`` of ``count`` reads.
 
-        Each task reads a piece of every partition, since those of one partition are of about one size. What does not
+        Each task reads a share of every partition, since those of one partition are of about one size. What does not
         divide goes to another task in each partition, so that many short partitions do not all end up with one.
         """
 
@@ -54,16 +55,16 @@ class Cut:
             start, end = self.start[partition], self.end[partition]
             return start + ((end - start) * at + partition % count) // count if at < count else end
 
-        pieces = (
+        shares = (
             (p, bound(p, number) if number else start, bound(p, number + 1)) for p, start in enumerate(self.start)
         )
-        return {partition: (start, end) for partition, start, end in pieces if end > start}
+        return {partition: (start, end) for partition, start, end in shares if end > start}
 
 
-def place_for(
+def frontier_for(
     record: FrontierRecord, contains: Callable[[TableId], bool], concerns: Callable[[HeldDdl], bool] = lambda _: True
-) -> FrontierPlace:
-    """Return the place of a changefeed whose tables are those that ``contains`` says; it waits for what ``concerns``
+) -> ChangefeedFrontier:
+    """Return the frontier of a changefeed whose tables are those that ``contains`` says; it waits for what ``concerns``
     it of the held DDL jobs.
     """
     mine: list[HeldTables | HeldDdl] = [held for held in record.held if any(contains(table) for table in held.tables)]
@@ -71,7 +72,7 @@ def place_for(
     low = record.low
     for held in mine:
         low = tuple(min(pair) for pair in zip(low, held.low, strict=True))
-    return FrontierPlace(
+    return ChangefeedFrontier(
         resolved_ts=min([record.resolved_ts, *(held.ts for held in mine)]),
         low=low,
         high=record.high,
@@ -80,7 +81,7 @@ def place_for(
     )
 
 
-def cut_between(first: FrontierPlace, second: FrontierPlace, after_ts: Ts, upto_ts: Ts) -> Cut:
+def cut_between(first: ChangefeedFrontier, second: ChangefeedFrontier, after_ts: Ts, upto_ts: Ts) -> Cut:
     """Return the cut ``(after_ts, upto_ts]``, which must lie within ``(first.resolved_ts, second.resolved_ts]``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Records that stem from no row: watermarks, DDL events and bootstraps, at their place in the order."""
+"""Records that stem from no row: watermarks, DDL events and bootstraps, where they stand in the order."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -9,14 +9,14 @@ from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
 from schemas.sink.position import Position, PositionClass
 from sorters.core.cut.bootstrap_pace import due_tables, last_tick
-from sorters.core.encode.wire.protocol import Message, Partitions
+from sorters.core.encode.wire.protocol import EncodedMessage, Partitions
 from sorters.core.feed.ddl_filter import events_to_send
 from sorters.core.feed.feed import Bootstraps, CompiledFeed
 from sorters.core.feed.scope import table_at, tables_at, tables_made_between
 from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, join_records
 from sorters.core.sql.ddl_event import DdlEvent
 
-TOLD_AT_ONCE = 500
+SCHEMAS_AT_ONCE = 500
 """Tables whose schemas are records at once: of some 3 KiB each, and once for each partition."""
 
 
@@ -34,7 +34,7 @@ def _partitions(which: Partitions, feed: CompiledFeed, topic: str) -> range:
     return range(feed.partitions[topic] if which is Partitions.ALL else 1 if which is Partitions.FIRST else 0)
 
 
-def _copies(homes: Iterable[tuple[str, Iterable[int]]], message: Message, position: bytes) -> OutputRecords:
+def _copies(homes: Iterable[tuple[str, Iterable[int]]], message: EncodedMessage, position: bytes) -> OutputRecords:
     pairs = [(topic, partition) for topic, partitions in homes for partition in partitions]
     n = len(pairs)
     columns = [
@@ -95,14 +95,14 @@ def bootstrap_records(
     interval_ms = feed.bootstraps.interval_ms
     # Of 100,000 tables a short cut has a few hundred to tell: nothing may go through all of them in each cut.
     for table_id in map(TableId, due_tables(store.table_ids(), after_ts, upto_ts, interval_ms).tolist()):
-        tick, found = last_tick(table_id, after_ts, upto_ts, interval_ms), table_at(store, table_id, upto_ts, feed)
-        if tick is not None and found is not None and found.version <= tick:
-            due[tick, table_id] = found
-    return _told(due, feed, feed.bootstraps, encoded_at_ms)
+        tick, stored = last_tick(table_id, after_ts, upto_ts, interval_ms), table_at(store, table_id, upto_ts, feed)
+        if tick is not None and stored is not None and stored.version <= tick:
+            due[tick, table_id] = stored
+    return _schemas_due(due, feed, feed.bootstraps, encoded_at_ms)
 
 
 def start_bootstraps(
-    store: SchemaStore, ts: Ts, feed: CompiledFeed, encoded_at_ms: int, *, tables_max: int = TOLD_AT_ONCE
+    store: SchemaStore, ts: Ts, feed: CompiledFeed, encoded_at_ms: int, *, tables_max: int = SCHEMAS_AT_ONCE
 ) -> Iterator[OutputRecords]:
     """Yield what :func:`bootstrap_records` adds ``at_start``, in the order of positions, some tables at a time.
 
@@ -113,10 +113,10 @@ def start_bootstraps(
     tables = sorted(tables_at(store, ts, feed), key=lambda stored: stored.table_id)
     for start in range(0, len(tables), tables_max):
         due = {(ts, stored.table_id): stored for stored in tables[start : start + tables_max]}
-        yield _told(due, feed, feed.bootstraps, encoded_at_ms)
+        yield _schemas_due(due, feed, feed.bootstraps, encoded_at_ms)
 
 
-def _told(
+def _schemas_due(
     due: Mapping[tuple[Ts, TableId], StoredTable], feed: CompiledFeed, bootstraps: Bootstraps, encoded_at_ms: int
 ) -> OutputRecords:
     tables = [OUTPUT_SCHEMA.empty_table()]

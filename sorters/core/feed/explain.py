@@ -100,9 +100,11 @@ def explain(
     Raises:
         CorruptDataError: a TableInfo does not decode.
     """
-    stored = [one for one in store.stored_at(ts) if one.has_rows and feed.filter.matches(one.schema, one.table)]
-    stored.sort(key=lambda one: (one.schema, one.table))
-    tables = tuple(_table(store, one, config, feed, topics) for one in stored)
+    stored = [
+        table for table in store.stored_at(ts) if table.has_rows and feed.filter.matches(table.schema, table.table)
+    ]
+    stored.sort(key=lambda table: (table.schema, table.table))
+    tables = tuple(_table(store, table, config, feed, topics) for table in stored)
     used = {table.topic for table in tables if table.topic is not None} | {config.default_topic}
     notes = (*config.notes, *_shared_subjects(tables))
     return Explanation(ts=ts, tables=tables, acls=_acls(sorted(used), config, topics), notes=notes)
@@ -110,8 +112,10 @@ def explain(
 
 def topics_of(store: SchemaStore, ts: Ts, feed: CompiledFeed) -> set[str]:
     """Return the topics that :func:`explain` speaks of."""
-    named = (one for one in store.stored_at(ts) if one.has_rows and feed.filter.matches(one.schema, one.table))
-    return {feed.topic(one.schema, one.table) for one in named} | {feed.default_topic}
+    named = (
+        table for table in store.stored_at(ts) if table.has_rows and feed.filter.matches(table.schema, table.table)
+    )
+    return {feed.topic(table.schema, table.table) for table in named} | {feed.default_topic}
 
 
 def _table(

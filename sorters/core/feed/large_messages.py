@@ -31,7 +31,7 @@ WHAT_HELPS_BEFORE_A_PROCESSOR = (
 )
 
 
-class MessageTooLargeError(BusError):
+class SinkMessageTooLargeError(BusError):
     """An encoded row is larger than ``max-message-bytes`` or its topic allow."""
 
     code, action = "sink.message_too_large", Action.STOP_CHANGEFEED
@@ -81,7 +81,7 @@ class Room:
             encoded: one message for each row of ``mounted``, whose rows are numbered from 0.
 
         Raises:
-            MessageTooLargeError: a row is too large, and stays so; nothing of the batch is stored then.
+            SinkMessageTooLargeError: a row is too large, and stays so; nothing of the batch is stored then.
             BusError: a whole message cannot be stored.
         """
         rows = _too_large(encoded, self.limit)
@@ -107,11 +107,11 @@ class Room:
                 self.store_claim(name, content)
         return fitting
 
-    def _error(self, text: str, encoded: EncodedRows, named: NamedRows) -> MessageTooLargeError:
+    def _error(self, text: str, encoded: EncodedRows, named: NamedRows) -> SinkMessageTooLargeError:
         """Name the largest of the messages."""
         sizes = _sizes(encoded)
         row = int(sizes.argmax())
-        return MessageTooLargeError(
+        return SinkMessageTooLargeError(
             text,
             table=named.table.name,
             topic=named.topic,
@@ -143,16 +143,16 @@ def _sizes(encoded: EncodedRows) -> IntArray:
 def _encode_anew(
     mounted: MountedColumns, rows: IntArray, large: LargeMessages, names: Sequence[str], encoded_at_ms: int
 ) -> EncodedRows:
-    """Encode ``rows`` with their handle key, each with the place of its file in ``names`` if they are stored."""
+    """Encode ``rows`` with their handle key, each with the location of its file, of ``names``, if they are stored."""
     if large.claim_check is None:
         encoder = large.encoder.for_large(LargeRow())
         return encoder.encode_rows(_only(mounted, rows), topic="", encoded_at_ms=encoded_at_ms, schema_ids={})
     each = []
     for row, name in zip(rows, names, strict=True):
         encoder = large.encoder.for_large(LargeRow(large.claim_check.location(name)))
-        one = _only(mounted, np.array([row], np.int64))
-        each.append(encoder.encode_rows(one, topic="", encoded_at_ms=encoded_at_ms, schema_ids={}))
-    keys, values = ([getattr(one, side) for one in each] for side in ("keys", "values"))
+        single = _only(mounted, np.array([row], np.int64))
+        each.append(encoder.encode_rows(single, topic="", encoded_at_ms=encoded_at_ms, schema_ids={}))
+    keys, values = ([getattr(single, side) for single in each] for side in ("keys", "values"))
     return EncodedRows(rows, pa.concat_arrays(keys), pa.concat_arrays(values))
 
 
@@ -163,9 +163,9 @@ def _only(mounted: MountedColumns, rows: IntArray) -> MountedColumns:
 
 def _with_rows(encoded: EncodedRows, rows: IntArray, anew: EncodedRows) -> EncodedRows:
     """Return the messages with those of ``rows`` replaced; both are ascending."""
-    place = np.arange(len(encoded.rows))
-    place[rows] = len(encoded.rows) + np.arange(len(rows))
-    order = pa.array(place)
+    source = np.arange(len(encoded.rows))
+    source[rows] = len(encoded.rows) + np.arange(len(rows))
+    order = pa.array(source)
     keys, values = (
         pa.concat_arrays(sides).take(order) for sides in ((encoded.keys, anew.keys), (encoded.values, anew.values))
     )

@@ -12,7 +12,7 @@ from schemas.ddl.job import JobScope
 from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl
-from sorters.core.cut.cut import FrontierPlace, place_for
+from sorters.core.cut.cut import ChangefeedFrontier, frontier_for
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.scope import concerns, covered_since, held_for
 
@@ -45,7 +45,7 @@ class LastFrontier:
 
 
 def last_frontier(record: FrontierRecord, store: SchemaStore, feed: CompiledFeed) -> LastFrontier:
-    """Return what the last place of the frontier topic means for a changefeed.
+    """Return what the end of the frontier topic means for a changefeed.
 
     Args:
         record: where a reader of the whole topic stands (:func:`schemas.rawlog.frontier.follow_frontier`).
@@ -56,15 +56,15 @@ def last_frontier(record: FrontierRecord, store: SchemaStore, feed: CompiledFeed
     return LastFrontier(
         owner_rev=record.owner_rev,
         resolved_ts=record.resolved_ts,
-        consistent_ts=min([record.resolved_ts, *(one.ts for one in held)]),
-        held=tuple(sorted(held, key=lambda one: (one.ts, one.tables))),
-        low=_place(record, store, feed).low,
+        consistent_ts=min([record.resolved_ts, *(group.ts for group in held)]),
+        held=tuple(sorted(held, key=lambda group: (group.ts, group.tables))),
+        low=_frontier(record, store, feed).low,
     )
 
 
-def _place(record: FrontierRecord, store: SchemaStore, feed: CompiledFeed) -> FrontierPlace:
+def _frontier(record: FrontierRecord, store: SchemaStore, feed: CompiledFeed) -> ChangefeedFrontier:
     mine = replace(record, held=held_for(record, store, feed))
-    return place_for(mine, lambda _: True, lambda held: concerns(_scope(held), store, feed))
+    return frontier_for(mine, lambda _: True, lambda held: concerns(_scope(held), store, feed))
 
 
 def _tables(record: FrontierRecord, store: SchemaStore, feed: CompiledFeed) -> Iterator[HeldBack]:

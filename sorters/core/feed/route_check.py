@@ -66,14 +66,14 @@ def _faults(feed: CompiledFeed, tables: Iterable[TableVersion]) -> Iterator[BusE
 
 def _joined(what: str, faults: Sequence[BusError]) -> tuple[str, dict[str, object]]:
     """Return message and fields of the one error that stands for all of these."""
-    said = [f"{fault.fields['table']}: {fault.message} ({_place(fault)})" for fault in faults[:SHOWN_MAX]]
+    said = [f"{fault.fields['table']}: {fault.message} ({_where(fault)})" for fault in faults[:SHOWN_MAX]]
     if len(faults) > SHOWN_MAX:
         said.append(f"and {len(faults) - SHOWN_MAX} tables more")
     keys = sorted({str(fault.fields["key"]) for fault in faults})
     return f"{what} do not fit {len(faults)} tables: {'; '.join(said)}", {"tables": len(faults), "keys": ",".join(keys)}
 
 
-def _place(fault: BusError) -> str:
+def _where(fault: BusError) -> str:
     fields = fault.fields
     line = f", line {fields['line']}" if "line" in fields else ""
     return f"{fields['key']}{line}"

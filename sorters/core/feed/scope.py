@@ -72,8 +72,8 @@ def held_for(record: FrontierRecord, store: SchemaStore, feed: CompiledFeed) -> 
     """
     held = []
     for group in record.held:
-        found = [covered_since(store, table, record.resolved_ts, feed) for table in group.tables]
-        since = min((ts for ts in found if ts is not None), default=None)
+        since_of_tables = [covered_since(store, table, record.resolved_ts, feed) for table in group.tables]
+        since = min((ts for ts in since_of_tables if ts is not None), default=None)
         if since is not None:
             held.append(replace(group, ts=max(group.ts, since)))
     return tuple(held)

@@ -97,14 +97,14 @@ def _encoded(
     table: TableVersion, encoder: Encoder, topic: str, ids: SchemaIds, kind: RowKind, row: tuple[Value, ...]
 ) -> int:
     key = np.frombuffer(row_key(TableId(table.table_id), (1 << 63) - 1), np.uint8)
-    one, ts = np.zeros(1, np.int64), np.array([_COMMIT_TS], np.int64)
+    first, ts = np.zeros(1, np.int64), np.array([_COMMIT_TS], np.int64)
     part = MountedPart(
         table=table,
         kind=kind,
-        rows=one,
+        rows=first,
         commit_ts=ts,
         start_ts=ts - 1,
-        names=RowNames(table.name, Spans(key, one, np.array([len(key)], np.int64)), ts),
+        names=RowNames(table.name, Spans(key, first, np.array([len(key)], np.int64)), ts),
         new_rows=[row],
         old_rows=[row] if kind is RowKind.UPDATE else None,
     )
@@ -116,8 +116,8 @@ def _encoded(
 def _level(room: Sequence[int], row_bytes: int) -> int:
     """Return to how many bytes each column may be filled so that a row has ``row_bytes``."""
     left = row_bytes
-    for place, most in enumerate(sorted(room)):
-        share = left // (len(room) - place)
+    for number, most in enumerate(sorted(room)):
+        share = left // (len(room) - number)
         if most > share:
             return share
         left -= most

@@ -12,11 +12,11 @@ from sorters.core.filter.parts import (
     INT64,
     NUMBERS,
     Bound,
-    Kind,
     MisfitError,
     Operand,
     OutOfRangeError,
     Row,
+    ValueKind,
     constant,
 )
 
@@ -25,14 +25,14 @@ _DIGITS_MAX, _SCALE_MAX = 65, 30
 _UINT64: Final = (0, (1 << 64) - 1)
 
 
-def negative(at: int, one: Bound) -> Bound:
-    if one.kind is Kind.NULL:
-        return one
-    if one.kind not in NUMBERS:
-        raise MisfitError(f"`-` of {one.what or 'an operand'}, which is {one.kind.value}, is not supported", at)
+def negative(at: int, operand: Bound) -> Bound:
+    if operand.kind is ValueKind.NULL:
+        return operand
+    if operand.kind not in NUMBERS:
+        raise MisfitError(f"`-` of {operand.what or 'an operand'}, which is {operand.kind.value}, is not supported", at)
 
     def of(row: Row) -> Operand:
-        value = one.of(row)
+        value = operand.of(row)
         if value is None:
             return None
         assert isinstance(value, int | float | Decimal)
@@ -45,7 +45,13 @@ def negative(at: int, one: Bound) -> Bound:
         )
 
     return Bound(
-        kind=one.kind, at=at, of=of, offsets=one.offsets, scale=one.scale, digits=one.digits, constant=one.constant
+        kind=operand.kind,
+        at=at,
+        of=of,
+        offsets=operand.offsets,
+        scale=operand.scale,
+        digits=operand.digits,
+        constant=operand.constant,
     )
 
 
@@ -56,29 +62,29 @@ def _in_range(value: int, bounds: tuple[int, int]) -> int:
 
 
 def arithmetic(at: int, operator: str, left: Bound, right: Bound) -> Bound:
-    for one in (left, right):
-        if one.kind not in NUMBERS and one.kind is not Kind.NULL:
+    for operand in (left, right):
+        if operand.kind not in NUMBERS and operand.kind is not ValueKind.NULL:
             raise MisfitError(
-                f"`{operator}` of {one.what or 'an operand'}, which is {one.kind.value}, is not supported", at
+                f"`{operator}` of {operand.what or 'an operand'}, which is {operand.kind.value}, is not supported", at
             )
-    if Kind.NULL in {left.kind, right.kind}:
-        return constant(at, Kind.NULL, None)
+    if ValueKind.NULL in {left.kind, right.kind}:
+        return constant(at, ValueKind.NULL, None)
     kinds = {left.kind, right.kind}
-    kind = Kind.REAL if Kind.REAL in kinds else Kind.DECIMAL if Kind.DECIMAL in kinds else Kind.INT
-    if operator == "DIV" and kind is not Kind.INT:
+    kind = next((wider for wider in (ValueKind.REAL, ValueKind.DECIMAL) if wider in kinds), ValueKind.INT)
+    if operator == "DIV" and kind is not ValueKind.INT:
         raise MisfitError("`DIV` of other numbers than integers is not supported", at)
     scale = left.scale + right.scale if operator == "*" else max(left.scale, right.scale)
     digits = left.digits + right.digits if operator == "*" else max(left.digits, right.digits) + 1
-    if kind is Kind.DECIMAL and (scale > _SCALE_MAX or scale + digits > _DIGITS_MAX):
+    if kind is ValueKind.DECIMAL and (scale > _SCALE_MAX or scale + digits > _DIGITS_MAX):
         raise MisfitError(
             f"`{operator}` may give a decimal of more than {_DIGITS_MAX} digits, {_SCALE_MAX} after the point", at
         )
     unsigned = left.unsigned if operator == "%" else left.unsigned or right.unsigned
-    work = {Kind.INT: _integers, Kind.DECIMAL: _decimals, Kind.REAL: _reals}[kind](operator, unsigned)
+    work = {ValueKind.INT: _integers, ValueKind.DECIMAL: _decimals, ValueKind.REAL: _reals}[kind](operator, unsigned)
 
     def of(row: Row) -> Operand:
-        one, other = left.of(row), right.of(row)
-        return None if one is None or other is None else work(one, other)
+        first, second = left.of(row), right.of(row)
+        return None if first is None or second is None else work(first, second)
 
     return Bound(
         kind=kind, at=at, of=of, offsets=left.offsets | right.offsets, unsigned=unsigned, scale=scale, digits=digits,
@@ -89,30 +95,30 @@ def arithmetic(at: int, operator: str, left: Bound, right: Bound) -> Bound:
 def _integers(operator: str, unsigned: bool) -> Callable[[Operand, Operand], Operand]:
     bounds = _UINT64 if unsigned else INT64
 
-    def of(one: Operand, other: Operand) -> Operand:
-        assert isinstance(one, int)
-        assert isinstance(other, int)
+    def of(first: Operand, second: Operand) -> Operand:
+        assert isinstance(first, int)
+        assert isinstance(second, int)
         match operator:
             case "+":
-                return _in_range(one + other, bounds)
+                return _in_range(first + second, bounds)
             case "-":
-                return _in_range(one - other, bounds)
+                return _in_range(first - second, bounds)
             case "*":
-                return _in_range(one * other, bounds)
-        if other == 0:
+                return _in_range(first * second, bounds)
+        if second == 0:
             return None
-        whole = abs(one) // abs(other)
+        whole = abs(first) // abs(second)
         if operator == "DIV":
-            return _in_range(whole if (one < 0) == (other < 0) else -whole, bounds)
-        rest = abs(one) - whole * abs(other)
-        return -rest if one < 0 else rest
+            return _in_range(whole if (first < 0) == (second < 0) else -whole, bounds)
+        rest = abs(first) - whole * abs(second)
+        return -rest if first < 0 else rest
 
     return of
 
 
 def _decimals(operator: str, unsigned: bool) -> Callable[[Operand, Operand], Operand]:
-    def of(one: Operand, other: Operand) -> Operand:
-        left, right = Decimal(one), Decimal(other)  # type: ignore[arg-type]
+    def of(first: Operand, second: Operand) -> Operand:
+        left, right = Decimal(first), Decimal(second)  # type: ignore[arg-type]
         match operator:
             case "+":
                 return _EXACT.add(left, right)
@@ -126,13 +132,13 @@ def _decimals(operator: str, unsigned: bool) -> Callable[[Operand, Operand], Ope
 
 
 def _reals(operator: str, unsigned: bool) -> Callable[[Operand, Operand], Operand]:
-    def of(one: Operand, other: Operand) -> Operand:
-        left, right = float(one), float(other)  # type: ignore[arg-type]
+    def of(first: Operand, second: Operand) -> Operand:
+        left, right = float(first), float(second)  # type: ignore[arg-type]
         if operator == "%":
             return None if right == 0 else math.fmod(left, right)
-        found = left + right if operator == "+" else left - right if operator == "-" else left * right
-        if math.isinf(found):
+        result = left + right if operator == "+" else left - right if operator == "-" else left * right
+        if math.isinf(result):
             raise OutOfRangeError(f"{left} {operator} {right} is out of range of a DOUBLE")
-        return found
+        return result
 
     return of

@@ -73,36 +73,36 @@ def _truth(part: Bound, columns: Sequence[Column], count: int) -> _Truth:
 
 
 def _joined(logic: str, parts: list[_Truth]) -> _Truth:
-    one, other = parts[0], parts[-1]
+    first, last = parts[0], parts[-1]
     match logic:
         case "NOT":
-            return _Truth(one.false, one.true)
+            return _Truth(first.false, first.true)
         case "AND":
-            return _Truth(one.true & other.true, one.false | other.false)
+            return _Truth(first.true & last.true, first.false | last.false)
         case "OR":
-            return _Truth(one.true | other.true, one.false & other.false)
+            return _Truth(first.true | last.true, first.false & last.false)
         case "XOR":
-            unlike = (one.true & other.false) | (one.false & other.true)
-            return _Truth(unlike, (one.true & other.true) | (one.false & other.false))
+            unlike = (first.true & last.false) | (first.false & last.true)
+            return _Truth(unlike, (first.true & last.true) | (first.false & last.false))
         case "IS NULL":
-            known = one.true | one.false
+            known = first.true | first.false
             return _Truth(~known, known)
         case _:
-            found = one.true if logic == "IS TRUE" else one.false
-            return _Truth(found, ~found)
+            holds = first.true if logic == "IS TRUE" else first.false
+            return _Truth(holds, ~holds)
 
 
 def _near(column: Column, operator: str, value: int) -> _Truth:
     numbers = column.numbers
     limits = np.iinfo(numbers.dtype)
     if limits.min <= value <= limits.max:
-        found = _COMPARE[operator](numbers, numbers.dtype.type(value))
+        holds = _COMPARE[operator](numbers, numbers.dtype.type(value))
     else:
-        found = np.full(
+        holds = np.full(
             len(column), operator == "<>" or ((operator[0] == "<") == (value > limits.max) and operator != "=")
         )
     valid = column.valid
-    return _Truth(found, ~found) if valid is None else _Truth(found & valid, ~found & valid)
+    return _Truth(holds, ~holds) if valid is None else _Truth(holds & valid, ~holds & valid)
 
 
 def _of_codes(codes: npt.NDArray[np.int8]) -> _Truth:
@@ -118,16 +118,16 @@ def _by_distinct(part: Bound, offset: int, column: Column) -> npt.NDArray[np.int
     null = np.int8(_code(part.of({offset: None})))
     if column.spec.tp in NUMBER_TYPES:
         valid = np.ones(len(column), np.bool_) if column.valid is None else column.valid
-        distinct, place = np.unique(column.numbers[valid], return_inverse=True)
+        distinct, index = np.unique(column.numbers[valid], return_inverse=True)
         by_row = np.full(len(column), null, np.int8)
-        by_row[valid] = _codes(part, offset, distinct.tolist())[place.reshape(-1)]
+        by_row[valid] = _codes(part, offset, distinct.tolist())[index.reshape(-1)]
         return by_row
     words = column.text.dictionary_encode()
     values = [_mounted(column, word) for word in words.dictionary.to_pylist()]
     codes = np.append(_codes(part, offset, values), null)
     indices = words.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
-    found: npt.NDArray[np.int8] = codes[indices]
-    return found
+    truths: npt.NDArray[np.int8] = codes[indices]
+    return truths
 
 
 def _codes(part: Bound, offset: int, values: Sequence[Value]) -> npt.NDArray[np.int8]:

@@ -12,10 +12,10 @@ from sorters.core.filter.parts import (
     LITERAL_COLLATION,
     NUMBERS,
     Bound,
-    Kind,
     MisfitError,
     Operand,
     Row,
+    ValueKind,
     constant,
     flag,
     time_text,
@@ -34,33 +34,39 @@ def comparison(at: int, operator: str, left: Bound, right: Bound) -> Bound:
     form = _comparable(at, operator, left, right)
 
     def of(row: Row) -> Operand:
-        one, other = left.of(row), right.of(row)
-        if one is None or other is None:
-            return flag(one is other) if operator == "<=>" else None
-        return flag(_holds(operator, *form(one, other)))
+        first, second = left.of(row), right.of(row)
+        if first is None or second is None:
+            return flag(first is second) if operator == "<=>" else None
+        return flag(_holds(operator, *form(first, second)))
 
     made = truth(at, of, left, right)
-    for one, other, name in ((left, right, operator), (right, left, _FLIPPED.get(operator, ""))):
-        plain = one.kind is Kind.INT and len(one.offsets) == 1 and one.what and other.constant and name in _FLIPPED
-        if plain and other.kind is Kind.INT and isinstance(value := other.of({}), int):
-            return replace(made, near=(next(iter(one.offsets)), name, value))
+    for first, second, name in ((left, right, operator), (right, left, _FLIPPED.get(operator, ""))):
+        is_column = first.kind is ValueKind.INT and len(first.offsets) == 1 and bool(first.what)
+        if (
+            is_column
+            and second.constant
+            and name in _FLIPPED
+            and second.kind is ValueKind.INT
+            and isinstance(value := second.of({}), int)
+        ):
+            return replace(made, near=(next(iter(first.offsets)), name, value))
     return made
 
 
-def _holds(operator: str, one: Operand, other: Operand) -> bool:
+def _holds(operator: str, first: Operand, second: Operand) -> bool:
     match operator:
         case "=" | "<=>":
-            return one == other
+            return first == second
         case "<>":
-            return one != other
+            return first != second
         case "<":
-            return one < other  # type: ignore[operator]
+            return first < second  # type: ignore[operator]
         case "<=":
-            return one <= other  # type: ignore[operator]
+            return first <= second  # type: ignore[operator]
         case ">":
-            return one > other  # type: ignore[operator]
+            return first > second  # type: ignore[operator]
         case _:
-            return one >= other  # type: ignore[operator]
+            return first >= second  # type: ignore[operator]
 
 
 def _comparable(
@@ -68,26 +74,26 @@ def _comparable(
 ) -> Callable[[Operand, Operand], tuple[Operand, Operand]]:
     """Return what brings two values, none of them NULL, into a form in which they compare."""
     kinds = {left.kind, right.kind}
-    if Kind.OTHER in kinds:
-        one = left if left.kind is Kind.OTHER else right
-        raise MisfitError(f"{one.what} is {one.kind.value}", one.at)
-    if Kind.NULL in kinds:
-        return lambda one, other: (one, other)
+    if ValueKind.OTHER in kinds:
+        operand = left if left.kind is ValueKind.OTHER else right
+        raise MisfitError(f"{operand.what} is {operand.kind.value}", operand.at)
+    if ValueKind.NULL in kinds:
+        return lambda first, second: (first, second)
     if kinds <= NUMBERS:
         # An integer column against a number that is written down is exact, else doubles decide.
-        if Kind.REAL in kinds and (Kind.DECIMAL in kinds or not (left.constant or right.constant)):
-            return lambda one, other: (float(one), float(other))  # type: ignore[arg-type]
-        return lambda one, other: (one, other)
-    if kinds == {Kind.TIME}:
-        return lambda one, other: (one, other)
-    if kinds == {Kind.TEXT}:
+        if ValueKind.REAL in kinds and (ValueKind.DECIMAL in kinds or not (left.constant or right.constant)):
+            return lambda first, second: (float(first), float(second))  # type: ignore[arg-type]
+        return lambda first, second: (first, second)
+    if kinds == {ValueKind.TIME}:
+        return lambda first, second: (first, second)
+    if kinds == {ValueKind.TEXT}:
         form = _text_form(at, operator, left, right)
-        return lambda one, other: (form(one), form(other))
-    text, other_side = (left, right) if left.kind is Kind.TEXT else (right, left)
-    if text.kind is Kind.TEXT and text.constant:
+        return lambda first, second: (form(first), form(second))
+    text, other_side = (left, right) if left.kind is ValueKind.TEXT else (right, left)
+    if text.kind is ValueKind.TEXT and text.constant:
         value = _converted(at, text, other_side)
-        return (lambda one, other: (value, other)) if text is left else (lambda one, other: (one, value))
-    names = [one.what or "an operand" for one in (left, right)]
+        return (lambda first, second: (value, second)) if text is left else (lambda first, second: (first, value))
+    names = [operand.what or "an operand" for operand in (left, right)]
     raise MisfitError(
         f"{names[0]} is {left.kind.value} and {names[1]} {right.kind.value}: they do not compare here", at
     )
@@ -98,18 +104,18 @@ def _converted(at: int, text: Bound, other: Bound) -> Operand:
     raw = text.of({})
     assert isinstance(raw, bytes)
     word = raw.decode("utf-8", "surrogateescape")
-    if other.kind is Kind.TIME:
+    if other.kind is ValueKind.TIME:
         time = time_text(word)
         if time is None:
             raise MisfitError(f"'{word}' is no time as `YYYY-MM-DD hh:mm:ss.ffffff`", text.at)
         return time
     if not _NUMBER.fullmatch(word):
         raise MisfitError(f"'{word}' is no number, and {other.what or 'the other side'} is {other.kind.value}", text.at)
-    return float(word) if other.kind is Kind.REAL else Decimal(word)
+    return float(word) if other.kind is ValueKind.REAL else Decimal(word)
 
 
 def _text_form(at: int, operator: str, left: Bound, right: Bound) -> Callable[[Operand], Operand]:
-    collations = {one.collation for one in (left, right) if one.collation != LITERAL_COLLATION}
+    collations = {operand.collation for operand in (left, right) if operand.collation != LITERAL_COLLATION}
     if len(collations) > 1:
         raise MisfitError(f"texts of two collations, {' and '.join(sorted(collations))}, do not compare here", at)
     collation = next(iter(collations), "utf8mb4_bin")
@@ -121,47 +127,49 @@ def _text_form(at: int, operator: str, left: Bound, right: Bound) -> Callable[[O
     return lambda text: text
 
 
-def _check_collation(one: Bound, collation: str, at: int) -> None:
+def _check_collation(operand: Bound, collation: str, at: int) -> None:
     if collation not in _BY_BYTES:
-        raise MisfitError(f"{one.what} has collation {collation}; supported are binary and those that end in _bin", at)
+        raise MisfitError(
+            f"{operand.what} has collation {collation}; supported are binary and those that end in _bin", at
+        )
 
 
-def one_of(at: int, one: Bound, items: list[Bound]) -> Bound:
-    equal = [comparison(at, "=", one, item) for item in items]
+def one_of(at: int, operand: Bound, items: list[Bound]) -> Bound:
+    equal = [comparison(at, "=", operand, item) for item in items]
 
     def of(row: Row) -> Operand:
-        found: Operand = 0
+        result: Operand = 0
         for test in equal:
             value = test.of(row)
             if value == 1:
                 return 1
-            found = None if value is None else found
-        return found
+            result = None if value is None else result
+        return result
 
-    return truth(at, of, one, *items)
+    return truth(at, of, operand, *items)
 
 
-def like(at: int, one: Bound, pattern: Bound, escape: str) -> Bound:
-    for side in (one, pattern):
-        if side.kind not in {Kind.TEXT, Kind.NULL}:
+def like(at: int, text_operand: Bound, pattern: Bound, escape: str) -> Bound:
+    for side in (text_operand, pattern):
+        if side.kind not in {ValueKind.TEXT, ValueKind.NULL}:
             raise MisfitError(
                 f"LIKE of {side.what or 'an operand'}, which is {side.kind.value}, is not supported", side.at
             )
     if not pattern.constant:
         raise MisfitError("LIKE takes a pattern that is written down", pattern.at)
     raw = pattern.of({})
-    if raw is None or one.kind is Kind.NULL:
-        return replace(constant(at, Kind.INT, None), is_truth=True)
+    if raw is None or text_operand.kind is ValueKind.NULL:
+        return replace(constant(at, ValueKind.INT, None), is_truth=True)
     assert isinstance(raw, bytes)
-    collation = one.collation or "utf8mb4_bin"
-    _check_collation(one, collation, at)
+    collation = text_operand.collation or "utf8mb4_bin"
+    _check_collation(text_operand, collation, at)
     expression = like_expression(raw.decode("utf-8", "surrogateescape"), escape, by_byte=collation == "binary")
 
     def of(row: Row) -> Operand:
-        text = one.of(row)
+        text = text_operand.of(row)
         return None if text is None else flag(expression.fullmatch(text) is not None)  # type: ignore[arg-type]
 
-    return truth(at, of, one)
+    return truth(at, of, text_operand)
 
 
 def like_expression(pattern: str, escape: str, *, by_byte: bool) -> re.Pattern[bytes]:

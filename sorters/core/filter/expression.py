@@ -3,7 +3,7 @@
 Values follow TiDB: conditions know true (1), false (0) and NULL; integers and decimals compare exactly, with a DOUBLE
 among them as doubles; texts compare by bytes without trailing blanks, as TiDB's ``_bin`` collations do (``binary``
 counts blanks too); times compare with texts that are written out in full. What TiDB would convert, and what compares by
-another collation, is refused by name and place when the condition meets the table. Integer arithmetic that leaves 64
+another collation, is refused by name and position when the condition meets the table. Integer arithmetic that leaves 64
 bits stops the changefeed, as in TiDB.
 
 Source: pingcap/tidb ``pkg/expression`` (builtin_arithmetic.go, builtin_compare.go) and MySQL's manual.
@@ -27,10 +27,10 @@ from sorters.core.filter.arithmetic import arithmetic, negative
 from sorters.core.filter.comparison import comparison, like, one_of
 from sorters.core.filter.parts import (
     Bound,
-    Kind,
     MisfitError,
     Operand,
     Row,
+    ValueKind,
     as_truth,
     column_part,
     constant,
@@ -48,13 +48,13 @@ def bind(node: Node, table: TableVersion) -> Bound:
     Raises:
         MisfitError: a column is not there, or TiDB would convert what we do not.
     """
-    found = _Binder(table).bind(node)
-    if found.is_truth or found.kind is Kind.NULL:
-        return replace(found, kind=Kind.INT, is_truth=True)
-    if found.kind is not Kind.INT:
-        raise MisfitError(f"the expression is no condition but {found.kind.value}", found.at)
+    bound = _Binder(table).bind(node)
+    if bound.is_truth or bound.kind is ValueKind.NULL:
+        return replace(bound, kind=ValueKind.INT, is_truth=True)
+    if bound.kind is not ValueKind.INT:
+        raise MisfitError(f"the expression is no condition but {bound.kind.value}", bound.at)
     # TiCDC holds the integer against 1.
-    return truth(found.at, lambda row: flag(v == 1) if (v := found.of(row)) is not None else None, found)
+    return truth(bound.at, lambda row: flag(v == 1) if (v := bound.of(row)) is not None else None, bound)
 
 
 class _Binder:
@@ -69,12 +69,12 @@ class _Binder:
                 time = time_text(text)
                 if time is None:
                     raise MisfitError(f"`{text}` is no time as `YYYY-MM-DD hh:mm:ss.ffffff`", at)
-                return constant(at, Kind.TIME, time)
+                return constant(at, ValueKind.TIME, time)
             case ColumnName(at, name):
                 return self._column(at, name)
             case Unary(at, "NOT", operand):
-                one = as_truth(self.bind(operand))
-                return logic_of(at, "NOT", (one,), lambda row: _not(one.of(row)))
+                condition = as_truth(self.bind(operand))
+                return logic_of(at, "NOT", (condition,), lambda row: _not(condition.of(row)))
             case Unary(at, _, operand):
                 return negative(at, self.bind(operand))
             case Binary(at, "AND" | "OR" | "XOR" as operator, left, right):
@@ -105,30 +105,30 @@ def _not(value: Operand) -> int | None:
 
 def _junction(at: int, operator: str, left: Bound, right: Bound) -> Bound:
     def both(row: Row) -> Operand:
-        one = left.of(row)
-        if one == 0:
+        first = left.of(row)
+        if first == 0:
             return 0
-        other = right.of(row)
-        return 0 if other == 0 else None if one is None or other is None else 1
+        second = right.of(row)
+        return 0 if second == 0 else None if first is None or second is None else 1
 
     def either(row: Row) -> Operand:
-        one = left.of(row)
-        if one == 1:
+        first = left.of(row)
+        if first == 1:
             return 1
-        other = right.of(row)
-        return 1 if other == 1 else None if one is None or other is None else 0
+        second = right.of(row)
+        return 1 if second == 1 else None if first is None or second is None else 0
 
     def unlike(row: Row) -> Operand:
-        one, other = left.of(row), right.of(row)
-        return None if one is None or other is None else flag(one != other)
+        first, second = left.of(row), right.of(row)
+        return None if first is None or second is None else flag(first != second)
 
     return logic_of(at, operator, (left, right), {"AND": both, "OR": either, "XOR": unlike}[operator])
 
 
-def _is(at: int, one: Bound, what: str) -> Bound:
+def _is(at: int, operand: Bound, what: str) -> Bound:
     if what == "NULL":
-        made = truth(at, lambda row: flag(one.of(row) is None), one)
-        return replace(made, logic="IS NULL", parts=(one,)) if one.is_truth else made
-    condition = as_truth(one)
+        made = truth(at, lambda row: flag(operand.of(row) is None), operand)
+        return replace(made, logic="IS NULL", parts=(operand,)) if operand.is_truth else made
+    condition = as_truth(operand)
     wanted = 1 if what == "TRUE" else 0
     return logic_of(at, f"IS {what}", (condition,), lambda row: flag(condition.of(row) == wanted))

@@ -32,7 +32,7 @@ class OutOfRangeError(ValueError):
     """Of the columns, where whole columns were looked at."""
 
 
-class Kind(Enum):
+class ValueKind(Enum):
     """What a part of a condition is."""
 
     INT = "an integer"
@@ -48,7 +48,7 @@ class Kind(Enum):
 class Bound:
     """A part of a condition that knows its columns."""
 
-    kind: Kind
+    kind: ValueKind
     at: int
     of: Callable[[Row], Operand]
     """Its value in a row."""
@@ -71,7 +71,7 @@ class Bound:
     """Column, comparison and integer, where it is no more than that."""
 
 
-NUMBERS = frozenset({Kind.INT, Kind.DECIMAL, Kind.REAL})
+NUMBERS = frozenset({ValueKind.INT, ValueKind.DECIMAL, ValueKind.REAL})
 INT64: Final = (-(1 << 63), (1 << 63) - 1)
 LITERAL_COLLATION = ""
 """A text without a column takes the other side's."""
@@ -81,7 +81,7 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?)?"
 def column_part(at: int, spec: ColumnVersion) -> Bound:
     offset, tp, what = spec.offset, spec.tp, f"column `{spec.name}`"
 
-    def made(kind: Kind, of: Callable[[Value], Operand], **more: object) -> Bound:
+    def made(kind: ValueKind, of: Callable[[Value], Operand], **more: object) -> Bound:
         def read(row: Row) -> Operand:
             value = row[offset]
             return None if value is None else of(value)
@@ -89,49 +89,49 @@ def column_part(at: int, spec: ColumnVersion) -> Bound:
         return Bound(kind=kind, at=at, of=read, offsets=frozenset({offset}), what=what, **more)  # type: ignore[arg-type]
 
     if tp in INTEGER_TYPES or tp is MysqlType.BIT:
-        return made(Kind.INT, lambda v: v, unsigned=spec.unsigned or tp is MysqlType.BIT)  # type: ignore[arg-type,return-value]
+        return made(ValueKind.INT, lambda v: v, unsigned=spec.unsigned or tp is MysqlType.BIT)  # type: ignore[arg-type,return-value]
     if tp in {MysqlType.FLOAT, MysqlType.DOUBLE}:
-        return made(Kind.REAL, lambda v: v)  # type: ignore[arg-type,return-value]
+        return made(ValueKind.REAL, lambda v: v)  # type: ignore[arg-type,return-value]
     if tp is MysqlType.DECIMAL:
         scale = max(spec.decimal, 0)
         digits = (spec.flen if spec.flen > 0 else 10) - scale
-        return made(Kind.DECIMAL, lambda v: Decimal(str(v)), scale=scale, digits=digits)
+        return made(ValueKind.DECIMAL, lambda v: Decimal(str(v)), scale=scale, digits=digits)
     if tp in STRING_TYPES:
-        return made(Kind.TEXT, lambda v: v, collation=spec.collation)  # type: ignore[arg-type,return-value]
+        return made(ValueKind.TEXT, lambda v: v, collation=spec.collation)  # type: ignore[arg-type,return-value]
     if tp is MysqlType.ENUM:
         names = {number: elem.encode("utf-8", "surrogateescape") for number, elem in enumerate(spec.elems, 1)}
-        return made(Kind.TEXT, lambda v: names.get(v, b""), collation=spec.collation)  # type: ignore[arg-type]
+        return made(ValueKind.TEXT, lambda v: names.get(v, b""), collation=spec.collation)  # type: ignore[arg-type]
     if tp in DATETIME_TYPES:
-        return made(Kind.TIME, lambda v: time_text(str(v)))
-    return made(Kind.OTHER, lambda v: b"")
+        return made(ValueKind.TIME, lambda v: time_text(str(v)))
+    return made(ValueKind.OTHER, lambda v: b"")
 
 
-def constant(at: int, kind: Kind, value: Operand, **more: object) -> Bound:
+def constant(at: int, kind: ValueKind, value: Operand, **more: object) -> Bound:
     return Bound(kind=kind, at=at, of=lambda row: value, offsets=frozenset(), constant=True, **more)  # type: ignore[arg-type]
 
 
 def literal_part(node: Literal) -> Bound:
     match node.value:
         case None:
-            return constant(node.at, Kind.NULL, None)
+            return constant(node.at, ValueKind.NULL, None)
         case int() as value:
-            return constant(node.at, Kind.INT, value, unsigned=value > INT64[1])
+            return constant(node.at, ValueKind.INT, value, unsigned=value > INT64[1])
         case float() as value:
-            return constant(node.at, Kind.REAL, value)
+            return constant(node.at, ValueKind.REAL, value)
         case Decimal() as value:
             digits, exponent = len(value.as_tuple().digits), int(value.as_tuple().exponent)
             scale = max(-exponent, 0)
-            return constant(node.at, Kind.DECIMAL, value, scale=scale, digits=max(digits - scale, 1))
+            return constant(node.at, ValueKind.DECIMAL, value, scale=scale, digits=max(digits - scale, 1))
         case text:
-            return constant(node.at, Kind.TEXT, text.encode("utf-8", "surrogateescape"), what=f"text '{text}'")
+            return constant(node.at, ValueKind.TEXT, text.encode("utf-8", "surrogateescape"), what=f"text '{text}'")
 
 
 def time_text(text: str) -> str | None:
     """Return the time as 26 characters, which sort as times do; None: it is not written as a time in full."""
-    found = _TIME.fullmatch(text)
-    if found is None:
+    match = _TIME.fullmatch(text)
+    if match is None:
         return None
-    day, clock, fraction = found.groups()
+    day, clock, fraction = match.groups()
     return f"{day} {clock or '00:00:00'}.{(fraction or '').ljust(6, '0')}"
 
 
@@ -140,20 +140,20 @@ def flag(value: bool) -> int:
 
 
 def truth(at: int, of: Callable[[Row], Operand], *operands: Bound) -> Bound:
-    offsets = frozenset[int]().union(*(one.offsets for one in operands))
-    constant = all(one.constant for one in operands)
-    return Bound(kind=Kind.INT, at=at, of=of, offsets=offsets, constant=constant, is_truth=True)
+    offsets = frozenset[int]().union(*(operand.offsets for operand in operands))
+    constant = all(operand.constant for operand in operands)
+    return Bound(kind=ValueKind.INT, at=at, of=of, offsets=offsets, constant=constant, is_truth=True)
 
 
 def logic_of(at: int, operator: str, parts: tuple[Bound, ...], of: Callable[[Row], Operand]) -> Bound:
     return replace(truth(at, of, *parts), logic=operator, parts=parts)
 
 
-def as_truth(one: Bound) -> Bound:
-    if one.is_truth:
-        return one
-    if one.kind is Kind.NULL:
-        return replace(one, kind=Kind.INT, is_truth=True)
-    if one.kind not in NUMBERS:
-        raise MisfitError(f"{one.what or 'an operand'} is no condition but {one.kind.value}", one.at)
-    return truth(one.at, lambda row: flag(v != 0) if (v := one.of(row)) is not None else None, one)
+def as_truth(operand: Bound) -> Bound:
+    if operand.is_truth:
+        return operand
+    if operand.kind is ValueKind.NULL:
+        return replace(operand, kind=ValueKind.INT, is_truth=True)
+    if operand.kind not in NUMBERS:
+        raise MisfitError(f"{operand.what or 'an operand'} is no condition but {operand.kind.value}", operand.at)
+    return truth(operand.at, lambda row: flag(v != 0) if (v := operand.of(row)) is not None else None, operand)

@@ -71,13 +71,13 @@ class TableConditions:
         Raises:
             ExpressionRangeError: an expression's number leaves its type.
         """
-        found: BoolArray | None = None
+        ignored: BoolArray | None = None
         for event, condition in self.bound:
             kind, is_old = _SIDES[event]
             if kind is part.kind:
                 true = _true_rows(condition, part, is_old=is_old)
-                found = true if found is None else found | true
-        return found if found is not None and found.any() else None
+                ignored = true if ignored is None else ignored | true
+        return ignored if ignored is not None and ignored.any() else None
 
 
 class RowConditions:
@@ -104,7 +104,7 @@ class RowConditions:
 
     def concern(self, schema: str, table: str) -> bool:
         """Tell whether there is an expression for a table."""
-        return builtins.any(one.matcher.matches_any_schema(schema, table) for one in self._conditions)
+        return builtins.any(condition.matcher.matches_any_schema(schema, table) for condition in self._conditions)
 
     def bound(self, table: TableVersion) -> TableConditions | None:
         """Settle the expressions for a table version; None: it has none.
@@ -112,16 +112,18 @@ class RowConditions:
         Raises:
             ExpressionColumnNotFoundError, ExpressionMisfitError: one does not fit the table.
         """
-        mine = [one for one in self._conditions if one.matcher.matches_any_schema(table.schema, table.table)]
-        return TableConditions(tuple((one.event, self._bind(one, table)) for one in mine)) if mine else None
+        name = table.schema, table.table
+        mine = [condition for condition in self._conditions if condition.matcher.matches_any_schema(*name)]
+        bound = tuple((condition.event, self._bind(condition, table)) for condition in mine)
+        return TableConditions(bound) if bound else None
 
-    def _bind(self, one: _Condition, table: TableVersion) -> Bound:
+    def _bind(self, condition: _Condition, table: TableVersion) -> Bound:
         try:
-            return bind(one.node, table)
+            return bind(condition.node, table)
         except MisfitError as misfit:
             kind = ExpressionColumnNotFoundError if misfit.column else ExpressionMisfitError
-            where = self._origin.where(one.path)
-            raise kind(f"{one.path[-1]}: {misfit}", table=table.name, version=table.version, **where) from None
+            where = self._origin.where(condition.path)
+            raise kind(f"{condition.path[-1]}: {misfit}", table=table.name, version=table.version, **where) from None
 
 
 def _true_rows(condition: Bound, part: MountedPart, *, is_old: bool) -> BoolArray:

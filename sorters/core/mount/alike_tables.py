@@ -32,18 +32,18 @@ class AlikeTables:
         return pa.array([literal(version) for version in self.versions], pa.binary()).take(pa.array(self.number))
 
 
-def are_alike(one: TableVersion, other: TableVersion) -> bool:
+def are_alike(first: TableVersion, second: TableVersion) -> bool:
     """Tell whether rows of two tables differ in nothing but what their table is called: names, ids and versions.
 
     Rows of a partition carry its id, so a table with partitions is like no other.
     """
     renamed = replace(
-        other,
-        schema_id=one.schema_id,
-        schema=one.schema,
-        table=one.table,
-        table_id=one.table_id,
-        version=one.version,
-        update_ts=one.update_ts,
+        second,
+        schema_id=first.schema_id,
+        schema=first.schema,
+        table=first.table,
+        table_id=first.table_id,
+        version=first.version,
+        update_ts=first.update_ts,
     )
-    return not one.partitions and renamed == one
+    return not first.partitions and renamed == first

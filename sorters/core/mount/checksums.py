@@ -48,23 +48,23 @@ class RowChecksums:
             corrupted=self.corrupted[rows],
         )
 
-    def patch(self, rows: IntArray, found: Sequence[MountedChecksum | None]) -> None:
+    def patch(self, rows: IntArray, checksums: Sequence[MountedChecksum | None]) -> None:
         """Put in what the scalar path has found for some rows; only while they are mounted."""
-        values = row_checksums(found)
+        values = row_checksums(checksums)
         self.present[rows], self.corrupted[rows] = values.present, values.corrupted
         self.current[rows], self.previous[rows], self.version[rows] = values.current, values.previous, values.version
 
 
-def row_checksums(found: Sequence[MountedChecksum | None]) -> RowChecksums:
+def row_checksums(checksums: Sequence[MountedChecksum | None]) -> RowChecksums:
     """Return what the scalar path has found, as arrays."""
     none = MountedChecksum(current=0, previous=0, version=0)
-    shown = [one or none for one in found]
+    shown = [checksum or none for checksum in checksums]
     return RowChecksums(
-        present=np.array([one is not None for one in found], np.bool_),
-        current=np.array([one.current for one in shown], np.uint32),
-        previous=np.array([one.previous for one in shown], np.uint32),
-        version=np.array([one.version for one in shown], np.int8),
-        corrupted=np.array([one.corrupted for one in shown], np.bool_),
+        present=np.array([checksum is not None for checksum in checksums], np.bool_),
+        current=np.array([checksum.current for checksum in shown], np.uint32),
+        previous=np.array([checksum.previous for checksum in shown], np.uint32),
+        version=np.array([checksum.version for checksum in shown], np.int8),
+        corrupted=np.array([checksum.corrupted for checksum in shown], np.bool_),
     )
 
 
@@ -103,24 +103,24 @@ def locate_checksums(rows: Spans) -> tuple[Carried, BoolArray]:
     long = np.flatnonzero(rows.length >= HEAD_BYTES)
     head = gather(rows.buffer, rows.start[long], HEAD_BYTES)
     chosen = (head[:, 0] == V2_MARK) & (head[:, 1] & _FLAG_CHECKSUM != 0)
-    place, head = long[chosen], head[chosen]
-    if not len(place):
+    row, head = long[chosen], head[chosen]
+    if not len(row):
         return carried, broken
-    at = _data_end(rows.take(place), head)
-    inside = at < rows.end[place]  # the part's header byte
-    broken[place[~inside]] = True
-    place, at = place[inside], at[inside]
+    at = _data_end(rows.take(row), head)
+    inside = at < rows.end[row]  # the part's header byte
+    broken[row[~inside]] = True
+    row, at = row[inside], at[inside]
     marks = rows.buffer[at]
     has_extra = marks & _FLAG_EXTRA != 0
     end = at + 1 + _SUM_BYTES * (1 + has_extra)
-    good = (end <= rows.end[place]) & (marks & _VERSION_MASK <= VERSION_HANDLE)
-    broken[place[~good]] = True
-    place, at, end, marks, has_extra = place[good], at[good], end[good], marks[good], has_extra[good]
-    there[place] = True
-    version[place] = marks & _VERSION_MASK
-    covered_end[place] = at + 1
-    sums[0, place] = words_ending(rows.buffer, at + 1 + _SUM_BYTES) >> np.uint64(32)
-    sums[1, place] = np.where(has_extra, words_ending(rows.buffer, end) >> np.uint64(32), sums[0, place])
+    good = (end <= rows.end[row]) & (marks & _VERSION_MASK <= VERSION_HANDLE)
+    broken[row[~good]] = True
+    row, at, end, marks, has_extra = row[good], at[good], end[good], marks[good], has_extra[good]
+    there[row] = True
+    version[row] = marks & _VERSION_MASK
+    covered_end[row] = at + 1
+    sums[0, row] = words_ending(rows.buffer, at + 1 + _SUM_BYTES) >> np.uint64(32)
+    sums[1, row] = np.where(has_extra, words_ending(rows.buffer, end) >> np.uint64(32), sums[0, row])
     return carried, broken
 
 
@@ -162,8 +162,8 @@ def verify_side(
         if not len(of_bytes):
             continue
         covered = Spans(rows.buffer, rows.start[of_bytes], carried.covered_end[of_bytes])
-        place = Spans(keys.buffer, keys.start[of_bytes] + head, keys.end[of_bytes])
-        misfits = of_bytes[_crc32(place, _crc32(covered)) != carried.first[of_bytes]]
+        encoded_keys = Spans(keys.buffer, keys.start[of_bytes] + head, keys.end[of_bytes])
+        misfits = of_bytes[_crc32(encoded_keys, _crc32(covered)) != carried.first[of_bytes]]
         verified.matched[misfits] = False
         verified.checksum[misfits] = carried.first[misfits]
     return verified
@@ -171,9 +171,9 @@ def verify_side(
 
 def both_sides(new: Verified | None, old: Verified | None) -> RowChecksums:
     """Put the sides of rows together; one of them may be None, where no row has it."""
-    one = new or old
-    assert one is not None
-    nothing, sound = np.zeros(len(one.checksum), np.uint32), np.ones(len(one.checksum), np.bool_)
+    side = new or old
+    assert side is not None
+    nothing, sound = np.zeros(len(side.checksum), np.uint32), np.ones(len(side.checksum), np.bool_)
     current, previous = (side.checksum if side else nothing for side in (new, old))
     corrupted = ~((new.matched if new else sound) & (old.matched if old else sound))
     present = (current != 0) | (previous != 0) | corrupted
@@ -181,7 +181,7 @@ def both_sides(new: Verified | None, old: Verified | None) -> RowChecksums:
         present=present,
         current=current,
         previous=previous,
-        version=np.where(present, one.version, np.int8(0)),
+        version=np.where(present, side.version, np.int8(0)),
         corrupted=corrupted,
     )
 

@@ -44,7 +44,7 @@ OnCorrupt = Callable[[CorruptRows], None]
 
 def corrupt_rows(parts: Iterable[MountedPart]) -> CorruptRows:
     """Return the rows of these parts whose checksum does not fit."""
-    found = CorruptRows()
+    corrupt = CorruptRows()
     for part in parts:
         if part.checksums is None:
             continue
@@ -53,18 +53,18 @@ def corrupt_rows(parts: Iterable[MountedPart]) -> CorruptRows:
             CorruptRow(part.table.name, part.names.keys[row].hex(), int(part.commit_ts[row]))
             for row in rows[:NAMED_MAX].tolist()
         )
-        found += CorruptRows(len(rows), named)
-    return found
+        corrupt += CorruptRows(len(rows), named)
+    return corrupt
 
 
-def corrupt_error(found: CorruptRows) -> CorruptChecksumError:
+def corrupt_error(corrupt: CorruptRows) -> CorruptChecksumError:
     """Return the error that names the first row; the caller raises it."""
-    first = found.named[0]
+    first = corrupt.named[0]
     return CorruptChecksumError(
         "row does not fit its checksum",
         table=first.table,
         key=first.key,
         commit_ts=first.commit_ts,
-        corrupt_rows=found.count,
+        corrupt_rows=corrupt.count,
         setting="corruption-handle-level = error",
     )

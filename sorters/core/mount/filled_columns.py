@@ -72,8 +72,8 @@ class ConstantColumn(Column):
 
     @cached_property
     def numbers(self) -> Numbers:
-        one = ValuesColumn(self.spec, [self._value]).numbers
-        return np.full(self._count, one[0], one.dtype)
+        single = ValuesColumn(self.spec, [self._value]).numbers
+        return np.full(self._count, single[0], single.dtype)
 
     @cached_property
     def text(self) -> Any:
@@ -218,9 +218,9 @@ class PatchedColumn(Column):
         self._base.check()
 
     def take(self, rows: npt.NDArray[np.int64]) -> Column:
-        place = np.searchsorted(self._rows, rows)
-        patched = self._rows[np.minimum(place, len(self._rows) - 1)] == rows
+        index = np.searchsorted(self._rows, rows)
+        patched = self._rows[np.minimum(index, len(self._rows) - 1)] == rows
         base = self._base.take(rows)
         if not patched.any():
             return base
-        return PatchedColumn(base, np.flatnonzero(patched), self._patch.take(place[patched]))
+        return PatchedColumn(base, np.flatnonzero(patched), self._patch.take(index[patched]))

@@ -82,7 +82,9 @@ class MountedPart:
             return columns
         if rows is None:
             raise ValueError(f"rows of kind {self.kind.name} have no such side")
-        return tuple(ValuesColumn(spec, [row[place] for row in rows]) for place, spec in enumerate(self.table.columns))
+        return tuple(
+            ValuesColumn(spec, [row[offset] for row in rows]) for offset, spec in enumerate(self.table.columns)
+        )
 
     def check(self) -> None:
         """Look at every value that nobody has decoded yet, also where the protocol does not write it.
@@ -94,8 +96,8 @@ class MountedPart:
         """
         for column in self.columns or ():
             column.check()
-        for place, column in enumerate(self.old or ()):
-            column.check(self.columns[place] if self.columns else None)
+        for offset, column in enumerate(self.old or ()):
+            column.check(self.columns[offset] if self.columns else None)
 
     def take(self, chosen: npt.NDArray[np.int64]) -> "MountedPart":
         """Return some of these rows, by their number in the part."""

@@ -30,7 +30,7 @@ def mounted_object(row: MountedRow) -> dict[str, Any]:
         "columns": _columns(table, row.columns),
         "commit_ts": int(row.commit_ts),
         "handle": _handle(decode_row_key(row.key)),
-        "handle_columns": [table.columns[place].name for place in table.handle_columns] or None,
+        "handle_columns": [table.columns[offset].name for offset in table.handle_columns] or None,
         "key": row.key.hex(),
         "op": _OP_NAMES[row.op],
         "pre_columns": _columns(table, row.pre_columns),

@@ -34,7 +34,7 @@ from sorters.core.mount.filled_columns import (
 )
 from sorters.core.mount.keys import KeyValues, decode_keys
 from sorters.core.mount.mounted import MountedColumns, MountedPart, RowKind
-from sorters.core.mount.row_v2 import ABSENT, NULL, VALUE, Located, locate
+from sorters.core.mount.row_v2 import ABSENT, NULL, VALUE, LocatedColumn, locate
 from sorters.core.mount.scalar import Columns, MountedRow, mount_row
 
 SMALL_ROWS = 24
@@ -168,8 +168,8 @@ def _mount_large(part: _PartRows) -> MountedPart:
 
 def _in_keys(part: _PartRows, values: dict[int, KeyValues], zone: tzinfo) -> dict[int, KeyColumn]:
     return {
-        offset: KeyColumn(part.table.columns[offset], found, part.names, zone)
-        for offset, found in values.items()
+        offset: KeyColumn(part.table.columns[offset], key_values, part.names, zone)
+        for offset, key_values in values.items()
         if part.table.columns[offset].in_key
     }
 
@@ -227,8 +227,8 @@ def _patched(
     if columns is None:
         return None
     patched: list[Column] = []
-    for place, (spec, column) in enumerate(zip(table.columns, columns, strict=True)):
-        patch = ValuesColumn(spec, [row[place] if row is not None else None for row in values])
+    for offset, (spec, column) in enumerate(zip(table.columns, columns, strict=True)):
+        patch = ValuesColumn(spec, [row[offset] if row is not None else None for row in values])
         patched.append(patch if len(rows) == len(column) else PatchedColumn(column, rows, patch))
     return tuple(patched)
 
@@ -243,7 +243,7 @@ def _side(part: _PartRows, spans: Spans, in_keys: dict[int, KeyColumn], bad: Boo
     return tuple(columns)
 
 
-def _column(part: _PartRows, offset: int, located: Located, in_key: KeyColumn | None, bad: BoolArray) -> Column:
+def _column(part: _PartRows, offset: int, located: LocatedColumn, in_key: KeyColumn | None, bad: BoolArray) -> Column:
     spec, count = part.table.columns[offset], len(part.rows)
     state = located.state
     if isinstance(state, int):

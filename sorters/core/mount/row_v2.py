@@ -27,7 +27,7 @@ State = npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Located:
+class LocatedColumn:
     """One column in ``n`` rows. ``spans`` counts only where the state is VALUE (elsewhere the ranges are empty)."""
 
     spans: Spans
@@ -36,7 +36,7 @@ class Located:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Group:
+class _HeaderGroup:
     """Rows with the same first six bytes."""
 
     rows: IntArray | None
@@ -63,7 +63,7 @@ class _Group:
         return HEAD_BYTES + self.ids_width + self.not_null * self.offset_bytes
 
 
-def locate(rows: Spans, column_ids: tuple[int, ...]) -> tuple[list[Located], BoolArray]:
+def locate(rows: Spans, column_ids: tuple[int, ...]) -> tuple[list[LocatedColumn], BoolArray]:
     """Locate the columns with these ids; also return which rows are no valid v2 rows (their columns read as ABSENT).
 
     Checked: the mark, that header and offsets lie inside the row, that offsets do not fall. Not checked: checksums.
@@ -75,42 +75,52 @@ def locate(rows: Spans, column_ids: tuple[int, ...]) -> tuple[list[Located], Boo
     if count and whole and (head == head[0]).all() and head[0, 0] == V2_MARK:
         columns, broken = _locate_group(rows, _group(None, head[0]), column_ids)
         return columns, broken
-    place = np.flatnonzero(~bad)
+    v2_rows = np.flatnonzero(~bad)
     not_v2 = head[:, 0] != V2_MARK
-    bad[place[not_v2]] = True
+    bad[v2_rows[not_v2]] = True
     columns = [
-        Located(Spans(rows.buffer, np.zeros(count, np.int64), np.zeros(count, np.int64)), np.zeros(count, np.int8))
+        LocatedColumn(
+            Spans(rows.buffer, np.zeros(count, np.int64), np.zeros(count, np.int64)), np.zeros(count, np.int8)
+        )
         for _ in column_ids
     ]
-    words = np.zeros((len(place), 8), np.uint8)
+    words = np.zeros((len(v2_rows), 8), np.uint8)
     words[:, :HEAD_BYTES] = head
     keys = words.view("<u8")[:, 0]
     for key in np.unique(keys[~not_v2]):
         chosen = np.flatnonzero(keys == key)
-        group = _group(place[chosen], head[chosen[0]])
-        parts, broken = _locate_group(rows.take(place[chosen]), group, column_ids)
-        bad[place[chosen]] |= broken
+        group = _group(v2_rows[chosen], head[chosen[0]])
+        parts, broken = _locate_group(rows.take(v2_rows[chosen]), group, column_ids)
+        bad[v2_rows[chosen]] |= broken
         for column, part in zip(columns, parts, strict=True):
-            column.spans.start[place[chosen]] = part.spans.start
-            column.spans.end[place[chosen]] = part.spans.end
+            column.spans.start[v2_rows[chosen]] = part.spans.start
+            column.spans.end[v2_rows[chosen]] = part.spans.end
             assert not isinstance(column.state, int)
-            column.state[place[chosen]] = part.state
+            column.state[v2_rows[chosen]] = part.state
     return [_settled(column) for column in columns], bad
 
 
-def _settled(column: Located) -> Located:
+def _settled(column: LocatedColumn) -> LocatedColumn:
     """Say in one number what all rows agree on: later steps have a faster way for that."""
     assert not isinstance(column.state, int)
     if len(column.state) and (column.state == column.state[0]).all():
-        return Located(column.spans, int(column.state[0]))
+        return LocatedColumn(column.spans, int(column.state[0]))
     return column
 
 
-def _group(rows: IntArray | None, head: Bytes) -> _Group:
-    return _Group(rows, bool(head[1] & FLAG_LARGE), int(head[2]) | int(head[3]) << 8, int(head[4]) | int(head[5]) << 8)
+def _absent(buffer: Bytes, count: int) -> LocatedColumn:
+    return LocatedColumn(Spans(buffer, np.zeros(count, np.int64), np.zeros(count, np.int64)), np.zeros(count, np.int8))
 
 
-def _locate_group(rows: Spans, group: _Group, column_ids: tuple[int, ...]) -> tuple[list[Located], BoolArray]:
+def _group(rows: IntArray | None, head: Bytes) -> _HeaderGroup:
+    return _HeaderGroup(
+        rows, bool(head[1] & FLAG_LARGE), int(head[2]) | int(head[3]) << 8, int(head[4]) | int(head[5]) << 8
+    )
+
+
+def _locate_group(
+    rows: Spans, group: _HeaderGroup, column_ids: tuple[int, ...]
+) -> tuple[list[LocatedColumn], BoolArray]:
     short = rows.length < group.prefix_width
     if short.any():
         return _without(rows, short, group, column_ids)
@@ -126,19 +136,21 @@ def _locate_group(rows: Spans, group: _Group, column_ids: tuple[int, ...]) -> tu
             return _without(rows, broken, group, column_ids)
     ids = prefix[:, HEAD_BYTES : HEAD_BYTES + group.ids_width]
     if (ids == ids[0]).all():
-        return [_by_place(rows, data, ends, *_place(ids[0], group, wanted)) for wanted in column_ids], broken
+        return [_by_index(rows, data, ends, *_state_and_index(ids[0], group, wanted)) for wanted in column_ids], broken
     table = np.ascontiguousarray(ids).view("<u4" if group.large else np.uint8)
     return [_by_search(rows, data, ends, table, group.not_null, wanted) for wanted in column_ids], broken
 
 
 def _without(
-    rows: Spans, broken: BoolArray, group: _Group, column_ids: tuple[int, ...]
-) -> tuple[list[Located], BoolArray]:
+    rows: Spans, broken: BoolArray, group: _HeaderGroup, column_ids: tuple[int, ...]
+) -> tuple[list[LocatedColumn], BoolArray]:
     """Locate in the rows that are not broken; in the others everything is ABSENT."""
     good = np.flatnonzero(~broken)
     count = len(rows)
     columns = [
-        Located(Spans(rows.buffer, np.zeros(count, np.int64), np.zeros(count, np.int64)), np.zeros(count, np.int8))
+        LocatedColumn(
+            Spans(rows.buffer, np.zeros(count, np.int64), np.zeros(count, np.int64)), np.zeros(count, np.int8)
+        )
         for _ in column_ids
     ]
     if not len(good):
@@ -154,41 +166,42 @@ def _without(
     return columns, broken
 
 
-def _end_offsets(prefix: Bytes, group: _Group) -> IntArray:
+def _end_offsets(prefix: Bytes, group: _HeaderGroup) -> IntArray:
     """Return the end offsets, one row of the matrix per not-null column."""
     raw = np.ascontiguousarray(prefix[:, HEAD_BYTES + group.ids_width :])
     return raw.view("<u4" if group.large else "<u2").reshape(len(prefix), group.not_null).T.astype(np.int64)
 
 
-def _place(ids: Bytes, group: _Group, wanted: int) -> tuple[int, int]:
-    """Return (state, place among the not-null columns) of a column in a header."""
+def _state_and_index(ids: Bytes, group: _HeaderGroup, wanted: int) -> tuple[int, int]:
+    """Return state and index, among the not-null columns, of a column in a header."""
     known = np.ascontiguousarray(ids).view("<u4" if group.large else np.uint8).tolist()
     if wanted in known[group.not_null :]:
         return NULL, 0
-    places = [place for place, column_id in enumerate(known) if column_id == wanted]
-    return (VALUE, places[-1]) if places else (ABSENT, 0)
+    indexes = [index for index, column_id in enumerate(known) if column_id == wanted]
+    return (VALUE, indexes[-1]) if indexes else (ABSENT, 0)
 
 
-def _by_place(rows: Spans, data: IntArray, ends: IntArray, state: int, place: int) -> Located:
+def _by_index(rows: Spans, data: IntArray, ends: IntArray, state: int, index: int) -> LocatedColumn:
     if state != VALUE:
         nothing = np.zeros(len(rows), np.int64)
-        return Located(Spans(rows.buffer, nothing, nothing), state)
-    start = data + ends[place - 1] if place else data
-    return Located(Spans(rows.buffer, start, data + ends[place]), VALUE)
+        return LocatedColumn(Spans(rows.buffer, nothing, nothing), state)
+    start = data + ends[index - 1] if index else data
+    return LocatedColumn(Spans(rows.buffer, start, data + ends[index]), VALUE)
 
 
 def _by_search(
     rows: Spans, data: IntArray, ends: IntArray, table: npt.NDArray[np.unsignedinteger], not_null: int, wanted: int
-) -> Located:
-    found = table == wanted
-    is_null = found[:, not_null:].any(axis=1)
-    has_value = found[:, :not_null].any(axis=1) & ~is_null
+) -> LocatedColumn:
+    is_wanted = table == wanted
+    is_null = is_wanted[:, not_null:].any(axis=1)
+    has_value = is_wanted[:, :not_null].any(axis=1) & ~is_null
     state = np.where(is_null, NULL, np.where(has_value, VALUE, ABSENT)).astype(np.int8)
     if not has_value.any():
-        return _settled(Located(Spans(rows.buffer, np.zeros_like(data), np.zeros_like(data)), state))
-    place = not_null - 1 - found[:, not_null - 1 :: -1].argmax(axis=1)  # the last, should a corrupt row repeat an id
+        return _settled(LocatedColumn(Spans(rows.buffer, np.zeros_like(data), np.zeros_like(data)), state))
+    # The last one, should a corrupt row repeat an id.
+    index = not_null - 1 - is_wanted[:, not_null - 1 :: -1].argmax(axis=1)
     row = np.arange(len(rows))
-    start = data + np.where(place > 0, ends[place - 1, row], 0)
-    end = data + ends[place, row]
+    start = data + np.where(index > 0, ends[index - 1, row], 0)
+    end = data + ends[index, row]
     spans = Spans(rows.buffer, np.where(has_value, start, 0), np.where(has_value, end, 0))
-    return _settled(Located(spans, state))
+    return _settled(LocatedColumn(spans, state))

@@ -114,12 +114,12 @@ def mount_columns(table: TableVersion, row_key: RowKey, value: bytes, zone: tzin
     Raises:
         CorruptDataError: key or value does not decode.
     """
-    found = _columns_in_value(table, value, zone)
-    if any(table.columns[place].id not in found for place in table.key_columns):
+    values = _columns_in_value(table, value, zone)
+    if any(table.columns[offset].id not in values for offset in table.key_columns):
         for column_id, part in _columns_in_key(table, row_key, zone).items():
-            found.setdefault(column_id, part)
+            values.setdefault(column_id, part)
     return tuple(
-        found[column.id] if column.id in found else absent_value_in_zone(column, zone) for column in table.columns
+        values[column.id] if column.id in values else absent_value_in_zone(column, zone) for column in table.columns
     )
 
 
@@ -133,20 +133,20 @@ def _in_utc(
 
 
 def _columns_in_value(table: TableVersion, value: bytes, zone: tzinfo) -> dict[int, Value]:
-    found = dict[int, Value]()
+    values = dict[int, Value]()
     if is_row_v2(value):
         raw_v2 = decode_row_v2(value)
         for column in table.columns:
             if column.id in raw_v2:
                 data = raw_v2[column.id]
-                found[column.id] = None if data is None else value_of_v2(column, data, zone)
-        return found
+                values[column.id] = None if data is None else value_of_v2(column, data, zone)
+        return values
     raw_v1 = decode_row_v1(value)
     for column in table.columns:
         if column.id in raw_v1:
             datum = raw_v1[column.id]
-            found[column.id] = None if datum is None else value_of_datum(column, datum, zone)
-    return found
+            values[column.id] = None if datum is None else value_of_datum(column, datum, zone)
+    return values
 
 
 def _columns_in_key(table: TableVersion, row_key: RowKey, zone: tzinfo) -> dict[int, Value]:
@@ -159,12 +159,12 @@ def _columns_in_key(table: TableVersion, row_key: RowKey, zone: tzinfo) -> dict[
         raise CorruptDataError(
             "row key does not fit the primary key", parts=len(datums), columns=len(table.key_columns)
         )
-    found = dict[int, Value]()
-    for place, datum in zip(table.key_columns, datums, strict=True):
-        column = table.columns[place]
+    values = dict[int, Value]()
+    for offset, datum in zip(table.key_columns, datums, strict=True):
+        column = table.columns[offset]
         if column.in_key and datum.value is not None:
-            found[column.id] = value_of_datum(column, datum.value, zone)
-    return found
+            values[column.id] = value_of_datum(column, datum.value, zone)
+    return values
 
 
 def _row_op(columns: Columns | None, pre_columns: Columns | None) -> RowOp:

@@ -21,20 +21,20 @@ def in_parts(records: OutputRecords, limit: Callable[[str], int]) -> OutputRecor
     sizes = sum(spans_of(column_of(records, name)).length for name in ("key", "value", "position"))
     number, topics = topics_of(records)
     room = np.array([limit(topic) for topic in topics], np.int64)[number] - MESSAGE_OVERHEAD_BYTES
-    found, at = list[Any](), 0
+    tables, at = list[Any](), 0
     for row in np.flatnonzero(sizes > room).tolist():
         if not records.column("key")[row].is_valid:
             continue  # no row: a DDL event is never in parts
-        found += [records.slice(at, row - at), _cut(records.slice(row, 1), int(room[row]))]
+        tables += [records.slice(at, row - at), _cut(records.slice(row, 1), int(room[row]))]
         at = row + 1
-    return pa.concat_tables([*found, records.slice(at)]) if found else records
+    return pa.concat_tables([*tables, records.slice(at)]) if tables else records
 
 
 def _cut(record: OutputRecords, room: int) -> OutputRecords:
     topic, partition, key, value, position = (column[0] for column in record.columns)
     parts = list(cut_message(key.as_py(), memoryview(value.as_buffer()), room - len(position.as_py())))
     keys, values = zip(*parts, strict=True)
-    repeated = (pa.repeat(one, len(parts)) for one in (topic, partition, position))
+    repeated = (pa.repeat(column, len(parts)) for column in (topic, partition, position))
     columns = dict(zip(("topic", "partition", "position"), repeated, strict=True))
     columns |= {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
     return pa.table([columns[name] for name in OUTPUT_SCHEMA.names], schema=OUTPUT_SCHEMA)

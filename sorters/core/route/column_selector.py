@@ -46,7 +46,7 @@ class ColumnSelectorError(BusError):
 @dataclass(frozen=True, slots=True)
 class _Selector:
     number: int
-    """Its place in the list."""
+    """Its index in the list."""
     matcher: TableFilter
     last_first: tuple[tuple[bool, NamePattern], ...]
 
@@ -113,7 +113,7 @@ class ColumnSelectors:
         if selector is None:
             return None
         kept = [column for column in table.columns if selector.keeps(column.name)]
-        offsets = {column.offset: place for place, column in enumerate(kept)}
+        offsets = {column.offset: new_offset for new_offset, column in enumerate(kept)}
         self._check(selector, table, route, offsets)
         if len(kept) == len(table.columns):
             return None
@@ -133,7 +133,9 @@ class ColumnSelectors:
         )
 
     def _for(self, schema: str, table: str) -> _Selector | None:
-        return next((one for one in self._selectors if one.matcher.matches_any_schema(schema, table)), None)
+        return next(
+            (selector for selector in self._selectors if selector.matcher.matches_any_schema(schema, table)), None
+        )
 
     def _check(self, selector: _Selector, table: TableVersion, route: Route, offsets: dict[int, int]) -> None:
         if not offsets:
@@ -189,7 +191,7 @@ def _narrowed(table: TableVersion, selector: _Selector, offsets: dict[int, int])
     def moved(column: ColumnVersion) -> ColumnVersion:
         return replace(column, offset=offsets[column.offset]) if column.visible else column
 
-    def places(key: tuple[int, ...]) -> tuple[int, ...]:
+    def moved_key(key: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(offsets[offset] for offset in key if offset in offsets)
 
     def is_whole(index: IndexVersion) -> bool:
@@ -204,8 +206,10 @@ def _narrowed(table: TableVersion, selector: _Selector, offsets: dict[int, int])
         table,
         columns=tuple(column for column in all_columns if column.visible),
         all_columns=all_columns,
-        indexes=tuple(replace(index, offsets=places(index.offsets)) for index in table.indexes if is_whole(index)),
-        index_columns_offset=tuple(places(key) for key in table.index_columns_offset if all(o in offsets for o in key)),
-        handle_columns=places(table.handle_columns),
-        key_columns=places(table.key_columns),
+        indexes=tuple(replace(index, offsets=moved_key(index.offsets)) for index in table.indexes if is_whole(index)),
+        index_columns_offset=tuple(
+            moved_key(key) for key in table.index_columns_offset if all(o in offsets for o in key)
+        ),
+        handle_columns=moved_key(table.handle_columns),
+        key_columns=moved_key(table.key_columns),
     )

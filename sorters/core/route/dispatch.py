@@ -57,7 +57,7 @@ class CompiledRule:
     """One item of ``dispatchers``, ready for use."""
 
     number: int
-    """Its place in the list; the appended last rule has the list's length."""
+    """Its index in the list; the appended last rule has the list's length."""
     matcher: TableFilter
     topic: str
     partition: PartitionRule
@@ -220,16 +220,16 @@ def _find_index(table: TableVersion, rule: CompiledRule) -> IndexVersion:
 
 def _named_columns(table: TableVersion, rule: CompiledRule) -> tuple[tuple[int, str], ...]:
     by_name = {column.name.lower(): column for column in table.all_columns}
-    found = []
-    for place, name in enumerate(rule.columns):
+    named = []
+    for index, name in enumerate(rule.columns):
         column = by_name.get(name.lower())
         if column is None:
-            raise _error(f"table has no column `{name}`", table, rule, "columns", place)
+            raise _error(f"table has no column `{name}`", table, rule, "columns", index)
         if not column.visible:
             why = f"column `{name}` is virtual and generated, no row holds its values"
-            raise _error(why, table, rule, "columns", place)
-        found.append((column.offset, column.name))
-    return tuple(found)
+            raise _error(why, table, rule, "columns", index)
+        named.append((column.offset, column.name))
+    return tuple(named)
 
 
 def _error(message: str, table: TableVersion, rule: CompiledRule, *at: str | int) -> DispatchError:

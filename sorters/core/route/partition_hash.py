@@ -89,9 +89,9 @@ def _crc32_spans(data: Bytes, starts: Places, lengths: Places, state: int) -> Su
         # numpy sorts 16-bit integers by radix.
         order = np.argsort(shortfall.astype(np.uint16) if shortfall.max() < 1 << 16 else shortfall, kind="stable")
         starts, lengths = starts[order], lengths[order]
-    sums, place, active = _crc32_words(data, starts, lengths, state)
+    sums, summed, active = _crc32_words(data, starts, lengths, state)
     # Rows of the prefix are long and few: their rest goes row by row. The others have less than four bytes left.
-    sums[:active] = _zlib_spans(data, starts[:active] + place, (starts + lengths)[:active], sums[:active])
+    sums[:active] = _zlib_spans(data, starts[:active] + summed, (starts + lengths)[:active], sums[:active])
     rest, ends = lengths & 3, starts + lengths
     rest[:active] = 0
     for left in (3, 2, 1):
@@ -107,22 +107,22 @@ def _crc32_spans(data: Bytes, starts: Places, lengths: Places, state: int) -> Su
 def _crc32_words(data: Bytes, starts: Places, lengths: Places, state: int) -> tuple[Sums, int, int]:
     """Sum whole groups of four bytes, until the rest is not worth a vector.
 
-    ``lengths`` descend. Returns the sums, and (place, active): the first ``active`` rows are summed up to ``place``,
+    ``lengths`` descend. Returns the sums, and (summed, active): the first ``active`` rows are summed up to ``summed``,
     and may be long; the others have less than four bytes left.
     """
     words: Sums = np.ndarray((max(len(data) - 3, 0),), "<u4", data.data, 0, (1,))  # one at every byte
     sums: Sums = np.full(len(starts), state ^ 0xFFFFFFFF, np.uint32)
-    shortest, longest, place, active = int(lengths[-1]), int(lengths[0]), 0, len(starts)
+    shortest, longest, summed, active = int(lengths[-1]), int(lengths[0]), 0, len(starts)
     ascending = lengths[::-1]
-    while place + 4 <= longest:
-        if place + 4 > shortest:
-            active = len(lengths) - int(np.searchsorted(ascending, place + 4))
+    while summed + 4 <= longest:
+        if summed + 4 > shortest:
+            active = len(lengths) - int(np.searchsorted(ascending, summed + 4))
             if active < VECTOR_ROWS_MIN:
-                return ~sums, place, active
-        mixed = sums[:active] ^ words[starts[:active] + place]
+                return ~sums, summed, active
+        mixed = sums[:active] ^ words[starts[:active] + summed]
         sums[:active] = _LOW_TABLE[mixed & 0xFFFF] ^ _HIGH_TABLE[mixed >> np.uint32(16)]
-        place += 4
-    return ~sums, place, 0
+        summed += 4
+    return ~sums, summed, 0
 
 
 def _step(sums: Sums, byte: Bytes) -> Sums:

@@ -102,22 +102,22 @@ def run_version(
     Raises:
         CorruptDataError: a row does not decode; fields name table, key and commit_ts.
         CorruptChecksumError: a row does not fit its checksum, and the feed must not go on then.
-        EncodeRefusedError, MessageTooLargeError: a row has no message in this protocol or topic.
+        EncodeRefusedError, SinkMessageTooLargeError: a row has no message in this protocol or topic.
     """
     encoded_at_ms, on_corrupt = settings.encoded_at_ms, settings.on_corrupt
     ignored = feed.events.ignored_ops(table.schema, table.table)
     if alike is None:
-        found = mount(table, rows, zone=feed.zone, with_checksum=feed.verify_checksums).parts
+        mounted_parts = mount(table, rows, zone=feed.zone, with_checksum=feed.verify_checksums).parts
     else:
         mixed = mount(table, rows, zone=feed.zone, small_rows=0).parts
-        found = tuple(replace(part, alike=alike.take(part.rows)) for part in mixed)
-    corrupt = corrupt_rows(found)
+        mounted_parts = tuple(replace(part, alike=alike.take(part.rows)) for part in mixed)
+    corrupt = corrupt_rows(mounted_parts)
     if corrupt.count and feed.stop_at_corrupt:
         raise corrupt_error(corrupt)
     if corrupt.count and on_corrupt is not None:
         on_corrupt(corrupt)
-    kept = _kept([part for part in found if ROW_OPS[part.kind] not in ignored], feed.events.conditions(table))
-    for part in found:
+    kept = _kept([part for part in mounted_parts if ROW_OPS[part.kind] not in ignored], feed.events.conditions(table))
+    for part in mounted_parts:
         if ROW_OPS[part.kind] in ignored:
             part.check()
     parts, source = _numbered(_split(part) if feed.split_updates else [part] for part in kept)

@@ -55,7 +55,7 @@ def run_chunks(
         UnknownTableError, SchemaGoneError: no schema ever said that the table exists.
         CorruptDataError: a row does not decode; fields name table, key and commit_ts.
         CorruptChecksumError: a row does not fit its checksum, and the feed must not go on then.
-        EncodeRefusedError, MessageTooLargeError: a row has no message in this protocol or topic.
+        EncodeRefusedError, SinkMessageTooLargeError: a row has no message in this protocol or topic.
     """
     passes = _Passes(feed, Settings(encoded_at_ms, store_claim, on_corrupt))
     for chunk in chunks:

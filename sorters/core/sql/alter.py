@@ -10,7 +10,7 @@ from sorters.core.sql.table import (
     partition_definitions,
     table_option,
 )
-from sorters.core.sql.tokens import Cursor, Kind
+from sorters.core.sql.tokens import Cursor, TokenKind
 
 _CHARSET_HEAD = "DEFAULT CHARACTER SET = "
 _COLLATE_HEAD = "DEFAULT COLLATE = "
@@ -155,10 +155,10 @@ def _convert(cursor: Cursor, charset: str) -> str:
     cursor.expect("TO")
     if not cursor.accept("CHARSET"):
         cursor.expect("CHARACTER", "SET")
-    text = f"CONVERT TO CHARACTER SET {cursor.expect_kind(Kind.WORD, Kind.STRING).text.upper()}"
+    text = f"CONVERT TO CHARACTER SET {cursor.expect_kind(TokenKind.WORD, TokenKind.STRING).text.upper()}"
     if cursor.accept("COLLATE"):
         cursor.accept_symbol("=")
-        text += f" COLLATE {cursor.expect_kind(Kind.WORD, Kind.STRING).text.upper()}"
+        text += f" COLLATE {cursor.expect_kind(TokenKind.WORD, TokenKind.STRING).text.upper()}"
     return text
 
 
@@ -193,7 +193,7 @@ def _exchange(cursor: Cursor, charset: str) -> str:
 def _setting(name: str) -> Callable[[Cursor, str], str]:
     def restorer(cursor: Cursor, charset: str) -> str:
         cursor.accept_symbol("=")
-        return f"{name} = {cursor.expect_kind(Kind.WORD).text.upper()}"
+        return f"{name} = {cursor.expect_kind(TokenKind.WORD).text.upper()}"
 
     return restorer
 

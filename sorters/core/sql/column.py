@@ -1,7 +1,7 @@
 """Column definitions of DDL statements, restored as TiDB does: type names in capitals, synonyms replaced."""
 
 from sorters.core.sql.expression import current_timestamp, expression
-from sorters.core.sql.tokens import Cursor, Kind, quote_string
+from sorters.core.sql.tokens import Cursor, TokenKind, quote_string
 
 TYPE_NAMES = {
     "BOOL": "TINYINT(1)",
@@ -100,9 +100,9 @@ def _length(cursor: Cursor) -> str:
 
 def _strings(cursor: Cursor) -> list[str]:
     cursor.expect_symbol("(")
-    strings = [cursor.expect_kind(Kind.STRING).text]
+    strings = [cursor.expect_kind(TokenKind.STRING).text]
     while cursor.accept_symbol(","):
-        strings.append(cursor.expect_kind(Kind.STRING).text)
+        strings.append(cursor.expect_kind(TokenKind.STRING).text)
     cursor.expect_symbol(")")
     return strings
 
@@ -121,7 +121,7 @@ def _attributes(cursor: Cursor) -> str:
         elif cursor.accept("BINARY"):
             binary = True
         elif cursor.accept("CHARACTER", "SET") or cursor.accept("CHARSET"):
-            charset = cursor.expect_kind(Kind.WORD, Kind.STRING).text.upper()
+            charset = cursor.expect_kind(TokenKind.WORD, TokenKind.STRING).text.upper()
         else:
             break
     marks = (" UNSIGNED" if unsigned else "", " ZEROFILL" if zerofill else "", " BINARY" if binary else "")
@@ -143,9 +143,9 @@ def _option(cursor: Cursor, charset: str) -> str:
             raise cursor.unsupported("CURRENT_TIMESTAMP")
         return f"ON UPDATE {now}"
     if cursor.accept("COMMENT"):
-        return "COMMENT " + quote_string(cursor.expect_kind(Kind.STRING).text)
+        return "COMMENT " + quote_string(cursor.expect_kind(TokenKind.STRING).text)
     if cursor.accept("COLLATE"):
-        return "COLLATE " + cursor.expect_kind(Kind.WORD, Kind.STRING).text.lower()
+        return "COLLATE " + cursor.expect_kind(TokenKind.WORD, TokenKind.STRING).text.lower()
     if cursor.accept("AUTO_RANDOM"):
         return f"/*T![auto_rand] AUTO_RANDOM{_length(cursor).replace(',', ', ')} */"
     return _key_option(cursor) or _expression_option(cursor, charset)
@@ -167,7 +167,7 @@ def default_value(cursor: Cursor, charset: str) -> str:
 
 def _literal(cursor: Cursor, charset: str) -> str:
     """Restore one literal only: what follows a DEFAULT is the next option, such as NOT NULL."""
-    has_introducer = cursor.peek().text.startswith("_") and cursor.peek(1).kind is Kind.STRING
+    has_introducer = cursor.peek().text.startswith("_") and cursor.peek(1).kind is TokenKind.STRING
     tokens = [cursor.take() for _ in range(1 + has_introducer)]
     return expression(Cursor(tokens), charset)
 

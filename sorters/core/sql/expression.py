@@ -6,7 +6,7 @@ An expression is written out in the order in which it stands, so operator preced
 
 import math
 
-from sorters.core.sql.tokens import Cursor, Kind, Token, UnsupportedSqlError, quote_string
+from sorters.core.sql.tokens import Cursor, SqlToken, TokenKind, UnsupportedSqlError, quote_string
 
 _WORD_OPERATORS = {"AND": "AND", "OR": "OR", "XOR": "XOR", "DIV": "DIV"}
 _SYMBOL_WORD_OPERATORS = {"&&": "AND", "||": "OR"}
@@ -61,7 +61,7 @@ def expressions(cursor: Cursor, charset: str, separator: str = ", ") -> str:
 def current_timestamp(cursor: Cursor) -> str:
     """Restore the clock of DEFAULT and ON UPDATE, under any name, as ``CURRENT_TIMESTAMP([fsp])``; '': none comes."""
     word = cursor.peek().upper
-    if word not in _NOW and not (word == "NOW" and cursor.peek(1) == Token(Kind.SYMBOL, "(")):
+    if word not in _NOW and not (word == "NOW" and cursor.peek(1) == SqlToken(TokenKind.SYMBOL, "(")):
         return ""
     cursor.take()
     fsp = ""
@@ -99,7 +99,7 @@ def _operator(cursor: Cursor) -> str:
     if token.upper == "MOD":
         cursor.take()
         return "%"
-    if token.kind is not Kind.SYMBOL:
+    if token.kind is not TokenKind.SYMBOL:
         return ""
     if token.text in _SYMBOL_WORD_OPERATORS:
         return f" {_SYMBOL_WORD_OPERATORS[cursor.take().text]} "
@@ -127,7 +127,7 @@ def _predicate(cursor: Cursor, charset: str) -> str:
     if cursor.accept("LIKE"):
         return f"{negated} LIKE {_operand(cursor, charset)}"
     if cursor.accept("COLLATE"):
-        return f" COLLATE {cursor.expect_kind(Kind.WORD).text.lower()}"
+        return f" COLLATE {cursor.expect_kind(TokenKind.WORD).text.lower()}"
     return ""
 
 
@@ -141,17 +141,17 @@ def _one_of(cursor: Cursor, *words: str) -> str:
 def _operand(cursor: Cursor, charset: str) -> str:
     with cursor.nested():
         match cursor.peek().kind:
-            case Kind.STRING:
+            case TokenKind.STRING:
                 return (f"_{charset}" if charset else "") + quote_string(cursor.take().text)
-            case Kind.NUMBER:
+            case TokenKind.NUMBER:
                 return number(cursor.take().text)
-            case Kind.BITS:
+            case TokenKind.BITS:
                 return cursor.take().text
-            case Kind.NAME:
+            case TokenKind.NAME:
                 return _column(cursor, charset)
-            case Kind.SYMBOL:
+            case TokenKind.SYMBOL:
                 return _symbol_operand(cursor, charset)
-            case Kind.WORD:
+            case TokenKind.WORD:
                 return _word_operand(cursor, charset)
             case _:
                 raise cursor.unsupported("an expression")
@@ -179,14 +179,14 @@ def _word_operand(cursor: Cursor, charset: str) -> str:
         cursor.take()
         amount = expression(cursor, charset)
         return f"INTERVAL {amount} {_one_of(cursor, *_UNITS)}"
-    if token.text.startswith("_") and cursor.peek(1).kind is Kind.STRING:
+    if token.text.startswith("_") and cursor.peek(1).kind is TokenKind.STRING:
         introducer = cursor.take().upper
         return introducer + quote_string(cursor.take().text)
     if token.upper == "CASE":
         return _case(cursor, charset)
     if token.upper in _OTHER_GRAMMAR:
         raise cursor.unsupported("a simple expression")
-    is_call = cursor.peek(1) == Token(Kind.SYMBOL, "(")
+    is_call = cursor.peek(1) == SqlToken(TokenKind.SYMBOL, "(")
     if token.upper in _CLOCKS and not is_call:
         return f"{cursor.take().upper}()"
     return _call(cursor, charset) if is_call else _column(cursor, charset)

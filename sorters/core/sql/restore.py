@@ -11,7 +11,7 @@ from sorters.core.sql.alter import alter_specs
 from sorters.core.sql.column import column_definition
 from sorters.core.sql.select import select
 from sorters.core.sql.table import CONSTRAINT_STARTS, constraint, index_options, key_parts, partition_by, table_options
-from sorters.core.sql.tokens import Cursor, Kind, Token, UnsupportedSqlError, quote_string, split_statements
+from sorters.core.sql.tokens import Cursor, SqlToken, TokenKind, UnsupportedSqlError, quote_string, split_statements
 
 _CHARSET_DEFAULT = "UTF8MB4"
 
@@ -33,7 +33,7 @@ def restore(sql: str, *, charset: str = "", sql_mode: int = 0) -> str:
     return restore_tokens(statements[0], charset)
 
 
-def restore_tokens(tokens: list[Token], charset: str = "") -> str:
+def restore_tokens(tokens: list[SqlToken], charset: str = "") -> str:
     """Restore one statement from its tokens.
 
     Raises:
@@ -67,13 +67,13 @@ def _database_options(cursor: Cursor) -> str:
         cursor.accept("DEFAULT")
         if cursor.accept("CHARACTER", "SET") or cursor.accept("CHARSET"):
             cursor.accept_symbol("=")
-            options += f" CHARACTER SET = {cursor.expect_kind(Kind.WORD, Kind.STRING).text.lower()}"
+            options += f" CHARACTER SET = {cursor.expect_kind(TokenKind.WORD, TokenKind.STRING).text.lower()}"
         elif cursor.accept("COLLATE"):
             cursor.accept_symbol("=")
-            options += f" COLLATE = {cursor.expect_kind(Kind.WORD, Kind.STRING).text.lower()}"
+            options += f" COLLATE = {cursor.expect_kind(TokenKind.WORD, TokenKind.STRING).text.lower()}"
         elif cursor.accept("ENCRYPTION"):
             cursor.accept_symbol("=")
-            options += f" ENCRYPTION = {quote_string(cursor.expect_kind(Kind.STRING).text)}"
+            options += f" ENCRYPTION = {quote_string(cursor.expect_kind(TokenKind.STRING).text)}"
         else:
             raise cursor.unsupported("a database option")
     return options
@@ -116,7 +116,7 @@ def _create_index(kind: str) -> Callable[[Cursor, str], str]:
     def restorer(cursor: Cursor, charset: str) -> str:
         exists = "IF NOT EXISTS " if cursor.accept("IF", "NOT", "EXISTS") else ""
         name = cursor.name()
-        index_type = cursor.expect_kind(Kind.WORD).text.upper() if cursor.accept_any("USING", "TYPE") else ""
+        index_type = cursor.expect_kind(TokenKind.WORD).text.upper() if cursor.accept_any("USING", "TYPE") else ""
         cursor.expect("ON")
         table = cursor.dotted_name()
         parts = key_parts(cursor, charset)

@@ -5,7 +5,7 @@ Placement policies are left out, and TTL_ENABLE is always OFF, as TiCDC wants it
 """
 
 from sorters.core.sql.expression import expression, expressions
-from sorters.core.sql.tokens import Cursor, Kind, UnsupportedSqlError, quote_string
+from sorters.core.sql.tokens import Cursor, TokenKind, UnsupportedSqlError, quote_string
 
 _INT_OPTIONS = frozenset(
     {"AVG_ROW_LENGTH", "CHECKSUM", "DELAY_KEY_WRITE", "KEY_BLOCK_SIZE", "MAX_ROWS", "MIN_ROWS", "TABLE_CHECKSUM"}
@@ -72,9 +72,9 @@ def index_options(cursor: Cursor, index_type: str = "") -> str:
             cursor.accept_symbol("=")
             size = f"KEY_BLOCK_SIZE={cursor.integer()}"
         elif cursor.accept_any("USING", "TYPE"):
-            index_type = cursor.expect_kind(Kind.WORD).text.upper()
+            index_type = cursor.expect_kind(TokenKind.WORD).text.upper()
         elif cursor.accept("COMMENT"):
-            comment = "COMMENT " + quote_string(cursor.expect_kind(Kind.STRING).text)
+            comment = "COMMENT " + quote_string(cursor.expect_kind(TokenKind.STRING).text)
         elif word := cursor.accept_any("VISIBLE", "INVISIBLE"):
             visibility = word
         elif cursor.accept("GLOBAL"):
@@ -88,7 +88,7 @@ def index_options(cursor: Cursor, index_type: str = "") -> str:
 def _key(cursor: Cursor, symbol: str, charset: str) -> str:
     exists = " IF NOT EXISTS" if cursor.accept("IF", "NOT", "EXISTS") else ""
     name = "" if cursor.at_symbol("(") or cursor.at_words("USING") else cursor.name()
-    index_type = cursor.expect_kind(Kind.WORD).text.upper() if cursor.accept_any("USING", "TYPE") else ""
+    index_type = cursor.expect_kind(TokenKind.WORD).text.upper() if cursor.accept_any("USING", "TYPE") else ""
     name = symbol or name
     parts = key_parts(cursor, charset)
     return exists + (f" {name}" if name else "") + parts + index_options(cursor, index_type)
@@ -145,34 +145,34 @@ def table_option(cursor: Cursor) -> list[str] | None:
         word = cursor.peek().upper
     if cursor.accept("CHARACTER", "SET") or cursor.accept_any("CHARSET"):
         cursor.accept_symbol("=")
-        return ["DEFAULT CHARACTER SET = " + cursor.expect_kind(Kind.WORD, Kind.STRING).text.upper()]
+        return ["DEFAULT CHARACTER SET = " + cursor.expect_kind(TokenKind.WORD, TokenKind.STRING).text.upper()]
     cursor.take()
     if word == "PLACEMENT":
         cursor.expect("POLICY")
         cursor.accept_symbol("=")
-        cursor.expect_kind(Kind.WORD, Kind.NAME, Kind.STRING)
+        cursor.expect_kind(TokenKind.WORD, TokenKind.NAME, TokenKind.STRING)
         return [""]
     cursor.accept_symbol("=")
     match word:
         case "COLLATE":
-            return ["DEFAULT COLLATE = " + cursor.expect_kind(Kind.WORD, Kind.STRING).text.upper()]
+            return ["DEFAULT COLLATE = " + cursor.expect_kind(TokenKind.WORD, TokenKind.STRING).text.upper()]
         case "ENGINE":
-            return ["ENGINE = " + (cursor.expect_kind(Kind.WORD, Kind.STRING).text or "''")]
+            return ["ENGINE = " + (cursor.expect_kind(TokenKind.WORD, TokenKind.STRING).text or "''")]
         case "AUTO_INCREMENT":
             return [f"AUTO_INCREMENT = {cursor.integer()}"]
         case "ROW_FORMAT":
-            return [f"ROW_FORMAT = {cursor.expect_kind(Kind.WORD).text.upper()}"]
+            return [f"ROW_FORMAT = {cursor.expect_kind(TokenKind.WORD).text.upper()}"]
         case "TTL":
             return _ttl(cursor)
         case "TTL_ENABLE":
-            cursor.expect_kind(Kind.STRING)
+            cursor.expect_kind(TokenKind.STRING)
             return []
         case "TTL_JOB_INTERVAL":
-            return [f"/*T![ttl] TTL_JOB_INTERVAL = {quote_string(cursor.expect_kind(Kind.STRING).text)} */"]
+            return [f"/*T![ttl] TTL_JOB_INTERVAL = {quote_string(cursor.expect_kind(TokenKind.STRING).text)} */"]
     if word in _TIDB_OPTIONS:
         return [f"{_TIDB_OPTIONS[word]} {word} = {cursor.integer()} */"]
     if word in _STRING_OPTIONS:
-        return [f"{word} = {quote_string(cursor.expect_kind(Kind.STRING).text)}"]
+        return [f"{word} = {quote_string(cursor.expect_kind(TokenKind.STRING).text)}"]
     return [f"{word} = {cursor.integer()}"]
 
 

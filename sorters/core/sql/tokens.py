@@ -19,11 +19,11 @@ class UnsupportedSqlError(ValueError):
     """A statement, or a part of one, that the restorer does not know. The caller keeps the original text."""
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """Kinds of tokens."""
 
     WORD = "word"
-    """A keyword or a bare identifier: only the place tells."""
+    """A keyword or a bare identifier: only the words around it tell."""
     NAME = "name"
     """A quoted identifier, unquoted here."""
     STRING = "string"
@@ -36,19 +36,19 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class SqlToken:
     """A token; ``text`` is the content without quotes."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
 
     @property
     def upper(self) -> str:
         """The word for comparison; '' for anything that can be no keyword."""
-        return self.text.upper() if self.kind is Kind.WORD else ""
+        return self.text.upper() if self.kind is TokenKind.WORD else ""
 
 
-_END = Token(Kind.END, "")
+_END = SqlToken(TokenKind.END, "")
 _SCANNER = re.compile(
     r"""
     (?P<space>\s+|--(?=\s|$)[^\n]*|\#[^\n]*)
@@ -67,44 +67,44 @@ _SCANNER = re.compile(
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 
 
-def tokenize(sql: str, sql_mode: int = 0) -> list[Token]:
+def tokenize(sql: str, sql_mode: int = 0) -> list[SqlToken]:
     """Split a statement, or several, into tokens.
 
     Raises:
         UnsupportedSqlError: text that is no token, or an open quote.
     """
-    tokens, at = list[Token](), 0
+    tokens, at = list[SqlToken](), 0
     while at < len(sql):
-        found = _SCANNER.match(sql, at)
-        if found is None:
+        match = _SCANNER.match(sql, at)
+        if match is None:
             raise UnsupportedSqlError(f"no token at {sql[at : at + 20]!r}")
-        at = found.end()
-        text = found.group()
-        match found.lastgroup:
+        at = match.end()
+        text = match.group()
+        match match.lastgroup:
             case "space" | "open" | "close" | "comment":
                 pass
             case "quote":
-                string, at = _string(sql, found.start(), text, sql_mode)
+                string, at = _string(sql, match.start(), text, sql_mode)
                 is_name = text == '"' and sql_mode & MODE_ANSI_QUOTES
-                tokens.append(Token(Kind.NAME if is_name else Kind.STRING, string))
+                tokens.append(SqlToken(TokenKind.NAME if is_name else TokenKind.STRING, string))
             case "name":
-                tokens.append(Token(Kind.NAME, text[1:-1].replace("``", "`")))
+                tokens.append(SqlToken(TokenKind.NAME, text[1:-1].replace("``", "`")))
             case "bits":
-                tokens.append(Token(Kind.BITS, _bits(text)))
+                tokens.append(SqlToken(TokenKind.BITS, _bits(text)))
             case group:
-                tokens.append(Token(Kind(group), text))
+                tokens.append(SqlToken(TokenKind(group), text))
     return tokens
 
 
-def split_statements(sql: str, sql_mode: int = 0) -> list[list[Token]]:
+def split_statements(sql: str, sql_mode: int = 0) -> list[list[SqlToken]]:
     """Return the tokens of each statement of a text, split at semicolons.
 
     Raises:
         UnsupportedSqlError: text that is no token, or an open quote.
     """
-    statements = list[list[Token]]([[]])
+    statements = list[list[SqlToken]]([[]])
     for token in tokenize(sql, sql_mode):
-        if token == Token(Kind.SYMBOL, ";"):
+        if token == SqlToken(TokenKind.SYMBOL, ";"):
             statements.append([])
         else:
             statements[-1].append(token)
@@ -114,7 +114,7 @@ def split_statements(sql: str, sql_mode: int = 0) -> list[list[Token]]:
 class Cursor:
     """Reads tokens from left to right."""
 
-    def __init__(self, tokens: list[Token]) -> None:
+    def __init__(self, tokens: list[SqlToken]) -> None:
         self._tokens = tokens
         self._at = 0
         self._depth = 0
@@ -132,12 +132,12 @@ class Cursor:
         yield
         self._depth -= 1
 
-    def peek(self, ahead: int = 0) -> Token:
+    def peek(self, ahead: int = 0) -> SqlToken:
         """Return a token without taking it; END after the last."""
-        place = self._at + ahead
-        return self._tokens[place] if place < len(self._tokens) else _END
+        at = self._at + ahead
+        return self._tokens[at] if at < len(self._tokens) else _END
 
-    def take(self) -> Token:
+    def take(self) -> SqlToken:
         """Return the next token and go past it."""
         token = self.peek()
         self._at += 1
@@ -149,10 +149,10 @@ class Cursor:
 
     def accept(self, *words: str) -> bool:
         """Take these words if they come next."""
-        found = self.at_words(*words)
-        if found:
+        accepted = self.at_words(*words)
+        if accepted:
             self._at += len(words)
-        return found
+        return accepted
 
     def accept_any(self, *words: str) -> str:
         """Take one of these words if it comes next; '' if none does."""
@@ -173,13 +173,13 @@ class Cursor:
 
     def at_symbol(self, symbol: str) -> bool:
         """Tell whether this symbol comes next."""
-        return self.peek() == Token(Kind.SYMBOL, symbol)
+        return self.peek() == SqlToken(TokenKind.SYMBOL, symbol)
 
     def accept_symbol(self, symbol: str) -> bool:
         """Take this symbol if it comes next."""
-        found = self.at_symbol(symbol)
-        self._at += found
-        return found
+        accepted = self.at_symbol(symbol)
+        self._at += accepted
+        return accepted
 
     def expect_symbol(self, symbol: str) -> None:
         """Take this symbol.
@@ -190,7 +190,7 @@ class Cursor:
         if not self.accept_symbol(symbol):
             raise self.unsupported(symbol)
 
-    def expect_kind(self, *kinds: Kind) -> Token:
+    def expect_kind(self, *kinds: TokenKind) -> SqlToken:
         """Take a token of one of these kinds.
 
         Raises:
@@ -206,7 +206,7 @@ class Cursor:
         Raises:
             UnsupportedSqlError: something else comes.
         """
-        token = self.expect_kind(Kind.NUMBER)
+        token = self.expect_kind(TokenKind.NUMBER)
         if not token.text.isdecimal():
             raise UnsupportedSqlError(f"{token.text} is no integer")
         return int(token.text)
@@ -217,7 +217,7 @@ class Cursor:
         Raises:
             UnsupportedSqlError: something else comes.
         """
-        return quote_name(self.expect_kind(Kind.WORD, Kind.NAME).text)
+        return quote_name(self.expect_kind(TokenKind.WORD, TokenKind.NAME).text)
 
     def dotted_name(self) -> str:
         """Take ``a``, ``a.b`` or ``a.b.c`` and return it in back quotes."""
@@ -231,7 +231,7 @@ class Cursor:
         return self._at >= len(self._tokens)
 
     def unsupported(self, wanted: str) -> UnsupportedSqlError:
-        """Return the error for something unknown at this place."""
+        """Return the error for something unknown here."""
         return UnsupportedSqlError(f"found {self.peek().text!r} at token {self._at}, wanted {wanted}")
 
 

@@ -80,7 +80,7 @@ def _text(part: MountedPart, column: Column) -> Any:
 def _names(part: MountedPart, column: Column, name_of: Any) -> Any:
     """Look each distinct number up once."""
     numbers = column.numbers if column.valid is None else np.where(column.valid, column.numbers, 0)
-    distinct, place = np.unique(numbers, return_inverse=True)
+    distinct, index = np.unique(numbers, return_inverse=True)
     names = [name_of(column.spec, number) for number in distinct.tolist()]
     for number, name in zip(distinct.tolist(), names, strict=True):
         if name is not None:
@@ -89,4 +89,4 @@ def _names(part: MountedPart, column: Column, name_of: Any) -> Any:
         if holds.any():
             raise refused(part, int(holds.argmax()), column.spec.name, f"{number} is no value of the column")
     texts = pa.array([None if name is None else name.encode() for name in names], pa.binary())
-    return or_else(texts.take(pa.array(place.reshape(-1))), b"")
+    return or_else(texts.take(pa.array(index.reshape(-1))), b"")

@@ -21,8 +21,8 @@ from sorters.core.encode.simple.checksum_fields import avro_extension, avro_exte
 from sorters.core.encode.wire.avro_varint import long_bytes, longs
 from sorters.core.encode.wire.protocol import (
     DdlMessage,
+    EncodedMessage,
     EncodedRows,
-    Message,
     Messages,
     Partitions,
     RowEncoder,
@@ -98,10 +98,10 @@ class AvroEncoder(RowEncoder):
 
     def schemas(self, table: TableVersion, topic: str) -> tuple[SchemaText, ...]:
         """Return the key's schema, if the table has a handle key, and the value's."""
-        keys, found = _key_columns(table), []
+        keys, schemas = _key_columns(table), []
         if keys:
             text = record_schema(table, keys, namespace=self.namespace, modes=self._modes, extension=False)
-            found.append(SchemaText(subject_of(topic, KEY_SUFFIX), table.update_ts, text))
+            schemas.append(SchemaText(subject_of(topic, KEY_SUFFIX), table.update_ts, text))
         text = record_schema(
             table,
             self._value_columns(table),
@@ -110,7 +110,7 @@ class AvroEncoder(RowEncoder):
             extension=self.enable_tidb_extension,
             checksum=self._has_checksum,
         )
-        return (*found, SchemaText(subject_of(topic, VALUE_SUFFIX), table.update_ts, text))
+        return (*schemas, SchemaText(subject_of(topic, VALUE_SUFFIX), table.update_ts, text))
 
     def encode_rows(
         self, mounted: MountedColumns, *, topic: str, encoded_at_ms: int = 0, schema_ids: SchemaIds
@@ -128,7 +128,7 @@ class AvroEncoder(RowEncoder):
             messages.append(make(part, key_columns, key_head, value_head))
         return in_row_order(mounted, messages)
 
-    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int = 0) -> Message | None:
+    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int = 0) -> EncodedMessage | None:
         """Encode a DDL event in the test mode; otherwise Avro has none."""
         if not self._test_mode:
             return None
@@ -139,11 +139,11 @@ class AvroEncoder(RowEncoder):
             _go_text(event.table),
             event.commit_ts,
         )
-        return Message(None, _DDL_MARK + value)
+        return EncodedMessage(None, _DDL_MARK + value)
 
-    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int = 0) -> Message | None:
+    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int = 0) -> EncodedMessage | None:
         """Encode a watermark in the test mode; otherwise Avro has none."""
-        return Message(None, _WATERMARK_MARK + struct.pack(">Q", ts)) if self._test_mode else None
+        return EncodedMessage(None, _WATERMARK_MARK + struct.pack(">Q", ts)) if self._test_mode else None
 
     def _columnar_part(
         self, part: MountedPart, key_columns: Sequence[ColumnVersion], key_head: Segment, value_head: Segment

@@ -25,7 +25,7 @@ def set_name(column: ColumnVersion, mask: int) -> str | None:
     """Return a SET's names joined by comma; None: a bit has no name."""
     if mask >> len(column.elems):
         return None
-    return ",".join(elem for place, elem in enumerate(column.elems) if mask >> place & 1)
+    return ",".join(elem for bit, elem in enumerate(column.elems) if mask >> bit & 1)
 
 
 def field_bytes(part: MountedPart, row: int, column: ColumnVersion, value: Value, modes: AvroModes) -> bytes:

@@ -21,9 +21,9 @@ from sorters.core.encode.wire.canal_types import beyond_sign, ddl_event_type, sq
 from sorters.core.encode.wire.mysql_names import mysql_type_name
 from sorters.core.encode.wire.protocol import (
     DdlMessage,
+    EncodedMessage,
     EncodedRows,
     LargeRow,
-    Message,
     Messages,
     Partitions,
     RowEncoder,
@@ -75,7 +75,7 @@ class CanalJsonEncoder(RowEncoder):
         """Encode a batch; keys are null. ``encoded_at_ms`` is the wall time that stands in ``ts``."""
         return in_row_order(mounted, [self._part(part, encoded_at_ms) for part in mounted.parts])
 
-    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int) -> Message:
+    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int) -> EncodedMessage:
         """Encode a DDL event."""
         return self._message(
             database=event.schema,
@@ -88,7 +88,7 @@ class CanalJsonEncoder(RowEncoder):
             extension=b"commitTs",
         )
 
-    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int) -> Message | None:
+    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int) -> EncodedMessage | None:
         """Encode a watermark; there is none without the TiDB extension."""
         if not self.enable_tidb_extension:
             return None
@@ -114,7 +114,7 @@ class CanalJsonEncoder(RowEncoder):
         encoded_at_ms: int,
         sql: str,
         extension: bytes,
-    ) -> Message:
+    ) -> EncodedMessage:
         head = b'{"id":0,"database":%s,"table":%s,"pkNames":null,"isDdl":%s,"type":"%s","es":%d,"ts":%d,"sql":%s' % (
             _quoted(database),
             _quoted(table),
@@ -125,7 +125,7 @@ class CanalJsonEncoder(RowEncoder):
             _quoted(sql),
         )
         tail = b',"_tidb":{"%s":%d}}' % (extension, ts) if self.enable_tidb_extension else b"}"
-        return Message(None, head + b',"sqlType":null,"mysqlType":null,"data":null,"old":null' + tail)
+        return EncodedMessage(None, head + b',"sqlType":null,"mysqlType":null,"data":null,"old":null' + tail)
 
     def _part(self, part: MountedPart, encoded_at_ms: int) -> Messages:
         if part.is_scalar:
@@ -239,8 +239,8 @@ def _quoted_column(column: Column) -> list[Segment]:
 def _object(names: Sequence[str], values: Sequence[list[Segment]]) -> list[Segment]:
     """Return the segments of ``[{"name":value,…}]``."""
     segments: list[Segment] = [b"[{"]
-    for place, (name, value) in enumerate(zip(names, values, strict=True)):
-        segments += [(b"," if place else b"") + _quoted(name) + b":", *value]
+    for number, (name, value) in enumerate(zip(names, values, strict=True)):
+        segments += [(b"," if number else b"") + _quoted(name) + b":", *value]
     return [*segments, b"}]"]
 
 
@@ -259,8 +259,8 @@ def _updated(
 def _sql_types(columns: Sequence[Column]) -> list[Segment]:
     """Return the segments of ``{"name":code,…}``; an unsigned integer's code depends on the value."""
     segments: list[Segment] = [b"{"]
-    for place, column in enumerate(columns):
-        segments.append((b"," if place else b"") + _quoted(column.spec.name) + b":")
+    for number, column in enumerate(columns):
+        segments.append((b"," if number else b"") + _quoted(column.spec.name) + b":")
         code: Segment = b"%d" % sql_type(column.spec)
         beyond = beyond_sign(column)
         if beyond is not None:

@@ -26,11 +26,18 @@ from sorters.core.encode.canal.batches import PACKET_HEAD, CanalJoiner
 from sorters.core.encode.wire.avro_varint import uvarints
 from sorters.core.encode.wire.canal_types import beyond_sign, ddl_event_type, sql_type, sql_type_of
 from sorters.core.encode.wire.mysql_names import mysql_type_name
-from sorters.core.encode.wire.protobuf_fields import Block, bytes_field, int_field, lengths_of, text_field, uvarint
+from sorters.core.encode.wire.protobuf_fields import (
+    MessageColumn,
+    bytes_field,
+    int_field,
+    lengths_of,
+    text_field,
+    uvarint,
+)
 from sorters.core.encode.wire.protocol import (
     DdlMessage,
+    EncodedMessage,
     EncodedRows,
-    Message,
     Messages,
     Partitions,
     RowEncoder,
@@ -73,14 +80,14 @@ class CanalEncoder(RowEncoder):
         """Encode a batch, one row a packet; keys are null. Nothing in it depends on topic or encode time."""
         return in_row_order(mounted, [self._part(part) for part in mounted.parts])
 
-    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int = 0) -> Message:
+    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int = 0) -> EncodedMessage:
         """Encode a DDL event."""
         kind = pb.EventType.Value(ddl_event_type(event.ddl_type))
         head = _header_start(), int_field(pb.Header.EXECUTETIME_FIELD_NUMBER, physical_ms(event.commit_ts))
         change = int_field(pb.RowChange.EVENTTYPE_FIELD_NUMBER, kind) + int_field(pb.RowChange.ISDDL_FIELD_NUMBER, 1)
         change += text_field(pb.RowChange.SQL_FIELD_NUMBER, _raw(event.query))
         change += text_field(pb.RowChange.DDLSCHEMANAME_FIELD_NUMBER, _raw(event.schema))
-        return Message(None, _packet(b"".join(head) + _header_end(event.schema, event.table, kind), change))
+        return EncodedMessage(None, _packet(b"".join(head) + _header_end(event.schema, event.table, kind), change))
 
     def encode_watermark(self, ts: Ts, *, encoded_at_ms: int = 0) -> None:
         """canal has no watermarks."""
@@ -99,7 +106,7 @@ class CanalEncoder(RowEncoder):
 
     def _columns(self, part: MountedPart) -> Any:
         chosen, updated = self._chosen(part), part.kind is not RowKind.DELETE
-        row: list[Block] = []
+        row: list[MessageColumn] = []
         new = part.new_columns() if updated else ()
         after = {spec.offset: _column(new[spec.offset], updated=True) for spec in chosen if updated}
         if part.kind is not RowKind.INSERT:
@@ -110,12 +117,12 @@ class CanalEncoder(RowEncoder):
                 before = after[spec.offset] if same else _column(old[spec.offset], updated=updated)
                 row.append(before.as_field(pb.RowData.BEFORECOLUMNS_FIELD_NUMBER))
         row += [block.as_field(pb.RowData.AFTERCOLUMNS_FIELD_NUMBER) for block in after.values()]
-        data = Block.of(*row).as_field(pb.RowChange.ROWDATAS_FIELD_NUMBER)
-        change = Block.of(_change_start(part), data).as_field(pb.Entry.STOREVALUE_FIELD_NUMBER)
-        header = Block.of(_header_start(), _execute_times(part.commit_ts >> 18), _row_header_end(part))
-        entry = Block.of(header.as_field(pb.Entry.HEADER_FIELD_NUMBER), _ENTRY_TYPE, change)
+        data = MessageColumn.of(*row).as_field(pb.RowChange.ROWDATAS_FIELD_NUMBER)
+        change = MessageColumn.of(_change_start(part), data).as_field(pb.Entry.STOREVALUE_FIELD_NUMBER)
+        header = MessageColumn.of(_header_start(), _execute_times(part.commit_ts >> 18), _row_header_end(part))
+        entry = MessageColumn.of(header.as_field(pb.Entry.HEADER_FIELD_NUMBER), _ENTRY_TYPE, change)
         messages = entry.as_field(pb.Messages.MESSAGES_FIELD_NUMBER)
-        packet = Block.of(PACKET_HEAD, messages.as_field(pb.Packet.BODY_FIELD_NUMBER))
+        packet = MessageColumn.of(PACKET_HEAD, messages.as_field(pb.Packet.BODY_FIELD_NUMBER))
         return join(len(part), packet.segments)
 
     # The scalar twin.
@@ -198,14 +205,14 @@ def _mysql_type(spec: ColumnVersion) -> bytes:
     return text_field(pb.Column.MYSQLTYPE_FIELD_NUMBER, _raw(mysql_type_name(spec, parameters=False)))
 
 
-def _column(column: Column, *, updated: bool) -> Block:
+def _column(column: Column, *, updated: bool) -> MessageColumn:
     spec = column.spec
     code: Segment = _sql_type(sql_type(spec))
     beyond = beyond_sign(column)
     if beyond is not None:
         big = pa.scalar(_sql_type(beyond.code), pa.binary())
         code = pc.if_else(pa.array(beyond.rows), big, pa.scalar(code, pa.binary()))
-    return Block.of(code, _names(spec, updated=updated), *_value(column), _mysql_type(spec))
+    return MessageColumn.of(code, _names(spec, updated=updated), *_value(column), _mysql_type(spec))
 
 
 def _value(column: Column) -> Sequence[Segment]:

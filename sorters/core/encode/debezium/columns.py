@@ -104,9 +104,9 @@ def _floats(values: npt.NDArray[np.float64], text: Any, valid: BoolArray | None,
         extreme &= valid
     if not extreme.any():
         return text
-    distinct, place = np.unique(values[extreme], return_inverse=True)
+    distinct, index = np.unique(values[extreme], return_inverse=True)
     forms = pa.array([float_json(value, single=single) for value in distinct.tolist()], pa.binary())
-    return pc.replace_with_mask(text, pa.array(extreme), forms.take(pa.array(place.reshape(-1))))
+    return pc.replace_with_mask(text, pa.array(extreme), forms.take(pa.array(index.reshape(-1))))
 
 
 def _decimals(column: Column) -> Any:
@@ -124,14 +124,14 @@ def _named(column: Column) -> Any:
         data = np.ascontiguousarray(numbers.astype("<u8")).view(np.uint8).reshape(-1, 8)
         texts = base64_texts(fixed_text(np.ascontiguousarray(data[:, : bit_bytes(spec)]), column.valid))
         return pc.binary_join_element_wise(b'"', texts, b'"', b"")
-    distinct, place = np.unique(numbers, return_inverse=True)
+    distinct, index = np.unique(numbers, return_inverse=True)
     if spec.tp is MysqlType.BIT:
         forms = [b"true" if number else b"false" for number in distinct.tolist()]
     elif spec.tp is MysqlType.ENUM:
         forms = [quoted(enum_name(spec, number)) for number in distinct.tolist()]
     else:
         forms = [quoted(set_names(spec, number)) for number in distinct.tolist()]
-    return pa.array(forms, pa.binary()).take(pa.array(place.reshape(-1), mask=mask))
+    return pa.array(forms, pa.binary()).take(pa.array(index.reshape(-1), mask=mask))
 
 
 def _present(text: Any, forms_of: Callable[[Any], Any]) -> Any:
@@ -199,8 +199,8 @@ def _fields(text: Any) -> _Fields | None:
 
     def number(start: int, end: int) -> IntArray:
         total = np.zeros(len(matrix), np.int64)
-        for place in range(start, end):
-            total = total * 10 + (matrix[:, place].astype(np.int64) - ord("0"))
+        for digit in range(start, end):
+            total = total * 10 + (matrix[:, digit].astype(np.int64) - ord("0"))
         return total
 
     year, month, day = number(0, 4), number(5, 7), number(8, 10)
@@ -224,11 +224,11 @@ def _one_by_one(column: Column, text: Any, zone: tzinfo) -> Any:
     """Return the forms of times in another zone or of several lengths, each distinct one made once."""
     words = text.dictionary_encode()
     forms = []
-    for place, word in enumerate(words.dictionary.to_pylist()):
+    for index, word in enumerate(words.dictionary.to_pylist()):
         try:
             forms.append(value_json(column.spec, word.decode(), zone))
         except NoFormError as error:
-            row = pc.index(words.indices, place).as_py()
+            row = pc.index(words.indices, index).as_py()
             raise NoFormError(error.why, row) from None
     return pa.array(forms, pa.binary()).take(words.indices)
 

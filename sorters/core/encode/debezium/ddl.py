@@ -175,8 +175,8 @@ def table_changes(event: DdlMessage, kind: bytes) -> bytes:
 def _table(table: TableVersion, query: str) -> bytes:
     defined = defined_columns(query)
     columns = (
-        _column(_as_defined(column, defined.get(column.name.lower())), place)
-        for place, column in enumerate(table.all_columns, 1)
+        _column(_as_defined(column, defined.get(column.name.lower())), number)
+        for number, column in enumerate(table.all_columns, 1)
         if not column.hidden
     )
     return b'{"defaultCharsetName":%s,"primaryKeyColumnNames":[%s],"columns":[%s],"comment":null}' % (
@@ -291,7 +291,7 @@ def _default(column: ColumnVersion) -> bytes:
         return (
             b'"%s"'
             % "".join(
-                f"{byte:08b}" if place else f"{byte:0{column.flen % 8 or 1}b}" for place, byte in enumerate(data)
+                f"{byte:08b}" if number else f"{byte:0{column.flen % 8 or 1}b}" for number, byte in enumerate(data)
             ).encode()
         )
     return quoted(text)

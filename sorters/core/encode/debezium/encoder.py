@@ -21,8 +21,8 @@ from sorters.core.encode.debezium.schema import envelope_schema, key_schema, tab
 from sorters.core.encode.debezium.values import NoFormError, quoted, value_json
 from sorters.core.encode.wire.protocol import (
     DdlMessage,
+    EncodedMessage,
     EncodedRows,
-    Message,
     Messages,
     Partitions,
     RowEncoder,
@@ -66,7 +66,7 @@ class DebeziumEncoder(RowEncoder):
         encode = self._rows, self._columns
         return in_row_order(mounted, [encode[not part.is_scalar](part, encoded_at_ms) for part in mounted.parts])
 
-    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int) -> Message | None:
+    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int) -> EncodedMessage | None:
         """Encode a DDL event; None: Debezium knows no such change."""
         kind = change_kind(event.ddl_type)
         if kind is None:
@@ -80,7 +80,7 @@ class DebeziumEncoder(RowEncoder):
         )
         return self._message(b'{"databaseName":%s}' % quoted(event.schema), DDL_KEY_SCHEMA, payload, DDL_SCHEMA)
 
-    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int) -> Message | None:
+    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int) -> EncodedMessage | None:
         """Encode a watermark; there is none without the TiDB extension."""
         if not self.enable_tidb_extension:
             return None
@@ -89,8 +89,8 @@ class DebeziumEncoder(RowEncoder):
         payload = b'{"source":%s,"ts_ms":%d,"transaction":null,"op":"m"}' % (source, encoded_at_ms)
         return self._message(b"{}", key_schema(name), payload, envelope_schema(name))
 
-    def _message(self, key: bytes, key_schema: bytes, value: bytes, value_schema: bytes) -> Message:
-        return Message(
+    def _message(self, key: bytes, key_schema: bytes, value: bytes, value_schema: bytes) -> EncodedMessage:
+        return EncodedMessage(
             b'{"payload":' + key + self._tail(key_schema),
             b'{"payload":' + value + self._tail(value_schema),
         )
@@ -196,8 +196,8 @@ def _payload_head(kind: RowKind, encoded_at_ms: int) -> bytes:
 def _object(specs: Sequence[ColumnVersion], values: Sequence[list[Segment]]) -> list[Segment]:
     """Return the segments of ``{"name":value,…}``."""
     segments: list[Segment] = [b"{"]
-    for place, (spec, value) in enumerate(zip(specs, values, strict=True)):
-        segments += [(b"," if place else b"") + quoted(spec.name) + b":", *value]
+    for number, (spec, value) in enumerate(zip(specs, values, strict=True)):
+        segments += [(b"," if number else b"") + quoted(spec.name) + b":", *value]
     return [*segments, b"}"]
 
 

@@ -139,7 +139,7 @@ def set_names(spec: ColumnVersion, mask: int) -> str:
     """Return the names of the bits, joined; '' if there is a bit without name."""
     if mask >> len(spec.elems):
         return ""
-    return ",".join(elem for place, elem in enumerate(spec.elems) if mask >> place & 1)
+    return ",".join(elem for bit, elem in enumerate(spec.elems) if mask >> bit & 1)
 
 
 def bit_bytes(spec: ColumnVersion) -> int:
@@ -192,9 +192,9 @@ def _number_json(spec: ColumnVersion, value: int) -> bytes:
 
 
 def _date_json(spec: ColumnVersion, text: bytes) -> bytes:
-    found = _TIME.fullmatch(text)
+    match = _TIME.fullmatch(text)
     try:
-        year, month, day = (int(part) for part in found.groups()[:3]) if found else (0, 0, 0)
+        year, month, day = (int(part) for part in match.groups()[:3]) if match else (0, 0, 0)
         days = (date(_full_year(year), month, day) - _EPOCH.date()).days
     except ValueError:
         return b"null" if spec.nullable else b"0"
@@ -214,12 +214,12 @@ def _datetime_json(spec: ColumnVersion, text: bytes) -> bytes:
 
 def _moment(text: bytes) -> datetime | None:
     """Return a time of the calendar, its year 4 where it is 0; None: it is none."""
-    found = _TIME.fullmatch(text)
-    if not found:
+    match = _TIME.fullmatch(text)
+    if not match:
         return None
-    year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
+    year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
     try:
-        return datetime(year or 4, month, day, hour, minute, second, int((found[7] or b"").ljust(6, b"0")), tzinfo=UTC)
+        return datetime(year or 4, month, day, hour, minute, second, int((match[7] or b"").ljust(6, b"0")), tzinfo=UTC)
     except ValueError:
         return None
 

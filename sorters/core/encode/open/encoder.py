@@ -28,9 +28,9 @@ from sorters.core.encode.open.values import column_json, value_json
 from sorters.core.encode.wire.compressed import Compression
 from sorters.core.encode.wire.protocol import (
     DdlMessage,
+    EncodedMessage,
     EncodedRows,
     LargeRow,
-    Message,
     Messages,
     RowEncoder,
     SchemaIds,
@@ -84,7 +84,7 @@ class OpenProtocolEncoder(RowEncoder):
             mounted, [self._rows(part) if part.is_scalar else self._columns(part) for part in mounted.parts]
         )
 
-    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int = 0) -> Message:
+    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int = 0) -> EncodedMessage:
         """Encode a DDL event."""
         names = b"".join(
             b',"%s":%s' % (key, _quoted(name)) for key, name in ((b"scm", event.schema), (b"tbl", event.table)) if name
@@ -92,7 +92,7 @@ class OpenProtocolEncoder(RowEncoder):
         key = b'{"ts":%d%s,"t":%d}' % (event.commit_ts, names, _DDL)
         return _message(key, self.compression.of(b'{"q":%s,"t":%d}' % (_quoted(event.query), event.ddl_type)))
 
-    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int = 0) -> Message:
+    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int = 0) -> EncodedMessage:
         """Encode a watermark: its value is a length of zero."""
         return _message(b'{"ts":%d,"t":%d}' % (ts, _WATERMARK), b"")
 
@@ -169,8 +169,8 @@ class OpenProtocolEncoder(RowEncoder):
         return pa.array(keys, pa.binary()), pa.array(values, pa.binary())
 
 
-def _message(key: bytes, value: bytes) -> Message:
-    return Message(VERSION_HEAD + len(key).to_bytes(8, "big") + key, len(value).to_bytes(8, "big") + value)
+def _message(key: bytes, value: bytes) -> EncodedMessage:
+    return EncodedMessage(VERSION_HEAD + len(key).to_bytes(8, "big") + key, len(value).to_bytes(8, "big") + value)
 
 
 def _quoted(text: str) -> bytes:
@@ -185,8 +185,8 @@ def _column_head(spec: ColumnVersion) -> bytes:
 
 def _members(names: Sequence[bytes], values: Sequence[list[Segment]]) -> list[Segment]:
     segments: list[Segment] = []
-    for place, (name, value) in enumerate(zip(names, values, strict=True)):
-        segments += [(b"," if place else b"") + name, *value, b"}"]
+    for number, (name, value) in enumerate(zip(names, values, strict=True)):
+        segments += [(b"," if number else b"") + name, *value, b"}"]
     return segments
 
 

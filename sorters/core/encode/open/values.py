@@ -78,9 +78,9 @@ def _numbers(column: Column) -> Any:
         extreme &= column.valid
     if not extreme.any():
         return text
-    distinct, place = np.unique(column.numbers[extreme], return_inverse=True)
+    distinct, index = np.unique(column.numbers[extreme], return_inverse=True)
     forms = pa.array([_exponent_form(value, single=single) for value in distinct.tolist()], pa.binary())
-    return pc.replace_with_mask(text, pa.array(extreme), forms.take(pa.array(place.reshape(-1))))
+    return pc.replace_with_mask(text, pa.array(extreme), forms.take(pa.array(index.reshape(-1))))
 
 
 def takes_exponent(values: npt.NDArray[np.float64], *, single: bool) -> npt.NDArray[np.bool_]:

@@ -23,7 +23,7 @@ from sorters.core.encode.simple.encoder import SimpleEncoder, ddl_tables, messag
 from sorters.core.encode.simple.schema import NULL, PRESENT, raw, schema_avro, sized
 from sorters.core.encode.wire.avro_varint import floats, lengths, long_bytes, longs
 from sorters.core.encode.wire.canal_types import ddl_event_type
-from sorters.core.encode.wire.protocol import DdlMessage, LargeRow, Message
+from sorters.core.encode.wire.protocol import DdlMessage, EncodedMessage, LargeRow
 from sorters.core.encode.wire.segments import Segment, join, or_else
 from sorters.core.mount.column import FLOAT_TYPES, NUMBER_TYPES, Column, value_text
 from sorters.core.mount.mounted import MountedPart, RowKind
@@ -42,20 +42,20 @@ _LONG, _FLOAT, _DOUBLE, _STRING, _BYTES, _TIMESTAMP, _UNSIGNED_BIGINT = (long_by
 class SimpleAvroEncoder(SimpleEncoder):
     """simple with ``encoding-format = "avro"``."""
 
-    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int) -> Message:
+    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int) -> EncodedMessage:
         """Encode a DDL event with the table's schemas after and before it."""
         kind = long_bytes(_DDL_TYPES.index(ddl_event_type(event.ddl_type)))
         times = long_bytes(event.commit_ts) + long_bytes(encoded_at_ms)
         tables = b"".join(NULL if table is None else PRESENT + schema_avro(table) for table in ddl_tables(event))
-        return Message(None, _DDL + kind + sized(raw(event.query)) + times + tables)
+        return EncodedMessage(None, _DDL + kind + sized(raw(event.query)) + times + tables)
 
-    def encode_bootstrap(self, table: TableVersion, *, encoded_at_ms: int) -> Message:
+    def encode_bootstrap(self, table: TableVersion, *, encoded_at_ms: int) -> EncodedMessage:
         """Encode the message that tells consumers a table's schema."""
-        return Message(None, _BOOTSTRAP + long_bytes(encoded_at_ms) + schema_avro(table))
+        return EncodedMessage(None, _BOOTSTRAP + long_bytes(encoded_at_ms) + schema_avro(table))
 
-    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int) -> Message:
+    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int) -> EncodedMessage:
         """Encode a watermark."""
-        return Message(None, _WATERMARK + long_bytes(ts) + long_bytes(encoded_at_ms))
+        return EncodedMessage(None, _WATERMARK + long_bytes(ts) + long_bytes(encoded_at_ms))
 
     # The columnar form.
 

@@ -13,9 +13,9 @@ from schemas.tidb.mysql_types import CdcFlag
 from schemas.tidb.table import ColumnVersion, TableVersion
 from sorters.core.encode.wire.protocol import (
     DdlMessage,
+    EncodedMessage,
     EncodedRows,
     LargeRow,
-    Message,
     Messages,
     RowEncoder,
     SchemaIds,
@@ -45,15 +45,15 @@ class SimpleEncoder(RowEncoder, ABC):
         return in_row_order(mounted, [self._part(part, encoded_at_ms) for part in mounted.parts])
 
     @abstractmethod
-    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int) -> Message:
+    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int) -> EncodedMessage:
         """Encode a DDL event with the table's schemas after and before it."""
 
     @abstractmethod
-    def encode_bootstrap(self, table: TableVersion, *, encoded_at_ms: int) -> Message:
+    def encode_bootstrap(self, table: TableVersion, *, encoded_at_ms: int) -> EncodedMessage:
         """Encode the message that tells consumers a table's schema."""
 
     @abstractmethod
-    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int) -> Message:
+    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int) -> EncodedMessage:
         """Encode a watermark."""
 
     def _part(self, part: MountedPart, encoded_at_ms: int) -> Messages:

@@ -23,7 +23,7 @@ from sorters.core.encode.simple.checksum_fields import json_member, json_members
 from sorters.core.encode.simple.encoder import SimpleEncoder, ddl_tables, message_columns, physical_table_id
 from sorters.core.encode.simple.schema import quoted, raw, schema_json
 from sorters.core.encode.wire.canal_types import ddl_event_type
-from sorters.core.encode.wire.protocol import DdlMessage, LargeRow, Message
+from sorters.core.encode.wire.protocol import DdlMessage, EncodedMessage, LargeRow
 from sorters.core.encode.wire.segments import Segment, join, or_else
 from sorters.core.mount.column import Column, value_text
 from sorters.core.mount.mounted import MountedPart, RowKind
@@ -41,7 +41,7 @@ class SimpleJsonEncoder(SimpleEncoder):
     def takes_alike_tables(self) -> bool:
         return True
 
-    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int) -> Message:
+    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int) -> EncodedMessage:
         """Encode a DDL event with the table's schemas after and before it."""
         after, before = ddl_tables(event)
         body = b'{"version":1,"type":"%s","sql":%s,"commitTs":%d,"buildTs":%d' % (
@@ -52,16 +52,18 @@ class SimpleJsonEncoder(SimpleEncoder):
         )
         for name, table in ((b"tableSchema", after), (b"preTableSchema", before)):
             body += b',"%s":%s' % (name, schema_json(table)) if table is not None else b""
-        return Message(None, body + b"}")
+        return EncodedMessage(None, body + b"}")
 
-    def encode_bootstrap(self, table: TableVersion, *, encoded_at_ms: int) -> Message:
+    def encode_bootstrap(self, table: TableVersion, *, encoded_at_ms: int) -> EncodedMessage:
         """Encode the message that tells consumers a table's schema."""
         head = b'{"version":1,"type":"BOOTSTRAP","commitTs":0,"buildTs":%d' % encoded_at_ms
-        return Message(None, head + b',"tableSchema":%s}' % schema_json(table))
+        return EncodedMessage(None, head + b',"tableSchema":%s}' % schema_json(table))
 
-    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int) -> Message:
+    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int) -> EncodedMessage:
         """Encode a watermark."""
-        return Message(None, b'{"version":1,"type":"WATERMARK","commitTs":%d,"buildTs":%d}' % (ts, encoded_at_ms))
+        return EncodedMessage(
+            None, b'{"version":1,"type":"WATERMARK","commitTs":%d,"buildTs":%d}' % (ts, encoded_at_ms)
+        )
 
     # The columnar form.
 
@@ -169,6 +171,6 @@ def _by_name(specs: Sequence[ColumnVersion]) -> list[ColumnVersion]:
 
 def _members(specs: Sequence[ColumnVersion], values: Sequence[list[Segment]]) -> list[Segment]:
     segments: list[Segment] = []
-    for place, (spec, value) in enumerate(zip(specs, values, strict=True)):
-        segments += [(b"," if place else b"") + quoted(spec.name) + b":", *value]
+    for number, (spec, value) in enumerate(zip(specs, values, strict=True)):
+        segments += [(b"," if number else b"") + quoted(spec.name) + b":", *value]
     return segments

@@ -49,16 +49,16 @@ def sized(data: bytes) -> bytes:
 def _indexes(table: TableVersion) -> list[_Index]:
     """The table's indexes; a primary key that is only in the row key comes last, as ``primary``."""
     nullable = {column.name: column.nullable for column in table.all_columns}
-    found = [
+    indexes = [
         _Index(
             index.name, index.unique, index.primary, any(nullable[n] for n in index.column_names), index.column_names
         )
         for index in table.indexes
     ]
-    if table.pk_is_handle and not any(index.primary for index in found):
+    if table.pk_is_handle and not any(index.primary for index in indexes):
         names = tuple(table.columns[offset].name for offset in table.key_columns)
-        found.append(_Index("primary", unique=True, primary=True, nullable=False, columns=names))
-    return found
+        indexes.append(_Index("primary", unique=True, primary=True, nullable=False, columns=names))
+    return indexes
 
 
 def _columns(table: TableVersion) -> list[ColumnVersion]:

@@ -34,8 +34,8 @@ from schemas.tidb.value import Value
 from sorters.core.encode.sql.literals import column_literals, value_literal
 from sorters.core.encode.wire.protocol import (
     DdlMessage,
+    EncodedMessage,
     EncodedRows,
-    Message,
     Messages,
     RowEncoder,
     SchemaIds,
@@ -72,7 +72,7 @@ class SqlRowsEncoder(RowEncoder):
         """Encode a batch, one row a message. Nothing in it depends on topic or encode time."""
         return in_row_order(mounted, [self._part(part) for part in mounted.parts])
 
-    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int = 0) -> Message:
+    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int = 0) -> EncodedMessage:
         """Encode a DDL event."""
         pre = event.pre
         ddl = SqlDdl(
@@ -86,11 +86,11 @@ class SqlRowsEncoder(RowEncoder):
             plain_backslashes=isinstance(event, DdlEvent) and event.restored,
             clock=_clock(event),
         )
-        return Message(None, encode_ddl(ddl))
+        return EncodedMessage(None, encode_ddl(ddl))
 
-    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int = 0) -> Message:
+    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int = 0) -> EncodedMessage:
         """Encode a watermark."""
-        return Message(None, encode_watermark(ts))
+        return EncodedMessage(None, encode_watermark(ts))
 
     def _part(self, part: MountedPart) -> Messages:
         keys, rows = _scalar_literals(part) if part.is_scalar else _column_literals(part)
@@ -146,7 +146,7 @@ def _key_heads(table: TableVersion) -> list[bytes]:
     ]
     if len(names) == 1:
         return [b"", KEY_END]
-    return [(b" AND " if place else b"(") + name + b"=" for place, name in enumerate(names)] + [b")" + CONDITION_END]
+    return [(b" AND " if number else b"(") + name + b"=" for number, name in enumerate(names)] + [b")" + CONDITION_END]
 
 
 def _column_literals(part: MountedPart) -> tuple[Any, Any]:
@@ -168,8 +168,8 @@ def _column_literals(part: MountedPart) -> tuple[Any, Any]:
     if part.kind is RowKind.DELETE:
         return keys, pa.repeat(pa.scalar(b"", pa.binary()), count)
     segments = []
-    for place, spec in enumerate(_written(table)):
-        segments += [b"," if place else b"(", literal(spec)]
+    for number, spec in enumerate(_written(table)):
+        segments += [b"," if number else b"(", literal(spec)]
     return keys, join(count, [*segments, b")" + ROW_END])
 
 

@@ -76,8 +76,8 @@ class CsvLines:
         if self.include_commit_ts:
             segments += [integer_text(part.commit_ts), self._delimiter]
         segments.append(self._is_update(part))
-        for place, column in enumerate(columns):
-            segments += [self._delimiter if place else b"", self.form.column(column)]
+        for number, column in enumerate(columns):
+            segments += [self._delimiter if number else b"", self.form.column(column)]
         return join(len(part), [*segments, self.terminator.encode()])
 
     # The scalar twin.

@@ -15,8 +15,8 @@ from sorters.core.encode.simple.encoder import physical_table_id
 from sorters.core.encode.storage.schema import ddl_file, table_file
 from sorters.core.encode.wire.protocol import (
     DdlMessage,
+    EncodedMessage,
     EncodedRows,
-    Message,
     Messages,
     Partitions,
     RowEncoder,
@@ -90,18 +90,18 @@ class StorageEncoder(RowEncoder):
         head = self.format.file_head(mounted.table)
         return in_row_order(mounted, [self._part(part, head, encoded_at_ms) for part in mounted.parts])
 
-    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int = 0) -> Message:
+    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int = 0) -> EncodedMessage:
         """Encode the schema file that a DDL writes."""
-        return Message(None, encode_schema_file(ddl_file(event, output_column_id=self.output_column_id)))
+        return EncodedMessage(None, encode_schema_file(ddl_file(event, output_column_id=self.output_column_id)))
 
-    def encode_bootstrap(self, table: TableVersion, *, encoded_at_ms: int = 0) -> Message:
+    def encode_bootstrap(self, table: TableVersion, *, encoded_at_ms: int = 0) -> EncodedMessage:
         """Encode the schema file of a table as it is found."""
         file = table_file(table, self._version(table), output_column_id=self.output_column_id)
-        return Message(None, encode_schema_file(file))
+        return EncodedMessage(None, encode_schema_file(file))
 
-    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int = 0) -> Message:
+    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int = 0) -> EncodedMessage:
         """Encode a watermark, for people: machines read the position."""
-        return Message(None, b'{"watermark":%d}' % ts)
+        return EncodedMessage(None, b'{"watermark":%d}' % ts)
 
     def _version(self, table: TableVersion) -> Ts:
         return max(table.version, self.start_ts)

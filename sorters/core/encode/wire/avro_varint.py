@@ -55,10 +55,10 @@ def uvarints(bits: npt.NDArray[np.uint64], prefix: bytes = b"") -> Any:
         return fixed_text(matrix, None)
     size = np.ones(len(bits), np.int64)
     rest = bits
-    for place in range(width):
-        digits[:, place] = rest.astype(np.uint8) | 0x80  # the cast keeps the low eight bits; the top one is set anyway
+    for byte in range(width):
+        digits[:, byte] = rest.astype(np.uint8) | 0x80  # the cast keeps the low eight bits; the top one is set anyway
         rest = rest >> np.uint64(_SEVEN_BITS)
-        if place < width - 1:
+        if byte < width - 1:
             size += rest != 0
     digits[np.arange(len(bits)), size - 1] &= 0x7F
     if (size == width).all():

@@ -19,11 +19,11 @@ from schemas.tidb.table import TableVersion
 from sorters.core.encode.wire.protocol import (
     BootstrapEncoder,
     DdlMessage,
+    EncodedMessage,
     EncodedRows,
     Encoder,
     HandleKeyEncoder,
     LargeRow,
-    Message,
     Partitions,
     RowEncoder,
     SchemaIds,
@@ -51,7 +51,10 @@ class Compression(Enum):
         if self is Compression.NONE:
             return array
         compress = _codec(self.value).compress
-        values = (None if one is None else compress(one, asbytes=True) for one in (item.as_buffer() for item in array))
+        values = (
+            None if content is None else compress(content, asbytes=True)
+            for content in (item.as_buffer() for item in array)
+        )
         return pa.array(values, pa.binary())
 
 
@@ -97,19 +100,19 @@ class CompressedEncoder(RowEncoder):
         keys = self.compression.column(plain.keys) if self.with_keys else plain.keys
         return EncodedRows(plain.rows, keys, self.compression.column(plain.values))
 
-    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int) -> Message | None:
+    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int) -> EncodedMessage | None:
         """See :meth:`Encoder.encode_ddl`."""
         return self._message(self.inner.encode_ddl(event, encoded_at_ms=encoded_at_ms))
 
-    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int) -> Message | None:
+    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int) -> EncodedMessage | None:
         """See :meth:`Encoder.encode_watermark`."""
         return self._message(self.inner.encode_watermark(ts, encoded_at_ms=encoded_at_ms))
 
-    def _message(self, message: Message | None) -> Message | None:
+    def _message(self, message: EncodedMessage | None) -> EncodedMessage | None:
         if message is None:
             return None
         key = self.compression.of(message.key) if self.with_keys and message.key is not None else message.key
-        return Message(key, self.compression.of(message.value))
+        return EncodedMessage(key, self.compression.of(message.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ class CompressedBootstraps:
     inner: BootstrapEncoder
     compression: Compression
 
-    def encode_bootstrap(self, table: TableVersion, *, encoded_at_ms: int) -> Message:
+    def encode_bootstrap(self, table: TableVersion, *, encoded_at_ms: int) -> EncodedMessage:
         """See :class:`BootstrapEncoder`."""
         message = self.inner.encode_bootstrap(table, encoded_at_ms=encoded_at_ms)
-        return Message(message.key, self.compression.of(message.value))
+        return EncodedMessage(message.key, self.compression.of(message.value))

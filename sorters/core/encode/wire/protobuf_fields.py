@@ -1,7 +1,7 @@
 """Protobuf's wire form, for one message and for a column of messages: tags, varints, and what stands behind its length.
 
-A column of messages is a :class:`Block`: segments of which each message is joined, and how long it becomes, which is
-what a message around it must say before. Source: protobuf.dev, "Encoding".
+A column of messages is a :class:`MessageColumn`: segments of which each message is joined, and how long it becomes,
+which is what a message around it must say before. Source: protobuf.dev, "Encoding".
 """
 
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ def text_field(number: int, text: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class MessageColumn:
     """The same part of ``count`` messages."""
 
     segments: tuple[Segment, ...]
@@ -61,12 +61,12 @@ class Block:
     """Bytes, by message; one number if all are of one size."""
 
     @classmethod
-    def of(cls, *parts: "Segment | Block") -> Self:
+    def of(cls, *parts: "Segment | MessageColumn") -> Self:
         """Put parts one behind the other; an array has no nulls."""
         segments: list[Segment] = []
         size: IntArray | int = 0
         for part in parts:
-            if isinstance(part, Block):
+            if isinstance(part, MessageColumn):
                 segments += part.segments
                 size = size + part.size
             elif isinstance(part, bytes):
@@ -77,11 +77,11 @@ class Block:
                 size = size + lengths_of(part)
         return cls(tuple(segments), size)
 
-    def as_field(self, number: int) -> "Block":
+    def as_field(self, number: int) -> "MessageColumn":
         """Put it behind its tag and length."""
         if isinstance(self.size, int):
-            return Block.of(tag(number) + uvarint(self.size), self)
-        return Block.of(uvarints(self.size.astype(np.uint64), tag(number)), self)
+            return MessageColumn.of(tag(number) + uvarint(self.size), self)
+        return MessageColumn.of(uvarints(self.size.astype(np.uint64), tag(number)), self)
 
 
 def lengths_of(array: Any) -> IntArray:

@@ -77,7 +77,7 @@ class SchemaText:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class EncodedMessage:
     """A message that belongs to no row."""
 
     key: bytes | None
@@ -155,11 +155,11 @@ class Encoder(Protocol):
         """
         ...
 
-    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int) -> Message | None:
+    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int) -> EncodedMessage | None:
         """Return a DDL message; None: the protocol has none."""
         ...
 
-    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int) -> Message | None:
+    def encode_watermark(self, ts: Ts, *, encoded_at_ms: int) -> EncodedMessage | None:
         """Return a watermark message; None: the protocol has none."""
         ...
 
@@ -214,7 +214,7 @@ class HandleKeyEncoder(Encoder, Protocol):
 class BootstrapEncoder(Protocol):
     """What a protocol has beside whose rows name a schema that a message of its own brings (simple)."""
 
-    def encode_bootstrap(self, table: TableVersion, *, encoded_at_ms: int) -> Message:
+    def encode_bootstrap(self, table: TableVersion, *, encoded_at_ms: int) -> EncodedMessage:
         """Return the message that tells consumers a table's schema."""
         ...
 

@@ -46,18 +46,18 @@ class HeadedJoiner:
         """Put heads, keys and rows of each list side by side; the key is the first one's."""
         starts = keys.offsets.to_numpy()
         firsts = keys.values.take(pa.array(starts[:-1]))
-        places = values.offsets.to_numpy().astype(np.int64)
-        counts = np.diff(places)
+        starts = values.offsets.to_numpy().astype(np.int64)
+        counts = np.diff(starts)
         joined = np.zeros(len(values.values), np.bool_)
-        joined[places[0] : places[-1]] = np.repeat(counts > 1, counts)
+        joined[starts[0] : starts[-1]] = np.repeat(counts > 1, counts)
         pieces = _pieces(values.values, joined)
         # Row r of n that begin at row s: its pieces 3(s+r), +1 and +2 go to 3s+r, 3s+n+r and 3s+2n+r.
-        first, count = np.repeat(places[:-1], counts), np.repeat(counts, counts)
-        row = np.arange(places[0], places[-1], dtype=np.int64)
+        first, count = np.repeat(starts[:-1], counts), np.repeat(counts, counts)
+        row = np.arange(starts[0], starts[-1], dtype=np.int64)
         order = np.empty(3 * len(row), np.int64)
         for kind in range(3):
-            order[3 * (first - places[0]) + kind * count + (row - first)] = 3 * row + kind
-        offsets = pa.array(((places - places[0]) * 3).astype(np.int32))
+            order[3 * (first - starts[0]) + kind * count + (row - first)] = 3 * row + kind
+        offsets = pa.array(((starts - starts[0]) * 3).astype(np.int32))
         lists = pa.ListArray.from_arrays(offsets, pieces.take(pa.array(order)))
         return firsts, pc.binary_join(lists, b"")
 

@@ -42,13 +42,8 @@ def comparison(at: int, operator: str, left: Bound, right: Bound) -> Bound:
     made = truth(at, of, left, right)
     for first, second, name in ((left, right, operator), (right, left, _FLIPPED.get(operator, ""))):
         is_column = first.kind is ValueKind.INT and len(first.offsets) == 1 and bool(first.what)
-        if (
-            is_column
-            and second.constant
-            and name in _FLIPPED
-            and second.kind is ValueKind.INT
-            and isinstance(value := second.of({}), int)
-        ):
+        is_number = second.kind is ValueKind.INT and second.constant and name in _FLIPPED
+        if is_column and is_number and isinstance(value := second.of({}), int):
             return replace(made, near=(next(iter(first.offsets)), name, value))
     return made
 

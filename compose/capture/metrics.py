@@ -2,9 +2,9 @@
 
 import time
 
+from compose.capture.owner_loop import DdlProgress
 from consumers.control.api.metrics import Pull, Stall
 from consumers.control.owner.figures import Rule, SchedulerFigures
-from producers.pull.feed.types import SpanStatus
 from producers.pull.puller import PullerStats
 from schemas.ids import UpstreamId
 from schemas.rawlog.frontier import FrontierRecord
@@ -24,9 +24,9 @@ def rule_of(
     )
 
 
-def pull_of(upstream: UpstreamId, stats: PullerStats, ddl: SpanStatus | None) -> Pull:
+def pull_of(upstream: UpstreamId, stats: PullerStats, ddl: DdlProgress | None) -> Pull:
     """Return what a puller says, and the DDL feed of an owner (None: another's)."""
-    held = [*stats.stalls, *([ddl] if ddl is not None and ddl.reason else [])]
+    held: list[DdlProgress] = [*stats.stalls, *([ddl] if ddl is not None and ddl.reason else [])]
     return Pull(
         upstream=upstream,
         tables=stats.tables,

@@ -1,83 +1,127 @@
-"""A capture's candidacy and its reigns, in a thread of their own: campaign, reign until told to end, stand again.
+"""A capture's candidacy and its reigns: campaign, reign until told to end, stand again.
 
-While a reign is on, this thread ticks the capture's agent, too, just before the reign: what the owner's own puller has
-landed then reaches the frontier in the same tick.
+    the owner's thread:   campaign --> begin a reign --hand over--.                     .--> wind it up, campaign again
+    the agent's thread:                                            tick, tick, ... tick --give back
+
+What takes long (an election, the first reading of the schema, the end of sorters) happens in a thread of its own.
+Between its beginning and its end a reign belongs to the thread that owns the agent of the capture: nobody else ticks
+either. That thread ticks the agent just before the reign: what the puller of the owner has landed then reaches the
+frontier in the same tick.
 """
 
 import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
+from compose.capture.pace import GATHER_S, rest_s
 from compose.capture.reign_status import reign_status
-from compose.capture.replicated_tables import replicated_tables
-from compose.capture.sorter_fleet import SorterFleet, SorterPlaces, SorterSettings
 from consumers.control.cluster.capture_registry import CaptureWatch
 from consumers.control.cluster.election import Election
-from consumers.control.cluster.puller_agent import PullerAgent
 from consumers.control.cluster.upstream_node import UpstreamNode
+from consumers.control.core.changefeeds.errors import FeedError
 from consumers.control.core.scheduling.coordinator import Identity
 from consumers.control.log.frontier_topic import FrontierTopic
-from consumers.control.owner.held_feeds import HeldFeeds
+from consumers.control.owner.held_feeds import HeldFeeds, ReplicatedTables
 from consumers.control.owner.owner import Owner
-from consumers.control.owner.reign import Reign, ReignOptions, ReignParts
+from consumers.control.owner.reign import LandsDdl, Reign, ReignOptions, ReignParts
 from consumers.control.owner.reign_orders import ReignOrders
+from consumers.control.owner.split_watch import Boundaries
 from consumers.control.peers.interface import FeedKey, Peers
 from edges.zookeeper.session import Session
-from producers.pull.ddl.ddl_feed import DdlFeed
-from producers.pull.feed.types import SpanStatus
-from producers.pull.landing.raw_log import ensure_raw_topics
-from producers.pull.pd.client import PdClient
-from producers.pull.pd.safe_point import SafePointKeeper, keep_safe_point
-from producers.pull.puller import Puller, PullerSettings, PullerStats, needed_ts
-from producers.tls import Channels
 from schemas.errors import BusError, InvariantBrokenError
-from schemas.ids import CaptureId, Ts, UpstreamId
-from schemas.nodes.changefeed import ZkPaths
-from schemas.rawlog.frontier import FrontierRecord
-from schemas.rawlog.topics import raw_topics
+from schemas.ids import CaptureId, TableId, Ts
+from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.rawlog.frontier import FrontierRecord, needed_ts
+from schemas.tidb.spans import TableSpan
 
 log = logging.getLogger(__name__)
 
-BUSY_SHARE_MAX: Final = 0.2
-ASSIGNING_SHARE_MAX: Final = 0.6
-"""Of the time in ticks: with very many tables one takes long, and the puller needs the interpreter too. While spans are
-on their way, the frontier waits for them: then the owner may have more."""
-GATHER_S: Final = 0.005
-"""The least rest."""
-REST_MAX_S: Final = 1.0
-"""After one long tick, such as the first, which reads the schema of all tables."""
 JOIN_S: Final = 60.0
 """For a reign that is just being begun, which reads the schema and cannot be cut short; then it is left behind."""
 
 
-def rest_s(spent_s: float, tick_s: float, *, is_settled: bool = True) -> float:
-    """Return how long to rest after a tick that took ``spent_s``."""
-    share = BUSY_SHARE_MAX if is_settled else ASSIGNING_SHARE_MAX
-    return max(tick_s, min(spent_s / share - spent_s, REST_MAX_S))
+class LocalPuller(Protocol):
+    """What is asked of the capture's own :class:`producers.pull.puller.Puller`."""
+
+    @property
+    def landed(self) -> threading.Event:
+        """Set whenever more has landed; whoever has seen it clears it."""
+
+    def table_regions(self, tables: Collection[TableId], at_least: int) -> Boundaries:
+        """Return where the regions of tables begin, of those that have so many."""
+
+
+class DdlProgress(Protocol):
+    """What is asked of :class:`producers.pull.feed.types.SpanStatus`."""
+
+    @property
+    def span(self) -> TableSpan:
+        """The span that the DDL feed pulls."""
+
+    @property
+    def reason(self) -> str:
+        """What holds the DDL feed back; '' if nothing does."""
+
+    @property
+    def kind(self) -> str:
+        """The reason as one of few words; '' with ''."""
+
+    @property
+    def still_s(self) -> float:
+        """Since when it has not moved."""
+
+
+class RunningDdlFeed(LandsDdl, Protocol):
+    """What is asked of :class:`producers.pull.ddl.ddl_feed.DdlFeed`."""
+
+    def start(self) -> Ts:
+        """Land what is missing, begin to follow; return the ts from which an empty raw log begins."""
+
+    def stop(self) -> None:
+        """End it."""
+
+    def status(self) -> DdlProgress:
+        """Return how it stands; from any thread."""
+
+
+class KeepsHistory(Protocol):
+    """What is asked of :class:`producers.pull.pd.safe_point.SafePointKeeper`."""
+
+    def keep(self, ts: Ts) -> None:
+        """Keep TiKV's history above ``ts`` from now on."""
+
+
+class OwnedUpstream(Protocol):
+    """An upstream and its raw log, as far as the owner needs them."""
+
+    def ensure_topics(self) -> int:
+        """Create the raw log's topics where there are none; return the number of row partitions."""
+
+    def open_frontier(self) -> FrontierTopic:
+        """Open the frontier topic; the caller closes it."""
+
+    def new_ddl_feed(self, frontier: FrontierRecord | None) -> RunningDdlFeed:
+        """Return a DDL feed that goes on from ``frontier``, not started."""
+
+    def keep_history(self, ts: Ts) -> AbstractContextManager[KeepsHistory]:
+        """Keep TiKV's history above ``ts`` at once, and go on while inside.
+
+        Raises:
+            HistoryGoneError: it has been collected already.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerPlaces:
-    """Where the upstream and the raw log are, and when to do what."""
+class OwnerParts:
+    """What an owner works with.
 
-    upstream: UpstreamId
-    pd: str
-    kafka: str
-    start_ts: Ts | None
-    settings: PullerSettings
-    options: ReignOptions
-    sorters: SorterSettings
-    sorter_places: SorterPlaces
-    paths: ZkPaths
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureParts:
-    """What the capture has whether or not it is the owner."""
+    ``sorters`` keeps the changefeeds' sorters running while inside; its argument says what a changefeed waits for.
+    """
 
     capture: CaptureId
     version: str
@@ -87,35 +131,44 @@ class CaptureParts:
     peers: Peers
     feed: FeedKey
     watch: CaptureWatch
-    puller: Puller
-    agent: PullerAgent
+    puller: LocalPuller
+    upstream: OwnedUpstream
+    replicated: ReplicatedTables
+    sorters: Callable[[Callable[[ChangefeedInfo], FeedError | None]], AbstractContextManager[object]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reigning:
-    """A reign that is on. ``began_at_s`` by the monotonic clock."""
+    """A reign that is on; one thread has it at a time. ``began_at_s`` by the monotonic clock."""
 
     reign: Reign
-    ddl: DdlFeed
+    ddl: RunningDdlFeed
+    keeper: KeepsHistory
+    held: HeldFeeds
     began_at_s: float
-
-    def seen(self, puller: Puller) -> tuple[FrontierRecord, PullerStats, SpanStatus]:
-        """Return the published place, the puller's numbers and the DDL feed's span; from any thread."""
-        return self.reign.place, puller.stats(), self.ddl.status()
+    status_at_s: float = 0.0
+    kept: FrontierRecord | None = None
+    """For which TiKV's history is kept."""
+    given_back: threading.Event = field(default_factory=threading.Event)
 
 
 class OwnerLoop:
-    """One capture's. Methods may be called from any thread."""
+    """One capture's. :meth:`tick`, :meth:`rest` and :meth:`close` are for the thread that owns the capture's agent,
+    all else may be called from any thread.
+    """
 
-    def __init__(self, parts: CaptureParts, places: OwnerPlaces, on_failure: Callable[[BusError], None]) -> None:
-        """Stand for nothing yet. ``on_failure``: told of what ended a reign; the capture must end, too."""
-        self._parts, self._places, self._on_failure = parts, places, on_failure
+    def __init__(self, parts: OwnerParts, options: ReignOptions, on_failure: Callable[[BusError], None]) -> None:
+        """Stand for nothing yet. ``on_failure`` takes what ended the candidacy; the capture must end, too."""
+        self._parts, self._options, self._on_failure = parts, options, on_failure
         self._leaving = threading.Event()
-        self._ticking = threading.Lock()
-        self._drives_agent = False
         self._sequence = 0
         self.reigning: Reigning | None = None
         """None: this capture is not the owner, or is still beginning."""
+        self._lock = threading.Lock()
+        self._handed_over: Reigning | None = None
+        self._is_closed = False
+        self._mine: Reigning | None = None
+        """The ticking thread's."""
         self._thread = threading.Thread(target=self._run, name="owner", daemon=True)
 
     def start(self) -> None:
@@ -131,21 +184,88 @@ class OwnerLoop:
     def leave(self) -> None:
         """Resign, and stand no more; returns at once."""
         self._leaving.set()
-        self._parts.puller.landed.set()  # it may be waiting for that
+        self._parts.puller.landed.set()  # the ticking thread may be waiting for that
 
     def close(self) -> None:
         """Resign, stand no more, and wait until that is so."""
         self.leave()
+        with self._lock:
+            self._is_closed = True
+            handed_over, self._handed_over = self._handed_over, None
+        for reigning in (handed_over, self._mine):
+            if reigning is not None:
+                reigning.given_back.set()
+        self._mine = None
         if self._thread.is_alive():
             self._thread.join(JOIN_S)
 
-    def tick_agent(self) -> None:
-        """Tick the agent, unless a reign does so."""
-        with self._ticking:
-            if not self._drives_agent:
-                self._parts.agent.tick()
+    # -- the thread that owns the agent --------------------------------------------------------------------------------
 
-    # -- the thread ----------------------------------------------------------------------------------------------------
+    def tick(self) -> None:
+        """Tick the reign, if one is on.
+
+        Raises:
+            BusError: what ends the reign, and the capture with it.
+        """
+        if self._mine is None:
+            with self._lock:
+                self._mine, self._handed_over = self._handed_over, None
+        mine = self._mine
+        if mine is None:
+            return
+        if self._leaving.is_set() or mine.reign.is_resigning:
+            self._mine = None
+            mine.given_back.set()
+            return
+        try:
+            self._tick(mine)
+        except BusError:
+            raise
+        except Exception as error:
+            log.exception("owner failed")
+            raise InvariantBrokenError("owner failed", error=repr(error)) from error
+
+    def rest(self, spent_s: float, *, is_agent_settled: bool, interrupted: threading.Event) -> None:
+        """Rest until the next tick, by how long the last one took.
+
+        An owner rests until its puller has landed more: a row's way is shorter by half a tick. What landed a moment ago
+        is followed by other spans of its round of resolved ts: the least rest gathers them.
+        """
+        mine, tick_s = self._mine, self._options.tick_s
+        if mine is None:
+            interrupted.wait(rest_s(spent_s, tick_s, is_settled=is_agent_settled))
+            return
+        is_settled = mine.reign.is_settled
+        rest, least = (rest_s(spent_s, interval_s, is_settled=is_settled) for interval_s in (tick_s, GATHER_S))
+        landed = self._parts.puller.landed
+        if landed.wait(rest - least):
+            landed.clear()
+        self._leaving.wait(least)
+
+    def _tick(self, mine: Reigning) -> None:
+        mine.reign.tick()
+        record = mine.reign.place
+        if record is not mine.kept:
+            mine.kept = record
+            mine.keeper.keep(needed_ts(record))
+        now_s = time.monotonic()
+        if now_s >= mine.status_at_s:
+            mine.status_at_s = now_s + self._options.status_s
+            self._write_status(mine)
+
+    def _write_status(self, mine: Reigning) -> None:
+        """Say how the upstream is, to whoever looks at its node and to the changefeeds that wait for it."""
+        parts = self._parts
+        reports = parts.peers.reports(parts.feed)
+        tables = mine.reign.held_tables(reports)
+        status = reign_status(parts.capture, mine.reign, reports, tables)
+        ddl = mine.ddl.status().reason
+        if ddl:
+            status["stalls"].insert(0, f"ddl jobs: {ddl}")
+        mine.held.note(tables, mine.reign.place.resolved_ts, status["stalls"])
+        parts.node.tell(status)
+
+    # -- the owner's thread --------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
@@ -162,59 +282,34 @@ class OwnerLoop:
             self._parts.election.resign()
 
     def _reign(self, revision: int) -> None:
-        parts, places = self._parts, self._places
-        settings, topics = places.settings, raw_topics(places.upstream, places.settings.topic_prefix)
+        parts, options, upstream = self._parts, self._options, self._parts.upstream
         with contextlib.ExitStack() as stack:
-            partitions = ensure_raw_topics(places.kafka, topics, settings.raw_log)
-            topic = stack.enter_context(contextlib.closing(FrontierTopic(places.kafka, topics.frontier)))
+            partitions = upstream.ensure_topics()
+            topic = stack.enter_context(contextlib.closing(upstream.open_frontier()))
             last = topic.newest()
-            ddl, snapshot_ts = self._begin_ddl(stack, last)
-            owner = Owner(topic, parts.session, revision, partitions, held_lag_s=places.options.held_lag_s)
-            place = owner.start(lambda: snapshot_ts)
-            keeper = self._begin_keeping(stack, place)
+            ddl = upstream.new_ddl_feed(last)
+            stack.callback(ddl.stop)
+            snapshot_ts = ddl.start()
+            owner = Owner(topic, parts.session, revision, partitions, held_lag_s=options.held_lag_s)
+            record = owner.start(lambda: snapshot_ts)
+            # TiKV registers a region at any ts, also where the changes after it are collected already.
+            keeper = stack.enter_context(upstream.keep_history(needed_ts(record)))
             parts.watch.refresh()  # whoever is registered after the election may hold spans of a predecessor's
             reign = Reign(
                 self._reign_parts(revision, owner, ddl),
-                places.options,
+                options,
                 had_predecessor=last is not None,
                 sequence=self._sequence,
             )
-            held = HeldFeeds(replicated_tables)
-            fleet = SorterFleet(
-                parts.session, places.paths, places.sorter_places, places.sorters, self._on_failure, held.why
-            )
-            stack.enter_context(fleet)
+            held = HeldFeeds(parts.replicated)
+            stack.enter_context(parts.sorters(held.why))
+            reigning = Reigning(reign, ddl, keeper, held, time.monotonic())
             stack.callback(self._end, reign)
             stack.callback(parts.election.resign)  # before all else: the next owner need not wait for our sorters' end
-            self.reigning = Reigning(reign, ddl, time.monotonic())
-            self._drive(reign, keeper, held)
+            self.reigning = reigning
+            self._hand_over(reigning)
 
-    def _begin_ddl(self, stack: contextlib.ExitStack, last: FrontierRecord | None) -> tuple[DdlFeed, Ts]:
-        places = self._places
-        ddl = DdlFeed(
-            upstream=places.upstream,
-            pd_address=places.pd,
-            bootstrap_servers=places.kafka,
-            start_ts=places.start_ts,
-            frontier=last,
-            on_fatal=self._on_failure,
-            settings=places.settings,
-        )
-        stack.callback(ddl.stop)
-        return ddl, ddl.start()
-
-    def _begin_keeping(self, stack: contextlib.ExitStack, place: FrontierRecord) -> SafePointKeeper:
-        settings = self._places.settings
-        pd = stack.enter_context(contextlib.closing(PdClient(self._places.pd, channels=Channels(settings.tls))))
-        service_id = settings.gc_service_id(self._places.upstream)
-        # TiKV registers a region at any ts, also where the changes after it are collected already.
-        keep_safe_point(pd, service_id, needed_ts(place), settings.gc_ttl_s)
-        keeper = SafePointKeeper(pd, service_id, ttl_s=settings.gc_ttl_s, on_fatal=self._on_failure)
-        stack.callback(keeper.stop)
-        keeper.start()
-        return keeper
-
-    def _reign_parts(self, revision: int, owner: Owner, ddl: DdlFeed) -> ReignParts:
+    def _reign_parts(self, revision: int, owner: Owner, ddl: RunningDdlFeed) -> ReignParts:
         parts = self._parts
         return ReignParts(
             me=Identity(
@@ -232,53 +327,15 @@ class OwnerLoop:
             save_epoch=parts.node.write_epoch,
         )
 
-    def _drive(self, reign: Reign, keeper: SafePointKeeper, held: HeldFeeds) -> None:
-        parts, options = self._parts, self._places.options
-        kept, status_at = None, 0.0
-        with self._ticking:
-            self._drives_agent = True
-        while not self._leaving.is_set() and not reign.is_resigning:
-            began_at = time.monotonic()
-            parts.session.check_lease()
-            parts.agent.tick()
-            reign.tick()
-            if reign.place is not kept:
-                kept = reign.place
-                keeper.keep(needed_ts(kept))
-            now = time.monotonic()
-            if now >= status_at:
-                status_at = now + options.status_s
-                self._tell_status(reign, held)
-            self._rest(time.monotonic() - began_at, is_settled=reign.is_settled)
-
-    def _rest(self, spent_s: float, *, is_settled: bool) -> None:
-        """Rest until the next tick, or until our puller has landed more: a row's way is shorter by half a tick.
-
-        What landed a moment ago is followed by other spans of its round of resolved ts: the least rest gathers them.
-        """
-        landed = self._parts.puller.landed
-        rest, least = (
-            rest_s(spent_s, tick_s, is_settled=is_settled) for tick_s in (self._places.options.tick_s, GATHER_S)
-        )
-        if landed.wait(rest - least):
-            landed.clear()
-        self._leaving.wait(least)
-
-    def _tell_status(self, reign: Reign, held: HeldFeeds) -> None:
-        """Say how the upstream is, to whoever looks at its node and to the changefeeds that wait for it."""
-        parts, reigning = self._parts, self.reigning
-        reports = parts.peers.reports(parts.feed)
-        tables = reign.held_tables(reports)
-        status = reign_status(parts.capture, reign, reports, tables)
-        ddl = reigning.ddl.status().reason if reigning is not None else ""
-        if ddl:
-            status["stalls"].insert(0, f"ddl jobs: {ddl}")
-        held.note(tables, reign.place.resolved_ts, status["stalls"])
-        parts.node.tell(status)
+    def _hand_over(self, reigning: Reigning) -> None:
+        """Let the other thread have a reign, until it is given back."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._handed_over = reigning
+        reigning.given_back.wait()
 
     def _end(self, reign: Reign) -> None:
-        with self._ticking:
-            self._drives_agent = False
         self.reigning = None
         self._sequence = reign.sequence
         reign.close()

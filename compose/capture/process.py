@@ -1,6 +1,6 @@
 """`tidebus capture`: one process that pulls its share of an upstream, and owns the upstream when it is elected.
 
-    ZooKeeper: registered --campaign--> owner of revision n           (a thread of its own: compose.capture.owner_loop)
+    ZooKeeper: registered --campaign--> owner of revision n           (consumers.control.owner.owner_loop)
     every capture:  agent --assign, remove--> puller --rows--> raw log
                     agent --landing report--> owner --frontier record--> agent
 
@@ -20,7 +20,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
@@ -28,16 +28,21 @@ from typing import TYPE_CHECKING, Final
 from compose.capture.collector import spare_old_objects
 from compose.capture.first_failure import FirstFailure
 from compose.capture.options import CaptureOptions
-from compose.capture.owner_loop import CaptureParts, OwnerLoop, OwnerPlaces, rest_s
-from compose.capture.processor_fleet import ProcessorFleet, ProcessorHome
+from compose.capture.owner_loop import OwnerLoop, OwnerParts
+from compose.capture.processor_fleet import ProcessorFleet
+from compose.capture.processor_home import ProcessorHome
+from compose.capture.pulled_upstream import PulledUpstream
 from compose.capture.puller_figures import PullerFigures
-from compose.capture.sorter_fleet import BY_HAND, SorterPlaces
+from compose.capture.replicated_tables import replicated_tables
+from compose.capture.sorter_fleet import BY_HAND, BusAddresses, SorterFleet
 from compose.peers import open_peers
+from compose.stack.children import TIDEBUS, Nursery
 from consumers.control.cluster.capture_registry import CaptureInfo, CaptureWatch, mark_stopping, register_capture
 from consumers.control.cluster.election import Election
 from consumers.control.cluster.puller_agent import PullerAgent
 from consumers.control.cluster.puller_executor import PullerExecutor
 from consumers.control.cluster.upstream_node import UpstreamNode
+from consumers.control.core.changefeeds.errors import FeedError
 from consumers.control.log.frontier_topic import FrontierTopic
 from consumers.control.owner.reign_orders import ReignOrders
 from consumers.control.peers.grpc_peers import GrpcPeers
@@ -47,7 +52,7 @@ from producers.pull.landing.raw_log import ensure_raw_topics
 from producers.pull.puller import STOP_FLUSH_S, Puller
 from schemas.errors import Action, BusError
 from schemas.ids import CaptureId
-from schemas.nodes.changefeed import ZkPaths
+from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
 from schemas.rawlog.topics import raw_topics
 
 if TYPE_CHECKING:
@@ -129,17 +134,16 @@ class Capture:
                 stack.enter_context(self._served(self._api, session, info))
             log.info("capture registered", extra={"capture": self.capture_id, "cluster": options.cluster})
             try:
-                watch = CaptureWatch(
-                    session, paths, lambda found: peers.resolve({one: info.peer_address for one, info in found.items()})
-                )
+                watch = CaptureWatch(session, paths, lambda captures: peers.resolve(_peer_addresses(captures)))
                 stack.callback(watch.close)
                 election = Election(session, paths, self.capture_id)
-                parts = self._begin_pulling(stack, session, peers, watch, election)
-                self._owner = owner = OwnerLoop(parts, self._owner_places(), self._failed.set)
+                agent = self._begin_pulling(stack, session, peers, election)
+                parts = self._owner_parts(session, peers, watch, election)
+                self._owner = owner = OwnerLoop(parts, options.reign, self._failed.set)
                 stack.callback(owner.close)
                 owner.start()
                 self._begin_processors(stack, session, peers)
-                self._work(parts, owner, info)
+                self._work(agent, parts, owner, info)
             except BusError as error:
                 if error.action is not Action.RETRY:
                     self._write_failure(session, error)
@@ -150,50 +154,60 @@ class Capture:
         stack: contextlib.ExitStack,
         session: Session,
         peers: Peers,
-        watch: CaptureWatch,
         election: Election,
-    ) -> CaptureParts:
+    ) -> PullerAgent:
         options, feed = self._options, upstream_feed(self._options.upstream)
         topics = raw_topics(options.upstream, self._settings.topic_prefix)
         # Whoever is registered hears of every owner from then on: those before it are not obeyed.
         revision = election.revision()
         ensure_raw_topics(options.kafka, topics, self._settings.raw_log)
         with contextlib.closing(FrontierTopic(options.kafka, topics.frontier)) as frontier:
-            place = frontier.newest()
+            record = frontier.newest()
         self._puller = puller = Puller(
             capture=self.capture_id,
             upstream=options.upstream,
             pd_address=options.pd,
             bootstrap_servers=options.kafka,
             schema_registry=options.schema_registry,
-            frontier=place,
+            frontier=record,
             on_fatal=self._failed.set,
             settings=self._settings,
             may_land=lambda: session.lease_left_s() > 0,
         )
         stack.callback(lambda: puller.stop(flush_s=STOP_FLUSH_S if session.lease_left_s() > 0 else 0.0))
         puller.start()
-        agent = PullerAgent(
+        return PullerAgent(
             self.capture_id,
             VERSION,
             revision,
-            PullerExecutor(puller, place),
+            PullerExecutor(puller, record),
             peers,
             feed,
             new_epoch=lambda: str(uuid.uuid4()),
             figures=PullerFigures(puller.stats),
         )
-        return CaptureParts(
+
+    def _owner_parts(self, session: Session, peers: Peers, watch: CaptureWatch, election: Election) -> OwnerParts:
+        options, on_failure = self._options, self._failed.set
+        assert self._puller is not None
+
+        def sorters(held: Callable[[ChangefeedInfo], FeedError | None]) -> SorterFleet:
+            addresses = self._addresses()
+            return SorterFleet(session, self._paths, addresses, Nursery(), TIDEBUS, options.sorters, on_failure, held)
+
+        return OwnerParts(
             capture=self.capture_id,
             version=VERSION,
             session=session,
             election=election,
             node=UpstreamNode(session, self._paths, options.upstream),
             peers=peers,
-            feed=feed,
+            feed=upstream_feed(options.upstream),
             watch=watch,
-            puller=puller,
-            agent=agent,
+            puller=self._puller,
+            upstream=PulledUpstream(options, self._settings, on_failure),
+            replicated=replicated_tables,
+            sorters=sorters,
         )
 
     def _begin_processors(self, stack: contextlib.ExitStack, session: Session, peers: Peers) -> None:
@@ -206,12 +220,13 @@ class Capture:
             advertise_peer_host=peers.address.rpartition(":")[0],
             tls=options.puller.tls,
         )
-        fleet = ProcessorFleet(session, self._paths, self._sorter_places(), home, options.sorters.data_dir)
+        data_dir = options.sorters.data_dir
+        fleet = ProcessorFleet(session, self._paths, self._addresses(), Nursery(), TIDEBUS, home.arguments(), data_dir)
         self._processors = stack.enter_context(fleet)
 
-    def _work(self, parts: CaptureParts, owner: OwnerLoop, info: CaptureInfo) -> None:
-        """Tick until it is time to leave."""
-        tick_s, leave_at = self._options.reign.tick_s, 0.0
+    def _work(self, agent: PullerAgent, parts: OwnerParts, owner: OwnerLoop, info: CaptureInfo) -> None:
+        """Tick the agent, and the reign if there is one, until it is time to leave. Nobody else touches the agent."""
+        leave_at = 0.0
         while True:
             began_at = time.monotonic()
             parts.session.check_lease()
@@ -219,48 +234,35 @@ class Capture:
             if self._stopping.is_set():
                 if not leave_at:
                     leave_at = began_at + self._options.graceful_stop_timeout_s
-                    parts.agent.stop()
+                    agent.stop()
                     self._hand_over(owner)
                     mark_stopping(parts.session, self._paths, info)
-                    log.info("capture is leaving", extra={"capture": self.capture_id, "spans": parts.agent.spans})
-                if self._may_leave(parts, began_at >= leave_at):
+                    log.info("capture is leaving", extra={"capture": self.capture_id, "spans": agent.spans})
+                if self._may_leave(agent, parts.watch, began_at >= leave_at):
                     return
-            elif parts.agent.is_stopping:
+            elif agent.is_stopping:
                 self._hand_over(owner)  # drained by an operator: it owns nothing any more, and takes nothing
-            owner.tick_agent()
-            pause_s = rest_s(time.monotonic() - began_at, tick_s, is_settled=parts.agent.is_settled)
-            (self._at_once if leave_at else self._stopping).wait(pause_s)
+            agent.tick()
+            owner.tick()
+            interrupted = self._at_once if leave_at else self._stopping
+            owner.rest(time.monotonic() - began_at, is_agent_settled=agent.is_settled, interrupted=interrupted)
 
     def _hand_over(self, owner: OwnerLoop) -> None:
         owner.leave()
         if self._processors is not None:
             self._processors.leave()
 
-    def _may_leave(self, parts: CaptureParts, is_time_over: bool) -> bool:
-        others = [info for info in parts.watch.captures.values() if info.capture_id != self.capture_id]
-        if not parts.agent.spans or self._at_once.is_set() or all(info.is_stopping for info in others):
+    def _may_leave(self, agent: PullerAgent, watch: CaptureWatch, is_time_over: bool) -> bool:
+        others = [info for info in watch.captures.values() if info.capture_id != self.capture_id]
+        if not agent.spans or self._at_once.is_set() or all(info.is_stopping for info in others):
             return True
         if is_time_over:
-            log.warning("capture leaves with spans; others begin them anew", extra={"spans": parts.agent.spans})
+            log.warning("capture leaves with spans; others begin them anew", extra={"spans": agent.spans})
         return is_time_over
 
-    def _owner_places(self) -> OwnerPlaces:
+    def _addresses(self) -> BusAddresses:
         options = self._options
-        return OwnerPlaces(
-            upstream=options.upstream,
-            pd=options.pd,
-            kafka=options.kafka,
-            start_ts=options.start_ts,
-            settings=self._settings,
-            options=options.reign,
-            sorters=options.sorters,
-            sorter_places=self._sorter_places(),
-            paths=self._paths,
-        )
-
-    def _sorter_places(self) -> SorterPlaces:
-        options = self._options
-        return SorterPlaces(
+        return BusAddresses(
             kafka=options.kafka,
             zookeeper=options.zookeeper,
             schema_registry=options.schema_registry,
@@ -333,6 +335,10 @@ class Capture:
             started_at_s=int(time.time()),
             peer_address=peers.address,
         )
+
+
+def _peer_addresses(captures: Mapping[CaptureId, CaptureInfo]) -> dict[CaptureId, str]:
+    return {capture: info.peer_address for capture, info in captures.items()}
 
 
 @contextlib.contextmanager

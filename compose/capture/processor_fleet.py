@@ -7,21 +7,17 @@ when the changefeed is gone. When the capture leaves, its children are told at o
 """
 
 import logging
-import sys
-import tempfile
 import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from compose.capture.sorter_fleet import SorterPlaces
-from compose.stack.children import Child, Nursery
-from compose.stack.scoped import Scoped
+from compose.capture.children import ChildProcess, ChildStarter, Fleet
+from compose.capture.sorter_fleet import BusAddresses
 from consumers.control.changefeeds.store import ChangefeedStore
 from edges.zookeeper.session import LeaseLostError, Session
-from producers.tls import TlsSettings
 from schemas.errors import BusError
-from schemas.ids import CaptureId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
 from schemas.sink.topic import has_processors
 
@@ -35,59 +31,33 @@ AGAIN_FIRST_S, AGAIN_MAX_S = 1.0, 30.0
 FeedName = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessorHome:
-    """What a capture tells its processors of itself."""
-
-    capture: CaptureId
-    peer_host: str = "127.0.0.1"
-    """Where they listen for other processors, each at any free port."""
-    advertise_peer_host: str = ""
-    """Under which those reach them; empty: ``peer_host``."""
-    tls: TlsSettings = field(default_factory=TlsSettings)
-    """Between processors."""
-
-    def arguments(self) -> list[str]:
-        """Return the command's options."""
-        tls = self.tls
-        given = {
-            "--capture": self.capture,
-            "--peer-host": self.peer_host,
-            "--advertise-peer-host": self.advertise_peer_host,
-            "--ca": tls.ca_path,
-            "--cert": tls.cert_path,
-            "--key": tls.key_path,
-            "--cert-allowed-cn": ",".join(tls.allowed_cn),
-        }
-        return [part for option, value in given.items() if value for part in (option, value)]
-
-
 @dataclass(slots=True)
 class _Processor:
-    child: Child
+    child: ChildProcess
     epoch: int
     wait_s: float = AGAIN_FIRST_S
     start_at_s: float | None = None
-    """When one that has died is started again; None: it runs, or has done its work."""
+    """When a processor that has died is started again; None: it runs, or has done its work."""
 
 
-class ProcessorFleet(Scoped):
-    """A context manager; what it has started is gone when it is left."""
+class ProcessorFleet(Fleet):
+    """Of one capture."""
 
     def __init__(
         self,
         session: Session,
         paths: ZkPaths,
-        places: SorterPlaces,
-        home: ProcessorHome,
+        addresses: BusAddresses,
+        children: ChildStarter,
+        command: Sequence[str],
+        arguments: Sequence[str],
         data_dir: Path | None = None,
     ) -> None:
-        """``data_dir`` is for logs; None: a folder that goes with this process."""
-        self._home = home
-        self._store, self._places, self._data_dir = ChangefeedStore(session, paths), places, data_dir
-        self._nursery = Nursery()
+        """``command`` begins a command of the bus; ``arguments`` are those that all processors of this capture get."""
+        super().__init__(children, data_dir, "processors")
+        self._program, self._arguments = command, arguments
+        self._store, self._addresses = ChangefeedStore(session, paths), addresses
         self._processors: dict[FeedName, _Processor] = {}
-        self._own_folder: tempfile.TemporaryDirectory[str] | None = None
         self._stopping = threading.Event()
         self._looking = threading.Lock()
         self._is_leaving = False
@@ -114,10 +84,9 @@ class ProcessorFleet(Scoped):
         deadline = time.monotonic() + STOP_S
         for processor in self._processors.values():
             processor.child.wait(max(0.0, deadline - time.monotonic()))
-        self._nursery.stop_together(STOP_S)
+        self._children.stop_together(STOP_S)
         self._processors.clear()
-        if self._own_folder is not None:
-            self._own_folder.cleanup()
+        self._remove_folder()
 
     def _run(self) -> None:
         while not self._stopping.wait(LOOK_S):
@@ -135,12 +104,10 @@ class ProcessorFleet(Scoped):
         wanted: dict[FeedName, ChangefeedInfo] = {}
         for namespace in self._store.namespaces():
             for info in self._store.list(namespace):
-                if info.upstream == self._places.upstream and has_processors(info.sink_uri):
+                if info.upstream == self._addresses.upstream and has_processors(info.sink_uri):
                     wanted[namespace, info.changefeed_id] = info
         for name in self._processors.keys() - wanted.keys():
-            processor = self._processors.pop(name)
-            processor.child.stop(STOP_S)
-            self._nursery.forget(processor.child)
+            self._processors.pop(name).child.discard(STOP_S)
         for name, info in wanted.items():
             self._tend(name, info)
 
@@ -162,19 +129,12 @@ class ProcessorFleet(Scoped):
             processor.start_at_s = None
             processor.child.start()
 
-    def _started(self, name: FeedName) -> Child:
-        places = self._places
-        command = [sys.executable, "-m", "compose.cli", "processor", "--namespace", name[0], "--changefeed", name[1]]
-        command += ["--kafka", places.kafka, "--zookeeper", places.zookeeper, "--cluster", places.cluster]
-        command += self._home.arguments()
+    def _started(self, name: FeedName) -> ChildProcess:
+        addresses = self._addresses
+        command = [*self._program, "processor", "--namespace", name[0], "--changefeed", name[1]]
+        command += ["--kafka", addresses.kafka, "--zookeeper", addresses.zookeeper, "--cluster", addresses.cluster]
+        command += self._arguments
         log_file = self._folder() / "processors" / name[0] / name[1] / "processor.log"
-        child = self._nursery.start(f"processor {name[0]}/{name[1]}", command, log=log_file)
+        child = self._children.start(f"processor {name[0]}/{name[1]}", command, log=log_file)
         log.info("processor started", extra={"changefeed": name[1], "pid": child.pid, "log": str(log_file)})
         return child
-
-    def _folder(self) -> Path:
-        if self._data_dir is not None:
-            return self._data_dir.resolve()
-        if self._own_folder is None:
-            self._own_folder = tempfile.TemporaryDirectory(prefix="tidebus-processors-")
-        return Path(self._own_folder.name)

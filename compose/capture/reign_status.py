@@ -6,10 +6,9 @@ from typing import Any, Final
 
 from consumers.control.owner.held_feeds import HeldTable
 from consumers.control.owner.reign import Reign
-from producers.pull.feed.span_watch import STALL_WARN_S
 from schemas.ids import CaptureId, Ts, physical_ms
 from schemas.rawlog.frontier import LandingReport
-from schemas.rawlog.pull_figures import PullFigures, total
+from schemas.rawlog.pull_figures import STALL_WARN_S, PullFigures, total
 
 LATE_SHOWN: Final = 5
 STALLS_SHOWN: Final = 5

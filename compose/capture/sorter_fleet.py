@@ -3,26 +3,23 @@
 A thread of its own looks a few times a second at what users and sorters have written and at which children have ended
 (:mod:`consumers.control.changefeeds.states` decides what follows), and starts and stops children
 (:mod:`consumers.control.core.changefeeds.sorter_plan`). The owner's other work does not wait for it. Children die with
-this process, however it goes (:mod:`compose.stack. children`); what a former owner's children still write is kept apart
+this process, however it goes; what a former owner's children still write is kept apart
 from ours by each changefeed's lock.
 
-    with SorterFleet(session, paths, places, options):  # for as long as this capture is owner
+    with SorterFleet(session, paths, addresses, children, command):  # for as long as this capture is owner
         ...
 """
 
 import logging
 import os
 import signal
-import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from compose.stack.children import Child, Nursery
-from compose.stack.scoped import Scoped
+from compose.capture.children import ChildProcess, ChildStarter, Fleet
 from consumers.control.changefeeds.states import Death, FeedStates
 from consumers.control.core.changefeeds.errors import FeedError
 from consumers.control.core.changefeeds.sorter_plan import FeedName, SorterChild, plan_sorters
@@ -42,7 +39,7 @@ BUSY_SHARE_MAX = 0.1
 STOP_S = 7.0
 """How long a sorter may take to end when it is told to: two seconds for the cut under way, and for its JVM. One that
 is killed has written as much; the next owner's waits for this one's end."""
-LAST_WORDS_CHARS = 800
+LAST_WORDS_CHARS, LAST_WORDS_LINES = 800, 12
 BY_HAND = "none"
 """In place of a Spark master: sorters are started elsewhere, and judged here all the same."""
 
@@ -66,8 +63,8 @@ class SorterSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SorterPlaces:
-    """Where everything is, as the capture was told."""
+class BusAddresses:
+    """Where the capture's children find the bus."""
 
     kafka: str
     zookeeper: str
@@ -87,33 +84,37 @@ class SorterView:
 
 @dataclass(slots=True)
 class _Sorter:
-    child: Child
+    child: ChildProcess
     state: SorterChild
     stop_at_s: float = field(default=0.0)
-    """When one that was told to end is killed."""
+    """When a sorter that was asked to end is killed."""
 
 
-class SorterFleet(Scoped):
-    """A context manager; what it has started is gone when it is left."""
+class SorterFleet(Fleet):
+    """Of one owner, for as long as its reign."""
 
     def __init__(
         self,
         session: Session,
         paths: ZkPaths,
-        places: SorterPlaces,
+        addresses: BusAddresses,
+        children: ChildStarter,
+        command: Sequence[str],
         settings: SorterSettings | None = None,
         on_fatal: Callable[[BusError], None] = lambda _: None,
         held: Callable[[ChangefeedInfo], FeedError | None] = lambda _: None,
     ) -> None:
-        """``on_fatal`` is told of a bug; nothing is supervised any more then. ``held``: see :class:`FeedStates`."""
+        """``command`` begins a command of the bus. ``on_fatal`` takes a bug; nothing is supervised any more then.
+
+        ``held``: see :class:`FeedStates`.
+        """
         self._settings = settings or SorterSettings()
-        self._places, self._on_fatal = places, on_fatal
+        super().__init__(children, self._settings.data_dir, "sorters")
+        self._addresses, self._program, self._on_fatal = addresses, command, on_fatal
         patience = _patience(self._settings.retry_first_s)
-        self._states = FeedStates(session, paths, places.upstream, patience=patience, held=held)
-        self._nursery = Nursery()
+        self._states = FeedStates(session, paths, addresses.upstream, patience=patience, held=held)
         self._sorters: dict[FeedName, _Sorter] = {}
         self._starts_max = max(1, os.cpu_count() or 1)
-        self._own_folder: tempfile.TemporaryDirectory[str] | None = None
         self._looks = True
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sorter-fleet", daemon=True)
@@ -123,14 +124,13 @@ class SorterFleet(Scoped):
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop looking, end all sorters and wait for them; they are all told first."""
+        """Stop looking, end all sorters and wait for them; all are asked first."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
-        self._nursery.stop_together(STOP_S)
+        self._children.stop_together(STOP_S)
         self._sorters.clear()
-        if self._own_folder is not None:
-            self._own_folder.cleanup()
+        self._remove_folder()
 
     def seen(self) -> Mapping[FeedName, SorterView]:
         """Return the sorters that run here; from any thread."""
@@ -177,32 +177,31 @@ class SorterFleet(Scoped):
             log.info("changefeeds can be looked at again")
         self._looks = True
         wanted = self._states.wanted() if self._settings.master != BY_HAND else {}
-        children = {name: sorter.state for name, sorter in self._sorters.items()}
-        plan = plan_sorters(wanted, children, time.monotonic(), self._starts_max)
+        running = {name: sorter.state for name, sorter in self._sorters.items()}
+        plan = plan_sorters(wanted, running, time.monotonic(), self._starts_max)
         for name in plan.stop:
             self._end(name)
         for name in plan.start:
             self._start(name, wanted[name])
 
     def _reap(self) -> list[Death]:
-        """Take away the children that have ended; return those that were not told to."""
+        """Take away the children that have ended; return those that nobody has asked to."""
         deaths = []
         for name, sorter in list(self._sorters.items()):
-            child, told = sorter.child, sorter.state.stopping
+            child, was_asked = sorter.child, sorter.state.stopping
             if child.is_running():
-                if told and time.monotonic() > sorter.stop_at_s:
+                if was_asked and time.monotonic() > sorter.stop_at_s:
                     log.warning("sorter does not end; killed", extra=_of(name))
                     child.kill()
                 else:
                     continue
-            status, words = child.exit_status(), " | ".join(child.tail().splitlines())
-            child.stop()  # what it has left behind: a JVM, Python workers
-            self._nursery.forget(child)
+            status, words = child.exit_status(), " | ".join(child.tail(LAST_WORDS_LINES).splitlines())
+            child.discard(STOP_S)  # with what it has left behind: a JVM, Python workers
             del self._sorters[name]
-            if not told:
+            if not was_asked:
                 message = f"the sorter has ended with {_how(status)}; its last words: {words[-LAST_WORDS_CHARS:]}"
                 deaths.append(Death(name, sorter.state.epoch, message))
-            log.info("sorter has ended", extra={**_of(name), "status": status, "told": told})
+            log.info("sorter has ended", extra={**_of(name), "status": status, "told": was_asked})
         return deaths
 
     def _end(self, name: FeedName) -> None:
@@ -213,8 +212,8 @@ class SorterFleet(Scoped):
 
     def _start(self, name: FeedName, epoch: int) -> None:
         namespace, changefeed_id = name
-        data_dir = self._data_dir()
-        child = self._nursery.start(
+        data_dir = self._folder()
+        child = self._children.start(
             f"sorter {namespace}/{changefeed_id}",
             self._command(name, data_dir),
             log=data_dir / "sorters" / namespace / changefeed_id / "sorter.log",
@@ -223,29 +222,22 @@ class SorterFleet(Scoped):
         log.info("sorter started", extra={**_of(name), "pid": child.pid, "epoch": epoch, "log": str(child.log)})
 
     def _command(self, name: FeedName, data_dir: Path) -> list[str]:
-        places, settings = self._places, self._settings
+        addresses, settings = self._addresses, self._settings
         given = {
             "--namespace": name[0],
             "--changefeed": name[1],
-            "--kafka": places.kafka,
-            "--zookeeper": places.zookeeper,
-            "--schema-registry": places.schema_registry,
-            "--cluster": places.cluster,
+            "--kafka": addresses.kafka,
+            "--zookeeper": addresses.zookeeper,
+            "--schema-registry": addresses.schema_registry,
+            "--cluster": addresses.cluster,
             "--master": settings.master,
             "--data-dir": str(data_dir),
             "--driver-memory": settings.driver_memory,
             "--checkpoint-dir": settings.checkpoint_dir,
         }
-        command = [sys.executable, "-m", "compose.cli", "sorter", "--once"]
+        command = [*self._program, "sorter", "--once"]
         command += [part for flag, value in given.items() if value for part in (flag, value)]
         return command + [part for setting in settings.conf for part in ("--conf", setting)]
-
-    def _data_dir(self) -> Path:
-        if self._settings.data_dir is not None:
-            return self._settings.data_dir.resolve()
-        if self._own_folder is None:
-            self._own_folder = tempfile.TemporaryDirectory(prefix="tidebus-sorters-")
-        return Path(self._own_folder.name)
 
 
 def _patience(first_s: float) -> Patience:

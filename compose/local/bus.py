@@ -4,13 +4,12 @@
 ``python -m compose.cli …``; a part that is given by address is not started. Sorters are the capture's own children.
 """
 
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from compose.changefeeds import create_changefeed
 from compose.local.supervisor import Supervisor
-from compose.stack.children import Child, Nursery
+from compose.stack.children import TIDEBUS, Child, Nursery
 from compose.stack.jars import Say
 from compose.stack.local import Addresses, LocalStack
 from compose.stack.ports import LOOPBACK, free_ports, is_listening
@@ -176,7 +175,7 @@ class LocalBus(Scoped):
 
     def _start(self, name: str, arguments: list[str], *, restart: bool) -> Child:
         log = self.logs / f"{name.replace(' ', '-')}.log"
-        child = self.nursery.start(name, [sys.executable, "-m", "compose.cli", *arguments], log=log)
+        child = self.nursery.start(name, [*TIDEBUS, *arguments], log=log)
         self.processes[name] = child
         self.supervisor.add(child, restart=restart)
         return child

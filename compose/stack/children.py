@@ -18,6 +18,8 @@ STOP_S = 15.0
 """How long a child may take to end after SIGTERM; a broker flushes and a sorter finishes its batch in well under it."""
 _POLL_S = 0.05
 TAIL_LINES = 12
+TIDEBUS = (sys.executable, "-m", "compose.cli")
+"""Begins a command of our own, whatever is on the PATH."""
 _WHEN_TOLD = ("/bin/sh", "-c", 'read -r go && exec "$@"', "sh")
 """Begins a command when it reads a line. We may be killed between a child's start and the watchdog's knowing of it: the
 line never comes then, and nothing is left running."""
@@ -146,6 +148,11 @@ class Child:
         """
         self.terminate()
         self._end(grace_s)
+
+    def discard(self, grace_s: float = STOP_S) -> None:
+        """Stop it, with whatever it has left behind, and take it off the nursery's list."""
+        self.stop(grace_s)
+        self.nursery.forget(self)
 
     def terminate(self) -> None:
         """Ask it to end and do not wait."""

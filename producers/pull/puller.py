@@ -40,7 +40,7 @@ from producers.tls import Channels, TlsSettings
 from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId, physical_ms
 from schemas.nodes.changefeed import CLUSTER_DEFAULT
-from schemas.rawlog.frontier import FrontierRecord, LandingReport
+from schemas.rawlog.frontier import FrontierRecord, LandingReport, needed_ts
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_topics
 from schemas.tidb.spans import TableSpan
 
@@ -300,11 +300,6 @@ class Puller:
     def _kafka_error(self, error: Any) -> None:
         self._kafka_trouble = str(error.str())
         self._ending.kafka_error(error)
-
-
-def needed_ts(record: FrontierRecord) -> Ts:
-    """Return from where on TiKV's history is needed: a restart begins there."""
-    return min((record.resolved_ts, *(one.ts for one in record.held), *(one.ts for one in record.held_ddl)))
 
 
 def kafka_producer(

@@ -96,6 +96,11 @@ class FrontierRecord:
     held_ddl: tuple[HeldDdl, ...] = ()
 
 
+def needed_ts(record: FrontierRecord) -> Ts:
+    """Return from where on TiKV's history is needed: a restart begins there."""
+    return min((record.resolved_ts, *(held.ts for held in record.held), *(held.ts for held in record.held_ddl)))
+
+
 def follow_frontier(last: FrontierRecord | None, record: FrontierRecord) -> FrontierRecord:
     """Return where a reader of the frontier topic stands after ``record``, having stood at ``last``; all readers agree.
 

@@ -7,6 +7,9 @@ from typing import Any, Final
 
 from schemas.tidb.spans import TableSpan
 
+STALL_WARN_S: Final = 20.0
+"""A span whose resolved ts has not moved for so long is logged once, and shown with its reason; TiCDC's bound is the
+same."""
 _NONE: Mapping[str, int] = MappingProxyType({})
 
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import psutil
 
-from compose.capture.owner_loop import rest_s
+from compose.capture.pace import rest_s
 from compose.peers import open_peers
 from consumers.control.cluster.capture_registry import CaptureInfo
 from consumers.control.cluster.puller_agent import PullerAgent

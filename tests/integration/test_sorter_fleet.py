@@ -11,7 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
-from compose.capture.sorter_fleet import SorterFleet, SorterPlaces, SorterSettings
+from compose.capture.sorter_fleet import BusAddresses, SorterFleet, SorterSettings
+from compose.stack.children import TIDEBUS, Nursery
 from compose.stack.local import Addresses
 from consumers.control.changefeeds.store import ChangefeedRequest
 from consumers.control.changefeeds.verbs import ChangefeedControl, ConfigChange
@@ -96,14 +97,15 @@ def fleet(bus: Bus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sorter
 
 
 def new_fleet(bus: Bus, folder: Path, **settings: Any) -> SorterFleet:
-    places = SorterPlaces(
+    addresses = BusAddresses(
         kafka=bus.stack.kafka,
         zookeeper=bus.stack.zookeeper,
         schema_registry=bus.stack.schema_registry,
         cluster=bus.paths.cluster,
         upstream=UpstreamId(bus.log.upstream),
     )
-    return SorterFleet(bus.session, bus.paths, places, SorterSettings(data_dir=folder, retry_first_s=1.0, **settings))
+    options = SorterSettings(data_dir=folder, retry_first_s=1.0, **settings)
+    return SorterFleet(bus.session, bus.paths, addresses, Nursery(), TIDEBUS, options)
 
 
 def eventually(done: Callable[[], bool]) -> None:

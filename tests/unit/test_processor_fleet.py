@@ -8,14 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from compose.capture.processor_fleet import ProcessorFleet, ProcessorHome
-from compose.capture.sorter_fleet import SorterPlaces
-from compose.stack.children import Child
+from compose.capture.processor_fleet import ProcessorFleet
+from compose.capture.processor_home import ProcessorHome
+from compose.capture.sorter_fleet import BusAddresses
+from compose.stack.children import TIDEBUS, Child, Nursery
 from producers.tls import TlsSettings
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
 
-PLACES = SorterPlaces(kafka="k:1", zookeeper="z:1", schema_registry="", cluster="c", upstream=UpstreamId("u"))
+ADDRESSES = BusAddresses(kafka="k:1", zookeeper="z:1", schema_registry="", cluster="c", upstream=UpstreamId("u"))
 
 
 def _info(name: str, sink_uri: str = "mysql://h/", upstream: str = "u", epoch: int = 0) -> ChangefeedInfo:
@@ -43,7 +44,8 @@ class Fleet(ProcessorFleet):
     code = "import time; time.sleep(600)"
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(cast("Any", None), ZkPaths("c"), PLACES, ProcessorHome(capture=CaptureId("1")), folder)
+        self._nursery = Nursery()
+        super().__init__(cast("Any", None), ZkPaths("c"), ADDRESSES, self._nursery, TIDEBUS, (), folder)
         self.store = self._store = cast("Any", Store())
 
     def _started(self, name: tuple[str, str]) -> Child:
@@ -55,7 +57,9 @@ class Fleet(ProcessorFleet):
         return {name[1]: processor.child.is_running() for name, processor in self._processors.items()}
 
     def child(self, name: str) -> Child:
-        return self._processors["default", name].child
+        child = self._processors["default", name].child
+        assert isinstance(child, Child)
+        return child
 
 
 @pytest.fixture
@@ -127,8 +131,8 @@ def test_processor_home_tells_children_who_started_them_and_where_they_are_reach
     home = ProcessorHome(
         capture=CaptureId("c-1"), peer_host="0.0.0.0", advertise_peer_host="host-1", tls=TlsSettings(ca_path="ca.pem")
     )
-    told = home.arguments()
-    assert told[told.index("--capture") + 1] == "c-1"
-    assert told[told.index("--advertise-peer-host") + 1] == "host-1"
-    assert told[told.index("--ca") + 1] == "ca.pem"
-    assert "--cert" not in told
+    arguments = home.arguments()
+    assert arguments[arguments.index("--capture") + 1] == "c-1"
+    assert arguments[arguments.index("--advertise-peer-host") + 1] == "host-1"
+    assert arguments[arguments.index("--ca") + 1] == "ca.pem"
+    assert "--cert" not in arguments

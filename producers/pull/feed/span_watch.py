@@ -8,11 +8,10 @@ from producers.pull.core.regions.span_frontier import KeyRange
 from producers.pull.core.regions.subscription import Subscription
 from producers.pull.feed.types import SpanStatus
 from schemas.ids import Ts
+from schemas.rawlog.pull_figures import STALL_WARN_S
 
 log = logging.getLogger(__name__)
 
-STALL_WARN_S: Final = 20.0
-"""A span whose resolved ts has not moved for so long is logged once, with its reason; TiCDC's bound is the same."""
 LOOK_S: Final = 1.0
 """Between two looks at all spans."""
 

@@ -1,0 +1,33 @@
+"""What a capture's processors are given of it."""
+
+from dataclasses import dataclass, field
+
+from producers.tls import TlsSettings
+from schemas.ids import CaptureId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorHome:
+    """A capture as its processors know it."""
+
+    capture: CaptureId
+    peer_host: str = "127.0.0.1"
+    """Where they listen for other processors, each at any free port."""
+    advertise_peer_host: str = ""
+    """Under which those reach them; empty: ``peer_host``."""
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    """Between processors."""
+
+    def arguments(self) -> list[str]:
+        """Return the command's options."""
+        tls = self.tls
+        given = {
+            "--capture": self.capture,
+            "--peer-host": self.peer_host,
+            "--advertise-peer-host": self.advertise_peer_host,
+            "--ca": tls.ca_path,
+            "--cert": tls.cert_path,
+            "--key": tls.key_path,
+            "--cert-allowed-cn": ",".join(tls.allowed_cn),
+        }
+        return [part for option, value in given.items() if value for part in (option, value)]

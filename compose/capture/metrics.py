@@ -2,9 +2,9 @@
 
 import time
 
-from compose.capture.owner_loop import DdlProgress
 from consumers.control.api.metrics import Pull, Stall
 from consumers.control.owner.figures import Rule, SchedulerFigures
+from consumers.control.owner.owner_loop import DdlProgress
 from producers.pull.puller import PullerStats
 from schemas.ids import UpstreamId
 from schemas.rawlog.frontier import FrontierRecord

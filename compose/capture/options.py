@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from compose.capture.sorter_fleet import SorterSettings
 from compose.peers import PEER_ADDR
+from consumers.control.fleets.sorter_fleet import SorterSettings
 from consumers.control.owner.reign import ReignOptions
 from edges.zookeeper.session import SESSION_TIMEOUT_S
 from producers.pull.puller import PullerSettings

@@ -28,13 +28,10 @@ from typing import TYPE_CHECKING, Final
 from compose.capture.collector import spare_old_objects
 from compose.capture.first_failure import FirstFailure
 from compose.capture.options import CaptureOptions
-from compose.capture.owner_loop import OwnerLoop, OwnerParts
-from compose.capture.processor_fleet import ProcessorFleet
 from compose.capture.processor_home import ProcessorHome
 from compose.capture.pulled_upstream import PulledUpstream
 from compose.capture.puller_figures import PullerFigures
 from compose.capture.replicated_tables import replicated_tables
-from compose.capture.sorter_fleet import BY_HAND, BusAddresses, SorterFleet
 from compose.peers import open_peers
 from compose.stack.children import TIDEBUS, Nursery
 from consumers.control.cluster.capture_registry import CaptureInfo, CaptureWatch, mark_stopping, register_capture
@@ -43,7 +40,10 @@ from consumers.control.cluster.puller_agent import PullerAgent
 from consumers.control.cluster.puller_executor import PullerExecutor
 from consumers.control.cluster.upstream_node import UpstreamNode
 from consumers.control.core.changefeeds.errors import FeedError
+from consumers.control.fleets.processor_fleet import ProcessorFleet
+from consumers.control.fleets.sorter_fleet import BY_HAND, BusAddresses, SorterFleet
 from consumers.control.log.frontier_topic import FrontierTopic
+from consumers.control.owner.owner_loop import OwnerLoop, OwnerParts
 from consumers.control.owner.reign_orders import ReignOrders
 from consumers.control.peers.grpc_peers import GrpcPeers
 from consumers.control.peers.interface import Peers, upstream_feed

@@ -107,7 +107,7 @@ def sorter_options(command: Command) -> Command:
         sorter_retry_first: float,
         **others: Any,
     ) -> Any:
-        from compose.capture.sorter_fleet import SorterSettings
+        from consumers.control.fleets.sorter_fleet import SorterSettings
 
         check_master(sorter_master, others=("none",))
         conf_pairs(sorter_conf)

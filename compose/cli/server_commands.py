@@ -30,7 +30,7 @@ from compose.cli.options import (
 from schemas.ids import UpstreamId
 
 if TYPE_CHECKING:
-    from compose.capture.sorter_fleet import SorterSettings
+    from consumers.control.fleets.sorter_fleet import SorterSettings
     from producers.tls import TlsSettings
 
 

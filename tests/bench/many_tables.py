@@ -27,13 +27,13 @@ from typing import Any
 
 import psutil
 
-from compose.capture.pace import rest_s
 from compose.peers import open_peers
 from consumers.control.cluster.capture_registry import CaptureInfo
 from consumers.control.cluster.puller_agent import PullerAgent
 from consumers.control.cluster.puller_executor import PullerExecutor
 from consumers.control.core.scheduling.coordinator import Identity
 from consumers.control.owner.owner import Owner
+from consumers.control.owner.pace import rest_s
 from consumers.control.owner.reign import Reign, ReignOptions, ReignParts
 from consumers.control.peers.grpc_peers import GrpcPeers
 from consumers.control.peers.interface import upstream_feed

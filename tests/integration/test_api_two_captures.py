@@ -13,10 +13,10 @@ import pytest
 
 from compose.capture.options import CaptureOptions
 from compose.capture.process import run_capture
-from compose.capture.sorter_fleet import SorterSettings
 from compose.cli import run_cli
 from compose.stack.local import Addresses
 from consumers.control.cluster.capture_registry import list_captures
+from consumers.control.fleets.sorter_fleet import SorterSettings
 from edges.zookeeper.session import Session
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer

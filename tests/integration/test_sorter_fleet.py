@@ -11,11 +11,11 @@ from typing import Any
 import psutil
 import pytest
 
-from compose.capture.sorter_fleet import BusAddresses, SorterFleet, SorterSettings
 from compose.stack.children import TIDEBUS, Nursery
 from compose.stack.local import Addresses
 from consumers.control.changefeeds.store import ChangefeedRequest
 from consumers.control.changefeeds.verbs import ChangefeedControl, ConfigChange
+from consumers.control.fleets.sorter_fleet import BusAddresses, SorterFleet, SorterSettings
 from consumers.control.log.raw_log import FrontierWindow
 from edges.zookeeper.session import Session
 from schemas.ids import Ts, UpstreamId

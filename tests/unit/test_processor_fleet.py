@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from compose.capture.processor_fleet import ProcessorFleet
 from compose.capture.processor_home import ProcessorHome
-from compose.capture.sorter_fleet import BusAddresses
 from compose.stack.children import TIDEBUS, Child, Nursery
+from consumers.control.fleets.processor_fleet import ProcessorFleet
+from consumers.control.fleets.sorter_fleet import BusAddresses
 from producers.tls import TlsSettings
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from compose.capture.reign_status import reign_status
 from consumers.control.core.replication.messages import Checkpoint, TableState
 from consumers.control.core.replication.versions import VersionMismatchError
 from consumers.control.core.scheduling.coordinator import NotInitializedError
 from consumers.control.owner.reign_orders import NotOwnerError, ReignOrders
+from consumers.control.owner.reign_status import reign_status
 from schemas.ddl.job import DdlType
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord

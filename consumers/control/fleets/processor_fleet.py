@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compose.capture.children import ChildProcess, ChildStarter, Fleet
-from compose.capture.sorter_fleet import BusAddresses
 from consumers.control.changefeeds.store import ChangefeedStore
+from consumers.control.fleets.children import ChildProcess, ChildStarter, Fleet
+from consumers.control.fleets.sorter_fleet import BusAddresses
 from edges.zookeeper.session import LeaseLostError, Session
 from schemas.errors import BusError
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths

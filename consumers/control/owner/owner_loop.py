@@ -18,8 +18,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from compose.capture.pace import GATHER_S, rest_s
-from compose.capture.reign_status import reign_status
 from consumers.control.cluster.capture_registry import CaptureWatch
 from consumers.control.cluster.election import Election
 from consumers.control.cluster.upstream_node import UpstreamNode
@@ -28,8 +26,10 @@ from consumers.control.core.scheduling.coordinator import Identity
 from consumers.control.log.frontier_topic import FrontierTopic
 from consumers.control.owner.held_feeds import HeldFeeds, ReplicatedTables
 from consumers.control.owner.owner import Owner
+from consumers.control.owner.pace import GATHER_S, rest_s
 from consumers.control.owner.reign import LandsDdl, Reign, ReignOptions, ReignParts
 from consumers.control.owner.reign_orders import ReignOrders
+from consumers.control.owner.reign_status import reign_status
 from consumers.control.owner.split_watch import Boundaries
 from consumers.control.peers.interface import FeedKey, Peers
 from edges.zookeeper.session import Session

@@ -19,11 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from compose.capture.children import ChildProcess, ChildStarter, Fleet
 from consumers.control.changefeeds.states import Death, FeedStates
 from consumers.control.core.changefeeds.errors import FeedError
 from consumers.control.core.changefeeds.sorter_plan import FeedName, SorterChild, plan_sorters
 from consumers.control.core.changefeeds.state import PATIENCE, Patience
+from consumers.control.fleets.children import ChildProcess, ChildStarter, Fleet
 from edges.zookeeper.session import LeaseLostError, Session
 from schemas.errors import BusError, InvariantBrokenError
 from schemas.ids import UpstreamId

@@ -2,9 +2,9 @@
 
 The agent and the reign are the product's (:class:`consumers.control.cluster.puller_agent.PullerAgent`,
 :class:`consumers.control.owner.reign.Reign`, :class:`consumers.control.owner.owner.Owner`); this is what
-:mod:`compose.capture.process` and :mod:`consumers.control.owner.owner_loop` are around them, in one thread. What blocks in the
-product (a publish, a check of the lease) may stand still here for many ticks while everybody else goes on: the world
-runs on inside the call. So whoever is paused in the middle of a step wakes up in the middle of it.
+:mod:`compose.capture.process` and :mod:`consumers.control.owner.owner_loop` are around them, in one thread. What blocks
+in the product (a publish, a check of the lease) may stand still here for many ticks while everybody else goes on: the
+world runs on inside the call. So whoever is paused in the middle of a step wakes up in the middle of it.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -44,7 +44,7 @@ class _AtOnce(Executor):
         return done
 
 
-class CaptureProcess:
+class SimCapture:
     """``frozen``: stopped as by SIGSTOP. ``busy``: its owner's part waits for an answer, all else goes on."""
 
     def __init__(

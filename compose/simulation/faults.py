@@ -12,17 +12,17 @@ from consumers.control.owner.reign import MoveRefusedError
 from schemas.ids import TableId
 
 if TYPE_CHECKING:
-    from compose.simulation.capture import CaptureProcess
+    from compose.simulation.capture import SimCapture
     from compose.simulation.world import ClusterWorld
 
 PROCESSES_MAX = 5
 
 
-def _any(world: "ClusterWorld") -> "CaptureProcess | None":
+def _any(world: "ClusterWorld") -> "SimCapture | None":
     return world.random.choice(list(world.processes.values())) if world.processes else None
 
 
-def _owner(world: "ClusterWorld") -> "CaptureProcess | None":
+def _owner(world: "ClusterWorld") -> "SimCapture | None":
     return next((one for one in world.processes.values() if one.reign is not None and not one.busy), None)
 
 

@@ -7,7 +7,7 @@ A tick is 50 ms of the owner's and the agents' time. Whatever waits in the produ
 from collections.abc import Callable
 
 from compose.simulation.broker import Producer
-from compose.simulation.capture import CaptureProcess
+from compose.simulation.capture import SimCapture
 from compose.simulation.ends import KilledError, LeftError
 from compose.simulation.law import BrokenPromiseError
 from compose.simulation.surroundings import ClusterSurroundings
@@ -27,7 +27,7 @@ class ClusterWorld(ClusterSurroundings):
         """Begin with some captures; ``disturb`` lets one thing go wrong."""
         super().__init__(seed)
         self.disturb = disturb
-        self.processes: dict[CaptureId, CaptureProcess] = {}
+        self.processes: dict[CaptureId, SimCapture] = {}
         self.ghosts: list[Producer] = []
         self.late: list[SimFrontierTopic] = []
         self.births = 0
@@ -38,15 +38,15 @@ class ClusterWorld(ClusterSurroundings):
 
     # -- processes
 
-    def start(self, version: str = VERSION) -> CaptureProcess:
+    def start(self, version: str = VERSION) -> SimCapture:
         """Start a capture."""
         self.births += 1
         capture = CaptureId(f"c{self.births}")
-        process = self.processes[capture] = CaptureProcess(self, capture, version, self.maybe_freeze)
+        process = self.processes[capture] = SimCapture(self, capture, version, self.maybe_freeze)
         self.note("start", capture, version)
         return process
 
-    def bury(self, process: CaptureProcess, *, closes: bool) -> None:
+    def bury(self, process: SimCapture, *, closes: bool) -> None:
         """End a process: by itself, closing its session, or as by kill -9."""
         process.is_dead = True
         del self.processes[process.capture]
@@ -59,7 +59,7 @@ class ClusterWorld(ClusterSurroundings):
             self.zookeeper.end(process.capture)
             self.truth.fence(process.capture)
 
-    def maybe_freeze(self, process: CaptureProcess, chance: float) -> None:
+    def maybe_freeze(self, process: SimCapture, chance: float) -> None:
         """Let a process stand still where it is, at times."""
         if not self.has_faults or self.frozen >= FREEZE_DEPTH_MAX or self.random.random() >= chance * self.freezes:
             return
@@ -67,7 +67,7 @@ class ClusterWorld(ClusterSurroundings):
         if process.is_dead:
             raise KilledError
 
-    def stand_still(self, process: CaptureProcess, *, only_owner: bool) -> None:
+    def stand_still(self, process: SimCapture, *, only_owner: bool) -> None:
         """Let the world go on without a process, or without its owner's part."""
         ticks = self.random.choice((1, 3, 10, 20, 40))
         self.note("freeze", process.capture, ticks, only_owner)
@@ -113,7 +113,7 @@ class ClusterWorld(ClusterSurroundings):
             if not process.frozen and not process.is_dead:
                 self._run(process)
 
-    def _run(self, process: CaptureProcess) -> None:
+    def _run(self, process: SimCapture) -> None:
         try:
             process.step()
         except LeaseLostError:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from compose.simulation.outcome import drawn_from, outage
-from compose.simulation.processors.process import ProcessorProcess
+from compose.simulation.processors.process import SimProcessor
 from consumers.control.core.scheduling.coordinator import NotInitializedError
 from consumers.control.core.scheduling.schedulers.drain_capture import DrainRefusedError
 from consumers.processors.core.apply.executor import partition_span
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 PROCESSES_MAX = 4
 
 
-def _any(world: "ChangefeedWorld") -> ProcessorProcess | None:
+def _any(world: "ChangefeedWorld") -> SimProcessor | None:
     return world.random.choice(list(world.processes.values())) if world.processes else None
 
 
-def _leader(world: "ChangefeedWorld") -> ProcessorProcess | None:
+def _leader(world: "ChangefeedWorld") -> SimProcessor | None:
     return next((one for one in world.processes.values() if one.is_leader and not one.busy), None)
 
 

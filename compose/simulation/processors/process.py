@@ -103,7 +103,7 @@ class _Work(DatabaseWork):
         return lead, barriers
 
 
-class ProcessorProcess:
+class SimProcessor:
     """One run of it. ``busy``: it waits for something in the middle of a step."""
 
     def __init__(self, world: ChangefeedSurroundings, name: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from compose.simulation.ends import KilledError, LeftError
 from compose.simulation.law import BrokenPromiseError
 from compose.simulation.processors.calls import Calls
-from compose.simulation.processors.process import ProcessorProcess
+from compose.simulation.processors.process import SimProcessor
 from compose.simulation.processors.surroundings import ChangefeedSurroundings
 from consumers.processors.apply.errors import DestinationUnreachableError
 from edges.zookeeper.session import LeaseLostError
@@ -28,7 +28,7 @@ class ChangefeedWorld(ChangefeedSurroundings):
         """Begin with some processes; ``disturb`` lets one thing go wrong."""
         super().__init__(seed)
         self.disturb = disturb
-        self.processes: dict[str, ProcessorProcess] = {}
+        self.processes: dict[str, SimProcessor] = {}
         self.ghosts: list[Calls] = []
         self.births = self._depth = self.boundaries = 0
         self.crash_at: tuple[int, str] | None = None
@@ -108,14 +108,14 @@ class ChangefeedWorld(ChangefeedSurroundings):
 
     # -- processes
 
-    def start(self) -> ProcessorProcess:
+    def start(self) -> SimProcessor:
         """Begin a run."""
         self.births += 1
-        process = self.processes[f"p{self.births}"] = ProcessorProcess(self, f"p{self.births}")
+        process = self.processes[f"p{self.births}"] = SimProcessor(self, f"p{self.births}")
         self.note("start", process.name)
         return process
 
-    def bury(self, process: ProcessorProcess, *, closes: bool, keeps: float = 0.7, late: int = 0) -> None:
+    def bury(self, process: SimProcessor, *, closes: bool, keeps: float = 0.7, late: int = 0) -> None:
         """End a run: by itself, closing its session, or as by kill -9. Of its calls ``keeps`` happen all the same."""
         process.is_dead = True
         del self.processes[process.name]
@@ -163,7 +163,7 @@ class ChangefeedWorld(ChangefeedSurroundings):
             if not (process.frozen or process.busy or process.is_dead):
                 self._run(process)
 
-    def _run(self, process: ProcessorProcess) -> None:
+    def _run(self, process: SimProcessor) -> None:
         process.busy = True
         try:
             process.step()

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from consumers.processors.apply.begin import begin_database
+from consumers.processors.apply.begin import begin_database_work
 from consumers.processors.core.backoff import Backoff
 from consumers.processors.core.recovery import check_sink, target_of
 from consumers.processors.processor import ProcessorOptions
@@ -142,7 +142,7 @@ def _apply(feed: ProcessorOptions, target_ts: Ts, say: Callable[[str], None]) ->
             said_at = time.monotonic()
             say(f"applied up to {shown(ts)}, {written} rows and DDLs so far")
 
-    _patiently(backoff, say, lambda: done.append(apply_upto(feed, begin_database, target_ts, on_progress)))
+    _patiently(backoff, say, lambda: done.append(apply_upto(feed, begin_database_work, target_ts, on_progress)))
     return done[-1]
 
 

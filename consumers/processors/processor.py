@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Final, Protocol
+from typing import Final
 
 from consumers.control.changefeeds.processor_nodes import ProcessorInfo
 from consumers.control.peers.interface import Peers
@@ -26,7 +26,7 @@ from edges.zookeeper.session import LeaseLostError, Session, ZooKeeperError, Zoo
 from schemas.config.changefeed import load_changefeed
 from schemas.config.settings import ChangefeedConfig
 from schemas.errors import Action, BusError, ConfigError
-from schemas.ids import CaptureId, Ts
+from schemas.ids import CaptureId
 from schemas.nodes.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths
 from schemas.sink.topic import has_processors
 
@@ -39,35 +39,6 @@ LEAVE_S = 8.0
 STOPPED, FAILED = 0, 1
 """Exit statuses."""
 VERSION: Final = version("tidebus")
-
-
-class Run(Protocol):
-    """One run over the changefeed's topic."""
-
-    def turn(self) -> None:
-        """Do what can be done now, within some milliseconds.
-
-        Raises:
-            BusError: the run is over.
-        """
-        ...
-
-    @property
-    def checkpoint_ts(self) -> Ts:
-        """All up to here is in the destination."""
-        ...
-
-    @property
-    def rows_total(self) -> int: ...
-    @property
-    def ddl_total(self) -> int: ...
-    def finish(self) -> None:
-        """Let what is under way arrive."""
-        ...
-
-    def close(self) -> None:
-        """Give all connections back; called once, also after an error."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,15 +62,11 @@ class Assignment:
     options: ProcessorOptions
     info: ChangefeedInfo
     config: ChangefeedConfig
-    revision: int
-    """Of who takes the whole destination over; 0: of who takes partitions, and perhaps the lead, later."""
     stopped: Callable[[], bool]
     check_lease: Callable[[], None] = lambda: None
     """Raises when nothing may be written any more."""
 
 
-Begin = Callable[[Assignment], Run]
-"""Connects and takes the destination over; raises BusError."""
 BeginWork = Callable[[Assignment], Work]
 """Connects, to take partitions or the lead over later; raises BusError."""
 OpenPeers = Callable[[CaptureId], Peers]
@@ -192,7 +159,6 @@ class ProcessorProcess:
             options=options,
             info=info,
             config=load_changefeed(info.sink_uri, info.config),
-            revision=0,
             stopped=self._stop.is_set,
             check_lease=session.check_lease,
         )

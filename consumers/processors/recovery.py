@@ -10,6 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 from kazoo.exceptions import NoNodeError
@@ -17,9 +18,10 @@ from kazoo.exceptions import NoNodeError
 from consumers.control.changefeeds.processor_nodes import AppliedNode
 from consumers.control.changefeeds.store import ChangefeedNotFoundError
 from consumers.control.cluster.capture_registry import list_captures
+from consumers.processors.alone import AloneRun
 from consumers.processors.board import ProcessorBoard, Wanted
 from consumers.processors.core.recovery import check_alone
-from consumers.processors.processor import Assignment, Begin, ProcessorOptions, Run
+from consumers.processors.processor import Assignment, BeginWork, ProcessorOptions
 from edges.zookeeper.session import SESSION_TIMEOUT_S, Session
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import Action, BusError
@@ -105,12 +107,12 @@ def wait_alone(session: Session, options: ProcessorOptions, say: Callable[[str],
 
 
 def apply_upto(
-    options: ProcessorOptions, begin: Begin, target_ts: Ts, on_progress: Callable[[Ts, int], None]
+    options: ProcessorOptions, begin: BeginWork, target_ts: Ts, on_progress: Callable[[Ts, int], None]
 ) -> Applied:
     """Apply what the topic holds up to ``target_ts``.
 
     Args:
-        begin: connects to both sides and takes the destination over.
+        begin: connects to both sides.
         on_progress: called several times a second with how far all partitions are, and rows and DDLs written so far.
 
     Raises:
@@ -127,20 +129,22 @@ def apply_upto(
                 raise ChangefeedNotFoundError("changefeed was removed meanwhile", changefeed=options.changefeed_id)
             info = wanted.info
             config = load_changefeed(info.sink_uri, info.config)
-            run = begin(Assignment(options=options, info=info, config=config, revision=revision, stopped=lambda: False))
-            try:
-                _turn(session, run, target_ts, on_progress)
-                run.finish()
-                applied = Applied(checkpoint_ts=run.checkpoint_ts, rows=run.rows_total, ddls=run.ddl_total)
-            finally:
-                run.close()
+            assignment = Assignment(
+                options=options, info=info, config=config, stopped=lambda: False, check_lease=session.check_lease
+            )
+            with closing(begin(assignment)) as work:
+                run = AloneRun(work, revision, max(_known_ts(wanted), info.start_ts))
+                with closing(run):
+                    _turn(session, run, target_ts, on_progress)
+                    run.finish()
+                    applied = Applied(checkpoint_ts=run.checkpoint_ts, rows=run.rows_total, ddls=run.ddl_total)
             _report(board, wanted, applied)
             return applied
         finally:
             board.release()
 
 
-def _turn(session: Session, run: Run, target_ts: Ts, on_progress: Callable[[Ts, int], None]) -> None:
+def _turn(session: Session, run: AloneRun, target_ts: Ts, on_progress: Callable[[Ts, int], None]) -> None:
     looked_at = time.monotonic()
     while run.checkpoint_ts < target_ts:
         run.turn()

@@ -15,6 +15,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,19 +28,18 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from compose.stack.local import Addresses, LocalStack
 from compose.stack.mariadb import LocalMariaDb
+from consumers.processors.alone import AloneRun
+from consumers.processors.apply.begin import begin_database_work
 from consumers.processors.apply.connection import Connector
-from consumers.processors.apply.ddl import DdlRunner
-from consumers.processors.apply.destination import Destination
-from consumers.processors.apply.run import ApplyRun
-from consumers.processors.apply.share import RunSettings
-from consumers.processors.core.apply.partition import start_position
 from consumers.processors.core.apply.statements import StatementSettings, statements
 from consumers.processors.core.apply.waiting import Piece, RowBatch
-from consumers.processors.sink_source import KafkaSource
+from consumers.processors.processor import Assignment, ProcessorOptions
 from schemas.config.changefeed import load_changefeed
-from schemas.ids import Ts, compose_ts
+from schemas.ids import Ts, UpstreamId, compose_ts
+from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.sink.position import POSITION_HEADER, Position, PositionClass, RowOp
 from schemas.sink.sql_rows import SqlRow, decode_rows, encode_form, encode_rows, encode_watermark
+from schemas.sink.topic import sink_topic
 from sorters.core.encode.sql.rows import ROWS_PER_MESSAGE, SqlRowsEncoder, form_of
 from sorters.core.mount import mount
 from tests.support.apply import run_sql
@@ -72,7 +73,8 @@ def main() -> int:
 
 def _rate(kafka: str, server: LocalMariaDb) -> None:
     literals = _literals()
-    _fill(kafka, "bench-rate", literals)
+    info = _changefeed(server, "bench-rate")
+    _fill(kafka, sink_topic(info), literals)
     best: dict[str, float] = {}
     for _ in range(2):
         _tables(server)
@@ -80,7 +82,7 @@ def _rate(kafka: str, server: LocalMariaDb) -> None:
         if bare > best.get("bare", 0.0):
             best |= {"bare": bare, "bare_cpu_us": bare_cpu_us}
         _tables(server)
-        rate, cpu_us = _applied(kafka, server, "bench-rate", len(literals))
+        rate, cpu_us = _applied(kafka, server, info, len(literals))
         if rate > best.get("rate", 0.0):
             best |= {"rate": rate, "cpu_us": cpu_us}
     figure = {
@@ -185,38 +187,40 @@ def _connector(server: LocalMariaDb) -> Connector:
     return Connector(config.uri.server, config)
 
 
-def _begin(kafka: str, server: LocalMariaDb, topic: str) -> tuple[ApplyRun, KafkaSource]:
-    source = KafkaSource(kafka, topic, f"group-{topic}")
-    destination = Destination(_connector(server), topic, 1, StatementSettings(safe_mode=True))
-    found = destination.open(source.partitions(), start_position(Ts(1)))
-    source.start({part: place.next_offset for part, place in found.places.items()})
-    run = ApplyRun(
-        source=source,
-        destination=destination,
-        runner=DdlRunner(destination=destination),
-        found=found,
-        settings=RunSettings(worker_count=4, max_txn_row=TXN_ROWS),
+def _changefeed(server: LocalMariaDb, name: str) -> ChangefeedInfo:
+    return ChangefeedInfo(
+        changefeed_id=name,
+        upstream=UpstreamId("bench"),
+        sink_uri=server.uri(f"worker-count=4&max-txn-row={TXN_ROWS}"),
+        config={"sink": {"safe-mode": True}},
+        start_ts=Ts(1),
     )
-    return run, source
 
 
-def _applied(kafka: str, server: LocalMariaDb, topic: str, count: int) -> tuple[float, float]:
-    run, source = _begin(kafka, server, topic)
-    began_at, cpu_s = time.perf_counter(), _cpu_s(server)
-    while run.applied.rows_total < count:
-        run.turn()
-    took_s = time.perf_counter() - began_at
-    cpu_us = (_cpu_s(server) - cpu_s) * 1e6 / count
-    run.close()
-    source.close()
+@contextmanager
+def _applying(kafka: str, info: ChangefeedInfo) -> Iterator[AloneRun]:
+    options = ProcessorOptions(changefeed_id=info.changefeed_id, kafka=kafka, zookeeper="")
+    config = load_changefeed(info.sink_uri, info.config)
+    assignment = Assignment(options=options, info=info, config=config, stopped=lambda: False)
+    with closing(begin_database_work(assignment)) as work, closing(AloneRun(work, 1, Ts(1))) as run:
+        yield run
+
+
+def _applied(kafka: str, server: LocalMariaDb, info: ChangefeedInfo, count: int) -> tuple[float, float]:
+    with _applying(kafka, info) as run:
+        began_at, cpu_s = time.perf_counter(), _cpu_s(server)
+        while run.rows_total < count:
+            run.turn()
+        took_s = time.perf_counter() - began_at
+        cpu_us = (_cpu_s(server) - cpu_s) * 1e6 / count
     return count / took_s, cpu_us
 
 
 def _lag(kafka: str, server: LocalMariaDb) -> None:
     """Rows say in ``k`` when they were written to Kafka; how old the newest one is that can be seen is the lag."""
     _tables(server)
-    producer, forms = _producer(kafka, "bench-lag"), _forms()
-    run, source = _begin(kafka, server, "bench-lag")
+    info = _changefeed(server, "bench-lag")
+    producer, forms = _producer(kafka, sink_topic(info)), _forms()
     ended, lags = threading.Event(), list[float]()
 
     def write() -> None:
@@ -232,9 +236,9 @@ def _lag(kafka: str, server: LocalMariaDb) -> None:
             position = Position(Ts(ts), PositionClass.ROW, Ts(ts - 1), RowOp.INSERT, rows[-1].key).encode()
             headers = [(POSITION_HEADER, position)]
             producer.produce(
-                "bench-lag", encode_rows(forms[number], rows), encode_form(forms[number]), number, headers=headers
+                sink_topic(info), encode_rows(forms[number], rows), encode_form(forms[number]), number, headers=headers
             )
-            _watermark(producer, "bench-lag", Ts(ts))
+            _watermark(producer, sink_topic(info), Ts(ts))
             producer.poll(0)
             sent += batch
             time.sleep(max(0.0, began_at + sent / LAG_ROWS_PER_S - time.time()))
@@ -256,14 +260,13 @@ def _lag(kafka: str, server: LocalMariaDb) -> None:
         connection.close()
 
     threads = [threading.Thread(target=write), threading.Thread(target=look)]
-    for thread in threads:
-        thread.start()
-    while not ended.is_set():
-        run.turn()
-    for thread in threads:
-        thread.join()
-    run.close()
-    source.close()
+    with _applying(kafka, info) as run:
+        for thread in threads:
+            thread.start()
+        while not ended.is_set():
+            run.turn()
+        for thread in threads:
+            thread.join()
     steady = lags[len(lags) // 10 :]
     figure = {
         "bench": "apply_lag",

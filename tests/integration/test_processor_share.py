@@ -191,7 +191,7 @@ def test_leader_that_has_no_partition_reads_a_ddl_where_another_stands_at_it(wri
         changefeed_id=of.info.changefeed_id, kafka=of.addresses.kafka, zookeeper=of.addresses.zookeeper
     )
     config = load_changefeed(of.info.sink_uri, of.info.config)
-    sides = DatabaseSides(Assignment(options=options, info=of.info, config=config, revision=1, stopped=lambda: False))
+    sides = DatabaseSides(Assignment(options=options, info=of.info, config=config, stopped=lambda: False))
     with closing(sides.source):
         mark = sides.read_ddl({2: offset, 4: 10**6})
     assert (mark.ddl.query, mark.position) == (QUERY, writer.log.records[2][offset].position)

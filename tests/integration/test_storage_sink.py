@@ -54,7 +54,7 @@ def write_topic(kafka: str, name: str, topic: Topic) -> None:
 def assignment(kafka: str, info: ChangefeedInfo) -> Assignment:
     options = ProcessorOptions(changefeed_id=info.changefeed_id, kafka=kafka, zookeeper="")
     config = load_changefeed(info.sink_uri, SETTINGS)
-    return Assignment(options=options, info=info, config=config, revision=1, stopped=lambda: False)
+    return Assignment(options=options, info=info, config=config, stopped=lambda: False)
 
 
 def apply_with_crashes(kafka: str, info: ChangefeedInfo, last_ts: int, rng: random.Random) -> None:

@@ -2,8 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,14 @@ import pymysql
 import pytest
 
 from compose.stack.mariadb import LocalMariaDb
+from consumers.processors.alone import AloneRun
+from consumers.processors.apply.begin import DatabaseWork
 from consumers.processors.apply.connection import Connector
 from consumers.processors.apply.ddl import DdlRunner
 from consumers.processors.apply.destination import Destination
 from consumers.processors.apply.lead import Syncpoints
-from consumers.processors.apply.run import ApplyRun
 from consumers.processors.apply.share import RunSettings
-from consumers.processors.core.apply.partition import start_position
+from consumers.processors.core.apply.partition import DdlMark, start_position
 from consumers.processors.core.apply.statements import StatementSettings
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts
@@ -106,8 +107,34 @@ def faulty_connections(faults: Faults) -> Iterator[None]:
 
 
 @dataclass
+class MemorySides:
+    """Both sides of a database sink, of which the topic is in memory."""
+
+    processor: "Processor"
+    connector: Connector
+    source: MemorySource
+    settings: RunSettings
+    start: bytes = start_position(START_TS)
+
+    def partitions(self) -> int:
+        return self.processor.log.partitions
+
+    def destination(self, revision: int) -> Destination:
+        return Destination(self.connector, self.processor.feed, revision, self.processor.settings)
+
+    def runner(self, destination: Destination) -> DdlRunner:
+        return DdlRunner(destination=destination)
+
+    def syncpoints(self, destination: Destination) -> Syncpoints | None:
+        return None if self.processor.syncpoints is None else self.processor.syncpoints(destination)
+
+    def read_ddl(self, offsets: Mapping[int, int]) -> DdlMark:
+        raise AssertionError(f"who has all partitions asks the topic for no ddl: {offsets}")
+
+
+@dataclass
 class Processor:
-    """One processor of a changefeed, driven by the test."""
+    """One processor that has a changefeed for itself, driven by the test."""
 
     server: LocalMariaDb
     log: SinkLog
@@ -119,46 +146,43 @@ class Processor:
     syncpoints: Callable[[Destination], Syncpoints] | None = None
     ignore_start_ts: frozenset[int] = frozenset()
     user: tuple[str, str] | None = None
-    run: ApplyRun | None = None
+    run: AloneRun | None = None
+    stack: ExitStack = field(default_factory=ExitStack)
 
-    def open(self) -> ApplyRun:
-        """Take the changefeed over."""
+    def connector(self) -> Connector:
+        """Return what connects to the server as this processor does."""
         user = {} if self.user is None else {"user": self.user[0], "password": self.user[1]}
         config = load_changefeed(self.server.uri(self.parameters, **user))
         assert config.uri.server is not None
-        destination = Destination(Connector(config.uri.server, config), self.feed, self.revision, self.settings)
-        found = destination.open(self.log.partitions, start_position(START_TS))
-        source = MemorySource(self.log, {part: place.next_offset for part, place in found.places.items()})
-        self.run = ApplyRun(
-            source=source,
-            destination=destination,
-            runner=DdlRunner(destination=destination),
-            found=found,
-            settings=RunSettings(worker_count=2, max_txn_row=self.max_txn_row, ignore_start_ts=self.ignore_start_ts),
-            syncpoints=None if self.syncpoints is None else self.syncpoints(destination),
-        )
+        return Connector(config.uri.server, config)
+
+    def open(self) -> AloneRun:
+        """Take the lead."""
+        settings = RunSettings(worker_count=2, max_txn_row=self.max_txn_row, ignore_start_ts=self.ignore_start_ts)
+        work = DatabaseWork(MemorySides(self, self.connector(), MemorySource(self.log, {}), settings))
+        self.stack.push(_suppress_crash)
+        self.stack.callback(work.close)
+        self.run = AloneRun(work, self.revision, START_TS)
+        self.stack.callback(self.run.close)
         return self.run
 
-    def until(self, ts: int) -> ApplyRun:
+    def until(self, ts: int) -> AloneRun:
         """Apply all up to ``ts``."""
         run = self.run or self.open()
-        return self.until_true(lambda: run.applied.checkpoint_ts >= ts)
+        return self.until_true(lambda: run.checkpoint_ts >= ts)
 
-    def until_true(self, is_reached: Callable[[], bool]) -> ApplyRun:
+    def until_true(self, is_reached: Callable[[], bool]) -> AloneRun:
         """Apply until something is so."""
         run = self.run or self.open()
         deadline = time.monotonic() + PATIENCE_S
         while not is_reached():
-            if not run.turn():
-                time.sleep(0.001)
-            assert time.monotonic() < deadline, run.applied
+            run.turn()
+            assert time.monotonic() < deadline, (run.checkpoint_ts, run.rows_total, run.ddl_total)
         return run
 
     def close(self) -> None:
-        if self.run is not None:
-            with suppress(Crash):
-                self.run.close()
-            self.run = None
+        self.run = None
+        self.stack.close()
 
     def apply(self, ts: int) -> None:
         """Apply all up to ``ts`` and end."""
@@ -166,6 +190,10 @@ class Processor:
             self.until(ts)
         finally:
             self.close()
+
+
+def _suppress_crash(_: object, error: object, __: object) -> bool:
+    return isinstance(error, Crash)
 
 
 def table(server: LocalMariaDb, name: str) -> list[tuple[Any, ...]]:

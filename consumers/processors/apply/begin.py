@@ -1,21 +1,20 @@
 """Connects a processor to both sides of a database sink: its topic, and the server."""
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from consumers.processors.apply.connection import Connector
 from consumers.processors.apply.ddl import DdlRunner
 from consumers.processors.apply.destination import Destination
-from consumers.processors.apply.lead import DatabaseLead, barriers_from
-from consumers.processors.apply.run import ApplyRun
+from consumers.processors.apply.lead import DatabaseLead, Syncpoints, barriers_from
 from consumers.processors.apply.share import DatabaseShare, RunSettings
 from consumers.processors.apply.syncpoints import SyncpointWriter
 from consumers.processors.core.apply.barriers import Barriers
 from consumers.processors.core.apply.partition import DdlMark, start_position
 from consumers.processors.core.apply.statements import StatementSettings
 from consumers.processors.processor import Assignment
-from consumers.processors.sink_source import KafkaSource, read_record
+from consumers.processors.sink_source import KafkaSource, Source, read_record
 from schemas.errors import InvariantBrokenError
-from schemas.ids import Ts
 from schemas.sink.position import decode_position
 from schemas.sink.sql_rows import decode_ddl
 from schemas.sink.topic import group_id, life_of, sink_topic
@@ -37,6 +36,15 @@ class DatabaseSides:
         )
         self.start = start_position(info.start_ts)
         self.source = KafkaSource(options.kafka, sink_topic(info), group_id(info))
+
+    def partitions(self) -> int:
+        """Return how many partitions the topic has.
+
+        Raises:
+            SinkTopicMissingError: the topic is not there yet.
+            SinkTopicUnavailableError: Kafka does not answer.
+        """
+        return self.source.partitions()
 
     def destination(self, revision: int) -> Destination:
         """Return the destination as the leader of ``revision`` has it; 0: as who leads nothing."""
@@ -80,71 +88,36 @@ class DatabaseSides:
         return DdlMark(record.position, start_ts, decode_ddl(record.value), offset)
 
 
-class DatabaseRun:
-    """An :class:`ApplyRun` with its source, for who applies all partitions."""
-
-    def __init__(self, run: ApplyRun, source: KafkaSource) -> None:
-        self._run, self._source = run, source
+class Sides(Protocol):
+    """What is asked of :class:`DatabaseSides`."""
 
     @property
-    def checkpoint_ts(self) -> Ts:
-        return self._run.applied.checkpoint_ts
-
+    def settings(self) -> RunSettings: ...
     @property
-    def rows_total(self) -> int:
-        return self._run.applied.rows_total
-
+    def source(self) -> Source: ...
     @property
-    def ddl_total(self) -> int:
-        return self._run.applied.ddl_total
+    def start(self) -> bytes:
+        """Position at which a partition begins that the destination does not know."""
+        ...
 
-    def turn(self) -> None:
-        self._run.turn()
-
-    def finish(self) -> None:
-        self._run.finish_claims()
-
-    def close(self) -> None:
-        self._run.close()
-        self._source.close()
-
-
-def begin_database(assignment: Assignment) -> DatabaseRun:
-    """Take a changefeed over whole, whose sink is a MySQL or TiDB.
-
-    Raises:
-        BusError: one of the two sides does not let us.
-    """
-    sides = DatabaseSides(assignment)
-    try:
-        destination = sides.destination(assignment.revision)
-        found = destination.open(sides.source.partitions(), sides.start)
-        sides.source.start({part: place.next_offset for part, place in found.places.items()})
-        run = ApplyRun(
-            source=sides.source,
-            destination=destination,
-            runner=sides.runner(destination),
-            found=found,
-            settings=sides.settings,
-            syncpoints=sides.syncpoints(destination),
-        )
-        return DatabaseRun(run, sides.source)
-    except BaseException:
-        sides.source.close()
-        raise
+    def partitions(self) -> int: ...
+    def destination(self, revision: int) -> Destination: ...
+    def runner(self, destination: Destination) -> DdlRunner: ...
+    def syncpoints(self, destination: Destination) -> Syncpoints | None: ...
+    def read_ddl(self, offsets: Mapping[int, int]) -> DdlMark: ...
 
 
 class DatabaseWork:
     """What a processor may come to do for a changefeed whose sink is a database."""
 
-    def __init__(self, sides: DatabaseSides) -> None:
+    def __init__(self, sides: Sides) -> None:
         """Connect to nothing but Kafka.
 
         Raises:
             SinkTopicMissingError: the topic is not there yet.
             SinkTopicUnavailableError: Kafka does not answer.
         """
-        self._sides, self._partitions = sides, sides.source.partitions()
+        self._sides, self._partitions = sides, sides.partitions()
         self.share = DatabaseShare(sides.source, sides.destination(0), sides.settings)
 
     def lead(self, revision: int) -> tuple[DatabaseLead, Barriers]:

@@ -8,7 +8,7 @@ word of a leader before the last one that gave it to somebody.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import pymysql
@@ -102,20 +102,6 @@ class Destination:
         self._opened: dict[int, int] = {}
         """How often each partition of ours was taken over when we did."""
 
-    def open(self, partitions: int, start: bytes) -> Found:
-        """Take the changefeed over, with all its partitions: from here on nobody else writes.
-
-        Raises:
-            ProcessorReplacedError: a leader of a higher revision is there.
-            DestinationUnreachableError, DestinationRefusedError
-        """
-
-        def both(connection: Connection) -> Found:
-            found = self._lead(connection, partitions, start)
-            return replace(found, places=self._take(connection, range(partitions), self.revision))
-
-        return self._connected(both)
-
     def lead(self, partitions: int, start: bytes) -> Found:
         """Take DDL and syncpoints over: no leader of a lower revision writes any more. Who has a partition keeps it.
 
@@ -197,18 +183,18 @@ class Destination:
         rows = select(connection, sql + lock, (self.feed, tuple(parts)))
         return [(int(part), int(opened), Place(bytes(at), int(offset))) for part, opened, at, offset in rows]
 
-    def apply(self, connection: Connection, part: int, before: bytes, claim: Claim) -> int:
-        """Write the rows of a claim and its position in one transaction; return the statements that it took.
+    def apply(self, connection: Connection, part: int, before: bytes, claim: Claim) -> None:
+        """Write the rows of a claim and its position in one transaction.
 
         Raises:
             ProcessorReplacedError: another processor has moved the position, or taken over.
             RowRefusedError: names the first row that the destination does not take. Nothing is written.
-            DestinationUnreachableError: whether it was written, :meth:`open` tells.
+            DestinationUnreachableError: whether it was written, :meth:`take` tells.
             DestinationRefusedError
         """
         move = self._move(connection, part, before, Place(claim.position, claim.next_offset))
         try:
-            return write_rows(connection, move, claim.rows, self._settings)
+            write_rows(connection, move, claim.rows, self._settings)
         except pymysql.MySQLError as error:
             raise general_error(error, partition=part) from error
         except PositionMovedError as error:

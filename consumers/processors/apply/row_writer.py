@@ -50,8 +50,8 @@ class _StatementFailedError(Exception):
         self.statement, self.error = statement, error
 
 
-def write_rows(connection: Connection, move: bytes, rows: RowBatch, settings: StatementSettings) -> int:
-    """Write rows in one transaction that begins with ``move``; return the statements that they took.
+def write_rows(connection: Connection, move: bytes, rows: RowBatch, settings: StatementSettings) -> None:
+    """Write rows in one transaction that begins with ``move``.
 
     Args:
         move: an UPDATE that must find a row, the position.
@@ -62,10 +62,9 @@ def write_rows(connection: Connection, move: bytes, rows: RowBatch, settings: St
         DestinationUnreachableError: there is no room for a row, which it names. Nothing is written.
         pymysql.MySQLError: any other; whether it was written is not known.
     """
-    opening, made = [b"BEGIN", move], 0
+    opening = [b"BEGIN", move]
     try:
         for group in _packets(statements(rows, settings), together=_takes_many(connection)):
-            made += len(group)
             fits = _fits(connection, opening, group)
             if group[0].loose:
                 _send(connection, opening, [])
@@ -83,7 +82,6 @@ def write_rows(connection: Connection, move: bytes, rows: RowBatch, settings: St
         if is_full(failed.error):
             raise general_error(failed.error, **_where(failed.statement.form.name, failed.statement.row(0))) from failed
         raise _refused(connection, rows, failed, settings) from failed.error
-    return made
 
 
 def _takes_many(connection: Connection) -> bool:

@@ -75,24 +75,14 @@ class DatabaseShare:
         self._handover = Handover(source, self._pool, self._locate, self._take)
         self._connections: queue.LifoQueue[tuple[Connection, float]] = queue.LifoQueue()
         """Those that nobody uses, and since when."""
-        self._claims: dict[int, tuple[Future[int], Claim]] = {}
+        self._claims: dict[int, tuple[Future[None], Claim]] = {}
         self._keeps: dict[int, tuple[Future[None], Place]] = {}
         self._paused: set[int] = set()
         self._barrier = Barrier(Ts(0))
         self._kept_at = self._noted_at = clock()
-        self.records_total = self.rows_total = self.statements_total = self.txns_total = 0
+        self.rows_total = 0
 
     # -- which partitions ----------------------------------------------------------------------------------------------
-
-    def install(self, places: Mapping[int, Place]) -> None:
-        """Apply these partitions, which were taken over in the destination; the source reads them already."""
-        for partition, place in places.items():
-            self.queues[partition] = PartitionQueue(
-                partition, place.position, place.next_offset, self._settings.ignore_start_ts
-            )
-            self._stored[partition] = place.position
-            self._read_ts[partition] = covered_ts(place.position)
-            self._rows.setdefault(partition, 0)
 
     def expect(self, places: Mapping[int, Place]) -> None:
         """Begin to read partitions here when they come next, without asking the destination again. Where they are
@@ -145,7 +135,6 @@ class DatabaseShare:
         self._barrier = barrier
         busy = bool(is_restless or self._claims or self._keeps or self._handover.is_busy)
         for record in self._source.poll(BUSY_POLL_S if busy else IDLE_POLL_S):
-            self.records_total += 1
             if record.partition in self.queues:
                 self._feed(record)
             else:
@@ -187,7 +176,12 @@ class DatabaseShare:
 
     def _begin(self, partition: int, place: Place, records: list[SinkRecord]) -> None:
         """Apply a partition from where it is now."""
-        self.install({partition: place})
+        self.queues[partition] = PartitionQueue(
+            partition, place.position, place.next_offset, self._settings.ignore_start_ts
+        )
+        self._stored[partition] = place.position
+        self._read_ts[partition] = covered_ts(place.position)
+        self._rows.setdefault(partition, 0)
         for record in records:
             self._feed(record)
 
@@ -227,8 +221,8 @@ class DatabaseShare:
                 before = self._stored[part]
                 self._claims[part] = self._pool.submit(self._apply, part, before, claim), claim
 
-    def _apply(self, part: int, before: bytes, claim: Claim) -> int:
-        return self._with_connection(lambda connection: self._destination.apply(connection, part, before, claim))
+    def _apply(self, part: int, before: bytes, claim: Claim) -> None:
+        self._with_connection(lambda connection: self._destination.apply(connection, part, before, claim))
 
     def _with_connection(self, use: Callable[[Connection], Result]) -> Result:
         """Use a worker's connection; one that was in an error is closed."""
@@ -254,12 +248,12 @@ class DatabaseShare:
         """Take in what workers have done."""
         for part, (future, claim) in list(self._claims.items()):
             if future.done():
-                self.statements_total += future.result()
+                future.result()
                 del self._claims[part]
                 self._stored[part] = claim.position
                 self.queues[part].arrived()
                 self._rows[part] += len(claim.rows)
-                self.rows_total, self.txns_total = self.rows_total + len(claim.rows), self.txns_total + claim.txns
+                self.rows_total += len(claim.rows)
         for part, (kept, place) in list(self._keeps.items()):
             if kept.done():
                 kept.result()

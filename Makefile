@@ -1,7 +1,7 @@
 # `make run` and `make test` do all their set-up themselves; see README.md.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-real test-pure nightly check bench bench-report lock clean
+.PHONY: help setup run test test-real test-pure nightly check bench bench-report changelog lock clean
 
 BIN := .venv/bin
 # Spark's Python workers must find the same modules as the driver, whatever the shell exports.
@@ -66,6 +66,9 @@ bench: setup  ## figures as JSON lines and a plot in bench-out/, some 18 min; ON
 
 bench-report: setup  ## BENCH.md and its picture from the figures of the last `make bench`
 	$(BIN)/python -m tests.bench.report
+
+changelog: setup  ## what the fragments in changes/ come to; VERSION=0.2.0 moves them into CHANGELOG.md
+	@$(BIN)/towncrier build $(if $(VERSION),--yes --version $(VERSION),--draft --version unreleased)
 
 lock:  ## make requirements.lock anew (needs uv); no address of any registry goes in
 	printf 'hatchling\neditables\n' | uv pip compile pyproject.toml - --extra dev --extra s3 --universal --python-version 3.11 \

@@ -1,7 +1,7 @@
 """The one place where clients of Kafka are made.
 
 ``config`` is :meth:`edges.kafka.access.KafkaAccess.config` for the bus's own cluster, or what a changefeed's sink says
-of its own (:mod:`schemas.config.sink.client_options`), with what the caller's work needs.
+of its own (:mod:`schemas.config.client_options`), with what the caller's work needs.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Rows of one table version to output records: the steps of a row, on the one path that :func:`run_chunks` is.
+"""Rows of one table version to output records: the steps of a row, on the one path that ``run_chunks`` is.
 
 Order of steps: the schema valid just before each row's commit_ts, table filter and eligibility, mount, event filter,
 update split, dispatch, column selectors, encode, position. What hangs on the table alone is decided once a table

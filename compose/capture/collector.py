@@ -1,8 +1,7 @@
 """Python's collector of cycles where there are very many tables.
 
-100,000 tables are five million objects that stay. A look at all of them stops every thread of the process, for a second
-on an idle machine and for five on a busy one, and with Python's own thresholds there are fifteen such looks while the
-tables come: leases ended meanwhile.
+A look at all objects stops every thread of the process, with 100,000 tables for so long that leases end
+(docs/decisions/2026-11-22-very-many-tables.md).
 """
 
 import gc

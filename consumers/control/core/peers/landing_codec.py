@@ -1,8 +1,8 @@
 """Landing reports as columns, each told as what has changed since the one before it on the same stream.
 
-Both ends keep a list of spans with a column of landed_ts: 100,000 spans cost some bytes where nothing has changed or
-all have come to one ts, 100 kB where they are at up to 256 different ones (a TiKV store resolves its regions together),
-and 400 kB where each has its own. Lists are replaced and never changed, so that a report that waits stays as it is.
+Both ends keep a list of spans with a column of landed_ts, so that a report costs little where little has changed
+(docs/decisions/2026-11-22-very-many-tables.md). Lists are replaced and never changed, so that a report that waits stays
+as it is.
 """
 
 from collections.abc import Callable

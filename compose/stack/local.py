@@ -1,6 +1,7 @@
 """The stack as one thing: start what was not given by address, hand out the addresses, stop it all."""
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -8,16 +9,20 @@ from compose.stack.children import Child, Nursery
 from compose.stack.jars import Say
 from compose.stack.parts import (
     READY_S,
+    KafkaPorts,
     kafka_ready,
     registry_ready,
     registry_url,
     start_kafka,
     start_registry,
+    start_registry_proxy,
     start_zookeeper,
     zookeeper_ready,
 )
-from compose.stack.ports import LOOPBACK, free_ports
+from compose.stack.ports import LOOPBACK, free_ports, is_listening
 from compose.stack.scoped import Scoped
+from compose.stack.secure.folder import StackSecrets
+from compose.stack.secure.servers import admit_roles
 
 KAFKA_HEAP = "768m"
 
@@ -41,6 +46,8 @@ class LocalStack(Scoped):
     data: Path
     """Folder of the parts' data and logs; starting again on the same folder finds the same topics and schemas."""
     given: Addresses = field(default_factory=Addresses)
+    secrets: StackSecrets | None = None
+    """Lock down the parts that are started here; None: they are open, on loopback."""
     say: Say = print
     nursery: Nursery = field(default_factory=Nursery)
     children: dict[str, Child] = field(default_factory=dict, init=False)
@@ -53,7 +60,7 @@ class LocalStack(Scoped):
         return Addresses(
             kafka=self.given.kafka or f"{LOOPBACK}:{ports['kafka']}",
             zookeeper=self.given.zookeeper or f"{LOOPBACK}:{ports['zookeeper']}",
-            schema_registry=self.given.schema_registry or registry_url(ports["registry"]),
+            schema_registry=self.given.schema_registry or self._registry_url(),
         )
 
     def start(self) -> None:
@@ -65,16 +72,19 @@ class LocalStack(Scoped):
             MachineError: no Java.
         """
         started_at = time.monotonic()
-        kafka, controller, zookeeper, registry = free_ports(4)
-        self._ports = {"kafka": kafka, "controller": controller, "zookeeper": zookeeper, "registry": registry}
-        data, nursery = self.data.resolve(), self.nursery
+        names = ("kafka", "controller", "internal", "zookeeper", "registry", "registry proxy")
+        self._ports = ports = dict(zip(names, free_ports(len(names)), strict=True))
+        data, nursery, secrets = self.data.resolve(), self.nursery, self.secrets
         if not self.given.zookeeper:
-            self.children["zookeeper"] = start_zookeeper(nursery, data / "zookeeper", zookeeper)
+            self.children["zookeeper"] = start_zookeeper(nursery, data / "zookeeper", ports["zookeeper"], secrets)
         if not self.given.schema_registry:
+            registry = ports["registry"]
             self.children["registry"] = start_registry(nursery, data / "registry", registry, say=self.say)
+            if secrets is not None:
+                start_registry_proxy(nursery, data / "registry", ports["registry proxy"], registry, secrets)
         if not self.given.kafka:
             self.children["kafka"] = start_kafka(
-                nursery, data / "kafka", kafka, controller, heap=KAFKA_HEAP, say=self.say
+                nursery, data / "kafka", self._kafka_ports(), heap=KAFKA_HEAP, say=self.say, secrets=secrets
             )
         where = self.addresses
         places = {"zookeeper": where.zookeeper, "kafka": where.kafka, "registry": where.schema_registry}
@@ -85,10 +95,28 @@ class LocalStack(Scoped):
                 self.say(f"{self.children[part].name} is ready after {took_s:.1f} s, at {address}")
 
     def wait_ready(self, part: str) -> None:
-        """Wait until a part that was started (again) here answers."""
-        port = self._ports[part]
-        ready = {"zookeeper": zookeeper_ready, "kafka": kafka_ready, "registry": registry_ready}[part]
-        self.children[part].wait_ready(lambda: ready(port), READY_S)
+        """Wait until a part that was started (again) here answers, and a locked-down broker knows its users."""
+        ports, secrets = self._ports, self.secrets
+        ready: Mapping[str, Callable[[], bool]] = {
+            "zookeeper": lambda: zookeeper_ready(ports["zookeeper"], secrets),
+            "kafka": lambda: kafka_ready(self._kafka_ports(), secrets),
+            "registry": lambda: registry_ready(ports["registry"]) and self._is_registry_open(),
+        }
+        self.children[part].wait_ready(ready[part], READY_S)
+        if part == "kafka" and secrets is not None:
+            admit_roles(secrets, ports["internal"])
+
+    def _kafka_ports(self) -> KafkaPorts:
+        ports = self._ports
+        return KafkaPorts(client=ports["kafka"], controller=ports["controller"], internal=ports["internal"])
+
+    def _registry_url(self) -> str:
+        if self.secrets is None:
+            return registry_url(self._ports["registry"])
+        return registry_url(self._ports["registry proxy"], secure=True)
+
+    def _is_registry_open(self) -> bool:
+        return self.secrets is None or is_listening(self._ports["registry proxy"])
 
     def stop(self) -> None:
         """Stop what was started here; nothing happens the second time."""

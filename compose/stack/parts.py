@@ -3,7 +3,9 @@
 import http.client
 import socket
 import subprocess
+import sys
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -14,6 +16,9 @@ from compose.stack.errors import ChildError
 from compose.stack.jars import Say, kafka_jars, pyspark_jars, registry_home
 from compose.stack.java import find_java
 from compose.stack.ports import LOOPBACK, is_listening
+from compose.stack.secure.folder import REGISTRY_USER, StackSecrets
+from compose.stack.secure.registry_proxy import PASSWORD_ENV
+from compose.stack.secure.servers import admin_config, kafka_settings, zookeeper_says_ok, zookeeper_settings
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX
 
 READY_S = 120.0
@@ -28,14 +33,15 @@ _ZOOKEEPER_JARS = (
 )  # fmt: skip
 
 
-def start_zookeeper(nursery: Nursery, data: Path, port: int) -> Child:
-    """Start a standalone ZooKeeper from the jars inside pyspark."""
+def start_zookeeper(nursery: Nursery, data: Path, port: int, secrets: StackSecrets | None = None) -> Child:
+    """Start a standalone ZooKeeper from the jars inside pyspark; with ``secrets`` it is locked down."""
     data.mkdir(parents=True, exist_ok=True)
     config = data / "zoo.cfg"
     config.write_text(
-        f"dataDir={data}/data\nclientPort={port}\nclientPortAddress={LOOPBACK}\nadmin.enableServer=false\n"
+        f"dataDir={data}/data\nadmin.enableServer=false\n"
         # Sessions from 1 s on: a killed capture's ephemeral node must go within the tests' patience.
         "tickTime=500\nmaxSessionTimeout=60000\nmaxClientCnxns=0\n4lw.commands.whitelist=ruok,srvr\n"
+        + (zookeeper_settings(secrets, port) if secrets else f"clientPort={port}\nclientPortAddress={LOOPBACK}\n")
     )
     jars = [str(jar) for prefix in _ZOOKEEPER_JARS for jar in sorted(pyspark_jars().glob(f"{prefix}*.jar"))]
     command = [str(find_java()), "-Xmx128m", *_QUICK_JVM, "-Dorg.apache.logging.log4j.level=WARN"]
@@ -43,8 +49,10 @@ def start_zookeeper(nursery: Nursery, data: Path, port: int) -> Child:
     return nursery.start("zookeeper", command, log=data.parent / "logs" / "zookeeper.log")
 
 
-def zookeeper_ready(port: int) -> bool:
+def zookeeper_ready(port: int, secrets: StackSecrets | None = None) -> bool:
     """Ask ZooKeeper by its own word for it."""
+    if secrets is not None:
+        return zookeeper_says_ok(secrets, port)
     try:
         with socket.create_connection((LOOPBACK, port), timeout=1.0) as wire:
             wire.sendall(b"ruok")
@@ -53,20 +61,40 @@ def zookeeper_ready(port: int) -> bool:
         return False
 
 
-def start_kafka(nursery: Nursery, data: Path, port: int, controller_port: int, *, heap: str, say: Say) -> Child:
-    """Format a KRaft log folder where needed and start one broker that is its own controller."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaPorts:
+    """Where a broker listens: for clients, for its controller, and, where it is locked down, for itself and us."""
+
+    client: int
+    controller: int
+    internal: int
+
+
+def start_kafka(
+    nursery: Nursery, data: Path, ports: KafkaPorts, *, heap: str, say: Say, secrets: StackSecrets | None = None
+) -> Child:
+    """Format a KRaft log folder where needed and start one broker that is its own controller.
+
+    With ``secrets`` it is locked down; :func:`compose.stack.secure.servers.admit_roles` then lets the roles in.
+    """
     data.mkdir(parents=True, exist_ok=True)
     config = data / "server.properties"
+    if secrets is None:
+        listeners = [
+            f"listeners=PLAINTEXT://{LOOPBACK}:{ports.client},CONTROLLER://{LOOPBACK}:{ports.controller}",
+            f"advertised.listeners=PLAINTEXT://{LOOPBACK}:{ports.client}",
+            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        ]
+    else:
+        listeners = kafka_settings(secrets, ports.client, ports.controller, ports.internal)
     config.write_text(
         "\n".join(
             [
                 "process.roles=broker,controller",
                 "node.id=1",
-                f"controller.quorum.voters=1@{LOOPBACK}:{controller_port}",
-                f"listeners=PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller_port}",
-                f"advertised.listeners=PLAINTEXT://{LOOPBACK}:{port}",
+                f"controller.quorum.voters=1@{LOOPBACK}:{ports.controller}",
                 "controller.listener.names=CONTROLLER",
-                "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+                *listeners,
                 f"log.dirs={data}/log",
                 "offsets.topic.replication.factor=1",
                 "offsets.topic.num.partitions=5",
@@ -100,12 +128,13 @@ def start_kafka(nursery: Nursery, data: Path, port: int, controller_port: int, *
     return nursery.start("kafka", [*command, "kafka.Kafka", str(config)], log=log)
 
 
-def kafka_ready(port: int) -> bool:
+def kafka_ready(ports: KafkaPorts, secrets: StackSecrets | None = None) -> bool:
     """Ask the broker for its metadata; one that is still fencing itself lists no broker."""
-    if not is_listening(port):
+    if not is_listening(ports.client):
         return False
+    config: dict[str, str | int] = {"bootstrap.servers": f"{LOOPBACK}:{ports.client}", "log_level": 0}
     try:
-        admin = AdminClient({"bootstrap.servers": f"{LOOPBACK}:{port}", "log_level": 0})
+        admin = AdminClient(admin_config(secrets, ports.internal) if secrets else config)
         return bool(admin.list_topics(timeout=2.0).brokers)
     except KafkaException:
         return False
@@ -124,13 +153,22 @@ def start_registry(nursery: Nursery, data: Path, port: int, *, say: Say) -> Chil
     return nursery.start("schema registry", command, log=data.parent / "logs" / "registry.log", cwd=data)
 
 
-def registry_url(port: int) -> str:
+def start_registry_proxy(nursery: Nursery, data: Path, port: int, registry_port: int, secrets: StackSecrets) -> Child:
+    """Start what gives the registry TLS and a user."""
+    pair = secrets.servers["registry"]
+    command = [sys.executable, "-m", "compose.stack.secure.registry_proxy", "--port", str(port)]
+    command += ["--registry-port", str(registry_port), "--user", REGISTRY_USER, "--cert", pair.cert, "--key", pair.key]
+    env = {PASSWORD_ENV: secrets.password("registry")}
+    return nursery.start("registry proxy", command, log=data.parent / "logs" / "registry-proxy.log", env=env)
+
+
+def registry_url(port: int, *, secure: bool = False) -> str:
     """Return the base address of the Confluent-compatible API."""
-    return f"http://{LOOPBACK}:{port}/apis/ccompat/v7"
+    return f"http{'s' if secure else ''}://{LOOPBACK}:{port}/apis/ccompat/v7"
 
 
 def registry_ready(port: int) -> bool:
-    """Ask for the subjects."""
+    """Ask for the subjects, past the proxy where there is one."""
     if not is_listening(port):
         return False
     try:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import pytest
 
 from compose.stack.mariadb import LocalMariaDb
+from compose.stack.secure.certificates import Authority, Pair
 from consumers.processors.apply.connection import Connector, select
 from consumers.processors.apply.errors import DestinationRefusedError, DestinationUnreachableError
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import Action
 from schemas.sink.position import RowOp
 from tests.support.apply import Processor, rows, run_sql, table
-from tests.support.certificates import Authority, Pair
 from tests.support.mariadb import started_or_skip
 from tests.support.sink_log import SinkLog, form
 

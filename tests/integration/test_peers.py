@@ -16,6 +16,7 @@ import grpc
 import pytest
 
 from compose.peers import open_peers
+from compose.stack.secure.certificates import Authority
 from consumers.control.core.peers.message_codec import encode_message
 from consumers.control.core.replication.messages import Header, Heartbeat, HeartbeatResponse, Message
 from consumers.control.peers import outbox
@@ -28,7 +29,6 @@ from schemas.proto import p2p_pb2
 from schemas.proto.p2p_pb2_grpc import CDCPeerToPeerStub
 from schemas.rawlog.frontier import Chunk, FrontierRecord, LandingReport
 from schemas.tidb.spans import TableSpan
-from tests.support.certificates import Authority
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.feed_sink import wait_until
 

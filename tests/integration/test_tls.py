@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from compose.cli import run_cli
+from compose.stack.secure.certificates import Authority, Pair
 from producers.errors import PdUnreachableError, StoreUnavailableError, TlsFileError, TlsRefusedError
 from producers.pull.ddl.schema_snapshot import SnapshotReader
 from producers.pull.feed.event_feed import EventFeed
@@ -23,7 +24,6 @@ from schemas.errors import Action
 from schemas.ids import StoreId, TableId
 from schemas.tidb.keys import row_key
 from schemas.tidb.spans import TableSpan
-from tests.support.certificates import Authority, Pair
 from tests.support.feed_sink import Collected, wait_until
 
 pytestmark = pytest.mark.integration

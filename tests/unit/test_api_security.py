@@ -10,6 +10,7 @@ import pytest
 
 from compose.cli import run_cli
 from compose.operator.api_calls import ApiCalls, RefusedError
+from compose.stack.secure.certificates import Authority
 from consumers.control.api.client import ApiClient, ServerTlsError, ServerUnreachableError
 from consumers.control.api.credentials import Credentials, read_credentials, write_credentials
 from consumers.control.api.errors import ApiTlsError
@@ -17,7 +18,6 @@ from consumers.control.api.server import ApiServer
 from consumers.control.api.tls import ApiTls
 from schemas.errors import ConfigError
 from tests.support.api import Api
-from tests.support.certificates import Authority
 from tests.support.memory_bus import ME, OTHER, Memory, Shares
 
 USERS = Credentials({"ana": "se:cret", "bo": "x"})

@@ -1,7 +1,8 @@
-"""Certificates for tests, made on the spot: a CA, and what it signs."""
+"""Certificates made on the spot: a CA of our own, and what it signs. For local stacks and for tests."""
 
 import datetime
 import ipaddress
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,30 +11,33 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+DAYS_VALID = 30
+_LOOPBACK = ("127.0.0.1",)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class Pair:
-    """Paths of a certificate and its key."""
+    """Paths of a certificate and its key, both PEM; the key is PKCS #8, which Java reads too."""
 
     cert: str
     key: str
 
 
 class Authority:
-    """A CA with its files in a folder."""
+    """A CA with its files in a folder. Its own key is in memory only: nothing can be signed once it is gone."""
 
     def __init__(self, folder: Path, name: str = "ca") -> None:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _named(name)
-        certificate = _certificate(self._name, self._name, self._key.public_key(), days=(-1, 30), ca=True).sign(
+        certificate = _certificate(self._name, self._name, self._key.public_key(), days=(-1, DAYS_VALID), ca=True).sign(
             self._key, hashes.SHA256()
         )
         self.path = str(folder / f"{name}.pem")
         Path(self.path).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def issue(
-        self, common_name: str, *, days: tuple[int, int] = (-1, 30), hosts: tuple[str, ...] = ("127.0.0.1",)
+        self, common_name: str, *, days: tuple[int, int] = (-1, DAYS_VALID), hosts: tuple[str, ...] = _LOOPBACK
     ) -> Pair:
         """Sign a certificate valid from and to ``days`` from now, for IP addresses ``hosts``."""
         key = ec.generate_private_key(ec.SECP256R1())
@@ -43,12 +47,21 @@ class Authority:
         pair = Pair(str(self._folder / f"{common_name}.pem"), str(self._folder / f"{common_name}-key.pem"))
         certificate = built.sign(self._key, hashes.SHA256())
         Path(pair.cert).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        Path(pair.key).write_bytes(
+        write_private(
+            Path(pair.key),
             key.private_bytes(
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
+            ),
         )
         return pair
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner may read, from the first byte on."""
+    path.unlink(missing_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
 
 
 def _named(name: str) -> x509.Name:

@@ -7,6 +7,8 @@ applied. ``snapshot_end`` carries the snapshot's ts: the schema store is complet
 ``undecodable`` is a row of the job table that the producer could not read, as it is: a reader that can read it takes
 the job from it, any other one must not go past its ts. A reader older than this kind refuses the record, and so stops
 there too.
+
+The format, for readers in other languages: docs/formats/raw-log.md §4.
 """
 
 import json

@@ -3,6 +3,8 @@
 The frontier law, the invariant of the whole system: for any two published records F1 before F2 the distinct row changes
 with ``F1.resolved_ts < commit_ts <= F2.resolved_ts`` found at offsets ``[F1.low[p], F2.high[p])`` are exactly the
 upstream's row changes in that ts interval.
+
+The format, for readers in other languages: docs/formats/raw-log.md §5.
 """
 
 import json

@@ -4,6 +4,8 @@ The record is Avro in Confluent's wire format (a zero byte, the registry's schem
 first, so that a reader can skip a batch by its min and max commit_ts without touching the columns. A variable-length
 column is ``count`` end offsets (int32 little-endian) and then the joined bytes; fixed ones are little-endian arrays.
 A record with no rows is a part of a larger one (:mod:`schemas.rawlog.row_parts`).
+
+The format, for readers in other languages: docs/formats/raw-log.md §2.
 """
 
 import io

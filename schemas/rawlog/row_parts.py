@@ -9,6 +9,8 @@ The parts of one landing stand in one partition in their order, with records of 
 sent them one after the other. A landing that was given up leaves its first parts: they never become a row. To the
 frontier law (:mod:`schemas.rawlog.frontier`) each part is a change of its own, so whoever reads ``[low, high)`` finds
 all parts of some landing of a row, and may find the last parts of another one, which say nothing without their first.
+
+The format, for readers in other languages: docs/formats/raw-log.md §3.
 """
 
 import struct

@@ -1,4 +1,7 @@
-"""Names and creation settings of the raw log's topics."""
+"""Names and creation settings of the raw log's topics.
+
+The format, for readers in other languages: docs/formats/raw-log.md §1.
+"""
 
 from dataclasses import dataclass
 from zlib import crc32

@@ -14,6 +14,8 @@ crc32      4      of the whole value
 =========  =====  ======================================================
 
 Its value is those bytes.
+
+The format on a page: docs/formats/sink-topic.md §4.
 """
 
 import struct

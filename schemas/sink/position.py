@@ -13,6 +13,8 @@ key                   rest   rows: the raw TiKV key (table id included); DDL: se
 
 Two records of one changefeed with the same position are the same record. One that holds several rows (open-protocol)
 carries the position of its last row.
+
+The format, for readers in other languages: docs/formats/position.md.
 """
 
 import struct

@@ -16,6 +16,8 @@ a part of a statement as they stand in the message, and a processor looks at the
 
 A joined message carries the position of its last row (:mod:`schemas.sink.position`). DDL events and watermarks have no
 key and a JSON value; DDL events go to every partition, since each must stop there.
+
+The format on a page: docs/formats/sink-topic.md §2.
 """
 
 import json

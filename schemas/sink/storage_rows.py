@@ -13,6 +13,8 @@ lines               what goes into the file, one after the other, each with its 
 So a message of one row is its head, key and line, and the lines of many lie side by side: a processor writes them with
 one copy. A joined message carries the position of its last row. Schema files (of DDL events and bootstraps) have no key
 and a JSON value with path and content; they stand in the first partition only, as each is to be written once.
+
+The format on a page: docs/formats/sink-topic.md §3.
 """
 
 import json

@@ -2,6 +2,8 @@
 
 It belongs to one *life* of the changefeed: one that is removed and created again, or resumed from another checkpoint,
 gets another topic and other positions, so that nothing of the life before is taken for its own.
+
+The format on a page: docs/formats/sink-topic.md §1.
 """
 
 import dataclasses

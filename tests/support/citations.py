@@ -81,8 +81,8 @@ def anchors(page: Path) -> frozenset[str]:
 
 def sections(page: Path) -> frozenset[str]:
     """Return the numbers of a page's sections."""
-    found = (_NUMBERED.match(heading) for heading in _HEADING.findall(_FENCE.sub("", text_of(page))))
-    return frozenset(match[1] for match in found if match)
+    numbers = (_NUMBERED.match(heading) for heading in _HEADING.findall(_FENCE.sub("", text_of(page))))
+    return frozenset(match[1] for match in numbers if match)
 
 
 def _gone(text: str) -> Iterator[str]:

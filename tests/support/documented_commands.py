@@ -74,12 +74,12 @@ def _parsed(words: list[str], whole: bool) -> str | None:
     command: click.Command = cli
     context = click.Context(cli, info_name="tidebus")
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-        name, found, words = (
+        name, subcommand, words = (
             command.resolve_command(context, words) if words[0] in command.commands else (None, None, words)
         )
-        if found is None:
+        if subcommand is None:
             return None if words[0] == ELLIPSIS else f"{context.command_path} has no command {words[0]}"
-        command, context = found, click.Context(found, info_name=name, parent=context)
+        command, context = subcommand, click.Context(subcommand, info_name=name, parent=context)
     # An ellipsis after an option is its value; any other stands for what is left out.
     kept = [
         word for before, word in zip(["", *words], words, strict=False) if word != ELLIPSIS or before.startswith("-")

@@ -18,9 +18,9 @@ def test_what_a_page_cites_is_in_the_clone(page: Path) -> None:
 
 def test_what_sources_cite_is_in_the_clone() -> None:
     broken = {
-        str(source.relative_to(ROOT)): found
+        str(source.relative_to(ROOT)): citations
         for source in sources()
-        if source != OWN_PLANTS and (found := list(broken_in_source(source)))
+        if source != OWN_PLANTS and (citations := list(broken_in_source(source)))
     }
     assert broken == {}
 
@@ -37,7 +37,7 @@ def test_architecture_names_every_room() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cited", "told"),
+    ("cited", "complaint"),
     [
         ("See docs/formats/nothing.md.", "page docs/formats/nothing.md"),
         ("See docs/formats/cdcpb.md §99.", "section §99 of cdcpb.md"),
@@ -51,11 +51,11 @@ def test_architecture_names_every_room() -> None:
         ("See ``schemas.ids.nothing``.", "name schemas.ids.nothing"),
     ],
 )
-def test_a_source_that_cites_nothing_is_found(tmp_path: Path, cited: str, told: str) -> None:
+def test_a_source_that_cites_nothing_is_found(tmp_path: Path, cited: str, complaint: str) -> None:
     source = tmp_path / "planted.py"
     source.write_text(f'"""{cited}"""\n')
 
-    assert told in list(broken_in_source(source))
+    assert complaint in list(broken_in_source(source))
 
 
 def test_a_source_that_cites_what_is_there_passes(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_source_that_cites_what_is_there_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cited", "told"),
+    ("cited", "complaint"),
     [
         ("[x](nothing.md)", "link nothing.md"),
         ("[x](page.md#nothing)", "link page.md#nothing"),
@@ -79,11 +79,11 @@ def test_a_source_that_cites_what_is_there_passes(tmp_path: Path) -> None:
         ("`nothing` in `schemas/ids.py`", "nothing in schemas/ids.py"),
     ],
 )
-def test_a_page_that_cites_nothing_is_found(tmp_path: Path, cited: str, told: str) -> None:
+def test_a_page_that_cites_nothing_is_found(tmp_path: Path, cited: str, complaint: str) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"# There\n\n{cited}\n")
 
-    assert list(broken_in_page(page)) == [told]
+    assert list(broken_in_page(page)) == [complaint]
 
 
 def test_a_page_that_cites_what_is_there_passes(tmp_path: Path) -> None:

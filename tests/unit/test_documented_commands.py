@@ -10,13 +10,13 @@ from tests.support.repository import ROOT, pages
 PAGES = [page for page in pages() if ROOT / "tests" not in page.parents]
 
 
-def _told(text: str, *, whole: bool = True) -> str | None:
+def _complaint(text: str, *, whole: bool = True) -> str | None:
     return complaint(Command(tuple(text.split()), whole))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_of_a_page_parse(page: Path) -> None:
-    assert {str(command): told for command in commands_of(page) if (told := complaint(command))} == {}
+    assert {str(command): complained for command in commands_of(page) if (complained := complaint(command))} == {}
 
 
 def test_readme_shows_both_make_commands_and_a_capture() -> None:
@@ -28,7 +28,7 @@ def test_readme_shows_both_make_commands_and_a_capture() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "complained"),
     [
         ("tidebus captur", "has no command captur"),
         ("tidebus cli changefeed moove", "has no command moove"),
@@ -42,13 +42,13 @@ def test_readme_shows_both_make_commands_and_a_capture() -> None:
         ("make run NOTHING=1", "knows no NOTHING"),
     ],
 )
-def test_a_command_that_is_wrong_is_found(text: str, told: str) -> None:
-    assert told in (_told(text) or "")
+def test_a_command_that_is_wrong_is_found(text: str, complained: str) -> None:
+    assert complained in (_complaint(text) or "")
 
 
 @pytest.mark.parametrize("text", ["tidebus decode", "tidebus cli", "tidebus decode --kafka --topic", "tidebus …"])
 def test_a_command_that_is_only_named_may_lack_what_it_needs(text: str) -> None:
-    assert _told(text, whole=False) is None
+    assert _complaint(text, whole=False) is None
 
 
 def test_commands_are_found_in_blocks_lines_and_spans(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def remount(
         data_dir=data_dir,
     )
     check(order)
-    name_spark_files(lambda text: click.echo(text, err=True))
+    name_spark_files()
     done = remount_alone(
         order, master, lambda progress: click.echo(f"written up to {progress.checkpoint_ts}", err=True)
     )

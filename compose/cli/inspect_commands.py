@@ -17,11 +17,12 @@ DRY_RUN_URI_DEFAULT = "kafka://127.0.0.1:9092/tidebus?protocol=canal-json&enable
 
 
 @click.command()
-def setup() -> None:
-    """Fetch the jars of the local stack and of Spark's Kafka connector (once)."""
-    from compose.stack.jars import fetch_all
+@click.option("--spark-only", is_flag=True, help="Only what a sorter needs: Spark's Kafka connector.")
+def setup(spark_only: bool) -> None:
+    """Fetch the jars of the local stack and of Spark's Kafka connector (once); compare them with the checksums."""
+    from compose.stack.jars import PARTS, fetch
 
-    fetch_all(click.echo)
+    fetch(("spark",) if spark_only else PARTS, click.echo)
 
 
 @click.command()

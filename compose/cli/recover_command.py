@@ -61,7 +61,7 @@ def recover(
     check_master(master)
     if not dry_run:
         find_java()
-        name_spark_files(say)
+        name_spark_files()
     options = RecoverOptions(
         changefeed_id=changefeed_id,
         namespace=namespace,

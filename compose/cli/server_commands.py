@@ -326,7 +326,7 @@ def sorter(
     from sorters.run.job import SorterOptions, run_sorter
 
     check_master(master)
-    name_spark_files(click.echo)
+    name_spark_files()
     options = SorterOptions(
         changefeed_id=changefeed_id,
         namespace=namespace,

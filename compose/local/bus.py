@@ -10,7 +10,7 @@ from pathlib import Path
 from compose.changefeeds import create_changefeed
 from compose.local.supervisor import Supervisor
 from compose.stack.children import TIDEBUS, Child, Nursery
-from compose.stack.jars import Say
+from compose.stack.jars import Say, spark_connector_jars
 from compose.stack.local import Addresses, LocalStack
 from compose.stack.ports import LOOPBACK, free_ports, is_listening
 from compose.stack.scoped import Scoped
@@ -84,6 +84,7 @@ class LocalBus(Scoped):
         Raises:
             ChildError, JarsError, MachineError
         """
+        spark_connector_jars(self._say)  # for the sorters, which fetch nothing
         region_server = None if self.pd else self._begin_region_server()
         self._stack.start()
         for part in self._stack.children.values():

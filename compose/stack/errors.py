@@ -15,6 +15,18 @@ class JarsError(BusError):
     code, action = "bus.jars", Action.RETRY
 
 
+class JarChecksumError(BusError):
+    """A jar that was fetched is not the one that this version pins by its checksum: it is not used."""
+
+    code, action = "bus.jar_checksum", Action.STOP_CHANGEFEED
+
+
+class JarsMissingError(BusError):
+    """Spark's Kafka connector is not on this machine; a process that serves fetches nothing: run `tidebus setup`."""
+
+    code, action = "bus.jars_missing", Action.STOP_CHANGEFEED
+
+
 class ChildError(BusError):
     """A child process did not become ready, or ended by itself; ``fields`` name its log."""
 

@@ -1,7 +1,8 @@
 """Fetch the jars of the local stack, and of Spark's Kafka connector, once, with the Ivy that ships inside pyspark.
 
 Every part has a folder under :func:`cache_dir` whose name carries its version. A folder appears by rename, so it is
-whole or absent; two processes that fetch at once wait for each other by file lock.
+whole or absent; two processes that fetch at once wait for each other by file lock. What was fetched, and what a cache
+holds from earlier, is compared with the repository's checksums (:mod:`compose.stack.checksums`) each time it is used.
 """
 
 import fcntl
@@ -9,13 +10,14 @@ import os
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from compose.stack.errors import JarsError, MachineError
+from compose.stack.checksums import check_files, check_part, pinned
+from compose.stack.errors import JarsError, JarsMissingError, MachineError
 from compose.stack.java import find_java
 
 KAFKA_VERSION = "4.3.1"
@@ -24,6 +26,7 @@ SPARK_VERSION = "4.0.0"
 """Of the connector; must be the installed pyspark's (checked in a test), whose pin stands in pyproject.toml."""
 
 Part = Literal["kafka", "registry", "spark"]
+PARTS: tuple[Part, ...] = ("kafka", "registry", "spark")
 _VERSIONS: dict[Part, str] = {"kafka": KAFKA_VERSION, "registry": REGISTRY_VERSION, "spark": SPARK_VERSION}
 _IVY_TIMEOUT_S = 900
 """The registry is 136 MB: nine minutes at 2 Mbit/s; a hung mirror must not hang `make setup` for ever."""
@@ -79,27 +82,52 @@ def spark_connector_jars(say: Say = print) -> list[Path]:
     return sorted(_fetched("spark", say).glob("*.jar"))
 
 
-def fetch_all(say: Say = print) -> None:
-    """Fetch whatever is missing."""
-    for part in missing_parts():
+def cached_spark_connector_jars() -> list[Path]:
+    """Return those jars from the cache; nothing is fetched.
+
+    Raises:
+        JarsMissingError: they are not there.
+        JarChecksumError: they are not the pinned ones.
+    """
+    folder = part_dir("spark")
+    if not folder.is_dir():
+        raise JarsMissingError("spark's kafka connector is not in the cache; run `tidebus setup`", folder=folder)
+    check_part(folder)
+    return sorted(folder.glob("*.jar"))
+
+
+def fetch(parts: Iterable[Part], say: Say = print) -> None:
+    """Fetch those that are missing, and check the others."""
+    for part in parts:
         _fetched(part, say)
 
 
 def _fetched(part: Part, say: Say) -> Path:
+    """Return a part's folder, with the pinned jars.
+
+    Raises:
+        JarsError: it could not be fetched.
+        JarChecksumError: what was fetched, now or once, is not what the repository pins.
+    """
     folder = part_dir(part)
-    if folder.is_dir():
-        return folder
+    if not folder.is_dir():
+        _fetch(part, folder, say)
+    check_part(folder)
+    return folder
+
+
+def _fetch(part: Part, folder: Path, say: Say) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _locked(folder.parent / ".lock"):
         if not folder.is_dir():
             say(f"fetching {part} {_VERSIONS[part]} (once)")
-            fresh = folder.with_name(f".{folder.name}.{os.getpid()}")
+            fresh = folder.with_name(f".{folder.name}@{os.getpid()}")
             try:
                 _resolve(part, fresh)
+                check_part(fresh)
                 fresh.rename(folder)
             finally:
                 shutil.rmtree(fresh, ignore_errors=True)
-    return folder
 
 
 def _resolve(part: Part, into: Path) -> None:
@@ -123,6 +151,7 @@ def _resolve(part: Part, into: Path) -> None:
     if ran.returncode != 0 or not (archives or list(into.glob("*.jar"))):
         last = " | ".join(line for line in (ran.stdout + ran.stderr).splitlines()[-15:] if line.strip(" ."))
         raise JarsError("ivy could not resolve a part of the stack", part=part, status=ran.returncode, said=last)
+    check_files(into, archives, pinned())
     for archive in archives:
         unpack(archive, into)
         archive.unlink()

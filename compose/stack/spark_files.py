@@ -2,18 +2,21 @@
 
 import os
 
-from compose.stack.jars import Say, spark_connector_jars
+from compose.stack.jars import cached_spark_connector_jars
 from compose.stack.java import find_java
 from sorters.spark.session import SPARK_JARS_ENV
 
 
-def name_spark_files(say: Say) -> None:
+def name_spark_files() -> None:
     """Tell :mod:`sorters.spark.session`, in this process and what it starts, where the jars are, unless it was told.
 
+    A process that serves fetches nothing: the jars are those of ``tidebus setup``, or of whoever set the variable.
+
     Raises:
-        JarsError: they are not here and could not be fetched.
+        JarsMissingError: they are not here.
+        JarChecksumError: those in the cache are not the pinned ones.
         MachineError: no Java.
     """
     find_java()
     if SPARK_JARS_ENV not in os.environ:
-        os.environ[SPARK_JARS_ENV] = ",".join(str(jar) for jar in spark_connector_jars(say))
+        os.environ[SPARK_JARS_ENV] = ",".join(str(jar) for jar in cached_spark_connector_jars())

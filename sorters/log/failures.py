@@ -33,6 +33,12 @@ class SparkStartError(BusError):
     code, action = "sorter.spark_start", Action.RETRY
 
 
+class SparkJarsMissingError(BusError):
+    """Nobody says where Spark's Kafka connector is, and Spark is not asked to fetch it."""
+
+    code, action = "sorter.spark_jars", Action.STOP_CHANGEFEED
+
+
 class KafkaUnreachableError(BusError):
     """The Kafka cluster, or a leader of a partition, did not answer in time."""
 

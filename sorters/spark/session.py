@@ -14,7 +14,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sorters.log.failures import SparkStartError, bus_error
+from schemas.errors import BusError
+from sorters.log.failures import SparkJarsMissingError, SparkStartError, bus_error
+from sorters.spark.security import security_settings, split_secrets
 
 BLOCK_BYTES_PER_ARROW_BATCH = 8 * 1024 * 1024
 """What Spark hands to Python at once, in blocks of some 512 KiB (:mod:`sorters.core.records.runs`)."""
@@ -49,21 +51,19 @@ Session = Callable[[], Any]
 """Returns the session, and starts it if need be."""
 
 
-def connector_packages() -> str:
-    """Return the Maven coordinates of the Kafka connector for the installed pyspark."""
-    import pyspark
+def connector_jars() -> str:
+    """Return the Kafka connector's jars, comma-separated. Spark itself is never asked to fetch any.
 
-    return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
-
-
-def _connector() -> tuple[str, str]:
-    """Return the setting that brings the Kafka connector.
-
-    ``$TIDEBUS_SPARK_JARS`` names jars that are here already; without it Ivy looks into its cache in the home folder and
-    fetches what is missing. Two sessions that start at once must not share that cache while it is filled.
+    Raises:
+        SparkJarsMissingError: nobody says where they are.
     """
     jars = os.environ.get(SPARK_JARS_ENV)
-    return ("spark.jars", jars) if jars else ("spark.jars.packages", connector_packages())
+    if not jars:
+        raise SparkJarsMissingError(
+            "nobody says where the jars of spark's kafka connector are: run `tidebus setup`, or name jars of your own",
+            variable=SPARK_JARS_ENV,
+        )
+    return jars
 
 
 def _jvm_options(*, local: bool) -> str:
@@ -84,51 +84,73 @@ def create_session(
     """Start Spark (a JVM, about 5 s) and return the session; ``conf`` goes before everything here.
 
     Adaptive execution is off: it would plan twice, and a batch chooses its own number of tasks.
-    """
-    from pyspark.sql import SparkSession
 
-    data_dir = data_dir.resolve()
+    Raises:
+        SparkJarsMissingError: nobody says where the Kafka connector is.
+        SparkSecretError: see :func:`sorters.spark.security.security_settings`.
+    """
+    settings = _settings(master, app, data_dir.resolve(), driver_memory)
+    settings |= security_settings(master, {key: _where_it_is(key, value) for key, value in (conf or {}).items()})
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
     local = master.startswith("local")
-    builder = (
-        SparkSession.builder.master(master)
-        .appName(app)
-        .config(*_connector())
-        .config("spark.driver.memory", driver_memory)
-        .config("spark.sql.warehouse.dir", str(data_dir / "warehouse"))
-        .config("spark.sql.adaptive.enabled", "false")
-        .config("spark.sql.execution.arrow.maxBytesPerBatch", str(BLOCK_BYTES_PER_ARROW_BATCH))
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.streaming.minBatchesToRetain", "10")
-        .config("spark.sql.streaming.metricsEnabled", "false")
-        .config("spark.sql.ui.retainedExecutions", "5")
-        .config("spark.ui.retainedJobs", "20")
-        .config("spark.ui.retainedStages", "20")
-        .config("spark.ui.retainedTasks", "100")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.speculation", "false")
-        .config("spark.python.worker.reuse", "true")
-        .config("spark.driver.extraJavaOptions", _jvm_options(local=local))
-    )
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark looks for the host's name, and warns
-        builder = (
-            # On a cluster the executors' machines know where they have room.
-            builder.config("spark.local.dir", str(data_dir / "spark"))
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            # What is shuffled stays on this machine: compressing it takes half as much again as moving it.
-            .config("spark.shuffle.compress", "false")
-        )
-    for key, value in (conf or {}).items():
-        builder = builder.config(key, _where_it_is(key, value))
-    with contextlib.chdir(_jvm_folder(data_dir)):
-        session = builder.getOrCreate()
+    with contextlib.chdir(_jvm_folder(data_dir.resolve())):
+        session = _session(settings)
     session.sparkContext.setLogLevel("ERROR")
     if not local:
-        session.sparkContext.addPyFile(str(zip_code(data_dir)))
+        session.sparkContext.addPyFile(str(zip_code(data_dir.resolve())))
     return session
+
+
+def _session(settings: Mapping[str, str]) -> Any:
+    """Return a session, this process's own if it has one.
+
+    pyspark writes the settings with which it starts the JVM into that command line; so the secret ones come after.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    shown, hidden = split_secrets(settings)
+    if SparkContext._gateway is None:
+        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(shown.items())))
+    SparkContext.getOrCreate(SparkConf().setAll([*shown.items(), *hidden.items()]))
+    return SparkSession.builder.getOrCreate()
+
+
+def _settings(master: str, app: str, data_dir: Path, driver_memory: str) -> dict[str, str]:
+    local = master.startswith("local")
+    settings = {
+        "spark.master": master,
+        "spark.app.name": app,
+        "spark.jars": connector_jars(),
+        "spark.driver.memory": driver_memory,
+        "spark.sql.warehouse.dir": str(data_dir / "warehouse"),
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(BLOCK_BYTES_PER_ARROW_BATCH),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.minBatchesToRetain": "10",
+        "spark.sql.streaming.metricsEnabled": "false",
+        "spark.sql.ui.retainedExecutions": "5",
+        "spark.ui.retainedJobs": "20",
+        "spark.ui.retainedStages": "20",
+        "spark.ui.retainedTasks": "100",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.speculation": "false",
+        "spark.python.worker.reuse": "true",
+        "spark.driver.extraJavaOptions": _jvm_options(local=local),
+    }
+    if local:
+        settings |= {
+            # On a cluster the executors' machines know where they have room.
+            "spark.local.dir": str(data_dir / "spark"),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            # What is shuffled stays on this machine: compressing it takes half as much again as moving it.
+            "spark.shuffle.compress": "false",
+        }
+    return settings
 
 
 def _jvm_folder(data_dir: Path) -> Path:
@@ -168,6 +190,8 @@ class SparkOnDemand:
                 self._failed = True
                 try:
                     self._session = self._start()
+                except BusError:
+                    raise
                 except Exception as error:
                     reason = bus_error(error).fields.get("reason", error)
                     raise SparkStartError(

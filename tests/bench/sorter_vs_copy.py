@@ -24,7 +24,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
 from compose.stack.local import Addresses, LocalStack
-from sorters.spark.session import DRIVER_MEMORY, SPARK_JARS_ENV, connector_packages, create_session
+from sorters.spark.session import DRIVER_MEMORY, connector_jars, create_session
 from tests.bench.changefeed_run import SINK_PARTITIONS, ChangefeedRun
 from tests.bench.process_meter import ProcessMeter
 from tests.support.raw_log import START_TS, Change, RawLog, create_topic, recorded, row_key
@@ -143,10 +143,9 @@ class Copies:
 def _serve_copies(kafka: str, topic: str) -> None:
     """Copy once for each line on standard input."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    jars = os.environ.get(SPARK_JARS_ENV)
     spark = (
         SparkSession.builder.master("local[2]")
-        .config(*(("spark.jars", jars) if jars else ("spark.jars.packages", connector_packages())))
+        .config("spark.jars", connector_jars())
         .config("spark.driver.memory", DRIVER_MEMORY)
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")

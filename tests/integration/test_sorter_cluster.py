@@ -43,6 +43,7 @@ def sorter(
             ("spark.driver.host", "127.0.0.1"),
             ("spark.driver.bindAddress", "127.0.0.1"),
             ("spark.executor.memory", "512m"),
+            ("spark.authenticate.secret.file", str(cluster.secret_file)),
         ),
     )
     yield sorter

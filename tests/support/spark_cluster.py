@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +22,21 @@ class SparkCluster:
 
     master: str
     workers: tuple[Child, ...]
+    secret: str
+    secret_file: Path
+    """What drivers are given."""
 
 
 @contextlib.contextmanager
 def spark_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
-    """Yield a running cluster of workers with one core each."""
+    """Yield a running cluster of workers with one core each, which lets only those in who know its secret."""
+    folder.mkdir(parents=True)
+    secret, secret_file, properties = secrets.token_hex(32), folder / "secret", folder / "spark.properties"
+    settings = f"spark.authenticate true\nspark.authenticate.secret {secret}\n"
+    settings += "spark.network.crypto.enabled true\nspark.network.crypto.authEngineVersion 2\n"
+    for file, text in ((secret_file, f"{secret}\n"), (properties, settings)):
+        file.touch(mode=0o600)
+        file.write_text(text)
     port, *web_ports = free_ports(2 + workers)
     address = f"spark://{LOOPBACK}:{port}"
     env = {
@@ -41,7 +52,7 @@ def spark_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
         f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.nio", "sun.nio.ch", "java.lang", "java.util")
     ]
     with Nursery() as nursery:
-        host = ["--host", LOOPBACK]
+        host = ["--properties-file", str(properties), "--host", LOOPBACK]
         master = nursery.start(
             "spark master",
             [
@@ -74,7 +85,7 @@ def spark_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
             )
         for worker in started:
             worker.wait_ready(lambda worker=worker: bool(_REGISTERED.search(worker.log.read_text())), READY_S)  # type: ignore[misc]
-        yield SparkCluster(address, tuple(started))
+        yield SparkCluster(address, tuple(started), secret, secret_file)
 
 
 _REGISTERED = re.compile(r"Successfully registered with master")

@@ -40,7 +40,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
     The first xdist worker that asks starts it and stops it when the last one is done. Spark sessions of the tests take
     their connector from where `make setup` has put it.
     """
-    name_spark_files(print)
+    name_spark_files()
     if os.environ.get("PYTEST_XDIST_WORKER") is None:
         with LocalStack(data=tmp_path_factory.mktemp("stack"), given=given_addresses()) as local:
             yield local.addresses

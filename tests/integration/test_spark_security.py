@@ -1,0 +1,117 @@
+"""A sorter's Spark on one machine: who has not its secret is not let in, and command lines show no secret."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from compose.stack.spark_files import name_spark_files
+
+HIDDEN = "hunter2-of-a-bucket"
+READY_S = 180.0
+_VICTIM = """
+import json, sys
+from pathlib import Path
+from sorters.spark.session import create_session
+conf = json.loads(sys.argv[2])
+if "--hidden" in sys.argv:
+    conf["spark.hadoop.fs.s3a.secret.key"] = sys.stdin.readline().strip()
+context = create_session("local[1]", "victim", Path(sys.argv[1]), conf=conf).sparkContext
+context.parallelize([1], 1).collect()
+shown = dict(context.getConf().getAll())
+logger = context._jvm.org.apache.logging.log4j.LogManager.getLogger("forged")
+logger.error("one\\n2026-01-01 00:00:00.000 ERROR two", context._jvm.java.lang.RuntimeException("a\\n2026-01-01 b"))
+print(json.dumps(shown), flush=True)
+sys.stdin.readline()
+"""
+_ATTACKER = """
+import json, sys
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+session = session.config("spark.driver.host", "127.0.0.1").config("spark.rpc.lookupTimeout", "10s").getOrCreate()
+rpc = session.sparkContext._jsc.sc().env().rpcEnv()
+print(json.dumps("ready"), flush=True)
+for port in sys.stdin:
+    try:
+        answer = rpc.setupEndpointRefByURI(f"spark://HeartbeatReceiver@127.0.0.1:{port.strip()}").toString()
+    except Py4JJavaError as error:
+        answer = "refused"
+    print(json.dumps(answer), flush=True)
+"""
+
+
+class Process:
+    """A Python process that answers lines with JSON."""
+
+    def __init__(self, folder: Path, code: str, *arguments: str) -> None:
+        folder.mkdir()
+        self.log = folder / "stderr"
+        with self.log.open("w") as log:
+            command = [sys.executable, "-c", code, *arguments]
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            )
+
+    def say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+
+    def hear(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, self.log.read_text()[-3000:]
+        return json.loads(line)
+
+    def command_lines(self) -> str:
+        processes = [psutil.Process(self._process.pid), *psutil.Process(self._process.pid).children(recursive=True)]
+        return "\n".join(" ".join(process.cmdline()) for process in processes)
+
+    def end(self) -> None:
+        for process in psutil.Process(self._process.pid).children(recursive=True):
+            process.kill()
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    name_spark_files()
+    processes: list[Process] = []
+
+    def start(name: str, code: str, *arguments: str) -> Process:
+        processes.append(Process(tmp_path / name, code, *arguments))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.end()
+
+
+def test_spark_of_a_sorter_lets_in_nobody_without_its_secret_and_shows_none(
+    started: Callable[..., Process], tmp_path: Path
+) -> None:
+    attacker = started("attacker", _ATTACKER)
+    closed = started("closed", _VICTIM, str(tmp_path / "closed"), "{}", "--hidden")
+    closed.say(HIDDEN)
+    opened = started("open", _VICTIM, str(tmp_path / "open"), '{"spark.authenticate": "false"}')
+    settings, settings_open, _ = closed.hear(), opened.hear(), attacker.hear()
+
+    attacker.say(settings_open["spark.driver.port"])
+    assert "HeartbeatReceiver" in attacker.hear(), "the attack works where Spark is open"
+    attacker.say(settings["spark.driver.port"])
+    assert attacker.hear() == "refused"
+
+    assert settings["spark.hadoop.fs.s3a.secret.key"] == HIDDEN
+    assert (settings["spark.authenticate"], settings["spark.network.crypto.enabled"]) == ("true", "true")
+    assert "spark.authenticate=true" in closed.command_lines()
+    assert HIDDEN not in closed.command_lines() + closed.log.read_text()
+    forged = [line for line in closed.log.read_text().splitlines() if "2026-01-01" in line]
+    assert len(forged) == 3, "the message, and the two lines of the exception"
+    assert not any(line.startswith("2026-01-01") for line in forged)

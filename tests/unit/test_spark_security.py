@@ -1,0 +1,102 @@
+"""Which settings let nobody into a sorter's Spark, and which of them no command line shows."""
+
+from pathlib import Path
+
+import pytest
+
+from schemas.errors import Action
+from sorters.log.failures import SparkJarsMissingError
+from sorters.spark.security import SparkSecretError, security_settings, split_secrets
+from sorters.spark.session import SPARK_JARS_ENV, SparkOnDemand, create_session
+
+SECRET = "0123456789abcdef-shared"
+
+
+@pytest.fixture
+def secret_file(tmp_path: Path) -> Path:
+    file = tmp_path / "secret"
+    file.touch(mode=0o600)
+    file.write_text(f"{SECRET}\n")
+    return file
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "yarn", "k8s://https://host:6443", "local-cluster[1,1,512]"])
+def test_spark_authenticates_and_encrypts_whatever_its_master(master: str) -> None:
+    settings = security_settings(master, {"spark.executor.memory": "1g"})
+    assert settings["spark.authenticate"] == settings["spark.network.crypto.enabled"] == "true"
+    assert settings["spark.executor.memory"] == "1g"
+    # On one machine no row goes through the JVM's disks.
+    assert settings.get("spark.io.encryption.enabled") == (None if master in ("local", "local[2]") else "true")
+
+
+def test_spark_without_a_clusters_secret_starts_only_if_that_is_asked_for() -> None:
+    with pytest.raises(SparkSecretError, match=r"spark\.authenticate\.secret\.file") as refused:
+        security_settings("spark://host:7077", {})
+    assert refused.value.action is Action.STOP_CHANGEFEED
+    assert security_settings("spark://host:7077", {"spark.authenticate": "false"}) == {"spark.authenticate": "false"}
+
+
+def test_spark_takes_a_clusters_secret_from_its_file_and_shows_it_to_no_command_line(secret_file: Path) -> None:
+    settings = security_settings("spark://host:7077", {"spark.authenticate.secret.file": str(secret_file)})
+    assert settings["spark.authenticate.secret"] == SECRET
+    assert "spark.authenticate.secret.file" not in settings
+    shown, hidden = split_secrets(settings)
+    assert hidden == {"spark.authenticate.secret": SECRET}
+    assert SECRET not in str(shown) and shown["spark.authenticate"] == "true"
+
+
+def test_spark_of_a_cluster_within_one_process_draws_another_secret_each_time() -> None:
+    first, second = (security_settings("local-cluster[1,1,512]", {})["spark.authenticate.secret"] for _ in range(2))
+    assert len(first) == len(second) == 64 and first != second
+
+
+def test_spark_secret_in_a_setting_is_refused_and_not_repeated() -> None:
+    with pytest.raises(SparkSecretError) as refused:
+        security_settings("spark://host:7077", {"spark.authenticate.secret": SECRET})
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "words"),
+    [
+        (SECRET, 0o640, "chmod 600"),
+        (SECRET, 0o604, "chmod 600"),
+        ("short", 0o600, "at least 16"),
+        (None, 0, "readable"),
+    ],
+)
+def test_spark_secret_file_that_is_no_secret_is_refused(
+    tmp_path: Path, text: str | None, mode: int, words: str
+) -> None:
+    file = tmp_path / "secret"
+    if text is not None:
+        file.write_text(text)
+        file.chmod(mode)
+    with pytest.raises(SparkSecretError, match=words) as refused:
+        security_settings("spark://host:7077", {"spark.authenticate.secret.file": str(file)})
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spark.hadoop.fs.s3a.secret.key",
+        "spark.hadoop.fs.s3a.access.key",
+        "spark.ssl.keyStorePassword",
+        "spark.kubernetes.authenticate.submission.oauthToken",
+        "spark.kafka.clusters.x.sasl.jaas.config",
+    ],
+)
+def test_spark_setting_whose_name_says_that_it_is_secret_is_in_no_command_line(name: str) -> None:
+    assert split_secrets({name: "x", "spark.master": "yarn"}) == ({"spark.master": "yarn"}, {name: "x"})
+
+
+def test_spark_without_its_connectors_jars_is_refused_and_fetches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(SPARK_JARS_ENV, raising=False)
+    spark = SparkOnDemand(lambda: create_session("local[1]", "x", tmp_path))
+    with pytest.raises(SparkJarsMissingError, match="tidebus setup") as refused:
+        spark.get()
+    assert refused.value.action is Action.STOP_CHANGEFEED
+    assert not list(tmp_path.iterdir()), "no JVM was started"

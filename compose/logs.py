@@ -2,11 +2,16 @@
 
 Text: ``2026-02-03T04:05:06.789Z INFO    sorters.run.job changefeed runs changefeed=orders``. JSON has the same under
 ``time``, ``level``, ``logger``, ``message``, and each id under its own name.
+
+Names of tables and values come from users upstream, who may put line breaks and terminal sequences into them. So each
+control character is written as an escape, and a traceback, the one thing of several lines, is set off line by line:
+whatever begins a line with a time has been logged.
 """
 
 import json
 import logging
 import os
+import re
 import sys
 import time
 from logging.handlers import RotatingFileHandler
@@ -15,6 +20,10 @@ from typing import Any, Final
 
 from schemas.errors import ConfigError
 
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What ends a line, drives a terminal, turns the direction of writing, or has no UTF-8."""
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+STACK_INDENT = "    | "
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 FILE_BYTES_MAX: Final = 300 << 20
 """TiCDC's log.file.max-size."""
@@ -29,8 +38,11 @@ class LineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, with the traceback below it if there is one."""
         extra = " ".join(f"{name}={value}" for name, value in _ids(record).items())
-        line = f"{_at(record)} {record.levelname:<7} {record.name} {record.getMessage()} {extra}".rstrip()
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        line = escaped(f"{_at(record)} {record.levelname:<7} {record.name} {record.getMessage()} {extra}".rstrip())
+        if not record.exc_info:
+            return line
+        stack = (STACK_INDENT + escaped(part) for part in self.formatException(record.exc_info).split("\n"))
+        return "\n".join([line, *stack])
 
 
 class JsonFormatter(logging.Formatter):
@@ -48,7 +60,12 @@ class JsonFormatter(logging.Formatter):
         shown |= {f"{name}_" if name in shown else name: value for name, value in _ids(record).items()}
         if record.exc_info:
             shown["stack"] = self.formatException(record.exc_info)
-        return json.dumps(shown, default=str, ensure_ascii=False)
+        return escaped(json.dumps(shown, default=str, ensure_ascii=False))
+
+
+def escaped(text: str) -> str:
+    r"""Return text without control characters: ``\n``, ``\r``, ``\t``, the others as ``\u001b``, as JSON has them."""
+    return _CONTROL.sub(lambda match: _SHORT.get(match[0]) or f"\\u{ord(match[0]):04x}", text)
 
 
 def _ids(record: logging.LogRecord) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from compose.stack.child_logs import turn_over
 from compose.stack.errors import ChildError
 from compose.stack.groups import signal_group, started_at
 
@@ -187,6 +188,10 @@ class Child:
             if time.monotonic() > deadline:
                 raise ChildError(f"{self.name} was not ready in {timeout_s:.0f} s", log=self.log, last=self.tail())
             time.sleep(_POLL_S)
+
+    def turn_over_log(self) -> None:
+        """Set the log aside if it has grown too large; whoever supervises a child for long calls this now and then."""
+        turn_over(self.log)
 
     def tail(self, lines: int = TAIL_LINES) -> str:
         """Return the last lines of its log."""

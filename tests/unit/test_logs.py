@@ -60,6 +60,33 @@ def test_json_line_of_an_error_holds_the_stack() -> None:
     assert "ValueError: broken" in json.loads(JsonFormatter().format(made))["stack"]
 
 
+FORGED = "t\n2026-01-01T00:00:00.000Z ERROR   owner all is lost\x1b[2J\r\u2028\x85\u202e"
+
+
+def test_line_of_a_name_with_line_breaks_is_one_line_and_drives_no_terminal() -> None:
+    line = LineFormatter().format(record(f"no table {FORGED}", table=FORGED))
+    assert line.isprintable()
+    assert line.count(r"t\n2026-01-01T00:00:00.000Z ERROR   owner all is lost\u001b[2J\r\u2028\u0085\u202e") == 2
+
+
+def test_stack_of_an_error_with_line_breaks_begins_no_line_of_its_own() -> None:
+    try:
+        raise ValueError(FORGED)
+    except ValueError as error:
+        made = record("failed")
+        made.exc_info = (ValueError, error, error.__traceback__)
+    first, *stack = LineFormatter().format(made).splitlines()
+    assert first.endswith("failed")
+    assert all(line.startswith("    | ") and line.isprintable() for line in stack)
+    assert any("owner all is lost" in line for line in stack)
+
+
+def test_json_line_of_any_name_is_one_printable_line_and_decodes_to_it() -> None:
+    line = JsonFormatter().format(record("no table", table=FORGED))
+    assert line.isprintable()
+    assert json.loads(line)["table"] == FORGED
+
+
 @pytest.mark.usefixtures("restored")
 def test_logging_to_a_file_writes_from_its_level_on_and_tells_children(tmp_path: Path) -> None:
     file = tmp_path / "logs" / "capture.log"

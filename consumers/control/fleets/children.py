@@ -21,6 +21,10 @@ class ChildProcess(Protocol):
     def start(self) -> None:
         """Start it again."""
 
+    def turn_over_log(self) -> None:
+        """Set the log aside if it has grown too large."""
+        ...
+
     def is_running(self) -> bool:
         """Tell whether it runs now."""
 

@@ -117,6 +117,7 @@ class ProcessorFleet(Fleet):
             self._processors[name] = _Processor(self._started(name), info.epoch)
             return
         if processor.child.is_running():
+            processor.child.turn_over_log()
             return
         now = time.monotonic()
         if processor.epoch != info.epoch:  # resumed, perhaps after it was finished

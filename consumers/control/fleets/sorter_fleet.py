@@ -190,6 +190,7 @@ class SorterFleet(Fleet):
         for name, sorter in list(self._sorters.items()):
             child, was_asked = sorter.child, sorter.state.stopping
             if child.is_running():
+                child.turn_over_log()
                 if was_asked and time.monotonic() > sorter.stop_at_s:
                     log.warning("sorter does not end; killed", extra=_of(name))
                     child.kill()

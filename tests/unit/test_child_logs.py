@@ -1,0 +1,63 @@
+"""Logs of children that run for months stay within bounds, and lose nothing that stands in them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compose.stack.child_logs import BYTES_MAX, KEPT, turn_over
+
+
+def test_log_within_its_bound_is_left_alone(tmp_path: Path) -> None:
+    log = tmp_path / "sorter.log"
+    assert not turn_over(log, 4)
+    log.write_text("1234")
+    assert not turn_over(log, 4)
+    assert [file.name for file in tmp_path.iterdir()] == ["sorter.log"]
+
+
+def test_log_beyond_its_bound_is_kept_aside_and_the_oldest_goes(tmp_path: Path) -> None:
+    log = tmp_path / "sorter.log"
+    for number in range(5):
+        log.write_text(f"part {number}")
+        assert turn_over(log, 4, kept=3)
+    texts = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    assert texts == {"sorter.log": "", "sorter.log.1": "part 4", "sorter.log.2": "part 3", "sorter.log.3": "part 2"}
+
+
+def test_who_writes_the_log_goes_on_at_its_beginning(tmp_path: Path) -> None:
+    log = tmp_path / "sorter.log"
+    code = (
+        "import sys\nfor line in sys.stdin: print(line, end='', flush=True); print('ok', file=sys.stderr, flush=True)"
+    )
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=output, stderr=subprocess.PIPE, text=True
+        )
+    assert child.stdin is not None and child.stderr is not None
+    with child:
+        for word in ("first", "second"):
+            child.stdin.write(f"{word}\n")
+            child.stdin.flush()
+            assert child.stderr.readline() == "ok\n"
+            if word == "first":
+                assert turn_over(log, 1)
+        child.stdin.close()
+    assert (log.read_text(), log.with_name("sorter.log.1").read_text()) == ("second\n", "first\n")
+
+
+def test_log_that_cannot_be_copied_is_emptied_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "sorter.log"
+    log.write_text("12345")
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("shutil.copyfile", refuse)
+    assert not turn_over(log, 4)
+    assert (log.read_text(), [file.name for file in tmp_path.iterdir()]) == ("", ["sorter.log"])
+
+
+def test_bounds_of_a_changefeeds_log() -> None:
+    assert BYTES_MAX * (KEPT + 1) == 256 << 20

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from compose.stack.local import Addresses
 from consumers.control.changefeeds.store import ChangefeedRequest, ChangefeedStore, NoFrontierError, StartTsError
 from consumers.control.log.raw_log import FrontierWindow, frontier_window
+from edges.kafka.access import KafkaAccess
+from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from schemas.config.changefeed import load_changefeed
 from schemas.config.settings import ChangefeedConfig
@@ -20,7 +21,7 @@ from sorters.run.schema_feed import schemas_at
 
 
 @contextmanager
-def open_store(zookeeper: str, cluster: str) -> Iterator[ChangefeedStore]:
+def open_store(zookeeper: ZooKeeperAccess, cluster: str) -> Iterator[ChangefeedStore]:
     """Yield the store of a cluster's changefeeds.
 
     Raises:
@@ -31,7 +32,11 @@ def open_store(zookeeper: str, cluster: str) -> Iterator[ChangefeedStore]:
 
 
 def create_changefeed(
-    addresses: Addresses, cluster: str, request: ChangefeedRequest, checked: ChangefeedConfig | None = None
+    kafka: KafkaAccess,
+    zookeeper: ZooKeeperAccess,
+    cluster: str,
+    request: ChangefeedRequest,
+    checked: ChangefeedConfig | None = None,
 ) -> ChangefeedInfo:
     """Check and create a changefeed; a sorter may start on it.
 
@@ -43,17 +48,17 @@ def create_changefeed(
         BusError: see :meth:`ChangefeedStore.create`.
     """
     config = checked or load_changefeed(request.sink_uri, request.config)
-    window = frontier_window(addresses.kafka, raw_topics(request.upstream))
+    window = frontier_window(kafka, raw_topics(request.upstream))
     if window is not None and request.start_ts is None:
         # Fixed here, so that what is checked is what is created.
         request = replace(request, start_ts=window.newest_ts)
-    _check_tables(addresses.kafka, request, config, window)
-    with open_store(addresses.zookeeper, cluster) as store:
+    _check_tables(kafka, request, config, window)
+    with open_store(zookeeper, cluster) as store:
         return store.create(request, window)
 
 
 def _check_tables(
-    kafka: str, request: ChangefeedRequest, config: ChangefeedConfig, window: FrontierWindow | None
+    kafka: KafkaAccess, request: ChangefeedRequest, config: ChangefeedConfig, window: FrontierWindow | None
 ) -> None:
     """Hold the rules against the tables at the start ts; where the log cannot serve it, the store says so."""
     ts = request.start_ts
@@ -62,12 +67,12 @@ def _check_tables(
     feed = compile_feed(config, request.namespace)
     if not feed.may_misfit:
         return
-    schemas = schemas_at({"bootstrap.servers": kafka}, raw_topics(request.upstream).ddl, ts)
+    schemas = schemas_at(kafka.config(), raw_topics(request.upstream).ddl, ts)
     if schemas is not None:
         check_routes(schemas, ts, feed)
 
 
-def check_resume_ts(kafka: str, upstream: UpstreamId, ts: Ts) -> None:
+def check_resume_ts(kafka: KafkaAccess, upstream: UpstreamId, ts: Ts) -> None:
     """Check that a changefeed can go on from ``ts``.
 
     Raises:
@@ -87,7 +92,7 @@ def check_resume_ts(kafka: str, upstream: UpstreamId, ts: Ts) -> None:
         )
 
 
-def upstream_tables(kafka: str, upstream: UpstreamId, ts: Ts | None) -> list[StoredTable]:
+def upstream_tables(kafka: KafkaAccess, upstream: UpstreamId, ts: Ts | None) -> list[StoredTable]:
     """Return the tables with rows that an upstream has at ``ts`` (None: now), by name.
 
     Raises:
@@ -99,14 +104,16 @@ def upstream_tables(kafka: str, upstream: UpstreamId, ts: Ts | None) -> list[Sto
     if window is None:
         raise NoFrontierError("no frontier of this upstream has been published yet", upstream=upstream)
     at = window.newest_ts if ts is None else ts
-    schemas = schemas_at({"bootstrap.servers": kafka}, raw_topics(upstream).ddl, at)
+    schemas = schemas_at(kafka.config(), raw_topics(upstream).ddl, at)
     if schemas is None:
         raise StartTsError("the schemas of this ts are gone", start_ts=at, oldest_ts=window.oldest_ts)
     found = [stored for stored in schemas.stored_at(at) if stored.has_rows]
     return sorted(found, key=lambda stored: (stored.schema, stored.table))
 
 
-def scoped_tables(kafka: str, upstream: UpstreamId, config: ChangefeedConfig, ts: Ts | None) -> list[StoredTable]:
+def scoped_tables(
+    kafka: KafkaAccess, upstream: UpstreamId, config: ChangefeedConfig, ts: Ts | None
+) -> list[StoredTable]:
     """Return the tables at ``ts`` (None: now) that the filter lets through, eligible or not, by name.
 
     Raises:

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
+from edges.kafka.access import KafkaAccess
+from edges.kafka.clients import kafka_consumer
+from edges.kafka.offsets import partition_bounds
 from schemas.errors import Action, BusError
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX
 
@@ -35,15 +38,15 @@ class Record:
 class TopicFollower:
     """A reader of all partitions of a topic, or of one; a context manager, not thread-safe."""
 
-    def __init__(self, kafka: str, topic: str, *, partition: int | None = None, from_offset: int = 0) -> None:
+    def __init__(self, kafka: KafkaAccess, topic: str, *, partition: int | None = None, from_offset: int = 0) -> None:
         """Assign the partitions.
 
         Raises:
             KafkaReadError: no such topic or partition, or no answer.
         """
-        self._consumer: Any = Consumer(
+        self._consumer: Any = kafka_consumer(
             {
-                "bootstrap.servers": kafka,
+                **kafka.config(),
                 "group.id": "tidebus-reader",  # never joined: partitions are assigned by hand
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
@@ -55,13 +58,15 @@ class TopicFollower:
             found = self._consumer.list_topics(topic, METADATA_TIMEOUT_S).topics[topic]
             partitions = sorted(found.partitions)
             if found.error is not None or not partitions or (partition is not None and partition not in partitions):
-                raise KafkaReadError("no such topic or partition", topic=topic, partition=partition, kafka=kafka)
+                raise KafkaReadError(
+                    "no such topic or partition", topic=topic, partition=partition, kafka=kafka.servers
+                )
             self.partitions = partitions if partition is None else [partition]
             start = from_offset or OFFSET_BEGINNING
             self._consumer.assign([TopicPartition(topic, number, start) for number in self.partitions])
         except KafkaException as error:
             self._consumer.close()
-            raise KafkaReadError("kafka does not answer", kafka=kafka, reason=error.args[0].str()) from error
+            raise KafkaReadError("kafka does not answer", kafka=kafka.servers, reason=error.args[0].str()) from error
         except KafkaReadError:
             self._consumer.close()
             raise
@@ -133,26 +138,17 @@ class TopicFollower:
         Raises:
             KafkaReadError: no answer.
         """
-        return {number: partition_bounds(self._consumer, self._topic, number) for number in self.partitions}
-
-
-def partition_bounds(
-    consumer: Any, topic: str, partition: int, timeout_s: float = METADATA_TIMEOUT_S
-) -> tuple[int, int]:
-    """Return the first offset of a partition and the one after its last record.
-
-    Raises:
-        KafkaReadError: no answer.
-    """
-    deadline = time.monotonic() + timeout_s
-    while True:
         try:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout_s)
-            return int(low), int(high)
+            return {
+                number: partition_bounds(
+                    self._consumer,
+                    self._topic,
+                    number,
+                    answer_s=METADATA_TIMEOUT_S,
+                    patience_s=METADATA_TIMEOUT_S,
+                )
+                for number in self.partitions
+            }
         except KafkaException as error:
-            # A partition that was just created, or whose broker is back, has no leader for some milliseconds.
-            reason = error.args[0]
-            leaderless = reason.retriable() or reason.code() == KafkaError.NOT_LEADER_FOR_PARTITION
-            if not leaderless or time.monotonic() > deadline:
-                raise KafkaReadError("kafka does not answer", topic=topic, reason=reason.str()) from error
-        time.sleep(0.05)
+            reason = error.args[0].str()
+            raise KafkaReadError("kafka does not answer", topic=self._topic, reason=reason) from error

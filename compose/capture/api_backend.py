@@ -20,7 +20,6 @@ from compose.capture.upstream_tables import UpstreamTables
 from compose.changefeeds import check_resume_ts, create_changefeed, scoped_tables
 from compose.operator.node_texts import shown_nodes
 from compose.operator.upstream_repair import delete_safe_point, resolve_region
-from compose.stack.local import Addresses
 from consumers.control.api.backend import Scheduling, UpstreamView
 from consumers.control.api.bodies import FeedRequest, StoredFeed
 from consumers.control.api.credentials import read_credentials
@@ -34,11 +33,12 @@ from consumers.control.changefeeds.verbs import ChangefeedControl, ConfigChange
 from consumers.control.cluster.capture_registry import CaptureInfo, list_captures
 from consumers.control.cluster.election import Election
 from consumers.control.owner.figures import Rule
+from edges.kafka.access import KafkaAccess
+from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from producers.pull.pd.client import PdClient
 from producers.tls import Channels, TlsSettings
 from schemas.config.changefeed import load_changefeed
-from schemas.config.parse.secret import mask_uri
 from schemas.errors import BusError, ConfigError
 from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
@@ -56,8 +56,8 @@ class ApiPlaces:
 
     pd: str
     tls: TlsSettings
-    kafka: str
-    zookeeper: str
+    kafka: KafkaAccess
+    zookeeper: ZooKeeperAccess
     cluster: str
     upstream: UpstreamId
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -174,7 +174,7 @@ class ApiBackend:
             start_ts=request.start_ts,
             target_ts=request.target_ts,
         )
-        return create_changefeed(self._addresses, self.cluster, wanted)
+        return create_changefeed(self._places.kafka, self._places.zookeeper, self.cluster, wanted)
 
     def configure(self, changefeed_id: str, namespace: str, change: ConfigChange) -> ChangefeedInfo:
         return self._control.configure(changefeed_id, change, namespace)
@@ -239,10 +239,6 @@ class ApiBackend:
         if self.owner() is None:
             raise NotReadyError("no capture has been elected owner")
 
-    @property
-    def _addresses(self) -> Addresses:
-        return Addresses(kafka=self._places.kafka, zookeeper=self._places.zookeeper)
-
     def _check_not_ahead(self, key: str, ts: Ts) -> None:
         now = self.now_ts()
         if ts > now:
@@ -287,9 +283,9 @@ def shown_settings(options: CaptureOptions) -> dict[str, object]:
         "cluster_id": options.cluster,
         "upstream": options.upstream,
         "pd": options.pd,
-        "kafka": options.kafka,
-        "zookeeper": options.zookeeper,
-        "schema_registry": mask_uri(options.schema_registry),
+        "kafka": options.kafka.servers,
+        "zookeeper": options.zookeeper.servers,
+        "schema_registry": options.schema_registry.url,
         "gc_ttl": options.puller.gc_ttl_s,
         "capture_session_ttl": options.session_timeout_s,
         "owner_flush_interval": round(options.reign.tick_s * 1e9),

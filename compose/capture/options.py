@@ -7,6 +7,9 @@ from typing import Final
 from compose.peers import PEER_ADDR
 from consumers.control.fleets.sorter_fleet import SorterSettings
 from consumers.control.owner.reign import ReignOptions
+from edges.kafka.access import KafkaAccess
+from edges.registry.access import RegistryAccess
+from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import SESSION_TIMEOUT_S
 from producers.pull.puller import PullerSettings
 from schemas.ids import Ts, UpstreamId
@@ -21,9 +24,9 @@ class CaptureOptions:
     """Where the upstream and the bus are, and how this capture runs."""
 
     pd: str
-    kafka: str
-    zookeeper: str
-    schema_registry: str
+    kafka: KafkaAccess
+    zookeeper: ZooKeeperAccess
+    schema_registry: RegistryAccess
     cluster: str = CLUSTER_DEFAULT
     upstream: UpstreamId
     start_ts: Ts | None = None

@@ -167,7 +167,7 @@ class Capture:
             capture=self.capture_id,
             upstream=options.upstream,
             pd_address=options.pd,
-            bootstrap_servers=options.kafka,
+            kafka=options.kafka,
             schema_registry=options.schema_registry,
             frontier=record,
             on_fatal=self._failed.set,

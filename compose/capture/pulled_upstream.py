@@ -41,7 +41,7 @@ class PulledUpstream:
         return DdlFeed(
             upstream=options.upstream,
             pd_address=options.pd,
-            bootstrap_servers=options.kafka,
+            kafka=options.kafka,
             start_ts=options.start_ts,
             frontier=frontier,
             on_fatal=self._on_failure,

@@ -7,6 +7,7 @@ from typing import Final
 
 from compose.changefeeds import upstream_tables
 from consumers.control.api.bodies import StoredFeed
+from edges.kafka.access import KafkaAccess
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.schema_change import StoredTable
 from schemas.ids import TableId, UpstreamId
@@ -19,7 +20,7 @@ KEPT_S: Final = 10.0
 class UpstreamTables:
     """Of one raw log. Safe from several threads; whoever asks while it is being read waits for that."""
 
-    def __init__(self, kafka: str) -> None:
+    def __init__(self, kafka: KafkaAccess) -> None:
         self._kafka = kafka
         self._lock = threading.Lock()
         self._known: dict[UpstreamId, tuple[float, Sequence[StoredTable]]] = {}

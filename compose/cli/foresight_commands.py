@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +18,11 @@ from compose.cli.options import (
 from schemas.errors import ConfigError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT
+
+if TYPE_CHECKING:
+    from edges.kafka.access import KafkaAccess
+    from edges.registry.access import RegistryAccess
+    from edges.zookeeper.access import ZooKeeperAccess
 
 _config_option = click.option(
     "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Changefeed file, TiCDC's TOML."
@@ -47,8 +53,8 @@ def explain(
     recording: Path | None,
     upstream: str,
     cluster: str,
-    kafka: str,
-    zookeeper: str,
+    kafka: "KafkaAccess",
+    zookeeper: "ZooKeeperAccess",
 ) -> None:
     """Say for every table where its rows would go, in what, how large they may be, and which rights that needs.
 
@@ -104,8 +110,8 @@ def remount(
     master: str,
     data_dir: Path,
     upstream: str,
-    kafka: str,
-    schema_registry: str,
+    kafka: "KafkaAccess",
+    schema_registry: "RegistryAccess",
 ) -> None:
     """Write an interval that the raw log still holds once more, in any protocol, filter and dispatch, and end.
 
@@ -125,7 +131,7 @@ def remount(
         from_ts=Ts(from_ts),
         to_ts=Ts(to_ts),
         name=name,
-        schema_registry=schema_registry or None,
+        schema_registry=schema_registry,
         data_dir=data_dir,
     )
     check(order)

@@ -11,6 +11,7 @@ from compose.cli.options import Duration, kafka_option, pd_option, recording_opt
 from schemas.errors import BusError, ConfigError
 
 if TYPE_CHECKING:
+    from edges.kafka.access import KafkaAccess
     from producers.tls import TlsSettings
 
 DRY_RUN_URI_DEFAULT = "kafka://127.0.0.1:9092/tidebus?protocol=canal-json&enable-tidb-extension=true"
@@ -132,7 +133,9 @@ def _print_feed(folder: Path) -> None:
 @click.option("--from-offset", type=int, default=0, help="In every partition that is read.")
 @click.option("--limit", type=int, default=None, help="Stop after so many lines.")
 @click.option("--follow", is_flag=True, help="Go on when the end is reached.")
-def decode(kafka: str, topic: str, partition: int | None, from_offset: int, limit: int | None, follow: bool) -> None:
+def decode(
+    kafka: "KafkaAccess", topic: str, partition: int | None, from_offset: int, limit: int | None, follow: bool
+) -> None:
     """Print a topic's records as JSON lines."""
     from compose.kafka_follower import TopicFollower
     from compose.operator.decode import decode_record

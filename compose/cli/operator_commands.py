@@ -21,6 +21,8 @@ from schemas.nodes.changefeed import NAMESPACE_DEFAULT
 
 if TYPE_CHECKING:
     from compose.operator.api_calls import ApiCalls
+    from edges.kafka.access import KafkaAccess
+    from edges.zookeeper.access import ZooKeeperAccess
     from producers.tls import TlsSettings
 
 
@@ -154,7 +156,13 @@ def delete_service_gc_safepoint(api: "ApiCalls", no_confirm: bool) -> None:
 @tls_options
 @upstream_option
 def reset(
-    no_confirm: bool, cluster_id: str, cluster: str, zookeeper: str, pd: str, upstream: str, tls: "TlsSettings"
+    no_confirm: bool,
+    cluster_id: str,
+    cluster: str,
+    zookeeper: "ZooKeeperAccess",
+    pd: str,
+    upstream: str,
+    tls: "TlsSettings",
 ) -> None:
     """Forget all changefeeds of a cluster, and with --pd give up TiKV's history; topics stay.
 
@@ -176,7 +184,9 @@ def reset(
 @zookeeper_option(required=True)
 @kafka_option(required=True)
 @upstream_option
-def adopt_raw_log(no_confirm: bool, cluster: str, zookeeper: str, kafka: str, upstream: str) -> None:
+def adopt_raw_log(
+    no_confirm: bool, cluster: str, zookeeper: "ZooKeeperAccess", kafka: "KafkaAccess", upstream: str
+) -> None:
     """Go on with an upstream's raw log that ZooKeeper has forgotten, since its data was lost.
 
     No other cluster may use that raw log. It asks no server: captures must have been stopped before.

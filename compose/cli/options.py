@@ -40,18 +40,71 @@ def _address_option(name: str, metavar: str, words: str, *, required: bool) -> C
 
 
 def kafka_option(*, required: bool) -> Callable[[Command], Command]:
-    """Return ``--kafka``."""
-    return _address_option("--kafka", "HOST:PORT,…", "Kafka brokers.", required=required)
+    """Return ``--kafka`` and ``--kafka-config``; the command gets a KafkaAccess as ``kafka``."""
+
+    def read(given: str, file: Path | None) -> Any:
+        from edges.kafka.access import KafkaAccess
+
+        return KafkaAccess.read(given, file)
+
+    return _access_option("--kafka", "HOST:PORT,…", "Kafka brokers.", read, "librdkafka's settings", required=required)
 
 
 def zookeeper_option(*, required: bool) -> Callable[[Command], Command]:
-    """Return ``--zookeeper``."""
-    return _address_option("--zookeeper", "HOST:PORT,…", "ZooKeeper ensemble.", required=required)
+    """Return ``--zookeeper`` and ``--zookeeper-config``; the command gets a ZooKeeperAccess as ``zookeeper``."""
+
+    def read(given: str, file: Path | None) -> Any:
+        from edges.zookeeper.access import ZooKeeperAccess  # kazoo is slow to load, and many commands do without
+
+        return ZooKeeperAccess.read(given, file)
+
+    return _access_option("--zookeeper", "HOST:PORT,…", "ZooKeeper ensemble.", read, "user and TLS", required=required)
 
 
 def registry_option(*, required: bool) -> Callable[[Command], Command]:
-    """Return ``--schema-registry``."""
-    return _address_option("--schema-registry", "URL", "Schema registry with Confluent's API.", required=required)
+    """Return ``--schema-registry`` and its file; the command gets a RegistryAccess as ``schema_registry``."""
+
+    def read(given: str, file: Path | None) -> Any:
+        from edges.registry.access import RegistryAccess
+
+        return RegistryAccess.read(given, file)
+
+    words = "Schema registry with Confluent's API."
+    return _access_option("--schema-registry", "URL", words, read, "user and TLS", required=required)
+
+
+def _access_option(
+    name: str,
+    metavar: str,
+    words: str,
+    read: Callable[[str, Path | None], Any],
+    settings: str,
+    *,
+    required: bool,
+) -> Callable[[Command], Command]:
+    """Return an address with the file that says how one gets in there; either may name the servers."""
+    parameter = name.removeprefix("--").replace("-", "_")
+
+    def add(command: Command) -> Command:
+        @functools.wraps(command)
+        def wrapper(**given: Any) -> Any:
+            access = read(given.pop(parameter), given.pop(f"{parameter}_config"))
+            if required and not access:
+                context = click.get_current_context()
+                missing = next(one for one in context.command.params if one.name == parameter)
+                raise click.MissingParameter(ctx=context, param=missing)
+            return command(**given, **{parameter: access})
+
+        file = click.option(
+            f"{name}-config",
+            default=None,
+            envvar=f"TIDEBUS_{parameter.upper()}_CONFIG",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help=f"File of key=value lines with {settings}; its owner's alone (mode 600).",
+        )
+        return _address_option(name, metavar, words, required=False)(file(wrapper))  # type: ignore[return-value]
+
+    return add
 
 
 def pd_option(*, required: bool) -> Callable[[Command], Command]:

@@ -9,6 +9,8 @@ import click
 from compose.cli.options import cluster_option, feed_options, kafka_option, tls_options, zookeeper_option
 
 if TYPE_CHECKING:
+    from edges.kafka.access import KafkaAccess
+    from edges.zookeeper.access import ZooKeeperAccess
     from producers.tls import TlsSettings
 
 
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
 def processor(
     changefeed_id: str,
     namespace: str,
-    kafka: str,
-    zookeeper: str,
+    kafka: "KafkaAccess",
+    zookeeper: "ZooKeeperAccess",
     cluster: str,
     capture: str,
     peer_host: str,

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +15,10 @@ from compose.cli.options import (
     kafka_option,
     zookeeper_option,
 )
+
+if TYPE_CHECKING:
+    from edges.kafka.access import KafkaAccess
+    from edges.zookeeper.access import ZooKeeperAccess
 
 STATUS_IN_OTHER_HANDS = 3
 _IN_OTHER_HANDS = ("recover.captures_alive", "recover.sorter_alive", "recover.processor_alive")
@@ -31,8 +36,8 @@ _IN_OTHER_HANDS = ("recover.captures_alive", "recover.sorter_alive", "recover.pr
 def recover(
     changefeed_id: str,
     namespace: str,
-    kafka: str,
-    zookeeper: str,
+    kafka: "KafkaAccess",
+    zookeeper: "ZooKeeperAccess",
     cluster: str,
     dry_run: bool,
     in_json: bool,

@@ -31,6 +31,9 @@ from schemas.ids import UpstreamId
 
 if TYPE_CHECKING:
     from consumers.control.fleets.sorter_fleet import SorterSettings
+    from edges.kafka.access import KafkaAccess
+    from edges.registry.access import RegistryAccess
+    from edges.zookeeper.access import ZooKeeperAccess
     from producers.tls import TlsSettings
 
 
@@ -52,9 +55,9 @@ if TYPE_CHECKING:
 @click.option("--master", default="local[1]", show_default=True, help="Spark master of each sorter.")
 @click.option("--keep", is_flag=True, help="Go on with the data folder's topics instead of starting empty.")
 def run(
-    kafka: str,
-    zookeeper: str,
-    schema_registry: str,
+    kafka: "KafkaAccess",
+    zookeeper: "ZooKeeperAccess",
+    schema_registry: "RegistryAccess",
     pd: str,
     upstream: str,
     data_dir: Path,
@@ -73,7 +76,14 @@ def run(
 
     return live_run(
         LiveRunOptions(
-            given=Addresses(kafka=kafka, zookeeper=zookeeper, schema_registry=schema_registry),
+            given=Addresses(
+                kafka=kafka.servers,
+                zookeeper=zookeeper.servers,
+                schema_registry=schema_registry.url_with_user or schema_registry.url,
+                kafka_config=kafka.config_file,
+                zookeeper_config=zookeeper.config_file,
+                schema_registry_config=schema_registry.config_file,
+            ),
             pd=pd,
             tls=tls,
             upstream=UpstreamId(upstream),
@@ -230,9 +240,9 @@ def region_server(
 @log_options
 def capture(
     pd: str,
-    kafka: str,
-    zookeeper: str,
-    schema_registry: str,
+    kafka: "KafkaAccess",
+    zookeeper: "ZooKeeperAccess",
+    schema_registry: "RegistryAccess",
     cluster: str,
     upstream: str,
     gc_ttl: float,
@@ -306,9 +316,9 @@ def capture(
 def sorter(
     changefeed_id: str,
     namespace: str,
-    kafka: str,
-    zookeeper: str,
-    schema_registry: str,
+    kafka: "KafkaAccess",
+    zookeeper: "ZooKeeperAccess",
+    schema_registry: "RegistryAccess",
     cluster: str,
     master: str,
     driver_memory: str,
@@ -333,7 +343,7 @@ def sorter(
         cluster=cluster,
         kafka=kafka,
         zookeeper=zookeeper,
-        schema_registry=schema_registry or None,
+        schema_registry=schema_registry,
         master=master,
         driver_memory=driver_memory,
         checkpoint_dir=checkpoint_dir,

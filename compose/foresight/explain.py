@@ -10,6 +10,8 @@ from compose.changefeeds import open_store
 from compose.foresight.recorded import read_recorded_log
 from consumers.control.changefeeds.store import NoFrontierError, StartTsError
 from consumers.control.log.raw_log import frontier_window
+from edges.kafka.access import KafkaAccess
+from edges.zookeeper.access import ZooKeeperAccess
 from schemas.config.changefeed import load_changefeed
 from schemas.config.client_options import librdkafka_options
 from schemas.config.settings import ChangefeedConfig
@@ -34,7 +36,9 @@ class Changefeed:
     """Tables as they stand then; None: now."""
 
 
-def of_changefeed(zookeeper: str, cluster: str, changefeed_id: str, namespace: str = NAMESPACE_DEFAULT) -> Changefeed:
+def of_changefeed(
+    zookeeper: ZooKeeperAccess, cluster: str, changefeed_id: str, namespace: str = NAMESPACE_DEFAULT
+) -> Changefeed:
     """Return a changefeed that there is, at its checkpoint.
 
     Raises:
@@ -46,7 +50,7 @@ def of_changefeed(zookeeper: str, cluster: str, changefeed_id: str, namespace: s
     return Changefeed(config=load_changefeed(info.sink_uri, info.config), upstream=info.upstream, ts=ts)
 
 
-def raw_log_schemas(kafka: str, upstream: UpstreamId, ts: Ts | None) -> tuple[SchemaStore, Ts]:
+def raw_log_schemas(kafka: KafkaAccess, upstream: UpstreamId, ts: Ts | None) -> tuple[SchemaStore, Ts]:
     """Return the schemas that the raw log has at ``ts`` (None: its newest), and that ts.
 
     Raises:
@@ -59,7 +63,7 @@ def raw_log_schemas(kafka: str, upstream: UpstreamId, ts: Ts | None) -> tuple[Sc
     if window is None:
         raise NoFrontierError("no frontier of this upstream has been published yet", upstream=upstream)
     at = window.newest_ts if ts is None else ts
-    schemas = schemas_at({"bootstrap.servers": kafka}, topics.ddl, at)
+    schemas = schemas_at(kafka.config(), topics.ddl, at)
     if schemas is None:
         raise StartTsError("the schemas of this ts are gone", start_ts=at, oldest_ts=window.oldest_ts)
     return schemas, at

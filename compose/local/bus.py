@@ -4,6 +4,7 @@
 ``python -m compose.cli …``; a part that is given by address is not started. Sorters are the capture's own children.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -119,22 +120,22 @@ class LocalBus(Scoped):
     def start_capture(self, name: str, *more: str) -> Child:
         """Start a capture; several with different names form one cluster."""
         where = self.addresses
+        registry = where.registry_access
         arguments = [
             "capture",
             "--addr",
             f"{LOOPBACK}:0",
             "--pd",
             self.pd,
-            "--kafka",
-            where.kafka,
-            "--zookeeper",
-            where.zookeeper,
+            *where.kafka_access.arguments(),
+            *where.zookeeper_access.arguments(),
+            *registry.arguments(),
         ]
-        arguments += ["--schema-registry", where.schema_registry, *_tls_arguments(self.options.tls), *self._names()]
+        arguments += [*_tls_arguments(self.options.tls), *self._names()]
         arguments += ["--data-dir", str(self.options.data_dir.resolve() / "captures" / name)]
         arguments += ["--sorter-master", self.options.master, "--sorter-retry-first", str(self.options.retry_first_s)]
         arguments += self.options.capture_arguments
-        return self._start(name, [*arguments, *more], restart=True)
+        return self._start(name, [*arguments, *more], restart=True, env=registry.environment())
 
     def create_changefeed(self, request: ChangefeedRequest) -> ChangefeedInfo:
         """Create a changefeed; the capture that is owner starts its sorter.
@@ -142,7 +143,9 @@ class LocalBus(Scoped):
         Raises:
             BusError: see :func:`compose.changefeeds.create_changefeed`.
         """
-        return create_changefeed(self.addresses, self.options.cluster, request)
+        return create_changefeed(
+            self.addresses.kafka_access, self.addresses.zookeeper_access, self.options.cluster, request
+        )
 
     def part(self, name: str) -> Child:
         """Return one of the stack's parts that were started here: kafka, zookeeper or registry."""
@@ -174,9 +177,9 @@ class LocalBus(Scoped):
     def _names(self) -> list[str]:
         return ["--cluster", self.options.cluster, "--upstream", self.options.upstream]
 
-    def _start(self, name: str, arguments: list[str], *, restart: bool) -> Child:
+    def _start(self, name: str, arguments: list[str], *, restart: bool, env: Mapping[str, str] | None = None) -> Child:
         log = self.logs / f"{name.replace(' ', '-')}.log"
-        child = self.nursery.start(name, [*TIDEBUS, *arguments], log=log)
+        child = self.nursery.start(name, [*TIDEBUS, *arguments], log=log, env=env)
         self.processes[name] = child
         self.supervisor.add(child, restart=restart)
         return child

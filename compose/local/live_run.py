@@ -179,7 +179,7 @@ class _Session:
     def _create_changefeeds(self, monitor: Monitor) -> None:
         def created(request: ChangefeedRequest) -> bool:
             with suppress(NoFrontierError, RawLogUnavailableError):
-                window = frontier_window(self._bus.addresses.kafka, raw_topics(request.upstream))
+                window = frontier_window(self._bus.addresses.kafka_access, raw_topics(request.upstream))
                 # From the log's beginning, which may have moved on by now: the newest ts is not what we want.
                 self._bus.create_changefeed(replace(request, start_ts=window.oldest_ts if window else None))
                 return True
@@ -259,8 +259,8 @@ class _Session:
         for feed in view.feeds:
             try:
                 result = check_changefeed(
-                    self._bus.addresses.kafka,
-                    self._bus.addresses.zookeeper,
+                    self._bus.addresses.kafka_access,
+                    self._bus.addresses.zookeeper_access,
                     cluster=self._bus.options.cluster,
                     changefeed_id=feed.changefeed_id,
                 )

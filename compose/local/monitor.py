@@ -9,14 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
-from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
 from compose.kafka_follower import TopicFollower
 from compose.stack.local import Addresses
-from edges.zookeeper.session import CONNECT_TIMEOUT_S, ZooKeeperUnreachableError
+from edges.kafka.clients import kafka_admin
+from edges.zookeeper.session import CONNECT_TIMEOUT_S, SESSION_TIMEOUT_S, ZooKeeperUnreachableError
 from schemas.errors import BusError, CorruptDataError
 from schemas.ids import Ts, UpstreamId, physical_ms
 from schemas.nodes.changefeed import (
@@ -113,8 +112,8 @@ class Monitor:
         """
         self._addresses, self._paths, self._now_ts, self._prefixes = addresses, paths, now_ts, topic_prefixes
         self._topics = raw_topics(upstream)
-        self._zookeeper = KazooClient(addresses.zookeeper)
-        self._admin = AdminClient({"bootstrap.servers": addresses.kafka, "log_level": 0})
+        self._zookeeper = addresses.zookeeper_access.client(SESSION_TIMEOUT_S)
+        self._admin = kafka_admin({**addresses.kafka_access.config(), "log_level": 0})
         self._rows_in = 0
         self._frontier: FrontierRecord | None = None
         self._in = Rate()
@@ -218,7 +217,7 @@ class Monitor:
     def _follow(self, topic: str, take: Callable[[bytes], None]) -> None:
         while not self._stopped.is_set():
             try:
-                with TopicFollower(self._addresses.kafka, topic) as follower:
+                with TopicFollower(self._addresses.kafka_access, topic) as follower:
                     while not self._stopped.is_set():
                         for record in follower.poll(0.5):
                             with contextlib.suppress(CorruptDataError):  # the sorters' matter: we only count

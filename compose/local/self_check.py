@@ -8,20 +8,24 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from compose.local.promises import Hashes, PartitionCheck, SetDifference, compare_rows, row_hashes, total
 from consumers.control.changefeeds.store import ChangefeedStore
+from edges.kafka.access import KafkaAccess
+from edges.kafka.clients import kafka_admin, kafka_consumer
+from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from schemas.changes import Op, RowChanges
 from schemas.config.changefeed import load_changefeed
+from schemas.config.client_options import librdkafka_options
 from schemas.config.settings import ChangefeedConfig
 from schemas.ddl.bad_jobs import BadJobs
 from schemas.ddl.schema_store import SchemaStore
@@ -37,6 +41,8 @@ from schemas.tidb.table import TableVersion
 from sorters.core.filter.table_filter import TableFilter
 
 log = logging.getLogger(__name__)
+KafkaSettings = Mapping[str, Any]
+"""librdkafka's: servers, TLS, SASL."""
 
 READ_TIMEOUT_S = 30.0
 """Without a record from a topic that is known to have more."""
@@ -93,7 +99,12 @@ class SelfCheckResult:
 
 
 def check_changefeed(
-    kafka: str, zookeeper: str, *, cluster: str, changefeed_id: str, namespace: str = NAMESPACE_DEFAULT
+    kafka: KafkaAccess,
+    zookeeper: ZooKeeperAccess,
+    *,
+    cluster: str,
+    changefeed_id: str,
+    namespace: str = NAMESPACE_DEFAULT,
 ) -> SelfCheckResult:
     """Check one changefeed against the raw log, up to the checkpoint that it has now.
 
@@ -108,16 +119,17 @@ def check_changefeed(
     if status is None:
         raise SelfCheckError("changefeed has no checkpoint yet; its sorter has not run", changefeed=changefeed_id)
     config = load_changefeed(info.sink_uri, info.config)
+    sink = librdkafka_options(config)
     # Topics first: whatever stands in them has been in the raw log for long.
-    names = output_topics(config, _topic_names(config.uri.bootstrap_servers))
-    checks = _check_topics(config.uri.bootstrap_servers, names)
-    raw = _read_raw(kafka, raw_topics(info.upstream), info, config, Ts(status.checkpoint_ts))
+    names = output_topics(config, _topic_names(sink))
+    checks = _check_topics(sink, names)
+    raw = _read_raw(kafka.config(), raw_topics(info.upstream), info, config, Ts(status.checkpoint_ts))
     seen = np.concatenate([np.zeros(0, np.uint64), *(check.row_hashes() for check in checks)])
     difference = compare_rows(raw.expected, raw.must, seen)
     whole = not config.filter.event_filters
     violations = [text for check in checks for text in check.violations]
     if whole:
-        violations += _losses(kafka, raw_topics(info.upstream), difference)
+        violations += _losses(kafka.config(), raw_topics(info.upstream), difference)
     if difference.invented.size:
         violations.append(f"{difference.invented.size:,} rows of the topics are in no batch of the raw log")
     counts = total(checks)
@@ -157,7 +169,9 @@ class _Raw:
     must: Hashes
 
 
-def _read_raw(kafka: str, topics: RawTopics, info: ChangefeedInfo, config: ChangefeedConfig, upto: Ts) -> _Raw:
+def _read_raw(
+    kafka: KafkaSettings, topics: RawTopics, info: ChangefeedInfo, config: ChangefeedConfig, upto: Ts
+) -> _Raw:
     """Hash the rows that are to be in the topics (``must``: up to ``upto``)."""
     store, bad_jobs = SchemaStore.empty(), BadJobs()
     for message in _read_topics(kafka, [topics.ddl]):
@@ -207,7 +221,7 @@ class _Replicated:
         return (version.eligible or self._force) and self._filter.matches(version.schema, version.table)
 
 
-def _losses(kafka: str, topics: RawTopics, difference: SetDifference) -> list[str]:
+def _losses(kafka: KafkaSettings, topics: RawTopics, difference: SetDifference) -> list[str]:
     """Describe what is missing; reads the raw log again, which only a broken promise pays for."""
     if not difference.missing.size:
         return []
@@ -225,7 +239,7 @@ def _losses(kafka: str, topics: RawTopics, difference: SetDifference) -> list[st
     return texts
 
 
-def _read_batches(kafka: str, topic: str) -> Iterator[tuple[Any, RowChanges]]:
+def _read_batches(kafka: KafkaSettings, topic: str) -> Iterator[tuple[Any, RowChanges]]:
     """Yield the rows of the raw log's records, each with the message that it is in, or the last one that it is in."""
     joiner = PartJoiner()
     for message in _read_topics(kafka, [topic]):
@@ -234,7 +248,7 @@ def _read_batches(kafka: str, topic: str) -> Iterator[tuple[Any, RowChanges]]:
             yield message, decode_region_batch(whole).rows
 
 
-def _check_topics(kafka: str, topics: list[str]) -> list[PartitionCheck]:
+def _check_topics(kafka: KafkaSettings, topics: list[str]) -> list[PartitionCheck]:
     checks: dict[tuple[str, int], PartitionCheck] = {}
     for message in _read_topics(kafka, topics, checks):
         headers = message.headers() or ()
@@ -244,7 +258,7 @@ def _check_topics(kafka: str, topics: list[str]) -> list[PartitionCheck]:
 
 
 def _read_topics(
-    kafka: str, topics: list[str], checks: dict[tuple[str, int], PartitionCheck] | None = None
+    kafka: KafkaSettings, topics: list[str], checks: dict[tuple[str, int], PartitionCheck] | None = None
 ) -> Iterator[Any]:
     """Yield the topics' messages up to their present ends; ``checks`` gets each partition, empty ones too."""
     with _consumer(kafka) as consumer:
@@ -271,14 +285,14 @@ def _read_topics(
                 raise SelfCheckError("topics do not come to their end", left=dict(list(left.items())[:5]))
 
 
-def _ends(kafka: str, metadata: dict[str, Any], topics: list[str]) -> dict[tuple[str, int], tuple[int, int]]:
+def _ends(kafka: KafkaSettings, metadata: dict[str, Any], topics: list[str]) -> dict[tuple[str, int], tuple[int, int]]:
     """Return the first and next offset of each partition, in two requests however many there are."""
     places = []
     for topic in topics:
         if topic not in metadata or metadata[topic].error is not None:
             raise SelfCheckError("there is no such topic", topic=topic)
         places += [TopicPartition(topic, number) for number in metadata[topic].partitions]
-    admin = AdminClient({"bootstrap.servers": kafka}, logger=log)
+    admin = kafka_admin(kafka, log)
     found: list[dict[tuple[str, int], int]] = []
     for which in (OffsetSpec.earliest(), OffsetSpec.latest()):
         futures = admin.list_offsets(dict.fromkeys(places, which), request_timeout=READ_TIMEOUT_S)
@@ -286,27 +300,27 @@ def _ends(kafka: str, metadata: dict[str, Any], topics: list[str]) -> dict[tuple
     return {place: (start, found[1][place]) for place, start in found[0].items()}
 
 
-def _topic_names(kafka: str) -> list[str]:
+def _topic_names(kafka: KafkaSettings) -> list[str]:
     with _consumer(kafka) as consumer:
         return list(consumer.list_topics(timeout=READ_TIMEOUT_S).topics)
 
 
 @contextlib.contextmanager
-def _consumer(kafka: str) -> Iterator[Any]:
-    consumer: Any = Consumer(
+def _consumer(kafka: KafkaSettings) -> Iterator[Any]:
+    consumer = kafka_consumer(
         {
-            "bootstrap.servers": kafka,
+            **kafka,
             "group.id": "tidebus-self-check",  # never joined: partitions are assigned by hand
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "fetch.message.max.bytes": RAW_MESSAGE_BYTES_MAX,
         },
-        logger=log,
+        log,
     )
     try:
         yield consumer
     except KafkaException as error:
-        raise SelfCheckError("Kafka does not answer", kafka=kafka, reason=error) from error
+        raise SelfCheckError("Kafka does not answer", kafka=kafka.get("bootstrap.servers"), reason=error) from error
     finally:
         consumer.close()
 

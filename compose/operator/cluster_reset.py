@@ -6,6 +6,8 @@ from compose.operator.node_texts import delete_nodes
 from consumers.control.cluster.capture_registry import list_captures
 from consumers.control.cluster.election import raise_revision
 from consumers.control.log.frontier_topic import FrontierTopic
+from edges.kafka.access import KafkaAccess
+from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from schemas.errors import Action, BusError
 from schemas.ids import UpstreamId
@@ -19,7 +21,7 @@ class ClusterRunsError(BusError):
     code, action = "cluster.runs", Action.STOP_CHANGEFEED
 
 
-def reset_cluster(zookeeper: str, cluster: str) -> bool:
+def reset_cluster(zookeeper: ZooKeeperAccess, cluster: str) -> bool:
     """Delete a cluster's nodes; tell whether there were any.
 
     The owner's revision stays: the raw log, which stays too, takes no lower one.
@@ -34,7 +36,7 @@ def reset_cluster(zookeeper: str, cluster: str) -> bool:
         return delete_nodes(session, paths.root, keep=paths.owner_rev)
 
 
-def adopt_raw_log(zookeeper: str, kafka: str, cluster: str, upstream: UpstreamId) -> int | None:
+def adopt_raw_log(zookeeper: ZooKeeperAccess, kafka: KafkaAccess, cluster: str, upstream: UpstreamId) -> int | None:
     """Let the cluster's next owner go on with a raw log; return the revision of the owner that has written it last.
 
     None: nothing had to be done. For a ZooKeeper that has lost its data.

@@ -18,6 +18,8 @@ from consumers.processors.core.backoff import Backoff
 from consumers.processors.core.recovery import check_sink, target_of
 from consumers.processors.processor import ProcessorOptions
 from consumers.processors.recovery import Applied, Stored, apply_upto, stored, wait_alone
+from edges.kafka.access import KafkaAccess
+from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from schemas.config.changefeed import load_changefeed
 from schemas.config.parse.secret import mask_uri
@@ -44,8 +46,8 @@ class RecoverOptions:
     changefeed_id: str
     namespace: str = NAMESPACE_DEFAULT
     cluster: str = CLUSTER_DEFAULT
-    kafka: str
-    zookeeper: str
+    kafka: KafkaAccess
+    zookeeper: ZooKeeperAccess
     master: str = "local[2]"
     driver_memory: str = DRIVER_MEMORY
     data_dir: Path

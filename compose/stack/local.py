@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from compose.stack.children import Child, Nursery
@@ -23,6 +23,9 @@ from compose.stack.ports import LOOPBACK, free_ports, is_listening
 from compose.stack.scoped import Scoped
 from compose.stack.secure.folder import StackSecrets
 from compose.stack.secure.servers import admit_roles
+from edges.kafka.access import KafkaAccess
+from edges.registry.access import RegistryAccess
+from edges.zookeeper.access import ZooKeeperAccess
 
 KAFKA_HEAP = "768m"
 
@@ -37,6 +40,25 @@ class Addresses:
     """``host:port``, several by comma."""
     schema_registry: str = ""
     """Base address of a registry that speaks Confluent's API."""
+    kafka_config: str = ""
+    """File that says how one gets in, as ``--kafka-config``; empty: the part asks for nothing. So the next two."""
+    zookeeper_config: str = ""
+    schema_registry_config: str = ""
+
+    @property
+    def kafka_access(self) -> KafkaAccess:
+        """How Kafka is reached."""
+        return KafkaAccess.read(self.kafka, _file(self.kafka_config))
+
+    @property
+    def zookeeper_access(self) -> ZooKeeperAccess:
+        """How ZooKeeper is reached."""
+        return ZooKeeperAccess.read(self.zookeeper, _file(self.zookeeper_config))
+
+    @property
+    def registry_access(self) -> RegistryAccess:
+        """How the registry is reached."""
+        return RegistryAccess.read(self.schema_registry, _file(self.schema_registry_config))
 
 
 @dataclass(kw_only=True)
@@ -57,7 +79,8 @@ class LocalStack(Scoped):
     def addresses(self) -> Addresses:
         """Where the parts are now."""
         ports = self._ports
-        return Addresses(
+        return replace(
+            self.given,
             kafka=self.given.kafka or f"{LOOPBACK}:{ports['kafka']}",
             zookeeper=self.given.zookeeper or f"{LOOPBACK}:{ports['zookeeper']}",
             schema_registry=self.given.schema_registry or self._registry_url(),
@@ -122,3 +145,7 @@ class LocalStack(Scoped):
         """Stop what was started here; nothing happens the second time."""
         self.nursery.stop()
         self.children.clear()
+
+
+def _file(name: str) -> Path | None:
+    return Path(name) if name else None

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from compose.stack.children import Child, Nursery
 from compose.stack.errors import ChildError
@@ -19,6 +18,7 @@ from compose.stack.ports import LOOPBACK, is_listening
 from compose.stack.secure.folder import REGISTRY_USER, StackSecrets
 from compose.stack.secure.registry_proxy import PASSWORD_ENV
 from compose.stack.secure.servers import admin_config, kafka_settings, zookeeper_says_ok, zookeeper_settings
+from edges.kafka.clients import kafka_admin
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX
 
 READY_S = 120.0
@@ -134,7 +134,7 @@ def kafka_ready(ports: KafkaPorts, secrets: StackSecrets | None = None) -> bool:
         return False
     config: dict[str, str | int] = {"bootstrap.servers": f"{LOOPBACK}:{ports.client}", "log_level": 0}
     try:
-        admin = AdminClient(admin_config(secrets, ports.internal) if secrets else config)
+        admin = kafka_admin(admin_config(secrets, ports.internal) if secrets else config)
         return bool(admin.list_topics(timeout=2.0).brokers)
     except KafkaException:
         return False

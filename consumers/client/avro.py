@@ -12,6 +12,7 @@ import fastavro
 from consumers.client.changes import Change, Ddl, Row
 from consumers.client.core.partition import StreamRecord
 from consumers.client.errors import MessageError, StreamUnavailableError
+from edges.registry.access import RegistryAccess
 from schemas.sink.position import Position, PositionClass, RowOp
 
 _EXTENSION: Final = frozenset(
@@ -32,17 +33,19 @@ def registry_schemas(url: str) -> Callable[[int], str]:
     """Return a function from a schema id to its text, by a registry with Confluent's API.
 
     It raises StreamUnavailableError where the registry does not answer or does not know the id.
-    """
-    from confluent_kafka.schema_registry import SchemaRegistryClient
 
-    client = SchemaRegistryClient({"url": url})
+    Raises:
+        ConfigError: ``url`` is none.
+    """
+    access = RegistryAccess.at(url)
+    client = access.client()
 
     def text_of(schema_id: int) -> str:
         try:
             return str(client.get_schema(schema_id).schema_str)
         except Exception as error:  # its HTTP library's errors come through, and which one differs by version
             raise StreamUnavailableError(
-                "the schema registry does not give a schema", url=url, schema_id=schema_id, reason=repr(error)
+                "the schema registry does not give a schema", url=access.url, schema_id=schema_id, reason=repr(error)
             ) from error
 
     return text_of

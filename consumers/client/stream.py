@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from consumers.client.avro import AvroDecoder, registry_schemas
 from consumers.client.canal_json import CanalJsonDecoder
@@ -19,6 +19,7 @@ from consumers.client.changes import Change, ChangeBatch
 from consumers.client.core.partition import PartitionKey, StreamRecord
 from consumers.client.core.stream import Place, Released, StreamReader
 from consumers.client.errors import NoPositionError, StreamUnavailableError
+from edges.kafka.clients import kafka_consumer
 from schemas.errors import ConfigError
 from schemas.ids import Ts
 from schemas.sink.position import POSITION_HEADER, Position, decode_position
@@ -82,7 +83,7 @@ class ChangeStream:
             "group.id": group,
         }
         try:
-            self._consumer: Any = Consumer(settings)
+            self._consumer: Any = kafka_consumer(settings)
             self._consumer.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked)
         except (KafkaException, TypeError, ValueError) as error:
             raise StreamUnavailableError("Kafka consumer settings are refused", reason=error) from error

@@ -22,6 +22,8 @@ from consumers.processors.board import ChangefeedGoneError, ProcessorBoard, Want
 from consumers.processors.core.backoff import Backoff
 from consumers.processors.run import LOOK_S, ProcessorRun, RunParts, Work
 from consumers.processors.sink_source import SinkTopicMissingError
+from edges.kafka.access import KafkaAccess
+from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import LeaseLostError, Session, ZooKeeperError, ZooKeeperUnreachableError
 from schemas.config.changefeed import load_changefeed
 from schemas.config.settings import ChangefeedConfig
@@ -48,9 +50,9 @@ class ProcessorOptions:
     changefeed_id: str
     namespace: str = NAMESPACE_DEFAULT
     cluster: str = CLUSTER_DEFAULT
-    kafka: str
-    """Bootstrap servers of the brokers that hold the changefeed's topic: the raw log's."""
-    zookeeper: str
+    kafka: KafkaAccess
+    """Of the brokers that hold the changefeed's topic: the raw log's."""
+    zookeeper: ZooKeeperAccess
     capture: str = ""
     """The capture that has started it; '': nobody has, it was started by hand."""
 

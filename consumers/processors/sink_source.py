@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
+from edges.kafka.access import KafkaAccess
+from edges.kafka.clients import kafka_admin, kafka_consumer
 from schemas.errors import Action, BusError, CorruptDataError
 from schemas.sink.position import POSITION_HEADER
 
@@ -89,14 +91,14 @@ class Source(Protocol):
 class KafkaSource:
     """A consumer without a group's rebalancing: the partitions are the caller's to give."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, group: str) -> None:
+    def __init__(self, kafka: KafkaAccess, topic: str, group: str) -> None:
         self._topic = topic
         self._reads: set[int] = set()
         # A consumer's calls wait for one another: one that is polled all the time would let a question wait for long.
-        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-        self._consumer = Consumer(
+        self._admin = kafka_admin(kafka.config())
+        self._consumer = kafka_consumer(
             {
-                "bootstrap.servers": bootstrap_servers,
+                **kafka.config(),
                 "group.id": group,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",  # a gap must not be jumped
@@ -212,7 +214,7 @@ class KafkaSource:
             raise SinkTopicUnavailableError("topic cannot be read", topic=self._topic, reason=error.str())
 
 
-def read_record(bootstrap_servers: str, topic: str, group: str, partition: int, offset: int) -> SinkRecord:
+def read_record(kafka: KafkaAccess, topic: str, group: str, partition: int, offset: int) -> SinkRecord:
     """Return one record of a topic.
 
     Raises:
@@ -220,7 +222,7 @@ def read_record(bootstrap_servers: str, topic: str, group: str, partition: int, 
         SinkTopicUnavailableError: Kafka does not answer.
         CorruptDataError: it has no position.
     """
-    source = KafkaSource(bootstrap_servers, topic, group)
+    source = KafkaSource(kafka, topic, group)
     try:
         source.start({partition: offset})
         deadline = time.monotonic() + ANSWER_S

@@ -73,6 +73,9 @@ class KafkaAccess:
         named = ["--kafka", self.servers] if self.servers else []
         return [*named, "--kafka-config", self.config_file] if self.config_file else named
 
+    def __bool__(self) -> bool:
+        return bool(self.servers)
+
     def __str__(self) -> str:
         return self.servers
 

@@ -116,6 +116,9 @@ class ZooKeeperAccess:
         named = ["--zookeeper", self.servers] if self.servers else []
         return [*named, "--zookeeper-config", self.config_file] if self.config_file else named
 
+    def __bool__(self) -> bool:
+        return bool(self.servers)
+
     def __str__(self) -> str:
         return self.servers
 

@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
-from kazoo.client import KazooClient, KazooState
+from kazoo.client import KazooState
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import AsyncResult, KazooTimeoutError, SequentialThreadingHandler
 
+from edges.zookeeper.access import ZooKeeperAccess
 from schemas.errors import Action, BusError
 
 log = logging.getLogger(__name__)
@@ -99,7 +100,11 @@ class Session:
     """What the lease is made of: the session timeout asked for, or the less that the server grants."""
 
     def __init__(
-        self, hosts: str, *, timeout_s: float = SESSION_TIMEOUT_S, connect_timeout_s: float = CONNECT_TIMEOUT_S
+        self,
+        access: ZooKeeperAccess,
+        *,
+        timeout_s: float = SESSION_TIMEOUT_S,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> None:
         """Connect.
 
@@ -108,11 +113,11 @@ class Session:
             ZooKeeperUnreachableError: no server answered within ``connect_timeout_s``.
         """
         check_session_timeout(timeout_s)
-        self.hosts, self.timeout_s = hosts, timeout_s
+        self.hosts, self.timeout_s = access.servers, timeout_s
         self._lost = threading.Event()
         self._closing = threading.Event()
         self._answered_at = time.monotonic()
-        self.client: Any = KazooClient(hosts=hosts, timeout=timeout_s, handler=_BoundedHandler(timeout_s))
+        self.client: Any = access.client(timeout_s, _BoundedHandler(timeout_s))
         self.client.add_listener(self._on_state)
         self._hear_what_is_granted(timeout_s)
         sent_at = time.monotonic()
@@ -123,7 +128,7 @@ class Session:
                 self.client.close()
             raise ZooKeeperUnreachableError(
                 "ZooKeeper does not answer; check --zookeeper and that a server runs there",
-                hosts=hosts,
+                hosts=self.hosts,
                 waited_s=connect_timeout_s,
                 reason=error,
             ) from error

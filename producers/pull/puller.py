@@ -10,8 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 
+from edges.kafka.access import KafkaAccess
+from edges.kafka.producer import ordered_producer
+from edges.registry.access import RegistryAccess
 from producers.ending import Ending
 from producers.errors import DeliveryFailedError
 from producers.pull.core.landing.book import LandingBook
@@ -127,8 +130,8 @@ class Puller:
         capture: CaptureId,
         upstream: UpstreamId,
         pd_address: str,
-        bootstrap_servers: str,
-        schema_registry: str,
+        kafka: KafkaAccess,
+        schema_registry: RegistryAccess,
         frontier: FrontierRecord | None = None,
         on_fatal: Callable[[BusError], None] = lambda error: None,
         settings: PullerSettings = PullerSettings(),
@@ -140,8 +143,8 @@ class Puller:
             capture: whose reports these are.
             upstream: names the raw topics.
             pd_address: of the upstream, one or more members.
-            bootstrap_servers: of the raw log's Kafka.
-            schema_registry: URL of a Confluent-compatible API.
+            kafka: of the raw log.
+            schema_registry: with Confluent's API.
             frontier: the newest published record, if there is one.
             on_fatal: told once when the puller has ended by itself; :attr:`failure` holds the same error. It
                 runs in one of our threads, so it must not call :meth:`stop` itself.
@@ -158,17 +161,14 @@ class Puller:
         self.failure = self._ending.failure
         self._settings = settings
         self.topics = raw_topics(upstream, settings.topic_prefix)
-        self.partitions = ensure_raw_topics(bootstrap_servers, self.topics, settings.raw_log)
-        record_bytes = record_bytes_max(bootstrap_servers, self.topics.region_events, settings.raw_log)
+        self.partitions = ensure_raw_topics(kafka, self.topics, settings.raw_log)
+        record_bytes = record_bytes_max(kafka, self.topics.region_events)
         schema_id = register_region_batch(schema_registry, self.topics.region_events)
         self._pd = PdClient(pd_address, channels=Channels(settings.tls))
         self.landed = threading.Event()
         """Set when :meth:`report` would say more than before; whoever waits for that sets it back."""
-        self._producer = kafka_producer(
-            bootstrap_servers,
-            settings.compression,
-            {**settings.raw_log.kafka, "message.max.bytes": record_bytes + RECORD_OVERHEAD_BYTES},
-            self._kafka_error,
+        self._producer = raw_log_producer(
+            kafka, settings.compression, self._kafka_error, record_bytes + RECORD_OVERHEAD_BYTES
         )
         self._landing = Landing(
             LandingBook(capture, self.partitions, frontier),
@@ -302,8 +302,8 @@ class Puller:
         self._ending.kafka_error(error)
 
 
-def kafka_producer(
-    bootstrap_servers: str, compression: str, more: Mapping[str, Any], on_error: Callable[[Any], None]
+def raw_log_producer(
+    kafka: KafkaAccess, compression: str, on_error: Callable[[Any], None], record_bytes: int = RAW_MESSAGE_BYTES_MAX
 ) -> Any:
     """Return a producer that loses nothing: acks of all replicas, idempotent, and it tries as long as it lives.
 
@@ -311,23 +311,20 @@ def kafka_producer(
         DeliveryFailedError: librdkafka refuses the settings.
     """
     try:
-        return Producer(
+        return ordered_producer(
             {
-                "enable.idempotence": True,
-                "acks": "all",
+                **QUIETER,
+                **kafka.config(),
                 # 0 = no limit. Giving a record up would only stop the table and start it again from the published R;
                 # how long the broker has been silent is shown by `broker_reason` instead.
                 "message.timeout.ms": 0,
-                "message.max.bytes": RAW_MESSAGE_BYTES_MAX,
+                "message.max.bytes": record_bytes,
                 "linger.ms": 1,
                 "queue.buffering.max.kbytes": 256 * 1024,
                 "compression.type": compression,
-                **QUIETER,
-                **more,
-                "bootstrap.servers": bootstrap_servers,
                 "error_cb": on_error,
             },
-            logger=kafka_log,
+            kafka_log,
         )
     except (KafkaException, TypeError) as error:
         raise DeliveryFailedError("Kafka producer settings are refused", reason=error) from error

@@ -46,11 +46,16 @@ def has_processors(sink_uri: str) -> bool:
     return sink_uri.partition("://")[0].lower() in (*DATABASE_SCHEMES, *STORAGE_SCHEMES)
 
 
+def writes_own_topic(config: ChangefeedConfig) -> bool:
+    """Tell whether a sorter writes to the topic between it and processors, which stands in the bus's own Kafka."""
+    return config.uri.server is not None or config.uri.storage is not None
+
+
 def own_topic_config(config: ChangefeedConfig) -> dict[str, str]:
     """Return what the sorter creates its topics with: for a Kafka sink nothing of ours; the topic between sorter and
     processors must take any row, whatever the brokers' default is.
     """
-    if config.uri.server is None and config.uri.storage is None:
+    if not writes_own_topic(config):
         return {}
     return {"max.message.bytes": str(config.kafka.max_message_bytes)}
 
@@ -67,7 +72,7 @@ def sorter_config(config: ChangefeedConfig, info: ChangefeedInfo, kafka: str) ->
         config: of ``info``.
         kafka: bootstrap servers of the brokers that hold the raw log.
     """
-    if config.uri.server is None and config.uri.storage is None:
+    if not writes_own_topic(config):
         return config
     brokers = tuple(broker.strip() for broker in kafka.split(","))
     uri = dataclasses.replace(config.uri, scheme="kafka", brokers=brokers, default_topic=sink_topic(info))

@@ -15,7 +15,7 @@ from sorters.core.cut.cut import Cut, overlaps
 
 
 class ReadsRanges(Protocol):
-    """:class:`~sorters.log.topic_reader.TopicReader`, or :class:`~sorters.cut.record_window.RecordWindow`."""
+    """:class:`~edges.kafka.offsets.TopicReader`, or :class:`~sorters.cut.record_window.RecordWindow`."""
 
     def read_all(self, ranges: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, int, bytes]]:
         """Yield ``(partition, offset, value)`` for the offsets ``[start, end)`` of each partition."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from confluent_kafka import TopicPartition
 
-from sorters.log.topic_reader import NextRecords, offsets_consumer
+from edges.kafka.offsets import NextRecords, offsets_consumer
 
 _CONSUME_MAX = 1_000
 _FETCH_WAIT_MS = 100

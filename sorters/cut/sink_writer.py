@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
+from edges.kafka.clients import kafka_producer
 from schemas.errors import BusError
 from schemas.sink.position import POSITION_HEADER
 from sorters.core.feed.large_messages import SinkMessageTooLargeError
@@ -58,7 +59,9 @@ class SinkWriter:
         if config.get("enable.idempotence"):
             # librdkafka calls it experimental, and says so at each start of a producer unless it is told to be quiet.
             limits |= {"enable.gapless.guarantee": True, "log_level": 3}
-        self._producer = Producer({**config, **limits, "on_delivery": self._on_delivery, "error_cb": self._on_error})
+        self._producer = kafka_producer(
+            {**config, **limits, "on_delivery": self._on_delivery, "error_cb": self._on_error}
+        )
 
     def write(self, records: OutputRecords) -> None:
         """Queue records; those of a partition are sent in this order.

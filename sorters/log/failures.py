@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from edges.kafka.errors import HistoryLostError as HistoryLostError
+from edges.kafka.errors import KafkaUnreachableError as KafkaUnreachableError
 from schemas.errors import Action, BusError
 from sorters.core.feed.large_messages import SinkMessageTooLargeError
 
@@ -37,18 +39,6 @@ class SparkJarsMissingError(BusError):
     """Nobody says where Spark's Kafka connector is, and Spark is not asked to fetch it."""
 
     code, action = "sorter.spark_jars", Action.STOP_CHANGEFEED
-
-
-class KafkaUnreachableError(BusError):
-    """The Kafka cluster, or a leader of a partition, did not answer in time."""
-
-    code, action = "sorter.kafka_unreachable", Action.RETRY
-
-
-class HistoryLostError(BusError):
-    """The raw log no longer holds what the checkpoint needs: Kafka's retention has passed it."""
-
-    code, action = "sorter.history_lost", Action.STOP_CHANGEFEED
 
 
 class WorkerError(Exception):

@@ -2,19 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 
-from confluent_kafka import TopicPartition
-
-from schemas.errors import CorruptDataError
+from edges.kafka.offsets import TopicReader
+from edges.kafka.tail import decoded_frontier
 from schemas.ids import Ts
-from schemas.rawlog.frontier import FrontierRecord, decode_frontier, follow_frontier
+from schemas.rawlog.frontier import FrontierRecord, follow_frontier
 from sorters.log.failures import HistoryLostError
-from sorters.log.topic_reader import NextRecords, TopicReader, offsets_consumer
 
 LOOK_BACK_RECORDS = 256
 """Records before an epoch from which the record before it is found. One would do but for records of a replaced owner:
 those end within its lease, some tens of records."""
-_FETCH_WAIT_MS = 500
-"""A fetch that has nothing to bring waits so long at the broker; what is published meanwhile it brings at once."""
 
 
 class FrontierReader:
@@ -63,7 +59,7 @@ class FrontierReader:
             HistoryLostError, KafkaUnreachableError: see :meth:`TopicReader.read`.
         """
         for offset, value in self._reader.read(start, end):
-            yield _decoded(value, self._reader.topic, offset)
+            yield decoded_frontier(value, self._reader.topic, offset)
 
     def find(self, after_ts: Ts) -> int:
         """Return the offset after the last record with ``resolved_ts <= after_ts``: where a changefeed starts to read.
@@ -90,37 +86,3 @@ class FrontierReader:
                 oldest_ts=self.oldest_ts(),
             )
         return low
-
-
-class FrontierTail:
-    """Follows the frontier topic from an offset on; a context manager."""
-
-    def __init__(self, config: Mapping[str, str], topic: str, start: int) -> None:
-        """``config`` is librdkafka's: servers, TLS, SASL."""
-        self._topic, self._at = topic, {0: start}
-        self._consumer = offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS)
-        self._records = NextRecords(self._consumer, topic, self._at, lambda: False)
-
-    def __enter__(self) -> "FrontierTail":
-        self._consumer.assign([TopicPartition(self._topic, 0, self._at[0])])
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._consumer.close()
-
-    def read(self, count: int, timeout_s: float) -> list[FrontierRecord]:
-        """Return the next records, up to ``count``, as soon as there are any; none after ``timeout_s``.
-
-        Raises:
-            CorruptDataError: one does not decode.
-            HistoryLostError: they are gone.
-        """
-        return [_decoded(value, self._topic, offset) for _, offset, value in self._records.peek(count, timeout_s)]
-
-
-def _decoded(value: bytes, topic: str, offset: int) -> FrontierRecord:
-    try:
-        return decode_frontier(value)
-    except CorruptDataError as error:
-        error.fields.update(topic=topic, offset=offset)
-        raise

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 
+from edges.kafka.clients import kafka_admin
 from schemas.errors import Action, BusError
 from sorters.log.failures import KafkaUnreachableError
 
@@ -78,7 +79,7 @@ class TopicAdmin:
         """``config`` is librdkafka's; the rest is partition-num, replication-factor, auto-create-topic, whether
         required-acks is -1, and what topics are created with beside the brokers' defaults.
         """
-        self._client = AdminClient(dict(config), logger=log)
+        self._client = kafka_admin(config, log)
         self._address = config.get("bootstrap.servers")
         self._partitions = partitions
         self._replication = replication

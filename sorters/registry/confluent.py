@@ -5,41 +5,20 @@ changefeed backs off, says why in its status, and tries again. It is imported fo
 that have a registry (docs/decisions/2026-11-22-small-cuts-on-the-driver.md).
 """
 
-import urllib.parse
-
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from schemas.errors import ConfigError
+from edges.registry.access import RegistryAccess
 from sorters.registry.registry import MAY_PASS, TIMEOUT_S, RegistryUnreachableError, SchemaRefusedError
 
 
 class ConfluentRegistry:
     """Client of Confluent's API, as far as a producer needs it; remembers what it has registered."""
 
-    def __init__(self, url: str) -> None:
-        """``url`` may hold ``user:password@`` for basic authentication, and a path.
-
-        Raises:
-            ConfigError: not an http or https URL with a host.
-        """
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(
-                "schema-registry must be an http or https URL", key="schema-registry", scheme=parts.scheme
-            )
-        self._address = parts.netloc.rsplit("@", 1)[-1]
-        config = {
-            "url": parts._replace(netloc=self._address).geturl(),
-            "timeout": TIMEOUT_S,
-            "max.retries": 0,
-            # What is in use stays known: a changefeed has a subject or two a table.
-            "cache.capacity": 1_000_000,
-        }
-        if parts.username is not None:
-            user = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
-            config["basic.auth.user.info"] = user
-        self._client = SchemaRegistryClient(config)
+    def __init__(self, access: RegistryAccess) -> None:
+        self._address = access.url
+        # What is in use stays known: a changefeed has a subject or two a table.
+        self._client = access.client(timeout=TIMEOUT_S, max_retries=0, cache_capacity=1_000_000)
 
     def register(self, subject: str, schema: str, *, table: str) -> int:
         """Return the id of ``schema`` (JSON text) under ``subject``; the registry gives the same one if it has it.

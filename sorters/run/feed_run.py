@@ -12,17 +12,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from edges.kafka.access import KafkaAccess
+from edges.kafka.java_properties import spark_options
+from edges.kafka.tail import FrontierTail
+from edges.registry.access import RegistryAccess
 from schemas.config.client_options import librdkafka_options, librdkafka_producer_options
 from schemas.config.settings import ChangefeedConfig
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.rawlog.topics import RawTopics
-from schemas.sink.topic import own_topic_config
+from schemas.sink.topic import own_topic_config, writes_own_topic
 from sorters.core.cut.beginning import Beginning, BegunEpoch, decode_begun, encode_begun, left_off
 from sorters.core.feed.feed import compile_feed
 from sorters.log.failures import HistoryLostError, bus_error
-from sorters.log.frontier_reader import FrontierReader, FrontierTail
+from sorters.log.frontier_reader import FrontierReader
 from sorters.log.topic_admin import TopicAdmin
 from sorters.registry.registry import SchemaRegistry
 from sorters.run.cut_job import CutJob
@@ -69,9 +73,9 @@ class FeedRun:
         self,
         spark: Session,
         *,
-        kafka: str,
+        kafka: KafkaAccess,
         raw_topics: RawTopics,
-        schema_registry: str | None,
+        schema_registry: RegistryAccess,
         data_dir: Path,
         info: ChangefeedInfo,
         config: ChangefeedConfig,
@@ -89,13 +93,15 @@ class FeedRun:
         """
         self._spark = spark
         self._begun = begun
-        self._kafka = kafka
+        self._spark_kafka = spark_options(kafka)
         self._frontier_topic = raw_topics.frontier
         self._folder: Folder = HadoopFolder(spark(), checkpoint_dir) if checkpoint_dir else LocalFolder(data_dir)
         self._failure: BusError | None = None
         self._thread: threading.Thread | None = None
         self._stopping, self._given_up = threading.Event(), threading.Event()
-        raw_config = self._raw_config = {"bootstrap.servers": kafka}
+        # Texts of certificates instead of names of files: tasks of other machines get it, too.
+        raw_config = self._raw_config = kafka.with_texts().config()
+        own = raw_config if writes_own_topic(config) else {}
         self._frontier = FrontierReader(raw_config, raw_topics.frontier)
         self._schemas = SchemaFeed(raw_config, raw_topics.ddl)
         feed = compile_feed(config, info.namespace, changefeed_id=info.changefeed_id)
@@ -104,7 +110,7 @@ class FeedRun:
             feed,
             self._schemas,
             TopicAdmin(
-                librdkafka_options(config),
+                librdkafka_options(config) | own,
                 partitions=config.kafka.partition_num,
                 replication=config.kafka.replication_factor,
                 auto_create=config.kafka.auto_create_topic,
@@ -119,7 +125,7 @@ class FeedRun:
             spark,
             raw_topic=raw_topics.region_events,
             raw_config=raw_config,
-            sink_config=librdkafka_producer_options(config, lambda file: Path(file).read_text()),
+            sink_config=librdkafka_producer_options(config, lambda file: Path(file).read_text()) | own,
         )
         self._checkpoint_ts = checkpoint_ts
         self._target_ts = info.target_ts
@@ -189,7 +195,7 @@ class FeedRun:
         self._folder.remove(QUERY)  # of an older one
         catch_up(
             spark,
-            kafka=self._kafka,
+            kafka=self._spark_kafka,
             frontier_topic=self._frontier_topic,
             start=start,
             checkpoint=self._folder.location(QUERY),
@@ -285,7 +291,7 @@ class FeedRun:
         return beginning or Beginning(self._checkpoint_ts, self._frontier.find(self._checkpoint_ts))
 
 
-def _registry(config: ChangefeedConfig, default_url: str | None) -> SchemaRegistry | None:
+def _registry(config: ChangefeedConfig, default: RegistryAccess) -> SchemaRegistry | None:
     if config.protocol != "avro":
         return None
     if config.kafka.glue_schema_registry_config is not None:
@@ -294,5 +300,6 @@ def _registry(config: ChangefeedConfig, default_url: str | None) -> SchemaRegist
         return GlueRegistry(config.kafka.glue_schema_registry_config)
     from sorters.registry.confluent import ConfluentRegistry
 
-    url = config.sink.schema_registry.reveal() if config.sink.schema_registry else default_url
-    return ConfluentRegistry(url) if url else None
+    url = config.sink.schema_registry
+    access = RegistryAccess.at(url.reveal()) if url else default
+    return ConfluentRegistry(access) if access else None

@@ -12,6 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from edges.kafka.access import KafkaAccess
+from edges.registry.access import RegistryAccess
+from edges.zookeeper.access import ZooKeeperAccess
+from edges.zookeeper.session import ZooKeeperUnreachableError
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError
 from schemas.nodes.changefeed import (
@@ -28,7 +32,7 @@ from sorters.log.failures import bus_error
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_lock import SESSION_S, FeedLock, SorterLockLostError
 from sorters.run.feed_run import FeedRun
-from sorters.run.status import Edition, StatusBoard, ZooKeeperUnreachableError, zookeeper_client
+from sorters.run.status import Edition, StatusBoard, zookeeper_client
 from sorters.spark.session import DRIVER_MEMORY, SparkOnDemand, create_session
 
 log = logging.getLogger(__name__)
@@ -48,10 +52,10 @@ class SorterOptions:
     changefeed_id: str
     namespace: str = NAMESPACE_DEFAULT
     cluster: str = CLUSTER_DEFAULT
-    kafka: str
-    """Bootstrap servers of the raw log."""
-    zookeeper: str
-    schema_registry: str | None = None
+    kafka: KafkaAccess
+    """Of the raw log."""
+    zookeeper: ZooKeeperAccess
+    schema_registry: RegistryAccess = RegistryAccess()
     """For changefeeds that name none."""
     master: str = "local[2]"
     data_dir: Path
@@ -191,7 +195,7 @@ class SorterProcess:
         run: FeedRun | None = None
         try:
             checkpoint_ts = board.open(info, edition)
-            config = sorter_config(load_changefeed(info.sink_uri, info.config), info, options.kafka)
+            config = sorter_config(load_changefeed(info.sink_uri, info.config), info, options.kafka.servers)
             if info.target_ts is not None and checkpoint_ts >= info.target_ts:
                 return None
             if not options.master.startswith("local"):

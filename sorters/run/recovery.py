@@ -8,10 +8,14 @@ that is all: it is counted for the operator, and not written.
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
+from edges.kafka.access import KafkaAccess
+from edges.kafka.offsets import TopicReader
+from edges.registry.access import RegistryAccess
 from schemas.config.changefeed import load_changefeed
 from schemas.config.settings import ChangefeedConfig
 from schemas.ddl.schema_store import SchemaStore
@@ -27,7 +31,6 @@ from sorters.core.feed.last_frontier import LastFrontier, last_frontier, table_n
 from sorters.core.feed.scope import covered_since
 from sorters.log.failures import bus_error
 from sorters.log.frontier_reader import FrontierReader
-from sorters.log.topic_reader import TopicReader
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_lock import SESSION_S, FeedLock
 from sorters.run.feed_run import FeedRun
@@ -78,7 +81,7 @@ class HeldByKafka:
 
 
 def what_kafka_holds(
-    kafka: str, info: ChangefeedInfo, config: ChangefeedConfig, raw_prefix: str = "tidebus"
+    kafka: KafkaAccess, info: ChangefeedInfo, config: ChangefeedConfig, raw_prefix: str = "tidebus"
 ) -> HeldByKafka:
     """Read the last frontier record and what landed beyond it. Needs no Spark.
 
@@ -87,8 +90,8 @@ def what_kafka_holds(
         KafkaUnreachableError, HistoryLostError, CorruptDataError
     """
     topics = raw_topics(info.upstream, raw_prefix)
-    raw_config = {"bootstrap.servers": kafka}
-    feed = compile_feed(sorter_config(config, info, kafka), info.namespace, changefeed_id=info.changefeed_id)
+    raw_config = kafka.config()
+    feed = compile_feed(sorter_config(config, info, kafka.servers), info.namespace, changefeed_id=info.changefeed_id)
     with (
         contextlib.closing(FrontierReader(raw_config, topics.frontier)) as frontier,
         contextlib.closing(SchemaFeed(raw_config, topics.ddl)) as schemas,
@@ -103,7 +106,7 @@ def what_kafka_holds(
 
 
 def _beyond(
-    raw_config: dict[str, str], topics: RawTopics, last: LastFrontier, store: SchemaStore, feed: CompiledFeed
+    raw_config: Mapping[str, Any], topics: RawTopics, last: LastFrontier, store: SchemaStore, feed: CompiledFeed
 ) -> Beyond:
     """Count what landed above the consistent ts. Tables that came by a DDL beyond the frontier are known by id only."""
     seen: set[tuple[int, bytes]] = set()
@@ -179,7 +182,7 @@ class SorterRecovery:
         checkpoint_ts = board.open(info, edition)
         if checkpoint_ts >= target_ts:
             return checkpoint_ts
-        config = sorter_config(load_changefeed(info.sink_uri, info.config), info, options.kafka)
+        config = sorter_config(load_changefeed(info.sink_uri, info.config), info, options.kafka.servers)
 
         def note(progress: CutProgress) -> None:
             self.rows += progress.rows
@@ -193,7 +196,7 @@ class SorterRecovery:
                 self._spark.get,
                 kafka=options.kafka,
                 raw_topics=raw_topics(info.upstream, options.raw_prefix),
-                schema_registry=None,  # rows for processors need none
+                schema_registry=RegistryAccess(),  # rows for processors need none
                 data_dir=options.data_dir / "sorters" / options.namespace / options.changefeed_id,
                 info=replace(info, target_ts=target_ts),
                 config=config,

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from edges.kafka.access import KafkaAccess
+from edges.registry.access import RegistryAccess
 from schemas.config.settings import ChangefeedConfig
 from schemas.errors import Action, BusError, ConfigError
 from schemas.ids import Ts, UpstreamId
@@ -29,8 +31,8 @@ class IntervalGoneError(BusError):
 class Remount:
     """What to write where."""
 
-    kafka: str
-    """Bootstrap servers of the raw log."""
+    kafka: KafkaAccess
+    """Of the raw log."""
     upstream: UpstreamId
     config: ChangefeedConfig
     from_ts: Ts
@@ -39,7 +41,7 @@ class Remount:
     """The last ts, inclusive."""
     name: str = "remount"
     """Stands for a changefeed's id: in the names of files that large messages go to."""
-    schema_registry: str | None = None
+    schema_registry: RegistryAccess = RegistryAccess()
     data_dir: Path
     raw_prefix: str = "tidebus"
 

@@ -7,12 +7,12 @@ the cut is known (:meth:`sorters.run.preparation.Preparation.begin`).
 import contextlib
 from collections.abc import Mapping
 
+from edges.kafka.offsets import TopicReader
 from schemas.ddl.bad_jobs import BadJobs
 from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
 from schemas.rawlog.ddl_record import decode_ddl_record
-from sorters.log.topic_reader import TopicReader
 
 
 class SchemaFeed:

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
+from edges.zookeeper.access import ZooKeeperAccess
+from edges.zookeeper.session import ZooKeeperUnreachableError
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import (
@@ -30,24 +31,18 @@ ANSWER_S = 2.0
 log = logging.getLogger(__name__)
 
 
-class ZooKeeperUnreachableError(BusError):
-    """ZooKeeper does not answer."""
-
-    code, action = "sorter.zookeeper_unreachable", Action.RETRY
-
-
 @contextmanager
-def zookeeper_client(address: str, session_s: float) -> Iterator[KazooClient]:
+def zookeeper_client(access: ZooKeeperAccess, session_s: float) -> Iterator[Any]:
     """Connect, and leave with everything that is held by the session.
 
     Raises:
-        ZooKeeperUnreachableError: nobody answers at ``address``.
+        ZooKeeperUnreachableError: nobody answers there.
     """
-    client = KazooClient(hosts=address, timeout=session_s)
+    client = access.client(session_s)
     try:
         client.start(timeout=START_S)
     except KazooTimeoutError as error:
-        raise ZooKeeperUnreachableError("zookeeper does not answer", address=address) from error
+        raise ZooKeeperUnreachableError("zookeeper does not answer", address=access.servers) from error
     try:
         yield client
     finally:

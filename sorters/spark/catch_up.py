@@ -6,7 +6,7 @@ runs by itself (docs/decisions/2026-11-22-small-cuts-on-the-driver.md).
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sorters.log.failures import bus_error
@@ -19,7 +19,7 @@ _LOOK_S = 0.2
 def catch_up(
     spark: Any,
     *,
-    kafka: str,
+    kafka: Mapping[str, str],
     frontier_topic: str,
     start: int,
     checkpoint: str,
@@ -31,6 +31,7 @@ def catch_up(
 
     Args:
         spark: the session.
+        kafka: the options of Spark's own source that name the cluster and let us in.
         checkpoint: where the query keeps its files; a Hadoop URI or a path.
         on_epoch: runs one, by its number in the query's offset log.
         stopping: no further epoch is run.
@@ -52,7 +53,7 @@ def catch_up(
 
     frontier = (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", kafka)
+        .options(**kafka)
         .option("assign", json.dumps({frontier_topic: [0]}))
         .option("startingOffsets", json.dumps({frontier_topic: {"0": start}}))
         .option("maxOffsetsPerTrigger", str(FRONTIER_RECORDS_MAX))

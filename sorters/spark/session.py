@@ -22,7 +22,7 @@ BLOCK_BYTES_PER_ARROW_BATCH = 8 * 1024 * 1024
 """What Spark hands to Python at once, in blocks of some 512 KiB (:mod:`sorters.core.records.runs`)."""
 SPARK_JARS_ENV = "TIDEBUS_SPARK_JARS"
 """Comma-separated paths of the Kafka connector's jars."""
-SHIPPED_PACKAGES = ("schemas", "sorters")
+SHIPPED_PACKAGES = ("schemas", "edges", "sorters")
 DRIVER_MEMORY = "1500m"
 """Heap of the one JVM of ``local[n]``: sorts spill to disk, so more only makes fewer spills."""
 PATHS = frozenset(
@@ -136,6 +136,8 @@ def _settings(master: str, app: str, data_dir: Path, driver_memory: str) -> dict
         "spark.ui.retainedStages": "20",
         "spark.ui.retainedTasks": "100",
         "spark.ui.enabled": "false",
+        # Spark's own, and what a Kafka client of Java takes its secrets in.
+        "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|jaas|keystore|\.pem",
         "spark.ui.showConsoleProgress": "false",
         "spark.speculation": "false",
         "spark.python.worker.reuse": "true",

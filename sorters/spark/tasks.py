@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from edges.kafka.offsets import TopicReader
 from schemas.errors import BusError
 from sorters.core.cut.cut import Cut
 from sorters.core.records.order import OutputRecords
@@ -26,7 +27,6 @@ from sorters.cut.raw_records import raw_records, tables_of
 from sorters.cut.sink_writer import SinkWriter
 from sorters.cut.worker import FeedProgram, output_records
 from sorters.log.failures import WorkerError
-from sorters.log.topic_reader import TopicReader
 from sorters.spark.program_sender import SentProgram
 from sorters.spark.run_folder import RunFile, RunFiles
 from sorters.spark.run_store import RunStore

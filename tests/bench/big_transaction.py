@@ -46,8 +46,8 @@ def pull(pd: str, addresses: Addresses, upstream: str, rows: int, memory_bytes_m
         capture=CaptureId("bench"),
         upstream=UpstreamId(upstream),
         pd_address=pd,
-        bootstrap_servers=addresses.kafka,
-        schema_registry=addresses.schema_registry,
+        kafka=addresses.kafka_access,
+        schema_registry=addresses.registry_access,
         settings=settings,
     )
     puller.start()

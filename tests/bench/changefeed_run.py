@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from compose.stack.local import Addresses
+from edges.registry.access import RegistryAccess
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo
@@ -55,9 +56,9 @@ class ChangefeedRun:
         """When each cut was acknowledged, by ``time.monotonic``."""
         self.run = FeedRun(
             lambda: spark,
-            kafka=addresses.kafka,
+            kafka=addresses.kafka_access,
             raw_topics=raw_topics(info.upstream),
-            schema_registry=None,
+            schema_registry=RegistryAccess(),
             data_dir=data_dir,
             info=info,
             config=load_changefeed(uri, info.config),

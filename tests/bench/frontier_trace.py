@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from compose.kafka_follower import TopicFollower
+from edges.kafka.access import KafkaAccess
 from schemas.ids import UpstreamId
 from schemas.rawlog.frontier import decode_frontier
 from schemas.rawlog.topics import raw_topics
@@ -25,7 +26,7 @@ def read_advances(kafka: str, upstream: UpstreamId) -> list[Advance]:
     """Return every record that took readers further, in order; records of replaced owners are left out."""
     advances: list[Advance] = []
     revision = resolved_ts = 0
-    with TopicFollower(kafka, raw_topics(upstream).frontier) as follower:
+    with TopicFollower(KafkaAccess(kafka), raw_topics(upstream).frontier) as follower:
         for raw in follower.read_to_end():
             if raw.value is None:
                 continue

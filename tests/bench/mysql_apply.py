@@ -34,6 +34,8 @@ from consumers.processors.apply.connection import Connector
 from consumers.processors.core.apply.statements import StatementSettings, statements
 from consumers.processors.core.apply.waiting import Piece, RowBatch
 from consumers.processors.processor import Assignment, ProcessorOptions
+from edges.kafka.access import KafkaAccess
+from edges.zookeeper.access import ZooKeeperAccess
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts, UpstreamId, compose_ts
 from schemas.nodes.changefeed import ChangefeedInfo
@@ -199,7 +201,9 @@ def _changefeed(server: LocalMariaDb, name: str) -> ChangefeedInfo:
 
 @contextmanager
 def _applying(kafka: str, info: ChangefeedInfo) -> Iterator[AloneRun]:
-    options = ProcessorOptions(changefeed_id=info.changefeed_id, kafka=kafka, zookeeper="")
+    options = ProcessorOptions(
+        changefeed_id=info.changefeed_id, kafka=KafkaAccess(kafka), zookeeper=ZooKeeperAccess("")
+    )
     config = load_changefeed(info.sink_uri, info.config)
     assignment = Assignment(options=options, info=info, config=config, stopped=lambda: False)
     with closing(begin_database_work(assignment)) as work, closing(AloneRun(work, 1, Ts(1))) as run:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from compose.stack.local import Addresses, LocalStack
+from edges.kafka.access import KafkaAccess
 from producers.pull.core.landing.book import LandingBook
 from producers.pull.core.regions.region_map import KEY_END, Peer, RegionInfo
 from producers.pull.core.regions.request_ids import RequestIds
@@ -36,7 +37,7 @@ from producers.pull.feed.event_feed import EventFeed
 from producers.pull.feed.store_streams import OpenStream
 from producers.pull.landing.landing import Landing
 from producers.pull.landing.raw_log import RawLogSettings, ensure_raw_topics
-from producers.pull.puller import close_producer, kafka_producer
+from producers.pull.puller import close_producer, raw_log_producer
 from schemas.ids import CaptureId, RegionId, StoreId, TableId, Ts, UpstreamId
 from schemas.proto import cdcpb_pb2
 from schemas.rawlog.topics import raw_topics
@@ -190,8 +191,8 @@ def best_of(options: argparse.Namespace, kafka: str, raw: list[bytes], rows: int
         topics = raw_topics(UpstreamId(f"bench-{time.time_ns()}"))
         producer: Any = NowhereProducer()
         if kafka:
-            ensure_raw_topics(kafka, topics, RawLogSettings())
-            producer = kafka_producer(kafka, options.compression, {}, print)
+            ensure_raw_topics(KafkaAccess(kafka), topics, RawLogSettings())
+            producer = raw_log_producer(KafkaAccess(kafka), options.compression, print)
         book = LandingBook(CaptureId("bench"), 8)
         landing = Landing(book, producer, topic=topics.region_events, partitions=8, schema_id=1)
         found.append(measure(raw, landing, rows))

@@ -22,6 +22,7 @@ from consumers.processors.sink_source import KafkaSource
 from consumers.processors.storage.begin import FilesLead, FilesShare
 from consumers.processors.storage.run import StorageRun, StorageSettings
 from consumers.processors.storage.store import LocalStore
+from edges.kafka.access import KafkaAccess
 from schemas.ids import Ts
 from schemas.sink.position import POSITION_HEADER, Position, PositionClass, RowOp
 from schemas.sink.storage_rows import FolderForm, encode_folder
@@ -104,7 +105,7 @@ def _by_sink(kafka: str, root: Path, rows: int) -> tuple[float, float, int]:
     )
     store = LocalStore(root)
     began_at, cpu_at = time.monotonic(), time.process_time()
-    source = KafkaSource(kafka, "storage", "storage-bench")
+    source = KafkaSource(KafkaAccess(kafka), "storage", "storage-bench")
     run = StorageRun(source, store, settings)
     whole = WholeStorage(FilesShare(run), FilesLead(run), source.partitions())
     taken = 0

@@ -62,12 +62,12 @@ def pull(pd: str, addresses: Addresses, upstream: str, ddl_end: int) -> None:
         capture=CaptureId("bench"),
         upstream=UpstreamId(upstream),
         pd_address=pd,
-        bootstrap_servers=addresses.kafka,
-        schema_registry=addresses.schema_registry,
+        kafka=addresses.kafka_access,
+        schema_registry=addresses.registry_access,
         settings=PullerSettings(keep_safe_point=False),
     )
     ended = _ended_input()
-    topic = FrontierTopic(addresses.kafka, raw_topics(UpstreamId(upstream)).frontier)
+    topic = FrontierTopic(addresses.kafka_access, raw_topics(UpstreamId(upstream)).frontier)
     place = topic.newest()
     assert place is not None
     spans = {TableSpan.of_table(table): CaptureId("bench") for table in TABLES}

@@ -156,7 +156,7 @@ class Whole:
         return names
 
     def shares(self) -> list[Share]:
-        with Session(self.bus.addresses.zookeeper) as session:
+        with Session(self.bus.addresses.zookeeper_access) as session:
             return decode_shares(session.client.get(self.bus.zk_paths.changefeed_processors("default", FEED))[0])
 
     def processor_pids(self) -> list[int]:

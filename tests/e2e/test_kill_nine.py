@@ -57,7 +57,7 @@ class Chaos:
 
     def raw_records(self) -> int:
         """Return how many records the raw log's row topic holds."""
-        with TopicFollower(self.bus.addresses.kafka, raw_topics(UPSTREAM).region_events) as follower:
+        with TopicFollower(self.bus.addresses.kafka_access, raw_topics(UPSTREAM).region_events) as follower:
             return sum(high for _, high in follower.bounds().values())
 
     def settle(self, generator: Generator, writing: "Future[None]") -> None:

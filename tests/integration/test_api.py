@@ -57,13 +57,13 @@ def bus(stack: Addresses) -> Iterator[Bus]:
     log.snapshot([recorded("sbtest1")[0]])
     log.advance(NEWEST_TS)
     stopping = threading.Event()
-    with RegionServer() as server, Session(stack.zookeeper) as session:
+    with RegionServer() as server, Session(stack.zookeeper_access) as session:
         session.client.create(f"{ZkPaths(cluster).election}/candidate-", b"the-owner", sequence=True, makepath=True)
         options = CaptureOptions(
             pd=server.pd_address,
-            kafka=stack.kafka,
-            zookeeper=stack.zookeeper,
-            schema_registry=stack.schema_registry,
+            kafka=stack.kafka_access,
+            zookeeper=stack.zookeeper_access,
+            schema_registry=stack.registry_access,
             cluster=cluster,
             upstream=UpstreamId(upstream),
             addr="127.0.0.1:0",

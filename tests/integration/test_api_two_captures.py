@@ -59,15 +59,15 @@ def cluster(stack: Addresses) -> Iterator[Cluster]:
     name, stopping = f"pair{time.time_ns()}", threading.Event()
     with ExitStack() as exits:
         server = exits.enter_context(RegionServer(min_ts_interval_ms=100))
-        session = exits.enter_context(Session(stack.zookeeper))
+        session = exits.enter_context(Session(stack.zookeeper_access))
         replay = Replay(server, read_recording(TIDB_DATA))
         server.call(replay.load())
         server.spawn(replay.run(0.0, wait_for_subscriber=True))
         options = CaptureOptions(
             pd=server.pd_address,
-            kafka=stack.kafka,
-            zookeeper=stack.zookeeper,
-            schema_registry=stack.schema_registry,
+            kafka=stack.kafka_access,
+            zookeeper=stack.zookeeper_access,
+            schema_registry=stack.registry_access,
             cluster=name,
             upstream=UpstreamId(name),
             addr="127.0.0.1:0",

@@ -20,6 +20,7 @@ from compose.stack.local import Addresses
 from consumers.control.cluster.capture_registry import list_captures
 from consumers.control.core.frontier.span_split import SplitSettings
 from consumers.control.owner.reign import ReignOptions
+from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from producers.region_server.kv.store import ClusterStore
 from producers.region_server.recording import Replay, read_recording
@@ -62,9 +63,9 @@ def options(stack: Addresses, fresh_name: Callable[[str], str]) -> CaptureOption
     name = fresh_name("capture")
     return CaptureOptions(
         pd="127.0.0.1:1",
-        kafka=stack.kafka,
-        zookeeper=stack.zookeeper,
-        schema_registry=stack.schema_registry,
+        kafka=stack.kafka_access,
+        zookeeper=stack.zookeeper_access,
+        schema_registry=stack.registry_access,
         cluster=name,
         upstream=UpstreamId(name),
     )
@@ -99,20 +100,20 @@ def test_capture_recording_lands_under_the_frontier_law_across_a_restart(
     topics, end_ts = raw_topics(options.upstream), read_recording(TIDB_DATA).end_ts
     server.spawn(replay.run(1.0, wait_for_subscriber=True))
     first = serve(options)
-    reached(options.kafka, topics, Ts((replay.bootstrap_ts + end_ts) // 2))
+    reached(options.kafka.servers, topics, Ts((replay.bootstrap_ts + end_ts) // 2))
     with Session(options.zookeeper) as session:
         assert len(list_captures(session, ZkPaths(options.cluster))) == 1
         assert first.stop() == 0
         assert list_captures(session, ZkPaths(options.cluster)) == []
     second = serve(options)
     try:
-        reached(options.kafka, topics, Ts(end_ts + 1))
+        reached(options.kafka.servers, topics, Ts(end_ts + 1))
         status = wait_for_status(options, owner_rev=2)
         assert (status["tables"], status["stalls"]) == (28, [])
     finally:
         assert second.stop() == 0
-    assert {place.owner_rev for place in places(options.kafka, topics)} == {1, 2}
-    check_law(options.kafka, topics, Ts(replay.bootstrap_ts), end_ts)
+    assert {place.owner_rev for place in places(options.kafka.servers, topics)} == {1, 2}
+    check_law(options.kafka.servers, topics, Ts(replay.bootstrap_ts), end_ts)
 
 
 def row_keys() -> list[tuple[TableId, list[bytes]]]:
@@ -172,21 +173,21 @@ def test_capture_of_large_tables_lands_their_spans_over_partitions_under_the_fro
     with caplog.at_level(logging.INFO, "consumers.control.owner.pulled_tables"):
         first = serve(options)
         wait_for_parts(options, 2)
-        reached(options.kafka, topics, Ts((replay.bootstrap_ts + end_ts) // 2))
+        reached(options.kafka.servers, topics, Ts((replay.bootstrap_ts + end_ts) // 2))
         for _, keys in large:
             split_regions(server, keys[-len(keys) // 4 :], 40)  # in the last span, which gets more than all others
         wait_for_log(caplog, "table is split anew")
         assert first.stop() == 0
         second = serve(options)
         try:
-            reached(options.kafka, topics, Ts(end_ts + 1))
+            reached(options.kafka.servers, topics, Ts(end_ts + 1))
             wait_for_parts(options, 2 * len(large))
             status = wait_for_status(options, owner_rev=2)
         finally:
             assert second.stop() == 0
     assert (status["tables"], status["spans"]) == (28, 28 + 2 * len(large))
-    check_law(options.kafka, topics, Ts(replay.bootstrap_ts), end_ts)
-    log = raw_rows(options.kafka, topics, len(places(options.kafka, topics)[0].high))
+    check_law(options.kafka.servers, topics, Ts(replay.bootstrap_ts), end_ts)
+    log = raw_rows(options.kafka.servers, topics, len(places(options.kafka.servers, topics)[0].high))
     landed_in = [{row_table_id(key) for record in partition for _, _, key in record} for partition in log]
     assert any(sum(table in tables for tables in landed_in) > 1 for table, _ in large)
 
@@ -208,21 +209,25 @@ def test_capture_that_cannot_read_a_ddl_job_goes_on_and_one_that_can_lands_what_
         monkeypatch.setattr(f"{module}.decode_ddl_job_row", older_version)
     server.spawn(replay.run(2.0, wait_for_subscriber=True))
     first = serve(options)
-    reached(options.kafka, topics, Ts(end_ts + 1))
+    reached(options.kafka.servers, topics, Ts(end_ts + 1))
     assert first.stop() == 0
-    last = places(options.kafka, topics)[-1]
+    last = places(options.kafka.servers, topics)[-1]
     assert last.held_ddl, "R goes on, and says what it lacks"
     job_ts = last.held_ddl[0].ts
     monkeypatch.undo()
     second = serve(options)
     try:
-        reached(options.kafka, topics, Ts(last.resolved_ts + 1))
+        reached(options.kafka.servers, topics, Ts(last.resolved_ts + 1))
     finally:
         assert second.stop() == 0
-    assert places(options.kafka, topics)[-1].held_ddl == ()
-    told = [record for record in places(options.kafka, topics) if record.resolved_ts >= job_ts and not record.held_ddl]
+    assert places(options.kafka.servers, topics)[-1].held_ddl == ()
+    told = [
+        record
+        for record in places(options.kafka.servers, topics)
+        if record.resolved_ts >= job_ts and not record.held_ddl
+    ]
     assert min(record.resolved_ts for record in told) > last.resolved_ts, "nobody is told to pass the job before that"
-    check_law(options.kafka, topics, Ts(replay.bootstrap_ts), end_ts)
+    check_law(options.kafka.servers, topics, Ts(replay.bootstrap_ts), end_ts)
 
 
 def test_capture_lost_session_starts_anew_under_another_id_and_revision(
@@ -232,7 +237,7 @@ def test_capture_lost_session_starts_anew_under_another_id_and_revision(
 
     class Kept(Session):
         def __init__(self, hosts: str, *, timeout_s: float) -> None:
-            super().__init__(hosts, timeout_s=timeout_s)
+            super().__init__(ZooKeeperAccess(hosts), timeout_s=timeout_s)
             sessions.append(self)
 
     monkeypatch.setattr(compose.capture.process, "Session", Kept)
@@ -242,12 +247,12 @@ def test_capture_lost_session_starts_anew_under_another_id_and_revision(
         topics = raw_topics(options.upstream)
         one = serve(replace(options, pd=server.pd_address, session_timeout_s=4.0))
         try:
-            reached(options.kafka, topics, Ts(1))
+            reached(options.kafka.servers, topics, Ts(1))
             twin = KazooClient(hosts=options.zookeeper, client_id=sessions[0].client.client_id, timeout=4.0)
             twin.start()
             twin.stop()  # closing a second connection to a session ends the session
             deadline = time.monotonic() + REACH_S
-            while {place.owner_rev for place in places(options.kafka, topics)} != {1, 2}:
+            while {place.owner_rev for place in places(options.kafka.servers, topics)} != {1, 2}:
                 assert time.monotonic() < deadline
                 time.sleep(0.3)
             assert len(sessions) == 2
@@ -256,5 +261,5 @@ def test_capture_lost_session_starts_anew_under_another_id_and_revision(
 
 
 def test_capture_wrong_address_ends_with_an_error(options: CaptureOptions, caplog: pytest.LogCaptureFixture) -> None:
-    assert run_capture(replace(options, zookeeper="127.0.0.1:1")) == 1
+    assert run_capture(replace(options, zookeeper=ZooKeeperAccess("127.0.0.1:1"))) == 1
     assert "zookeeper.unreachable" in str([vars(record).get("code") for record in caplog.records])

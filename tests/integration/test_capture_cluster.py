@@ -72,7 +72,7 @@ class Processes:
         """Wait until the owner says of the upstream what is expected, and return all that it says."""
         status: dict[str, Any] = {}
         deadline = time.monotonic() + REACH_S
-        with Session(self.stack.zookeeper) as session:
+        with Session(self.stack.zookeeper_access) as session:
             while not (status and met(status)):
                 assert time.monotonic() < deadline, f"{status}\n{self.logs()}"
                 time.sleep(0.1)
@@ -82,7 +82,7 @@ class Processes:
 
     def owner(self) -> int:
         """Return the owner's process, by the address in its node."""
-        with Session(self.stack.zookeeper) as session:
+        with Session(self.stack.zookeeper_access) as session:
             paths = ZkPaths(self.name)
             first = sorted(session.client.get_children(paths.election), key=lambda node: node[-10:])[0]
             capture = session.client.get(f"{paths.election}/{first}")[0].decode()

@@ -36,9 +36,9 @@ def test_capture_history_was_collected_while_it_was_away_then_it_ends_with_the_r
         server.call(Replay(server, read_recording(TIDB_DATA)).load())
         options = CaptureOptions(
             pd=server.pd_address,
-            kafka=stack.kafka,
-            zookeeper=stack.zookeeper,
-            schema_registry=stack.schema_registry,
+            kafka=stack.kafka_access,
+            zookeeper=stack.zookeeper_access,
+            schema_registry=stack.registry_access,
             cluster=name,
             upstream=UpstreamId(name),
         )
@@ -46,7 +46,7 @@ def test_capture_history_was_collected_while_it_was_away_then_it_ends_with_the_r
         first = serve(options)
         reached(stack.kafka, topics, start_ts)
         assert first.stop() == 0
-        with contextlib.closing(FrontierTopic(stack.kafka, topics.frontier)) as topic:
+        with contextlib.closing(FrontierTopic(stack.kafka_access, topics.frontier)) as topic:
             place = topic.newest()
         assert place is not None
         ours = PullerSettings(cluster=name).gc_service_id(options.upstream)
@@ -59,7 +59,7 @@ def test_capture_history_was_collected_while_it_was_away_then_it_ends_with_the_r
             collected = pd.update_service_gc_safe_point("gc_worker", Ts(place.resolved_ts + 1), NEVER_EXPIRES_S)
             assert collected > place.resolved_ts
             assert run_capture(options) == 1
-        with Session(stack.zookeeper) as session:
+        with Session(stack.zookeeper_access) as session:
             status = json.loads(session.client.get(ZkPaths(name).upstream(options.upstream))[0])
         assert (status["state"], status["error"]["code"]) == ("failed", "producer.history_gone")
         assert "CDC:ErrSnapshotLostByGC" in status["error"]["message"]

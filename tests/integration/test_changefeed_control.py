@@ -30,7 +30,7 @@ def paths(fresh_name: Callable[[str], str]) -> ZkPaths:
 
 @pytest.fixture
 def control(stack: Addresses, paths: ZkPaths) -> Iterator[ChangefeedControl]:
-    with Session(stack.zookeeper) as session:
+    with Session(stack.zookeeper_access) as session:
         control = ChangefeedControl(session, paths)
         request = ChangefeedRequest(
             upstream=UpstreamId("u"), sink_uri=URI, config={}, changefeed_id="cf", target_ts=Ts(900)
@@ -140,7 +140,7 @@ def test_control_remove_while_a_sorter_writes_leaves_nothing_to_a_later_one(
         finally:
             removed.set()
             writer.join()
-        with Session(stack.zookeeper) as session:
+        with Session(stack.zookeeper_access) as session:
             assert session.client.exists(folder) is None
         control.store.create(request, FrontierWindow(Ts(50), Ts(200)))
 

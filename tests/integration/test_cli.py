@@ -50,7 +50,7 @@ def pd() -> Iterator[str]:
 def server(stack: Addresses, raw_log: RawLog, pd: str) -> Iterator[str]:
     """The API of a cluster of its own."""
     places = places_of(pd, stack.kafka, stack.zookeeper, raw_log.upstream, raw_log.upstream)
-    with Session(stack.zookeeper) as session, served_bus(session, places) as url:
+    with Session(stack.zookeeper_access) as session, served_bus(session, places) as url:
         yield url
 
 
@@ -184,14 +184,14 @@ def test_unsafe_metadata_and_reset_see_and_delete_the_clusters_nodes(
     where = ["--zookeeper", stack.zookeeper, "--cluster-id", raw_log.upstream]
     assert run_cli(["cli", "unsafe", "reset", "--no-confirm", *where]) == 1
     assert "[cluster.runs] captures run" in capsys.readouterr().err
-    with Session(stack.zookeeper) as session:
+    with Session(stack.zookeeper_access) as session:
         session.client.delete(f"{ZkPaths(raw_log.upstream).captures}/served")
-    with Session(stack.zookeeper) as session:
+    with Session(stack.zookeeper_access) as session:
         raise_revision(session, ZkPaths(raw_log.upstream), 7)
     assert run_cli(["cli", "unsafe", "reset", "--no-confirm", *where]) == 0
     assert capsys.readouterr().out == "reset\n"
     assert cli("list") == []
-    with Session(stack.zookeeper) as session:  # which the raw log, that is still there, asks of the next owner
+    with Session(stack.zookeeper_access) as session:  # which the raw log, that is still there, asks of the next owner
         assert session.client.get(ZkPaths(raw_log.upstream).owner_rev)[0] == b"7"
 
 
@@ -202,7 +202,10 @@ def test_cluster_whose_zookeeper_was_lost_goes_on_once_it_has_adopted_the_raw_lo
     cluster, topic = fresh_name("after"), raw_topics(UpstreamId(raw_log.upstream)).frontier
     where = ["--zookeeper", stack.zookeeper, "--kafka", stack.kafka, "--cluster", cluster]
     where += ["--upstream", raw_log.upstream, "--no-confirm"]
-    with contextlib.closing(FrontierTopic(stack.kafka, topic)) as frontier, Session(stack.zookeeper) as session:
+    with (
+        contextlib.closing(FrontierTopic(stack.kafka_access, topic)) as frontier,
+        Session(stack.zookeeper_access) as session,
+    ):
         last = frontier.newest()
         assert last is not None
         frontier.publish(replace(last, owner_rev=41))

@@ -24,6 +24,7 @@ from consumers.control.core.frontier.frontier import NewerOwnerError
 from consumers.control.log.frontier_topic import FrontierTopic, FrontierUnavailableError
 from consumers.control.log.raw_log import FrontierWindow, frontier_window
 from consumers.control.owner.owner import Owner
+from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import LeaseLostError, Session, SessionTimeoutError, ZooKeeperUnreachableError
 from producers.pull.landing.raw_log import RawLogSettings, ensure_raw_topics
 from schemas.errors import BusError, ConfigError, InvariantBrokenError
@@ -47,33 +48,33 @@ def paths(fresh_name: Callable[[str], str]) -> ZkPaths:
 
 @pytest.fixture
 def session(stack: Addresses) -> Iterator[Session]:
-    with Session(stack.zookeeper, timeout_s=TIMEOUT_S) as one:
+    with Session(stack.zookeeper_access, timeout_s=TIMEOUT_S) as one:
         yield one
 
 
 @pytest.fixture
 def topics(stack: Addresses, fresh_name: Callable[[str], str]) -> RawTopics:
     topics = raw_topics(UpstreamId(fresh_name("u")))
-    assert ensure_raw_topics(stack.kafka, topics, RawLogSettings(partitions=2)) == 2
+    assert ensure_raw_topics(stack.kafka_access, topics, RawLogSettings(partitions=2)) == 2
     return topics
 
 
 @pytest.fixture
 def frontier(stack: Addresses, topics: RawTopics) -> Iterator[FrontierTopic]:
-    with contextlib.closing(FrontierTopic(stack.kafka, topics.frontier)) as topic:
+    with contextlib.closing(FrontierTopic(stack.kafka_access, topics.frontier)) as topic:
         yield topic
 
 
 def test_session_wrong_address_is_a_clear_error_in_time() -> None:
     with pytest.raises(ZooKeeperUnreachableError, match="check --zookeeper"):
-        Session("127.0.0.1:1", connect_timeout_s=1.0)
+        Session(ZooKeeperAccess("127.0.0.1:1"), connect_timeout_s=1.0)
 
 
 def test_request_while_no_server_can_be_reached_fails_within_the_session_timeout(stack: Addresses) -> None:
     with contextlib.ExitStack() as exits:
         proxy = CuttingProxy(stack.zookeeper, 1, bytes_min=1 << 30, bytes_max=1 << 31)
         with proxy:
-            session = exits.enter_context(Session(proxy.address, timeout_s=TIMEOUT_S))
+            session = exits.enter_context(Session(ZooKeeperAccess(proxy.address), timeout_s=TIMEOUT_S))
             assert session.client.exists("/") is not None
         asked = threading.Thread(target=session.close)  # told to stop meanwhile
         with pytest.raises(BusError), session.requests("looking") as client:
@@ -88,21 +89,21 @@ def test_request_while_no_server_can_be_reached_fails_within_the_session_timeout
 @pytest.mark.parametrize("timeout_s", [3.9, 61.0])
 def test_session_timeout_out_of_bounds_is_refused_before_connecting(timeout_s: float) -> None:
     with pytest.raises(SessionTimeoutError, match="out of bounds"):
-        Session("127.0.0.1:1", timeout_s=timeout_s)
+        Session(ZooKeeperAccess("127.0.0.1:1"), timeout_s=timeout_s)
 
 
 def test_session_lease_is_of_what_the_server_grants(stack: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stack's ZooKeeper grants at most 60 s."""
     monkeypatch.setattr("edges.zookeeper.session.SESSION_TIMEOUT_MAX_S", 100.0)
-    with Session(stack.zookeeper, timeout_s=90.0) as session:
+    with Session(stack.zookeeper_access, timeout_s=90.0) as session:
         wait_until(lambda: session.timeout_s == pytest.approx(60.0), lambda: session.timeout_s)
         assert session.lease_left_s() <= 40.0
-    with Session(stack.zookeeper, timeout_s=TIMEOUT_S) as session:
+    with Session(stack.zookeeper_access, timeout_s=TIMEOUT_S) as session:
         assert session.timeout_s == pytest.approx(TIMEOUT_S)
 
 
 def test_session_closed_elsewhere_ends_the_lease_before_the_timeout(stack: Addresses) -> None:
-    with Session(stack.zookeeper, timeout_s=TIMEOUT_S) as session:
+    with Session(stack.zookeeper_access, timeout_s=TIMEOUT_S) as session:
         assert 0 < session.lease_left_s() < TIMEOUT_S
         expired = session.client.client_id
         with contextlib.closing(_twin(stack, expired)):
@@ -119,7 +120,7 @@ def test_session_closed_elsewhere_ends_the_lease_before_the_timeout(stack: Addre
 def test_registry_capture_is_listed_until_its_session_ends(stack: Addresses, session: Session, paths: ZkPaths) -> None:
     info = CaptureInfo(capture_id=A, address="127.0.0.1:1", version="0.1.0", started_at_s=5)
     assert list_captures(session, paths) == []
-    with Session(stack.zookeeper, timeout_s=TIMEOUT_S) as other:
+    with Session(stack.zookeeper_access, timeout_s=TIMEOUT_S) as other:
         register_capture(other, paths, info)
         assert list_captures(session, paths) == [info]
         with pytest.raises(InvariantBrokenError, match="taken"):
@@ -131,7 +132,7 @@ def test_election_second_capture_wins_when_the_first_goes_with_a_higher_revision
     stack: Addresses, session: Session, paths: ZkPaths
 ) -> None:
     won: list[int | None] = []
-    with Session(stack.zookeeper, timeout_s=TIMEOUT_S) as first_session:
+    with Session(stack.zookeeper_access, timeout_s=TIMEOUT_S) as first_session:
         first, second = Election(first_session, paths, A), Election(session, paths, B)
         assert first.campaign() == 1
         waiting = threading.Thread(target=lambda: won.append(second.campaign()))
@@ -145,7 +146,7 @@ def test_election_second_capture_wins_when_the_first_goes_with_a_higher_revision
 
 
 def test_election_stopping_capture_gives_up(stack: Addresses, session: Session, paths: ZkPaths) -> None:
-    with Session(stack.zookeeper, timeout_s=TIMEOUT_S) as other:
+    with Session(stack.zookeeper_access, timeout_s=TIMEOUT_S) as other:
         assert Election(other, paths, A).campaign() == 1
         assert Election(session, paths, B).campaign(lambda: True) is None
 
@@ -218,7 +219,7 @@ def test_owner_next_owner_goes_on_from_the_last_record_and_the_old_one_counts_fo
 
 
 def test_owner_without_lease_publishes_nothing(stack: Addresses, frontier: FrontierTopic) -> None:
-    with Session(stack.zookeeper, timeout_s=TIMEOUT_S) as session:
+    with Session(stack.zookeeper_access, timeout_s=TIMEOUT_S) as session:
         owner = Owner(frontier, session, 1, 2)
         owner.start(lambda: Ts(10))
     with pytest.raises(LeaseLostError):
@@ -227,7 +228,7 @@ def test_owner_without_lease_publishes_nothing(stack: Addresses, frontier: Front
 
 
 def test_frontier_topic_that_is_not_there_is_a_clear_error(stack: Addresses) -> None:
-    missing = FrontierTopic(stack.kafka, "no-such-topic")
+    missing = FrontierTopic(stack.kafka_access, "no-such-topic")
     with contextlib.closing(missing), pytest.raises(FrontierUnavailableError, match="check --kafka"):
         missing.newest()
 
@@ -235,13 +236,13 @@ def test_frontier_topic_that_is_not_there_is_a_clear_error(stack: Addresses) -> 
 def test_frontier_window_is_from_the_oldest_record_that_the_log_serves_to_the_newest(
     stack: Addresses, session: Session, topics: RawTopics, frontier: FrontierTopic
 ) -> None:
-    assert frontier_window(stack.kafka, topics) is None
+    assert frontier_window(stack.kafka_access, topics) is None
     owner = Owner(frontier, session, 1, 2)
     owner.start(lambda: Ts(10))
     for step in range(1, 6):
         ddl = DdlReport(landed_ts=Ts(99), end=1)
         owner.tick({A: report(10 + step, (step, step))}, ddl, {TABLE: A})
-    assert frontier_window(stack.kafka, topics) == FrontierWindow(Ts(10), Ts(15))
+    assert frontier_window(stack.kafka_access, topics) == FrontierWindow(Ts(10), Ts(15))
     oldest = frontier.oldest_usable((3, 2))
     assert oldest is not None
     assert (oldest.resolved_ts, oldest.low) == (13, (3, 3))

@@ -65,7 +65,7 @@ class World:
 
 @pytest.fixture
 def world(stack: Addresses, fresh_name: Callable[[str], str]) -> Iterator[World]:
-    with Session(stack.zookeeper) as session:
+    with Session(stack.zookeeper_access) as session:
         yield World(session, ZkPaths(fresh_name("cluster")))
 
 

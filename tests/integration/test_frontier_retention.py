@@ -27,14 +27,14 @@ DAY_MS = 24 * 3600 * 1000
 @pytest.fixture
 def topics(stack: Addresses, fresh_name: Callable[[str], str]) -> RawTopics:
     topics = raw_topics(UpstreamId(fresh_name("u")))
-    ensure_raw_topics(stack.kafka, topics, RawLogSettings(partitions=2, retention_ms=DAY_MS))
+    ensure_raw_topics(stack.kafka_access, topics, RawLogSettings(partitions=2, retention_ms=DAY_MS))
     return topics
 
 
 @pytest.fixture
 def frontier(stack: Addresses, topics: RawTopics) -> Iterator[FrontierTopic]:
     """Return a topic with records of R = 10, 11, … 15 at offsets 0 … 5."""
-    with contextlib.closing(FrontierTopic(stack.kafka, topics.frontier)) as topic:
+    with contextlib.closing(FrontierTopic(stack.kafka_access, topics.frontier)) as topic:
         for ts in range(10, 16):
             topic.publish(first_record(1, Ts(ts), 2))
         yield topic
@@ -66,9 +66,9 @@ def test_frontier_whose_head_is_gone_owner_and_window_begin_at_the_oldest_that_i
     stack: Addresses, topics: RawTopics, frontier: FrontierTopic, fresh_name: Callable[[str], str]
 ) -> None:
     expire(stack.kafka, topics.frontier, 3)
-    window = frontier_window(stack.kafka, topics)
+    window = frontier_window(stack.kafka_access, topics)
     assert window == FrontierWindow(Ts(13), Ts(15))
-    with Session(stack.zookeeper) as session:
+    with Session(stack.zookeeper_access) as session:
         place = Owner(frontier, session, 2, 2).start(lambda: Ts(0))
         assert (place.owner_rev, place.resolved_ts) == (2, 15)
         store = ChangefeedStore(session, ZkPaths(fresh_name("cluster")))
@@ -101,7 +101,7 @@ def test_frontier_of_which_nothing_is_left_nobody_goes_on(
 def test_owner_when_nothing_moves_publishes_its_place_again_after_a_while(
     stack: Addresses, frontier: FrontierTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Session(stack.zookeeper) as session:
+    with Session(stack.zookeeper_access) as session:
         owner = Owner(frontier, session, 2, 2)
         place = owner.start(lambda: Ts(0))
         assert owner.tick({}, None, {}) is None

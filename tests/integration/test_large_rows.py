@@ -99,8 +99,8 @@ def land(stack: Addresses, upstream: UpstreamId, errors: list[BusError]) -> Land
             capture=CaptureId("c"),
             upstream=upstream,
             pd_address=server.pd_address,
-            bootstrap_servers=stack.kafka,
-            schema_registry=stack.schema_registry,
+            kafka=stack.kafka_access,
+            schema_registry=stack.registry_access,
             on_fatal=errors.append,
         )
         first = first_record(1, start_ts, puller.partitions)
@@ -135,7 +135,7 @@ def check_changefeeds_are_warned(stack: Addresses, cluster: str, landed: Landed)
     for clock[0] in (0.0, 2 * WARN_AFTER_S):
         found = held_tables(landed.holding, store().newest_of, {CaptureId("c"): landed.report})
         feeds.note(found, landed.holding.resolved_ts, ())
-    with Session(stack.zookeeper) as session:
+    with Session(stack.zookeeper_access) as session:
         paths, window = ZkPaths(cluster), FrontierWindow(Ts(1), landed.first.resolved_ts)
         changefeeds = ChangefeedStore(session, paths)
         for name, rules in (("with", ["*.*"]), ("without", ["*.*", f"!test.t{BEYOND}"])):
@@ -188,7 +188,7 @@ def database_program(stack: Addresses, topic: str) -> tuple[FeedProgram, dict[st
 def applied(stack: Addresses, topic: str) -> list[tuple[str, int, bytes]]:
     """Return the rows that a processor reads from the topic: table, op, literal."""
     queue, found = PartitionQueue(0, start_position(Ts(0)), 0), list[tuple[str, int, bytes]]()
-    source = KafkaSource(stack.kafka, topic, "group")
+    source = KafkaSource(stack.kafka_access, topic, "group")
     source.start({0: 0})
 
     def is_done() -> bool:
@@ -234,7 +234,7 @@ def test_rows_of_tens_of_mib_land_and_come_out_and_a_row_beyond_tidb_stops_its_t
         assert words in landed.stalls["row_too_large"]
     check_changefeeds_are_warned(stack, fresh_name("cluster"), landed)
     raw_topic = f"tidebus.{upstream}.region-events"
-    with TopicFollower(stack.kafka, raw_topic) as follower:
+    with TopicFollower(stack.kafka_access, raw_topic) as follower:
         lines = [line for record in follower.read_to_end() for line in decode_record(raw_topic, record)]
     # The update has the old value, too. They stand in any order, and what was scanned may stand there twice.
     assert {line["parts"] for line in lines if line.get("part") == 0 and line["table_id"] == LARGE} == {2, 4}

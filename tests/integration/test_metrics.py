@@ -59,14 +59,14 @@ def test_metrics_when_the_store_is_away_show_stalled_spans_with_the_reason_until
     stack: Addresses, fresh_name: Callable[[str], str]
 ) -> None:
     name, stopping = fresh_name("metrics"), threading.Event()
-    with RegionServer(stores=1, min_ts_interval_ms=100) as server, Session(stack.zookeeper) as session:
+    with RegionServer(stores=1, min_ts_interval_ms=100) as server, Session(stack.zookeeper_access) as session:
         replay = Replay(server, read_recording(TIDB_DATA))
         server.call(replay.load())
         options = CaptureOptions(
             pd=server.pd_address,
-            kafka=stack.kafka,
-            zookeeper=stack.zookeeper,
-            schema_registry=stack.schema_registry,
+            kafka=stack.kafka_access,
+            zookeeper=stack.zookeeper_access,
+            schema_registry=stack.registry_access,
             cluster=name,
             upstream=UpstreamId(name),
             addr="127.0.0.1:0",

@@ -61,7 +61,7 @@ def parts(tmp_path: Path) -> Iterator[tuple[LocalStack, LocalMariaDb]]:
 
 
 def _status(addresses: Addresses, changefeed_id: str) -> ChangefeedStatus | None:
-    with Session(addresses.zookeeper) as session:
+    with Session(addresses.zookeeper_access) as session:
         return ChangefeedStore(session, ZkPaths(changefeed_id)).status(changefeed_id)
 
 

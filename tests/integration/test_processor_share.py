@@ -188,7 +188,7 @@ def test_leader_that_has_no_partition_reads_a_ddl_where_another_stands_at_it(wri
     offset = next(one.offset for one in writer.log.records[2] if one.key is None)
     of = writer.processors
     options = ProcessorOptions(
-        changefeed_id=of.info.changefeed_id, kafka=of.addresses.kafka, zookeeper=of.addresses.zookeeper
+        changefeed_id=of.info.changefeed_id, kafka=of.addresses.kafka_access, zookeeper=of.addresses.zookeeper_access
     )
     config = load_changefeed(of.info.sink_uri, of.info.config)
     sides = DatabaseSides(Assignment(options=options, info=of.info, config=config, stopped=lambda: False))

@@ -133,8 +133,8 @@ def new_puller(server: RegionServer, stack: Addresses, upstream: UpstreamId, cap
         capture=CaptureId(capture),
         upstream=upstream,
         pd_address=server.pd_address,
-        bootstrap_servers=stack.kafka,
-        schema_registry=stack.schema_registry,
+        kafka=stack.kafka_access,
+        schema_registry=stack.registry_access,
         **more,  # type: ignore[arg-type]
     )
 
@@ -221,7 +221,7 @@ def test_ddl_feed_over_a_recording_then_every_job_of_tidb_is_there_in_order_and_
             return DdlFeed(
                 upstream=upstream,
                 pd_address=server.pd_address,
-                bootstrap_servers=stack.kafka,
+                kafka=stack.kafka_access,
                 start_ts=replay.bootstrap_ts,
                 on_fatal=errors.append,
             )

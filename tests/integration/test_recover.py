@@ -71,7 +71,7 @@ class Gone:
             config={"filter": {"rules": rules}},
             start_ts=START_TS,
         )
-        with Session(self.stack.zookeeper) as session:
+        with Session(self.stack.zookeeper_access) as session:
             path = self.paths.changefeed_info("default", self.feed)
             session.client.create(path, encode_changefeed_info(feed), makepath=True)
         return feed
@@ -159,7 +159,7 @@ def test_recover_killed_in_both_halves_brings_the_destination_to_the_last_consis
     assert beyond["changes"] == 2 * ROWS - upto(HELD_TS, 0) - upto(HELD_TS, 1)
     assert (beyond["tables"], beyond["all_seen"]) == (["gone.one", "gone.two"], True)
     assert beyond["max_commit_ts"] == START_TS + 20 * (ROWS - 1) + 2
-    with Session(gone.stack.zookeeper) as session:
+    with Session(gone.stack.zookeeper_access) as session:
         status = ChangefeedStore(session, gone.paths).status(gone.feed)
     assert status is not None
     assert status.checkpoint_ts == HELD_TS
@@ -187,7 +187,7 @@ def test_recover_while_captures_live_is_refused_and_of_a_paused_changefeed_is_no
     monkeypatch.setattr(recovery, "GONE_WAIT_S", 0.5)
     feed = gone.create(["gone.one"])
     capture = CaptureInfo(capture_id=CaptureId("c1"), address="10.0.0.1:8300", version="1", started_at_s=1)
-    with Session(gone.stack.zookeeper) as session:
+    with Session(gone.stack.zookeeper_access) as session:
         register_capture(session, gone.paths, capture)
         assert run_cli(gone.arguments()) == 3
         said = capsys.readouterr().err
@@ -212,7 +212,7 @@ def test_recover_of_what_is_not_there_or_no_database_is_refused(gone: Gone, caps
         sink_uri=f"kafka://{gone.stack.kafka}/t?protocol=canal-json",
         start_ts=START_TS,
     )
-    with Session(gone.stack.zookeeper) as session:
+    with Session(gone.stack.zookeeper_access) as session:
         path = gone.paths.changefeed_info("default", gone.feed)
         session.client.create(path, encode_changefeed_info(kafka), makepath=True)
     assert run_cli(gone.arguments()) == 2

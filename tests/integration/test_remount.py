@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from compose.foresight.explain import explained, raw_log_schemas
 from compose.stack.local import Addresses
+from edges.kafka.access import KafkaAccess
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.job import DdlType
 from schemas.errors import ConfigError
@@ -58,7 +59,7 @@ def raw_log(stack: Addresses, fresh_name: Callable[[str], str]) -> RawLog:
 
 def run(log: RawLog, folder: Path, uri: str, first: int, last: int, config: dict[str, Any] | None = None) -> Remounted:
     order = Remount(
-        kafka=log.kafka,
+        kafka=KafkaAccess(log.kafka),
         upstream=UpstreamId(log.upstream),
         config=load_changefeed(f"kafka://{log.kafka}/{uri}", config),
         from_ts=Ts(first),
@@ -143,7 +144,7 @@ def test_explain_takes_tables_from_the_raw_log_and_topics_from_the_sink(
     )
     columns = {}
     for ts in (DDL_TS - 1, DDL_TS):
-        schemas, at = raw_log_schemas(raw_log.kafka, UpstreamId(raw_log.upstream), Ts(ts))
+        schemas, at = raw_log_schemas(KafkaAccess(raw_log.kafka), UpstreamId(raw_log.upstream), Ts(ts))
         first, second = explained(config, schemas, at, ask_sink=True).tables
         columns[ts] = first.columns
     assert columns == {DDL_TS - 1: 2, DDL_TS: 3}

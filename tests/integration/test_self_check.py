@@ -80,7 +80,7 @@ def run_check(
     """Write raw log and topics, ``change`` applied to the first partition, and check them."""
     upstream, paths = UpstreamId(name), ZkPaths(name)
     topics = raw_topics(upstream)
-    ensure_raw_topics(stack.kafka, topics, RawLogSettings(partitions=4))
+    ensure_raw_topics(stack.kafka_access, topics, RawLogSettings(partitions=4))
     admin = AdminClient({"bootstrap.servers": stack.kafka})
     for future in admin.create_topics([NewTopic(f"{name}-out-d_t", PARTITIONS, 1)]).values():
         future.result(30)
@@ -94,7 +94,7 @@ def run_check(
         for position in change(list(positions)) if partition == 0 else positions:
             producer.produce(f"{name}-out-d_t", b"{}", partition=partition, headers=[(POSITION_HEADER, position)])
     assert producer.flush(60) == 0
-    with Session(stack.zookeeper) as session:
+    with Session(stack.zookeeper_access) as session:
         store = ChangefeedStore(session, paths)
         config = {
             "sink": {"dispatchers": [{"matcher": ["*.*"], "topic": name + "-out-{schema}_{table}"}]},
@@ -105,7 +105,7 @@ def run_check(
         store.create(request, FrontierWindow(Ts(0), Ts(1)))
         end_ts = Ts(max(int.from_bytes(partition[-1][:8], "big") for partition in output_partitions()))
         store.write_status("cf", ChangefeedStatus(state="normal", checkpoint_ts=end_ts, resolved_ts=end_ts))
-    return check_changefeed(stack.kafka, stack.zookeeper, cluster=name, changefeed_id="cf")
+    return check_changefeed(stack.kafka_access, stack.zookeeper_access, cluster=name, changefeed_id="cf")
 
 
 def test_self_check_ticdcs_rows_are_what_the_raw_log_promises(

@@ -15,6 +15,9 @@ import pyarrow as pa
 import pytest
 
 from compose.stack.local import Addresses
+from edges.kafka.access import KafkaAccess
+from edges.kafka.tail import FrontierTail
+from edges.registry.access import RegistryAccess
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord
@@ -24,7 +27,6 @@ from sorters.core.cut.batch_plan import plan_batches
 from sorters.core.cut.beginning import decode_begun
 from sorters.cut.sink_writer import SinkWriter
 from sorters.cut.small_cut import SmallCut
-from sorters.log.frontier_reader import FrontierTail
 from sorters.run import cut_job, epochs, feed_run
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_run import FeedRun
@@ -156,9 +158,9 @@ class Machine:
         info = found[0]
         self._run = FeedRun(
             spark,
-            kafka=feed.kafka,
+            kafka=KafkaAccess(feed.kafka),
             raw_topics=raw_topics(info.upstream),
-            schema_registry=None,
+            schema_registry=RegistryAccess(),
             data_dir=data_dir,
             info=info,
             config=load_changefeed(info.sink_uri, info.config),

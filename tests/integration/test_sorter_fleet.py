@@ -86,7 +86,7 @@ class Bus:
 
 @pytest.fixture(scope="module")
 def bus(stack: Addresses, fresh_name: Callable[[str], str]) -> Iterator[Bus]:
-    with Session(stack.zookeeper) as session:
+    with Session(stack.zookeeper_access) as session:
         yield Bus(stack, session, ZkPaths(fresh_name("cluster")), fresh_name("up"))
 
 
@@ -98,9 +98,9 @@ def fleet(bus: Bus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sorter
 
 def new_fleet(bus: Bus, folder: Path, **settings: Any) -> SorterFleet:
     addresses = BusAddresses(
-        kafka=bus.stack.kafka,
-        zookeeper=bus.stack.zookeeper,
-        schema_registry=bus.stack.schema_registry,
+        kafka=bus.stack.kafka_access,
+        zookeeper=bus.stack.zookeeper_access,
+        schema_registry=bus.stack.registry_access,
         cluster=bus.paths.cluster,
         upstream=UpstreamId(bus.log.upstream),
     )

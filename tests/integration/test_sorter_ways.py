@@ -145,7 +145,7 @@ def test_large_cut_makes_topics_and_schemas_of_tables_that_have_rows_or_are_few(
         for part in cut_record(whole, PART_OVERHEAD_BYTES + len(whole) // 3 + 1, at) if at else (whole,):
             log.raw(part, 1)
     log.advance(START_TS + 10)
-    registry = ConfluentRegistry(stack.schema_registry)
+    registry = ConfluentRegistry(stack.registry_access)
     rules = [{"matcher": ["*.*"], "topic": "{schema}_{table}"}]
     uri = f"kafka://{stack.kafka}/{name}?protocol=avro&partition-num=1&schema-registry={stack.schema_registry}"
     config = load_changefeed(uri, {"sink": {"dispatchers": rules}})

@@ -12,6 +12,8 @@ from consumers.processors.core.storage.paths import METADATA
 from consumers.processors.processor import Assignment, ProcessorOptions
 from consumers.processors.storage.begin import begin_storage_work
 from consumers.processors.storage.store import LeasedStore, StorageUnavailableError, file_store
+from edges.kafka.access import KafkaAccess
+from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import LeaseLostError
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError
@@ -52,7 +54,9 @@ def write_topic(kafka: str, name: str, topic: Topic) -> None:
 
 
 def assignment(kafka: str, info: ChangefeedInfo) -> Assignment:
-    options = ProcessorOptions(changefeed_id=info.changefeed_id, kafka=kafka, zookeeper="")
+    options = ProcessorOptions(
+        changefeed_id=info.changefeed_id, kafka=KafkaAccess(kafka), zookeeper=ZooKeeperAccess("")
+    )
     config = load_changefeed(info.sink_uri, SETTINGS)
     return Assignment(options=options, info=info, config=config, stopped=lambda: False)
 

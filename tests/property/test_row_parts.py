@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edges.kafka.offsets import TopicReader
 from schemas.changes import Op, RowChanges
 from schemas.errors import CorruptDataError
 from schemas.ids import RegionId, TableId, Ts
@@ -15,7 +16,6 @@ from schemas.rawlog.region_batch import RegionBatch, decode_region_batch, encode
 from schemas.rawlog.row_parts import PART_OVERHEAD_BYTES, PartJoiner, cut_record
 from sorters.core.cut.cut import Cut
 from sorters.cut.raw_records import raw_records
-from sorters.log.topic_reader import TopicReader
 
 PARTITIONS = 2
 

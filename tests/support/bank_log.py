@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from compose.kafka_follower import TopicFollower
+from edges.kafka.access import KafkaAccess
 from schemas.ids import TableId, UpstreamId
 from schemas.rawlog.frontier import FrontierRecord
 from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
@@ -35,7 +36,7 @@ class BankLog:
 
     def take(self, kafka: str, upstream: UpstreamId) -> None:
         """Read what has landed of the bank's tables."""
-        with TopicFollower(kafka, raw_topics(upstream).region_events) as follower:
+        with TopicFollower(KafkaAccess(kafka), raw_topics(upstream).region_events) as follower:
             for record in follower.read_to_end():
                 if record.value is None or read_batch_head(record.value).table_id not in self.tables:
                     continue

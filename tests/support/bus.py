@@ -16,6 +16,7 @@ from compose.local.bus import LocalBus
 from compose.stack.errors import ChildError
 from consumers.control.changefeeds.store import ChangefeedRequest, NoFrontierError
 from consumers.control.log.raw_log import RawLogUnavailableError, frontier_window
+from edges.kafka.access import KafkaAccess
 from edges.zookeeper.session import Session
 from producers.region_server.core.store.mvcc import LockKind, Write
 from producers.region_server.kv.store import ClusterStore
@@ -49,7 +50,7 @@ def create_from_the_start(bus: LocalBus, request: ChangefeedRequest) -> int:
 
     def created() -> bool:
         try:
-            window = frontier_window(bus.addresses.kafka, raw_topics(request.upstream))
+            window = frontier_window(bus.addresses.kafka_access, raw_topics(request.upstream))
             if window is None:
                 return False
             start.append(bus.create_changefeed(replace(request, start_ts=window.oldest_ts)).start_ts)
@@ -63,7 +64,7 @@ def create_from_the_start(bus: LocalBus, request: ChangefeedRequest) -> int:
 
 def sorter_pid(bus: LocalBus, changefeed_id: str) -> int | None:
     """Return the process id of the sorter that holds the changefeed's lock; None: nobody does."""
-    with Session(bus.addresses.zookeeper) as session:
+    with Session(bus.addresses.zookeeper_access) as session:
         path = bus.zk_paths.changefeed_sorter(NAMESPACE_DEFAULT, changefeed_id)
         try:
             return int(json.loads(session.client.get(path)[0])["pid"])
@@ -80,13 +81,13 @@ def kill_sorter(bus: LocalBus, changefeed_id: str) -> None:
 
 def status(bus: LocalBus, changefeed_id: str) -> ChangefeedStatus | None:
     """Return how far the changefeed is."""
-    with open_store(bus.addresses.zookeeper, bus.options.cluster) as store:
+    with open_store(bus.addresses.zookeeper_access, bus.options.cluster) as store:
         return store.status(changefeed_id)
 
 
 def wait_checkpoint(bus: LocalBus, changefeed_id: str, ts: int, timeout_s: float) -> None:
     """Wait until the changefeed has passed ``ts``; one that fails ends the wait."""
-    with open_store(bus.addresses.zookeeper, bus.options.cluster) as store:
+    with open_store(bus.addresses.zookeeper_access, bus.options.cluster) as store:
 
         def passed() -> bool:
             now = store.status(changefeed_id)
@@ -106,7 +107,7 @@ def topic_names(kafka: str, prefix: str) -> list[str]:
 def topic_records(kafka: str, prefix: str) -> Iterator[TopicRecord]:
     """Yield what a consumer reads from all topics with a prefix, each partition in its order."""
     for topic in topic_names(kafka, prefix):
-        with TopicFollower(kafka, topic) as follower:
+        with TopicFollower(KafkaAccess(kafka), topic) as follower:
             for record in follower.read_to_end():
                 position = dict(record.headers).get(POSITION_HEADER)
                 yield TopicRecord(topic, record.partition, record.offset, record.key, record.value, position)
@@ -116,7 +117,7 @@ def topic_count(kafka: str, prefix: str) -> int:
     """Return how many records the topics with a prefix hold."""
     count = 0
     for topic in topic_names(kafka, prefix):
-        with TopicFollower(kafka, topic) as follower:
+        with TopicFollower(KafkaAccess(kafka), topic) as follower:
             count += sum(high - low for low, high in follower.bounds().values())
     return count
 

@@ -8,6 +8,7 @@ import numpy as np
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from consumers.control.log.frontier_topic import FrontierTopic
+from edges.kafka.access import KafkaAccess
 from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord, follow_frontier
 from schemas.rawlog.region_batch import decode_region_batch
@@ -23,7 +24,7 @@ Change = tuple[int, int, bytes]
 
 def places(kafka: str, topics: RawTopics) -> list[FrontierRecord]:
     """Return where a reader stands after each record of the frontier topic."""
-    with contextlib.closing(FrontierTopic(kafka, topics.frontier)) as topic:
+    with contextlib.closing(FrontierTopic(KafkaAccess(kafka), topics.frontier)) as topic:
         records = [record for _, record in topic.read(*topic.offsets())]
     return list(accumulate(records, follow_frontier))
 
@@ -31,7 +32,7 @@ def places(kafka: str, topics: RawTopics) -> list[FrontierRecord]:
 def reached(kafka: str, topics: RawTopics, ts: Ts) -> None:
     """Wait until the frontier has passed ``ts`` with every table, also those that are held."""
     deadline = time.monotonic() + REACH_S
-    with contextlib.closing(FrontierTopic(kafka, topics.frontier)) as topic:
+    with contextlib.closing(FrontierTopic(KafkaAccess(kafka), topics.frontier)) as topic:
         while time.monotonic() < deadline:
             with contextlib.suppress(Exception):
                 newest = topic.newest()

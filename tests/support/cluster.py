@@ -207,17 +207,17 @@ def cluster(
         began_at_s = time.monotonic()
         for name in names[1:]:
             bus.start_capture(name, "--addr", addresses[name])
-        session = stack.enter_context(Session(bus.addresses.zookeeper, timeout_s=30.0))
+        session = stack.enter_context(Session(bus.addresses.zookeeper_access, timeout_s=30.0))
         topic = raw_topics(upstream).frontier
 
         def is_there() -> bool:
             with (
                 contextlib.suppress(FrontierUnavailableError),
-                contextlib.closing(FrontierTopic(bus.addresses.kafka, topic)) as one,
+                contextlib.closing(FrontierTopic(bus.addresses.kafka_access, topic)) as one,
             ):
                 return one.newest() is not None
             return False
 
         wait_until(is_there, frontier_s, "a frontier", bus)
-        frontier = stack.enter_context(contextlib.closing(FrontierTopic(bus.addresses.kafka, topic)))
+        frontier = stack.enter_context(contextlib.closing(FrontierTopic(bus.addresses.kafka_access, topic)))
         yield Cluster(bus, server, addresses, session, frontier, upstream, began_at_s)

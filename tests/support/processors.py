@@ -95,7 +95,7 @@ class Processors:
 def processors_of(addresses: Addresses, info: ChangefeedInfo, partitions: int, log_file: Path) -> Iterator[Processors]:
     """Create the changefeed and its topic; no process is left behind."""
     create_topic(addresses.kafka, sink_topic(info), partitions)
-    with Session(addresses.zookeeper) as session:
+    with Session(addresses.zookeeper_access) as session:
         path = ZkPaths(info.changefeed_id).changefeed_info("default", info.changefeed_id)
         session.client.create(path, encode_changefeed_info(info), makepath=True)
         processors = Processors(addresses, info, partitions, log_file, session)

@@ -15,7 +15,7 @@ import zstandard
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from compose.kafka_follower import partition_bounds
+from edges.kafka.offsets import partition_bounds
 from schemas.changes import Op, RowChanges
 from schemas.ids import RegionId, TableId, Ts, UpstreamId, compose_ts
 from schemas.rawlog.ddl_record import DdlRecord, encode_ddl_record
@@ -194,7 +194,7 @@ def read_topic(kafka: str, topic: str) -> list[SinkRecord]:
     found: list[SinkRecord] = []
     try:
         for partition in sorted(consumer.list_topics(topic, timeout=20).topics[topic].partitions):
-            at, end = partition_bounds(consumer, topic, partition)
+            at, end = partition_bounds(consumer, topic, partition, answer_s=15.0)
             consumer.assign([TopicPartition(topic, partition, at)])
             while at < end:
                 for message in consumer.consume(min(10_000, end - at), timeout=1.0):
@@ -219,7 +219,7 @@ def wait_for_records(kafka: str, topic: str, count: int, timeout_s: float = 120.
         while time.monotonic() < deadline:
             known = consumer.list_topics(timeout=10).topics.get(topic)
             partitions = list(known.partitions) if known is not None else []
-            ends = [partition_bounds(consumer, topic, partition)[1] for partition in partitions]
+            ends = [partition_bounds(consumer, topic, partition, answer_s=15.0)[1] for partition in partitions]
             if sum(ends) >= count:
                 return
             time.sleep(0.02)

@@ -8,6 +8,8 @@ from compose.capture.api_backend import ApiBackend, ApiPlaces
 from consumers.control.api.backend import Scheduling
 from consumers.control.api.server import ApiServer
 from consumers.control.cluster.capture_registry import CaptureInfo, register_capture
+from edges.kafka.access import KafkaAccess
+from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from producers.tls import TlsSettings
 from schemas.ids import CaptureId, UpstreamId
@@ -38,5 +40,10 @@ def served_bus(
 def places_of(pd: str, kafka: str, zookeeper: str, cluster: str, upstream: str) -> ApiPlaces:
     """Return where a bus's parts are, without TLS."""
     return ApiPlaces(
-        pd=pd, tls=TlsSettings(), kafka=kafka, zookeeper=zookeeper, cluster=cluster, upstream=UpstreamId(upstream)
+        pd=pd,
+        tls=TlsSettings(),
+        kafka=KafkaAccess(kafka),
+        zookeeper=ZooKeeperAccess(zookeeper),
+        cluster=cluster,
+        upstream=UpstreamId(upstream),
     )

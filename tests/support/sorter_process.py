@@ -15,6 +15,7 @@ from typing import Any
 from consumers.control.changefeeds.states import FeedStates
 from consumers.control.changefeeds.verbs import ChangefeedControl
 from consumers.control.core.changefeeds.state import Patience
+from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import (
@@ -56,7 +57,7 @@ class Sorter:
 
     def __post_init__(self) -> None:
         self.paths = ZkPaths(self.changefeed_id)  # a cluster of its own keeps tests apart
-        self.session = Session(self.zookeeper)
+        self.session = Session(ZooKeeperAccess(self.zookeeper))
         self.client: Any = self.session.client
         self._states: FeedStates | None = None
 

@@ -47,8 +47,8 @@ def test_containers_each_command_starts_with_the_addresses_of_the_file(
     monkeypatch.setattr("compose.capture.process.run_capture", started.append)
     assert run_cli(commands()[service]) == 0
     (options,) = started
-    assert (options.kafka, options.zookeeper) == ("kafka:9092", "zookeeper:2181")
-    assert options.schema_registry == "http://registry:8080/apis/ccompat/v7"
+    assert (options.kafka.servers, options.zookeeper.servers) == ("kafka:9092", "zookeeper:2181")
+    assert options.schema_registry.url == "http://registry:8080/apis/ccompat/v7"
     assert (options.pd, options.upstream) == ("pd:2379", "default")
     assert (options.sorters.master, options.sorters.data_dir) == ("local[1]", Path("/var/lib/tidebus"))
 

@@ -15,6 +15,8 @@ from compose.capture.metrics import pull_of, rule_of
 from consumers.control.api.bodies import StoredFeed
 from consumers.control.api.metrics import STALLS_SHOWN, Pull, Snapshot, Stall, metrics_text
 from consumers.control.owner.figures import Rule, SchedulerFigures
+from edges.kafka.access import KafkaAccess
+from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session, ZooKeeperError
 from producers.pull.feed.types import FeedCounters, SpanStatus
 from producers.pull.landing.landing import LandingCounters
@@ -283,7 +285,14 @@ def test_backends_metrics_read_the_changefeeds_of_all_namespaces_only_as_owner()
         nodes[paths.changefeed_info(*key)] = encode_changefeed_info(one.info)
         nodes[paths.changefeed_status(*key)] = encode_changefeed_status(one.status)
     session, rules = Nodes(nodes), [RULE]
-    places = ApiPlaces(pd="", tls=TlsSettings(), kafka="", zookeeper="", cluster="c", upstream=UpstreamId("u"))
+    places = ApiPlaces(
+        pd="",
+        tls=TlsSettings(),
+        kafka=KafkaAccess(""),
+        zookeeper=ZooKeeperAccess(""),
+        cluster="c",
+        upstream=UpstreamId("u"),
+    )
     backend = ApiBackend(
         cast(Session, session), ME, places, lambda: False, lambda: PULL, rule=lambda: rules[-1] if rules else None
     )

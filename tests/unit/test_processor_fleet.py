@@ -12,11 +12,20 @@ from compose.capture.processor_home import ProcessorHome
 from compose.stack.children import TIDEBUS, Child, Nursery
 from consumers.control.fleets.processor_fleet import ProcessorFleet
 from consumers.control.fleets.sorter_fleet import BusAddresses
+from edges.kafka.access import KafkaAccess
+from edges.registry.access import RegistryAccess
+from edges.zookeeper.access import ZooKeeperAccess
 from producers.tls import TlsSettings
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
 
-ADDRESSES = BusAddresses(kafka="k:1", zookeeper="z:1", schema_registry="", cluster="c", upstream=UpstreamId("u"))
+ADDRESSES = BusAddresses(
+    kafka=KafkaAccess("k:1"),
+    zookeeper=ZooKeeperAccess("z:1"),
+    schema_registry=RegistryAccess.at(""),
+    cluster="c",
+    upstream=UpstreamId("u"),
+)
 
 
 def _info(name: str, sink_uri: str = "mysql://h/", upstream: str = "u", epoch: int = 0) -> ChangefeedInfo:

@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import Producer
 
 from consumers.processors.sink_source import KafkaSource, SinkHistoryLostError, read_record
+from edges.kafka.access import KafkaAccess
 from schemas.ids import Ts
 from schemas.sink.position import POSITION_HEADER, Position, PositionClass
 
@@ -37,7 +38,7 @@ def broker() -> Broker:
 
 @pytest.fixture
 def source(broker: Broker) -> Iterator[KafkaSource]:
-    source = KafkaSource(broker.address, TOPIC, "group")
+    source = KafkaSource(KafkaAccess(broker.address), TOPIC, "group")
     yield source
     source.close()
 
@@ -82,5 +83,5 @@ def test_source_checks_that_records_are_there(broker: Broker, source: KafkaSourc
 
 def test_record_is_read_where_it_stands(broker: Broker) -> None:
     broker.put(2, 3)
-    record = read_record(broker.address, TOPIC, "group", 2, 1)
+    record = read_record(KafkaAccess(broker.address), TOPIC, "group", 2, 1)
     assert (record.partition, record.offset, record.value) == (2, 1, b"{}")

@@ -7,6 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from edges.registry.access import RegistryAccess
 from schemas.errors import Action, CorruptDataError
 from sorters.core.feed.large_messages import SinkMessageTooLargeError
 from sorters.log.failures import HistoryLostError, SparkJobError, WorkerError, bus_error
@@ -56,7 +57,7 @@ def registry() -> Iterator[FakeRegistry]:
 
 
 def test_register_asks_once_for_a_schema_with_path_and_credentials(registry: FakeRegistry) -> None:
-    client = ConfluentRegistry(f"http://me:p%40ss@{registry.address}/apis/ccompat/v7/")
+    client = ConfluentRegistry(RegistryAccess.at(f"http://me:p%40ss@{registry.address}/apis/ccompat/v7/"))
     assert [client.register("a/b-value", '{"type":"int"}', table="d.t") for _ in range(2)] == [42, 42]
     path, credentials, body = registry.asked[0]
     assert len(registry.asked) == 1
@@ -70,7 +71,7 @@ def test_register_asks_once_for_a_schema_with_path_and_credentials(registry: Fak
 def test_register_when_refused_names_subject_table_and_reason(registry: FakeRegistry, status: int) -> None:
     registry.answer = (status, b'{"error_code":409,"message":"reader union lacks writer type"}')
     with pytest.raises(SchemaRefusedError) as caught:
-        ConfluentRegistry(f"http://{registry.address}").register("s-value", "{}", table="d.t")
+        ConfluentRegistry(RegistryAccess.at(f"http://{registry.address}")).register("s-value", "{}", table="d.t")
     assert caught.value.action is Action.STOP_CHANGEFEED
     for part in ("s-value", "d.t", "reader union lacks writer type", str(status)):
         assert part in str(caught.value)
@@ -80,7 +81,7 @@ def test_register_when_refused_names_subject_table_and_reason(registry: FakeRegi
 def test_register_when_registry_fails_is_to_be_tried_again(registry: FakeRegistry, status: int) -> None:
     registry.answer = (status, b"no")
     with pytest.raises(RegistryUnreachableError) as caught:
-        ConfluentRegistry(f"http://{registry.address}").register("s-value", "{}", table="d.t")
+        ConfluentRegistry(RegistryAccess.at(f"http://{registry.address}")).register("s-value", "{}", table="d.t")
     assert caught.value.action is Action.RETRY
 
 
@@ -88,7 +89,7 @@ def test_register_when_nobody_listens_is_to_be_tried_again(registry: FakeRegistr
     address = registry.address
     registry.server_close()
     with pytest.raises(RegistryUnreachableError):
-        ConfluentRegistry(f"http://{address}").register("s-value", "{}", table="d.t")
+        ConfluentRegistry(RegistryAccess.at(f"http://{address}")).register("s-value", "{}", table="d.t")
 
 
 def test_bus_error_of_a_worker_comes_back_whole_from_any_text_around_it() -> None:

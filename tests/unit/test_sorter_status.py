@@ -7,9 +7,10 @@ import pytest
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
+from edges.zookeeper.session import ZooKeeperUnreachableError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, decode_changefeed_status, encode_changefeed_info
-from sorters.run.status import Edition, StatusBoard, ZooKeeperUnreachableError
+from sorters.run.status import Edition, StatusBoard
 
 PATHS = ZkPaths("c")
 INFO_PATH = PATHS.changefeed_info("default", "orders")

@@ -49,7 +49,7 @@ def _answer(found: object) -> Future[Any]:
 
 
 def _admin(monkeypatch: pytest.MonkeyPatch, cluster: SlowCluster) -> TopicAdmin:
-    monkeypatch.setattr(topic_admin, "AdminClient", lambda _config, logger: cluster)
+    monkeypatch.setattr(topic_admin, "kafka_admin", lambda _config, _log: cluster)
     monkeypatch.setattr(topic_admin, "APPEAR_POLL_S", 0.001)
     return TopicAdmin({"bootstrap.servers": "k:1"}, partitions=None, replication=1, auto_create=True)
 
@@ -75,7 +75,7 @@ def test_ensure_new_topic_that_never_appears_is_retried_later_naming_the_address
 
 def test_ensure_new_topic_is_created_with_the_settings_that_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = SlowCluster([{}, {"t": 3}], [SETTINGS])
-    monkeypatch.setattr(topic_admin, "AdminClient", lambda _config, logger: cluster)
+    monkeypatch.setattr(topic_admin, "kafka_admin", lambda _config, _log: cluster)
     monkeypatch.setattr(topic_admin, "APPEAR_POLL_S", 0.001)
     own = own_topic_config(load_changefeed("mysql://root@127.0.0.1:3306/"))
     admin = TopicAdmin({}, partitions=3, replication=1, auto_create=True, topic_config=own)

@@ -7,7 +7,6 @@ import socket
 import ssl
 
 from confluent_kafka.admin import (
-    AdminClient,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
@@ -16,6 +15,7 @@ from confluent_kafka.admin import (
 from compose.stack.ports import LOOPBACK
 from compose.stack.secure.acls import acls
 from compose.stack.secure.folder import MECHANISM, ROLES, StackSecrets
+from edges.kafka.clients import kafka_admin
 
 ANSWER_S = 30.0
 _ITERATIONS = 4096
@@ -67,7 +67,7 @@ def admit_roles(secrets: StackSecrets, admin_port: int) -> None:
     Raises:
         KafkaException: it did not take them.
     """
-    admin = AdminClient(admin_config(secrets, admin_port))
+    admin = kafka_admin(admin_config(secrets, admin_port))
     scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _ITERATIONS)
     users = [UserScramCredentialUpsertion(role, scram, secrets.password(role).encode()) for role in ROLES]
     asked = [*admin.alter_user_scram_credentials(users).values(), *admin.create_acls(acls()).values()]

@@ -2,7 +2,7 @@
 
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -50,8 +50,10 @@ class ChildProcess(Protocol):
 class ChildStarter(Protocol):
     """What is asked of :class:`compose.stack.children.Nursery`: children that never outlive this process."""
 
-    def start(self, name: str, command: Sequence[str], *, log: Path) -> ChildProcess:
-        """Start ``command`` with its output appended to ``log``."""
+    def start(
+        self, name: str, command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None
+    ) -> ChildProcess:
+        """Start ``command`` with its output appended to ``log``; ``env`` is added to ours."""
 
     def stop_together(self, grace_s: float) -> None:
         """Stop every child, all asked first and given ``grace_s`` in all."""

@@ -133,7 +133,7 @@ class ProcessorFleet(Fleet):
     def _started(self, name: FeedName) -> ChildProcess:
         addresses = self._addresses
         command = [*self._program, "processor", "--namespace", name[0], "--changefeed", name[1]]
-        command += ["--kafka", addresses.kafka, "--zookeeper", addresses.zookeeper, "--cluster", addresses.cluster]
+        command += [*addresses.kafka.arguments(), *addresses.zookeeper.arguments(), "--cluster", addresses.cluster]
         command += self._arguments
         log_file = self._folder() / "processors" / name[0] / name[1] / "processor.log"
         child = self._children.start(f"processor {name[0]}/{name[1]}", command, log=log_file)

@@ -24,6 +24,9 @@ from consumers.control.core.changefeeds.errors import FeedError
 from consumers.control.core.changefeeds.sorter_plan import FeedName, SorterChild, plan_sorters
 from consumers.control.core.changefeeds.state import PATIENCE, Patience
 from consumers.control.fleets.children import ChildProcess, ChildStarter, Fleet
+from edges.kafka.access import KafkaAccess
+from edges.registry.access import RegistryAccess
+from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import LeaseLostError, Session
 from schemas.errors import BusError, InvariantBrokenError
 from schemas.ids import UpstreamId
@@ -66,9 +69,9 @@ class SorterSettings:
 class BusAddresses:
     """Where the capture's children find the bus."""
 
-    kafka: str
-    zookeeper: str
-    schema_registry: str
+    kafka: KafkaAccess
+    zookeeper: ZooKeeperAccess
+    schema_registry: RegistryAccess
     cluster: str
     upstream: UpstreamId
 
@@ -218,6 +221,7 @@ class SorterFleet(Fleet):
             f"sorter {namespace}/{changefeed_id}",
             self._command(name, data_dir),
             log=data_dir / "sorters" / namespace / changefeed_id / "sorter.log",
+            env=self._addresses.schema_registry.environment(),
         )
         self._sorters[name] = _Sorter(child, SorterChild(epoch=epoch, started_at_s=time.monotonic()))
         log.info("sorter started", extra={**_of(name), "pid": child.pid, "epoch": epoch, "log": str(child.log)})
@@ -227,9 +231,6 @@ class SorterFleet(Fleet):
         given = {
             "--namespace": name[0],
             "--changefeed": name[1],
-            "--kafka": addresses.kafka,
-            "--zookeeper": addresses.zookeeper,
-            "--schema-registry": addresses.schema_registry,
             "--cluster": addresses.cluster,
             "--master": settings.master,
             "--data-dir": str(data_dir),
@@ -237,6 +238,8 @@ class SorterFleet(Fleet):
             "--checkpoint-dir": settings.checkpoint_dir,
         }
         command = [*self._program, "sorter", "--once"]
+        for access in (addresses.kafka, addresses.zookeeper, addresses.schema_registry):
+            command += access.arguments()
         command += [part for flag, value in given.items() if value for part in (flag, value)]
         return command + [part for setting in settings.conf for part in ("--conf", setting)]
 

@@ -2,12 +2,15 @@
 
 import contextlib
 import logging
-import time
 from collections.abc import Iterator
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException
 
+from edges.kafka.access import KafkaAccess
+from edges.kafka.errors import HistoryLostError, KafkaUnreachableError
+from edges.kafka.offsets import TopicReader
+from edges.kafka.producer import ordered_producer
 from schemas.errors import Action, BusError, InvariantBrokenError
 from schemas.rawlog.frontier import FrontierRecord, decode_frontier, encode_frontier, follow_frontier
 
@@ -20,16 +23,6 @@ READ_TIMEOUT_S = 15.0
 FETCH_WAIT_MS = 20
 """How long the broker keeps a question for which it has nothing. What is asked next waits behind it, half a second by
 Kafka's default: a new owner asks five times."""
-ELECTION_S = 5.0
-"""A topic that was just created, or whose broker went, has a leader again in less."""
-_NO_LEADER_YET = frozenset(
-    {
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_PARTITION,
-    }
-)
 TAIL_RECORDS = 2000
 """Read at the topic's end to know where its readers stand. Only records of a replaced owner can stand after the newest
 valid one, and such an owner stops with its session: at 20 records a second this is 100 s of them."""
@@ -50,19 +43,11 @@ class FrontierLostError(BusError):
 class FrontierTopic:
     """Reads and writes one upstream's frontier topic. Not thread-safe; close it."""
 
-    def __init__(self, bootstrap_servers: str, topic: str) -> None:
-        self._bootstrap, self._topic = bootstrap_servers, topic
+    def __init__(self, kafka: KafkaAccess, topic: str) -> None:
+        self._kafka, self._topic = kafka, topic
         self._producer: Any = None
-        self._consumer: Any = Consumer(
-            {
-                "bootstrap.servers": bootstrap_servers,
-                "group.id": "tidebus-frontier-reader",  # never joined: partitions are assigned by hand
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",
-                "fetch.wait.max.ms": FETCH_WAIT_MS,
-            },
-            logger=log,
+        self._reader = TopicReader(
+            kafka.config(), topic, fetch_wait_ms=FETCH_WAIT_MS, timeout_s=READ_TIMEOUT_S, log=log
         )
 
     def publish(self, record: FrontierRecord) -> int:
@@ -73,15 +58,8 @@ class FrontierTopic:
                 goes on must read the topic first.
         """
         if self._producer is None:
-            self._producer = Producer(
-                {
-                    "bootstrap.servers": self._bootstrap,
-                    "enable.idempotence": True,
-                    "acks": "all",
-                    "linger.ms": 0,
-                    "message.timeout.ms": int(PUBLISH_TIMEOUT_S * 1000),
-                },
-                logger=log,
+            self._producer = ordered_producer(
+                {**self._kafka.config(), "linger.ms": 0, "message.timeout.ms": int(PUBLISH_TIMEOUT_S * 1000)}, log
             )
         outcome: list[tuple[Any, Any]] = []
         with self._errors("publishing a record"):
@@ -150,17 +128,8 @@ class FrontierTopic:
         Raises:
             FrontierUnavailableError: the broker does not answer, or there is no such topic.
         """
-        deadline = time.monotonic() + ELECTION_S
         with self._errors("reading offsets"):
-            while True:
-                try:
-                    place = TopicPartition(self._topic, 0)
-                    start, end = self._consumer.get_watermark_offsets(place, timeout=READ_TIMEOUT_S)
-                    return int(start), int(end)
-                except KafkaException as error:
-                    if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > deadline:
-                        raise
-                    time.sleep(0.1)
+            return self._reader.bounds()
 
     def read(self, start: int, end: int) -> Iterator[tuple[int, FrontierRecord]]:
         """Yield ``(offset, record)`` from ``start`` up to ``end``.
@@ -169,50 +138,29 @@ class FrontierTopic:
             FrontierUnavailableError: the broker does not answer.
             CorruptDataError: a record does not decode.
         """
-        if start >= end:
-            return
-        with self._errors("reading records"):
-            self._consumer.assign([TopicPartition(self._topic, 0, start)])
-        try:
-            yield from self._poll(start, end)
-        finally:
+        records = self._reader.read(start, end)
+        while True:
             with self._errors("reading records"):
-                self._consumer.unassign()  # else it would go on fetching what nobody reads
-
-    def _poll(self, start: int, end: int) -> Iterator[tuple[int, FrontierRecord]]:
-        at = start
-        while at < end:
-            with self._errors("reading records"):
-                message = self._consumer.poll(READ_TIMEOUT_S)
-            if message is None:
-                raise FrontierUnavailableError(
-                    "the broker sent no frontier record", topic=self._topic, offset=at, waited_s=READ_TIMEOUT_S
-                )
-            if message.error() is not None:
-                if message.error().code() == KafkaError._PARTITION_EOF:
-                    return
-                raise FrontierUnavailableError(
-                    "the frontier topic cannot be read", topic=self._topic, offset=at, reason=message.error()
-                )
-            at = message.offset() + 1
-            if at > end:
+                record = next(records, None)
+            if record is None:
                 return
-            yield message.offset(), decode_frontier(message.value())
+            offset, value = record
+            yield offset, decode_frontier(value)
 
     def close(self) -> None:
         """Close the clients; nothing is buffered, because :meth:`publish` waits."""
         with contextlib.suppress(Exception):
-            self._consumer.close()
+            self._reader.close()
 
     @contextlib.contextmanager
     def _errors(self, doing: str) -> Iterator[None]:
         try:
             yield
-        except (KafkaException, BufferError) as error:
+        except (KafkaException, KafkaUnreachableError, HistoryLostError, BufferError) as error:
             raise FrontierUnavailableError(
                 "Kafka does not serve the frontier topic; check --kafka and that a capture has created the raw log",
                 topic=self._topic,
-                kafka=self._bootstrap,
+                kafka=self._kafka.servers,
                 doing=doing,
                 reason=error,
             ) from error

@@ -16,8 +16,11 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 
+from edges.kafka.access import KafkaAccess
+from edges.kafka.errors import HistoryLostError, KafkaUnreachableError
+from edges.kafka.offsets import TopicReader
 from producers.ending import Ending
 from producers.errors import DeliveryFailedError, RawTopicError, SnapshotFailedError
 from producers.pull.core.ddl.book import DdlBook
@@ -34,7 +37,7 @@ from producers.pull.locks.watch import LockWatch
 from producers.pull.pd.client import PdClient
 from producers.pull.pd.region_cache import RegionCache
 from producers.pull.pd.safe_point import keep_safe_point
-from producers.pull.puller import PullerSettings, close_producer, kafka_producer
+from producers.pull.puller import PullerSettings, close_producer, raw_log_producer
 from producers.tls import Channels
 from schemas.changes import Op
 from schemas.ddl.job import DDL_JOB_TABLE_ID, DdlDecodeError, decode_ddl_job_row, undecodable_record
@@ -64,7 +67,7 @@ class DdlFeed:
         *,
         upstream: UpstreamId,
         pd_address: str,
-        bootstrap_servers: str,
+        kafka: KafkaAccess,
         start_ts: Ts | None = None,
         frontier: FrontierRecord | None = None,
         on_fatal: Callable[[BusError], None] = lambda error: None,
@@ -75,7 +78,7 @@ class DdlFeed:
         Args:
             upstream: names the topics.
             pd_address: of the upstream.
-            bootstrap_servers: of the raw log.
+            kafka: of the raw log.
             start_ts: where an upstream without a snapshot begins (None: now); ignored once there is one.
             frontier: the newest published record, if any: everything up to it has landed.
             on_fatal: told once when the feed has ended by itself; :attr:`failure` holds the same error. It
@@ -85,7 +88,7 @@ class DdlFeed:
         self._ending = Ending("ddl feed", on_fatal)
         self.failure = self._ending.failure
         self._upstream = upstream
-        self._bootstrap_servers = bootstrap_servers
+        self._kafka = kafka
         self._start_ts = start_ts
         self._frontier = frontier
         self._settings = settings = settings or PullerSettings()
@@ -111,12 +114,10 @@ class DdlFeed:
             RawTopicError: the ddl topic cannot be made or read.
             DeliveryFailedError: the snapshot is not acknowledged.
         """
-        ensure_raw_topics(self._bootstrap_servers, self.topics, self._settings.raw_log)
+        ensure_raw_topics(self._kafka, self.topics, self._settings.raw_log)
         landed = list(self._read_topic())
         book = DdlBook(landed)
-        self._producer = producer = kafka_producer(
-            self._bootstrap_servers, self._settings.compression, self._settings.raw_log.kafka, self._ending.kafka_error
-        )
+        self._producer = producer = raw_log_producer(self._kafka, self._settings.compression, self._ending.kafka_error)
         records = [record for _, record in landed]
         if book.snapshot_ts is None:
             records += self._land_snapshot(book, producer, self._snapshot_ts(records))
@@ -212,60 +213,19 @@ class DdlFeed:
         Raises:
             RawTopicError: Kafka does not answer, or the topic has lost its beginning.
         """
-        consumer = Consumer(
-            {
-                **QUIETER,
-                **self._settings.raw_log.kafka,
-                "bootstrap.servers": self._bootstrap_servers,
-                "group.id": f"{self.topics.ddl}-reader",  # never joined: the partition is assigned by hand
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": FETCH_WAIT_MS,
-            },
-            logger=kafka_log,
-        )
+        config = {**QUIETER, **self._kafka.config()}
+        topic = self.topics.ddl
+        reader = TopicReader(config, topic, fetch_wait_ms=FETCH_WAIT_MS, timeout_s=READ_TIMEOUT_S, log=kafka_log)
         try:
-            place = TopicPartition(self.topics.ddl, 0)
-            low, high = _watermarks(consumer, place)
+            low, high = reader.bounds()
             if low > 0:
-                raise RawTopicError(
-                    "the ddl topic has lost its beginning; its retention must be endless", topic=place.topic
-                )
-            if high == 0:
-                return
-            consumer.assign([TopicPartition(self.topics.ddl, 0, 0)])
-            heard_at = time.monotonic()
-            while True:
-                message = consumer.poll(1.0)
-                if message is None:
-                    if time.monotonic() - heard_at > READ_TIMEOUT_S:
-                        raise RawTopicError("the ddl topic does not come to its end", topic=place.topic, end=high)
-                    continue
-                heard_at = time.monotonic()
-                if message.error() is None:
-                    yield message.offset(), decode_ddl_record(message.value())
-                elif message.error().code() == KafkaError._PARTITION_EOF:
-                    return
-                else:
-                    raise RawTopicError("the ddl topic cannot be read", topic=place.topic, reason=message.error().str())
-        except KafkaException as error:
-            raise RawTopicError("the ddl topic cannot be read", topic=self.topics.ddl, reason=error.args[0]) from error
+                raise RawTopicError("the ddl topic has lost its beginning; its retention must be endless", topic=topic)
+            for offset, value in reader.read(0, high):
+                yield offset, decode_ddl_record(value)
+        except (KafkaUnreachableError, HistoryLostError) as error:
+            raise RawTopicError("the ddl topic cannot be read", topic=topic, reason=error) from error
         finally:
-            consumer.close()
-
-
-def _watermarks(consumer: Any, place: Any) -> tuple[int, int]:
-    """Return a partition's first and end offset; a topic made a moment ago may have no leader yet."""
-    deadline = time.monotonic() + READ_TIMEOUT_S
-    while True:
-        try:
-            low, high = consumer.get_watermark_offsets(place, timeout=READ_TIMEOUT_S)
-        except KafkaException:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-            continue
-        return low, high
+            reader.close()
 
 
 class _DdlSink:

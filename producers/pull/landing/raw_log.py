@@ -3,15 +3,18 @@
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
+from confluent_kafka.schema_registry import Schema
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
+from edges.kafka.access import KafkaAccess
+from edges.kafka.clients import kafka_admin
+from edges.registry.access import RegistryAccess
 from producers.errors import RawTopicError, RegistryError
 from schemas.rawlog.region_batch import REGION_BATCH_SCHEMA_TEXT
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, RawTopics
@@ -42,11 +45,9 @@ class RawLogSettings:
     retention_ms: int = 7 * 24 * 3600 * 1000
     """Of region-events: how far back a new changefeed can start, and how long one may stand still. The frontier topic
     is kept FRONTIER_MARGIN_MS longer."""
-    kafka: Mapping[str, Any] = field(default_factory=dict)
-    """More librdkafka settings (security), for every client of the producer."""
 
 
-def ensure_raw_topics(bootstrap_servers: str, topics: RawTopics, settings: RawLogSettings) -> int:
+def ensure_raw_topics(kafka: KafkaAccess, topics: RawTopics, settings: RawLogSettings) -> int:
     """Create what is missing of the three topics; return how many partitions region-events has.
 
     ddl keeps everything: the schema store is built from its first record on. A frontier record is of use as long as the
@@ -56,7 +57,7 @@ def ensure_raw_topics(bootstrap_servers: str, topics: RawTopics, settings: RawLo
     Raises:
         RawTopicError: Kafka does not answer or refuses, or ddl or frontier has more than one partition.
     """
-    admin = AdminClient({**QUIETER, **settings.kafka, "bootstrap.servers": bootstrap_servers}, logger=kafka_log)
+    admin = kafka_admin({**QUIETER, **kafka.config()}, kafka_log)
     keep = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
     events = {"cleanup.policy": "delete", "retention.ms": str(settings.retention_ms)}
     frontier = {
@@ -72,7 +73,7 @@ def ensure_raw_topics(bootstrap_servers: str, topics: RawTopics, settings: RawLo
         topics.ddl: (1, {**keep, **large}),
         topics.frontier: (1, frontier),
     }
-    present = _partition_counts(admin, bootstrap_servers)
+    present = _partition_counts(admin, kafka)
     made = (
         admin.create_topics(
             [
@@ -91,13 +92,13 @@ def ensure_raw_topics(bootstrap_servers: str, topics: RawTopics, settings: RawLo
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise RawTopicError("Kafka refuses to create a raw topic", topic=name, reason=error.args[0]) from error
-    return _checked(admin, bootstrap_servers, wanted, topics)
+    return _checked(admin, kafka, wanted, topics)
 
 
-def _checked(admin: Any, bootstrap_servers: str, wanted: Mapping[str, Any], topics: RawTopics) -> int:
+def _checked(admin: Any, kafka: KafkaAccess, wanted: Mapping[str, Any], topics: RawTopics) -> int:
     deadline = time.monotonic() + ADMIN_TIMEOUT_S
     while True:
-        present = _partition_counts(admin, bootstrap_servers)
+        present = _partition_counts(admin, kafka)
         missing = [name for name in wanted if not present.get(name)]
         if not missing:
             break
@@ -112,13 +113,13 @@ def _checked(admin: Any, bootstrap_servers: str, wanted: Mapping[str, Any], topi
     return present[topics.region_events]
 
 
-def record_bytes_max(bootstrap_servers: str, topic: str, settings: RawLogSettings) -> int:
+def record_bytes_max(kafka: KafkaAccess, topic: str) -> int:
     """Return how large the value of a record may be, as the topic's settings are now; ours where they are hidden.
 
     Raises:
         RawTopicError: Kafka does not answer.
     """
-    admin = AdminClient({**QUIETER, **settings.kafka, "bootstrap.servers": bootstrap_servers}, logger=kafka_log)
+    admin = kafka_admin({**QUIETER, **kafka.config()}, kafka_log)
     resource, deadline = ConfigResource(ResourceType.TOPIC, topic), time.monotonic() + ADMIN_TIMEOUT_S
     while True:
         try:
@@ -134,23 +135,21 @@ def record_bytes_max(bootstrap_servers: str, topic: str, settings: RawLogSetting
         time.sleep(0.1)
 
 
-def _partition_counts(admin: Any, bootstrap_servers: str) -> dict[str, int]:
+def _partition_counts(admin: Any, kafka: KafkaAccess) -> dict[str, int]:
     try:
         listed = admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics
     except KafkaException as error:
-        raise RawTopicError(
-            "Kafka does not answer", bootstrap_servers=bootstrap_servers, reason=error.args[0]
-        ) from error
+        raise RawTopicError("Kafka does not answer", bootstrap_servers=kafka.servers, reason=error.args[0]) from error
     return {name: len(topic.partitions) for name, topic in listed.items() if topic.error is None}
 
 
-def register_region_batch(schema_registry: str, topic: str) -> int:
+def register_region_batch(registry: RegistryAccess, topic: str, timeout_s: float = ADMIN_TIMEOUT_S) -> int:
     """Register RegionBatch's schema as ``<topic>-value``; return its id.
 
     Raises:
         RegistryError: the registry refuses it, or does not answer.
     """
-    client = SchemaRegistryClient({"url": schema_registry, "timeout": ADMIN_TIMEOUT_S})
+    client = registry.client(timeout=timeout_s)
     for pause_s in (*REGISTRY_PAUSES_S, None):
         try:
             return int(client.register_schema(f"{topic}-value", Schema(REGION_BATCH_SCHEMA_TEXT, "AVRO")))
@@ -159,10 +158,10 @@ def register_region_batch(schema_registry: str, topic: str) -> int:
                 time.sleep(pause_s)  # another capture may be registering it at this moment
                 continue
             raise RegistryError(
-                "the registry refuses the schema", url=schema_registry, subject=f"{topic}-value", reason=error
+                "the registry refuses the schema", url=registry.url, subject=f"{topic}-value", reason=error
             ) from error
         except (
             Exception
         ) as error:  # the client lets its HTTP library's errors through, and which one differs by version
-            raise RegistryError("the registry does not answer", url=schema_registry, reason=repr(error)) from error
+            raise RegistryError("the registry does not answer", url=registry.url, reason=repr(error)) from error
     raise AssertionError("the last attempt returns or raises")

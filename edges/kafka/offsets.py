@@ -1,16 +1,35 @@
-"""Reads records of a topic by offset, without a group: on the driver, and in the tasks that read the raw log."""
+"""Reads records of a topic by offset, without a group: an exact range of them, of which none may be missing.
 
+The one such reader: of the frontier, of DDL and of the raw log, in captures, sorters and their tasks.
+"""
+
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from sorters.log.failures import HistoryLostError, KafkaUnreachableError
+from edges.kafka.clients import kafka_consumer
+from edges.kafka.errors import HistoryLostError, KafkaUnreachableError
 
 READ_TIMEOUT_S = 30.0
 """How long the broker may take to hand out records that are known to exist, before the read fails and is retried."""
 GONE_ERRORS = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 """What a consumer with ``auto.offset.reset=error`` says of offsets that retention has passed."""
+ELECTION_S = 5.0
+"""A topic that was just created, or whose broker went, has a leader again in less."""
+_LEADER_MOVES = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._NOENT,
+    }
+)
+"""What a broker, or librdkafka from its cache, says while a partition's leader is not where it was."""
+_LEADER_RETRY_S = 0.1
 _FETCH_WAIT_MS = 10
 _CONSUME_MAX = 64
 _POLL_S = 0.1
@@ -18,11 +37,13 @@ _AHEAD_KIB = 16 * 1024
 """What a consumer fetches before it is asked for, which is also what it fetches in vain beyond the end of a read."""
 
 
-def offsets_consumer(config: Mapping[str, str], topic: str, *, fetch_wait_ms: int) -> Consumer:
+def offsets_consumer(
+    config: Mapping[str, Any], topic: str, *, fetch_wait_ms: int, log: logging.Logger | None = None
+) -> Any:
     """Return a consumer that reads by offset. ``fetch_wait_ms``: see librdkafka's ``fetch.wait.max.ms``; a fetch that
     has nothing to bring waits so long at the broker, and so does an ``assign`` that comes meanwhile.
     """
-    return Consumer(
+    return kafka_consumer(
         {
             **config,
             "group.id": f"tidebus-read-{topic}",
@@ -31,18 +52,50 @@ def offsets_consumer(config: Mapping[str, str], topic: str, *, fetch_wait_ms: in
             "fetch.wait.max.ms": fetch_wait_ms,
             "queued.max.messages.kbytes": _AHEAD_KIB,
             "fetch.queue.backoff.ms": 5,  # by default a full queue stops fetching for a whole second
-        }
+        },
+        log,
     )
+
+
+def partition_bounds(
+    consumer: Any, topic: str, partition: int, *, answer_s: float, patience_s: float = ELECTION_S
+) -> tuple[int, int]:
+    """Return the first offset that a partition still holds, and the one after its last.
+
+    Args:
+        answer_s: for one answer of the broker.
+        patience_s: how long one whose leader is moving, or which is just being made, is asked again.
+
+    Raises:
+        KafkaException: there is no answer, or no such partition.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=answer_s)
+            return int(low), int(high)
+        except KafkaException as error:
+            moves = error.args[0].code() in _LEADER_MOVES or error.args[0].retriable()
+            if not moves or time.monotonic() >= deadline:
+                raise
+        time.sleep(_LEADER_RETRY_S)
 
 
 class NextRecords:
     """Takes what an assigned consumer has next, of each partition from the offset that ``at`` says, which moves on."""
 
-    def __init__(self, consumer: Consumer, topic: str, at: dict[int, int], stopped: Callable[[], bool]) -> None:
-        """``stopped`` gives up."""
+    def __init__(
+        self,
+        consumer: Any,
+        topic: str,
+        at: dict[int, int],
+        stopped: Callable[[], bool],
+        timeout_s: float = READ_TIMEOUT_S,
+    ) -> None:
+        """``stopped`` gives up; ``timeout_s`` is how long records that are known to exist are waited for."""
         self._consumer, self._topic, self._at, self._stopped = consumer, topic, at, stopped
         self._reason: KafkaError | None = None
-        self._deadline = time.monotonic() + READ_TIMEOUT_S
+        self._timeout_s, self._deadline = timeout_s, time.monotonic() + timeout_s
 
     def take(self, count: int) -> list[tuple[int, int, bytes]]:
         """Wait for a record that is known to exist; return ``(partition, offset, value)`` of all that are here then.
@@ -53,7 +106,7 @@ class NextRecords:
         """
         records = self.peek(count, _POLL_S)
         if records:
-            self._deadline = time.monotonic() + READ_TIMEOUT_S
+            self._deadline = time.monotonic() + self._timeout_s
         elif self._stopped() or time.monotonic() > self._deadline:
             raise KafkaUnreachableError("records did not come", topic=self._topic, at=self._at, reason=self._reason)
         return records
@@ -98,10 +151,24 @@ def is_next(topic: str, at: dict[int, int], partition: int, offset: int) -> bool
 class TopicReader:
     """One consumer, assigned while it reads and never subscribed."""
 
-    def __init__(self, config: Mapping[str, str], topic: str) -> None:
-        """``config`` is librdkafka's: servers, TLS, SASL."""
-        self.topic = topic
-        self._consumer = offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS)
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        topic: str,
+        *,
+        fetch_wait_ms: int = _FETCH_WAIT_MS,
+        timeout_s: float = READ_TIMEOUT_S,
+        log: logging.Logger | None = None,
+    ) -> None:
+        """``config`` is librdkafka's: servers, TLS, SASL (:meth:`edges.kafka.access.KafkaAccess.config`).
+
+        Args:
+            fetch_wait_ms: see :func:`offsets_consumer`.
+            timeout_s: for one answer of the broker, and for records that are known to exist.
+            log: takes librdkafka's own words, which go to stderr otherwise.
+        """
+        self.topic, self._timeout_s = topic, timeout_s
+        self._consumer = offsets_consumer(config, topic, fetch_wait_ms=fetch_wait_ms, log=log)
 
     def close(self) -> None:
         self._consumer.close()
@@ -113,12 +180,9 @@ class TopicReader:
             KafkaUnreachableError: the broker does not answer, or the topic is not there (yet).
         """
         try:
-            low, high = self._consumer.get_watermark_offsets(
-                TopicPartition(self.topic, partition), timeout=READ_TIMEOUT_S
-            )
+            return partition_bounds(self._consumer, self.topic, partition, answer_s=self._timeout_s)
         except KafkaException as error:
             raise KafkaUnreachableError("topic is not readable", topic=self.topic, reason=error) from error
-        return int(low), int(high)
 
     def read(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
         """Yield ``(offset, value)`` for offsets ``[start, end)`` of a topic's one partition; see :meth:`read_all`."""
@@ -138,7 +202,7 @@ class TopicReader:
             return
         missing = sum(ranges[partition][1] - start for partition, start in at.items())
         self._consumer.assign([TopicPartition(self.topic, *start) for start in at.items()])
-        records = NextRecords(self._consumer, self.topic, at, lambda: False)
+        records = NextRecords(self._consumer, self.topic, at, lambda: False, self._timeout_s)
         try:
             while missing:
                 for partition, offset, value in records.take(_CONSUME_MAX):

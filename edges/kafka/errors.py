@@ -1,0 +1,15 @@
+"""What can go wrong with a topic that is read by offset."""
+
+from schemas.errors import Action, BusError
+
+
+class KafkaUnreachableError(BusError):
+    """The Kafka cluster, or a leader of a partition, did not answer in time."""
+
+    code, action = "sorter.kafka_unreachable", Action.RETRY
+
+
+class HistoryLostError(BusError):
+    """The raw log no longer holds what the checkpoint needs: Kafka's retention has passed it."""
+
+    code, action = "sorter.history_lost", Action.STOP_CHANGEFEED

@@ -1,0 +1,54 @@
+"""Follows the frontier topic: records as they are published, from an offset on, and none of them missing."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from confluent_kafka import TopicPartition
+
+from edges.kafka.offsets import NextRecords, offsets_consumer
+from schemas.errors import CorruptDataError
+from schemas.rawlog.frontier import FrontierRecord, decode_frontier
+
+_FETCH_WAIT_MS = 500
+"""A fetch that has nothing to bring waits so long at the broker; what is published meanwhile it brings at once."""
+
+
+class FrontierTail:
+    """Follows the frontier topic from an offset on; a context manager."""
+
+    def __init__(self, config: Mapping[str, Any], topic: str, start: int) -> None:
+        """``config`` is librdkafka's: servers, TLS, SASL."""
+        self._topic, self._at = topic, {0: start}
+        self._consumer = offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS)
+        self._records = NextRecords(self._consumer, topic, self._at, lambda: False)
+
+    def __enter__(self) -> Self:
+        self._consumer.assign([TopicPartition(self._topic, 0, self._at[0])])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def read(self, count: int, timeout_s: float) -> list[FrontierRecord]:
+        """Return the next records, up to ``count``, as soon as there are any; none after ``timeout_s``.
+
+        Raises:
+            CorruptDataError: one does not decode.
+            HistoryLostError: they are gone.
+        """
+        return [
+            decoded_frontier(value, self._topic, offset) for _, offset, value in self._records.peek(count, timeout_s)
+        ]
+
+
+def decoded_frontier(value: bytes, topic: str, offset: int) -> FrontierRecord:
+    """Return a record of the frontier topic.
+
+    Raises:
+        CorruptDataError: it does not decode; its topic and offset are said.
+    """
+    try:
+        return decode_frontier(value)
+    except CorruptDataError as error:
+        error.fields.update(topic=topic, offset=offset)
+        raise

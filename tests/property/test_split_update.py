@@ -5,7 +5,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sorters.core.route.split_update import must_split, split_mask
+from sorters.core.route.split_update import split_mask
+from tests.support.split_rule import must_split
 
 TEXT = st.sampled_from([None, b"null", b"", b"1", b"2"])
 
@@ -18,7 +19,7 @@ def test_split_mask_any_rows_equals_must_split(
     rows: list[tuple[bool, bytes | None, bytes | None, bytes | None, bytes | None]], kind: pa.DataType
 ) -> None:
     is_update = np.array([row[0] for row in rows], np.bool_)
-    old = [pa.array([row[place] for row in rows], kind) for place in (1, 2)]
-    new = [pa.array([row[place] for row in rows], kind) for place in (3, 4)]
+    old = [pa.array([row[column] for row in rows], kind) for column in (1, 2)]
+    new = [pa.array([row[column] for row in rows], kind) for column in (3, 4)]
     expected = [update and must_split([a, b], [c, d]) for update, a, b, c, d in rows]
     assert split_mask(old, new, is_update).tolist() == expected

@@ -27,7 +27,11 @@ def recorded() -> dict[int, SchemaChange]:
 
 
 def as_oracle(event: DdlEvent) -> dict[str, Any]:
-    pre = {"pre_schema": event.pre_schema, "pre_table": event.pre_table, "pre_table_id": event.pre_table_id}
+    pre = event.pre and {
+        "pre_schema": event.pre_schema,
+        "pre_table": event.pre_table,
+        "pre_table_id": event.pre.table_id,
+    }
     return {
         "charset": event.charset,
         "collate": event.collation,
@@ -40,7 +44,7 @@ def as_oracle(event: DdlEvent) -> dict[str, Any]:
         "table_id": event.table_id,
         "type": event.type_name,
         "type_id": event.ddl_type,
-    } | (pre if event.pre else {})
+    } | (pre or {})
 
 
 def test_ddl_events_of_the_recording_equal_ticdcs() -> None:

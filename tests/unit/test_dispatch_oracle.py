@@ -15,9 +15,10 @@ from schemas.tidb.table import TableVersion
 from sorters.core.mount import mount
 from sorters.core.mount.mounted import MountedPart, RowKind
 from sorters.core.route.dispatch import Dispatcher, PartitionRule, Route
-from sorters.core.route.split_update import must_split, split_columns, split_mask
+from sorters.core.route.split_update import split_columns, split_mask
 from sorters.core.rows.pipeline import partitions_of
 from tests.support.mounting import mounted_oracle, recorded_batches
+from tests.support.split_rule import must_split
 
 PARTITIONS = 1009
 """A prime, so that a wrong hash hardly ever gives the right partition."""

@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sorters.core.route.split_update import must_split, split_columns, split_mask
+from sorters.core.route.split_update import split_columns, split_mask
 from tests.support.recording import oracle
+from tests.support.split_rule import must_split
 from tests.support.tables import make_table
 
 UNIQUE_KEY, HANDLE_KEY = 16, 2

@@ -21,7 +21,6 @@ from schemas.tidb.table import TableVersion
 
 StringArray = Any
 """``pyarrow`` (Large)String or (Large)Binary array of value texts, nulls for NULL."""
-Text = str | bytes | None
 _NULL_TEXT = b"null"
 
 
@@ -29,11 +28,6 @@ def split_columns(table: TableVersion) -> tuple[int, ...]:
     """Return the offsets into ``TableVersion.columns`` whose change splits an update."""
     keys = CdcFlag.UNIQUE_KEY | CdcFlag.HANDLE_KEY
     return tuple(column.offset for column in table.columns if column.cdc_flag & keys)
-
-
-def must_split(old: Sequence[Text], new: Sequence[Text]) -> bool:
-    """Tell whether one update is split; the texts are those of :func:`split_columns`, in one order."""
-    return any(_as_bytes(a) != _as_bytes(b) for a, b in zip(old, new, strict=True))
 
 
 def split_mask(
@@ -50,12 +44,6 @@ def split_mask(
             unequal = pc.not_equal(_null_as_text(before), _null_as_text(after))
             differs |= unequal.to_numpy(zero_copy_only=False)
     return differs & is_update
-
-
-def _as_bytes(text: Text) -> bytes:
-    if text is None:
-        return _NULL_TEXT
-    return text.encode() if isinstance(text, str) else text
 
 
 def _null_as_text(texts: StringArray) -> StringArray:

@@ -41,7 +41,6 @@ class DdlEvent:
     table_id: TableId
     pre_schema: str
     pre_table: str
-    pre_table_id: TableId
     original_query: str
     """The job's query, or the one made for this table; event filters look at it."""
     restored_query: str
@@ -164,7 +163,6 @@ def _event(job: DdlJob, seq: int, ddl_type: DdlType, schema: str, change: TableC
         table_id=table.table_id if table else TableId(0),
         pre_schema=pre.schema if pre else "",
         pre_table=pre.table if pre else "",
-        pre_table_id=pre.table_id if pre else TableId(0),
         original_query=query,
         restored_query=query if restored_query is None else restored_query,
         restored=restored_query is not None,

@@ -14,8 +14,6 @@ from typing import Any
 from schemas.tidb.mysql_types import INTEGER_TYPES, STRING_TYPES, MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
 
-DECIMAL_MODES = ("precise", "string")
-BIGINT_MODES = ("long", "string")
 _INT_TYPES = frozenset({MysqlType.TINYINT, MysqlType.SMALLINT, MysqlType.MEDIUMINT})
 _TIDB_TYPES = {
     MysqlType.FLOAT: "FLOAT",

@@ -108,7 +108,7 @@ def _check(kafka: str, topic: str, rows: int) -> None:
     }
     consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
     last: dict[int, bytes] = dict.fromkeys(ends, b"")
-    found, left, deadline = 0, sum(ends.values()), time.monotonic() + CHECK_TIMEOUT_S
+    rows_read, left, deadline = 0, sum(ends.values()), time.monotonic() + CHECK_TIMEOUT_S
     while left:
         assert time.monotonic() < deadline, f"{left} messages are missing"
         for message in consumer.consume(min(left, 10_000), timeout=1.0):
@@ -116,10 +116,10 @@ def _check(kafka: str, topic: str, rows: int) -> None:
             position = dict(message.headers() or [])[POSITION_HEADER]
             assert position > last[message.partition()], "positions must rise"
             last[message.partition()] = position
-            found += decode_position(position).position_class is PositionClass.ROW
+            rows_read += decode_position(position).position_class is PositionClass.ROW
             left -= 1
     consumer.close()
-    assert found == rows, f"{found} rows of {rows}"
+    assert rows_read == rows, f"{rows_read} rows of {rows}"
 
 
 def _say(text: str) -> None:

@@ -123,7 +123,7 @@ class Run:
             "ddl_batch_s": round(statistics.median(with_ddl), 3),
             "ddl_batch_cpu_s": round(statistics.median(self._cpu_s[1 + SMALL_BATCHES :][:3]), 3),
             "task_batch_rows": LARGE_ROWS * BUSY_TABLES,
-            "task_batch_s": [round(one, 2) for one in large],
+            "task_batch_s": [round(large_s, 2) for large_s in large],
             "start_s": round(start_s, 1),
             "broadcast_mb": round(len(pickle.dumps(schemas)) / 1e6, 1),
             "peak_rss_mb": round(meter.peak_mb),

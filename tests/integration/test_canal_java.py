@@ -40,10 +40,10 @@ def test_canal_packets_of_recorded_rows_are_read_by_canals_own_java_classes(tmp_
         schema, table, query, ddl_type, commit_ts = "d", "t", "CREATE TABLE `t` (`é` INT)", 3, Ts(1 << 50)
         pre = post = None
 
-    *found, (ddl,) = read_or_skip([*packets, encoder.encode_ddl(CreateTable()).value], tmp_path)
+    *read_packets, (ddl,) = read_or_skip([*packets, encoder.encode_ddl(CreateTable()).value], tmp_path)
     assert (ddl.event_type, ddl.is_ddl, ddl.sql) == ("CREATE", True, "CREATE TABLE `t` (`é` INT)")
-    assert [len(rows) for rows in found] == [len(rows) for rows in wanted]
-    pairs = zip((row for rows in found for row in rows), (row for rows in wanted for row in rows), strict=True)
+    assert [len(rows) for rows in read_packets] == [len(rows) for rows in wanted]
+    pairs = zip((row for rows in read_packets for row in rows), (row for rows in wanted for row in rows), strict=True)
     for said, (table, row) in pairs:
         assert (said.entry_type, said.event_type.lower(), said.is_ddl) == ("ROWDATA", row["op"], False)
         assert (said.schema, said.table, said.execute_time) == (table.schema, table.table, row["commit_ts"] >> 18)

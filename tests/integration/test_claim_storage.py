@@ -37,7 +37,7 @@ def made(uri: str, *, raw: bool = False) -> OutputRecords:
     config = load_changefeed(sink, {"sink": {"kafka-config": {"large-message-handle": large}}})
     feed = compile_feed(config, "default", {"t": 1}, changefeed_id="f")
     columns = [column(1, "id", not_null=True, flag=PRIMARY), column(2, "val", **TEXT)]
-    info = table_info(TABLE_ID, "t1", columns=[spec | {"offset": place} for place, spec in enumerate(columns)])
+    info = table_info(TABLE_ID, "t1", columns=[spec | {"offset": offset} for offset, spec in enumerate(columns)])
     value = encode_row_v2({2: b"x" * 2000})
     change = CommittedChange(COMMIT_TS, COMMIT_TS - 1, row_key(TABLE_ID, 1), "put", value, b"", 0)
     rows = row_changes(TABLE_ID, [change])

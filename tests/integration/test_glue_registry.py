@@ -57,7 +57,7 @@ def test_rows_name_their_schema_by_glues_uuid_and_are_read_with_it(glue: Any, sm
     config = config_of(name)
     encoder, registry = compile_feed(config, "default").encoder, registry_of(config)
     columns = [column(1, "id", not_null=True, flag=PRIMARY), column(2, "v")]
-    info = table_info(112, "t1", columns=[spec | {"offset": place} for place, spec in enumerate(columns)])
+    info = table_info(112, "t1", columns=[spec | {"offset": offset} for offset, spec in enumerate(columns)])
     table = snapshot(("test", 1, [info])).table_at(TableId(112), Ts(COMMIT_TS))
     assert table is not None
     ids = {

@@ -28,7 +28,7 @@ DDL_TS, STEP, STEPS = START_TS + 500, 100, 10
 
 def info(table: TableId, name: str, *more: dict[str, Any]) -> dict[str, Any]:
     columns = [column(1, "id", not_null=True, flag=PRIMARY), column(2, "v"), *more]
-    return table_info(table, name, columns=[spec | {"offset": place} for place, spec in enumerate(columns)])
+    return table_info(table, name, columns=[spec | {"offset": offset} for offset, spec in enumerate(columns)])
 
 
 def no_spark() -> Any:
@@ -84,20 +84,22 @@ def test_remount_of_an_interval_twice_writes_the_same_bytes_and_nothing_beyond_i
     first, second = (read_topic(raw_log.kafka, topic) for topic in topics)
     assert sorted(said(first)) == sorted(said(second))
     for partition in range(2):
-        mine = [[one for one in said(records) if one[0] == partition] for records in (first, second)]
+        mine = [[message for message in said(records) if message[0] == partition] for records in (first, second)]
         assert mine[0] == mine[1]
     messages = [json.loads(record.value or b"") for record in first]
-    inserts = [one for one in messages if one["type"] == "INSERT"]
-    commit_ts = sorted(one["_tidb"]["commitTs"] for one in inserts)
+    inserts = [message for message in messages if message["type"] == "INSERT"]
+    commit_ts = sorted(message["_tidb"]["commitTs"] for message in inserts)
     # Steps 2 to 6 whole, and the first five rows of step 7; of two tables.
     assert commit_ts == sorted(2 * [*(START_TS + 1 + 100 * s + at for s in range(2, 7) for at in range(10)),
                                     *(START_TS + 701 + at for at in range(5))])  # fmt: skip
     assert done[0].rows == len(inserts)
-    assert [one["sql"] for one in messages if one["isDdl"]] == ["ALTER TABLE `t1` ADD COLUMN `w` INT DEFAULT 7"]
-    for one in inserts:
-        after = one["table"] == "t1" and one["_tidb"]["commitTs"] > DDL_TS
-        assert ("w" in one["data"][0]) is after
-    watermarks = [one["_tidb"]["watermarkTs"] for one in messages if one["type"] == "TIDB_WATERMARK"]
+    assert [message["sql"] for message in messages if message["isDdl"]] == [
+        "ALTER TABLE `t1` ADD COLUMN `w` INT DEFAULT 7"
+    ]
+    for message in inserts:
+        after = message["table"] == "t1" and message["_tidb"]["commitTs"] > DDL_TS
+        assert ("w" in message["data"][0]) is after
+    watermarks = [message["_tidb"]["watermarkTs"] for message in messages if message["type"] == "TIDB_WATERMARK"]
     assert max(watermarks) == last_ts
 
 
@@ -112,13 +114,13 @@ def test_remount_in_another_protocol_filter_and_dispatcher_begins_with_the_schem
     done = run(raw_log, tmp_path, f"{topic}?protocol=simple&partition-num=1", DDL_TS, START_TS + 700, config)
     messages = [json.loads(record.value or b"") for record in read_topic(raw_log.kafka, f"{topic}_sb_t1")]
     assert done.rows == 20
-    rows = [one for one in messages if one["type"] == "INSERT"]
-    assert sorted(one["commitTs"] - START_TS for one in rows) == [*range(501, 511), *range(601, 611)]
-    assert all(one["data"]["w"] == "7" for one in rows)
-    (told,) = (one for one in messages if one["type"] == "BOOTSTRAP")
-    assert [one["name"] for one in told["tableSchema"]["columns"]] == ["id", "v", "w"]
-    assert messages.index(told) < messages.index(rows[0])
-    assert not any(one["type"] == "ALTER" for one in messages)  # its ts is not above --from-ts
+    rows = [message for message in messages if message["type"] == "INSERT"]
+    assert sorted(message["commitTs"] - START_TS for message in rows) == [*range(501, 511), *range(601, 611)]
+    assert all(message["data"]["w"] == "7" for message in rows)
+    (bootstrap,) = (message for message in messages if message["type"] == "BOOTSTRAP")
+    assert [column["name"] for column in bootstrap["tableSchema"]["columns"]] == ["id", "v", "w"]
+    assert messages.index(bootstrap) < messages.index(rows[0])
+    assert not any(message["type"] == "ALTER" for message in messages)  # its ts is not above --from-ts
 
 
 def test_remount_of_an_interval_that_the_raw_log_has_not_says_what_it_has(

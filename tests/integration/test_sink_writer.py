@@ -40,11 +40,11 @@ def test_sink_writer_with_more_than_its_queue_holds_writes_all_in_order(
     writer = SinkWriter(_config(stack.kafka))
     writer.write(_records(topic, [b"v"] * count, partitions=2))
     writer.finish()
-    found = read_topic(stack.kafka, topic)
+    records = read_topic(stack.kafka, topic)
     for partition in range(2):
-        numbers = [int.from_bytes(record.position, "big") for record in found if record.partition == partition]
+        numbers = [int.from_bytes(record.position, "big") for record in records if record.partition == partition]
         assert numbers == list(range(partition, count, 2))
-    assert (found[0].key, found[0].value, found[0].offset) == (bytes(8), b"v", 0)
+    assert (records[0].key, records[0].value, records[0].offset) == (bytes(8), b"v", 0)
 
 
 def test_sink_writer_when_topic_refuses_a_record_names_it_and_writes_nothing_behind_it(

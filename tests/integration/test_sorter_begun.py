@@ -1,7 +1,7 @@
 """A sorter dies in an epoch that it has begun; the next one, on another machine, repeats that epoch and nothing else.
 
 Another machine is another folder: all that both know is in ZooKeeper and Kafka. More has landed meanwhile, so a sorter
-that only knew the checkpoint would cut otherwise: the same rows, and watermarks at other places.
+that only knew the checkpoint would cut otherwise: the same rows, and watermarks at other ts.
 """
 
 import signal
@@ -81,17 +81,17 @@ class DiedError(Exception):
 
 def expected() -> list[tuple[Ts, PositionClass]]:
     """Return what stands in the topic if nobody dies: watermarks where the epoch's cuts end."""
-    places = [(Ts(START_TS + 1 + 10 * row), PositionClass.ROW) for row in range(5 * ROWS)]
-    return sorted([*places, *((ts, PositionClass.WATERMARK) for ts in (FIRST_TS, SECOND_TS, LATER_TS))])
+    rows = [(Ts(START_TS + 1 + 10 * row), PositionClass.ROW) for row in range(5 * ROWS)]
+    return sorted([*rows, *((ts, PositionClass.WATERMARK) for ts in (FIRST_TS, SECOND_TS, LATER_TS))])
 
 
-def places(records: list[SinkRecord]) -> list[tuple[Ts, PositionClass]]:
-    found = (decode_position(record.position) for record in records)
-    return [(one.commit_ts, one.position_class) for one in found]
+def positions_of(records: list[SinkRecord]) -> list[tuple[Ts, PositionClass]]:
+    decoded = (decode_position(record.position) for record in records)
+    return [(position.commit_ts, position.position_class) for position in decoded]
 
 
-def rows_of(found: list[tuple[Ts, PositionClass]]) -> list[tuple[Ts, PositionClass]]:
-    return [one for one in found if one[1] is PositionClass.ROW]
+def rows_of(positions: list[tuple[Ts, PositionClass]]) -> list[tuple[Ts, PositionClass]]:
+    return [position for position in positions if position[1] is PositionClass.ROW]
 
 
 @pytest.fixture
@@ -127,8 +127,8 @@ def spark(stack: Addresses, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         return started[0]
 
     yield session
-    for one in started:
-        one.stop()
+    for created in started:
+        created.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -137,10 +137,10 @@ def _epoch_as_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     read_some = FrontierTail.read
 
     def read(self: FrontierTail, count: int, timeout_s: float) -> list[FrontierRecord]:
-        found = read_some(self, count, timeout_s)
-        while found and found[0].resolved_ts <= SECOND_TS and found[-1].resolved_ts < SECOND_TS:
-            found += read_some(self, count, timeout_s)
-        return found
+        records = read_some(self, count, timeout_s)
+        while records and records[0].resolved_ts <= SECOND_TS and records[-1].resolved_ts < SECOND_TS:
+            records += read_some(self, count, timeout_s)
+        return records
 
     monkeypatch.setattr(FrontierTail, "read", read)
     monkeypatch.setattr(epochs, "plan_batches", lambda *args, **more: plan_batches(*args, offsets_max=BUDGET, **more))
@@ -152,10 +152,10 @@ class Machine:
     def __init__(self, feed: Sorter, spark: Callable[[], Any], data_dir: Path, dies: str = "") -> None:
         self._dies, self.died, self._reached = dies, threading.Event(), threading.Event()
         self.board = StatusBoard(feed.client, feed.paths, "default", feed.changefeed_id)
-        found = self.board.info()
-        assert found is not None
+        current = self.board.info()
+        assert current is not None
         self.cuts = 0
-        info = found[0]
+        info = current[0]
         self._run = FeedRun(
             spark,
             kafka=KafkaAccess(feed.kafka),
@@ -164,7 +164,7 @@ class Machine:
             data_dir=data_dir,
             info=info,
             config=load_changefeed(info.sink_uri, info.config),
-            checkpoint_ts=self.board.open(*found),
+            checkpoint_ts=self.board.open(*current),
             before_cut=lambda: None,
             on_progress=self._on_progress,
             begun=self,
@@ -248,15 +248,17 @@ def test_begun_epoch_whose_sorter_dies_is_repeated_as_it_was_on_another_machine(
     status = feed.status()
     assert (status.checkpoint_ts if status else START_TS) == checkpoint_ts
     records = read_topic(feed.kafka, topic) if written else []
-    assert places(records) == expected()[:written]
+    assert positions_of(records) == expected()[:written]
     land(raw_log, 4)
     raw_log.advance(LATER_TS)
     Machine(feed, spark, tmp_path / "second").run()
     after = read_topic(feed.kafka, topic)
     done = 0 if checkpoint_ts == START_TS else 3 * ROWS + 1
-    assert places(after[written:]) == expected()[done:], "from the checkpoint on, with watermarks where they were"
+    assert positions_of(after[written:]) == expected()[done:], "from the checkpoint on, with watermarks where they were"
     repeated = written - done
-    assert [bytes_of(one) for one in after[done:written]] == [bytes_of(one) for one in after[written:][:repeated]]
+    assert [bytes_of(record) for record in after[done:written]] == [
+        bytes_of(record) for record in after[written:][:repeated]
+    ]
 
 
 def bytes_of(record: SinkRecord) -> tuple[bytes | None, bytes | None, bytes]:
@@ -289,9 +291,9 @@ def test_sorter_process_killed_before_it_reports_is_followed_by_one_that_repeats
         second.start()
         second.wait_checkpoint(LATER_TS)
     after = read_topic(stack.kafka, topic)[len(before) :]
-    assert places(before)[-1][1] is PositionClass.WATERMARK
-    assert [bytes_of(one) for one in before] == [bytes_of(one) for one in after[: len(before)]]
-    assert rows_of(places(after)) == rows_of(expected())
+    assert positions_of(before)[-1][1] is PositionClass.WATERMARK
+    assert [bytes_of(record) for record in before] == [bytes_of(record) for record in after[: len(before)]]
+    assert rows_of(positions_of(after)) == rows_of(expected())
 
 
 def test_sorter_process_told_to_stop_in_mid_cut_ends_the_cut_and_reports_it(
@@ -302,10 +304,10 @@ def test_sorter_process_told_to_stop_in_mid_cut_ends_the_cut_and_reports_it(
     feed.start()
     assert feed.process is not None
     assert feed.process.wait(DEADLINE_S) == 0, feed.log()
-    found, status = places(read_topic(feed.kafka, topic)), feed.status()
+    written, status = positions_of(read_topic(feed.kafka, topic)), feed.status()
     assert status is not None
-    assert found[-1] == (status.checkpoint_ts, PositionClass.WATERMARK), "all of the cut, and nothing of another"
-    assert rows_of(found) == [one for one in rows_of(expected()) if one[0] <= status.checkpoint_ts]
+    assert written[-1] == (status.checkpoint_ts, PositionClass.WATERMARK), "all of the cut, and nothing of another"
+    assert rows_of(written) == [row for row in rows_of(expected()) if row[0] <= status.checkpoint_ts]
 
 
 @pytest.mark.parametrize(("end_s", "may_write"), [(0.0, True), (60.0, False)], ids=["too long", "not ours"])
@@ -343,4 +345,4 @@ def test_run_that_cannot_end_its_cut_gives_it_up(
     machine.run_until(begun, may_write)
     status = feed.status()
     assert status is None or status.checkpoint_ts == START_TS
-    assert places(read_topic(feed.kafka, topic)) == expected()[:10]
+    assert positions_of(read_topic(feed.kafka, topic)) == expected()[:10]

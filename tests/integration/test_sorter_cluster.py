@@ -52,12 +52,12 @@ def sorter(
 
 def tries(records: list[SinkRecord]) -> list[list[SinkRecord]]:
     """Divide a partition's records where their order starts over: a task that runs again writes from its beginning."""
-    found: list[list[SinkRecord]] = []
+    attempts: list[list[SinkRecord]] = []
     for record in records:
-        if not found or record.position <= found[-1][-1].position:
-            found.append([])
-        found[-1].append(record)
-    return found
+        if not attempts or record.position <= attempts[-1][-1].position:
+            attempts.append([])
+        attempts[-1].append(record)
+    return attempts
 
 
 def test_sorter_on_a_cluster_whose_worker_is_killed_in_mid_batch_loses_nothing_and_repeats_the_same(
@@ -93,10 +93,10 @@ def test_sorter_on_a_cluster_whose_worker_is_killed_in_mid_batch_loses_nothing_a
     for partition in range(PARTITIONS):
         *before, whole = tries([record for record in records if record.partition == partition])
         for part in before:
-            same = [(one.key, one.value, one.position) for one in part]
-            assert same == [(one.key, one.value, one.position) for one in whole[: len(part)]]
+            same = [(record.key, record.value, record.position) for record in part]
+            assert same == [(record.key, record.value, record.position) for record in whole[: len(part)]]
         positions = [decode_position(record.position) for record in whole]
-        commits += [one.commit_ts for one in positions if one.position_class is PositionClass.ROW]
+        commits += [position.commit_ts for position in positions if position.position_class is PositionClass.ROW]
         assert positions[-1].position_class is PositionClass.WATERMARK
     assert sorted(commits) == [change.commit_ts for change in changes], "every row once in what stands last"
 

@@ -30,9 +30,9 @@ def client(stack: Addresses) -> Iterator[Callable[[], Any]]:
         return made[-1]
 
     yield new
-    for one in made:
-        one.stop()
-        one.close()
+    for made_client in made:
+        made_client.stop()
+        made_client.close()
 
 
 @pytest.fixture

@@ -42,9 +42,9 @@ def test_ensure_missing_topics_returns_them_only_when_the_broker_knows_their_set
 ) -> None:
     for _ in range(20):  # a new topic's settings are not there at once: each is a chance to meet that
         names = [fresh_name("sink") for _ in range(3)]
-        found = _admin(stack.kafka).ensure(names)
-        assert {topic.partitions for topic in found.values()} == {PARTITIONS_DEFAULT}
-        assert set(names) == found.keys()
+        topics = _admin(stack.kafka).ensure(names)
+        assert {topic.partitions for topic in topics.values()} == {PARTITIONS_DEFAULT}
+        assert set(names) == topics.keys()
 
 
 def test_ensure_topic_that_is_there_uses_its_partitions_and_its_message_limit(

@@ -95,21 +95,21 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
     written: dict[str, list[SinkRecord]] = {}
     try:
         program = preparation.begin(cut)
-        for told in preparation.schemas_at_start(cut, physical_ms(upto_ts)):
-            job.write(program, told)
+        for schemas_of_tables in preparation.schemas_at_start(cut, physical_ms(upto_ts)):
+            job.write(program, schemas_of_tables)
         # simple tells the table's schema to each partition before all else: it is the changefeed's first cut.
-        found = read_topic(stack.kafka, topic)
-        assert len(found) == (PARTITIONS if protocol == "simple" else 0)
+        records = read_topic(stack.kafka, topic)
+        assert len(records) == (PARTITIONS if protocol == "simple" else 0)
         for way, (driver_bytes_max, share_files, memory_bytes_max) in WAYS.items():
             large.runs_parent = folders if share_files else None
             monkeypatch.setattr(cut_job, "DRIVER_BATCH_BYTES_MAX", driver_bytes_max)
             monkeypatch.setattr(spark_cut, "MEMORY_BYTES_MAX", memory_bytes_max)
-            before = {(record.partition, record.offset) for record in found}
+            before = {(record.partition, record.offset) for record in records}
             companions = preparation.companions(cut, physical_ms(upto_ts))
             counts = job.run(cut, preparation, companions, physical_ms(upto_ts))
             assert counts.rows == ROWS + (400 if repeats else 0)
-            found = read_topic(stack.kafka, topic)
-            written[way] = [record for record in found if (record.partition, record.offset) not in before]
+            records = read_topic(stack.kafka, topic)
+            written[way] = [record for record in records if (record.partition, record.offset) not in before]
             assert not list(folders.glob("tidebus-runs-*"))
     finally:
         job.close()

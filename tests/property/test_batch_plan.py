@@ -15,17 +15,17 @@ from sorters.core.cut.cut import ChangefeedFrontier, Cut, cut_between, frontier_
 
 @dataclass(frozen=True)
 class Log:
-    """A raw log of one partition and places on it: the row at offset ``i`` has ``commit_ts[i]``."""
+    """A raw log of one partition and frontiers on it: the row at offset ``i`` has ``commit_ts[i]``."""
 
     commit_ts: list[int]
-    places: list[ChangefeedFrontier]
+    frontiers: list[ChangefeedFrontier]
 
 
 @st.composite
 def logs(draw: st.DrawFn) -> Log:
-    """A log and true frontier places on it, made from the definition: not by the code under test."""
+    """A log and true frontiers on it, made from the definition: not by the code under test."""
     commit_ts = draw(st.lists(st.integers(1, 30), max_size=40))
-    places, resolved, seen = [], 0, 0
+    frontiers, resolved, seen = [], 0, 0
     for _ in range(draw(st.integers(1, 8))):
         high = draw(st.integers(seen, len(commit_ts)))
         # R may reach up to the least ts that is still to come.
@@ -33,22 +33,22 @@ def logs(draw: st.DrawFn) -> Log:
         resolved = draw(st.integers(resolved, max(resolved, limit))) if limit >= resolved else resolved
         low = next((at for at, ts in enumerate(commit_ts[:high]) if ts > resolved), high)
         if limit >= resolved:
-            places.append(_place(resolved, low, high))
+            frontiers.append(_frontier(resolved, low, high))
         seen = high
-    places = _with_lows_that_never_go_back(places)
-    return Log(commit_ts, places or [_place(0, 0, 0)])
+    frontiers = _with_lows_that_never_go_back(frontiers)
+    return Log(commit_ts, frontiers or [_frontier(0, 0, 0)])
 
 
-def _place(ts: int, low: int, high: int, repeat_high: int = 0) -> ChangefeedFrontier:
+def _frontier(ts: int, low: int, high: int, repeat_high: int = 0) -> ChangefeedFrontier:
     return ChangefeedFrontier(resolved_ts=Ts(ts), low=(low,), high=(high,), repeat_high=(repeat_high,), ddl_high=0)
 
 
-def _with_lows_that_never_go_back(places: list[ChangefeedFrontier]) -> list[ChangefeedFrontier]:
+def _with_lows_that_never_go_back(frontiers: list[ChangefeedFrontier]) -> list[ChangefeedFrontier]:
     low = 1 << 30
     kept: list[ChangefeedFrontier] = []
-    for place in reversed(places):
-        low = min(low, place.low[0])
-        kept.append(_place(place.resolved_ts, low, place.high[0]))
+    for later in reversed(frontiers):
+        low = min(low, later.low[0])
+        kept.append(_frontier(later.resolved_ts, low, later.high[0]))
     return kept[::-1]
 
 
@@ -62,18 +62,18 @@ def _rows_of(log: Log, cut: Cut) -> list[tuple[int, int]]:
 
 @given(logs(), st.integers(1, 50))
 def test_plan_batches_any_log_and_budget_yields_every_row_once_in_ts_order(log: Log, budget: int) -> None:
-    base, *places = log.places
-    cuts = plan_batches(base, places, base.resolved_ts, offsets_max=budget)
-    last = log.places[-1].resolved_ts
+    base, *frontiers = log.frontiers
+    cuts = plan_batches(base, frontiers, base.resolved_ts, offsets_max=budget)
+    last = log.frontiers[-1].resolved_ts
     want = sorted((ts, at) for at, ts in enumerate(log.commit_ts) if base.resolved_ts < ts <= last)
     assert [row for cut in cuts for row in sorted(_rows_of(log, cut))] == want
 
 
 @given(logs(), st.integers(1, 50), st.integers(0, 31))
 def test_plan_batches_with_target_stops_exactly_there(log: Log, budget: int, target: int) -> None:
-    base, *places = log.places
-    cuts = plan_batches(base, places, base.resolved_ts, offsets_max=budget, target_ts=Ts(target))
-    last = min(log.places[-1].resolved_ts, target)
+    base, *frontiers = log.frontiers
+    cuts = plan_batches(base, frontiers, base.resolved_ts, offsets_max=budget, target_ts=Ts(target))
+    last = min(log.frontiers[-1].resolved_ts, target)
     want = sorted((ts, at) for at, ts in enumerate(log.commit_ts) if base.resolved_ts < ts <= last)
     assert [row for cut in cuts for row in sorted(_rows_of(log, cut))] == want
     assert all(cut.upto_ts <= target for cut in cuts)
@@ -83,48 +83,50 @@ def test_plan_batches_with_target_stops_exactly_there(log: Log, budget: int, tar
 def test_plan_batches_from_a_checkpoint_between_records_skips_only_what_is_done(
     log: Log, budget: int, data: st.DataObject
 ) -> None:
-    base, *places = log.places
+    base, *frontiers = log.frontiers
     after_ts = Ts(data.draw(st.integers(base.resolved_ts, 31)))
-    cuts = plan_batches(base, places, after_ts, offsets_max=budget)
-    last = log.places[-1].resolved_ts
+    cuts = plan_batches(base, frontiers, after_ts, offsets_max=budget)
+    last = log.frontiers[-1].resolved_ts
     want = sorted((ts, at) for at, ts in enumerate(log.commit_ts) if after_ts < ts <= last)
     assert [row for cut in cuts for row in sorted(_rows_of(log, cut))] == want
 
 
 @given(logs(), st.integers(1, 50))
 def test_plan_batches_with_more_than_one_record_in_a_batch_keeps_the_budget(log: Log, budget: int) -> None:
-    base, *places = log.places
-    place_at = {place.resolved_ts: place for place in reversed(log.places)}
-    for cut in plan_batches(base, places, base.resolved_ts, offsets_max=budget):
-        first = place_at[cut.after_ts]
+    base, *frontiers = log.frontiers
+    frontier_at = {frontier.resolved_ts: frontier for frontier in reversed(log.frontiers)}
+    for cut in plan_batches(base, frontiers, base.resolved_ts, offsets_max=budget):
+        first = frontier_at[cut.after_ts]
         again = first.high[0] - first.low[0]
-        steps = {place.resolved_ts for place in log.places if cut.after_ts < place.resolved_ts <= cut.upto_ts}
+        steps = {
+            frontier.resolved_ts for frontier in log.frontiers if cut.after_ts < frontier.resolved_ts <= cut.upto_ts
+        }
         assert len(steps) == 1 or cut.end[0] - first.high[0] <= max(budget, again)
 
 
 def test_plan_batches_when_low_stands_still_doubles_instead_of_reading_again_and_again() -> None:
-    places = [_place(ts, 0, 100 * ts) for ts in range(1, 65)]
-    cuts = plan_batches(places[0], places[1:], Ts(1), offsets_max=100)
+    frontiers = [_frontier(ts, 0, 100 * ts) for ts in range(1, 65)]
+    cuts = plan_batches(frontiers[0], frontiers[1:], Ts(1), offsets_max=100)
     assert sum(cut.offsets for cut in cuts) < 3 * 6400
 
 
 def test_plan_batches_with_base_above_checkpoint_refuses() -> None:
     with pytest.raises(InvariantBrokenError):
-        plan_batches(_place(5, 0, 0), [], Ts(4))
+        plan_batches(_frontier(5, 0, 0), [], Ts(4))
 
 
 def test_plan_batches_when_frontier_goes_back_refuses() -> None:
     with pytest.raises(InvariantBrokenError):
-        plan_batches(_place(5, 0, 0), [_place(7, 0, 0), _place(6, 0, 0)], Ts(5))
+        plan_batches(_frontier(5, 0, 0), [_frontier(7, 0, 0), _frontier(6, 0, 0)], Ts(5))
 
 
 @pytest.mark.parametrize(("repeat_high", "may_repeat"), [(0, False), (3, False), (4, True)])
 def test_cut_between_when_repeats_end_at_or_below_low_needs_no_dropping(repeat_high: int, may_repeat: bool) -> None:
-    cut = cut_between(_place(5, 3, 6), _place(9, 6, 9, repeat_high), Ts(5), Ts(9))
+    cut = cut_between(_frontier(5, 3, 6), _frontier(9, 6, 9, repeat_high), Ts(5), Ts(9))
     assert (cut.start, cut.end, cut.may_repeat) == ((3,), (9,), may_repeat)
 
 
-def test_place_for_with_held_tables_waits_only_for_those_of_the_changefeed() -> None:
+def test_frontier_for_with_held_tables_waits_only_for_those_of_the_changefeed() -> None:
     held = HeldTables(tables=(TableId(7),), ts=Ts(40), low=(2,))
     record = FrontierRecord(
         owner_rev=1, resolved_ts=Ts(90), high=(20,), low=(10,), ddl_high=3, repeat_high=(0,), held=(held,)
@@ -135,7 +137,7 @@ def test_place_for_with_held_tables_waits_only_for_those_of_the_changefeed() -> 
     assert (others.resolved_ts, others.low) == (90, (10,))
 
 
-def test_plan_batches_with_target_reads_nothing_beyond_the_place_that_reaches_it() -> None:
-    places = [replace(_place(ts, ts, 2 * ts), ddl_high=ts) for ts in (10, 20, 30, 40)]
-    (cut,) = plan_batches(places[0], places[1:], Ts(10), target_ts=Ts(25))
+def test_plan_batches_with_target_reads_nothing_beyond_the_frontier_that_reaches_it() -> None:
+    frontiers = [replace(_frontier(ts, ts, 2 * ts), ddl_high=ts) for ts in (10, 20, 30, 40)]
+    (cut,) = plan_batches(frontiers[0], frontiers[1:], Ts(10), target_ts=Ts(25))
     assert (cut.upto_ts, cut.end, cut.ddl_end) == (25, (60,), 30)

@@ -160,12 +160,14 @@ def test_columnar_rows_equal_scalar_rows_and_corrupt_rows_are_named(seed: int, c
     changes = [random_change(rng, table, number, damage=damage) for number in range(count)]
     for encode in encoders(table, rng):
         alone = [outcome(table, [change], encode, zone, ALWAYS) for change in changes]
-        broken = {one for one in alone if isinstance(one, tuple)}
+        broken = {error for error in alone if isinstance(error, tuple)}
         together = outcome(table, changes, encode, zone, NEVER)
         if broken:
             assert together in broken
-        sound = [(change, one) for change, one in zip(changes, alone, strict=True) if isinstance(one, list)]
-        expected = [message for _, one in sound for message in one]
+        sound = [
+            (change, messages) for change, messages in zip(changes, alone, strict=True) if isinstance(messages, list)
+        ]
+        expected = [message for _, messages in sound for message in messages]
         assert outcome(table, [change for change, _ in sound], encode, zone, NEVER) == expected
 
 
@@ -184,8 +186,8 @@ def test_columnar_parts_taken_apart_and_split_equal_scalar_ones(seed: int) -> No
             pieces = [(left.take(chosen), right.take(chosen))]
             if left.kind.name == "UPDATE":
                 pieces += zip(left.split(chosen), right.split(chosen), strict=True)
-            for one, other in pieces:
-                made = [MountedColumns(table=table, count=len(rows), parts=(part,)) for part in (one, other)]
+            for left_part, right_part in pieces:
+                made = [MountedColumns(table=table, count=len(rows), parts=(part,)) for part in (left_part, right_part)]
                 assert said(encode, made[0]) == said(encode, made[1])
 
 
@@ -197,8 +199,8 @@ def test_columnar_updates_that_change_nothing_or_one_row_equal_scalar_ones(seed:
     changes = [random_change(rng, table, number, damage=False) for number in range(80)]
     changes = [replace(change, old_value=change.value) for change in changes if change.value]
     if differing and changes:
-        place = rng.randrange(len(changes))
-        changes[place] = replace(changes[place], old_value=random_change(rng, table, 1, damage=False).value)
+        row = rng.randrange(len(changes))
+        changes[row] = replace(changes[row], old_value=random_change(rng, table, 1, damage=False).value)
     for encode in encoders(table, rng):
         by_columns, by_rows = (outcome(table, changes, encode, UTC, small_rows) for small_rows in (NEVER, ALWAYS))
         if isinstance(by_columns, tuple) and isinstance(by_rows, tuple):  # several rows may be refused
@@ -217,4 +219,4 @@ def test_columnar_time_zones_equal_scalar_ones_at_every_hour_of_two_years(zone: 
         for hour in range(24)
     ]
     moved = in_zone(np.array([*packed, 0], np.uint64), zone)
-    assert moved.tolist() == [one_in_zone(one, zone) for one in [*packed, 0]]
+    assert moved.tolist() == [one_in_zone(moment, zone) for moment in [*packed, 0]]

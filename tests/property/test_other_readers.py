@@ -261,50 +261,50 @@ def read_debezium(key: bytes | None, value: bytes | None, registry: SchemaRegist
     def side(name: str) -> Side:
         schemas = {field["field"]: field for field in fields[name]["fields"]}
         row = said["payload"][name]
-        return None if row is None else {column: (schemas[column], found) for column, found in row.items()}
+        return None if row is None else {column: (schemas[column], datum) for column, datum in row.items()}
 
     op = {"c": "insert", "u": "update", "d": "delete"}[said["payload"]["op"]]
     return Told(op, side("after"), side("before"))
 
 
 def same_debezium(spec: ColumnVersion, value: Value, said: Any) -> bool:
-    schema, found = said
+    schema, shown = said
     if value is None:
-        return found is None or spec.default is not None  # TiCDC writes the default in place of NULL
+        return shown is None or spec.default is not None  # TiCDC writes the default in place of NULL
     match schema.get("name", schema["type"]):
         case "io.debezium.data.Bits":
-            bits = base64.b64decode(found, validate=True)
+            bits = base64.b64decode(shown, validate=True)
             # TiDB keeps a BIT within its length; rows here do not.
             return isinstance(value, int) and int.from_bytes(bits, "little") == value % 256 ** len(bits)
         case "io.debezium.data.Enum":
-            return isinstance(value, int) and bool(found == spec.elems[value - 1])
+            return isinstance(value, int) and bool(shown == spec.elems[value - 1])
         case "io.debezium.data.EnumSet":
-            return same_avro(spec, value, found)
+            return same_avro(spec, value, shown)
         case "io.debezium.time.Date":
-            return str(date(1970, 1, 1) + timedelta(days=found)) == value
+            return str(date(1970, 1, 1) + timedelta(days=shown)) == value
         case "io.debezium.time.Timestamp" | "io.debezium.time.MicroTimestamp" as name:
             unit = 1 if name.endswith("MicroTimestamp") else 1000
-            time = datetime(1970, 1, 1) + timedelta(microseconds=found * unit)  # noqa: DTZ001 # a DATETIME has no zone
+            time = datetime(1970, 1, 1) + timedelta(microseconds=shown * unit)  # noqa: DTZ001 # a DATETIME has no zone
             return time == datetime.fromisoformat(str(value))
         case "io.debezium.time.ZonedTimestamp":
-            return datetime.fromisoformat(found) == datetime.fromisoformat(str(value) + "+00:00")
+            return datetime.fromisoformat(shown) == datetime.fromisoformat(str(value) + "+00:00")
         case "io.debezium.time.MicroTime":
             hours, minutes, seconds = str(value).removeprefix("-").split(":")
             micros = (int(hours) * 3600 + int(minutes) * 60) * 10**6 + int(Decimal(seconds) * 10**6)
-            return bool(found == (-micros if str(value).startswith("-") else micros))
+            return bool(shown == (-micros if str(value).startswith("-") else micros))
         case "io.debezium.data.TiDBVectorFloat32":
-            return same_vector(value, found)
+            return same_vector(value, shown)
         case "string" | "io.debezium.data.Json":
             if isinstance(value, bytes) and spec.binary:
-                return base64.b64decode(found, validate=True) == value
-            return bool(found == (value.decode() if isinstance(value, bytes) else value))
+                return base64.b64decode(shown, validate=True) == value
+            return bool(shown == (value.decode() if isinstance(value, bytes) else value))
         case "float" | "double":
-            number = float(found)  # of a whole one json makes an int
+            number = float(shown)  # of a whole one json makes an int
             return number == float(str(value)) if spec.tp is MysqlType.DECIMAL else same_number(spec, value, number)
         case "boolean":
-            return bool(found == (value != 0))
+            return bool(shown == (value != 0))
         case _:
-            return (found == -1 and out_of_range(spec, value)) or _wraps(spec, value, found)
+            return (shown == -1 and out_of_range(spec, value)) or _wraps(spec, value, shown)
 
 
 def out_of_range(spec: ColumnVersion, value: Value) -> bool:
@@ -367,9 +367,9 @@ def test_rows_are_read_back_by_others_as_they_were(protocol: str, seed: int, sma
     batch = mount(table, row_changes(table.table_id, [changes[at] for at in keep]), small_rows=small_rows)
     encoded = encoder.encode_rows(batch, topic="t", encoded_at_ms=5, schema_ids=registered(encoder, table, registry))
     for at, key, value in zip(keep, encoded.keys.to_pylist(), encoded.values.to_pylist(), strict=True):
-        row, told = rows[at], read(key, value, registry)
-        assert told.op == row.op.name.lower()
-        for side, said in ((row.columns, told.new), (row.pre_columns, told.old)):
+        row, message = rows[at], read(key, value, registry)
+        assert message.op == row.op.name.lower()
+        for side, said in ((row.columns, message.new), (row.pre_columns, message.old)):
             wanted = columns_of(side, table)
             if wanted is None or said is None:
                 # Avro leaves out the row before a change, and of a table without key all of one that is gone.
@@ -377,8 +377,8 @@ def test_rows_are_read_back_by_others_as_they_were(protocol: str, seed: int, sma
                 continue
             if protocol == "avro":
                 handle = [table.columns[offset].name for offset in table.handle_columns]
-                wanted = {name: wanted[name] for name in (handle if told.new is None else wanted)}
-                said = {name.replace("_", "<"): found for name, found in said.items()}
+                wanted = {name: wanted[name] for name in (handle if message.new is None else wanted)}
+                said = {name.replace("_", "<"): datum for name, datum in said.items()}
             assert said.keys() == wanted.keys()
             for name, (spec, there) in wanted.items():
                 assert same(spec, there, said[name]), (name, spec.tp, there, said[name])

@@ -49,14 +49,14 @@ class Sent:
 
 
 def answers(schemas: SchemaStore | LayeredSchemas, ts: int) -> list[object]:
-    found: list[object] = []
+    replies: list[object] = []
     for table in map(TableId, range(100, 115)):
-        found.append(schemas.boundaries_of(table).tolist())
+        replies.append(schemas.boundaries_of(table).tolist())
         try:
-            found.append(schemas.lookup(table, Ts(ts)))
+            replies.append(schemas.lookup(table, Ts(ts)))
         except BusError as error:
-            found.append(error.code)
-    return found
+            replies.append(error.code)
+    return replies
 
 
 @given(histories(), st.lists(st.booleans(), min_size=13, max_size=13), st.integers(0, 3))

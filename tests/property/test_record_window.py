@@ -41,8 +41,8 @@ class Topic:
         self._next: dict[int, int] = {}
         self.seeks = 0
 
-    def assign(self, places: Sequence[TopicPartition]) -> None:
-        self._next = {place.partition: place.offset for place in places}
+    def assign(self, partitions: Sequence[TopicPartition]) -> None:
+        self._next = {assigned.partition: assigned.offset for assigned in partitions}
         self.seeks += 1
 
     def poll(self, _timeout: float) -> Message | None:
@@ -54,8 +54,8 @@ class Topic:
         return Message((partition, self._next[partition] - 1))
 
     def consume(self, count: int, timeout: float) -> list[Message]:
-        found = (self.poll(timeout) for _ in range(self._draw(min(count, 8))))
-        return [message for message in found if message is not None]
+        polled = (self.poll(timeout) for _ in range(self._draw(min(count, 8))))
+        return [message for message in polled if message is not None]
 
     def close(self) -> None:
         pass
@@ -74,10 +74,10 @@ def over(topic: Topic) -> RecordWindow:
 
 
 def read(window: RecordWindow, ranges: dict[int, tuple[int, int]]) -> dict[int, list[tuple[int, bytes]]]:
-    found: dict[int, list[tuple[int, bytes]]] = {partition: [] for partition in ranges}
+    records: dict[int, list[tuple[int, bytes]]] = {partition: [] for partition in ranges}
     for partition, offset, value in window.read_all(ranges):
-        found[partition].append((offset, value))
-    return found
+        records[partition].append((offset, value))
+    return records
 
 
 def held(ranges: dict[int, tuple[int, int]]) -> dict[int, list[tuple[int, bytes]]]:

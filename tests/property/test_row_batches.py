@@ -31,27 +31,27 @@ def table(records: list[Record]) -> OutputRecords:
 
 def parts(frames: bytes) -> list[bytes]:
     """Take lengths and bodies apart."""
-    found = []
+    bodies = []
     while frames:
         length = int.from_bytes(frames[:8], "big")
-        found.append(frames[8 : 8 + length])
+        bodies.append(frames[8 : 8 + length])
         frames = frames[8 + length :]
-    return found
+    return bodies
 
 
 @st.composite
 def cuts(draw: st.DrawFn) -> list[Record]:
     """A cut's records, one row each: ts in any order, some DDL and watermarks among them."""
     count = draw(st.integers(0, 40))
-    found = []
+    messages = []
     for number in range(count):
         topic, partition = draw(st.sampled_from("ab")), draw(st.integers(0, 1))
         kind = draw(st.sampled_from([PositionClass.ROW] * 6 + [PositionClass.DDL, PositionClass.WATERMARK]))
         op = RowOp.INSERT if kind is PositionClass.ROW else RowOp.NONE
         position = Position(Ts(draw(st.integers(1, 9))), kind, Ts(0), op, b"%d" % number)
         body = b"k%d" % number, b"v" * draw(st.integers(0, 30))
-        found.append((topic, partition, VERSION + framed(body[0]), framed(body[1]), position.encode()))
-    return found
+        messages.append((topic, partition, VERSION + framed(body[0]), framed(body[1]), position.encode()))
+    return messages
 
 
 def by_home(records: OutputRecords) -> dict[tuple[str, int], list[Any]]:
@@ -114,11 +114,11 @@ def test_joined_stream_of_chunks_equals_the_whole(records: list[Record], rows_ma
         at += size
     join = pickle.loads(pickle.dumps(RowJoin(joiner, 150, {"a": 200})))
     streamed = list(join.stream([*chunks, single.slice(at)]))
-    found: dict[tuple[str, int], list[Any]] = {}
+    joined_rows: dict[tuple[str, int], list[Any]] = {}
     for chunk in streamed:
         for home, rows in by_home(chunk).items():
-            found.setdefault(home, []).extend(rows)
-    assert found == by_home(join.whole(single)) == by_home(join_neighbours(single, joiner, lambda _: 150))
+            joined_rows.setdefault(home, []).extend(rows)
+    assert joined_rows == by_home(join.whole(single)) == by_home(join_neighbours(single, joiner, lambda _: 150))
 
 
 def test_joined_insert_and_delete_equal_the_documented_bytes() -> None:

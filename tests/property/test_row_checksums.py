@@ -86,18 +86,18 @@ def mounted_or_error(
         return str(error)
 
 
-def told(mounted: MountedColumns) -> list[tuple[int, ...] | None]:
+def checksums_of(mounted: MountedColumns) -> list[tuple[int, ...] | None]:
     """Return what is said of each row, in the order of the rows."""
-    found: list[tuple[int, ...] | None] = [None] * len(mounted)
+    checksums: list[tuple[int, ...] | None] = [None] * len(mounted)
     for part in mounted.parts:
         sums = part.checksums
         if sums is None:
             continue
-        for place, row in enumerate(part.rows.tolist()):
-            if sums.present[place]:
+        for index, row in enumerate(part.rows.tolist()):
+            if sums.present[index]:
                 fields = (sums.current, sums.previous, sums.version, sums.corrupted)
-                found[row] = tuple(int(field[place]) for field in fields)
-    return found
+                checksums[row] = tuple(int(field[index]) for field in fields)
+    return checksums
 
 
 @settings(max_examples=60, deadline=None)
@@ -108,14 +108,14 @@ def test_columnar_checksums_equal_scalar_ones_and_cut_off_ones_are_named(seed: i
     changes = [random_change(rng, table, number, damage=False) for number in range(count)]
     changes = [summed(rng, table, change, damage=damage) for change in changes]
     alone = [mounted_or_error(table, [change], zone, ALWAYS) for change in changes]
-    errors = {one for one in alone if isinstance(one, str)}
+    errors = {outcome for outcome in alone if isinstance(outcome, str)}
     together = mounted_or_error(table, changes, zone, NEVER)
     if errors:
         assert together in errors
-    sound = [(change, one) for change, one in zip(changes, alone, strict=True) if not isinstance(one, str)]
+    sound = [(change, outcome) for change, outcome in zip(changes, alone, strict=True) if not isinstance(outcome, str)]
     both = mounted_or_error(table, [change for change, _ in sound], zone, NEVER)
     assert not isinstance(both, str)
-    assert told(both) == [fields for _, one in sound for fields in told(one)]
+    assert checksums_of(both) == [fields for _, outcome in sound for fields in checksums_of(outcome)]
 
 
 @settings(max_examples=40, deadline=None)
@@ -132,18 +132,18 @@ def test_columnar_messages_with_checksums_split_or_whole_equal_scalar_ones(seed:
     def said(mounted: MountedColumns) -> list[object]:
         both: tuple[SimpleJsonEncoder | SimpleAvroEncoder, ...] = SimpleJsonEncoder(), SimpleAvroEncoder()
         both += tuple(simple.for_large(LargeRow()) for simple in both)
-        found: list[object] = [simple.encode_rows(mounted, encoded_at_ms=5).values.to_pylist() for simple in both]
+        messages: list[object] = [simple.encode_rows(mounted, encoded_at_ms=5).values.to_pylist() for simple in both]
         try:
-            found.append(avro.encode_rows(mounted, topic="t", schema_ids=ids).values.to_pylist())
+            messages.append(avro.encode_rows(mounted, topic="t", schema_ids=ids).values.to_pylist())
         except EncodeRefusedError as error:
-            found.append(error.code)
-        return found
+            messages.append(error.code)
+        return messages
 
     for left, right in zip(by_columns.parts, by_rows.parts, strict=True):
         chosen = np.array(sorted(rng.sample(range(len(left)), len(left) // 2)), np.int64)
         pieces = [(left, right), (left.take(chosen), right.take(chosen))]
         if left.kind.name == "UPDATE":
             pieces += zip(left.split(chosen), right.split(chosen), strict=True)
-        for one, other in pieces:
-            made = [MountedColumns(table=table, count=len(rows), parts=(part,)) for part in (one, other)]
+        for left_part, right_part in pieces:
+            made = [MountedColumns(table=table, count=len(rows), parts=(part,)) for part in (left_part, right_part)]
             assert said(made[0]) == said(made[1])

@@ -50,7 +50,7 @@ def one_test(rng: random.Random, table: TableVersion) -> str:
     name = f"`{spec.name}`"
     if spec.tp in NUMBERS:
         operand = rng.choice([name, name, f"{name} + 1", f"{name} % 7", f"-{name}", f"({name} * 3 - 1)"])
-        other = rng.choice([*NUMBER_TEXTS, *(f"`{one.name}`" for one in table.columns if one.tp in NUMBERS)])
+        other = rng.choice([*NUMBER_TEXTS, *(f"`{column.name}`" for column in table.columns if column.tp in NUMBERS)])
         return rng.choice(
             [f"{operand} {rng.choice(COMPARE)} {other}", f"{operand} in ({', '.join(rng.sample(NUMBER_TEXTS, 3))})"]
         )
@@ -91,14 +91,14 @@ def ignored(
     conditions: TableConditions, table: TableVersion, changes: list[CommittedChange], small_rows: int
 ) -> list[bool] | tuple[str, str]:
     """Return by row whether it is ignored, or the error's code and key."""
-    found = np.zeros(len(changes), np.bool_)
+    ignored_rows = np.zeros(len(changes), np.bool_)
     try:
         for part in mount(table, row_changes(table.table_id, changes), small_rows=small_rows).parts:
             mask = conditions.ignored(part)
-            found[part.rows] = False if mask is None else mask
+            ignored_rows[part.rows] = False if mask is None else mask
     except ExpressionRangeError as error:
         return error.code, str(error)
-    return found.tolist()
+    return ignored_rows.tolist()
 
 
 @settings(max_examples=250, deadline=None)

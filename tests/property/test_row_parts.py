@@ -78,7 +78,7 @@ def logs(draw: st.DrawFn) -> tuple[list[list[bytes]], list[int]]:
             producers.append(kept)
         records: list[bytes] = []
         while any(producers):
-            chosen = draw(st.sampled_from([one for one in producers if one]))
+            chosen = draw(st.sampled_from([producer for producer in producers if producer]))
             records.append(chosen.pop(0))
         log.append(records)
     return log, landed
@@ -94,11 +94,11 @@ def test_tasks_that_share_a_cut_read_each_whole_row_once(
     cut = Cut(
         after_ts=Ts(after_ts), upto_ts=Ts(upto_ts), start=(0,) * PARTITIONS, end=ends, may_repeat=False, ddl_end=0
     )
-    found = []
+    read_ts = []
     for number in range(tasks):
         for record in raw_records(MemoryReader(log), cut, lambda _: None, number, tasks):
-            found += decode_region_batch(record).rows.commit_ts.tolist()
-    within = [ts for ts in found if after_ts < ts <= upto_ts]
+            read_ts += decode_region_batch(record).rows.commit_ts.tolist()
+    within = [ts for ts in read_ts if after_ts < ts <= upto_ts]
     assert sorted(within) == [ts for ts in landed if after_ts < ts <= upto_ts]
 
 

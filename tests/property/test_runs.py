@@ -63,8 +63,8 @@ def test_merge_runs_of_any_tasks_gives_each_slot_what_sorting_all_at_once_gives(
 
 def test_merge_runs_of_long_overlapping_runs_holds_windows_to_their_size() -> None:
     parts = [_table([("a", 0, (10 * at + task).to_bytes(4, "big")) for at in range(5_000)]) for task in range(10)]
-    found = [unpack_run(pack_run(run)) for part in parts for _, run in split_runs(part, 1)]
-    sizes = [window.num_rows for window in merge_runs(found, may_repeat=False, rows=4_096)]
+    unpacked = [unpack_run(pack_run(run)) for part in parts for _, run in split_runs(part, 1)]
+    sizes = [window.num_rows for window in merge_runs(unpacked, may_repeat=False, rows=4_096)]
     assert sum(sizes) == 50_000
     assert max(sizes) <= 4_096 + (10 + 1) * runs_module.SAMPLE_ROWS
 

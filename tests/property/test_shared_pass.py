@@ -58,7 +58,7 @@ class Schemas:
     """Answers as a schema store does whose tables have one version each."""
 
     def __init__(self, tables: list[TableVersion]) -> None:
-        self._tables = {one: table for table in tables for one in table.physical_ids}
+        self._tables = {physical_id: table for table in tables for physical_id in table.physical_ids}
 
     def boundaries_of(self, table_id: TableId) -> npt.NDArray[np.int64]:
         return np.zeros(1, np.int64)
@@ -105,7 +105,7 @@ def compiled(rng: random.Random, tables: list[TableVersion]) -> CompiledFeed:
         form = rng.choice(["csv", "canal-json"])
         files = compile_feed(load_changefeed(f"file:///d?protocol={form}"), "default").encoder
         feed = replace(feed, encoder=rng.choice([SqlRowsEncoder(), files]), large_messages=None)
-    schemas = {(one.subject, one.update_ts): 0 for table in tables for one in feed.row_schemas(table)}
+    schemas = {(schema.subject, schema.update_ts): 0 for table in tables for schema in feed.row_schemas(table)}
     return replace(feed, schema_ids={key: number for number, key in enumerate(schemas, 1)})
 
 
@@ -143,30 +143,30 @@ def test_rows_of_many_tables_run_together_equal_those_run_table_by_table(seed: i
         patch.setattr(shared_pass, "WAITING_BYTES_MAX", rng.choice([1_000, 100_000_000]))
         patch.setattr(shared_pass, "TABLE_ROWS_MAX", rng.choice([5, 100_000]))
         expected = [alone(chunk, schemas, feed) for chunk in chunks]
-        errors = [one for one in expected if isinstance(one, tuple)]
+        errors = [outcome for outcome in expected if isinstance(outcome, tuple)]
         try:
-            found = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5))
+            produced = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5))
         except BusError as error:
             assert (error.code, str(error.fields)) in errors
             return
     assert not errors
-    whole, parts = (sort_records(join_records([OUTPUT_SCHEMA.empty_table(), *each])) for each in (expected, found))
+    whole, parts = (sort_records(join_records([OUTPUT_SCHEMA.empty_table(), *each])) for each in (expected, produced))
     assert parts.equals(whole)
 
 
 @given(seed=st.integers(0, 2**48))
 def test_tables_are_alike_when_only_names_ids_and_versions_differ(seed: int) -> None:
     rng = random.Random(seed)
-    one = random_table(rng)
-    other = replace(one, schema="x", table="y", schema_id=9, table_id=TableId(8), version=Ts(7), update_ts=Ts(6))
-    assert are_alike(one, other)
-    column = one.columns[-1]
+    first = random_table(rng)
+    second = replace(first, schema="x", table="y", schema_id=9, table_id=TableId(8), version=Ts(7), update_ts=Ts(6))
+    assert are_alike(first, second)
+    column = first.columns[-1]
     changed = replace(column, comment=column.comment + "!")
     for differing in (
-        replace(other, columns=(*one.columns[:-1], changed)),
-        replace(other, columns=one.columns[:-1]),
-        replace(other, charset="gbk"),
-        replace(other, handle_columns=(*one.handle_columns, 0)),
-        replace(other, partitions=(PartitionVersion(id=TableId(8), name="p"),)),
+        replace(second, columns=(*first.columns[:-1], changed)),
+        replace(second, columns=first.columns[:-1]),
+        replace(second, charset="gbk"),
+        replace(second, handle_columns=(*first.handle_columns, 0)),
+        replace(second, partitions=(PartitionVersion(id=TableId(8), name="p"),)),
     ):
-        assert not are_alike(one, differing)
+        assert not are_alike(first, differing)

@@ -24,8 +24,8 @@ def parts_of(position: bytes, key: bytes, value: bytes, bytes_max: int) -> list[
 
 
 def joined(joiner: MessageJoiner, log: list[Record], start: int = 0) -> list[JoinedMessage]:
-    found = (joiner.take(position, start + at, key, value) for at, (position, key, value) in enumerate(log[start:]))
-    return [message for message in found if message is not None]
+    taken = (joiner.take(position, start + at, key, value) for at, (position, key, value) in enumerate(log[start:]))
+    return [message for message in taken if message is not None]
 
 
 @given(st.binary(max_size=40), st.binary(min_size=1, max_size=3_000), st.integers(70, 600))
@@ -46,8 +46,10 @@ def test_parts_of_sorters_that_died_or_write_late_come_to_the_message_from_where
     rng = random.Random(seed)
     value = rng.randbytes(rng.randint(1, 400))
     tries = [parts_of(b"p", b"k", value, rng.randint(30, 200)) for _ in range(rng.randint(1, 4))]
-    log = [record for number, one in enumerate(tries[:-1]) for record in one[: rng.randint(0, len(one) - 1)]]
-    late = [record for one in tries[:-1] for record in one if rng.random() < 0.1]
+    log = [
+        record for number, attempt in enumerate(tries[:-1]) for record in attempt[: rng.randint(0, len(attempt) - 1)]
+    ]
+    late = [record for attempt in tries[:-1] for record in attempt if rng.random() < 0.1]
     whole = tries[-1]
     for record in late:
         at = rng.randint(0, len(whole))
@@ -101,13 +103,13 @@ def test_records_in_parts_fit_their_topics_and_come_to_the_same(seed: int) -> No
     arrays = [pa.array(column, field.type) for column, field in zip(columns, OUTPUT_SCHEMA, strict=True)]
     records = in_parts(pa.table(arrays, schema=OUTPUT_SCHEMA), limits.__getitem__)
     joiners: dict[tuple[str, int], MessageJoiner] = {}
-    found = []
+    joined_records = []
     for topic, partition, key, value, position in (tuple(row.values()) for row in records.to_pylist()):
         if not is_part(key):
-            found.append((topic, partition, key, value, position))
+            joined_records.append((topic, partition, key, value, position))
             continue
         assert len(key) + len(value) + len(position) + MESSAGE_OVERHEAD_BYTES <= limits[topic]
         message = joiners.setdefault((topic, partition), MessageJoiner()).take(position, 0, key, value)
         if message is not None:
-            found.append((topic, partition, message.key, message.value, position))
-    assert found == rows
+            joined_records.append((topic, partition, message.key, message.value, position))
+    assert joined_records == rows

@@ -26,8 +26,8 @@ def test_restore_statement_with_a_piece_put_in_or_left_out_restores_or_is_unsupp
     sql: str, data: st.DataObject
 ) -> None:
     words = sql.split(" ")
-    place = data.draw(st.integers(0, len(words) - 1))
-    words[place : place + data.draw(st.integers(0, 1))] = data.draw(st.lists(st.sampled_from(PIECES), max_size=2))
+    index = data.draw(st.integers(0, len(words) - 1))
+    words[index : index + data.draw(st.integers(0, 1))] = data.draw(st.lists(st.sampled_from(PIECES), max_size=2))
     try:
         restore(" ".join(words))
     except UnsupportedSqlError:

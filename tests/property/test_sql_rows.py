@@ -25,10 +25,10 @@ ALWAYS, NEVER = 10**9, 0
 def _rows(mounted: MountedColumns) -> list[tuple[bytes, SqlRow]]:
     encoded = SqlRowsEncoder().encode_rows(mounted)
     messages = zip(encoded.keys.to_pylist(), encoded.values.to_pylist(), strict=True)
-    return [(key, row) for key, value in messages for row in _told(key, value)]
+    return [(key, row) for key, value in messages for row in _rows_said(key, value)]
 
 
-def _told(key: bytes, value: bytes) -> list[SqlRow]:
+def _rows_said(key: bytes, value: bytes) -> list[SqlRow]:
     form, rows = decode_form(key), decode_rows(value)
     return [rows.row(at, form) for at in range(len(rows))]
 
@@ -73,17 +73,17 @@ def test_sql_rows_joined_messages_hold_rows_of_one_form_in_their_order(
     for home in range(3):
         mine = joined.filter(pa.array(joined.column("partition").to_numpy() == home))
         forms, values = mine.column("key").to_pylist(), mine.column("value").to_pylist()
-        told = [(form, row) for form, value in zip(forms, values, strict=True) for row in _told(form, value)]
+        said = [(form, row) for form, value in zip(forms, values, strict=True) for row in _rows_said(form, value)]
         meant = [(form, row) for (at, form, *_), row in zip(drawn, rows, strict=True) if at == home]
-        assert told == meant
+        assert said == meant
         assert all(len(value) <= 700 for value in values)
 
 
 def test_sql_rows_of_a_message_are_neighbours_as_in_a_statement() -> None:
-    one, two = (decode_form(form) for form in FORMS)
+    first, second = (decode_form(form) for form in FORMS)
     rows = [SqlRow(7, 5, 2, b"1", b"(1,2)"), SqlRow(7, 5, 3, b"2", b"(2,3)")]
-    assert encode_rows(one, rows).endswith(b"1,2,(1,2),(2,3),")
-    assert encode_rows(two, rows).endswith(b"1 OR 2 OR (1,2),(2,3),")
+    assert encode_rows(first, rows).endswith(b"1,2,(1,2),(2,3),")
+    assert encode_rows(second, rows).endswith(b"1 OR 2 OR (1,2),(2,3),")
 
 
 @given(st.binary(max_size=200))

@@ -123,7 +123,7 @@ def test_storage_messages_joined_hold_each_row_with_its_position_and_its_lines_s
         meant = [
             (folder, pos, line) for (at, folder, _, line), (*_, pos) in zip(drawn, rows, strict=True) if at == home
         ]
-        found = []
+        rows_read = []
         for row in mine:
             message = decode_storage_rows(row["value"])
             assert len(message) <= rows_max
@@ -131,8 +131,8 @@ def test_storage_messages_joined_hold_each_row_with_its_position_and_its_lines_s
             assert positions[-1] == row["position"]
             tails = [bytes(message.lines(first)) for first in range(len(message))] + [b""]
             lines = [whole[: len(whole) - len(rest)] for whole, rest in itertools.pairwise(tails)]
-            found += [(row["key"], position, line) for position, line in zip(positions, lines, strict=True)]
-        assert found == meant
+            rows_read += [(row["key"], position, line) for position, line in zip(positions, lines, strict=True)]
+        assert rows_read == meant
 
 
 @given(st.binary(max_size=200))

@@ -44,6 +44,6 @@ def test_table_filter_any_rules_decide_as_the_last_matching_regular_expression(
 def test_table_filter_schema_without_match_has_no_matching_table(
     rules: list[tuple[bool, str, str]], schema: str, table: str
 ) -> None:
-    found = TableFilter([("" if positive else "!") + f"{a}.{b}" for positive, a, b in rules])
-    if found.matches(schema, table):
-        assert found.matches_schema(schema)
+    table_filter = TableFilter([("" if positive else "!") + f"{a}.{b}" for positive, a, b in rules])
+    if table_filter.matches(schema, table):
+        assert table_filter.matches_schema(schema)

@@ -33,7 +33,7 @@ def test_watermarks_of_many_partitions_come_once_in_each_second_that_batches_end
 
 @given(ends=ENDS_MS, left_out=st.sets(st.integers(0, 100)))
 def test_watermarks_after_batches_are_joined_are_never_fewer_seconds(ends: list[int], left_out: set[int]) -> None:
-    joined = [ms for place, ms in enumerate(ends) if place in (0, len(ends) - 1) or place not in left_out]
+    joined = [ms for number, ms in enumerate(ends) if number in (0, len(ends) - 1) or number not in left_out]
     seconds = {upto // 1000 for after, upto in itertools.pairwise(joined) if due(after, upto)}
     assert seconds == {ms // 1000 for ms in joined if ms // 1000 > joined[0] // 1000}
 

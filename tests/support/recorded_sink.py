@@ -20,11 +20,11 @@ from tests.support.sink_log import SinkLog
 @cache
 def checks_by_ts() -> dict[int, list[dict[str, Any]]]:
     """Return what TiDB's own SELECT gave, by ts: table, columns, types, rows."""
-    found: dict[int, list[dict[str, Any]]] = {}
+    checks: dict[int, list[dict[str, Any]]] = {}
     for line in oracle("sql"):
         if line.get("check") and line.get("result"):
-            found.setdefault(int(line["read_ts"]), []).append(line)
-    return dict(sorted(found.items()))
+            checks.setdefault(int(line["read_ts"]), []).append(line)
+    return dict(sorted(checks.items()))
 
 
 def recorded_sink_log(rules: Sequence[str], cut_ts: Sequence[int], partitions: int = 16) -> tuple[SinkLog, int]:

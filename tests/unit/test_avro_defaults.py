@@ -29,8 +29,8 @@ def table_of(spec: dict[str, Any]) -> TableVersion:
 def field_of(spec: dict[str, Any]) -> dict[str, Any]:
     """Return the second field of the value's schema."""
     *_, value = AvroEncoder().schemas(table_of(spec), "t")
-    found: dict[str, Any] = json.loads(value.text)["fields"][1]
-    return found
+    field: dict[str, Any] = json.loads(value.text)["fields"][1]
+    return field
 
 
 def bit(flen: int, default: bytes | None, *, not_null: bool = False) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def test_bdr_mode_leaves_out_the_recorded_row_of_another_replication_and_ddl_wit
 )
 def test_bdr_mode_looks_at_the_write_source_alone(source: int, bdr: bool, sent: bool) -> None:
     columns = [column(1, "id", not_null=True, flag=PRIMARY), column(2, "val")]
-    info = table_info(112, "t1", columns=[spec | {"offset": place} for place, spec in enumerate(columns)])
+    info = table_info(112, "t1", columns=[spec | {"offset": offset} for offset, spec in enumerate(columns)])
     change = CommittedChange(
         1 << 50, 1 << 49, row_key(TableId(112), 1), "put", encode_row_v2({2: b"\x01"}), b"", source
     )
@@ -66,7 +66,7 @@ def test_bdr_mode_looks_at_the_write_source_alone(source: int, bdr: bool, sent: 
 def test_bdr_mode_sends_ddl_of_the_primary_cluster_alone(role: str, sent: bool) -> None:
     store = SchemaStore.empty()
     applied = (store.apply(record) for record in ddl_records(committed_changes()))
-    change = next(one for one in applied if one is not None and one.job.type is DdlType.CREATE_TABLE)
+    change = next(change for change in applied if change is not None and change.job.type is DdlType.CREATE_TABLE)
     with_role: SchemaChange = replace(change, job=replace(change.job, bdr_role=role))
     assert bool(events_to_send(with_role, compile_feed(load_changefeed(URI, BDR), "default"))) is sent
     assert events_to_send(with_role, compile_feed(load_changefeed(URI), "default"))

@@ -47,10 +47,12 @@ def test_dry_run_simple_equals_ticdcs_rows_and_ddl() -> None:
         return re.sub(rb'"buildTs":\d+', b'"buildTs":?', message, count=1)
 
     other = {"watermark", "bootstrap"}
-    found = Counter(masked(line["value"]) for line in recorded("partition-num=1", {}, None) if line["op"] not in other)
+    masked_lines = Counter(
+        masked(line["value"]) for line in recorded("partition-num=1", {}, None) if line["op"] not in other
+    )
     lines = (line for line in oracle("encoded/simple-json") if line["op"] not in other)
     wanted = Counter(masked(base64.b64decode(line["value"])) for line in lines)
-    assert found == wanted
+    assert masked_lines == wanted
     assert wanted.total() == 17_651 + 97
 
 
@@ -67,16 +69,16 @@ def recorded_in_topics(every_ms: int | None) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("every_ms", [None, 5_000])
 @pytest.mark.parametrize("tellers", ["tableSchema of any message", "bootstraps alone"])
 def test_every_recorded_row_has_its_schema_told_before_it_in_its_partition(every_ms: int | None, tellers: str) -> None:
-    told: dict[tuple[str, int], set[Told]] = defaultdict(set)
+    schemas_sent: dict[tuple[str, int], set[Told]] = defaultdict(set)
     rows = Counter[str]()
     for line in recorded_in_topics(every_ms):
         message, home = json.loads(line["value"]), (line["topic"], line["partition"])
         schema = message.get("tableSchema")
         if schema and (line["op"] == "bootstrap" or tellers != "bootstraps alone"):
-            told[home].add((schema["schema"], schema["table"], schema["version"]))
+            schemas_sent[home].add((schema["schema"], schema["table"], schema["version"]))
         if line["op"] in {"insert", "update", "delete"}:
             rows[line["op"]] += 1
-            assert (message["database"], message["table"], message["schemaVersion"]) in told[home], line
+            assert (message["database"], message["table"], message["schemaVersion"]) in schemas_sent[home], line
     assert rows == {"insert": 10_368, "update": 6_841, "delete": 442}
 
 
@@ -113,7 +115,9 @@ def sent(compiled: CompiledFeed, after_ms: int, upto_ms: int, *, at_start: bool 
 
 
 def test_bootstraps_at_the_start_are_of_every_table_in_every_partition() -> None:
-    assert sent(feed(), 0, 1, at_start=True) == [(table, ts(0), place) for table in (100, 102) for place in (0, 1)]
+    assert sent(feed(), 0, 1, at_start=True) == [
+        (table, ts(0), partition) for table in (100, 102) for partition in (0, 1)
+    ]
     assert sent(feed(), 0, 1) == []
 
 
@@ -148,10 +152,12 @@ def test_bootstraps_follow_the_ddl_that_made_a_table() -> None:
 
 
 def test_bootstraps_come_once_an_interval_for_each_table_at_its_own_tick() -> None:
-    found = sent(feed(), 60, 60 + INTERVAL_MS)
-    assert [(table, place) for table, _, place in found] == [(t, p) for t in (100, 102, 200) for p in (0, 1)]
-    assert len({tick for _, tick, _ in found}) == 3
-    assert all(ts(60) < tick <= ts(60 + INTERVAL_MS) for _, tick, _ in found)
+    bootstraps = sent(feed(), 60, 60 + INTERVAL_MS)
+    assert [(table, partition) for table, _, partition in bootstraps] == [
+        (t, p) for t in (100, 102, 200) for p in (0, 1)
+    ]
+    assert len({tick for _, tick, _ in bootstraps}) == 3
+    assert all(ts(60) < tick <= ts(60 + INTERVAL_MS) for _, tick, _ in bootstraps)
 
 
 def test_bootstraps_to_the_first_partition_only_or_not_at_all_as_the_settings_say() -> None:

@@ -41,7 +41,7 @@ def field(tag: int, body: bytes) -> bytes:
 
 def table_of(*more: dict[str, Any]) -> TableVersion:
     columns = [column(1, "id", not_null=True, flag=PRIMARY), *more]
-    raw = table_info(112, "t1", columns=[spec | {"offset": place} for place, spec in enumerate(columns)])
+    raw = table_info(112, "t1", columns=[spec | {"offset": offset} for offset, spec in enumerate(columns)])
     return table_version(raw, schema_id=1, schema="test", version=Ts(1))
 
 
@@ -76,21 +76,21 @@ def test_canal_insert_equals_the_bytes_of_the_proto_files(small_rows: int) -> No
 @PATHS
 def test_canal_null_and_empty_values_are_told_apart_and_both_have_no_text(small_rows: int) -> None:
     encoded = encode([({2: b""}, None), ({2: None}, None), ({2: b"x"}, None)], small_rows)
-    found = [columns_of(packet)[1][1] for packet in encoded.values.to_pylist()]
-    assert [(said.isNull, said.value) for said in found] == [(False, ""), (True, ""), (False, "x")]
-    assert all(said.HasField("isNull") for said in found)
+    columns = [columns_of(packet)[1][1] for packet in encoded.values.to_pylist()]
+    assert [(said.isNull, said.value) for said in columns] == [(False, ""), (True, ""), (False, "x")]
+    assert all(said.HasField("isNull") for said in columns)
 
 
 @PATHS
 def test_canal_binary_values_are_iso_8859_1_and_large_unsigned_ones_have_the_next_type(small_rows: int) -> None:
     table = table_of(column(2, "b", tp=252, flen=9), column(3, "u", tp=1, flag=32))
     encoded = encode([({2: b"a\xff\x00", 3: b"\x80"}, None), ({2: b"a", 3: b"\x7f"}, None)], small_rows, table=table)
-    found = [columns_of(packet)[1][1:] for packet in encoded.values.to_pylist()]
-    assert [[(said.sqlType, said.value) for said in row] for row in found] == [
+    columns = [columns_of(packet)[1][1:] for packet in encoded.values.to_pylist()]
+    assert [[(said.sqlType, said.value) for said in row] for row in columns] == [
         [(2004, "a\xff\x00"), (5, "128")],
         [(2004, "a"), (-6, "127")],
     ]
-    assert [said.mysqlType for said in found[0]] == ["blob", "tinyint unsigned"]
+    assert [said.mysqlType for said in columns[0]] == ["blob", "tinyint unsigned"]
 
 
 @PATHS
@@ -116,7 +116,9 @@ def test_canal_joined_packet_holds_the_entries_of_its_rows_in_order(rows: int) -
     assert keys.to_pylist() == [None]
     packet = pb.Packet.FromString(values[0].as_py())
     assert packet.SerializeToString() == values[0].as_py()
-    each = [pb.Messages.FromString(pb.Packet.FromString(one).body).messages[0] for one in encoded.values.to_pylist()]
+    each = [
+        pb.Messages.FromString(pb.Packet.FromString(packet).body).messages[0] for packet in encoded.values.to_pylist()
+    ]
     assert list(pb.Messages.FromString(packet.body).messages) == each
     added = joiner.added_bytes(encoded.keys, encoded.values)
     assert len(packet.body) == added.sum()
@@ -138,8 +140,8 @@ def test_canal_rows_of_a_cut_are_joined_between_ddl_within_the_limit_whole_or_in
     config = load_changefeed(f"kafka://h:1/t?protocol=canal&max-message-bytes={limit}")
     feed = compile_feed(config, "default", {"t": 2})
     columns = [column(1, "id", not_null=True, flag=PRIMARY), VAL]
-    info = table_info(112, "t1", columns=[spec | {"offset": place} for place, spec in enumerate(columns)])
-    more = [spec | {"offset": place} for place, spec in enumerate([*columns, column(3, "w")])]
+    info = table_info(112, "t1", columns=[spec | {"offset": offset} for offset, spec in enumerate(columns)])
+    more = [spec | {"offset": offset} for offset, spec in enumerate([*columns, column(3, "w")])]
     store = snapshot(("test", 1, [info]))
     ddl_ts = COMMIT_TS + 30
     store.apply(job(ddl_ts, 5, schema_id=1, table_id=112, schema="test", query="ALTER TABLE t1 …",
@@ -156,16 +158,16 @@ def test_canal_rows_of_a_cut_are_joined_between_ddl_within_the_limit_whole_or_in
     streamed = join_records(list(feed.row_join.stream(cut.slice(at, 7) for at in range(0, cut.num_rows, 7))))
     assert sort_records(streamed).equals(whole)
     assert all(len(value) + 36 <= limit for value in whole["value"].to_pylist())
-    found: dict[int, list[str]] = {}
+    packets: dict[int, list[str]] = {}
     for record in whole.to_pylist():
         assert record["key"] is None
         for message in pb.Messages.FromString(pb.Packet.FromString(record["value"]).body).messages:
             change = pb.RowChange.FromString(pb.Entry.FromString(message).storeValue)
             said = change.sql or next(c.value for c in change.rowDatas[0].afterColumns if c.name == "id")
-            found.setdefault(record["partition"], []).append(said)
+            packets.setdefault(record["partition"], []).append(said)
     # All rows of the table are in one partition; the DDL stands in the first, between those before and after it.
     (home,) = set(rows["partition"].to_pylist())
     ids = [str(at) for at in range(60)]
     wanted = {home: ids, 0: ["ALTER TABLE t1 …"]} if home else {0: [*ids[:31], "ALTER TABLE t1 …", *ids[31:]]}
-    assert found == wanted
+    assert packets == wanted
     assert (whole.num_rows <= 3) is (limit == 10**6)

@@ -30,15 +30,15 @@ def entries(packet: bytes) -> list[tuple[pb.Header, pb.RowChange]]:
     assert (outer.version, outer.type) == (1, pb.MESSAGES)
     messages = pb.Messages.FromString(outer.body)
     assert (outer.SerializeToString(), messages.SerializeToString()) == (packet, outer.body)
-    found = []
+    changes = []
     for text in messages.messages:
         entry = pb.Entry.FromString(text)
         change = pb.RowChange.FromString(entry.storeValue)
         assert entry.entryType == pb.ROWDATA
         assert (entry.SerializeToString(), change.SerializeToString()) == (text, entry.storeValue)
         assert {name: getattr(entry.header, name) for name in HEADER} == HEADER
-        found.append((entry.header, change))
-    return found
+        changes.append((entry.header, change))
+    return changes
 
 
 def said_of(columns: Any) -> tuple[dict[str, Any], ...]:
@@ -69,10 +69,10 @@ def test_canal_of_all_recorded_rows_says_what_ticdcs_canal_json_says(small_rows:
             assert (change.eventType, change.isDdl, change.HasField("isDdl")) == (header.eventType, False, True)
             (data,) = change.rowDatas
             deleted = wanted["type"] == "DELETE"
-            told, not_told = (data.beforeColumns, data.afterColumns) if deleted else (data.afterColumns, [])
-            assert len(not_told) == 0
-            assert said_of(told) == (wanted["data"][0], wanted["sqlType"], wanted["mysqlType"])
-            assert [column.name for column in told if column.isKey] == wanted["pkNames"]
+            filled, unfilled = (data.beforeColumns, data.afterColumns) if deleted else (data.afterColumns, [])
+            assert len(unfilled) == 0
+            assert said_of(filled) == (wanted["data"][0], wanted["sqlType"], wanted["mysqlType"])
+            assert [column.name for column in filled if column.isKey] == wanted["pkNames"]
             assert {column.updated for column in (*data.beforeColumns, *data.afterColumns)} == {not deleted}
             if not deleted:
                 assert said_of(data.beforeColumns)[0] == (wanted["old"] or [{}])[0]

@@ -47,7 +47,7 @@ Pairs = list[tuple[bytes | None, bytes]]
 
 def store(indexes: list[dict[str, Any]] | None = None) -> SchemaStore:
     columns = [column(1, "id", not_null=True, flag=PRIMARY), column(2, "val", **TEXT), column(3, "u")]
-    placed = [spec | {"offset": place} for place, spec in enumerate(columns)]
+    placed = [spec | {"offset": offset} for offset, spec in enumerate(columns)]
     info = table_info(TABLE_ID, "t1", columns=placed, indexes=indexes) | {"update_timestamp": UPDATE_TS}
     return snapshot(("test", 1, [info]))
 
@@ -171,10 +171,10 @@ def test_claim_check_halves_of_a_split_update_have_files_of_their_own() -> None:
     update = CommittedChange(COMMIT_TS, COMMIT_TS - 1, row_key(TABLE_ID, 1), "put", new, old, 0)
     said, files = sent(feed("canal-json"), [update], schemas=keyed)
     shown = [json.loads(value) for _, value in said]
-    assert [one["type"] for one in shown] == ["DELETE", "INSERT"]
-    for one in shown:
-        content = files[one["_tidb"]["claimCheckLocation"].rpartition("/")[2]]
-        assert json.loads(b64decode(json.loads(content)["value"]))["type"] == one["type"]
+    assert [message["type"] for message in shown] == ["DELETE", "INSERT"]
+    for message in shown:
+        content = files[message["_tidb"]["claimCheckLocation"].rpartition("/")[2]]
+        assert json.loads(b64decode(json.loads(content)["value"]))["type"] == message["type"]
 
 
 @ROWS
@@ -235,7 +235,7 @@ def test_worker_stores_whole_messages_before_it_hands_over_those_that_name_them(
         after_ts=Ts(COMMIT_TS - 1), upto_ts=Ts(COMMIT_TS + count), start=(0,), end=(1,), may_repeat=False, ddl_end=0
     )
     made = output_records(iter([raw]), cut, FeedProgram(store(), compiled), ENCODED_AT_MS)
-    (value,) = (one for one in next(made)["value"].to_pylist() if b"claimCheckLocation" in one)
+    (value,) = (value for value in next(made)["value"].to_pylist() if b"claimCheckLocation" in value)
     ((path, content),) = ((path, path.read_bytes()) for path in (tmp_path / "claims here").iterdir())
     assert json.loads(value)["claimCheckLocation"] == f"file://{tmp_path}/claims%20here/{path.name}"
     assert json.loads(b64decode(json.loads(content)["value"]))["data"]["val"] == "x" * 2000

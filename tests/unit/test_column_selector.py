@@ -52,7 +52,7 @@ COUNTS = pytest.mark.parametrize("count", [2, 3 * SMALL_ROWS], ids=["scalar", "c
 
 
 def store(columns: Sequence[dict[str, Any]] = COLUMNS, *, name: str = "t", uk: int = 3) -> SchemaStore:
-    placed = [spec | {"offset": place} for place, spec in enumerate(columns)]
+    placed = [spec | {"offset": offset} for offset, spec in enumerate(columns)]
     unique = [index(1, "uk", [uk], unique=True)]
     return snapshot(("d", 1, [table_info(TABLE_ID, name, columns=placed, indexes=unique)]))
 
@@ -77,7 +77,7 @@ def ready(compiled: CompiledFeed, schemas: SchemaStore) -> CompiledFeed:
 
 def changes(count: int, *, unique_too: bool = False) -> list[CommittedChange]:
     """Return inserts, updates and deletes of rows that have secrets, ``count`` of each kind."""
-    found = []
+    committed = []
     for number in range(3 * count):
         before, after = (
             encode_row_v2(
@@ -89,8 +89,8 @@ def changes(count: int, *, unique_too: bool = False) -> list[CommittedChange]:
         value, old = (after, b"") if kind == 0 else (after, before) if kind == 1 else (b"", before)
         key = row_key(TABLE_ID, number)
         op: Literal["put", "delete"] = "delete" if kind == 2 else "put"
-        found.append(CommittedChange(100 + number, 99 + number, key, op, value, old, 0))
-    return found
+        committed.append(CommittedChange(100 + number, 99 + number, key, op, value, old, 0))
+    return committed
 
 
 def messages(options: str, columns: Sequence[str] | None, count: int, **more: Any) -> list[tuple[Any, ...]]:

@@ -14,7 +14,7 @@ from tests.support.ddl_jobs import job, snapshot, table_info
 AVRO = "protocol=avro&schema-registry=http://r:1&enable-tidb-extension=true"
 
 
-def places(records: OutputRecords) -> list[tuple[str, int]]:
+def partitions_of(records: OutputRecords) -> list[tuple[str, int]]:
     return list(zip(records.column("topic").to_pylist(), records.column("partition").to_pylist(), strict=True))
 
 
@@ -46,7 +46,7 @@ def test_ddl_and_watermarks_go_to_the_partitions_of_the_protocol(
         job(20, DdlType.CREATE_TABLE, schema_id=1, table_id=200, query="CREATE TABLE new (x INT)", table_info=info)
     )
     records = ddl_records(store, Ts(10), Ts(30), feed, encoded_at_ms=1)
-    assert places(records) == [("t", partition) for partition in ddl]
+    assert partitions_of(records) == [("t", partition) for partition in ddl]
     positions = [decode_position(position) for position in records.column("position").to_pylist()]
     assert {(at.commit_ts, at.position_class) for at in positions} <= {(20, PositionClass.DDL)}
-    assert places(watermark_records(Ts(30), ["t"], feed, 1)) == [("t", partition) for partition in watermark]
+    assert partitions_of(watermark_records(Ts(30), ["t"], feed, 1)) == [("t", partition) for partition in watermark]

@@ -46,7 +46,7 @@ class AddColumn:
 
 def store() -> SchemaStore:
     columns = [column(1, "id", not_null=True, flag=PRIMARY), column(2, "val", **TEXT)]
-    placed = [spec | {"offset": place} for place, spec in enumerate(columns)]
+    placed = [spec | {"offset": offset} for offset, spec in enumerate(columns)]
     info = table_info(TABLE_ID, "t1", columns=placed) | {"update_timestamp": UPDATE_TS}
     return snapshot(("test", 1, [info]))
 
@@ -104,7 +104,10 @@ def test_compressed_rows_are_those_of_a_changefeed_that_does_not_compress(
 ) -> None:
     plain, packed = (rows(feed(protocol, name), count, b"a" * 500) for name in ("none", codec))
     assert [undone(protocol, message, undo) for message in packed] == plain
-    assert all(len(one[1] or b"") < len(other[1] or b"") for one, other in zip(packed, plain, strict=True))
+    assert all(
+        len(packed_row[1] or b"") < len(plain_row[1] or b"")
+        for packed_row, plain_row in zip(packed, plain, strict=True)
+    )
 
 
 @PROTOCOLS

@@ -40,7 +40,7 @@ HANDLE_ONLY = "protocol=canal-json&partition-num=3"
 
 
 def store() -> SchemaStore:
-    columns = [spec | {"offset": place} for place, spec in enumerate(COLUMNS)]
+    columns = [spec | {"offset": offset} for offset, spec in enumerate(COLUMNS)]
     return snapshot(("d", 1, [table_info(TABLE_ID, "t", columns=columns)]))
 
 

@@ -57,9 +57,15 @@ def test_ddl_events_of_the_recording_equal_ticdcs() -> None:
         change = changes.pop(line["job_id"])
         assert [as_oracle(event) for event in ddl_events(change)] == line["events"]
         assert NOT_SENT[eligibility(change)] == line.get("not_sent")
-        found = change.job
-        assert found.type is not None
-        assert (found.finished_ts, found.start_ts, found.schema_version, found.query, DDL_TYPE_NAMES[found.type]) == (
+        ddl_job = change.job
+        assert ddl_job.type is not None
+        assert (
+            ddl_job.finished_ts,
+            ddl_job.start_ts,
+            ddl_job.schema_version,
+            ddl_job.query,
+            DDL_TYPE_NAMES[ddl_job.type],
+        ) == (
             line["commit_ts"],
             line["start_ts"],
             line["schema_version"],

@@ -16,8 +16,8 @@ from tests.support.schema_feed import ddl_records
 def changes() -> dict[int, SchemaChange]:
     """What each user DDL job changed, by its commit_ts."""
     store = SchemaStore.empty()
-    found = (store.apply(record) for record in ddl_records(committed_changes()))
-    return {change.job.finished_ts: change for change in found if change is not None}
+    applied = (store.apply(record) for record in ddl_records(committed_changes()))
+    return {change.job.finished_ts: change for change in applied if change is not None}
 
 
 def _feed(**config: object) -> CompiledFeed:

@@ -43,7 +43,7 @@ FIELDS = '[{"type":"int32","optional":false,"field":"id"},{"type":"string","opti
 
 
 def table_of(*columns: dict[str, Any], name: str = "t1") -> TableVersion:
-    specs = [spec | {"offset": place} for place, spec in enumerate((INT_KEY, *columns))]
+    specs = [spec | {"offset": offset} for offset, spec in enumerate((INT_KEY, *columns))]
     return table_version(table_info(112, name, columns=specs), schema_id=1, schema="test", version=Ts(1))
 
 
@@ -54,7 +54,7 @@ def encoder(options: str = "", text: dict[str, Any] | None = None) -> Encoder:
     return compile_feed(load_changefeed(f"kafka://h:1/t?protocol=debezium{options}", text or {}), "default").encoder
 
 
-def one(
+def message_of(
     by: Encoder,
     new: dict[int, bytes | None] | None,
     old: dict[int, bytes | None] | None,
@@ -86,7 +86,7 @@ def test_debezium_insert_update_and_delete_are_the_documented_messages(small_row
         (None, {2: b"bb"}, '"op":"d","after":null,"before":{"id":1,"val":"bb"}}'),
     ]
     for new, old, end in changes:
-        key, value = one(by, new, old, small_rows)
+        key, value = message_of(by, new, old, small_rows)
         assert key == KEY
         assert payload(value) == f'{{"payload":{{{source},"transaction":null,{end}'
         schema = json.loads(value)["schema"]
@@ -105,7 +105,7 @@ def test_debezium_insert_update_and_delete_are_the_documented_messages(small_row
 def test_debezium_disable_schema_leaves_payloads_only(small_rows: int) -> None:
     source = SOURCE % ("test", "t1")
     for by in (encoder("&debezium-disable-schema=true"), encoder(text={"sink": {"debezium-disable-schema": True}})):
-        key, value = one(by, {2: b"aa"}, None, small_rows)
+        key, value = message_of(by, {2: b"aa"}, None, small_rows)
         assert key == '{"payload":{"id":1}}'
         assert value == (
             f'{{"payload":{{{source},"transaction":null,"op":"c","before":null,"after":{{"id":1,"val":"aa"}}}}}}'
@@ -115,15 +115,19 @@ def test_debezium_disable_schema_leaves_payloads_only(small_rows: int) -> None:
 @PATHS
 def test_debezium_without_old_values_leaves_before_out_of_updates_only(small_rows: int) -> None:
     by = encoder(text={"sink": {"debezium": {"output-old-value": False}}})
-    updated = payload(one(by, {2: b"bb"}, {2: b"aa"}, small_rows)[1])
+    updated = payload(message_of(by, {2: b"bb"}, {2: b"aa"}, small_rows)[1])
     assert updated.endswith('"transaction":null,"op":"u","after":{"id":1,"val":"bb"}}')
-    assert payload(one(by, None, {2: b"bb"}, small_rows)[1]).endswith('"after":null,"before":{"id":1,"val":"bb"}}')
+    assert payload(message_of(by, None, {2: b"bb"}, small_rows)[1]).endswith(
+        '"after":null,"before":{"id":1,"val":"bb"}}'
+    )
 
 
 @PATHS
 def test_debezium_tidb_extension_names_types_first(small_rows: int) -> None:
     table = table_of(column(2, "n", tp=8, flag=32), column(3, "d", tp=246, flen=10, decimal=2, flag=32))
-    key, value = one(encoder("&enable-tidb-extension=true"), {2: b"\x01", 3: None}, None, small_rows, table=table)
+    key, value = message_of(
+        encoder("&enable-tidb-extension=true"), {2: b"\x01", 3: None}, None, small_rows, table=table
+    )
     assert '"fields":[{"tidb_type":"int","type":"int32","optional":false,"field":"id"}]' in key
     assert '{"tidb_type":"bigint unsigned","type":"int64","optional":true,"field":"n"}' in value
     assert '{"tidb_type":"decimal","type":"double","optional":true,"field":"d"}' in value
@@ -163,7 +167,7 @@ def packed(*fields: int) -> bytes:
 def test_debezium_value_is_as_the_table_of_types_says(
     spec: dict[str, Any], value: bytes, said: str, small_rows: int
 ) -> None:
-    _, message = one(DebeziumEncoder(), {2: value}, None, small_rows, table=table_of(column(2, "v", **spec)))
+    _, message = message_of(DebeziumEncoder(), {2: value}, None, small_rows, table=table_of(column(2, "v", **spec)))
     assert payload(message).endswith(f'"after":{{"id":1,"v":{said}}}}}')
 
 
@@ -176,7 +180,7 @@ def test_debezium_null_of_a_column_with_default_is_the_default(small_rows: int) 
         column(5, "c", tp=12, decimal=0) | {"default": "CURRENT_TIMESTAMP"},
         column(6, "t", tp=7, decimal=0) | {"default": "CURRENT_TIMESTAMP"},
     )
-    _, value = one(DebeziumEncoder(), dict.fromkeys(range(2, 7)), None, small_rows, table=table)
+    _, value = message_of(DebeziumEncoder(), dict.fromkeys(range(2, 7)), None, small_rows, table=table)
     assert payload(value).endswith('"after":{"id":1,"i":5,"s":"a\\"b","d":1000,"c":0,"t":null}}')
     assert '{"type":"int32","optional":true,"field":"i","default":5}' in value
     assert '{"type":"string","optional":true,"field":"s","default":"a\\"b"}' in value
@@ -186,7 +190,9 @@ def test_debezium_null_of_a_column_with_default_is_the_default(small_rows: int) 
 def test_debezium_timestamp_mounted_in_another_zone_is_in_utc(small_rows: int) -> None:
     zone = ZoneInfo("Asia/Shanghai")
     table = table_of(column(2, "t", tp=7, decimal=0))
-    _, value = one(DebeziumEncoder(zone=zone), {2: packed(2024, 6, 1, 20)}, None, small_rows, table=table, zone=zone)
+    _, value = message_of(
+        DebeziumEncoder(zone=zone), {2: packed(2024, 6, 1, 20)}, None, small_rows, table=table, zone=zone
+    )
     assert '"t":"2024-06-01T20:00:00Z"' in value
 
 
@@ -197,7 +203,7 @@ def test_debezium_datetime_out_of_the_calendar_is_refused_by_table_key_and_colum
 ) -> None:
     table = table_of(column(2, "dt", tp=12, decimal=0))
     with pytest.raises(EncodeRefusedError) as caught:
-        one(DebeziumEncoder(), {2: packed(*fields)}, None, small_rows, table=table)
+        message_of(DebeziumEncoder(), {2: packed(*fields)}, None, small_rows, table=table)
     key = row_key(table.table_id, 1).hex()
     assert caught.value.fields == {"table": "test.t1", "key": key, "commit_ts": COMMIT_TS, "column": "dt"}
 
@@ -205,14 +211,16 @@ def test_debezium_datetime_out_of_the_calendar_is_refused_by_table_key_and_colum
 @PATHS
 def test_debezium_schema_names_are_legal_and_texts_keep_what_json_allows(small_rows: int) -> None:
     table = table_of(column(2, "<v>", **TEXT), name="1-t.ü")  # type: ignore[arg-type]
-    key, value = one(DebeziumEncoder(cluster_id="1c"), {2: "<&>\u2028\x01\t".encode()}, None, small_rows, table=table)
+    key, value = message_of(
+        DebeziumEncoder(cluster_id="1c"), {2: "<&>\u2028\x01\t".encode()}, None, small_rows, table=table
+    )
     assert '"name":"_1c.test.1_t._.Key"' in key
     assert '"after":{"id":1,"<v>":"<&>\u2028\\u0001\\t"}' in value
     assert '"table":"1-t.ü"' in value
 
 
 def stored(*columns: dict[str, Any], name: str = "t1") -> StoredTable:
-    specs = [spec | {"offset": place} for place, spec in enumerate((INT_KEY, *columns))]
+    specs = [spec | {"offset": offset} for offset, spec in enumerate((INT_KEY, *columns))]
     return stored_table(table_info(112, name, columns=specs), schema_id=1, schema="test", version=Ts(1))
 
 

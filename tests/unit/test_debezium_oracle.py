@@ -77,14 +77,14 @@ def test_debezium_ddl_and_watermarks_equal_ticdc(name: str) -> None:
     }
     for change in recorded_store().changes_between(Ts(0), Ts(2**62)):
         for event in ddl_events(change):
-            place = int(event.commit_ts), event.seq
-            if place not in sent:
+            event_id = int(event.commit_ts), event.seq
+            if event_id not in sent:
                 continue
             message = encoder.encode_ddl(event, encoded_at_ms=ENCODED_AT_MS)
             if message is None:
                 unsaid.append(event.type_name)
                 continue
-            line = lines.pop(place)
+            line = lines.pop(event_id)
             assert message.key == base64.b64decode(line["key"])
             assert masked(message.value) == masked(base64.b64decode(line["value"])), event.query
             seen += 1

@@ -40,20 +40,20 @@ REFERENCE_RULES = (
 def test_dispatcher_example_of_the_reference_takes_the_first_matching_rule(
     schema: str, topic: str, rule: PartitionRule
 ) -> None:
-    found = dispatcher(*REFERENCE_RULES)
-    assert found.topic(schema, "x") == topic
-    assert found.rule_for(schema, "x").partition is rule
+    rules = dispatcher(*REFERENCE_RULES)
+    assert rules.topic(schema, "x") == topic
+    assert rules.rule_for(schema, "x").partition is rule
 
 
 def test_dispatcher_two_rules_match_takes_the_first() -> None:
-    found = dispatcher({"matcher": ["a.*"], "topic": "one"}, {"matcher": ["*.*"], "topic": "two"})
-    assert (found.topic("a", "t"), found.topic("b", "t")) == ("one", "two")
+    rules = dispatcher({"matcher": ["a.*"], "topic": "one"}, {"matcher": ["*.*"], "topic": "two"})
+    assert (rules.topic("a", "t"), rules.topic("b", "t")) == ("one", "two")
 
 
 def test_dispatcher_case_sensitive_feed_matches_by_case() -> None:
     feed: dict[str, Any] = {"case-sensitive": True}
-    found = dispatcher({"matcher": ["A.*"], "topic": "one"}, **feed)
-    assert (found.topic("A", "t"), found.topic("a", "t")) == ("one", "default-topic")
+    rules = dispatcher({"matcher": ["A.*"], "topic": "one"}, **feed)
+    assert (rules.topic("A", "t"), rules.topic("a", "t")) == ("one", "default-topic")
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_dispatcher_partition_word_means_the_rule(key: str, word: str, rule: Par
     assert dispatcher({"matcher": ["*.*"], key: word}).rule_for("a", "b").partition is rule
 
 
-def both_ways(found: Dispatcher, table: TableVersion, texts: list[str | None], count: int) -> int:
+def both_ways(rules: Dispatcher, table: TableVersion, texts: list[str | None], count: int) -> int:
     """Return the partition of a row, having checked that the columnar way gives the same."""
-    route = found.route(table)
+    route = rules.route(table)
     partition = route.partition(texts, Ts(445), count)
     arrays = [pa.array([text], pa.string()) for text in texts]
     columnar = route.partitions(arrays, np.array([445], np.int64), count)
@@ -128,9 +128,9 @@ def test_route_index_value_without_handle_key_is_the_hash_of_the_table() -> None
 
 
 def test_route_null_counts_as_the_word_null() -> None:
-    found = dispatcher({**COLUMNS_RULE, "columns": ["a"]})
+    rules = dispatcher({**COLUMNS_RULE, "columns": ["a"]})
     table = make_table(["a"], nullable=["a"])
-    assert both_ways(found, table, [None], 1 << 20) == both_ways(found, table, ["null"], 1 << 20)
+    assert both_ways(rules, table, [None], 1 << 20) == both_ways(rules, table, ["null"], 1 << 20)
 
 
 def test_route_ts_rule_is_commit_ts_modulo_partitions() -> None:
@@ -160,18 +160,18 @@ def test_route_column_or_index_missing_stops_the_feed_naming_table_and_rule(
 
 
 def test_ddl_topic_goes_by_the_old_name_then_the_new_then_the_default() -> None:
-    found = dispatcher({"matcher": ["*.*"], "topic": "{schema}_{table}"})
-    assert found.ddl_topic(pre=("a", "old"), post=("a", "new")) == "a_old"
-    assert found.ddl_topic(pre=None, post=("a", "new")) == "a_new"
-    assert found.ddl_topic(pre=("a", ""), post=("a", "new")) == "a_new"
-    assert found.ddl_topic(pre=None, post=("a", "")) == "default-topic"
-    assert found.ddl_topic(pre=None, post=None) == "default-topic"
+    rules = dispatcher({"matcher": ["*.*"], "topic": "{schema}_{table}"})
+    assert rules.ddl_topic(pre=("a", "old"), post=("a", "new")) == "a_old"
+    assert rules.ddl_topic(pre=None, post=("a", "new")) == "a_new"
+    assert rules.ddl_topic(pre=("a", ""), post=("a", "new")) == "a_new"
+    assert rules.ddl_topic(pre=None, post=("a", "")) == "default-topic"
+    assert rules.ddl_topic(pre=None, post=None) == "default-topic"
 
 
 def test_watermark_topics_are_the_tables_and_always_the_default() -> None:
-    found = dispatcher({"matcher": ["a.*"], "topic": "{table}"})
-    assert found.watermark_topics([("a", "y"), ("a", "x"), ("b", "z"), ("a", "x")]) == ("default-topic", "x", "y")
-    assert found.watermark_topics([]) == ("default-topic",)
+    rules = dispatcher({"matcher": ["a.*"], "topic": "{table}"})
+    assert rules.watermark_topics([("a", "y"), ("a", "x"), ("b", "z"), ("a", "x")]) == ("default-topic", "x", "y")
+    assert rules.watermark_topics([]) == ("default-topic",)
 
 
 def test_dispatcher_pickled_routes_the_same() -> None:

@@ -102,7 +102,10 @@ def test_split_mask_every_recorded_update_is_split_as_ticdc_did() -> None:
             split |= {batch.row_id(part.rows[row]) for row in np.flatnonzero(mask).tolist()}
             updates += len(part)
             sides = zip(zip(*map(list, before), strict=True), zip(*map(list, after), strict=True), strict=True)
-            scalar = [must_split([a.as_py() for a in one], [b.as_py() for b in two]) for one, two in sides]
+            scalar = [
+                must_split([a.as_py() for a in old_texts], [b.as_py() for b in new_texts])
+                for old_texts, new_texts in sides
+            ]
             assert scalar == mask.tolist()
     assert split == expected
     assert (len(split), updates) == (2, 6841)

@@ -40,7 +40,7 @@ def feed(protocol: str = "canal-json", **sink: Any) -> CompiledFeed:
     return compile_feed(load_changefeed(uri, {"sink": options}), "default")
 
 
-def one(
+def message_of(
     compiled: CompiledFeed,
     new: dict[int, bytes | None] | None,
     old: dict[int, bytes | None] | None,
@@ -65,13 +65,13 @@ TAIL = ',"_tidb":{"commitTs":445644800000000001}}'
 
 @PATHS
 def test_only_output_updated_columns_update_equals_the_documented_message(small_rows: int) -> None:
-    said = one(feed(only_output_updated_columns=True), {2: b"bb"}, {2: b"aa"}, small_rows)
+    said = message_of(feed(only_output_updated_columns=True), {2: b"bb"}, {2: b"aa"}, small_rows)
     assert said == HEAD % "UPDATE" + TYPES + '"old":[{"val":"aa"}],"data":[{"id":"1","val":"bb"}]' + TAIL
 
 
 @PATHS
 def test_content_compatible_update_equals_the_documented_message(small_rows: int) -> None:
-    said = one(feed(content_compatible=True), {2: b"bb"}, {2: b"aa"}, small_rows)
+    said = message_of(feed(content_compatible=True), {2: b"bb"}, {2: b"aa"}, small_rows)
     types = '"sqlType":{"id":4,"val":12},"mysqlType":{"id":"int(11)","val":"varchar(32)"},'
     assert said == HEAD % "UPDATE" + types + '"old":[{"val":"aa"}],"data":[{"id":"1","val":"bb"}]' + TAIL
 
@@ -79,12 +79,12 @@ def test_content_compatible_update_equals_the_documented_message(small_rows: int
 @PATHS
 def test_delete_only_output_handle_key_columns_leaves_the_handle_key_and_no_marker(small_rows: int) -> None:
     compiled = feed(delete_only_output_handle_key_columns=True)
-    said = one(compiled, None, {2: b"bb"}, small_rows)
+    said = message_of(compiled, None, {2: b"bb"}, small_rows)
     # `onlyHandleKey` in `_tidb` is for messages that were too large, not for this option.
     types = '"sqlType":{"id":4},"mysqlType":{"id":"int"},'
     assert said == HEAD % "DELETE" + types + '"old":null,"data":[{"id":"1"}]' + TAIL
-    assert '"data":[{"id":"1","val":"aa"}]' in one(compiled, {2: b"aa"}, None, small_rows)
-    assert '"old":[{"id":"1","val":"aa"}],' in one(compiled, {2: b"bb"}, {2: b"aa"}, small_rows)
+    assert '"data":[{"id":"1","val":"aa"}]' in message_of(compiled, {2: b"aa"}, None, small_rows)
+    assert '"old":[{"id":"1","val":"aa"}],' in message_of(compiled, {2: b"bb"}, {2: b"aa"}, small_rows)
 
 
 @PATHS
@@ -102,7 +102,7 @@ def test_delete_only_output_handle_key_columns_leaves_the_handle_key_and_no_mark
 def test_only_output_updated_columns_null_differs_from_every_text(
     new: dict[int, bytes | None], old: dict[int, bytes | None], said: str, small_rows: int
 ) -> None:
-    assert said in one(feed(only_output_updated_columns=True), new, old, small_rows)
+    assert said in message_of(feed(only_output_updated_columns=True), new, old, small_rows)
 
 
 @PATHS
@@ -113,12 +113,12 @@ def test_delete_with_handle_keys_only_of_a_not_null_unique_key_holds_its_columns
     info = table_info(
         113,
         "t2",
-        columns=[spec | {"offset": place} for place, spec in enumerate(columns)],
+        columns=[spec | {"offset": offset} for offset, spec in enumerate(columns)],
         indexes=[index(1, "uk", [2, 1], unique=True)],
         pk_is_handle=False,
     )
     table = table_version(info, schema_id=1, schema="test", version=Ts(1))
-    said = one(
+    said = message_of(
         feed(delete_only_output_handle_key_columns=True),
         None,
         {1: b"\x01", 2: b"\x02", 3: b"\x03"},

@@ -84,15 +84,15 @@ def test_event_filter_ddl_is_ignored_by_type(events: tuple[str, ...], ddl_type: 
 def test_event_filter_ddl_is_ignored_by_text_in_any_case(
     expressions: tuple[str, ...], query: str, expected: bool
 ) -> None:
-    found = event_filter(ignore_sql=expressions)
-    assert found.ignores_ddl("drop table", query, "test", "t") is expected
-    assert not found.ignored_ops("test", "t")
+    events = event_filter(ignore_sql=expressions)
+    assert events.ignores_ddl("drop table", query, "test", "t") is expected
+    assert not events.ignored_ops("test", "t")
 
 
 def test_event_filter_ddl_on_a_schema_is_matched_by_schema_alone() -> None:
-    found = event_filter(matcher=("test.t1",), ignore_sql=("^drop",))
-    assert found.ignores_ddl("drop schema", "DROP DATABASE test", "test", "")
-    assert not found.ignores_ddl("drop schema", "DROP DATABASE other", "other", "")
+    events = event_filter(matcher=("test.t1",), ignore_sql=("^drop",))
+    assert events.ignores_ddl("drop schema", "DROP DATABASE test", "test", "")
+    assert not events.ignores_ddl("drop schema", "DROP DATABASE other", "other", "")
 
 
 def test_event_names_cover_every_recorded_ddl_type() -> None:

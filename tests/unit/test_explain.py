@@ -27,8 +27,8 @@ EXTENDED = "canal-json&enable-tidb-extension=true"
 
 
 def store(*more: dict[str, Any], indexes: list[dict[str, Any]] | None = None, name: str = "t1") -> SchemaStore:
-    columns = [spec | {"offset": place} for place, spec in enumerate([ID, *more])]
-    keyless = [spec | {"offset": place} for place, spec in enumerate([column(1, "a"), *more])]
+    columns = [spec | {"offset": offset} for offset, spec in enumerate([ID, *more])]
+    keyless = [spec | {"offset": offset} for offset, spec in enumerate([column(1, "a"), *more])]
     tables = [
         table_info(112, name, columns=columns, indexes=indexes),
         table_info(113, "no_key", columns=keyless, pk_is_handle=False),
@@ -36,7 +36,7 @@ def store(*more: dict[str, Any], indexes: list[dict[str, Any]] | None = None, na
     return snapshot(("test", 1, tables))
 
 
-def told(
+def explanation_of(
     protocol: str,
     schemas: SchemaStore,
     *,
@@ -53,15 +53,15 @@ def table_of(explanation: Explanation) -> ExplainedTable:
 
 
 def test_largest_canal_json_message_is_an_update_of_the_longest_values() -> None:
-    found = table_of(told(EXTENDED, store(column(2, "val", flen=32, **TEXT))))
+    table = table_of(explanation_of(EXTENDED, store(column(2, "val", flen=32, **TEXT))))
     row = '{"id":"-2147483648","val":"' + "x" * 128 + '"}'
     message = (
         '{"id":0,"database":"test","table":"t1","pkNames":["id"],"isDdl":false,"type":"UPDATE","es":1716613769531,'
         '"ts":1700000000000,"sql":"","sqlType":{"id":4,"val":12},"mysqlType":{"id":"int","val":"varchar"},'
         f'"old":[{row}],"data":[{row}],"_tidb":{{"commitTs":450000000000000000}}}}'
     )
-    assert found.largest_message_bytes == len(message) + OVERHEAD
-    assert (found.limit_bytes, found.row_capped, found.trouble) == (10485760, False, ())
+    assert table.largest_message_bytes == len(message) + OVERHEAD
+    assert (table.limit_bytes, table.row_capped, table.trouble) == (10485760, False, ())
 
 
 @pytest.mark.parametrize(
@@ -88,13 +88,13 @@ def test_no_message_that_ticdc_made_is_larger_than_what_was_said_of_its_table(pr
 
 def test_row_of_large_texts_is_told_by_how_it_grows_and_stops_at_tidbs_own_limit() -> None:
     long = [column(at, f"c{at}", tp=252, flen=65535, charset="utf8mb4", collation="utf8mb4_bin") for at in (2, 3)]
-    found = table_of(told(EXTENDED, store(*long)))
+    grown = table_of(explanation_of(EXTENDED, store(*long)))
     # Four texts of 65,535 bytes (two of the row before), and some 600 bytes around them.
-    assert found.largest_message_bytes is not None
-    assert 0 < found.largest_message_bytes - 4 * 65535 < 1000
-    assert not found.row_capped
+    assert grown.largest_message_bytes is not None
+    assert 0 < grown.largest_message_bytes - 4 * 65535 < 1000
+    assert not grown.row_capped
     endless = column(2, "c", tp=251, flen=-1, charset="utf8mb4", collation="utf8mb4_bin")
-    capped = table_of(told(EXTENDED, store(endless)))
+    capped = table_of(explanation_of(EXTENDED, store(endless)))
     assert capped.row_capped
     assert capped.largest_message_bytes is not None
     assert 0 < capped.largest_message_bytes - 2 * ROW_BYTES_MAX < 1000
@@ -107,23 +107,25 @@ def test_row_of_large_texts_is_told_by_how_it_grows_and_stops_at_tidbs_own_limit
 @pytest.mark.parametrize("protocol", [EXTENDED, "open-protocol"])
 def test_largest_message_is_told_before_compression(protocol: str, compression: str) -> None:
     large = {"kafka-config": {"large-message-handle": {"large-message-handle-compression": compression}}}
-    plain, told_of = (table_of(told(protocol, store(column(2, "v", flen=500, **TEXT)), sink=s)) for s in ({}, large))
-    assert plain.largest_message_bytes == told_of.largest_message_bytes
+    plain, compressed = (
+        table_of(explanation_of(protocol, store(column(2, "v", flen=500, **TEXT)), sink=s)) for s in ({}, large)
+    )
+    assert plain.largest_message_bytes == compressed.largest_message_bytes
 
 
 def test_topic_partition_key_and_subjects_are_told_of_each_table() -> None:
     sink = {"dispatchers": [{"matcher": ["*.t1"], "topic": "{schema}_{table}", "partition": "index-value"}]}
-    explanation = told(
+    explanation = explanation_of(
         "avro&schema-registry=http://h:1",
         store(column(2, "v")),
         sink=sink,
         topics={"test_t1": SinkTopicLimits(partitions=7, message_bytes_max=100)},
     )
-    found = table_of(explanation)
-    assert (found.topic, found.topic_exists, found.partitions) == ("test_t1", True, 7)
-    assert (found.partition_by, found.message_key, found.columns) == ("table, id", "id", 2)
-    assert found.subjects == ("test_t1-key", "test_t1-value")
-    assert found.limit_bytes == 100
+    table = table_of(explanation)
+    assert (table.topic, table.topic_exists, table.partitions) == ("test_t1", True, 7)
+    assert (table.partition_by, table.message_key, table.columns) == ("table, id", "id", 2)
+    assert table.subjects == ("test_t1-key", "test_t1-value")
+    assert table.limit_bytes == 100
     keyless = next(table for table in explanation.tables if table.table == "test.no_key")
     assert not keyless.replicated
     assert "no primary key" in keyless.trouble[0]
@@ -137,10 +139,10 @@ def test_topic_partition_key_and_subjects_are_told_of_each_table() -> None:
 
 def test_settings_that_do_not_fit_a_table_are_told_and_the_others_go_on() -> None:
     sink = {"dispatchers": [{"matcher": ["*.t1"], "partition": "index-value", "index": "nope"}]}
-    explanation = told("canal-json", store(indexes=[index(1, "u", [0], unique=True)]), sink=sink)
+    explanation = explanation_of("canal-json", store(indexes=[index(1, "u", [0], unique=True)]), sink=sink)
     assert "has no index `nope`" in table_of(explanation).trouble[0]
     topics = {"t": SinkTopicLimits(partitions=2, message_bytes_max=100)}
-    few = table_of(told("canal-json", store(), uri="&partition-num=3", topics=topics))
+    few = table_of(explanation_of("canal-json", store(), uri="&partition-num=3", topics=topics))
     assert few.trouble[0] == "partition-num is 3, and the topic has 2"
     assert "100 are allowed" in few.trouble[1]
 

@@ -39,7 +39,7 @@ ROWS = pytest.mark.parametrize("count", [3, 3 * SMALL_ROWS], ids=["scalar", "col
 
 def store(columns: list[dict[str, Any]] | None = None, **more: Any) -> SchemaStore:
     columns = columns or [column(1, "id", not_null=True, flag=PRIMARY), column(2, "val", **TEXT)]
-    placed = [spec | {"offset": place} for place, spec in enumerate(columns)]
+    placed = [spec | {"offset": offset} for offset, spec in enumerate(columns)]
     info = table_info(TABLE_ID, "t1", columns=placed, **more) | {"update_timestamp": UPDATE_TS}
     return snapshot(("test", 1, [info]))
 
@@ -122,9 +122,9 @@ def test_handle_key_only_row_that_is_too_large_says_its_key_and_the_others_stay(
 def test_handle_key_only_of_many_rows_of_all_kinds_keeps_their_order(count: int) -> None:
     mixed = [changes(count, op, large=n)[n] for n, op in enumerate(["insert", "update", "delete"] * (count // 3))]
     said = [json.loads(value) for _, value in pairs(sent(feed("canal-json"), mixed))]
-    assert [one["type"] for one in said] == ["INSERT", "UPDATE", "DELETE"] * (count // 3)
-    assert [one["data"] for one in said] == [[{"id": str(n)}] for n in range(count)]
-    assert all(one["_tidb"] == {"commitTs": COMMIT_TS + n, "onlyHandleKey": True} for n, one in enumerate(said))
+    assert [message["type"] for message in said] == ["INSERT", "UPDATE", "DELETE"] * (count // 3)
+    assert [message["data"] for message in said] == [[{"id": str(n)}] for n in range(count)]
+    assert all(message["_tidb"] == {"commitTs": COMMIT_TS + n, "onlyHandleKey": True} for n, message in enumerate(said))
 
 
 @ROWS
@@ -145,11 +145,11 @@ def test_handle_key_only_in_avro_is_read_by_ticdcs_schema_with_the_mark_and_the_
     compiled = feed("simple", sink={"kafka-config": _avro_settings()})
     schema = _avro_schema()
     payloads = [_payload(value, schema) for _, value in pairs(sent(compiled, changes(count, "update", 1)))]
-    assert [one["handleKeyOnly"] for one in payloads] == [None, True, *([None] * (count - 2))]
+    assert [payload["handleKeyOnly"] for payload in payloads] == [None, True, *([None] * (count - 2))]
     assert (payloads[1]["data"], payloads[1]["old"]) == ({"id": 1}, {"id": 1})
     assert (payloads[0]["data"], payloads[0]["old"]) == ({"id": 0, "val": "aa"}, {"id": 0, "val": "aa"})
-    assert {one["claimCheckLocation"] for one in payloads} == {None}
-    assert [one["commitTs"] for one in payloads] == [COMMIT_TS + n for n in range(count)]
+    assert {payload["claimCheckLocation"] for payload in payloads} == {None}
+    assert [payload["commitTs"] for payload in payloads] == [COMMIT_TS + n for n in range(count)]
 
 
 def _avro_settings() -> dict[str, Any]:
@@ -163,8 +163,8 @@ def _payload(message: bytes, schema: Any) -> dict[str, Any]:
     stream = io.BytesIO(message)
     read: Any = fastavro.schemaless_reader(stream, schema, None)
     assert stream.read() == b""
-    found: dict[str, Any] = read["payload"]
-    return found
+    payload: dict[str, Any] = read["payload"]
+    return payload
 
 
 def _avro_schema() -> Any:

@@ -27,7 +27,7 @@ Row = dict[int, bytes | None] | None
 
 def table_of(*more: dict[str, Any], **info: Any) -> TableVersion:
     columns = [column(1, "id", not_null=True, flag=PRIMARY), *more]
-    placed = [spec | {"offset": place} for place, spec in enumerate(columns)]
+    placed = [spec | {"offset": offset} for offset, spec in enumerate(columns)]
     raw = table_info(112, "t1", columns=placed) | info
     return table_version(raw, schema_id=1, schema="test", version=Ts(1))
 

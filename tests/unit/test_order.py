@@ -50,7 +50,7 @@ def test_sort_and_drop_repeats_leaves_each_partition_ordered_and_without_copies(
     st.lists(st.tuples(st.integers(1, 2**62), st.integers(1, 2**62), st.sampled_from(RowOp), st.binary(max_size=40)))
 )
 def test_row_positions_of_columns_equal_position_of_each_row(rows: list[tuple[int, int, RowOp, bytes]]) -> None:
-    columns = [np.array([row[place] for row in rows], np.int64) for place in (0, 1)]
+    columns = [np.array([row[column] for row in rows], np.int64) for column in (0, 1)]
     op = np.array([row[2] for row in rows], np.int8)
     got = row_positions(columns[0], columns[1], op, pa.array([row[3] for row in rows], pa.binary()))
     want = [Position(Ts(ts), PositionClass.ROW, Ts(start), op, key).encode() for ts, start, op, key in rows]

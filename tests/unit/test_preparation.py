@@ -104,7 +104,7 @@ def test_companions_with_many_partitions_have_watermarks_once_a_second_with_ddl_
     assert len(classes(ready, cut(2300, 2500))) == count
 
 
-def told(ready: Preparation, of: Cut) -> list[PositionClass]:
+def at_start(ready: Preparation, of: Cut) -> list[PositionClass]:
     ready.begin(of)
     positions = (position for part in ready.schemas_at_start(of, 1) for position in part.column("position").to_pylist())
     return [decode_position(position).position_class for position in positions]
@@ -112,11 +112,11 @@ def told(ready: Preparation, of: Cut) -> list[PositionClass]:
 
 def test_schemas_at_start_of_simple_are_all_schemas_in_the_first_cut_and_no_other() -> None:
     ready = preparation(one_table(), 2, protocol="simple")
-    assert told(ready, cut(0, 3)) == [PositionClass.BOOTSTRAP] * 2
+    assert at_start(ready, cut(0, 3)) == [PositionClass.BOOTSTRAP] * 2
     assert classes(ready, cut(0, 3)) == [PositionClass.WATERMARK] * 2
-    assert told(ready, cut(3, 4)) == []
+    assert at_start(ready, cut(3, 4)) == []
     assert classes(ready, cut(3, 4)) == [PositionClass.WATERMARK] * 2
-    # After a restart the changefeed goes on where it was: what was told stays told.
+    # After a restart the changefeed goes on where it was: what was sent stays sent.
     again = preparation(one_table(), 2, protocol="simple")
-    assert told(again, cut(4, 5)) == []
+    assert at_start(again, cut(4, 5)) == []
     assert classes(again, cut(4, 5)) == [PositionClass.WATERMARK] * 2

@@ -31,7 +31,7 @@ def feed(protocol: str, config: dict[str, Any] | None = None, topics: tuple[str,
 
 
 def keyless() -> SchemaStore:
-    columns = [spec | {"offset": place} for place, spec in enumerate([column(1, "a"), column(2, "b")])]
+    columns = [spec | {"offset": offset} for offset, spec in enumerate([column(1, "a"), column(2, "b")])]
     return snapshot(("test", 1, [table_info(TABLE, "t1", columns=columns, pk_is_handle=False)]))
 
 

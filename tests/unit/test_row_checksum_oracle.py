@@ -56,17 +56,17 @@ def carries(batch: Batch, row: int) -> bool:
 
 def with_checksums(small_rows: int) -> list[tuple[Batch, MountedColumns]]:
     """Return the rows that carry a checksum, mounted among all those of their batch."""
-    found = []
+    messages = []
     for batch in recorded_batches():
         chosen = [row for row in range(len(batch.rows)) if carries(batch, row)]
         if not chosen:
             continue
         mounted = mount(batch.table, batch.rows, with_checksum=True, small_rows=small_rows)
         parts = [part.take(np.flatnonzero(np.isin(part.rows, chosen))) for part in mounted.parts]
-        found.append(
+        messages.append(
             (batch, MountedColumns(table=batch.table, count=mounted.count, parts=tuple(p for p in parts if len(p))))
         )
-    return found
+    return messages
 
 
 def compare(name: str, batch: Batch, encoded: EncodedRows, mask: str) -> int:

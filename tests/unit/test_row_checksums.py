@@ -33,7 +33,7 @@ COUNTS = pytest.mark.parametrize("count", [SMALL_ROWS // 2, 3 * SMALL_ROWS], ids
 
 
 def store() -> SchemaStore:
-    columns = [spec | {"offset": place} for place, spec in enumerate(COLUMNS)]
+    columns = [spec | {"offset": offset} for offset, spec in enumerate(COLUMNS)]
     return snapshot(("d", 1, [table_info(TABLE_ID, "t", columns=columns)]))
 
 
@@ -44,7 +44,7 @@ def table() -> TableVersion:
 def summed(text: bytes, mark: int, *sums: int) -> bytes:
     """Return a row whose one column besides the key is ``text``, with a checksum part."""
     row = encode_row_v2({2: text})
-    return row[:1] + b"\x02" + row[2:] + bytes((mark,)) + b"".join(struct.pack("<I", one) for one in sums)
+    return row[:1] + b"\x02" + row[2:] + bytes((mark,)) + b"".join(struct.pack("<I", checksum) for checksum in sums)
 
 
 def of_handle(handle: int, text: bytes) -> bytes:
@@ -83,11 +83,11 @@ STRINGS = "&enable-tidb-extension=true&avro-decimal-handling-mode=string&avro-bi
 @pytest.mark.parametrize("uri", [CANAL, SIMPLE, AVRO + STRINGS], ids=["canal-json", "simple", "avro"])
 @COUNTS
 def test_corrupt_row_with_handle_level_warn_is_told_and_written(uri: str, count: int) -> None:
-    told: list[CorruptRows] = []
+    corrupt: list[CorruptRows] = []
     rows = row_changes(TABLE_ID, inserts(count))
-    records = records_of(rows, store(), feed(uri), encoded_at_ms=1, on_corrupt=told.append)
+    records = records_of(rows, store(), feed(uri), encoded_at_ms=1, on_corrupt=corrupt.append)
     assert records.num_rows == count
-    assert told == [CorruptRows(1, (CorruptRow("d.t", row_key(TABLE_ID, BAD).hex(), 100 + BAD),))]
+    assert corrupt == [CorruptRows(1, (CorruptRow("d.t", row_key(TABLE_ID, BAD).hex(), 100 + BAD),))]
 
 
 @COUNTS
@@ -124,7 +124,9 @@ def test_corrupt_row_in_simple_says_so_and_keeps_the_checksum_that_it_carries(co
     carried = struct.unpack("<I", of_handle(BAD, b"ab")[-4:])[0]
     assert sums.pop(BAD) == {"version": 2, "corrupted": True, "current": carried, "previous": 0}
     expected = {n: zlib.crc32(struct.pack("<QI", n, 2) + b"ab") for n in range(count) if n != BAD}
-    assert sums == {n: {"version": 2, "corrupted": False, "current": one, "previous": 0} for n, one in expected.items()}
+    assert sums == {
+        n: {"version": 2, "corrupted": False, "current": checksum, "previous": 0} for n, checksum in expected.items()
+    }
 
 
 def verified(new: bytes, old: bytes = b"") -> MountedChecksum | None:
@@ -142,9 +144,9 @@ def over_key(handle_only: bool) -> bytes:
 
 def test_row_of_the_reference_with_a_checksum_of_its_handle_verifies() -> None:
     row = bytes.fromhex("800201000000020200616202281a7230")
-    found = mounted_checksum(table(), row_key(TABLE_ID, 1), ((1, b"ab"), row), (None, b""))
-    assert found is not None
-    assert (found.version, found.corrupted) == (2, False)
+    checksum = mounted_checksum(table(), row_key(TABLE_ID, 1), ((1, b"ab"), row), (None, b""))
+    assert checksum is not None
+    assert (checksum.version, checksum.corrupted) == (2, False)
     moved = mounted_checksum(table(), row_key(TABLE_ID, 2), ((2, b"ab"), row), (None, b""))
     assert moved == MountedChecksum(current=0x30721A28, previous=0, version=2, corrupted=True)
 

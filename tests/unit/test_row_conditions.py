@@ -31,7 +31,7 @@ COUNTS = pytest.mark.parametrize("filler", [0, 3 * SMALL_ROWS], ids=["scalar", "
 
 
 def store() -> SchemaStore:
-    placed = [spec | {"offset": place} for place, spec in enumerate(COLUMNS)]
+    placed = [spec | {"offset": offset} for offset, spec in enumerate(COLUMNS)]
     return snapshot(("d", 1, [table_info(TABLE_ID, "t", columns=placed, indexes=[index(1, "k", [3], unique=True)])]))
 
 
@@ -42,7 +42,7 @@ def written(filters: list[dict[str, Any]], changes: list[CommittedChange]) -> li
         row_changes(TABLE_ID, changes), store(), compile_feed(config, "default", {"t": 1}), encoded_at_ms=1
     )
     said = [json.loads(value) for value in records.column("value").to_pylist()]
-    return sorted((one["type"], int(one["data"][0]["id"])) for one in said)
+    return sorted((message["type"], int(message["data"][0]["id"])) for message in said)
 
 
 def change(number: int, new: int | None, old: int | None, *, doc: bytes = b"\x04\x01", k: int = 0) -> CommittedChange:
@@ -92,7 +92,7 @@ def test_run_row_that_an_expression_is_true_of_does_not_go_on(
     filters: list[dict[str, Any]], gone: list[tuple[str, int]], filler: int
 ) -> None:
     said = written(filters, of_each_kind(filler))
-    assert [one for one in said if one[1] <= 8] == [one for one in ALL if one not in gone]
+    assert [row for row in said if row[1] <= 8] == [row for row in ALL if row not in gone]
     assert len(said) == len(ALL) - len(gone) + 3 * filler
 
 

@@ -50,7 +50,9 @@ def stored(info: dict[str, Any]) -> StoredTable:
     return stored_table(info, schema_id=1, schema="test", version=Ts(1))
 
 
-def one(new: bytes | None, old: bytes | None, small_rows: int, table: TableVersion, location: str = "UTC") -> str:
+def message_of(
+    new: bytes | None, old: bytes | None, small_rows: int, table: TableVersion, location: str = "UTC"
+) -> str:
     """Return the message of a change of the row with id 1; ``new`` and ``old`` are val's bytes, None: no row."""
     value, before = (b"" if val is None else encode_row_v2({2: val}) for val in (new, old))
     change = CommittedChange(
@@ -66,10 +68,13 @@ def one(new: bytes | None, old: bytes | None, small_rows: int, table: TableVersi
 @PATHS
 def test_simple_json_rows_equal_the_documented_messages(small_rows: int) -> None:
     table = t1()
-    insert, update = one(b"aa", None, small_rows, table), one(b"bb", b"aa", small_rows, table)
+    insert, update = message_of(b"aa", None, small_rows, table), message_of(b"bb", b"aa", small_rows, table)
     assert insert == HEAD + '"type":"INSERT",' + MIDDLE + '"data":{"id":"1","val":"aa"}}'
     assert update == HEAD + '"type":"UPDATE",' + MIDDLE + '"data":{"id":"1","val":"bb"},"old":{"id":"1","val":"aa"}}'
-    assert one(None, b"bb", small_rows, table) == HEAD + '"type":"DELETE",' + MIDDLE + '"old":{"id":"1","val":"bb"}}'
+    assert (
+        message_of(None, b"bb", small_rows, table)
+        == HEAD + '"type":"DELETE",' + MIDDLE + '"old":{"id":"1","val":"bb"}}'
+    )
 
 
 def test_simple_json_ddl_bootstrap_and_watermark_equal_the_documented_messages() -> None:
@@ -96,16 +101,16 @@ def test_simple_json_ddl_bootstrap_and_watermark_equal_the_documented_messages()
 def test_simple_json_binary_values_are_base64_and_texts_escaped_as_go_does(small_rows: int) -> None:
     data = bytes(range(256))
     shown = base64.b64encode(data).decode()
-    assert one(data, None, small_rows, t1(BINARY)).endswith(f'"data":{{"id":"1","val":"{shown}"}}}}')
-    assert one(b"", None, small_rows, t1(BINARY)).endswith('"data":{"id":"1","val":""}}')
-    said = one(b'<"\\\x01\xff>', None, small_rows, t1())
+    assert message_of(data, None, small_rows, t1(BINARY)).endswith(f'"data":{{"id":"1","val":"{shown}"}}}}')
+    assert message_of(b"", None, small_rows, t1(BINARY)).endswith('"data":{"id":"1","val":""}}')
+    said = message_of(b'<"\\\x01\xff>', None, small_rows, t1())
     assert said.endswith(r'"data":{"id":"1","val":"\u003c\"\\\u0001\ufffd\u003e"}}')
 
 
 @PATHS
 def test_simple_json_timestamp_names_its_zone(small_rows: int) -> None:
     noon = pack_time(2024, 1, 1, 12, 0, 0, 0).to_bytes(8, "little")
-    said = one(noon, None, small_rows, t1(TIMESTAMP), location="Asia/Shanghai")
+    said = message_of(noon, None, small_rows, t1(TIMESTAMP), location="Asia/Shanghai")
     assert said.endswith('"val":{"location":"Asia/Shanghai","value":"2024-01-01 12:00:00"}}}')
 
 

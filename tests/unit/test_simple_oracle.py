@@ -72,8 +72,8 @@ def read_avro(message: bytes) -> Any:
 
 
 def payload(message: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = read_avro(message)[1]["payload"][1]
-    return found
+    payload: dict[str, Any] = read_avro(message)[1]["payload"][1]
+    return payload
 
 
 @cache
@@ -89,13 +89,13 @@ def test_simple_avro_of_all_recorded_rows_says_what_ticdc_said(small_rows: int) 
     for batch in recorded_batches():
         mounted = mount(batch.table, batch.rows, small_rows=small_rows)
         made = dict[int, EncodedRows]()
-        for place, row in enumerate(AVRO.encode_rows(mounted, encoded_at_ms=5).rows.tolist()):
+        for index, row in enumerate(AVRO.encode_rows(mounted, encoded_at_ms=5).rows.tolist()):
             message, said = expected[batch.row_id(row)]
             build_ts = said[1]["payload"][1]["buildTs"]
             if build_ts not in made:
                 made[build_ts] = AVRO.encode_rows(mounted, encoded_at_ms=build_ts)
                 assert made[build_ts].keys.null_count == len(made[build_ts].keys)
-            value = made[build_ts].values[place].as_py()
+            value = made[build_ts].values[index].as_py()
             assert sorted(value) == sorted(message), batch.row_id(row)
             assert read_avro(value) == said, batch.row_id(row)
             seen += 1

@@ -95,9 +95,9 @@ def test_register_when_nobody_listens_is_to_be_tried_again(registry: FakeRegistr
 def test_bus_error_of_a_worker_comes_back_whole_from_any_text_around_it() -> None:
     error = CorruptDataError("row does not decode", table="d.t", key="74", commit_ts=7)
     text = f"org.apache.spark.SparkException: Job aborted\n  Traceback …\nWorkerError: {WorkerError(error)}\n\tat …"
-    found = bus_error(RuntimeError(text))
-    assert type(found) is CorruptDataError
-    assert found.fields == error.fields
+    carried = bus_error(RuntimeError(text))
+    assert type(carried) is CorruptDataError
+    assert carried.fields == error.fields
     cause = RuntimeError("outer")
     cause.__cause__ = RuntimeError(text)
     assert bus_error(cause).fields == error.fields

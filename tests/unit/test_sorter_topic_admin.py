@@ -26,8 +26,10 @@ class SlowCluster:
         self.created: list[Any] = []
 
     def list_topics(self, timeout: float) -> Any:
-        found = self._looks.popleft() if len(self._looks) > 1 else self._looks[0]
-        topics = {name: SimpleNamespace(error=None, partitions=range(count)) for name, count in found.items()}
+        partition_counts = self._looks.popleft() if len(self._looks) > 1 else self._looks[0]
+        topics = {
+            name: SimpleNamespace(error=None, partitions=range(count)) for name, count in partition_counts.items()
+        }
         return SimpleNamespace(topics=topics, brokers={})
 
     def create_topics(self, topics: list[Any], **_: float) -> dict[str, Future[None]]:
@@ -35,16 +37,16 @@ class SlowCluster:
         return {topic.topic: _answer(None) for topic in topics}
 
     def describe_configs(self, resources: list[Any], **_: float) -> dict[Any, Future[object]]:
-        found = self._settings.popleft() if len(self._settings) > 1 else self._settings[0]
-        return {resource: _answer(found) for resource in resources}
+        answer = self._settings.popleft() if len(self._settings) > 1 else self._settings[0]
+        return {resource: _answer(answer) for resource in resources}
 
 
-def _answer(found: object) -> Future[Any]:
+def _answer(answer: object) -> Future[Any]:
     future: Future[Any] = Future()
-    if isinstance(found, Exception):
-        future.set_exception(found)
+    if isinstance(answer, Exception):
+        future.set_exception(answer)
     else:
-        future.set_result(found)
+        future.set_result(answer)
     return future
 
 

@@ -44,7 +44,7 @@ COLUMNS = [
 
 
 def table() -> TableVersion:
-    placed = [spec | {"offset": place} for place, spec in enumerate(COLUMNS)]
+    placed = [spec | {"offset": offset} for offset, spec in enumerate(COLUMNS)]
     info = table_info(112, "t", columns=placed, pk_is_handle=False)
     return table_version(info, schema_id=1, schema="d", version=Ts(1))
 
@@ -261,7 +261,7 @@ def test_load_changefeed_expression_that_does_not_parse_is_refused_with_key_and_
     ("expression", "kind"), [("nope = 1", ExpressionColumnNotFoundError), ("ci = 'x'", ExpressionMisfitError)]
 )
 def test_check_routes_expression_that_does_not_fit_a_table_names_it(expression: str, kind: type[Exception]) -> None:
-    placed = [spec | {"offset": place} for place, spec in enumerate(COLUMNS)]
+    placed = [spec | {"offset": offset} for offset, spec in enumerate(COLUMNS)]
     schemas = snapshot(("d", 1, [table_info(TableId(112), "t", columns=placed, pk_is_handle=False)]))
     config = {
         "force-replicate": True,

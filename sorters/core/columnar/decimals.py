@@ -106,9 +106,9 @@ def check_digits(spans: Spans) -> None:
     if pair is not None:
         _groups(spans, pair >> 8, pair & 0xFF)
         return
-    for pair in np.unique(pairs):
-        work = partial(_groups, precision=int(pair) >> 8, fraction=int(pair) & 0xFF)
-        _of_rows(np.flatnonzero(pairs == pair), work, spans)
+    for each in np.unique(pairs):
+        work = partial(_groups, precision=int(each) >> 8, fraction=int(each) & 0xFF)
+        _of_rows(np.flatnonzero(pairs == each), work, spans)
 
 
 def _of_rows(rows: IntArray, work: Callable[[Spans], Any], spans: Spans) -> Any:
@@ -128,8 +128,8 @@ def unscaled_int64(spans: Spans, scale: int) -> IntArray | None:
     pairs, pair = _pairs(spans)
     if pair is None and len(spans):
         result = np.empty(len(spans), np.int64)
-        for pair in np.unique(pairs):
-            rows = np.flatnonzero(pairs == pair)
+        for each in np.unique(pairs):
+            rows = np.flatnonzero(pairs == each)
             part = _of_rows(rows, lambda some: unscaled_int64(some, scale), spans)
             if part is None:
                 return None
@@ -169,9 +169,9 @@ def decimal_texts(spans: Spans) -> Any:
     if not len(spans):
         return pa.array([], pa.binary())
     parts, row_numbers = [], []
-    for pair in np.unique(pairs):
-        rows = np.flatnonzero(pairs == pair)
-        parts.append(_of_rows(rows, partial(_texts, precision=int(pair) >> 8, fraction=int(pair) & 0xFF), spans))
+    for each in np.unique(pairs):
+        rows = np.flatnonzero(pairs == each)
+        parts.append(_of_rows(rows, partial(_texts, precision=int(each) >> 8, fraction=int(each) & 0xFF), spans))
         row_numbers.append(rows)
     return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(row_numbers))))
 

@@ -171,9 +171,9 @@ def verify_side(
 
 def both_sides(new: Verified | None, old: Verified | None) -> RowChecksums:
     """Put the sides of rows together; one of them may be None, where no row has it."""
-    side = new or old
-    assert side is not None
-    nothing, sound = np.zeros(len(side.checksum), np.uint32), np.ones(len(side.checksum), np.bool_)
+    given = new or old
+    assert given is not None
+    nothing, sound = np.zeros(len(given.checksum), np.uint32), np.ones(len(given.checksum), np.bool_)
     current, previous = (side.checksum if side else nothing for side in (new, old))
     corrupted = ~((new.matched if new else sound) & (old.matched if old else sound))
     present = (current != 0) | (previous != 0) | corrupted
@@ -181,7 +181,7 @@ def both_sides(new: Verified | None, old: Verified | None) -> RowChecksums:
         present=present,
         current=current,
         previous=previous,
-        version=np.where(present, side.version, np.int8(0)),
+        version=np.where(present, given.version, np.int8(0)),
         corrupted=corrupted,
     )
 

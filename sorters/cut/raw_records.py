@@ -25,11 +25,11 @@ class ReadsRanges(Protocol):
 def raw_records(
     reader: ReadsRanges, cut: Cut, on_bytes: Callable[[int], None], number: int = 0, count: int = 1
 ) -> Iterator[bytes]:
-    """Yield the whole records of task ``number`` of ``count``; ``on_bytes`` is told the size of all that is read.
+    """Yield the whole records of task ``number`` of ``count``; ``on_bytes`` gets the size of all that is read.
 
     Raises:
         KafkaUnreachableError, HistoryLostError: see :meth:`TopicReader.read_all`.
-        CorruptDataError: a record is none of the raw log; its partition and offset are said.
+        CorruptDataError: a record is not one of the raw log; the error names its partition and offset.
     """
     joiner = PartJoiner(lambda head: overlaps(head, cut.after_ts, cut.upto_ts))
     share = cut.share(number, count)

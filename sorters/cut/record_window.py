@@ -1,7 +1,7 @@
 """Follows a topic's newest records for reads that overlap: what one has read is kept for the next.
 
 A small cut reads from the frontier's low on, which stands some records below where the cut before has ended. Reading
-them again from the broker would mean a seek in each batch; and while a fetch waits at the broker for records to come,
+them again from the broker would mean a seek in each cut; and while a fetch waits at the broker for records to come,
 a seek waits with it. Here the consumer only ever goes on, and a cut's records are mostly here before it is asked for.
 """
 

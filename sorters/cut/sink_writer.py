@@ -21,13 +21,13 @@ from sorters.core.records.order import OutputRecords
 from sorters.log.failures import KafkaUnreachableError
 
 STALL_S = 120.0
-"""A broker that has taken nothing for so long fails the batch, which is then repeated as it was."""
+"""A broker that has taken nothing for so long fails the cut, which is then repeated as it was."""
 BATCH_BYTES = 256 * 1024
-"""Of a partition in one request. A topic counts a whole batch against its ``max.message.bytes``."""
+"""The largest batch of a partition in one request. A topic counts a whole batch against its ``max.message.bytes``."""
 QUEUE_KIB = 32 * 1024
 """Keys and values that wait for the broker; with what librdkafka keeps beside each, some 100 MiB for short rows."""
 _ROWS_PER_SLICE, _BYTES_PER_SLICE = 4_096, 32 * 1024 * 1024
-"""Of rows that are Python objects at once."""
+"""The most rows, and their bytes, that are Python objects at once."""
 _WAIT_S = 0.1
 _LAST_WORDS_S = 5.0
 _HALTED = (KafkaError._FATAL, KafkaError._GAPLESS_GUARANTEE)

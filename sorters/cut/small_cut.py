@@ -1,6 +1,6 @@
 """Runs a small cut on the driver, without a Spark job: the same functions over the same records.
 
-A Spark job has a fixed price, which a small batch never earns back
+A Spark job has a fixed price, which a small cut never earns back
 (docs/decisions/2026-11-22-small-cuts-on-the-driver.md).
 """
 
@@ -19,7 +19,7 @@ from sorters.cut.worker import CutCounts, FeedProgram, batch_bytes, in_order, ou
 from sorters.log.failures import KafkaUnreachableError
 
 OUTPUT_BYTES_MAX = 512 * 1024 * 1024
-"""Of messages that the driver holds: of a table with hundreds of columns debezium makes many times the raw bytes."""
+"""Bytes of messages that the driver holds: of a wide table debezium makes many times the raw bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class SmallCut:
 
         Raises:
             KafkaUnreachableError, HistoryLostError: Kafka does not hand them out.
-            CorruptDataError: a record is none of the raw log.
+            CorruptDataError: a record is not one of the raw log.
         """
         records, raw_bytes = list[bytes](), 0
 

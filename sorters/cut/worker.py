@@ -38,7 +38,7 @@ class CutCounts:
     rows: int
     """Row messages, repeats among them."""
     raw_bytes: int
-    """Of the raw records that were read."""
+    """The size of the raw records that were read."""
     corrupt: CorruptRows
     """Rows that were written although their checksum does not fit."""
 

@@ -24,7 +24,7 @@ _DATA_LOSS = ("OffsetOutOfRangeException", "Some data may have been lost", "Kafk
 
 
 class SparkJobError(BusError):
-    """A Spark job failed for a reason that is none of ours by name: a lost broker, no memory, a broken executor."""
+    """A Spark job failed for a reason that we have no name for: a lost broker, no memory, a broken executor."""
 
     code, action = "sorter.spark_job", Action.RETRY
 

@@ -21,7 +21,7 @@ TOPICS_A_REQUEST = 500
 CREATE_TIMEOUT_S = 60.0
 """For one such request."""
 PARTITIONS_DEFAULT = 3
-"""Of a topic that we create, where partition-num is not set."""
+"""How many a topic has that we create, where partition-num is not set."""
 MESSAGE_OVERHEAD_BYTES = 128
 """What TiCDC leaves free below the broker's limit for the record's own fields."""
 APPEAR_POLL_S = 0.05

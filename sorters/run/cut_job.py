@@ -14,8 +14,8 @@ from sorters.spark.session import Session
 if TYPE_CHECKING:
     from sorters.spark.cut import SparkCut
 
-DRIVER_BATCH_BYTES_MAX = 16 * 1024 * 1024
-"""Raw bytes (some 70,000 rows) up to which the driver does the batch itself, in less time than a Spark job takes."""
+DRIVER_CUT_BYTES_MAX = 16 * 1024 * 1024
+"""Raw bytes (some 70,000 rows) up to which the driver does the cut itself, in less time than a Spark job takes."""
 TABLES_AT_ONCE_MAX = 500
 """Tables that are made ready for a large cut though they may have no rows in it; where more wait, its tasks look first
 which have: they read the raw log twice then."""
@@ -52,7 +52,7 @@ class CutJob:
 
     def is_small(self, cut: Cut) -> bool:
         """Tell whether the driver is going to try a cut by itself."""
-        return cut.offsets * (self._record_bytes or RAW_RECORD_BYTES_GUESS) <= DRIVER_BATCH_BYTES_MAX
+        return cut.offsets * (self._record_bytes or RAW_RECORD_BYTES_GUESS) <= DRIVER_CUT_BYTES_MAX
 
     def write(self, program: FeedProgram, records: OutputRecords) -> None:
         """Write records on the driver that stand before all of the next cut, in their order, until acknowledged.
@@ -83,7 +83,7 @@ class CutJob:
     ) -> CutCounts | None:
         """Run a cut on the driver; None: it is too large for that, and nothing is written."""
         # With some slack where it is known how large records are: giving up has read them in vain.
-        raw_bytes_max = DRIVER_BATCH_BYTES_MAX * (1 if self._record_bytes is None else 2)
+        raw_bytes_max = DRIVER_CUT_BYTES_MAX * (1 if self._record_bytes is None else 2)
         raw = self._small.read(cut, raw_bytes_max)
         if raw is None:
             return None

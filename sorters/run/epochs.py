@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from schemas.ddl.job import JobScope
 from schemas.ids import Ts, physical_ms
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, follow_frontier
-from sorters.core.cut.batch_plan import plan_batches
 from sorters.core.cut.beginning import BegunEpoch
 from sorters.core.cut.cut import ChangefeedFrontier, Cut, frontier_for
+from sorters.core.cut.cut_plan import plan_cuts
 from sorters.core.feed.scope import concerns, held_for
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.log.frontier_reader import FrontierReader
@@ -28,11 +28,12 @@ class CutProgress:
 
     checkpoint_ts: Ts
     resolved_ts: Ts
-    """Of the frontier, for this changefeed."""
+    """The frontier's, for this changefeed."""
     rows: int
     corrupt_rows: int
     """Rows among them that do not fit their checksum."""
-    batch_s: float
+    cut_s: float
+    """How long the cut took."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,7 @@ class Epoch:
     last: FrontierRecord
     """Where a reader stands that has read up to ``end``."""
     resolved_ts: Ts
-    """Of it, for this changefeed."""
+    """What ``last`` says for this changefeed."""
     cuts: tuple[Cut, ...]
 
 
@@ -105,7 +106,7 @@ class Epochs:
             record = follow_frontier(record, read)
             frontiers.append(self.frontier_of(record))
         after_ts = max(self._origin_ts, base.resolved_ts)
-        cuts = plan_batches(base, frontiers, after_ts, target_ts=self._target_ts)
+        cuts = plan_cuts(base, frontiers, after_ts, target_ts=self._target_ts)
         return Epoch(start=start, end=end, last=record, resolved_ts=frontiers[-1].resolved_ts, cuts=cuts)
 
     def run(self, epoch: Epoch) -> None:
@@ -167,7 +168,7 @@ class Epochs:
         companions = self._preparation.companions(cut, encoded_at_ms)
         counts = self._job.run(cut, self._preparation, companions, encoded_at_ms)
         self._checkpoint_ts = cut.upto_ts
-        batch_s = time.monotonic() - started
+        cut_s = time.monotonic() - started
         _log_corrupt(counts.corrupt)
         self._on_progress(
             CutProgress(
@@ -175,7 +176,7 @@ class Epochs:
                 resolved_ts=resolved_ts,
                 rows=counts.rows,
                 corrupt_rows=counts.corrupt.count,
-                batch_s=batch_s,
+                cut_s=cut_s,
             )
         )
 

@@ -6,7 +6,7 @@ that the process is gone: its Spark driver may live a moment longer and write st
 
 What this promises: no cut begins without an answer of ZooKeeper that the node is ours (:meth:`FeedLock.check`), and a
 cut that runs is given up before the session can have ended (:meth:`FeedLock.is_lost`). What it does not: Kafka does not
-fence a write that is on the wire already, so in the worst case the beginning of a batch stands there twice; it is the
+fence a write that is on the wire already, so in the worst case the beginning of a cut stands there twice; it is the
 same records in the same order, as after any crash.
 """
 

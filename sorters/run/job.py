@@ -249,7 +249,7 @@ class SorterProcess:
             rows_total=self._rows_total,
             corrupt_rows_total=self._corrupt_rows_total,
             batch_rows=progress.rows,
-            batch_s=progress.batch_s,
+            batch_s=progress.cut_s,
             **({"last_synced_ts": progress.checkpoint_ts} if progress.rows else {}),
         )
 

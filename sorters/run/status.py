@@ -72,7 +72,7 @@ class StatusBoard:
         self._begun_path = paths.changefeed_begun(namespace, changefeed_id)
         self._last: ChangefeedStatus | None = None
         self._version: int | None = None
-        """Of the status node as we know it; None: it is not there."""
+        """The version of the status node as we know it; None: it is not there."""
         self._opened: tuple[int, int] | None = None
         """The changefeed's creation and epoch at :meth:`open`: while they stand, nobody has set its checkpoint back.
         None: not opened, or no more ours to write."""

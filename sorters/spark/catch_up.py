@@ -12,7 +12,7 @@ from typing import Any
 from sorters.log.failures import bus_error
 
 FRONTIER_RECORDS_MAX = 5_000
-"""Frontier records in one epoch: at ten a second some eight minutes of catch-up, which the batch budget divides."""
+"""Frontier records in one epoch: at ten a second some eight minutes of catch-up, which the budget of a cut divides."""
 _LOOK_S = 0.2
 
 

@@ -22,9 +22,9 @@ class SentProgram:
     """A program as it goes into a task's closure: two Spark broadcasts."""
 
     base: Any
-    """Of a :class:`SchemaStore`."""
+    """Spark's broadcast of a :class:`SchemaStore`."""
     rest: Any
-    """Of ``(schemas of changed tables, their ids, feed)``."""
+    """Spark's broadcast of ``(schemas of changed tables, their ids, feed)``."""
 
     def load(self) -> FeedProgram:
         """Return the program, in a worker."""
@@ -49,7 +49,7 @@ class ProgramSender:
         self._changed.update(tables)
 
     def send(self, program: FeedProgram) -> SentProgram:
-        """Return what tasks need of a program, having sent what they do not have. The one before is theirs no more."""
+        """Return what tasks need of a program, having sent what they do not have; the program before is taken back."""
         assert isinstance(program.schemas, SchemaStore), "only the driver sends, and it has the whole store"
         if self._base is None or len(self._changed) > CHANGED_MAX:
             self._drop_rest()

@@ -13,7 +13,7 @@ from sorters.core.records.runs import Run, unpack_run
 from sorters.spark.run_folder import ALIGN_BYTES
 
 MEMORY_BYTES_MAX = 128 * 1024 * 1024
-"""Of packed runs that one task keeps in memory; two such tasks run at once on two cores."""
+"""Bytes of packed runs that one task keeps in memory; two such tasks run at once on two cores."""
 
 
 class RunStore:

@@ -1,6 +1,6 @@
 """The Spark session of a sorter process, started when the first thing is to be done that is worth it.
 
-pyspark is imported with the session, for one with small batches never needs it
+pyspark is imported with the session, for one with small cuts never needs it
 (docs/decisions/2026-11-22-small-cuts-on-the-driver.md).
 """
 
@@ -83,7 +83,7 @@ def create_session(
 ) -> Any:
     """Start Spark (a JVM, about 5 s) and return the session; ``conf`` goes before everything here.
 
-    Adaptive execution is off: it would plan twice, and a batch chooses its own number of tasks.
+    Adaptive execution is off: it would plan twice, and a cut chooses its own number of tasks.
 
     Raises:
         SparkJarsMissingError: nobody says where the Kafka connector is.

@@ -100,7 +100,7 @@ def _run(spark: Any, addresses: Addresses, log: RawLog, rows: int, protocol: str
             feed.wait(START_TS + rows)
     finally:
         feed.close()
-    first_cut_at = feed.done_at[0] - feed.cuts[0].batch_s
+    first_cut_at = feed.done_at[0] - feed.cuts[0].cut_s
     assert feed.rows == rows, f"{feed.rows} rows of {rows}"
     return {
         "bench": "backlog",
@@ -112,7 +112,7 @@ def _run(spark: Any, addresses: Addresses, log: RawLog, rows: int, protocol: str
         "cpu_us_per_row": round(1e6 * meter.cpu_s / rows, 2),
         "protocol": protocol,
         "cuts": len(feed.cuts),
-        "cut_rows_per_s": [round(cut.rows / cut.batch_s) for cut in feed.cuts],
+        "cut_rows_per_s": [round(cut.rows / cut.cut_s) for cut in feed.cuts],
     }
 
 

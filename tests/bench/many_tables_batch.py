@@ -153,7 +153,7 @@ class Run:
         self._cpu_s.append(time.process_time() - before_s)
         mine = self._feed.cuts[cuts:]
         assert sum(cut.rows for cut in mine) == rows * BUSY_TABLES
-        return sum(cut.batch_s for cut in mine)
+        return sum(cut.cut_s for cut in mine)
 
 
 def _say(text: str) -> None:

@@ -109,7 +109,7 @@ def sort(options: argparse.Namespace, addresses: Addresses) -> None:
             if failure is not None:
                 raise failure
             for cut in feed.cuts[said:]:
-                print(json.dumps({"ts": cut.checkpoint_ts, "rows": cut.rows, "s": cut.batch_s}), flush=True)
+                print(json.dumps({"ts": cut.checkpoint_ts, "rows": cut.rows, "s": cut.cut_s}), flush=True)
                 said += 1
     finally:
         feed.close()

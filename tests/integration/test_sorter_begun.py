@@ -23,8 +23,8 @@ from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord
 from schemas.rawlog.topics import raw_topics
 from schemas.sink.position import PositionClass, decode_position
-from sorters.core.cut.batch_plan import plan_batches
 from sorters.core.cut.beginning import decode_begun
+from sorters.core.cut.cut_plan import plan_cuts
 from sorters.cut.sink_writer import SinkWriter
 from sorters.cut.small_cut import SmallCut
 from sorters.run import cut_job, epochs, feed_run
@@ -143,7 +143,7 @@ def _epoch_as_planned(monkeypatch: pytest.MonkeyPatch) -> None:
         return records
 
     monkeypatch.setattr(FrontierTail, "read", read)
-    monkeypatch.setattr(epochs, "plan_batches", lambda *args, **more: plan_batches(*args, offsets_max=BUDGET, **more))
+    monkeypatch.setattr(epochs, "plan_cuts", lambda *args, **more: plan_cuts(*args, offsets_max=BUDGET, **more))
 
 
 class Machine:
@@ -236,7 +236,7 @@ def test_begun_epoch_whose_sorter_dies_is_repeated_as_it_was_on_another_machine(
 ) -> None:
     topic = fresh_name("sink")
     feed.create(raw_log.upstream, sink(feed, topic), start_ts=START_TS)
-    monkeypatch.setattr(cut_job, "DRIVER_BATCH_BYTES_MAX", way)
+    monkeypatch.setattr(cut_job, "DRIVER_CUT_BYTES_MAX", way)
     first = Machine(feed, spark, tmp_path / "first", dies)
     write = SinkWriter.write
     with monkeypatch.context() as patched:

@@ -102,7 +102,7 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
         assert len(records) == (PARTITIONS if protocol == "simple" else 0)
         for way, (driver_bytes_max, share_files, memory_bytes_max) in WAYS.items():
             large.runs_parent = folders if share_files else None
-            monkeypatch.setattr(cut_job, "DRIVER_BATCH_BYTES_MAX", driver_bytes_max)
+            monkeypatch.setattr(cut_job, "DRIVER_CUT_BYTES_MAX", driver_bytes_max)
             monkeypatch.setattr(spark_cut, "MEMORY_BYTES_MAX", memory_bytes_max)
             before = {(record.partition, record.offset) for record in records}
             companions = preparation.companions(cut, physical_ms(upto_ts))
@@ -156,7 +156,7 @@ def test_large_cut_makes_topics_and_schemas_of_tables_that_have_rows_or_are_few(
     preparation = Preparation(lambda: spark, feed, schemas, admin, registry, start_ts=START_TS)
     sink_config = librdkafka_producer_options(config)
     job = CutJob(lambda: spark, raw_topic=log.topics.region_events, raw_config=raw_config, sink_config=sink_config)
-    monkeypatch.setattr(cut_job, "DRIVER_BATCH_BYTES_MAX", -1)
+    monkeypatch.setattr(cut_job, "DRIVER_CUT_BYTES_MAX", -1)
     monkeypatch.setattr(cut_job, "TABLES_AT_ONCE_MAX", tables_at_once)
     first, second = (frontier_for(record, lambda _: False) for record in log.frontier)
     cut = cut_between(first, second, START_TS, Ts(START_TS + 10))

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from schemas.ids import Ts, compose_ts
 from sorters.core.cut.cut import Cut
-from sorters.core.cut.watermark_pace import EVERY_BATCH_MAX, INTERVAL_MS, watermark_is_due
+from sorters.core.cut.watermark_pace import EVERY_CUT_MAX, INTERVAL_MS, watermark_is_due
 
-MANY = EVERY_BATCH_MAX + 1
+MANY = EVERY_CUT_MAX + 1
 ENDS_MS = st.lists(st.integers(0, 10 * INTERVAL_MS), min_size=2, unique=True).map(sorted)
 
 
@@ -41,7 +41,7 @@ def test_watermarks_after_batches_are_joined_are_never_fewer_seconds(ends: list[
 @given(after=st.integers(0, 5000), length=st.integers(1, 5000))
 def test_watermark_is_always_due_for_few_partitions_ddl_and_the_target(after: int, length: int) -> None:
     some = cut(after, after + length)
-    assert watermark_is_due(some, EVERY_BATCH_MAX, with_ddl=False)
+    assert watermark_is_due(some, EVERY_CUT_MAX, with_ddl=False)
     assert watermark_is_due(some, MANY, with_ddl=True)
     assert watermark_is_due(some, MANY, with_ddl=False, target_ts=some.upto_ts)
     assert watermark_is_due(some, MANY, with_ddl=False, target_ts=Ts(some.upto_ts + 1)) == due(after, after + length)

@@ -12,7 +12,7 @@ from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import Ts, compose_ts
 from schemas.sink.position import PositionClass, decode_position
 from sorters.core.cut.cut import Cut
-from sorters.core.cut.watermark_pace import EVERY_BATCH_MAX
+from sorters.core.cut.watermark_pace import EVERY_CUT_MAX
 from sorters.core.feed.feed import compile_feed
 from sorters.core.route.dispatch import DispatchError
 from sorters.log.topic_admin import SinkTopicLimits
@@ -85,13 +85,13 @@ def test_begin_of_a_later_cut_leaves_misfits_to_their_first_row() -> None:
 
 
 def test_companions_with_few_partitions_end_every_cut_with_watermarks() -> None:
-    ready = preparation(one_table(), EVERY_BATCH_MAX)
+    ready = preparation(one_table(), EVERY_CUT_MAX)
     for after, upto in ((0, 3), (3, 4), (4, 990)):
-        assert classes(ready, cut(after, upto)) == [PositionClass.WATERMARK] * EVERY_BATCH_MAX
+        assert classes(ready, cut(after, upto)) == [PositionClass.WATERMARK] * EVERY_CUT_MAX
 
 
 def test_companions_with_many_partitions_have_watermarks_once_a_second_with_ddl_and_at_the_target() -> None:
-    count = EVERY_BATCH_MAX + 1
+    count = EVERY_CUT_MAX + 1
     store = one_table()
     info = table_info(200, "more")
     store.apply(job(ts(2100), DdlType.CREATE_TABLE, schema_id=1, table_id=200, query="CREATE TABLE m", table_info=info))

@@ -1,9 +1,9 @@
 r"""Binary strings as open-protocol writes them: Go's ``strconv.Quote`` without its quotes, inside a JSON string.
 
-``Quote`` leaves printable characters of UTF-8 as they are, and writes a byte that is none as ``\x89``, an ASCII control
-as ``\x00`` or a short form, and another character that does not print as ``\u00a0`` or ``\U000e0001``. What prints: the
-Unicode categories L, M, N, P and S, and the blank (Go ``strconv.IsPrint``); Python's tables may be a Unicode version
-older or newer than Go's, which then differ in characters that are new to one of them.
+``Quote`` leaves printable characters of UTF-8 as they are, and writes a byte that is not UTF-8 as ``\x89``, an ASCII
+control as ``\x00`` or a short form, and another character that does not print as ``\u00a0`` or ``\U000e0001``. What
+prints: the Unicode categories L, M, N, P and S, and the blank (Go ``strconv.IsPrint``); Python's tables may be a
+Unicode version older or newer than Go's, which then differ in characters that are new to one of them.
 
 The columnar form knows each byte by a code: itself, or for the bytes of a valid character one that says so.
 """

@@ -47,7 +47,7 @@ class Container:
 
     is_object: bool
     keys: tuple[bytes, ...]
-    """Of an object, quoted as text."""
+    """The keys of an object, quoted as text; none of an array."""
     template: Bytes
     """Head, entries and keys."""
     fixed: Bytes

@@ -30,7 +30,7 @@ class Beginning:
 
     after_ts: Ts
     start: int
-    """Of the frontier topic."""
+    """Where the next epoch starts in the frontier topic."""
     end: int | None = None
     """Where the epoch ends that must run first, just as it is; None: there is none."""
 

@@ -1,6 +1,6 @@
 """When the schemas of tables are told again (simple's BOOTSTRAP), for consumers that begin in the middle of a topic.
 
-TiCDC counts by its clock from a table's last bootstrap. A batch that is repeated must hold the same records, so here
+TiCDC counts by its clock from a table's last bootstrap. A cut that is repeated must hold the same records, so here
 each table has ticks on the scale of commit ts, and those of different tables are spread over the interval.
 """
 
@@ -18,7 +18,7 @@ _NARROW_MS = 1 << 31
 def last_tick(table_id: TableId, after_ts: Ts, upto_ts: Ts, interval_ms: int) -> Ts | None:
     """Return a table's last tick within ``(after_ts, upto_ts]``; None: there is none.
 
-    A catch-up passes days in minutes, so a batch tells a schema once, however many ticks it spans.
+    A catch-up passes days in minutes, so a cut tells a schema once, however many ticks it spans.
     """
     phase = table_id * _SPREAD % interval_ms
     tick = compose_ts((physical_ms(upto_ts) - phase) // interval_ms * interval_ms + phase)

@@ -1,18 +1,18 @@
-"""How often watermarks are sent: with every batch, or where that would be thousands of messages each, once a second.
+"""How often watermarks are sent: with every cut, or where that would be thousands of messages each, once a second.
 
 A watermark goes to every partition of every topic of the changefeed. TiCDC's owner sends one a second (tiflow
-``cdc/owner/ddl_sink.go``, a ticker without a setting) and one after every DDL. Batches end several times a second, so
+``cdc/owner/ddl_sink.go``, a ticker without a setting) and one after every DDL. Cuts end several times a second, so
 a changefeed over thousands of tables, each in topics of its own, would write mostly watermarks.
 
-A batch that is repeated must hold the same records, so nothing here looks at a clock or at what was sent before: a cut
+A cut that is repeated must hold the same records, so nothing here looks at a clock or at what was sent before: a cut
 is due by its own two ts.
 """
 
 from schemas.ids import Ts, physical_ms
 from sorters.core.cut.cut import Cut
 
-EVERY_BATCH_MAX = 300
-"""Watermarks of one batch up to which each batch has them: at four batches a second 1,200 small messages a second."""
+EVERY_CUT_MAX = 300
+"""Watermarks of one cut up to which each cut has them: at four cuts a second 1,200 small messages a second."""
 INTERVAL_MS = 1_000
 """TiCDC's. A consumer that waits for watermarks sees a row at most so much later."""
 
@@ -25,7 +25,7 @@ def watermark_is_due(cut: Cut, messages: int, *, with_ddl: bool, target_ts: Ts |
         with_ddl: the cut holds DDL events; consumers wait for the watermark before they run them.
         target_ts: where the changefeed ends; what is written up to there must be closed.
     """
-    if messages <= EVERY_BATCH_MAX or with_ddl or cut.upto_ts == target_ts:
+    if messages <= EVERY_CUT_MAX or with_ddl or cut.upto_ts == target_ts:
         return True
-    # Ticks of the ts, not of a batch's length: batches that are cut otherwise after a restart meet the same ticks.
+    # Ticks of the ts, not of a cut's length: cuts that end elsewhere after a restart meet the same ticks.
     return physical_ms(cut.upto_ts) // INTERVAL_MS > physical_ms(cut.after_ts) // INTERVAL_MS

@@ -1,7 +1,7 @@
 """Whole messages in a storage, for rows that are too large for Kafka: their names, places and contents.
 
 Sources: PingCAP's docs, and pingcap/ticdc ``pkg/sink/kafka/claimcheck`` for what they leave open. One difference: TiCDC
-draws a file's name, we derive it from the record, so that a batch that is repeated writes the same files again.
+draws a file's name, we derive it from the record, so that a cut that is repeated writes the same files again.
 """
 
 import hashlib

@@ -106,7 +106,7 @@ def start_bootstraps(
 ) -> Iterator[OutputRecords]:
     """Yield what :func:`bootstrap_records` adds ``at_start``, in the order of positions, some tables at a time.
 
-    All of it stands before the first row of its changefeed; with 100,000 tables it is more than a batch may hold.
+    All of it stands before the first row of its changefeed; with 100,000 tables it is more than a cut may hold.
     """
     if feed.bootstraps is None:
         return

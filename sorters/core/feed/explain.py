@@ -57,7 +57,7 @@ class ExplainedTable:
     largest_message_bytes: int | None = None
     """Estimate, with a message's overhead."""
     limit_bytes: int | None = None
-    """Of the changefeed and the topic."""
+    """The largest message that changefeed and topic allow."""
     row_capped: bool = False
     """The estimate is of the largest row that TiDB takes; its columns would allow more."""
     if_too_large: str | None = None

@@ -170,17 +170,17 @@ def like(at: int, text_operand: Bound, pattern: Bound, escape: str) -> Bound:
 def like_expression(pattern: str, escape: str, *, by_byte: bool) -> re.Pattern[bytes]:
     """Return LIKE's pattern over bytes; ``_`` is one byte, or one character of UTF-8."""
     one_char = b"." if by_byte else rb"(?:[\x00-\x7f]|[\xc0-\xff][\x80-\xbf]*|[\x80-\xbf])"
-    pieces, at = list[bytes](), 0
+    patterns, at = list[bytes](), 0
     while at < len(pattern):
         char = pattern[at]
         if char == escape and at + 1 < len(pattern):
             at += 1
-            pieces.append(re.escape(pattern[at].encode("utf-8", "surrogateescape")))
+            patterns.append(re.escape(pattern[at].encode("utf-8", "surrogateescape")))
         elif char == "%":
-            pieces.append(b".*")
+            patterns.append(b".*")
         elif char == "_":
-            pieces.append(one_char)
+            patterns.append(one_char)
         else:
-            pieces.append(re.escape(char.encode("utf-8", "surrogateescape")))
+            patterns.append(re.escape(char.encode("utf-8", "surrogateescape")))
         at += 1
-    return re.compile(b"".join(pieces), re.DOTALL)
+    return re.compile(b"".join(patterns), re.DOTALL)

@@ -72,7 +72,7 @@ class _Form:
     groups: list[tuple[TableVersion, RowChanges]] = field(default_factory=list)
     rows: int = 0
     bytes: int = 0
-    """Of row values."""
+    """How long the row values are together."""
 
 
 class _Passes:

@@ -102,7 +102,7 @@ def null_json(spec: ColumnVersion) -> bytes:
 
 
 def default_value(spec: ColumnVersion) -> Value:
-    """Return the column's DEFAULT in mounted form, a TIMESTAMP's in UTC; None: it is none of the type."""
+    """Return the column's DEFAULT in mounted form, a TIMESTAMP's in UTC; None: the type has no such value."""
     assert spec.default is not None
     if spec.tp is MysqlType.BIT:
         return int.from_bytes(spec.default.encode("latin-1"), "big")
@@ -131,7 +131,7 @@ def float_json(value: float, *, single: bool = False) -> bytes:
 
 
 def enum_name(spec: ColumnVersion, number: int) -> str:
-    """Return an element's name; '' for a number that is none, as MySQL's error value 0."""
+    """Return an element's name; '' for a number that no element has, as MySQL's error value 0."""
     return spec.elems[number - 1] if 1 <= number <= len(spec.elems) else ""
 
 

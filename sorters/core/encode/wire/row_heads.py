@@ -44,25 +44,25 @@ class HeadedJoiner:
 
     def join(self, keys: Any, values: Any) -> tuple[Any, Any]:
         """Put heads, keys and rows of each list side by side; the key is the first one's."""
-        starts = keys.offsets.to_numpy()
-        firsts = keys.values.take(pa.array(starts[:-1]))
+        key_starts = keys.offsets.to_numpy()
+        firsts = keys.values.take(pa.array(key_starts[:-1]))
         starts = values.offsets.to_numpy().astype(np.int64)
         counts = np.diff(starts)
         joined = np.zeros(len(values.values), np.bool_)
         joined[starts[0] : starts[-1]] = np.repeat(counts > 1, counts)
-        pieces = _pieces(values.values, joined)
-        # Row r of n that begin at row s: its pieces 3(s+r), +1 and +2 go to 3s+r, 3s+n+r and 3s+2n+r.
+        sections = _sections(values.values, joined)
+        # Row r of n that begin at row s: its sections 3(s+r), +1 and +2 go to 3s+r, 3s+n+r and 3s+2n+r.
         first, count = np.repeat(starts[:-1], counts), np.repeat(counts, counts)
         row = np.arange(starts[0], starts[-1], dtype=np.int64)
         order = np.empty(3 * len(row), np.int64)
         for kind in range(3):
             order[3 * (first - starts[0]) + kind * count + (row - first)] = 3 * row + kind
         offsets = pa.array(((starts - starts[0]) * 3).astype(np.int32))
-        lists = pa.ListArray.from_arrays(offsets, pieces.take(pa.array(order)))
+        lists = pa.ListArray.from_arrays(offsets, sections.take(pa.array(order)))
         return firsts, pc.binary_join(lists, b"")
 
 
-def _pieces(values: Any, joined: BoolArray) -> Any:
+def _sections(values: Any, joined: BoolArray) -> Any:
     """Cut each value into head, key and row: three times as many values over the same bytes.
 
     What is not joined with others, a watermark for one, is no row or need not be cut: it is all row.
@@ -70,8 +70,8 @@ def _pieces(values: Any, joined: BoolArray) -> Any:
     spans = spans_of(values)
     rows = np.flatnonzero(joined)
     heads = gather(spans.buffer, spans.start[rows], HEAD_BYTES).reshape(-1).view(HEADS)
-    cuts = np.repeat(spans.start[:, None], 3, axis=1)
-    cuts[rows, 1] += HEAD_BYTES
-    cuts[rows, 2] += HEAD_BYTES + heads["key"]
-    offsets = np.append(cuts.reshape(-1), spans.end[-1:]).astype(np.int32)
+    bounds = np.repeat(spans.start[:, None], 3, axis=1)
+    bounds[rows, 1] += HEAD_BYTES
+    bounds[rows, 2] += HEAD_BYTES + heads["key"]
+    offsets = np.append(bounds.reshape(-1), spans.end[-1:]).astype(np.int32)
     return pa.Array.from_buffers(pa.binary(), 3 * len(spans), [None, pa.py_buffer(offsets), pa.py_buffer(spans.buffer)])

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from schemas.errors import InvariantBrokenError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldTables
-from sorters.core.cut.batch_plan import plan_batches
 from sorters.core.cut.cut import ChangefeedFrontier, Cut, cut_between, frontier_for
+from sorters.core.cut.cut_plan import plan_cuts
 
 
 @dataclass(frozen=True)
@@ -61,18 +61,18 @@ def _rows_of(log: Log, cut: Cut) -> list[tuple[int, int]]:
 
 
 @given(logs(), st.integers(1, 50))
-def test_plan_batches_any_log_and_budget_yields_every_row_once_in_ts_order(log: Log, budget: int) -> None:
+def test_plan_cuts_any_log_and_budget_yields_every_row_once_in_ts_order(log: Log, budget: int) -> None:
     base, *frontiers = log.frontiers
-    cuts = plan_batches(base, frontiers, base.resolved_ts, offsets_max=budget)
+    cuts = plan_cuts(base, frontiers, base.resolved_ts, offsets_max=budget)
     last = log.frontiers[-1].resolved_ts
     want = sorted((ts, at) for at, ts in enumerate(log.commit_ts) if base.resolved_ts < ts <= last)
     assert [row for cut in cuts for row in sorted(_rows_of(log, cut))] == want
 
 
 @given(logs(), st.integers(1, 50), st.integers(0, 31))
-def test_plan_batches_with_target_stops_exactly_there(log: Log, budget: int, target: int) -> None:
+def test_plan_cuts_with_target_stops_exactly_there(log: Log, budget: int, target: int) -> None:
     base, *frontiers = log.frontiers
-    cuts = plan_batches(base, frontiers, base.resolved_ts, offsets_max=budget, target_ts=Ts(target))
+    cuts = plan_cuts(base, frontiers, base.resolved_ts, offsets_max=budget, target_ts=Ts(target))
     last = min(log.frontiers[-1].resolved_ts, target)
     want = sorted((ts, at) for at, ts in enumerate(log.commit_ts) if base.resolved_ts < ts <= last)
     assert [row for cut in cuts for row in sorted(_rows_of(log, cut))] == want
@@ -80,22 +80,22 @@ def test_plan_batches_with_target_stops_exactly_there(log: Log, budget: int, tar
 
 
 @given(logs(), st.integers(1, 50), st.data())
-def test_plan_batches_from_a_checkpoint_between_records_skips_only_what_is_done(
+def test_plan_cuts_from_a_checkpoint_between_records_skips_only_what_is_done(
     log: Log, budget: int, data: st.DataObject
 ) -> None:
     base, *frontiers = log.frontiers
     after_ts = Ts(data.draw(st.integers(base.resolved_ts, 31)))
-    cuts = plan_batches(base, frontiers, after_ts, offsets_max=budget)
+    cuts = plan_cuts(base, frontiers, after_ts, offsets_max=budget)
     last = log.frontiers[-1].resolved_ts
     want = sorted((ts, at) for at, ts in enumerate(log.commit_ts) if after_ts < ts <= last)
     assert [row for cut in cuts for row in sorted(_rows_of(log, cut))] == want
 
 
 @given(logs(), st.integers(1, 50))
-def test_plan_batches_with_more_than_one_record_in_a_batch_keeps_the_budget(log: Log, budget: int) -> None:
+def test_plan_cuts_with_more_than_one_record_in_a_batch_keeps_the_budget(log: Log, budget: int) -> None:
     base, *frontiers = log.frontiers
     frontier_at = {frontier.resolved_ts: frontier for frontier in reversed(log.frontiers)}
-    for cut in plan_batches(base, frontiers, base.resolved_ts, offsets_max=budget):
+    for cut in plan_cuts(base, frontiers, base.resolved_ts, offsets_max=budget):
         first = frontier_at[cut.after_ts]
         again = first.high[0] - first.low[0]
         steps = {
@@ -104,20 +104,20 @@ def test_plan_batches_with_more_than_one_record_in_a_batch_keeps_the_budget(log:
         assert len(steps) == 1 or cut.end[0] - first.high[0] <= max(budget, again)
 
 
-def test_plan_batches_when_low_stands_still_doubles_instead_of_reading_again_and_again() -> None:
+def test_plan_cuts_when_low_stands_still_doubles_instead_of_reading_again_and_again() -> None:
     frontiers = [_frontier(ts, 0, 100 * ts) for ts in range(1, 65)]
-    cuts = plan_batches(frontiers[0], frontiers[1:], Ts(1), offsets_max=100)
+    cuts = plan_cuts(frontiers[0], frontiers[1:], Ts(1), offsets_max=100)
     assert sum(cut.offsets for cut in cuts) < 3 * 6400
 
 
-def test_plan_batches_with_base_above_checkpoint_refuses() -> None:
+def test_plan_cuts_with_base_above_checkpoint_refuses() -> None:
     with pytest.raises(InvariantBrokenError):
-        plan_batches(_frontier(5, 0, 0), [], Ts(4))
+        plan_cuts(_frontier(5, 0, 0), [], Ts(4))
 
 
-def test_plan_batches_when_frontier_goes_back_refuses() -> None:
+def test_plan_cuts_when_frontier_goes_back_refuses() -> None:
     with pytest.raises(InvariantBrokenError):
-        plan_batches(_frontier(5, 0, 0), [_frontier(7, 0, 0), _frontier(6, 0, 0)], Ts(5))
+        plan_cuts(_frontier(5, 0, 0), [_frontier(7, 0, 0), _frontier(6, 0, 0)], Ts(5))
 
 
 @pytest.mark.parametrize(("repeat_high", "may_repeat"), [(0, False), (3, False), (4, True)])
@@ -137,7 +137,7 @@ def test_frontier_for_with_held_tables_waits_only_for_those_of_the_changefeed() 
     assert (others.resolved_ts, others.low) == (90, (10,))
 
 
-def test_plan_batches_with_target_reads_nothing_beyond_the_frontier_that_reaches_it() -> None:
+def test_plan_cuts_with_target_reads_nothing_beyond_the_frontier_that_reaches_it() -> None:
     frontiers = [replace(_frontier(ts, ts, 2 * ts), ddl_high=ts) for ts in (10, 20, 30, 40)]
-    (cut,) = plan_batches(frontiers[0], frontiers[1:], Ts(10), target_ts=Ts(25))
+    (cut,) = plan_cuts(frontiers[0], frontiers[1:], Ts(10), target_ts=Ts(25))
     assert (cut.upto_ts, cut.end, cut.ddl_end) == (25, (60,), 30)

@@ -1,8 +1,8 @@
-"""Divides a run of frontier records into batches: pure, so that an epoch that is repeated is cut the same way again.
+"""Divides the frontier records of an epoch into cuts: pure, so that a repeated epoch is cut the same way again.
 
-A batch spans as many frontier records as its budget of raw records allows, and at least one. The budget counts what is
-*new* in the batch, ``high2 - high1``. What must be read again, ``[low1, high1)`` (rows above R1 that had landed
-already, as of a long transaction or a lagging table), is not in our hand: where it is more than the budget, a batch may
+A cut spans as many frontier records as its budget of raw records allows, and at least one. The budget counts what is
+*new* in the cut, ``high2 - high1``. What must be read again, ``[low1, high1)`` (rows above R1 that had landed
+already, as of a long transaction or a lagging table), is not in our hand: where it is more than the budget, a cut may
 be as large as it is, or a low that stands still would be read over and over for little.
 """
 
@@ -12,16 +12,16 @@ from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
 from sorters.core.cut.cut import ChangefeedFrontier, Cut, cut_between
 
-BATCH_OFFSETS_MAX = 4096
-"""Raw records that a batch adds: at some 256 KiB each 1 GiB, which two tasks sort on disk in about ten seconds."""
+CUT_OFFSETS_MAX = 4096
+"""Raw records that a cut adds: at some 256 KiB each 1 GiB, which two tasks sort on disk in about ten seconds."""
 
 
-def plan_batches(
+def plan_cuts(
     base: ChangefeedFrontier,
     frontiers: Iterable[ChangefeedFrontier],
     after_ts: Ts,
     *,
-    offsets_max: int = BATCH_OFFSETS_MAX,
+    offsets_max: int = CUT_OFFSETS_MAX,
     target_ts: Ts | None = None,
 ) -> tuple[Cut, ...]:
     """Return the cuts from ``after_ts`` to the last of ``frontiers``, each starting where the one before ended.
@@ -42,7 +42,7 @@ def plan_batches(
     cuts: list[Cut] = []
     at = 0
     while at < len(steps) and (target_ts is None or after_ts < target_ts):
-        at = _batch_end(base, steps, at, offsets_max)
+        at = _cut_end(base, steps, at, offsets_max)
         last = steps[at - 1]
         upto_ts = last.resolved_ts if target_ts is None else min(last.resolved_ts, target_ts)
         if upto_ts > after_ts:
@@ -56,7 +56,7 @@ def _steps(
     base: ChangefeedFrontier, frontiers: Iterable[ChangefeedFrontier], target_ts: Ts | None
 ) -> Iterator[ChangefeedFrontier]:
     """Yield the frontiers that move the ts, up to the first that reaches the target: what comes later, a DDL that does
-    not decode included, is none of this changefeed's.
+    not decode included, does not concern this changefeed.
     """
     last = base
     for frontier in frontiers:
@@ -71,8 +71,8 @@ def _steps(
             yield frontier
 
 
-def _batch_end(base: ChangefeedFrontier, steps: Sequence[ChangefeedFrontier], start: int, offsets_max: int) -> int:
-    """Return the end of the batch that starts with ``steps[start]``, which it holds in any case."""
+def _cut_end(base: ChangefeedFrontier, steps: Sequence[ChangefeedFrontier], start: int, offsets_max: int) -> int:
+    """Return the end of the cut that starts with ``steps[start]``, which it holds in any case."""
     again = sum(high - low for low, high in zip(base.low, base.high, strict=True))
     budget = max(offsets_max, again)
     end = start + 1

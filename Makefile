@@ -34,8 +34,8 @@ setup: .venv/.stamp-jars  ## environment in .venv, pinned dependencies, the proj
 	$(BIN)/tidebus setup
 	@touch $@
 
-run: setup  ## the whole bus on this machine until Ctrl-C; FOR=90s ends it by itself
-	@exec $(BIN)/tidebus run $(if $(FOR),--for $(FOR))
+run: setup  ## the whole bus on this machine until Ctrl-C; FOR=90s ends it by itself, SECURE=1 locks it down
+	@exec $(BIN)/tidebus run $(if $(FOR),--for $(FOR)) $(if $(SECURE),--secure)
 
 check: setup  ## ruff, mypy (strict, tests too), import contracts
 	$(BIN)/ruff format --check .

@@ -35,6 +35,9 @@ class CaptureOptions:
     puller: PullerSettings = field(default_factory=PullerSettings)
     reign: ReignOptions = field(default_factory=ReignOptions)
     sorters: SorterSettings = field(default_factory=SorterSettings)
+    sorter_kafka: KafkaAccess | None = None
+    """How the sorters that it starts get into Kafka; None: as itself."""
+    processor_kafka: KafkaAccess | None = None
     addr: str = ""
     """``host:port`` where the HTTP API listens; empty: nowhere."""
     advertise_addr: str = ""

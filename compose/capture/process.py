@@ -47,6 +47,7 @@ from consumers.control.owner.owner_loop import OwnerLoop, OwnerParts
 from consumers.control.owner.reign_orders import ReignOrders
 from consumers.control.peers.grpc_peers import GrpcPeers
 from consumers.control.peers.interface import Peers, upstream_feed
+from edges.kafka.access import KafkaAccess
 from edges.zookeeper.session import Session
 from producers.pull.landing.raw_log import ensure_raw_topics
 from producers.pull.puller import STOP_FLUSH_S, Puller
@@ -192,7 +193,7 @@ class Capture:
         assert self._puller is not None
 
         def sorters(held: Callable[[ChangefeedInfo], FeedError | None]) -> SorterFleet:
-            addresses = self._addresses()
+            addresses = self._addresses(options.sorter_kafka)
             return SorterFleet(session, self._paths, addresses, Nursery(), TIDEBUS, options.sorters, on_failure, held)
 
         return OwnerParts(
@@ -221,7 +222,15 @@ class Capture:
             tls=options.puller.tls,
         )
         data_dir = options.sorters.data_dir
-        fleet = ProcessorFleet(session, self._paths, self._addresses(), Nursery(), TIDEBUS, home.arguments(), data_dir)
+        fleet = ProcessorFleet(
+            session,
+            self._paths,
+            self._addresses(self._options.processor_kafka),
+            Nursery(),
+            TIDEBUS,
+            home.arguments(),
+            data_dir,
+        )
         self._processors = stack.enter_context(fleet)
 
     def _work(self, agent: PullerAgent, parts: OwnerParts, owner: OwnerLoop, info: CaptureInfo) -> None:
@@ -260,10 +269,10 @@ class Capture:
             log.warning("capture leaves with spans; others begin them anew", extra={"spans": agent.spans})
         return is_time_over
 
-    def _addresses(self) -> BusAddresses:
+    def _addresses(self, kafka: KafkaAccess | None) -> BusAddresses:
         options = self._options
         return BusAddresses(
-            kafka=options.kafka,
+            kafka=kafka or options.kafka,
             zookeeper=options.zookeeper,
             schema_registry=options.schema_registry,
             cluster=options.cluster,

@@ -147,6 +147,18 @@ def tls_options(command: Command) -> Command:
     return wrapper  # type: ignore[return-value]
 
 
+def child_kafka_options(command: Command) -> Command:
+    """Add the files by which a capture's children get into Kafka with fewer rights than itself."""
+    for role, topics in (("processor", "sink"), ("sorter", "raw and sink")):
+        command = click.option(
+            f"--{role}-kafka-config",
+            default=None,
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help=f"As --kafka-config, for the {role}s that it starts and their {topics} topics.  [default: that file]",
+        )(command)
+    return command
+
+
 def sorter_options(command: Command) -> Command:
     """Add what a capture says of the sorters that it runs; the command gets it as ``sorters``, without a folder."""
 

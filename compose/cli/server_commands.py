@@ -13,6 +13,7 @@ from compose.cli.log_options import log_options
 from compose.cli.options import (
     Duration,
     check_master,
+    child_kafka_options,
     cluster_option,
     conf_pairs,
     data_dir_option,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 @click.option("--exit-at-end", is_flag=True, help="End when every changefeed has passed the recording.")
 @click.option("--master", default="local[1]", show_default=True, help="Spark master of each sorter.")
 @click.option("--keep", is_flag=True, help="Go on with the data folder's topics instead of starting empty.")
+@click.option("--secure", is_flag=True, help="Lock down what is started: TLS, users and least rights everywhere.")
 def run(
     kafka: "KafkaAccess",
     zookeeper: "ZooKeeperAccess",
@@ -68,6 +70,7 @@ def run(
     exit_at_end: bool,
     master: str,
     keep: bool,
+    secure: bool,
     tls: "TlsSettings",
 ) -> int:
     """Run the whole bus on this machine and show it live; parts given by address are not started."""
@@ -95,6 +98,7 @@ def run(
             exit_at_end=exit_at_end,
             master=master,
             keep_data=keep,
+            secure=secure,
         )
     )
 
@@ -116,6 +120,9 @@ def run(
 @click.option("--chaos", "chaos_seed", type=int, help="Split, merge, stop and move things at random, by this seed.")
 @click.option("--chaos-every-s", type=float, default=1.0, show_default=True, help="Between two random events.")
 @click.option("--wait-for-subscriber/--no-wait", default=True, help="Replay only once somebody listens.")
+@click.option("--ca", default="", metavar="FILE", help="Serve those alone whose certificate this CA has signed (PEM).")
+@click.option("--cert", default="", metavar="FILE", help="Certificate of all its servers; with --ca and --key.")
+@click.option("--key", default="", metavar="FILE", help="Key of --cert, not encrypted.")
 @log_options
 def region_server(
     recording: Path | None,
@@ -134,6 +141,9 @@ def region_server(
     chaos_seed: int | None,
     chaos_every_s: float,
     wait_for_subscriber: bool,
+    ca: str,
+    cert: str,
+    key: str,
 ) -> int:
     """Play a TiDB cluster's PD and TiKV on loopback, from a recording and then a generator.
 
@@ -141,7 +151,11 @@ def region_server(
     """
     from producers.region_server.generator import GeneratorOptions
     from producers.region_server.main import RunOptions, run
+    from producers.region_server.rpc.server_tls import ServerTls
     from producers.region_server.server import RegionServerOptions
+
+    if any((ca, cert, key)) and not all((ca, cert, key)):
+        raise click.UsageError("--ca, --cert and --key come together")
 
     run(
         RunOptions(
@@ -150,6 +164,7 @@ def region_server(
                 pd_members=pd_members,
                 stores=stores,
                 min_ts_interval_ms=int(min_ts_interval * 1000),
+                tls=ServerTls(ca_path=ca, cert_path=cert, key_path=key) if ca else None,
             ),
             control_port=control_port,
             chaos_seed=chaos_seed,
@@ -237,6 +252,7 @@ def region_server(
     help="How long a capture that is stopped waits for others to take its tables over, in seconds or as 1m.",
 )
 @sorter_options
+@child_kafka_options
 @log_options
 def capture(
     pd: str,
@@ -257,6 +273,8 @@ def capture(
     advertise_peer_addr: str,
     graceful_stop_timeout: float,
     sorters: "SorterSettings",
+    sorter_kafka_config: Path | None,
+    processor_kafka_config: Path | None,
 ) -> int:
     """Pull an upstream's changes into the raw log; one of the captures of a cluster is its owner, and runs sorters."""
     from compose.capture.options import CaptureOptions
@@ -285,6 +303,8 @@ def capture(
             split=SplitSettings(enable_table_across_nodes=enable_table_across_nodes, region_threshold=region_threshold),
         ),
         sorters=replace(sorters, data_dir=data_dir),
+        sorter_kafka=kafka.as_child(sorter_kafka_config),
+        processor_kafka=kafka.as_child(processor_kafka_config),
         addr=api.addr,
         advertise_addr=api.advertise_addr,
         mtls=api.mtls,

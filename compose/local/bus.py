@@ -5,8 +5,9 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from compose.changefeeds import create_changefeed
 from compose.local.supervisor import Supervisor
@@ -15,13 +16,16 @@ from compose.stack.jars import Say, spark_connector_jars
 from compose.stack.local import Addresses, LocalStack
 from compose.stack.ports import LOOPBACK, free_ports, is_listening
 from compose.stack.scoped import Scoped
+from compose.stack.secure.folder import StackSecrets
 from consumers.control.changefeeds.store import ChangefeedRequest
+from edges.kafka.access import KafkaAccess
 from producers.tls import TlsSettings
 from schemas.ids import UpstreamId
 from schemas.nodes.changefeed import CLUSTER_DEFAULT, ChangefeedInfo, ZkPaths
 
 REGION_SERVER = "region server"
 REGION_SERVER_READY_S = 60.0
+NO_PARAMETERS: Mapping[str, str] = MappingProxyType({})
 CAPTURE_STOP_S = 40.0
 """A capture hands over, and waits some seconds for its sorters; one that is killed leaves them to its watchdog."""
 
@@ -34,6 +38,8 @@ class BusOptions:
     given: Addresses = field(default_factory=Addresses)
     pd: str = ""
     tls: TlsSettings = field(default_factory=TlsSettings)
+    secure: bool = False
+    """Lock everything down that is started here (:mod:`compose.stack.secure`): parts, region server and captures."""
     upstream: UpstreamId = UpstreamId("local")
     cluster: str = CLUSTER_DEFAULT
     recording: Path | None = None
@@ -62,12 +68,23 @@ class LocalBus(Scoped):
         self.processes: dict[str, Child] = {}
         self.pd = options.pd
         self._say = say
-        self._stack = LocalStack(data=options.data_dir / "stack", given=options.given, say=say, nursery=self.nursery)
+        self.secrets = StackSecrets.make(options.data_dir.resolve() / "secrets") if options.secure else None
+        given = options.given if self.secrets is None else _as_operator(options.given, self.secrets)
+        self.tls = options.tls if self.secrets is None else _captures_tls(self.secrets)
+        """What captures show to PD and TiKV, to each other and to the clients of their API."""
+        self._stack = LocalStack(
+            data=options.data_dir / "stack", given=given, secrets=self.secrets, say=say, nursery=self.nursery
+        )
 
     @property
     def addresses(self) -> Addresses:
         """Where Kafka, ZooKeeper and the registry are."""
         return self._stack.addresses
+
+    @property
+    def sink_parameters(self) -> Mapping[str, str]:
+        """What a sink URI of this bus's Kafka needs to get in."""
+        return NO_PARAMETERS if self.secrets is None else self.secrets.sink_parameters()
 
     @property
     def zk_paths(self) -> ZkPaths:
@@ -94,7 +111,7 @@ class LocalBus(Scoped):
             self._await_region_server(region_server)
         self.start_capture("capture", "--addr", self.options.api_addr)
         if not self.options.api_addr.endswith(":0"):
-            scheme = "https" if self.options.tls.cert_path else "http"
+            scheme = "https" if self.tls.cert_path else "http"
             self._say(f"the API is at {scheme}://{self.options.api_addr}, documented under /docs")
 
     def start_region_server(self) -> None:
@@ -109,6 +126,9 @@ class LocalBus(Scoped):
             arguments += ["--recording", str(options.recording), "--speed", str(options.speed)]
         if options.generate_rows_per_s:
             arguments += ["--generate", str(options.generate_rows_per_s)]
+        if self.secrets is not None:
+            pair = self.secrets.servers["region-server"]
+            arguments += ["--ca", self.secrets.ca_path, "--cert", pair.cert, "--key", pair.key]
         self.pd = f"{LOOPBACK}:{port}"
         return self._start(REGION_SERVER, arguments, restart=False)
 
@@ -119,19 +139,25 @@ class LocalBus(Scoped):
 
     def start_capture(self, name: str, *more: str) -> Child:
         """Start a capture; several with different names form one cluster."""
-        where = self.addresses
+        where, secrets = self.addresses, self.secrets
         registry = where.registry_access
+        kafka = where.kafka_access
+        if secrets is not None:
+            kafka = KafkaAccess.read(where.kafka, secrets.kafka_config("capture"))
+            more = ("--mtls", *more)
+            for role in ("sorter", "processor"):
+                more = (f"--{role}-kafka-config", str(secrets.kafka_config(role)), *more)
         arguments = [
             "capture",
             "--addr",
             f"{LOOPBACK}:0",
             "--pd",
             self.pd,
-            *where.kafka_access.arguments(),
+            *kafka.arguments(),
             *where.zookeeper_access.arguments(),
             *registry.arguments(),
         ]
-        arguments += [*_tls_arguments(self.options.tls), *self._names()]
+        arguments += [*_tls_arguments(self.tls), *self._names()]
         arguments += ["--data-dir", str(self.options.data_dir.resolve() / "captures" / name)]
         arguments += ["--sorter-master", self.options.master, "--sorter-retry-first", str(self.options.retry_first_s)]
         arguments += self.options.capture_arguments
@@ -183,6 +209,21 @@ class LocalBus(Scoped):
         self.processes[name] = child
         self.supervisor.add(child, restart=restart)
         return child
+
+
+def _as_operator(given: Addresses, secrets: StackSecrets) -> Addresses:
+    """Return how this process, which only looks and creates changefeeds, gets in."""
+    return replace(
+        given,
+        kafka_config=given.kafka_config or str(secrets.kafka_config("operator")),
+        zookeeper_config=given.zookeeper_config or str(secrets.zookeeper_config()),
+        schema_registry_config=given.schema_registry_config or str(secrets.registry_config()),
+    )
+
+
+def _captures_tls(secrets: StackSecrets) -> TlsSettings:
+    pair = secrets.captures
+    return TlsSettings(ca_path=secrets.ca_path, cert_path=pair.cert, key_path=pair.key)
 
 
 def _tls_arguments(tls: TlsSettings) -> list[str]:

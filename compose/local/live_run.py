@@ -4,17 +4,18 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlencode
 
 from rich.console import Console
 from rich.live import Live
 
-from compose.local.bus import BusOptions, LocalBus
+from compose.local.bus import NO_PARAMETERS, BusOptions, LocalBus
 from compose.local.live_view import live_picture, progress_line, summary_table, topics_line
 from compose.local.monitor import BusView, Monitor
 from compose.local.self_check import check_changefeed
@@ -67,6 +68,8 @@ class LiveRunOptions:
     pd: str = ""
     tls: TlsSettings = field(default_factory=TlsSettings)
     """To the PD given, and its TiKV stores."""
+    secure: bool = False
+    """Lock down whatever is started here."""
     upstream: UpstreamId
     recording: Path | None = None
     """None: the checkout's own, where there is one."""
@@ -103,6 +106,7 @@ def live_run(options: LiveRunOptions) -> int:
             given=options.given,
             pd=options.pd,
             tls=options.tls,
+            secure=options.secure,
             upstream=options.upstream,
             recording=recording,
             speed=options.speed,
@@ -153,7 +157,7 @@ class _Session:
         self, options: LiveRunOptions, bus: LocalBus, console: Console, end_ts: Ts | None, started_at: float
     ) -> None:
         self._options, self._bus, self._console, self._end_ts = options, bus, console, end_ts
-        self._pd = PdClient(bus.pd, channels=Channels(bus.options.tls))
+        self._pd = PdClient(bus.pd, channels=Channels(bus.tls))
         self._started_at = started_at
         self._flowing: set[str] = set()
         """Changefeeds that have written rows."""
@@ -187,7 +191,7 @@ class _Session:
 
         self._say("capture starts: it is elected, reads the schema and opens the raw log")
         for protocol in DEMO_PROTOCOLS:
-            request = demo_changefeed(protocol, self._bus.addresses, self._options.upstream)
+            request = demo_changefeed(protocol, self._bus.addresses, self._options.upstream, self._bus.sink_parameters)
             assert request.changefeed_id is not None
             if request.changefeed_id in monitor.changefeed_ids():
                 continue
@@ -341,12 +345,16 @@ class Deadline:
         return self._flows_at is not None and now - self._flows_at >= self._for_s
 
 
-def demo_changefeed(protocol: str, addresses: Addresses, upstream: UpstreamId) -> ChangefeedRequest:
+def demo_changefeed(
+    protocol: str, addresses: Addresses, upstream: UpstreamId, sink_parameters: Mapping[str, str] = NO_PARAMETERS
+) -> ChangefeedRequest:
     """Return the request of one of the two changefeeds that a run shows, from the raw log's first ts on."""
     name = f"{protocol}-demo"
     uri = f"kafka://{addresses.kafka}/{name}?protocol={protocol}&enable-tidb-extension=true&partition-num=3"
     if protocol == "avro":
         uri += f"&schema-registry={addresses.schema_registry}"
+    if sink_parameters:
+        uri += "&" + urlencode(sink_parameters)
     text = (Path(__file__).parent / "demo" / f"{protocol}.toml").read_text()
     config, _ = parse_changefeed_text(text, file=f"{protocol}.toml")
     return ChangefeedRequest(upstream=upstream, sink_uri=uri, config=config, changefeed_id=name)

@@ -68,6 +68,14 @@ class KafkaAccess:
                 settings[text_key] = read_pem(file, key)
         return replace(self, settings=settings)
 
+    def as_child(self, config_file: Path | None) -> Self | None:
+        """Return the access of a child process that has a ``--kafka-config`` of its own; None: it has this one.
+
+        Raises:
+            ConfigError: see :meth:`read`.
+        """
+        return None if config_file is None else type(self).read(self.servers, config_file)
+
     def arguments(self) -> list[str]:
         """Return the options that give a child process the same access: no secret is among them."""
         named = ["--kafka", self.servers] if self.servers else []

@@ -302,4 +302,6 @@ def _registry(config: ChangefeedConfig, default: RegistryAccess) -> SchemaRegist
 
     url = config.sink.schema_registry
     access = RegistryAccess.at(url.reveal()) if url else default
+    if access.url == default.url and not access.user_info:
+        access = default  # the bus's own, which may want a user and a certificate
     return ConfluentRegistry(access) if access else None

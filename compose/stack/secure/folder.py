@@ -75,6 +75,16 @@ class StackSecrets:
             },
         )
 
+    def sink_parameters(self) -> dict[str, str]:
+        """Return the parameters of a sink URI that let a sorter write users' topics."""
+        return {
+            "enable-tls": "true",
+            "ca": self.ca_path,
+            "sasl-mechanism": MECHANISM,
+            "sasl-user": "sink",
+            "sasl-password": self.password("sink"),
+        }
+
     def zookeeper_config(self) -> Path:
         """Write the ``--zookeeper-config``: one user for all, since nodes are their creator's alone."""
         return self._config(

@@ -49,10 +49,11 @@ test: setup  ## all checks and all tests
 	@$(BIN)/python -m tests.lanes "$(MAKE) --no-print-directory test-real" "$(MAKE) --no-print-directory test-pure"
 
 test-real: setup  ## tests on real processes: integration on Kafka, ZooKeeper, registry and Spark, kill -9 of the whole bus
-	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder --durations 10 tests/e2e tests/integration
+	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder --durations 10 \
+	  -m "integration or e2e" tests/e2e tests/integration tests/attacks
 
 test-pure: check  ## all checks, and the tests that need no other process: unit, property, simulation
-	$(BIN)/pytest -q -n 2 --dist worksteal --ignore tests/integration --ignore tests/e2e
+	$(BIN)/pytest -q -n 2 --dist worksteal -m 'not integration' --ignore tests/integration --ignore tests/e2e
 
 nightly: setup  ## many more random schedules than `make test` runs: SCHEDULES=10000 of the event feed, the scheduler, clusters and processors
 	NIGHTLY_SCHEDULES=$(or $(SCHEDULES),10000) SCHEDULING_SEEDS=$(or $(SCHEDULES),10000) \

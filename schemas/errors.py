@@ -36,12 +36,30 @@ class BusError(Exception):
         return f"[{self.code}] {self.message}" + (f" ({where})" if where else "")
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross from Spark's Python workers to the driver by pickle; keyword fields must survive that.
+        # Copies, and processes of our own that hand errors on, need the keyword fields too.
         return _rebuild, (type(self), self.message, self.fields)
 
 
 def _rebuild(kind: type[BusError], message: str, fields: dict[str, object]) -> BusError:
     return kind(message, **fields)
+
+
+def error_of_code(code: str, message: str, fields: dict[str, object]) -> BusError:
+    """Return the error of a code, of the class that defines it; its module must have been imported.
+
+    Raises:
+        KeyError: no class has this code.
+    """
+    waiting: list[type[BusError]] = [BusError]
+    while waiting:
+        kind = waiting.pop()
+        if kind.code == code and "code" in vars(kind):
+            # Not the class's own constructor: some compose their message, and here it is given.
+            error = kind.__new__(kind, message)
+            error.message, error.fields = message, dict(fields)
+            return error
+        waiting += kind.__subclasses__()
+    raise KeyError(code)
 
 
 class InvariantBrokenError(BusError):

@@ -1,22 +1,27 @@
 """Which error it is: what a Spark job, a Kafka client or our own code threw, as one :class:`BusError`.
 
 An error of ours in a Python worker reaches the driver only as text: Spark wraps it in a Java exception that holds the
-worker's traceback. So the worker raises it inside a :class:`WorkerError`, whose text is a marker around the pickled
-error in base64, which no wrapping changes; :func:`bus_error` finds it in the exception and its causes.
+worker's traceback. So the worker raises it inside a :class:`WorkerError`, whose text ends with a marker around the
+error as JSON in base64, which no wrapping changes; :func:`worker_error` reads it in the exception and its causes.
+
+That text also holds what users upstream wrote: names of tables, keys, values. So a marker counts only with the nonce of
+the job, which the driver drew and no user knows, the last one counts, and what stands in it is a code and texts: the
+class comes from the registry of codes.
 """
 
 import base64
-import pickle
+import binascii
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from edges.kafka.errors import HistoryLostError as HistoryLostError
 from edges.kafka.errors import KafkaUnreachableError as KafkaUnreachableError
-from schemas.errors import Action, BusError
+from schemas.errors import Action, BusError, error_of_code
 from sorters.core.feed.large_messages import SinkMessageTooLargeError
 
-_MARKER = re.compile(r"tidebus-error<([A-Za-z0-9+/=]+)>")
+_MARKER = re.compile(r"tidebus-error<([0-9a-f]{32}):([A-Za-z0-9+/=]+)>")
 _CAUSES_MAX = 16
 _PY4J_CALL = "An error occurred while calling"
 _TOO_LARGE = ("RecordTooLargeException", "RecordBatchTooLargeException")
@@ -44,20 +49,42 @@ class SparkJarsMissingError(BusError):
 class WorkerError(Exception):
     """Carries an error of ours out of a Spark Python worker; see the module."""
 
-    def __init__(self, error: BusError) -> None:
-        super().__init__(f"{error} tidebus-error<{base64.b64encode(pickle.dumps(error)).decode()}>")
+    def __init__(self, error: BusError, nonce: str) -> None:
+        """``nonce`` is the job's: 32 hexadecimal digits, drawn at random by the driver."""
+        carried = [error.code, error.message, {name: _plain(value) for name, value in error.fields.items()}]
+        text = base64.b64encode(json.dumps(carried).encode()).decode()
+        super().__init__(f"{error} tidebus-error<{nonce}:{text}>")
+
+
+def worker_error(error: BaseException, nonce: str) -> BusError | None:
+    """Return the error of ours that a worker of the job with this nonce has raised; None: it has raised none."""
+    for text in _texts(error):
+        carried = [match.group(2) for match in _MARKER.finditer(text) if match.group(1) == nonce]
+        if carried:
+            return _read(carried[-1])
+    return None
+
+
+def _read(carried: str) -> BusError | None:
+    try:
+        code, message, fields = json.loads(base64.b64decode(carried, validate=True))
+        return error_of_code(str(code), str(message), {str(name): value for name, value in fields.items()})
+    except (binascii.Error, ValueError, TypeError, AttributeError, KeyError):
+        return None
+
+
+def _plain(value: object) -> object:
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 def bus_error(error: BaseException) -> BusError:
-    """Return what ``error`` is to us; one of ours as it was raised, also from a worker."""
+    """Return what ``error`` is to us; one of ours as it was raised.
+
+    What a worker raised is one of ours already: who runs a job asks :func:`worker_error`.
+    """
     if isinstance(error, BusError):
         return error
     texts = list(_texts(error))
-    for text in texts:
-        match = _MARKER.search(text)
-        if match:
-            carried: BusError = pickle.loads(base64.b64decode(match.group(1)))  # noqa: S301 # made by our own worker
-            return carried
     joined, reason = "\n".join(texts), _reason(texts) or repr(error)
     if any(name in joined for name in _TOO_LARGE):
         return SinkMessageTooLargeError("sink topic refused a message as too large", reason=reason)

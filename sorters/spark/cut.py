@@ -1,8 +1,9 @@
 """A cut as a Spark job of two steps: read and make runs, merge runs and write (:mod:`sorters.spark.tasks`)."""
 
 import re
-from collections.abc import Mapping
-from contextlib import nullcontext
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from sorters.core.cut.cut import Cut
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.core.records.order import OutputRecords
 from sorters.cut.worker import CutCounts, FeedProgram, batch_bytes
+from sorters.log.failures import worker_error
 from sorters.spark.program_sender import SentProgram
 from sorters.spark.run_folder import clear_run_folders, run_folder
 from sorters.spark.run_store import MEMORY_BYTES_MAX
@@ -64,8 +66,9 @@ class SparkCut:
     def tables_of(self, cut: Cut) -> set[TableId]:
         """Return the tables that have rows in a cut."""
         tasks = len(self._slots)
-        look = look_step(LookTask(cut=cut, raw_config=self._raw_config, raw_topic=self._raw_topic, tasks=tasks))
-        rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(look, TABLE_COLUMNS).collect()
+        with _errors_of_workers() as nonce:
+            task = LookTask(cut=cut, raw_config=self._raw_config, raw_topic=self._raw_topic, tasks=tasks, nonce=nonce)
+            rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(look_step(task), TABLE_COLUMNS).collect()
         return {TableId(row["table_id"]) for row in rows}
 
     def run(
@@ -74,10 +77,12 @@ class SparkCut:
         """Write everything of ``cut``, and ``extras``, in order; ``sent`` is ``program`` as tasks get it.
 
         Raises:
+            BusError: what a worker raised.
             Exception: Spark's, Py4J's; see :func:`sorters.log.failures.bus_error`.
         """
-        with nullcontext() if self.runs_parent is None else run_folder(self.runs_parent) as folder:
-            return self._run_with(folder, cut, program, sent, extras, encoded_at_ms)
+        runs = nullcontext() if self.runs_parent is None else run_folder(self.runs_parent)
+        with runs as folder, _errors_of_workers() as nonce:
+            return self._run_with(folder, cut, program, sent, extras, encoded_at_ms, nonce)
 
     def _run_with(
         self,
@@ -87,6 +92,7 @@ class SparkCut:
         sent: SentProgram,
         extras: OutputRecords,
         encoded_at_ms: int,
+        nonce: str,
     ) -> CutCounts:
         context, slots = self._spark.sparkContext, self._slots
         tally = Tally(
@@ -102,6 +108,7 @@ class SparkCut:
             encoded_at_ms=encoded_at_ms,
             folder=folder,
             slots=slots,
+            nonce=nonce,
         )
         write = WriteTask(
             may_repeat=cut.may_repeat,
@@ -110,6 +117,7 @@ class SparkCut:
             sink_config=self._sink_config,
             batch_bytes=batch_bytes(program),
             memory_bytes_max=MEMORY_BYTES_MAX,
+            nonce=nonce,
         )
         blocks = self._spark.range(0, len(slots), 1, len(slots)).mapInArrow(read_step(read, sent, tally), BLOCK_COLUMNS)
         signs = blocks.repartition(len(slots), "slot").mapInArrow(write_step(write), SIGN_COLUMNS)
@@ -128,6 +136,19 @@ class SparkCut:
         )
         by_task = {row["task"]: row["slot"] for row in rows}
         return tuple(by_task[task] for task in range(tasks))
+
+
+@contextmanager
+def _errors_of_workers() -> Iterator[str]:
+    """Give a nonce to a job's tasks, and raise what they raised; see :mod:`sorters.log.failures`."""
+    nonce = secrets.token_hex(16)
+    try:
+        yield nonce
+    except Exception as error:
+        carried = worker_error(error, nonce)
+        if carried is None:
+            raise
+        raise carried from error
 
 
 def _on_one_machine(context: Any) -> bool:

@@ -67,6 +67,8 @@ class LookTask:
     """librdkafka's: servers, TLS, SASL."""
     raw_topic: str
     tasks: int
+    nonce: str
+    """Of the job's errors: :class:`sorters.log.failures.WorkerError`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,8 @@ class ReadTask:
     """Takes the runs, if all tasks are on one machine; None: they go through Spark."""
     slots: tuple[int, ...]
     """Values of column ``slot`` that Spark hashes to task 0, 1, … of the second step; the first has as many tasks."""
+    nonce: str
+    """Of the job's errors: :class:`sorters.log.failures.WorkerError`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +102,8 @@ class WriteTask:
     """librdkafka's, of a producer that keeps the order; with PEM texts and no files, which executors do not have."""
     batch_bytes: int
     memory_bytes_max: int
+    nonce: str
+    """Of the job's errors: :class:`sorters.log.failures.WorkerError`."""
 
 
 def look_step(task: LookTask) -> Callable[[ArrowBatches], ArrowBatches]:
@@ -105,7 +111,7 @@ def look_step(task: LookTask) -> Callable[[ArrowBatches], ArrowBatches]:
 
     def look(batches: ArrowBatches) -> ArrowBatches:
         number = _number_of(batches)
-        with _ready_worker():
+        with _ready_worker(task.nonce):
             reader = _reader(tuple(sorted(task.raw_config.items())), task.raw_topic)
             records = raw_records(reader, task.cut, lambda _: None, number, task.tasks)
             yield pa.record_batch([pa.array(sorted(tables_of(records, task.cut)), pa.int64())], names=["table_id"])
@@ -118,7 +124,7 @@ def read_step(task: ReadTask, program: SentProgram, tally: Tally) -> Callable[[A
 
     def read(batches: ArrowBatches) -> ArrowBatches:
         number = _number_of(batches)
-        with _ready_worker():
+        with _ready_worker(task.nonce):
             yield from read_runs(task, _unpacked(program), tally, number)
 
     return read
@@ -128,7 +134,7 @@ def write_step(task: WriteTask) -> Callable[[ArrowBatches], ArrowBatches]:
     """Return the second step."""
 
     def write(batches: ArrowBatches) -> ArrowBatches:
-        with _ready_worker():
+        with _ready_worker(task.nonce):
             yield from write_runs(batches, task)
 
     return write
@@ -236,7 +242,7 @@ def _writer(config: tuple[tuple[str, Any], ...], batch_bytes: int) -> SinkWriter
 
 
 @contextmanager
-def _ready_worker() -> Iterator[None]:
+def _ready_worker(nonce: str) -> Iterator[None]:
     """Make the worker's next task cheap, and carry errors of ours to the driver.
 
     Between tasks pyspark drops import caches and collects garbage. The first reads the directory of pyspark's zip file
@@ -251,7 +257,7 @@ def _ready_worker() -> Iterator[None]:
     try:
         yield
     except BusError as error:
-        raise WorkerError(error) from error
+        raise WorkerError(error, nonce) from error
 
 
 @cache

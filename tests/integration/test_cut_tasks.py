@@ -22,6 +22,7 @@ def _task(kafka: str) -> WriteTask:
         sink_config=config,
         batch_bytes=100_000,
         memory_bytes_max=1_000_000,
+        nonce="a1" * 16,
     )
 
 

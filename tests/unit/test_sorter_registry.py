@@ -10,7 +10,7 @@ import pytest
 from edges.registry.access import RegistryAccess
 from schemas.errors import Action, CorruptDataError
 from sorters.core.feed.large_messages import SinkMessageTooLargeError
-from sorters.log.failures import HistoryLostError, SparkJobError, WorkerError, bus_error
+from sorters.log.failures import HistoryLostError, SparkJobError, WorkerError, bus_error, worker_error
 from sorters.registry.confluent import ConfluentRegistry
 from sorters.registry.registry import RegistryUnreachableError, SchemaRefusedError
 
@@ -94,13 +94,18 @@ def test_register_when_nobody_listens_is_to_be_tried_again(registry: FakeRegistr
 
 def test_bus_error_of_a_worker_comes_back_whole_from_any_text_around_it() -> None:
     error = CorruptDataError("row does not decode", table="d.t", key="74", commit_ts=7)
-    text = f"org.apache.spark.SparkException: Job aborted\n  Traceback …\nWorkerError: {WorkerError(error)}\n\tat …"
-    carried = bus_error(RuntimeError(text))
-    assert type(carried) is CorruptDataError
+    nonce = "a1" * 16
+    text = (
+        f"org.apache.spark.SparkException: Job aborted\n  Traceback …\nWorkerError: {WorkerError(error, nonce)}\n\tat …"
+    )
+    carried = worker_error(RuntimeError(text), nonce)
+    assert isinstance(carried, CorruptDataError)
     assert carried.fields == error.fields
     cause = RuntimeError("outer")
     cause.__cause__ = RuntimeError(text)
-    assert bus_error(cause).fields == error.fields
+    again = worker_error(cause, nonce)
+    assert again is not None
+    assert again.fields == error.fields
 
 
 @pytest.mark.parametrize(

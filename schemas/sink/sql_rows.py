@@ -85,7 +85,10 @@ class SqlDdl:
     """Names before a rename, and the plain table of an EXCHANGE PARTITION; empty where there is none."""
     query: str
     plain_backslashes: bool = False
-    """A backslash within its strings means itself: TiDB has restored the statement from its syntax tree."""
+    """A backslash within its strings means itself: the sorter has written the statement anew. False: of a release that
+    sent what users wrote."""
+    sql_mode: int = 0
+    """Bits of upstream's sql_mode that say how the statement is read beside that, as TiDB has them."""
     clock: str = ""
     """What CURRENT_TIMESTAMP was, where it has filled a new column of old rows: ``YYYY-MM-DD hh:mm:ss[.f]`` in UTC."""
 
@@ -241,6 +244,7 @@ def encode_ddl(ddl: SqlDdl) -> bytes:
         "pre_schema": ddl.pre_schema,
         "pre_table": ddl.pre_table,
         "plain_backslashes": ddl.plain_backslashes,
+        "sql_mode": ddl.sql_mode,
         "clock": ddl.clock,
     }
     return json.dumps(parts).encode()
@@ -263,6 +267,7 @@ def decode_ddl(value: bytes) -> SqlDdl:
             pre_table=raw["pre_table"],
             query=raw["ddl"],
             plain_backslashes=bool(raw["plain_backslashes"]),
+            sql_mode=int(raw.get("sql_mode", 0)),
             clock=raw["clock"],
         )
     except (ValueError, KeyError, TypeError) as error:

@@ -1,9 +1,8 @@
 """Connections to the destination, set up so that literals mean there what they meant upstream."""
 
 import ssl
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pymysql
 from pymysql.constants import CLIENT
@@ -15,7 +14,15 @@ from schemas.errors import ConfigError
 
 Connection = Any
 """``pymysql.connections.Connection``; its stubs know no bytes as a statement."""
-Connect = Callable[[], Connection]
+
+
+class Connect(Protocol):
+    """Opens connections to a destination."""
+
+    def __call__(self, *, multi_statements: bool = False) -> Connection:
+        """Open one; ``multi_statements``: for rows, whose texts we make ourselves. No other may hold two statements."""
+        ...
+
 
 ROW_SQL_MODE = "STRICT_TRANS_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
 """What does not fit is an error; zero dates, dates like 2024-02-31 and an AUTO_INCREMENT of 0 stay as they are."""
@@ -34,8 +41,11 @@ class Connector:
     server: DatabaseServer
     config: ChangefeedConfig
 
-    def __call__(self) -> Connection:
-        """Open one for rows; transactions are begun and committed by the caller.
+    def __call__(self, *, multi_statements: bool = False) -> Connection:
+        """Open one; transactions are begun and committed by the caller.
+
+        ``multi_statements``: for rows, if the changefeed's settings say so. One for DDL takes one statement at a time,
+        so that no text that came from upstream can hold a second.
 
         Raises:
             DestinationUnreachableError, DestinationRefusedError: by who can help.
@@ -50,7 +60,8 @@ class Connector:
                 charset="utf8mb4",
                 autocommit=True,
                 # An UPDATE tells the rows that it found, also those that it left as they were.
-                client_flag=CLIENT.FOUND_ROWS | (CLIENT.MULTI_STATEMENTS if mysql.enable_multi_statement else 0),
+                client_flag=CLIENT.FOUND_ROWS
+                | (CLIENT.MULTI_STATEMENTS if multi_statements and mysql.enable_multi_statement else 0),
                 connect_timeout=max(1, round(mysql.timeout_s)),
                 read_timeout=max(1, round(mysql.read_timeout_s)),
                 write_timeout=max(1, round(mysql.write_timeout_s)),

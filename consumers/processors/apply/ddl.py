@@ -51,6 +51,14 @@ _AUTO_INCREMENT = re.compile(r" AUTO_INCREMENT=\d+")
 """Moves with rows that somebody inserts; no DDL is told by it."""
 DDL_SQL_MODE = "STRICT_TRANS_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
 
+_SYNTAX_MODES = {
+    1 << 0: "REAL_AS_FLOAT",
+    1 << 1: "PIPES_AS_CONCAT",
+    1 << 3: "IGNORE_SPACE",
+    1 << 29: "HIGH_NOT_PRECEDENCE",
+}
+"""TiDB's bits (``pkg/parser/mysql/const.go``) of modes that say how text is read, and what all servers call them."""
+
 
 class StoppedError(DestinationUnreachableError):
     """We were told to stop while waiting for the lock."""
@@ -188,7 +196,8 @@ class DdlRunner:
             self.indexes.add([apart])
 
     def _set_up(self, connection: Connection, ddl: SqlDdl) -> None:
-        mode = DDL_SQL_MODE + (",NO_BACKSLASH_ESCAPES" if ddl.plain_backslashes else "")
+        mode = ",".join([DDL_SQL_MODE, *(name for bit, name in _SYNTAX_MODES.items() if ddl.sql_mode & bit)])
+        mode += ",NO_BACKSLASH_ESCAPES" if ddl.plain_backslashes else ""
         zone = "SYSTEM" if self.time_zone in ("", "System", "SYSTEM") else self.time_zone
         execute(connection, "SET SESSION sql_mode = %s", (mode,))
         # Names of zones need tables that many servers have not loaded; UTC is the one that all know as an offset.

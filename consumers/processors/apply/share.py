@@ -226,7 +226,7 @@ class DatabaseShare:
 
     def _with_connection(self, use: Callable[[Connection], Result]) -> Result:
         """Use a worker's connection; one that was in an error is closed."""
-        connection = self._idle_connection() or self._destination.connect()
+        connection = self._idle_connection() or self._destination.connect(multi_statements=True)
         try:
             result = use(connection)
         except BaseException:

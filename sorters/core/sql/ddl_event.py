@@ -5,14 +5,14 @@ the one table that they changed (drop table, drop view, exchange partition) get 
 ``cdc/model/sink.go``, ``DDLEvent.FromJob``; the oracle is ``tests/data/tidb/ddl_events``.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from schemas.ddl.job import DDL_TYPE_NAMES, DdlJob, DdlType
 from schemas.ddl.schema_change import SchemaChange, StoredTable, TableChange
 from schemas.ids import TableId, Ts
 from sorters.core.sql.restore import restore, restore_tokens
-from sorters.core.sql.tokens import UnsupportedSqlError, quote_name, split_statements
+from sorters.core.sql.tokens import MODE_NO_BACKSLASH_ESCAPES, UnsupportedSqlError, quote_name, split_statements
 
 _SCHEMA_TYPES = frozenset({DdlType.CREATE_SCHEMA, DdlType.DROP_SCHEMA, DdlType.MODIFY_SCHEMA_CHARSET})
 
@@ -49,6 +49,7 @@ class DdlEvent:
     charset: str
     collation: str
     sql_mode: int
+    """What :attr:`original_query` was written in; bits as TiDB has them."""
     bdr_role: str
     post: StoredTable | None
     """The table after the DDL; None after a drop and for schemas."""
@@ -133,13 +134,16 @@ def _create_tables_events(change: SchemaChange) -> tuple[DdlEvent, ...]:
     """The job's query holds one statement a table, in the same order."""
     job = change.job
     try:
-        texts = [restore_tokens(tokens, job.charset) for tokens in split_statements(job.query, job.sql_mode)]
+        statements = split_statements(job.query, job.sql_mode)
+        texts = [restore_tokens(tokens, job.charset, job.sql_mode) for tokens in statements]
     except UnsupportedSqlError:
         texts = []
+    # What is restored is read by other rules than what it was restored from: backslashes mean themselves.
+    restored = replace(job, sql_mode=MODE_NO_BACKSLASH_ESCAPES)
     if len(texts) != len(change.tables):
-        texts = [job.query] * len(change.tables)
+        texts, restored = [job.query] * len(change.tables), job
     pairs = zip(change.tables, texts, strict=True)
-    return tuple(_table_event(job, seq, DdlType.CREATE_TABLE, *pair) for seq, pair in enumerate(pairs))
+    return tuple(_table_event(restored, seq, DdlType.CREATE_TABLE, *pair) for seq, pair in enumerate(pairs))
 
 
 def _table_event(job: DdlJob, seq: int, ddl_type: DdlType, change: TableChange, query: str) -> DdlEvent:

@@ -1,19 +1,32 @@
 """DDL statements restored as TiDB's parser does with TiCDC's flags: the text that goes downstream.
 
 Keywords in capitals, names in back quotes, TiDB's own features in special comments. A statement that this module does
-not know raises :class:`UnsupportedSqlError`; the caller then sends the original text, which is correct SQL for a TiDB.
+not know raises :class:`UnsupportedSqlError`; the caller then keeps the original text, and a database gets that only as
+:mod:`sorters.core.sql.statement` writes it.
 Facts from pingcap/tidb ``pkg/parser/ast/ddl.go``; the oracle is ``tests/data/tidb/ddl_events``.
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from sorters.core.sql.alter import alter_specs
 from sorters.core.sql.column import column_definition
 from sorters.core.sql.select import select
 from sorters.core.sql.table import CONSTRAINT_STARTS, constraint, index_options, key_parts, partition_by, table_options
-from sorters.core.sql.tokens import Cursor, SqlToken, TokenKind, UnsupportedSqlError, quote_string, split_statements
+from sorters.core.sql.tokens import (
+    MODE_HIGH_NOT_PRECEDENCE,
+    MODE_PIPES_AS_CONCAT,
+    MODE_REAL_AS_FLOAT,
+    Cursor,
+    SqlToken,
+    TokenKind,
+    UnsupportedSqlError,
+    quote_string,
+    split_statements,
+)
 
 _CHARSET_DEFAULT = "UTF8MB4"
+_AFTER_PLAIN_NOT = frozenset({"NULL", "EXISTS", "ENFORCED"})
 
 
 def restore(sql: str, *, charset: str = "", sql_mode: int = 0) -> str:
@@ -30,15 +43,16 @@ def restore(sql: str, *, charset: str = "", sql_mode: int = 0) -> str:
     statements = split_statements(sql, sql_mode)
     if len(statements) != 1:
         raise UnsupportedSqlError(f"{len(statements)} statements")
-    return restore_tokens(statements[0], charset)
+    return restore_tokens(statements[0], charset, sql_mode)
 
 
-def restore_tokens(tokens: list[SqlToken], charset: str = "") -> str:
+def restore_tokens(tokens: list[SqlToken], charset: str = "", sql_mode: int = 0) -> str:
     """Restore one statement from its tokens.
 
     Raises:
-        UnsupportedSqlError: a statement that is not known here.
+        UnsupportedSqlError: a statement that is not known here, or one that means something else in this sql_mode.
     """
+    _check_mode(tokens, sql_mode)
     cursor = Cursor(tokens)
     for words, restorer in _STATEMENTS:
         if cursor.accept(*words):
@@ -47,6 +61,18 @@ def restore_tokens(tokens: list[SqlToken], charset: str = "") -> str:
                 raise cursor.unsupported("the end")
             return text
     raise cursor.unsupported("a statement")
+
+
+def _check_mode(tokens: list[SqlToken], sql_mode: int) -> None:
+    """Refuse what is restored as if none of these modes were set."""
+    pipes = SqlToken(TokenKind.SYMBOL, "||")
+    for token, after in pairwise([*tokens, SqlToken(TokenKind.END, "")]):
+        if (
+            (sql_mode & MODE_PIPES_AS_CONCAT and token == pipes)
+            or (sql_mode & MODE_REAL_AS_FLOAT and token.upper == "REAL")
+            or (sql_mode & MODE_HIGH_NOT_PRECEDENCE and token.upper == "NOT" and after.upper not in _AFTER_PLAIN_NOT)
+        ):
+            raise UnsupportedSqlError(f"{token.text} in sql_mode {sql_mode}")
 
 
 def _database(verb: str) -> Callable[[Cursor, str], str]:

@@ -1,7 +1,7 @@
 """SQL text to tokens, and a cursor over them: as much of MySQL's lexer as DDL statements need.
 
 Executable comments (``/*! … */``, ``/*T! … */``, ``/*T![feature] … */``) are read as the SQL in them; all others are
-skipped.
+skipped, also MariaDB's (``/*M! … */``), as TiDB does (``pkg/parser/lexer.go``, ``startWithSlash``).
 """
 
 import re
@@ -9,10 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 _DEPTH_MAX = 40
+MODE_REAL_AS_FLOAT = 1 << 0
+MODE_PIPES_AS_CONCAT = 1 << 1
 MODE_ANSI_QUOTES = 1 << 2
+MODE_IGNORE_SPACE = 1 << 3
 MODE_NO_BACKSLASH_ESCAPES = 1 << 20
+MODE_HIGH_NOT_PRECEDENCE = 1 << 29
+"""Bits of a sql_mode, as TiDB stores it with a job (``pkg/parser/mysql/const.go``): those that say how text is read."""
 
 
 class UnsupportedSqlError(ValueError):
@@ -52,19 +58,56 @@ _END = SqlToken(TokenKind.END, "")
 _SCANNER = re.compile(
     r"""
     (?P<space>\s+|--(?=\s|$)[^\n]*|\#[^\n]*)
-    |(?P<open>/\*(?:!\d{0,6}|T!(?:\[[\w,]*\])?))
+    |(?P<open>/\*(?:!(?:\d{5,6})?|T!(?:\[[\w,]*\])?))
     |(?P<close>\*/)
     |(?P<comment>/\*.*?\*/)
+    |(?P<unclosed>/\*)
     |(?P<bits>0x[0-9a-fA-F]+\b|[xX]'[0-9a-fA-F]*'|0b[01]+\b|[bB]'[01]*')
     |(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w$]))
-    |(?P<name>`(?:[^`]|``)*`)
+    |(?P<name>`(?:[^`]|``)*+`)
     |(?P<quote>['"])
     |(?P<word>[\w$\x80-\U0010ffff]+)
     |(?P<symbol><=>|->>|->|<<|>>|<=|>=|<>|!=|:=|&&|\|\||[-+*/%&|^~!=<>().,;@:?])
     """,
     re.VERBOSE | re.DOTALL,
 )
+_NO_TOKENS = frozenset({"space", "open", "close", "comment"})
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
+
+
+class Lexeme(NamedTuple):
+    """A piece of a statement's text."""
+
+    group: str
+    """Which of the scanner's groups it is: ``space``, ``comment``, ``open`` and ``close`` are no tokens."""
+    text: str
+    token: SqlToken | None
+
+
+def lexemes(sql: str, sql_mode: int = 0) -> Iterator[Lexeme]:
+    """Yield all pieces of a text, in order.
+
+    Raises:
+        UnsupportedSqlError: text that is no token, or an open quote.
+    """
+    at = 0
+    while at < len(sql):
+        match = _SCANNER.match(sql, at)
+        if match is None or match.lastgroup == "unclosed":
+            raise UnsupportedSqlError(f"no token at {sql[at : at + 20]!r}")
+        start, at = at, match.end()
+        text, group, token = match.group(), str(match.lastgroup), None
+        if group == "quote":
+            string, at = _string(sql, start, text, sql_mode)
+            is_name = text == '"' and sql_mode & MODE_ANSI_QUOTES
+            token = SqlToken(TokenKind.NAME if is_name else TokenKind.STRING, string)
+        elif group == "name":
+            token = SqlToken(TokenKind.NAME, text[1:-1].replace("``", "`"))
+        elif group == "bits":
+            token = SqlToken(TokenKind.BITS, _bits(text))
+        elif group not in _NO_TOKENS:
+            token = SqlToken(TokenKind(group), text)
+        yield Lexeme(group, sql[start:at], token)
 
 
 def tokenize(sql: str, sql_mode: int = 0) -> list[SqlToken]:
@@ -73,27 +116,7 @@ def tokenize(sql: str, sql_mode: int = 0) -> list[SqlToken]:
     Raises:
         UnsupportedSqlError: text that is no token, or an open quote.
     """
-    tokens, at = list[SqlToken](), 0
-    while at < len(sql):
-        match = _SCANNER.match(sql, at)
-        if match is None:
-            raise UnsupportedSqlError(f"no token at {sql[at : at + 20]!r}")
-        at = match.end()
-        text = match.group()
-        match match.lastgroup:
-            case "space" | "open" | "close" | "comment":
-                pass
-            case "quote":
-                string, at = _string(sql, match.start(), text, sql_mode)
-                is_name = text == '"' and sql_mode & MODE_ANSI_QUOTES
-                tokens.append(SqlToken(TokenKind.NAME if is_name else TokenKind.STRING, string))
-            case "name":
-                tokens.append(SqlToken(TokenKind.NAME, text[1:-1].replace("``", "`")))
-            case "bits":
-                tokens.append(SqlToken(TokenKind.BITS, _bits(text)))
-            case group:
-                tokens.append(SqlToken(TokenKind(group), text))
-    return tokens
+    return [lexeme.token for lexeme in lexemes(sql, sql_mode) if lexeme.token is not None]
 
 
 def split_statements(sql: str, sql_mode: int = 0) -> list[list[SqlToken]]:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.sink.sql_rows import (
     CONDITION_END,
@@ -46,7 +47,15 @@ from sorters.core.encode.wire.segments import Segment, join
 from sorters.core.mount.column import Column
 from sorters.core.mount.mounted import MountedColumns, MountedPart, RowKind
 from sorters.core.sql.ddl_event import DdlEvent
-from sorters.core.sql.tokens import quote_name
+from sorters.core.sql.statement import KEPT_MODES, check_statement, plain_statement
+from sorters.core.sql.tokens import UnsupportedSqlError, quote_name
+
+
+class DdlUnsafeError(BusError):
+    """A DDL may be more than one statement, or another one, to the destination; ``fields`` say how to pass it."""
+
+    code, action = "sink.ddl_unsafe", Action.STOP_CHANGEFEED
+
 
 ROWS_PER_MESSAGE = 512
 """A message of short rows has some 100 KiB then: its form and its position weigh nothing beside them."""
@@ -73,8 +82,13 @@ class SqlRowsEncoder(RowEncoder):
         return in_row_order(mounted, [self._part(part) for part in mounted.parts])
 
     def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int = 0) -> EncodedMessage:
-        """Encode a DDL event."""
+        """Encode a DDL event.
+
+        Raises:
+            DdlUnsafeError: its text may be more than one statement at the destination, or another than upstream.
+        """
         pre = event.pre
+        query, sql_mode = _statement(event)
         ddl = SqlDdl(
             commit_ts=event.commit_ts,
             ddl_type=event.ddl_type,
@@ -82,8 +96,9 @@ class SqlRowsEncoder(RowEncoder):
             table=event.table,
             pre_schema=pre.schema if pre is not None else "",
             pre_table=pre.table if pre is not None else "",
-            query=event.query,
-            plain_backslashes=isinstance(event, DdlEvent) and event.restored,
+            query=query,
+            plain_backslashes=True,
+            sql_mode=sql_mode,
             clock=_clock(event),
         )
         return EncodedMessage(None, encode_ddl(ddl))
@@ -97,6 +112,26 @@ class SqlRowsEncoder(RowEncoder):
         values = headed_rows(part, keys, rows, op_bits=_loose(part))
         forms = part.of_table(lambda table: encode_form(form_of(table)))
         return join(len(part), [forms]), values
+
+
+def _statement(event: DdlMessage) -> tuple[str, int]:
+    """Return the statement to run, and the bits of the sql_mode that it is to be read in beside plain backslashes."""
+    restored = isinstance(event, DdlEvent) and event.restored
+    sql_mode = event.sql_mode if isinstance(event, DdlEvent) and not restored else 0
+    try:
+        query = event.query if restored else plain_statement(event.query, sql_mode)
+        check_statement(query)
+    except UnsupportedSqlError as error:
+        raise DdlUnsafeError(
+            "a ddl cannot be sent as one statement that every server reads as tidb did; skip it by its start_ts in "
+            "filter.ignore-txn-start-ts and run at the destination what it is to do",
+            table=f"{event.schema}.{event.table}" if event.table else event.schema,
+            start_ts=getattr(event, "start_ts", None),
+            commit_ts=event.commit_ts,
+            query=event.query[:4000],
+            reason=str(error),
+        ) from error
+    return query, sql_mode & KEPT_MODES
 
 
 def _clock(event: DdlMessage) -> str:

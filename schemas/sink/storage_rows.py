@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
+from schemas.sink.file_names import is_schema_file_path
 from schemas.sink.position import Position, PositionClass, RowOp
 
 HEADS = np.dtype([("commit_ts", ">u8"), ("start_ts", ">u8"), ("op", "u1"), ("key", ">u4"), ("line", ">u4")])
@@ -140,6 +141,9 @@ def decode_schema_file(value: bytes) -> SchemaFile:
     """
     try:
         raw = json.loads(value)
-        return SchemaFile(str(raw["path"]), str(raw["content"]), bool(raw["is_ddl"]))
+        file = SchemaFile(str(raw["path"]), str(raw["content"]), bool(raw["is_ddl"]))
+        if not is_schema_file_path(file.path):
+            raise ValueError(f"{file.path[:200]!r} is no path of a schema file")
+        return file
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptDataError("schema file does not decode", value=value[:200], reason=repr(error)) from error

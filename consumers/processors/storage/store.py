@@ -7,22 +7,25 @@ third of the session's time. What remains possible: docs/decisions/2026-11-22-la
 
 import os
 import secrets
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import fsspec
 
 from schemas.config.sink.storage_uri import StorageUri
-from schemas.errors import Action, BusError
+from schemas.errors import Action, BusError, InvariantBrokenError
 
 Chunk = bytes | memoryview
 Result = TypeVar("Result")
 Check = Callable[[], None]
 PART_BYTES = 8 << 20
 """Of an object that is sent in parts, which show when a last short request says so. A shorter one is sent at once."""
+_FOLDERS_MAX = 10_000
+"""That a store remembers; then it looks anew."""
 UPLOADS_IN_PARTS = frozenset({"s3"})
 """Storages whose client sends parts first and lets them show later."""
 
@@ -99,13 +102,16 @@ class LocalStore:
     """A folder, made when the first file comes."""
 
     root: Path
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
+    _durable: set[Path] = field(default_factory=set, init=False, repr=False, compare=False)
+    """Folders that are known to be written down in theirs."""
 
     def put(self, path: str, chunks: Iterable[Chunk], may_show: Check = _always) -> None:
         """See :class:`FileStore`."""
-        target = self.root / path
+        target = self._target(path)
         draft = target.parent / f".{target.name}.{secrets.token_hex(8)}"
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            self._make(target.parent)
             try:
                 with draft.open("xb") as file:
                     file.writelines(chunks)
@@ -123,12 +129,39 @@ class LocalStore:
 
     def get(self, path: str) -> bytes | None:
         """See :class:`FileStore`."""
+        target = self._target(path)
         try:
-            return (self.root / path).read_bytes()
+            return target.read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise StorageUnavailableError("cannot read a file", path=str(self.root / path), reason=error) from error
+            raise StorageUnavailableError("cannot read a file", path=str(target), reason=error) from error
+
+    def _target(self, path: str) -> Path:
+        parts = path.split("/")
+        if any(part in ("", ".", "..") or "\0" in part for part in parts):
+            raise InvariantBrokenError("a path is not below the sink's root", path=path[:200])
+        return self.root.joinpath(*parts)
+
+    def _make(self, folder: Path) -> None:
+        """Make a folder with those above it; each new one is written down in its own when this returns.
+
+        One lock for all: who finds a folder that another thread has made must not go on before that is durable.
+        """
+        with self._lock:
+            new = [path for path in (folder, *folder.parents) if self._is_new(path)]
+            for path in reversed(new):
+                path.mkdir(exist_ok=True)
+                _sync_folder(path.parent)
+            if len(self._durable) + len(new) > _FOLDERS_MAX:
+                self._durable.clear()
+            self._durable.update(new)
+
+    def _is_new(self, folder: Path) -> bool:
+        """Tell whether a folder may not be written down yet: an earlier process may have made it and ended there."""
+        if not folder.exists():
+            return True
+        return self.root in folder.parents and folder not in self._durable
 
 
 @dataclass(frozen=True, slots=True)

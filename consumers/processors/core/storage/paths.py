@@ -4,6 +4,8 @@
     …the same folder…/meta/CDC.index          the last data file's name
     metadata                                  {"checkpoint-ts": …}
 
+Names that could leave their place in a path, or share it, are written as :mod:`schemas.sink.file_names` says.
+
 Source: pingcap/tiflow ``pkg/sink/cloudstorage/path.go``; the reference's section 7.
 """
 
@@ -13,6 +15,7 @@ from datetime import datetime
 from typing import Literal
 
 from schemas.errors import CorruptDataError
+from schemas.sink.file_names import path_name, schema_path_name
 from schemas.sink.storage_rows import FolderForm
 
 DateSeparator = Literal["none", "year", "month", "day"]
@@ -32,7 +35,7 @@ class PathForm:
     def table_folder(self, form: FolderForm) -> str:
         """Return the folder of a table version, or of one of its partitions; dates are below it."""
         partition = () if form.partition_id is None else (str(form.partition_id),)
-        return "/".join((form.schema, form.table, str(form.version), *partition))
+        return "/".join((schema_path_name(form.schema), path_name(form.table), str(form.version), *partition))
 
     def folder(self, form: FolderForm, now: datetime) -> str:
         """Return the folder of files that are written at ``now``, the server's local time."""

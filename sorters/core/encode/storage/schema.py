@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from schemas.ids import Ts
+from schemas.sink.file_names import path_name, schema_path_name
 from schemas.sink.storage_rows import SchemaFile
 from schemas.tidb.mysql_types import MysqlFlag, MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
@@ -75,8 +76,10 @@ def _path(definition: Mapping[str, Any]) -> str:
     checked |= {"Version": 0}
     if definition["TableColumns"]:
         checked |= {"TableColumns": sorted(definition["TableColumns"], key=lambda column: str(column["ColumnName"]))}
-    crc = zlib.crc32(_json(checked).encode())
-    folder = f"{definition['Schema']}/{definition['Table']}" if definition["Table"] else definition["Schema"]
+    crc = zlib.crc32(_json(checked).encode("utf-8", "surrogateescape"))
+    folder = schema_path_name(definition["Schema"])
+    if definition["Table"]:
+        folder += f"/{path_name(definition['Table'])}"
     return f"{folder}/meta/schema_{definition['TableVersion']}_{crc:010d}.json"
 
 

@@ -23,7 +23,7 @@ from producers.region_server.kv.store import ClusterStore
 from producers.region_server.recording import read_recording
 from schemas.changes import Op
 from schemas.ddl.job import DDL_JOB_TABLE_ID, decode_ddl_job_row
-from schemas.ddl.schema_store import SYSTEM_SCHEMAS
+from schemas.ddl.system_schemas import is_system_schema
 from schemas.errors import CorruptDataError
 from schemas.ids import RegionId, StoreId, TableId, Ts
 from schemas.proto import cdcpb_pb2
@@ -71,7 +71,7 @@ def read_recorded_log(folder: Path) -> RecordedLog:
     changes = {table: sorted(found) for table, found in sorted(tap.changes.items())}
     jobs = _finished_jobs(store, changes.get(DDL_JOB_TABLE_ID, []), recording.bootstrap_ts, end_ts)
     # The bootstrap itself may create a user schema (`test`): what is of users counts as recorded.
-    firsts = [Ts(job.ts - 1) for job in jobs if str(job.payload.get("schema_name")).lower() not in SYSTEM_SCHEMAS]
+    firsts = [Ts(job.ts - 1) for job in jobs if not is_system_schema(str(job.payload.get("schema_name")))]
     start_ts = min([recording.bootstrap_ts, *firsts])
     snapshot = snapshot_records(_Snapshot(store, start_ts).scan, start_ts)
     after = {table: [change for change in found if change[0] > start_ts] for table, found in changes.items()}

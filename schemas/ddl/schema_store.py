@@ -20,25 +20,11 @@ import numpy.typing as npt
 
 from schemas.ddl.job import parse_ddl_job, read_undecodable
 from schemas.ddl.schema_change import SchemaChange, SchemaView, StoredTable, plan_job, stored_table
+from schemas.ddl.system_schemas import is_system_schema
 from schemas.errors import Action, BusError, CorruptDataError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.tidb.table import TableVersion, ci_name
-
-SYSTEM_SCHEMAS = frozenset(
-    {
-        "information_schema",
-        "performance_schema",
-        "metrics_schema",
-        "inspection_schema",
-        "mysql",
-        "sys",
-        "tidb_cdc",
-        "lightning_task_info",
-        "workload_schema",
-    }
-)
-"""Never replicated, whatever the filter says; lower case. Source: TiCDC ``pkg/filter``, ``IsSysSchema``."""
 
 RESERVED_TABLE_ID_MAX = 0x0000_FFFF_FFFF_FFFF
 RESERVED_TABLE_ID_MIN = RESERVED_TABLE_ID_MAX - 1000 + 1
@@ -297,7 +283,7 @@ class SchemaStore:
                 table_id=record.payload.get("id"),
             )
         stored = stored_table(record.payload, schema_id=record.schema_id, schema=schema, version=record.ts)
-        if schema.lower() in SYSTEM_SCHEMAS:
+        if is_system_schema(schema):
             self._system_tables.update(stored.physical_ids)
         else:
             self._put_table(record.ts, stored)
@@ -310,7 +296,7 @@ class SchemaStore:
         change = None
         if job.type is None:
             pass  # not replicated: not even applied
-        elif job.schema.lower() in SYSTEM_SCHEMAS:
+        elif is_system_schema(job.schema):
             infos = (job.table_info, *job.table_infos)
             self._system_tables.update(TableId(int(info["id"])) for info in infos if info)
         else:

@@ -6,8 +6,9 @@ import re
 import pytest
 
 from schemas.config.filter.filter_rule import parse_rule
+from schemas.ddl.system_schemas import SYSTEM_SCHEMAS, is_system_schema
 from schemas.errors import ConfigError
-from sorters.core.filter.table_filter import SYSTEM_SCHEMAS, TableFilter, fold, is_system_schema
+from sorters.core.filter.table_filter import TableFilter, fold
 
 
 @pytest.mark.parametrize(

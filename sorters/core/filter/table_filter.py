@@ -8,20 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from schemas.config.filter.filter_rule import Pattern, PatternKind, parse_rule
+from schemas.ddl.system_schemas import is_system_schema
 from schemas.errors import ConfigError
-
-SYSTEM_SCHEMAS = frozenset(
-    {
-        *("information_schema", "performance_schema", "metrics_schema", "inspection_schema", "mysql", "sys"),
-        *("tidb_cdc", "lightning_task_info", "workload_schema", "dm_heartbeat"),
-    }
-)
-"""Lower case. Source: pingcap/tidb ``pkg/util/filter/schema.go`` and TiCDC's own."""
-
-
-def is_system_schema(schema: str) -> bool:
-    """Tell whether a schema is TiDB's or TiCDC's own, in any case; no changefeed sees its tables."""
-    return schema.lower() in SYSTEM_SCHEMAS
 
 
 def fold(name: str) -> str:

@@ -16,7 +16,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 from consumers.client.avro import AvroDecoder, registry_schemas
 from consumers.client.canal_json import CanalJsonDecoder
 from consumers.client.changes import Change, ChangeBatch
-from consumers.client.core.partition import PartitionKey, StreamRecord
+from consumers.client.core.partition import PartitionKey, RecordsLostError, StreamRecord
 from consumers.client.core.stream import Place, Released, StreamReader
 from consumers.client.errors import NoPositionError, StreamUnavailableError
 from edges.kafka.clients import kafka_consumer
@@ -74,11 +74,12 @@ class ChangeStream:
         self._reader = StreamReader(pending_bytes_max)
         self._paused: frozenset[PartitionKey] = frozenset()
         settings = {
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
             # Patterns find new tables' topics at this pace.
             "topic.metadata.refresh.interval.ms": 10_000,
             **(kafka or {}),
+            "enable.auto.commit": False,
+            # Where the group has come to is gone: what stood there until the first that is left, nobody has seen.
+            "auto.offset.reset": "error",
             "bootstrap.servers": bootstrap_servers,
             "group.id": group,
         }
@@ -108,6 +109,7 @@ class ChangeStream:
 
         Raises:
             MessageError, NoPositionError, CorruptDataError: a record that cannot be read.
+            RecordsLostError: records that this group has not read are gone from a topic.
             StreamUnavailableError: Kafka refuses to go on.
         """
         while True:
@@ -120,6 +122,7 @@ class ChangeStream:
 
         Raises:
             MessageError, NoPositionError, CorruptDataError: a record that cannot be read.
+            RecordsLostError: records that this group has not read are gone from a topic.
             StreamUnavailableError: Kafka refuses to go on.
         """
         deadline = time.monotonic() + timeout_s
@@ -162,6 +165,14 @@ class ChangeStream:
     def _take(self, message: Any) -> None:
         problem = message.error()
         if problem is not None:
+            if problem.code() == KafkaError._AUTO_OFFSET_RESET:
+                raise RecordsLostError(
+                    "the topic does not hold the offset that this group has come to; was it made anew, or is its "
+                    "retention too short?",
+                    topic=message.topic(),
+                    partition=message.partition(),
+                    reason=problem.str(),
+                )
             if problem.fatal() or problem.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION):
                 raise StreamUnavailableError("Kafka does not serve the topics", reason=problem.str())
             return  # librdkafka goes on by itself

@@ -1,6 +1,7 @@
 """The pure reader of a changefeed's topics, tried by the conformance kit; and the kit, tried by consumers that err."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from consumers.client.conformance import RowKey, check_consumer
 from consumers.client.core.partition import PartitionKey, StreamRecord
 from consumers.client.core.stream import Place, Released, StreamReader
 from schemas.ids import Ts
-from schemas.sink.position import PositionClass, decode_position
+from schemas.sink.position import Position, PositionClass, decode_position
 
 SEEDS, SEEDS_FOR_ERRORS = range(300), range(80)
 PENDING_BYTES_MAX = 1 << 20
@@ -92,7 +93,8 @@ class DropsBelowWatermarkSeen(ByStreamReader):
         if position.position_class is PositionClass.WATERMARK:
             self.seen[record.place] = max(position.commit_ts, self.seen.get(record.place, 0))
         elif position.commit_ts <= self.seen.get(record.place, 0):
-            return
+            # No row any more; it stands at its offset all the same.
+            record = replace(record, position=Position(position.commit_ts, PositionClass.BOOTSTRAP).encode())
         super().feed(record)
 
 

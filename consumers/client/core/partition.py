@@ -13,8 +13,15 @@ saw it may be gone, and the next one begins in the middle of what a restarted so
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
+from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.sink.position import Position, PositionClass, decode_position
+
+
+class RecordsLostError(BusError):
+    """Records that the reader has not seen are gone from the topic: retention, compaction, or a topic made anew."""
+
+    code, action = "client.records_lost", Action.STOP_CHANGEFEED
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -48,7 +55,7 @@ class PartitionReader:
     applied_ts: Ts
     """Everything of this partition up to it was applied, by this reader or one before it. 0: nothing was."""
     next_offset: int = 0
-    """The one after the last record that was taken."""
+    """The one after the last record that was taken; below 0: whatever stands first, as nothing was read before."""
     watermark_ts: Ts = Ts(0)
     _watermark_offset: int = 0
     """Of the record that has raised it to where it is."""
@@ -64,10 +71,19 @@ class PartitionReader:
         """Take the next record of the partition.
 
         Raises:
+            RecordsLostError: there was another before it, which nobody has seen.
             CorruptDataError: its position does not decode.
         """
+        if 0 <= self.next_offset < record.offset:
+            raise RecordsLostError(
+                "records are gone that this group has not read; a destination that is to be whole must be filled anew",
+                topic=record.place.topic,
+                partition=record.place.partition,
+                next_offset=self.next_offset,
+                offset=record.offset,
+            )
         position = decode_position(record.position)
-        self.next_offset = record.offset + 1
+        self.next_offset = max(self.next_offset, record.offset + 1)
         match position.position_class:
             case PositionClass.WATERMARK:
                 if position.commit_ts > self.watermark_ts:

@@ -12,7 +12,10 @@ from schemas.sink.position import POSITION_CLASS_AT, PositionClass
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a reader of one partition goes on: read from ``offset``, drop what is at or below ``applied_ts``."""
+    """Where a reader of one partition goes on: read from ``offset``, drop what is at or below ``applied_ts``.
+
+    ``offset`` below 0: from the first record there is, as nothing was read before.
+    """
 
     offset: int
     applied_ts: Ts
@@ -54,6 +57,7 @@ class StreamReader:
         """Take a record; one of a partition that was revoked meanwhile is dropped.
 
         Raises:
+            RecordsLostError: there was another before it, which nobody has seen.
             CorruptDataError: its position does not decode.
         """
         reader = self.partitions.get(record.place)

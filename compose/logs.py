@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from schemas.errors import ConfigError
+from schemas.masking import mask_text, mask_value
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """What ends a line, drives a terminal, turns the direction of writing, or has no UTF-8."""
@@ -38,10 +39,11 @@ class LineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, with the traceback below it if there is one."""
         extra = " ".join(f"{name}={value}" for name, value in _ids(record).items())
-        line = escaped(f"{_at(record)} {record.levelname:<7} {record.name} {record.getMessage()} {extra}".rstrip())
+        said = mask_text(f"{record.getMessage()} {extra}".rstrip())
+        line = escaped(f"{_at(record)} {record.levelname:<7} {record.name} {said}")
         if not record.exc_info:
             return line
-        stack = (STACK_INDENT + escaped(part) for part in self.formatException(record.exc_info).split("\n"))
+        stack = (STACK_INDENT + escaped(mask_text(part)) for part in self.formatException(record.exc_info).split("\n"))
         return "\n".join([line, *stack])
 
 
@@ -60,7 +62,7 @@ class JsonFormatter(logging.Formatter):
         shown |= {f"{name}_" if name in shown else name: value for name, value in _ids(record).items()}
         if record.exc_info:
             shown["stack"] = self.formatException(record.exc_info)
-        return escaped(json.dumps(shown, default=str, ensure_ascii=False))
+        return escaped(json.dumps(mask_value(shown), ensure_ascii=False))
 
 
 def escaped(text: str) -> str:

@@ -2,11 +2,14 @@
 
 A concrete error lives beside the code that raises it, subclasses :class:`BusError` and sets ``code`` (public, never
 renamed: operators grep for it and the API returns it) and ``action``. Text: lower case, no full stop, what was seen and
-what is allowed; ``fields`` say where (table, key, commit_ts, config key, line). Keys go in as hex.
+what is allowed; ``fields`` say where (table, key, commit_ts, config key, line). Keys go in as hex. URIs are
+masked in all of it.
 """
 
 from enum import Enum
 from typing import ClassVar
+
+from schemas.masking import mask_text
 
 
 class Action(Enum):
@@ -27,13 +30,13 @@ class BusError(Exception):
     action: ClassVar[Action] = Action.CRASH
 
     def __init__(self, message: str, **fields: object) -> None:
-        super().__init__(message)
-        self.message = message
-        self.fields = fields
+        super().__init__(mask_text(message))
+        self.message = mask_text(message)
+        self.fields = {name: mask_text(value) if isinstance(value, str) else value for name, value in fields.items()}
 
     def __str__(self) -> str:
         where = ", ".join(f"{name}={value}" for name, value in self.fields.items())
-        return f"[{self.code}] {self.message}" + (f" ({where})" if where else "")
+        return mask_text(f"[{self.code}] {self.message}" + (f" ({where})" if where else ""))
 
     def __reduce__(self) -> tuple[object, ...]:
         # Copies, and processes of our own that hand errors on, need the keyword fields too.

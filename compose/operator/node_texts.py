@@ -7,9 +7,7 @@ from typing import Any
 from kazoo.exceptions import NoNodeError
 
 from edges.zookeeper.session import Session
-from schemas.config.parse.secret import MASK, mask_uri
-
-_SECRET_WORDS = ("password", "secret", "token", "credential")
+from schemas.masking import MASK, is_secret_name, mask_uri
 
 
 def shown_nodes(session: Session, root: str) -> Sequence[tuple[str, str]]:
@@ -46,7 +44,7 @@ def masked(value: Any, name: str = "") -> Any:
     if isinstance(value, list | tuple):
         return [masked(item, name) for item in value]
     if isinstance(value, str):
-        return MASK if any(word in name.lower() for word in _SECRET_WORDS) else mask_uri(value)
+        return MASK if is_secret_name(name) else mask_uri(value)
     return value
 
 

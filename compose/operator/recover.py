@@ -22,9 +22,9 @@ from edges.kafka.access import KafkaAccess
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from schemas.config.changefeed import load_changefeed
-from schemas.config.parse.secret import mask_uri
 from schemas.errors import BusError
 from schemas.ids import Ts, physical_ms
+from schemas.masking import mask_uri
 from schemas.nodes.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, state_of
 from sorters.core.feed.last_frontier import HeldBack
 from sorters.run.job import SorterOptions

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from edges.properties import KnownKeys, read_properties
-from schemas.config.parse.secret import is_url, mask_uri
+from schemas.config.parse.secret import is_url
 from schemas.errors import ConfigError
+from schemas.masking import mask_uri
 
 _TLS_KEYS: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password")
 URL_ENV: Final = "TIDEBUS_SCHEMA_REGISTRY"

@@ -52,7 +52,8 @@ class ClaimBucket:
         except BusError:
             raise
         except Exception as error:  # each storage's client has errors of its own, and fsspec lets them through
-            where = {"storage": self.storage.public, "reason": f"{type(error).__name__}: {error}"[:500]}
+            reason = self.storage.masked(f"{type(error).__name__}: {error}")[:500]
+            where = {"storage": self.storage.public, "reason": reason}
             raise ClaimStoreError("cannot store a large message", **where) from error
 
     def _files(self) -> Any:

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from schemas.config.changefeed import load_changefeed
-from schemas.config.parse.secret import mask_uri
 from schemas.errors import ConfigError
 from schemas.ids import Ts, UpstreamId
+from schemas.masking import mask_uri
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.sink.topic import life_of, sink_topic, sorter_config
 from sorters.core.encode.sql.rows import SqlRowsEncoder

@@ -4,8 +4,9 @@ import pytest
 
 from schemas.config.parse.duration import Seconds, format_duration, parse_duration
 from schemas.config.parse.origin import dotted
-from schemas.config.parse.secret import Secret, SecretUrl, is_url, mask_uri
+from schemas.config.parse.secret import Secret, SecretUrl, is_url
 from schemas.config.parse.toml_lines import key_lines
+from schemas.masking import mask_uri
 
 
 @pytest.mark.parametrize(

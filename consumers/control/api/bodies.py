@@ -12,8 +12,8 @@ from consumers.control.changefeeds.stored_feed import StoredFeed as StoredFeed
 from consumers.control.changefeeds.verbs import ConfigChange
 from consumers.control.cluster.capture_registry import CaptureInfo
 from consumers.control.core.changefeeds.state import ADMIN_JOBS
-from schemas.config.parse.secret import MASK, mask_uri
 from schemas.ids import CaptureId, TableId, Ts, physical_ms
+from schemas.masking import MASK, mask_uri
 from schemas.nodes.changefeed import ChangefeedState
 
 TS_MAX: Final = (1 << 64) - 1

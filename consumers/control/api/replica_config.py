@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from schemas.config.parse.duration import parse_duration
-from schemas.config.parse.secret import MASK, mask_uri
+from schemas.masking import MASK, is_secret_name, mask_uri
 
 DURATIONS: Final = frozenset(
     {
@@ -23,7 +23,6 @@ RENAMED: Final = {"file-index-digit": "file_index_width"}
 KEPT: Final = frozenset({"send-all-bootstrap-at-start"})
 """Keys that keep their dashes in the API."""
 _FROM_API: Final = {new: old for old, new in RENAMED.items()}
-_SECRET_WORDS: Final = ("password", "secret", "token", "credential")
 
 
 def to_api(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,7 +61,7 @@ def _shown(key: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_shown(key, item) for item in value]
     if isinstance(value, str):
-        if any(word in key for word in _SECRET_WORDS):
+        if is_secret_name(key):
             return MASK
         return _nanoseconds(value) if key in DURATIONS else mask_uri(value)
     return value

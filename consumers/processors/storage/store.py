@@ -208,7 +208,8 @@ class ObjectStore:
         try:
             return use(files, f"{storage.root}/{path}")
         except Exception as error:  # each storage's client has errors of its own, and fsspec lets them through
-            where = {"storage": storage.public, "path": path, "reason": f"{type(error).__name__}: {error}"[:500]}
+            reason = storage.masked(f"{type(error).__name__}: {error}")[:500]
+            where = {"storage": storage.public, "path": path, "reason": reason}
             raise StorageUnavailableError(what, **where) from error
 
 

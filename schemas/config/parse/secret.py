@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-MASK = "***"
+from schemas.masking import MASK, mask_uri
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,31 +38,6 @@ class SecretUrl(Secret):
 
     def __format__(self, spec: str) -> str:
         return format(str(self), spec)
-
-
-_SECRET_WORDS = ("password", "secret", "token", "access-key", "account-key")
-
-
-def mask_uri(uri: str) -> str:
-    """Return a URI for people: user info and the values of secret parameters are stars. Never fails.
-
-    >>> mask_uri("kafka://u:p@h:9092/t?sasl-user=u&sasl-password=p#x")
-    'kafka://***@h:9092/t?sasl-user=u&sasl-password=***'
-    """
-    head, _, query = uri.partition("?")
-    scheme, separator, rest = head.partition("://")
-    if separator:
-        # The last "@" of what stands before the path; a password may hold an unescaped one, and even a "/".
-        user_info, at, after = rest.rpartition("@")
-        head = f"{scheme}://{MASK}@{after}" if at and user_info is not None else head
-    if not query:
-        return head
-    return head + "?" + "&".join(_mask_param(part) for part in query.partition("#")[0].split("&"))
-
-
-def _mask_param(param: str) -> str:
-    name, equals, _ = param.partition("=")
-    return f"{name}={MASK}" if equals and any(word in name.lower() for word in _SECRET_WORDS) else param
 
 
 def is_url(text: str) -> bool:

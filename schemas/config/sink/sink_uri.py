@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from urllib.parse import unquote, unquote_plus
 
 from schemas.config.parse.origin import NotSupportedYetError, Path, UriText
-from schemas.config.parse.secret import MASK, Secret
+from schemas.config.parse.secret import Secret
 from schemas.config.parse.section import unknown_key
 from schemas.config.sink.kafka import URI_PARAMS
 from schemas.config.sink.mysql import MYSQL_URI_PARAMS
 from schemas.config.sink.storage import STORAGE_SCHEMES, STORAGE_URI_PARAMS
 from schemas.config.sink.storage_uri import StorageUri, parse_storage_uri
 from schemas.errors import ConfigError
+from schemas.masking import MASK
 
 KAFKA_SCHEMES = ("kafka", "kafka+ssl")
 DATABASE_SCHEMES = ("mysql", "mysql+ssl", "tidb", "tidb+ssl")
@@ -120,7 +121,8 @@ def _server(scheme: str, authority: str, path: str) -> DatabaseServer:
     user, _, password = user_info.partition(":")
     match = _HOST.fullmatch(address)
     if not match:
-        raise _error(f"a database sink URI is {scheme}://user:password@host:port/; write @, :, / and ? in it as %40 …")
+        form = "user:password@host:port/"  # apart from the scheme: a whole URI would be masked
+        raise _error(f"a database sink URI is {scheme}:// and {form}; write @, :, / and ? in it as %40 …")
     if path.strip("/"):
         raise _error("a database sink URI has no path: tables keep the schemas that they have upstream")
     port = int(match[2]) if match[2] else DATABASE_PORTS[scheme.removesuffix("+ssl")]

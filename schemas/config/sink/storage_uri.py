@@ -3,10 +3,12 @@
 Sources: PingCAP's docs, "URI Formats of External Storage Services", and pingcap/tidb ``br/pkg/storage`` for defaults.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
+
+from schemas.masking import is_secret_name, without
 
 _LOCAL = ("file", "local")
 _S3_BUCKET_HELP = "must be s3://bucket or s3://bucket/prefix"
@@ -30,9 +32,21 @@ class StorageUri:
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """For the file system; credentials are among them."""
 
+    def masked(self, text: str) -> str:
+        """Return a text, such as a client library's error, without this URI's secrets."""
+        return without(text, _secrets_of(self.options))
+
     @property
     def is_local(self) -> bool:
         return self.protocol == "file"
+
+
+def _secrets_of(options: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _secrets_of(value)
+        elif isinstance(value, str) and (name == "key" or is_secret_name(name)):
+            yield value
 
 
 def parse_storage_uri(uri: str) -> StorageUri:

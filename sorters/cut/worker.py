@@ -1,11 +1,13 @@
 """What a cut's records are made with, on the driver or in a task: raw records in, output records out."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from schemas.changes import RowChanges
 from schemas.ddl.layered_schemas import LayeredSchemas
 from schemas.ddl.schema_store import SchemaStore
+from schemas.errors import BusError
 from schemas.ids import TableId
 from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
 from sorters.core.columnar.row_changes import join_rows, rows_between
@@ -17,6 +19,7 @@ from sorters.core.rows.shared_pass import run_chunks
 from sorters.cut.claim_store import claim_store
 from sorters.cut.sink_writer import BATCH_BYTES
 
+log = logging.getLogger(__name__)
 ROWS_PER_CHUNK = 32_768
 """Rows of one table that go through the columnar steps at once: enough that their cost per call does not show."""
 BYTES_PER_CHUNK = 32 * 1024 * 1024
@@ -65,6 +68,14 @@ def output_records(
         encoded_at_ms=encoded_at_ms,
         store_claim=store,
         on_corrupt=on_corrupt,
+        on_refused=_log_refused,
+    )
+
+
+def _log_refused(error: BusError, count: int) -> None:
+    log.info(
+        "rows of several tables at once were refused, each table is run alone",
+        extra={"code": error.code, "error": str(error), "refused_in_cut": count},
     )
 
 

@@ -97,6 +97,8 @@ class FeedRun:
         self._frontier_topic = raw_topics.frontier
         self._folder: Folder = HadoopFolder(spark(), checkpoint_dir) if checkpoint_dir else LocalFolder(data_dir)
         self._failure: BusError | None = None
+        self.failures_at_end = 0
+        """Errors while it was stopping, which no state shows: they are logged."""
         self._thread: threading.Thread | None = None
         self._stopping, self._given_up = threading.Event(), threading.Event()
         # Texts of certificates instead of names of files: tasks of other machines get it, too.
@@ -151,8 +153,17 @@ class FeedRun:
                 if not self._stopping.is_set():
                     at = self._catch_up(epochs, at)
         except BaseException as error:
+            failure = bus_error(error)
             if not self._stopping.is_set():
-                self._failure = bus_error(error)
+                self._failure = failure
+                return
+            # Clients are closed under a cut that is given up; what else goes wrong then must not go unseen.
+            self.failures_at_end += 1
+            log.log(
+                logging.ERROR if failure.action is Action.CRASH else logging.WARNING,
+                "sorter has ended with an error while it was stopping",
+                extra={"code": failure.code, "error": str(failure), "failures_at_end": self.failures_at_end},
+            )
 
     def _resumed(self, beginning: Beginning) -> tuple[Epochs, int]:
         """Run the epoch that was begun, if there is one; return what runs epochs, and where the next starts."""

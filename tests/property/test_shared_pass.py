@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from schemas.changes import RowChanges
 from schemas.config.changefeed import load_changefeed
-from schemas.errors import BusError
+from schemas.errors import BusError, CorruptDataError
 from schemas.ids import TableId, Ts
 from schemas.tidb.mysql_types import MysqlFlag
 from schemas.tidb.table import PartitionVersion, TableVersion
@@ -170,3 +170,35 @@ def test_tables_are_alike_when_only_names_ids_and_versions_differ(seed: int) -> 
         replace(second, partitions=(PartitionVersion(id=TableId(8), name="p"),)),
     ):
         assert not are_alike(first, differing)
+
+
+def test_shared_pass_that_is_refused_is_counted_and_its_tables_are_run_alone() -> None:
+    refused: list[tuple[str, int]] = []
+
+    def note(error: BusError, count: int) -> None:
+        refused.append((error.code, count))
+
+    def refusing(rows: Any, version: Any, feed: Any, settings: Any, alike: Any = None) -> Any:
+        if alike is not None:
+            raise CorruptDataError("one of the tables")
+        return run_version(rows, version, feed, settings)
+
+    for seed in range(50):
+        rng = random.Random(seed)
+        tables = tables_of(rng)
+        schemas: Any = Schemas(tables)
+        feed, chunks = compiled(rng, tables), chunks_of(rng, tables, damage=False)
+        expected = [alone(chunk, schemas, feed) for chunk in chunks]
+        if any(isinstance(outcome, tuple) for outcome in expected):
+            continue
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(shared_pass, "run_version", refusing)
+            produced = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5, on_refused=note))
+        whole, parts = (
+            sort_records(join_records([OUTPUT_SCHEMA.empty_table(), *each])) for each in (expected, produced)
+        )
+        assert parts.equals(whole)
+        if refused:
+            assert refused == [("bus.corrupt_data", count) for count in range(1, len(refused) + 1)]
+            return
+    pytest.fail("no seed has tables that share a pass")

@@ -7,7 +7,7 @@ records are those of passes table by table, byte for byte. Where a shared pass i
 alone: errors name one table, and rows beyond a topic's limit are a matter of that table.
 """
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,6 +32,9 @@ PASS_ROWS_MAX = 16_384
 WAITING_BYTES_MAX = 32 * 1024 * 1024
 """Row values of tables that wait for others."""
 
+OnRefused = Callable[[BusError, int], None]
+"""Gets why a shared pass was refused, whose tables are run alone then, and how many were so far."""
+
 
 def run_chunks(
     chunks: Iterable[RowChanges],
@@ -41,6 +44,7 @@ def run_chunks(
     encoded_at_ms: int,
     store_claim: StoreClaim | None = None,
     on_corrupt: OnCorrupt | None = None,
+    on_refused: OnRefused | None = None,
 ) -> Iterator[OutputRecords]:
     """Turn chunks of row changes, each of one physical table, into records of the sink topics, in no particular order.
 
@@ -57,7 +61,7 @@ def run_chunks(
         CorruptChecksumError: a row does not fit its checksum, and the feed must not go on then.
         EncodeRefusedError, SinkMessageTooLargeError: a row has no message in this protocol or topic.
     """
-    passes = _Passes(feed, Settings(encoded_at_ms, store_claim, on_corrupt))
+    passes = _Passes(feed, Settings(encoded_at_ms, store_claim, on_corrupt), on_refused)
     for chunk in chunks:
         for version, group in wanted_versions(chunk, schemas, feed):
             for rows in encodable(group, version):
@@ -76,8 +80,10 @@ class _Form:
 
 
 class _Passes:
-    def __init__(self, feed: CompiledFeed, settings: Settings) -> None:
-        self._feed, self._settings = feed, settings
+    def __init__(self, feed: CompiledFeed, settings: Settings, on_refused: OnRefused | None) -> None:
+        self._feed, self._settings, self._on_refused = feed, settings, on_refused
+        self.refused = 0
+        """Shared passes that were run again table by table."""
         self._shares = feed.encoder.takes_alike_tables and not feed.verify_checksums
         self._forms: dict[Hashable, list[_Form]] = {}
         """By column names and route, which nearly tell forms apart."""
@@ -138,8 +144,11 @@ class _Passes:
             try:
                 alike = AlikeTables(versions, number)
                 records = run_version(join_rows(chunks), versions[0], self._feed, self._settings, alike)
-            except BusError:
-                pass  # of which table, and whether it is one at all, the tables tell one by one
+            except BusError as error:
+                # Of which table it is, and whether it is one at all, the tables tell one by one.
+                self.refused += 1
+                if self._on_refused is not None:
+                    self._on_refused(error, self.refused)
             else:
                 yield from [records] if records.num_rows else []
                 return

@@ -34,7 +34,7 @@ from typing import Any
 import psutil
 
 from compose.stack.local import Addresses, LocalStack
-from consumers.control.core.frontier.frontier import advance
+from consumers.control.core.frontier.frontier import FrontierInputs, advance
 from consumers.control.log.frontier_topic import FrontierTopic
 from producers.pull.puller import Puller, PullerSettings
 from schemas.ids import CaptureId, Ts, UpstreamId
@@ -78,7 +78,9 @@ def pull(pd: str, addresses: Addresses, upstream: str, ddl_end: int) -> None:
             if puller.failure.done():
                 raise puller.failure.result()
             report = puller.report()
-            record = advance(place, {report.capture: report}, DdlReport(landed_ts=Ts(1 << 62), end=ddl_end), spans)
+            record = advance(
+                place, FrontierInputs({report.capture: report}, DdlReport(landed_ts=Ts(1 << 62), end=ddl_end), spans)
+            )
             if record.resolved_ts > place.resolved_ts:
                 topic.publish(record)
                 puller.published(record)

@@ -20,7 +20,7 @@ from consumers.control.changefeeds.store import (
 )
 from consumers.control.cluster.capture_registry import CaptureInfo, list_captures, register_capture
 from consumers.control.cluster.election import Election
-from consumers.control.core.frontier.frontier import NewerOwnerError
+from consumers.control.core.frontier.frontier import FrontierInputs, NewerOwnerError
 from consumers.control.log.frontier_topic import FrontierTopic, FrontierUnavailableError
 from consumers.control.log.raw_log import FrontierWindow, frontier_window
 from consumers.control.owner.owner import Owner
@@ -195,10 +195,10 @@ def test_owner_new_log_starts_at_the_given_ts_and_publishes_only_what_moved(
     owner = Owner(frontier, session, 1, 2)
     assert owner.start(lambda: Ts(10)).resolved_ts == 10
     tables = {TABLE: A}
-    moved = owner.tick({A: report(20, (3, 4))}, DdlReport(landed_ts=Ts(25), end=1), tables)
+    moved = owner.tick(FrontierInputs({A: report(20, (3, 4))}, DdlReport(landed_ts=Ts(25), end=1), tables))
     assert moved is not None
     assert (moved.resolved_ts, moved.high, moved.ddl_high) == (20, (3, 4), 1)
-    assert owner.tick({A: report(20, (3, 4))}, DdlReport(landed_ts=Ts(25), end=1), tables) is None
+    assert owner.tick(FrontierInputs({A: report(20, (3, 4))}, DdlReport(landed_ts=Ts(25), end=1), tables)) is None
     assert frontier.newest() == moved
     assert frontier.offsets() == (0, 2)
 
@@ -209,10 +209,10 @@ def test_owner_next_owner_goes_on_from_the_last_record_and_the_old_one_counts_fo
     tables, ddl = {TABLE: A}, DdlReport(landed_ts=Ts(99), end=1)
     old, new = Owner(frontier, session, 1, 2), Owner(frontier, session, 2, 2)
     old.start(lambda: Ts(10))
-    old.tick({A: report(20, (3, 4))}, ddl, tables)
+    old.tick(FrontierInputs({A: report(20, (3, 4))}, ddl, tables))
     place = new.start(lambda: Ts(0))
     assert (place.owner_rev, place.resolved_ts, place.high) == (2, 20, (3, 4))
-    old.tick({A: report(90, (9, 9))}, ddl, tables)
+    old.tick(FrontierInputs({A: report(90, (9, 9))}, ddl, tables))
     assert frontier.newest() == place
     with pytest.raises(NewerOwnerError, match="did not grow"):
         Owner(frontier, session, 2, 2).start(lambda: Ts(0))
@@ -223,7 +223,7 @@ def test_owner_without_lease_publishes_nothing(stack: Addresses, frontier: Front
         owner = Owner(frontier, session, 1, 2)
         owner.start(lambda: Ts(10))
     with pytest.raises(LeaseLostError):
-        owner.tick({A: report(20, (3, 4))}, DdlReport(landed_ts=Ts(25), end=1), {TABLE: A})
+        owner.tick(FrontierInputs({A: report(20, (3, 4))}, DdlReport(landed_ts=Ts(25), end=1), {TABLE: A}))
     assert frontier.offsets() == (0, 1)
 
 
@@ -241,7 +241,7 @@ def test_frontier_window_is_from_the_oldest_record_that_the_log_serves_to_the_ne
     owner.start(lambda: Ts(10))
     for step in range(1, 6):
         ddl = DdlReport(landed_ts=Ts(99), end=1)
-        owner.tick({A: report(10 + step, (step, step))}, ddl, {TABLE: A})
+        owner.tick(FrontierInputs({A: report(10 + step, (step, step))}, ddl, {TABLE: A}))
     assert frontier_window(stack.kafka_access, topics) == FrontierWindow(Ts(10), Ts(15))
     oldest = frontier.oldest_usable((3, 2))
     assert oldest is not None

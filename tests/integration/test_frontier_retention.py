@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from compose.stack.local import Addresses
 from consumers.control.changefeeds.store import ChangefeedRequest, ChangefeedStore, StartTsError
-from consumers.control.core.frontier.frontier import first_record
+from consumers.control.core.frontier.frontier import FrontierInputs, first_record
 from consumers.control.log.frontier_topic import FrontierLostError, FrontierTopic
 from consumers.control.log.raw_log import FrontierWindow, frontier_window
 from consumers.control.owner.owner import Owner
@@ -104,7 +104,7 @@ def test_owner_when_nothing_moves_publishes_its_place_again_after_a_while(
     with Session(stack.zookeeper_access) as session:
         owner = Owner(frontier, session, 2, 2)
         place = owner.start(lambda: Ts(0))
-        assert owner.tick({}, None, {}) is None
+        assert owner.tick(FrontierInputs({}, None, {})) is None
         monkeypatch.setattr("consumers.control.owner.owner.REPEAT_S", 0.0)
-        assert owner.tick({}, None, {}) == place
+        assert owner.tick(FrontierInputs({}, None, {})) == place
         assert frontier.offsets() == (0, 8)

@@ -18,7 +18,7 @@ from compose.stack.local import Addresses
 from consumers.control.changefeeds.states import FeedStates
 from consumers.control.changefeeds.store import ChangefeedRequest, ChangefeedStore
 from consumers.control.core.changefeeds.errors import TABLE_HELD
-from consumers.control.core.frontier.frontier import advance, first_record
+from consumers.control.core.frontier.frontier import FrontierInputs, advance, first_record
 from consumers.control.core.frontier.held_tables import Holding
 from consumers.control.log.raw_log import FrontierWindow
 from consumers.control.owner.held_feeds import WARN_AFTER_S, HeldFeeds, held_tables
@@ -120,10 +120,10 @@ def land(stack: Addresses, upstream: UpstreamId, errors: list[BusError]) -> Land
         assert landed()[BEYOND] < end_ts
         stalls = {span.kind: span.reason for span in puller.stats().stalls}
         report = dataclasses.replace(puller.report(), figures=figures_of(puller.stats()))
-        holding = advance(first, {CaptureId("c"): report}, ddl, tables, holding=Holding(lag=1))
+        holding = advance(first, FrontierInputs({CaptureId("c"): report}, ddl, tables), holding=Holding(lag=1))
         puller.remove([TableSpan.of_table(BEYOND)])
         del tables[TableSpan.of_table(BEYOND)]
-        last = advance(first, {CaptureId("c"): puller.report()}, ddl, tables)
+        last = advance(first, FrontierInputs({CaptureId("c"): puller.report()}, ddl, tables))
         puller.stop()
     return Landed(first, last, refused_ts, stalls, holding, report)
 

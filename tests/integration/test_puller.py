@@ -10,7 +10,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 
 from compose.stack.local import Addresses, LocalStack
-from consumers.control.core.frontier.frontier import advance, first_record
+from consumers.control.core.frontier.frontier import FrontierInputs, advance, first_record
 from producers.pull.core.match.change_columns import Change
 from producers.pull.ddl.ddl_feed import DdlFeed
 from producers.pull.puller import Puller
@@ -120,7 +120,8 @@ def publish_next(
     """Do the owner's part once. No DDL feed takes part here: it counts as infinitely far."""
     ddl = DdlReport(landed_ts=Ts(1 << 62), end=0)
     record = advance(
-        records[-1], {capture: puller.report()}, ddl, dict.fromkeys(map(TableSpan.of_table, tables), capture)
+        records[-1],
+        FrontierInputs({capture: puller.report()}, ddl, dict.fromkeys(map(TableSpan.of_table, tables), capture)),
     )
     if record != records[-1]:
         records.append(record)

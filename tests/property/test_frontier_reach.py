@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.control.core.frontier.frontier import advance, first_record
+from consumers.control.core.frontier.frontier import FrontierInputs, advance, first_record
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import DdlReport, LandingReport
 from schemas.tidb.spans import TableSpan
@@ -33,7 +33,10 @@ def test_frontier_reaches_the_least_span_by_whoever_has_landed_most_of_it(
         )
         for number, (capture, landed) in enumerate(told.items(), 1)
     }
-    record = advance(first_record(1, Ts(5), 1), reports, DdlReport(landed_ts=Ts(ddl_ts), end=0), spans, landing=landing)
+    record = advance(
+        first_record(1, Ts(5), 1),
+        FrontierInputs(reports, DdlReport(landed_ts=Ts(ddl_ts), end=0), spans, landing=landing),
+    )
     ends = [max((landed.get(span, 0) for landed in told.values()), default=0) for span in spans]
     everybody_told, everything_is_somewhere = landing <= told.keys(), all(ends)
     if everybody_told and everything_is_somewhere:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumers.control.core.frontier.frontier import advance, first_record
+from consumers.control.core.frontier.frontier import FrontierInputs, advance, first_record
 from producers.pull.core.landing.book import CHUNK_RECORDS_MAX, CHUNKS_MAX, LandingBook, Sent
 from schemas.errors import InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts
@@ -98,7 +98,10 @@ class World:
     def publish(self) -> None:
         last = self.records[-1]
         reports = {self.report.capture: self.report} if self.report else {}
-        record = advance(last, reports, DdlReport(landed_ts=Ts(1000), end=0), dict.fromkeys(SPANS, self.agent.capture))
+        record = advance(
+            last,
+            FrontierInputs(reports, DdlReport(landed_ts=Ts(1000), end=0), dict.fromkeys(SPANS, self.agent.capture)),
+        )
         self.records.append(record)
         if self.random.random() < 0.7:
             self.agent.book.published(record)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 from random import Random
 
-from consumers.control.core.frontier.frontier import advance, first_record, take_over
+from consumers.control.core.frontier.frontier import FrontierInputs, advance, first_record, take_over
 from consumers.control.core.frontier.held_tables import NEVER_HELD, Holding, pulled_from
 from schemas.ddl.job import JobScope
 from schemas.ids import CaptureId, TableId, Ts
@@ -221,12 +221,14 @@ class World:
         created = sorted(self.alive[table][0] for table in self.unread)
         return advance(
             self.place,
-            reports,
-            self.ddl,
-            self.assigned,
-            landing=set(self.assigned.values()),
-            repeats_possible=bool(self.zombies or self.place.held_ddl),
-            bad_ddl=[JobScope(ts=ts, start_ts=Ts(ts - 1)) for ts in created if ts <= self.ddl.landed_ts],
+            FrontierInputs(
+                reports,
+                self.ddl,
+                self.assigned,
+                landing=set(self.assigned.values()),
+                repeats_possible=bool(self.zombies or self.place.held_ddl),
+                bad_ddl=[JobScope(ts=ts, start_ts=Ts(ts - 1)) for ts in created if ts <= self.ddl.landed_ts],
+            ),
             holding=self.holding,
         )
 

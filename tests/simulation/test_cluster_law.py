@@ -18,8 +18,8 @@ from compose.simulation import broker
 from compose.simulation.run import outcome_of
 from compose.simulation.world import ClusterWorld
 from consumers.control.core.frontier import frontier
-from consumers.control.core.frontier.frontier import advance
-from consumers.control.core.frontier.held_tables import pulled_from
+from consumers.control.core.frontier.frontier import FrontierInputs, advance
+from consumers.control.core.frontier.held_tables import Holding, pulled_from
 from consumers.control.core.frontier.table_set import TableSet
 from consumers.control.core.replication.captures import CaptureSet
 from consumers.control.core.replication.inbox import Inbox
@@ -158,9 +158,9 @@ def _low_is_high(previous: FrontierRecord, reports: Any, resolved_ts: Ts, high: 
     return high
 
 
-def _misses_a_table(previous: FrontierRecord, reports: Any, ddl: Any, spans: Any, **more: Any) -> FrontierRecord:
-    told = {span for report in reports.values() for span in report.landed_ts}
-    return _advance(previous, reports, ddl, [span for span in spans if span in told], **more)
+def _misses_a_table(previous: FrontierRecord, inputs: FrontierInputs, holding: Holding) -> FrontierRecord:
+    landed = {span for report in inputs.reports.values() for span in report.landed_ts}
+    return _advance(previous, replace(inputs, spans=[span for span in inputs.spans if span in landed]), holding)
 
 
 class _Everybody(dict[CaptureId, LandingReport]):

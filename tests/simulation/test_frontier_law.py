@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from consumers.control.core.frontier.frontier import advance, first_record
+from consumers.control.core.frontier.frontier import FrontierInputs, advance, first_record
 from consumers.control.core.frontier.held_tables import NEVER_HELD, pulled_from
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport
@@ -157,7 +157,7 @@ def test_frontier_of_a_table_with_a_hole_stands_until_it_is_filled() -> None:
     def resolved_ts(*spans: TableSpan) -> Ts:
         assigned = dict.fromkeys(spans, CaptureId("a"))
         ddl = DdlReport(landed_ts=Ts(40), end=0)
-        return advance(first_record(1, Ts(5), 1), {CaptureId("a"): report}, ddl, assigned).resolved_ts
+        return advance(first_record(1, Ts(5), 1), FrontierInputs({CaptureId("a"): report}, ddl, assigned)).resolved_ts
 
     assert [resolved_ts(first), resolved_ts(last), resolved_ts(first, last)] == [5, 5, 20]
 

@@ -170,7 +170,7 @@ class Memory:
 
     def desire(self, changefeed_id: str, namespace: str, message: Pause | Resume) -> None:
         feed = self.feed(changefeed_id, namespace)
-        known, _ = step(feed_of(feed.info, feed.status), message)
+        known = step(feed_of(feed.info, feed.status), message)
         info = replace(feed.info, desired_state="stopped" if known.state == "stopped" else "normal")
         status = ChangefeedStatus(state=known.state, checkpoint_ts=known.checkpoint_ts, resolved_ts=known.resolved_ts)
         self.kept[namespace, changefeed_id] = StoredFeed(replace(info, start_ts=known.start_ts), status)

@@ -4,12 +4,11 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
 from consumers.control.cluster.capture_registry import CaptureInfo
 from consumers.control.cluster.puller_agent import PullerAgent
 from consumers.control.cluster.puller_executor import PullerExecutor
-from consumers.control.core.frontier.frontier import advance, first_record
+from consumers.control.core.frontier.frontier import FrontierInputs, advance, first_record
 from consumers.control.core.scheduling.coordinator import Identity
 from consumers.control.log.frontier_topic import FrontierUnavailableError
 from consumers.control.owner.reign import Reign, ReignOptions, ReignParts
@@ -31,23 +30,12 @@ class FakeOwner:
     def __init__(self) -> None:
         self.place, self.away, self.seen = first_record(1, Ts(0), 1), False, list[set[TableSpan]]()
 
-    def tick(
-        self,
-        reports: Any,
-        ddl: Any,
-        spans: Any,
-        *,
-        landing: Any = (),
-        repeats_possible: bool = False,
-        bad_ddl: Any = (),
-    ) -> FrontierRecord | None:
+    def tick(self, inputs: FrontierInputs) -> FrontierRecord | None:
         if self.away:
             raise FrontierUnavailableError("away")
-        self.seen.append(set(spans))
-        assert set(landing) <= reports.keys(), "a capture was given spans that nobody has heard of"
-        record = advance(
-            self.place, reports, ddl, spans, landing=landing, repeats_possible=repeats_possible, bad_ddl=bad_ddl
-        )
+        self.seen.append(set(inputs.spans))
+        assert set(inputs.landing) <= inputs.reports.keys(), "a capture was given spans that nobody has heard of"
+        record = advance(self.place, inputs)
         moved, self.place = record != self.place, record
         return record if moved else None
 

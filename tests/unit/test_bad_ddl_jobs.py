@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from consumers.control.core.frontier.frontier import HELD_DDL_MAX, advance, first_record
+from consumers.control.core.frontier.frontier import HELD_DDL_MAX, FrontierInputs, advance, first_record
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.bad_jobs import BadJobs
 from schemas.ddl.job import DdlDecodeError, DdlType, JobScope, job_scope, undecodable_record
@@ -132,7 +132,9 @@ def report(landed: dict[int, int], end: int) -> dict[CaptureId, LandingReport]:
 def step(previous: FrontierRecord, landed: dict[int, int], end: int, *bad: int) -> FrontierRecord:
     scopes = tuple(JobScope(ts=Ts(ts), start_ts=Ts(ts - 1)) for ts in bad)
     tables = {TableSpan.of_table(TableId(table)): CAPTURE for table in landed}
-    return advance(previous, report(landed, end), DdlReport(landed_ts=Ts(1000), end=9), tables, bad_ddl=scopes)
+    return advance(
+        previous, FrontierInputs(report(landed, end), DdlReport(landed_ts=Ts(1000), end=9), tables, bad_ddl=scopes)
+    )
 
 
 def test_frontier_bad_job_is_held_from_the_low_before_it_until_all_has_landed_without_it() -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from consumers.control.core.changefeeds.errors import GC_CODES, UNRETRYABLE_CODES, FeedError, fails_at_once, is_gc_error
 from consumers.control.core.changefeeds.state import (
-    DeleteNodes,
     Failed,
     Feed,
     Held,
@@ -17,10 +16,7 @@ from consumers.control.core.changefeeds.state import (
     Remove,
     Resume,
     Retrying,
-    StartSorter,
-    StopSorter,
     Tick,
-    opened,
     step,
 )
 from schemas.ids import Ts
@@ -89,35 +85,35 @@ TABLE: list[tuple[ChangefeedState, str, Message, ChangefeedState]] = [
 def test_changefeed_each_row_of_the_table_goes_where_it_says(
     before: ChangefeedState, event: str, message: Message, after: ChangefeedState
 ) -> None:
-    assert step(feed(before, target_ts=Ts(80)), message)[0].state == after, event
+    assert step(feed(before, target_ts=Ts(80)), message).state == after, event
 
 
 def test_changefeed_pause_stops_the_sorter_and_gives_a_new_epoch() -> None:
-    stopped, orders = step(feed("normal"), Pause())
-    assert (stopped.epoch, stopped.checkpoint_ts, orders) == (8, 50, (StopSorter(),))
+    stopped = step(feed("normal"), Pause())
+    assert (stopped.epoch, stopped.checkpoint_ts, stopped.runs) == (8, 50, False)
 
 
 def test_changefeed_resume_starts_from_the_checkpoint_and_forgets_the_error() -> None:
     failed = feed("failed", error=FOR_GOOD, retrying=RETRYING)
-    resumed, orders = step(failed, Resume())
-    assert orders == (StartSorter(7, Ts(50)),)
+    resumed = step(failed, Resume())
+    assert (resumed.runs, resumed.epoch, resumed.checkpoint_ts) == (True, 7, 50)
     assert (resumed.error, resumed.held, resumed.retrying, resumed.start_ts) == (None, None, None, 40)
 
 
 @pytest.mark.parametrize("ts", [10, 900])
 def test_changefeed_resume_with_another_checkpoint_starts_there(ts: int) -> None:
-    resumed, orders = step(feed("stopped"), Resume(Ts(ts)))
+    resumed = step(feed("stopped"), Resume(Ts(ts)))
     assert (resumed.checkpoint_ts, resumed.resolved_ts, resumed.start_ts) == (ts, ts, ts)
-    assert orders == (StartSorter(7, Ts(ts)),)
+    assert (resumed.runs, resumed.epoch) == (True, 7)
 
 
 def test_changefeed_running_does_not_take_another_checkpoint() -> None:
-    assert step(feed("normal"), Resume(Ts(10))) == (feed("normal"), ())
+    assert step(feed("normal"), Resume(Ts(10))) == feed("normal")
 
 
 def test_changefeed_older_epoch_is_not_heard() -> None:
     for message in (moved(99, epoch=6), Failed(FOR_GOOD, NOW_S, 6)):
-        assert step(feed("normal"), message) == (feed("normal"), ())
+        assert step(feed("normal"), message) == feed("normal")
 
 
 def test_changefeed_back_off_doubles_up_to_ten_minutes_with_its_jitter() -> None:
@@ -130,69 +126,67 @@ def test_changefeed_back_off_doubles_up_to_ten_minutes_with_its_jitter() -> None
 def test_changefeed_errors_in_a_row_wait_longer_each_and_fail_after_half_an_hour() -> None:
     state, now_s, waits = feed("normal"), NOW_S, []
     while state.state != "failed":
-        state, _ = step(state, Failed(HEALS, now_s, state.epoch))
+        state = step(state, Failed(HEALS, now_s, state.epoch))
         assert state.state == "pending"
         assert state.retrying is not None
         waits.append(state.retrying.retry_at_s - now_s)
         now_s = state.retrying.retry_at_s
-        state, _ = step(state, Tick(now_s))
+        state = step(state, Tick(now_s))
     assert waits == [10, 20, 40, 80, 160, 320, 600, 600]
     assert now_s - NOW_S == sum(waits) > 1800
     assert state.error == HEALS
 
 
 def test_changefeed_recovered_begins_its_back_off_anew_at_the_next_error() -> None:
-    state, _ = step(feed("pending"), Tick(NOW_S))
+    state = step(feed("pending"), Tick(NOW_S))
     assert (state.state, state.error) == ("warning", HEALS)
-    state, _ = step(state, moved(50, epoch=state.epoch))
+    state = step(state, moved(50, epoch=state.epoch))
     assert state.state == "warning"
-    state, _ = step(state, moved(51, epoch=state.epoch))
+    state = step(state, moved(51, epoch=state.epoch))
     assert (state.state, state.error, state.retrying) == ("normal", None, None)
-    state, _ = step(state, Failed(HEALS, NOW_S + 5000, state.epoch))
+    state = step(state, Failed(HEALS, NOW_S + 5000, state.epoch))
     assert state.retrying == Retrying(since_s=6000.0, attempt=0, retry_at_s=6010.0, checkpoint_ts=Ts(51))
 
 
 def test_changefeed_that_waits_for_a_table_keeps_its_sorter_and_says_why_until_it_waits_no_more() -> None:
-    state, orders = step(feed("normal"), Held(WAITS))
-    assert (state.state, state.held, state.epoch, orders) == ("warning", WAITS, 7, ())
-    state, orders = step(state, moved(55))  # the table is behind, and moves
-    assert (state.state, state.held, state.checkpoint_ts, orders) == ("warning", WAITS, 55, ())
-    assert step(state, Held(None)) == (feed("normal", checkpoint_ts=Ts(55), resolved_ts=Ts(100)), ())
+    state = step(feed("normal"), Held(WAITS))
+    assert (state.state, state.held, state.epoch, state.runs) == ("warning", WAITS, 7, True)
+    state = step(state, moved(55))  # the table is behind, and moves
+    assert (state.state, state.held, state.checkpoint_ts, state.epoch) == ("warning", WAITS, 55, 7)
+    assert step(state, Held(None)) == feed("normal", checkpoint_ts=Ts(55), resolved_ts=Ts(100))
 
 
 def test_changefeed_that_waits_for_a_table_after_an_error_is_well_only_when_both_are_over() -> None:
-    state, _ = step(feed("pending"), Tick(NOW_S))
-    state, _ = step(state, Held(WAITS))
+    state = step(feed("pending"), Tick(NOW_S))
+    state = step(state, Held(WAITS))
     assert (state.state, state.error, state.held) == ("warning", HEALS, WAITS)
-    assert step(state, Held(None))[0].state == "warning", "nothing has come since the error"
-    state, _ = step(state, moved(51, epoch=state.epoch))
+    assert step(state, Held(None)).state == "warning", "nothing has come since the error"
+    state = step(state, moved(51, epoch=state.epoch))
     assert (state.state, state.error, state.held) == ("warning", None, WAITS)
-    assert step(state, Held(None))[0].state == "normal"
+    assert step(state, Held(None)).state == "normal"
 
 
 def test_changefeed_that_waits_for_a_table_and_is_paused_forgets_that() -> None:
-    state, _ = step(step(feed("normal"), Held(WAITS))[0], Pause())
+    state = step(step(feed("normal"), Held(WAITS)), Pause())
     assert (state.state, state.held) == ("stopped", None)
 
 
 def test_changefeed_stored_as_pending_waits_anew_by_this_clock() -> None:
-    state, orders = step(feed("pending", retrying=None), Tick(5.0))
-    assert (state.state, orders) == ("pending", ())
-    assert step(state, Tick(14.9))[0].state == "pending"
-    assert step(state, Tick(15.0))[0].state == "warning"
+    state = step(feed("pending", retrying=None), Tick(5.0))
+    assert (state.state, state.runs) == ("pending", False)
+    assert step(state, Tick(14.9)).state == "pending"
+    assert step(state, Tick(15.0)).state == "warning"
 
 
 def test_changefeed_removed_is_deleted_once_and_hears_nothing_more() -> None:
-    removed, orders = step(feed("normal"), Remove())
-    assert orders == (StopSorter(), DeleteNodes())
+    removed = step(feed("normal"), Remove())
+    assert (removed.state, removed.runs, removed.epoch) == ("removed", False, 8)
     for message in (Remove(), Resume(), Pause(), Tick(NOW_S), moved(99, epoch=removed.epoch)):
-        assert step(removed, message) == (removed, ())
+        assert step(removed, message) == removed
 
 
 def test_changefeed_taken_up_starts_a_sorter_where_its_state_wants_one() -> None:
-    started = {state: opened(feed(state))[1] for state in ALL}
-    assert {state for state, orders in started.items() if orders} == {"normal", "warning"}
-    assert started["normal"] == (StartSorter(7, Ts(50)),)
+    assert {state for state in ALL if feed(state).runs} == {"normal", "warning"}
 
 
 def test_changefeed_holds_history_unless_it_is_done_or_history_is_gone() -> None:

@@ -6,6 +6,7 @@ from itertools import accumulate
 
 import pytest
 
+from consumers.control.core.frontier.frontier import FrontierInputs
 from consumers.control.log.frontier_topic import FrontierUnavailableError
 from consumers.control.owner.owner import Owner
 from edges.zookeeper.session import LeaseLostError
@@ -58,7 +59,7 @@ def tick(owner: Owner, *at_ms: int) -> FrontierRecord | None:
     capture = CaptureId("a")
     told = dict(zip(SPANS, map(ms, at_ms), strict=True))
     report = LandingReport(capture=capture, landed_ts=told, ends=(5,), chunks=(), floors=(5,), repeat_ends=(0,))
-    return owner.tick({capture: report}, DdlReport(landed_ts=ms(10**6), end=0), SPANS)
+    return owner.tick(FrontierInputs({capture: report}, DdlReport(landed_ts=ms(10**6), end=0), SPANS))
 
 
 def stands(topic: Topic, table: int) -> list[Ts]:

@@ -193,7 +193,7 @@ class FeedStates:
         known = self._known[name]
         for message in messages:
             before = known.feed.state
-            known.feed, _ = step(known.feed, message)
+            known.feed = step(known.feed, message)
             if known.feed.state != before:
                 self._tell(name, before, known.feed)
 

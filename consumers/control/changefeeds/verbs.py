@@ -13,7 +13,7 @@ from kazoo.exceptions import BadVersionError, KazooException, NoNodeError, Rolle
 
 from consumers.control.changefeeds.store import ChangefeedNotFoundError, ChangefeedStore
 from consumers.control.core.changefeeds.errors import FeedError
-from consumers.control.core.changefeeds.state import DeleteNodes, Feed, Pause, Remove, Resume, step
+from consumers.control.core.changefeeds.state import Feed, Pause, Remove, Resume, step
 from edges.zookeeper.session import Session, ZooKeeperError
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import Action, BusError, ConfigError
@@ -123,8 +123,8 @@ class ChangefeedControl:
         while True:
             info, info_version, status, status_version = self._read(changefeed_id, namespace)
             before = feed_of(info, status)
-            feed, orders = step(before, message)
-            if DeleteNodes() in orders:
+            feed = step(before, message)
+            if feed.state == "removed" != before.state:
                 self.store.remove(changefeed_id, namespace)
                 return feed
             if feed == before:

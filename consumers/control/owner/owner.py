@@ -4,16 +4,14 @@ frontier topic.
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
-from consumers.control.core.frontier.frontier import advance, first_record, take_over
+from consumers.control.core.frontier.frontier import FrontierInputs, advance, first_record, take_over
 from consumers.control.core.frontier.held_tables import Holding
 from consumers.control.log.frontier_topic import common_partitions
-from schemas.ddl.job import JobScope
-from schemas.ids import CaptureId, Ts, compose_ts
-from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, follow_frontier
-from schemas.tidb.spans import TableSpan
+from schemas.ids import Ts, compose_ts
+from schemas.rawlog.frontier import FrontierRecord, follow_frontier
 
 log = logging.getLogger(__name__)
 
@@ -106,17 +104,8 @@ class Owner:
         self._published_at, self._is_unsure = self._clock(), False
         self._holding = self._holding.with_place(self._place)
 
-    def tick(
-        self,
-        reports: Mapping[CaptureId, LandingReport],
-        ddl: DdlReport | None,
-        spans: Collection[TableSpan],
-        *,
-        landing: Collection[CaptureId] = (),
-        repeats_possible: bool = False,
-        bad_ddl: Iterable[JobScope] = (),
-    ) -> FrontierRecord | None:
-        """Publish the frontier that ``reports`` allow, or return None when there is nothing to say.
+    def tick(self, inputs: FrontierInputs) -> FrontierRecord | None:
+        """Publish the frontier that ``inputs`` allow, or return None when there is nothing to say.
 
         When this returns a record, every in-sync replica has it, and no other owner had spoken by then: only then may
         agents drop what it makes needless.
@@ -128,16 +117,7 @@ class Owner:
         if self._is_unsure:
             self._go_on_from(self.place)
         now, place = self._clock(), self.place
-        record = advance(
-            place,
-            reports,
-            ddl,
-            spans,
-            landing=landing,
-            repeats_possible=repeats_possible,
-            bad_ddl=bad_ddl,
-            holding=self._holding,
-        )
+        record = advance(place, inputs, self._holding)
         moved = (record.resolved_ts, record.ddl_high) != (place.resolved_ts, place.ddl_high)
         rest_s = 0.0 if moved else REPEAT_S if record == place else OFFSETS_ONLY_S
         if now < self._published_at + rest_s:

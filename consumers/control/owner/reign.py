@@ -21,6 +21,7 @@ from random import SystemRandom
 from typing import Protocol
 
 from consumers.control.cluster.capture_registry import CaptureInfo
+from consumers.control.core.frontier.frontier import FrontierInputs
 from consumers.control.core.frontier.span_split import SplitSettings
 from consumers.control.core.replication.captures import CaptureState
 from consumers.control.core.replication.versions import VersionMismatchError, check_versions
@@ -33,12 +34,10 @@ from consumers.control.owner.pulled_tables import PulledTables
 from consumers.control.owner.reign_orders import ReignOrders
 from consumers.control.owner.split_watch import Boundaries
 from consumers.control.peers.interface import FeedKey, Peers, Side
-from schemas.ddl.job import JobScope
 from schemas.errors import Action, BusError
 from schemas.ids import CaptureId, TableId
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport
-from schemas.tidb.spans import TableSpan
 
 log = logging.getLogger(__name__)
 
@@ -84,17 +83,8 @@ class PublishesFrontier(Protocol):
     def place(self) -> FrontierRecord:
         """The newest published record."""
 
-    def tick(
-        self,
-        reports: Mapping[CaptureId, LandingReport],
-        ddl: DdlReport | None,
-        spans: Collection[TableSpan],
-        *,
-        landing: Collection[CaptureId] = (),
-        repeats_possible: bool = False,
-        bad_ddl: Collection[JobScope] = (),
-    ) -> FrontierRecord | None:
-        """Publish what the reports allow."""
+    def tick(self, inputs: FrontierInputs) -> FrontierRecord | None:
+        """Publish what they allow."""
 
 
 class LandsDdl(Protocol):
@@ -361,14 +351,16 @@ class Reign:
         split_anew = [span for parts in self._tables.split_anew.values() for span in parts]
         try:
             record = self._parts.owner.tick(
-                reports,
-                ddl_report,
-                # What nobody has yet is missing in the reports, too: no R passes it.
-                [*book.wanted, *split_anew] if split_anew else book.wanted,
-                landing=[capture for capture, spans in book.members.items() if spans],
-                # What is pulled from a held job on may have landed before.
-                repeats_possible=now < self._repeats_until or bool(self.place.held_ddl),
-                bad_ddl=tuple(job.scope for job in self._tables.bad_jobs),
+                FrontierInputs(
+                    reports,
+                    ddl_report,
+                    # What nobody has yet is missing in the reports, too: no R passes it.
+                    [*book.wanted, *split_anew] if split_anew else book.wanted,
+                    landing=[capture for capture, spans in book.members.items() if spans],
+                    # What is pulled from a held job on may have landed before.
+                    repeats_possible=now < self._repeats_until or bool(self.place.held_ddl),
+                    bad_ddl=tuple(job.scope for job in self._tables.bad_jobs),
+                ),
             )
         except FrontierUnavailableError as error:
             # The broker is away: rows wait in the producer, and a later record says all that this one would have.

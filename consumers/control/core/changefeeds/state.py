@@ -1,4 +1,4 @@
-"""The states of one changefeed, and the one place that decides them (docs/formats/cluster.md §4).
+"""The states of one changefeed, and the rules that decide them (docs/formats/cluster.md §4).
 
                       created
                          |
@@ -22,10 +22,11 @@ NORMAL, WARNING and PENDING can be paused; STOPPED, FAILED and FINISHED resumed.
 and in no other. Each change to a state where none runs gives a new **epoch**, and what a sorter says under an older
 epoch is not heard: it may be on its way from one that should have stopped. Resuming with another checkpoint is the only
 way back for a checkpoint. A table of the upstream that is behind (no leader, a long first scan) makes a warning, too:
-its sorter runs and waits, and it never fails for that. TiCDC's state "" (not initialised) has no place here: a
+its sorter runs and waits, and it never fails for that. TiCDC's state "" (not initialised) is not needed: a
 changefeed is created as NORMAL.
 
-Pure: time is in the messages (seconds of any one clock), jitter is an argument, and what must be done is returned.
+Pure: time is in the messages (seconds of any one clock), and jitter is an argument. What must be done follows from the
+state: a sorter of the feed's epoch runs from its checkpoint exactly while :attr:`Feed.runs`; removed nodes are deleted.
 """
 
 from dataclasses import dataclass, field, replace
@@ -113,7 +114,7 @@ class Feed:
 
     @property
     def runs(self) -> bool:
-        """Whether a sorter should run."""
+        """Whether a sorter should run, from the checkpoint, under the epoch."""
         return self.state in RUNNING
 
     @property
@@ -175,54 +176,29 @@ class Remove:
     """In: the user wants it gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartSorter:
-    """Out: run a sorter from here; what it says carries ``epoch``."""
-
-    epoch: int
-    checkpoint_ts: Ts
-
-
-@dataclass(frozen=True, slots=True)
-class StopSorter:
-    """Out: end the sorter; anything it says from now on is of an older epoch."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteNodes:
-    """Out: forget it."""
-
-
 Message = Tick | Progress | Failed | Held | Pause | Resume | Remove
-Order = StartSorter | StopSorter | DeleteNodes
 
 
-def opened(feed: Feed) -> tuple[Feed, tuple[Order, ...]]:
-    """Take up a changefeed that was stored: where its state wants a sorter, one is started."""
-    return feed, (StartSorter(feed.epoch, feed.checkpoint_ts),) if feed.runs else ()
-
-
-def step(feed: Feed, message: Message) -> tuple[Feed, tuple[Order, ...]]:
+def step(feed: Feed, message: Message) -> Feed:
     """Take one message. What the state does not allow is ignored, as TiCDC does: its API answers 200."""
     if feed.state == "removed":
-        return feed, ()
+        return feed
     match message:
         case Tick(now_s):
             return _on_tick(feed, now_s)
         case Progress():
-            return _on_progress(feed, message) if _is_current(feed, message.epoch) else (feed, ())
+            return _on_progress(feed, message) if _is_current(feed, message.epoch) else feed
         case Failed():
             current = message.epoch is None or _is_current(feed, message.epoch)
-            return _on_failed(feed, message) if current else (feed, ())
+            return _on_failed(feed, message) if current else feed
         case Held(why):
-            return _on_held(feed, why) if feed.runs else (feed, ())
+            return _on_held(feed, why) if feed.runs else feed
         case Pause():
-            return _rest(feed, "stopped") if feed.state in PAUSABLE else (feed, ())
+            return _rest(feed, "stopped") if feed.state in PAUSABLE else feed
         case Resume(ts):
-            return _on_resume(feed, ts) if feed.state in RESUMABLE else (feed, ())
+            return _on_resume(feed, ts) if feed.state in RESUMABLE else feed
         case Remove():
-            feed, orders = _rest(feed, "removed")
-            return feed, (*orders, DeleteNodes())
+            return _rest(feed, "removed")
         case _:
             assert_never(message)
 
@@ -231,23 +207,22 @@ def _is_current(feed: Feed, epoch: int) -> bool:
     return feed.runs and epoch == feed.epoch
 
 
-def _on_tick(feed: Feed, now_s: float) -> tuple[Feed, tuple[Order, ...]]:
+def _on_tick(feed: Feed, now_s: float) -> Feed:
     if feed.state != "pending":
-        return feed, ()
+        return feed
     retrying = feed.retrying
     if retrying is None:  # stored as pending by another process, whose clock is not ours: its wait begins anew
         wait_s = feed.patience.interval_s(0, 0.0)
         first = Retrying(since_s=now_s, attempt=0, retry_at_s=now_s + wait_s, checkpoint_ts=feed.checkpoint_ts)
-        return replace(feed, retrying=first), ()
+        return replace(feed, retrying=first)
     if now_s < retrying.retry_at_s:
-        return feed, ()
+        return feed
     if now_s - retrying.since_s > feed.patience.total_s:
         return _rest(feed, "failed")
-    feed = replace(feed, state="warning")
-    return feed, (StartSorter(feed.epoch, feed.checkpoint_ts),)
+    return replace(feed, state="warning")
 
 
-def _on_progress(feed: Feed, message: Progress) -> tuple[Feed, tuple[Order, ...]]:
+def _on_progress(feed: Feed, message: Progress) -> Feed:
     feed = replace(
         feed,
         checkpoint_ts=max(feed.checkpoint_ts, message.checkpoint_ts),
@@ -260,13 +235,13 @@ def _on_progress(feed: Feed, message: Progress) -> tuple[Feed, tuple[Order, ...]
     return _on_held(feed, feed.held)
 
 
-def _on_failed(feed: Feed, message: Failed) -> tuple[Feed, tuple[Order, ...]]:
+def _on_failed(feed: Feed, message: Failed) -> Feed:
     if feed.state in ("failed", "finished"):
-        return feed, ()
+        return feed
     if fails_at_once(message.error):
         return _rest(replace(feed, error=message.error), "failed")
     if not feed.runs:
-        return feed, ()
+        return feed
     last = feed.retrying
     attempt = last.attempt + 1 if last else 0
     retrying = Retrying(
@@ -278,23 +253,21 @@ def _on_failed(feed: Feed, message: Failed) -> tuple[Feed, tuple[Order, ...]]:
     return _rest(replace(feed, error=message.error, retrying=retrying), "pending")
 
 
-def _on_held(feed: Feed, why: FeedError | None) -> tuple[Feed, tuple[Order, ...]]:
+def _on_held(feed: Feed, why: FeedError | None) -> Feed:
     """A warning while it waits for a table, or has not moved since its last error."""
     is_well = why is None and feed.retrying is None
     if is_well:
-        return replace(feed, held=None, error=None, state="normal"), ()
-    return replace(feed, held=why, state="warning"), ()
+        return replace(feed, held=None, error=None, state="normal")
+    return replace(feed, held=why, state="warning")
 
 
-def _on_resume(feed: Feed, overwrite_ts: Ts | None) -> tuple[Feed, tuple[Order, ...]]:
-    """Forget errors and start; an overwritten checkpoint becomes the start ts too, as TiCDC writes it."""
+def _on_resume(feed: Feed, overwrite_ts: Ts | None) -> Feed:
+    """Forget errors and run; an overwritten checkpoint becomes the start ts too, as TiCDC writes it."""
     if overwrite_ts is not None:
         feed = replace(feed, checkpoint_ts=overwrite_ts, resolved_ts=overwrite_ts, start_ts=overwrite_ts)
-    feed = replace(feed, state="normal", error=None, held=None, retrying=None)
-    return feed, (StartSorter(feed.epoch, feed.checkpoint_ts),)
+    return replace(feed, state="normal", error=None, held=None, retrying=None)
 
 
-def _rest(feed: Feed, state: ChangefeedState) -> tuple[Feed, tuple[Order, ...]]:
+def _rest(feed: Feed, state: ChangefeedState) -> Feed:
     """Go to a state without a sorter, under a new epoch."""
-    orders: tuple[Order, ...] = (StopSorter(),) if feed.runs else ()
-    return replace(feed, state=state, held=None, epoch=feed.epoch + 1), orders
+    return replace(feed, state=state, held=None, epoch=feed.epoch + 1)

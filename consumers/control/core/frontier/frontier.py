@@ -34,7 +34,7 @@ acknowledged, and the owner's lease held still after that.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from consumers.control.core.frontier.held_tables import NO_HOLDING, Holding, hold_back
 from schemas.ddl.job import JobScope
@@ -78,48 +78,53 @@ def take_over(last: FrontierRecord, owner_rev: int) -> FrontierRecord:
     return replace(last, owner_rev=owner_rev)
 
 
-def advance(
-    previous: FrontierRecord,
-    reports: Mapping[CaptureId, LandingReport],
-    ddl: DdlReport | None,
-    spans: Collection[TableSpan],
-    *,
-    landing: Collection[CaptureId] = (),
-    repeats_possible: bool = False,
-    bad_ddl: Iterable[JobScope] = (),
-    holding: Holding = NO_HOLDING,
-) -> FrontierRecord:
+@dataclass(frozen=True, slots=True)
+class FrontierInputs:
+    """What the next frontier is made of: all that is known of landing, DDL and tables at one moment."""
+
+    reports: Mapping[CaptureId, LandingReport]
+    """One report of every live capture that has sent one."""
+    ddl: DdlReport | None
+    """None until the DDL feed has reported."""
+    spans: Collection[TableSpan]
+    """Those of every table that must be pulled, wherever. The DDL feed behind them must have been read at least up to
+    ``ddl.landed_ts``, or a table that was created below R could be missing."""
+    landing: Collection[CaptureId] = ()
+    """Live captures that may be landing something, in whatever role; the caller names them or has seen to it that they
+    have reported."""
+    repeats_possible: bool = False
+    """The whole log up to ``high`` counts as repeating: a capture that had spans and is not among ``reports`` any more
+    may be landing still."""
+    bad_ddl: Collection[JobScope] = ()
+    """The DDL jobs that cannot be read or applied, in order."""
+
+
+def advance(previous: FrontierRecord, inputs: FrontierInputs, holding: Holding = NO_HOLDING) -> FrontierRecord:
     """Return the frontier after ``previous``; equal to it when nothing has moved.
 
-    ``reports`` holds one report of every live capture that has sent one; ``spans`` are those of every table that must
-    be pulled, wherever: the DDL feed behind them must have been read at least up to ``ddl.landed_ts``, or a table that
-    was created below R could be missing. ``ddl`` is None until the DDL feed has reported. ``landing`` are live captures
-    that may be landing something, in whatever role; the caller names them or has seen to it that they have reported.
-    With ``repeats_possible`` the whole log up to ``high`` counts as repeating: a capture that had spans and is not
-    among ``reports`` any more may be landing still.
-
-    ``bad_ddl`` are the DDL jobs that cannot be read or applied, in order. R passes such a job, and the record says in
-    ``held_ddl`` who must not. What is held no more (a new owner reads the job) is still held until R moves, for by then
-    every table has landed up to R, those of the job too. At more than HELD_DDL_MAX of them R itself waits.
+    R passes a bad DDL job, and the record says in ``held_ddl`` who must not. What is held no more (a new owner reads
+    the job) is still held until R moves, for by then every table has landed up to R, those of the job too. At more than
+    HELD_DDL_MAX of them R itself waits.
 
     Tables that lag are held as ``holding`` says (:func:`hold_back`).
 
     Raises:
         InvariantBrokenError: vectors do not fit the log's partitions, or a report contradicts itself.
     """
+    reports, ddl = inputs.reports, inputs.ddl
     for report in reports.values():
         _check(report, len(previous.high))
     high = _highest(previous.high, (report.ends for report in reports.values()))
-    if repeats_possible or len({*reports, *landing}) > 1:
+    if inputs.repeats_possible or len({*reports, *inputs.landing}) > 1:
         # One capture's end can be above what another has landed again and not reported yet.
         repeat_high = high
     else:
         repeat_high = _highest(previous.repeat_high, (report.repeat_ends for report in reports.values()))
-    is_whole = all(capture in reports for capture in landing)
+    is_whole = all(capture in reports for capture in inputs.landing)
     resolved_ts, held = previous.resolved_ts, previous.held
     if is_whole and ddl is not None:
-        resolved_ts, held = _reach(previous, reports, ddl, spans, holding)
-    held_ddl, resolved_ts = _held_ddl(previous, tuple(bad_ddl), resolved_ts)
+        resolved_ts, held = _reach(previous, reports, ddl, inputs.spans, holding)
+    held_ddl, resolved_ts = _held_ddl(previous, tuple(inputs.bad_ddl), resolved_ts)
     if resolved_ts == previous.resolved_ts:
         held = previous.held
     return replace(

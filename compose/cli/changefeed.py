@@ -65,7 +65,7 @@ def _settings(command: Any) -> Any:
 @server_options
 def create(api: "ApiCalls", changefeed_id: str, namespace: str, start_ts: int, no_confirm: bool, **given: Any) -> None:
     """Check a changefeed and create it; the owner starts its sorter."""
-    from compose.operator.api_calls import RefusedError, located
+    from compose.operator.api_calls import ApiRefusedError, located
 
     sink_uri, config = given["sink_uri"], given["config"]
     table, checked = _read(sink_uri, config, given["schema_registry"])
@@ -81,7 +81,7 @@ def create(api: "ApiCalls", changefeed_id: str, namespace: str, start_ts: int, n
             click.echo(f"tables without a primary key or not-null unique key: {shown}", err=True)
             ask("Ignore those tables and replicate the others?", no_confirm)
         info = api.call("POST", "/changefeeds", {**body, "target_ts": given["target_ts"]})
-    except RefusedError as error:
+    except ApiRefusedError as error:
         raise located(error, checked.origin) from error
     for note in checked.notes:
         click.echo(f"note: {note}", err=True)
@@ -97,7 +97,7 @@ def update(api: "ApiCalls", changefeed_id: str, namespace: str, no_confirm: bool
 
     A file replaces the settings as a whole.
     """
-    from compose.operator.api_calls import RefusedError, located
+    from compose.operator.api_calls import ApiRefusedError, located
     from consumers.control.api.replica_config import from_api, to_api
     from consumers.control.changefeeds.verbs import UpdateRefusedError
     from schemas.config.parse.origin import Origin
@@ -126,7 +126,7 @@ def update(api: "ApiCalls", changefeed_id: str, namespace: str, no_confirm: bool
     ask(f"Apply these changes to changefeed {changefeed_id}?", no_confirm)
     try:
         info = api.call("PUT", f"/changefeeds/{changefeed_id}", change, namespace=namespace)
-    except RefusedError as error:
+    except ApiRefusedError as error:
         raise located(error, origin) from error
     shown = json.dumps(info, ensure_ascii=False)
     click.echo(f"Update changefeed config successfully!\nID: {changefeed_id}\nInfo: {shown}")

@@ -41,7 +41,7 @@ TOLD: Final = {
 """Words by which it does."""
 
 
-class RefusedError(BusError):
+class ApiRefusedError(BusError):
     """The server refuses, or fails at, a request; its own code and text are the message."""
 
     code, action = "api.refused", Action.STOP_CHANGEFEED
@@ -54,7 +54,7 @@ class RefusedError(BusError):
         return self.message
 
 
-class RefusedRequestError(RefusedError, ConfigError):
+class RefusedRequestError(ApiRefusedError, ConfigError):
     """What was asked for is not allowed."""
 
     code, action = "api.refused_request", Action.STOP_CHANGEFEED
@@ -99,11 +99,11 @@ def refusal(answer: Answer) -> BusError:
     code, text = str(body.get("error_code", "")), body["error_msg"]
     hint, known = HINTS.get(code), TOLD.get(code)
     shown = f"{text}; {hint}" if hint and not (known and known in text) else text
-    kind = RefusedRequestError if code in USAGE_CODES else RefusedError
+    kind = RefusedRequestError if code in USAGE_CODES else ApiRefusedError
     return kind(shown, cdc_code=code)
 
 
-def located(error: RefusedError, origin: Origin) -> RefusedError:
+def located(error: ApiRefusedError, origin: Origin) -> ApiRefusedError:
     """Return a refusal that names file and line of the setting it is about: the server has never seen the file."""
     found = re.search(r"\(.*?key=([\w.\-\[\]]+)(?=[,)])", error.message)
     if found is None or origin.file is None:

@@ -56,7 +56,7 @@ class RecoverOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class RecoverReport:
     """What was found and done."""
 
     changefeed: str
@@ -73,7 +73,7 @@ class Report:
     sorted_rows: int = 0
 
 
-def recover(options: RecoverOptions, say: Callable[[str], None]) -> Report:
+def recover(options: RecoverOptions, say: Callable[[str], None]) -> RecoverReport:
     """Recover a changefeed's destination; return when it shows what the upstream had at the target.
 
     Raises:
@@ -106,12 +106,12 @@ def recover(options: RecoverOptions, say: Callable[[str], None]) -> Report:
     finally:
         sorter.close()
     applied = _apply(feed, report.target_ts, say)
-    return Report(**{**vars(report), "applied": applied, "sorted_rows": sorter.rows})
+    return RecoverReport(**{**vars(report), "applied": applied, "sorted_rows": sorter.rows})
 
 
-def _found(found: Stored, held: HeldByKafka) -> Report:
+def _found(found: Stored, held: HeldByKafka) -> RecoverReport:
     info = found.info
-    return Report(
+    return RecoverReport(
         changefeed=f"{info.namespace}/{info.changefeed_id}",
         destination=mask_uri(info.sink_uri),
         state=state_of(info, found.status),
@@ -197,7 +197,7 @@ def shown(ts: Ts) -> str:
     return f"{ts} ({moment:%Y-%m-%d %H:%M:%S}.{physical_ms(ts) % 1000:03d}Z)"
 
 
-def opening_lines(report: Report) -> list[str]:
+def opening_lines(report: RecoverReport) -> list[str]:
     """Return what is known before anything is written."""
     last = report.held.frontier
     lines = [
@@ -222,7 +222,7 @@ def held_line(held: HeldBack) -> str:
     )
 
 
-def closing_lines(report: Report) -> list[str]:
+def closing_lines(report: RecoverReport) -> list[str]:
     """Return what was done, and what was not; one line is as ``cdc redo meta`` writes it."""
     last, beyond = report.held.frontier, report.held.beyond
     if report.applied is None:
@@ -245,7 +245,7 @@ def closing_lines(report: Report) -> list[str]:
     return lines
 
 
-def as_json(report: Report) -> dict[str, Any]:
+def as_json(report: RecoverReport) -> dict[str, Any]:
     """Return the same for programs."""
     last, beyond, applied = report.held.frontier, report.held.beyond, report.applied
     return {

@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from random import Random
 
-from compose.simulation.upstream import Row
+from compose.simulation.upstream import SimRow
 from producers.pull.core.landing.book import LandingBook, Sent
 from schemas.ids import Ts
 from schemas.rawlog.ddl_record import DdlRecord
@@ -12,11 +12,11 @@ from schemas.rawlog.frontier import FrontierRecord, follow_frontier
 
 
 @dataclass(slots=True)
-class Batch:
+class RowRecord:
     """A record of region-events. ``offset`` is None until the broker has it."""
 
     sent: Sent
-    rows: list[Row]
+    rows: list[SimRow]
     offset: int | None = None
 
 
@@ -44,7 +44,7 @@ class Broker:
     def __post_init__(self) -> None:
         self.ends = [0] * self.partitions
 
-    def append(self, partition: int, batch: Batch) -> None:
+    def append(self, partition: int, batch: RowRecord) -> None:
         """Give a batch the next offset."""
         batch.offset = self.ends[partition]
         self.ends[partition] += 1
@@ -67,7 +67,7 @@ class Producer:
 
     broker: Broker
     random: Random
-    flights: list[deque[Batch]] = field(default_factory=list)
+    flights: list[deque[RowRecord]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.flights = [deque() for _ in range(self.broker.partitions)]
@@ -108,6 +108,6 @@ class Producer:
             self.flights[partition] = deque(batch for batch in flight if batch.offset is None)
 
 
-def newest_ts(rows: list[Row]) -> Ts:
+def newest_ts(rows: list[SimRow]) -> Ts:
     """Return the greatest commit_ts."""
     return max(row.commit_ts for row in rows)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from compose.simulation.broker import Batch, Broker, Producer, newest_ts
-from compose.simulation.upstream import Row, Upstream, within
+from compose.simulation.broker import Broker, Producer, RowRecord, newest_ts
+from compose.simulation.upstream import SimRow, Upstream, within
 from producers.pull.core.ddl.book import DdlBook
 from producers.pull.core.landing.book import LandingBook
 from schemas.ids import CaptureId, Ts
@@ -21,16 +21,16 @@ from schemas.tidb.spans import TableSpan
 
 
 @dataclass(slots=True)
-class _Pulled:
+class _SimPulled:
     """``rows`` are the table's; those before ``at`` have come."""
 
-    rows: list[Row]
+    rows: list[SimRow]
     at: int
     received_ts: Ts
     scan_ts: Ts
     scan_left: int
     """Ticks until its regions are initialised."""
-    waiting: list[Row] = field(default_factory=list)
+    waiting: list[SimRow] = field(default_factory=list)
 
 
 class SimPuller:
@@ -40,7 +40,7 @@ class SimPuller:
         self.capture, self.upstream, self.random = capture, upstream, random
         self.book = LandingBook(capture, broker.partitions)
         self.producer = Producer(broker, random)
-        self.spans: dict[TableSpan, _Pulled] = {}
+        self.spans: dict[TableSpan, _SimPulled] = {}
         self.pace = 1.0
         """How likely a span gets on in a tick."""
         self.scan_ticks_max = 4
@@ -54,7 +54,7 @@ class SimPuller:
             self.remove([other for other in self.spans if other.overlaps(span)])
             rows = self.upstream.by_table.setdefault(span.table_id, [])
             at = bisect_right(rows, ts, key=lambda row: row.commit_ts)
-            self.spans[span] = _Pulled(rows, at, ts, now_ts, self.random.randint(0, self.scan_ticks_max))
+            self.spans[span] = _SimPulled(rows, at, ts, now_ts, self.random.randint(0, self.scan_ticks_max))
             self.book.assign(span, ts)
 
     def remove(self, spans: Iterable[TableSpan]) -> None:
@@ -83,7 +83,7 @@ class SimPuller:
         self.producer.append()
         self.producer.acknowledge(self.book)
 
-    def _receive(self, span: TableSpan, pulled: _Pulled) -> None:
+    def _receive(self, span: TableSpan, pulled: _SimPulled) -> None:
         if pulled.scan_left > 0:
             pulled.scan_left -= 1
             return
@@ -100,7 +100,7 @@ class SimPuller:
             pulled.at = len(pulled.rows)
         pulled.received_ts = self.upstream.next_ts()
 
-    def _send(self, span: TableSpan, pulled: _Pulled) -> None:
+    def _send(self, span: TableSpan, pulled: _SimPulled) -> None:
         waiting, random = pulled.waiting, self.random
         if waiting and random.random() < 0.8:
             random.shuffle(waiting)
@@ -109,7 +109,7 @@ class SimPuller:
             partition, newest = random.randrange(len(self.producer.flights)), newest_ts(rows)
             may_repeat = any(row.commit_ts <= pulled.scan_ts for row in rows)
             sent = self.book.sent(span, partition, newest, may_repeat=may_repeat)
-            self.producer.flights[partition].append(Batch(sent, rows))
+            self.producer.flights[partition].append(RowRecord(sent, rows))
         oldest = min((row.commit_ts for row in pulled.waiting), default=None)
         self.book.resolved(span, pulled.received_ts if oldest is None else Ts(min(oldest - 1, pulled.received_ts)))
 

@@ -30,7 +30,7 @@ def place_key(table: TableId, place: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SimRow:
     """A committed change; ``number`` names it, and is its index in :attr:`Upstream.rows`."""
 
     number: int
@@ -76,8 +76,8 @@ class Upstream:
 
     random: Random
     next_ts: Callable[[], Ts]
-    rows: list[Row] = field(default_factory=list)
-    by_table: dict[TableId, list[Row]] = field(default_factory=dict)
+    rows: list[SimRow] = field(default_factory=list)
+    by_table: dict[TableId, list[SimRow]] = field(default_factory=dict)
     lives: dict[TableId, list[Life]] = field(default_factory=dict)
     jobs: list[DdlRecord] = field(default_factory=list)
     stuck: dict[TableId, int] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Upstream:
             DdlRecord(kind="snapshot_end", ts=ts, payload={}),
         ]
 
-    def is_promised(self, row: Row) -> bool:
+    def is_promised(self, row: SimRow) -> bool:
         """Tell whether a row is a change of its table."""
         return any(life.created_ts < row.commit_ts <= life.dropped_ts for life in self.lives[row.table])
 
@@ -257,11 +257,11 @@ class Upstream:
             self.by_table.setdefault(table, [])
 
     def _write(self, table: TableId, ts: Ts) -> None:
-        row = Row(len(self.rows), ts, table, self.random.randrange(KEY_PLACES))
+        row = SimRow(len(self.rows), ts, table, self.random.randrange(KEY_PLACES))
         self.rows.append(row)
         self.by_table.setdefault(table, []).append(row)
 
 
-def within(row: Row, span: TableSpan) -> bool:
+def within(row: SimRow, span: TableSpan) -> bool:
     """Tell whether a row of the span's table lies in it."""
     return span.whole or span.start <= place_key(row.table, row.place) < span.end

@@ -37,7 +37,7 @@ class MariaDbMissingError(MachineError):
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class MariadbProgram:
     """Where a server is."""
 
     server: Path
@@ -52,7 +52,7 @@ class Program:
         return {"LD_LIBRARY_PATH": self.libraries} if self.libraries else {}
 
 
-def find_mariadb(say: Say = print) -> Program:
+def find_mariadb(say: Say = print) -> MariadbProgram:
     """Return a server, fetching it where needed.
 
     Raises:
@@ -62,7 +62,7 @@ def find_mariadb(say: Say = print) -> Program:
         found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
         share = found and next((s for s in _shares(Path(found).resolve()) if (s / _SYSTEM_TABLES[0]).exists()), None)
         if found and share:
-            return Program(Path(found), share)
+            return MariadbProgram(Path(found), share)
     return _unpacked(say)
 
 
@@ -70,7 +70,7 @@ def _shares(server: Path) -> list[Path]:
     return [server.parents[1] / "share" / name for name in ("mysql", "mariadb")]
 
 
-def _unpacked(say: Say) -> Program:
+def _unpacked(say: Say) -> MariadbProgram:
     root = cache_dir() / "mariadb"
     if not (root / "usr/sbin/mariadbd").exists():
         root.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def _unpacked(say: Say) -> Program:
                 say("fetching MariaDB (once)")
                 _fetch(root)
     libraries = sorted({str(file.parent) for file in root.rglob("lib*.so.*")})
-    return Program(root / "usr/sbin/mariadbd", root / "usr/share/mysql", ":".join(libraries))
+    return MariadbProgram(root / "usr/sbin/mariadbd", root / "usr/share/mysql", ":".join(libraries))
 
 
 def _fetch(root: Path) -> None:
@@ -188,7 +188,7 @@ class LocalMariaDb(Scoped):
         self.nursery.stop()
 
 
-def _command(program: Program, folder: Path) -> list[str]:
+def _command(program: MariadbProgram, folder: Path) -> list[str]:
     command = [str(program.server), "--no-defaults", f"--datadir={folder}/data", f"--lc-messages-dir={program.share}"]
     command += [f"--character-sets-dir={program.share}/charsets", "--character-set-server=utf8mb4"]
     command += ["--max-allowed-packet=64M", "--innodb-buffer-pool-size=128M"]
@@ -201,7 +201,7 @@ def _socket(folder: Path) -> str:
     return "s"
 
 
-def _bootstrap(program: Program, folder: Path) -> None:
+def _bootstrap(program: MariadbProgram, folder: Path) -> None:
     """Make the system tables, as mariadb-install-db does, which needs more packages."""
     fresh = folder / "data.new"
     shutil.rmtree(fresh, ignore_errors=True)

@@ -18,7 +18,7 @@ from typing import Any
 from producers.region_server.core.store import ddl_writes
 from producers.region_server.core.store.commands import Mutation
 from producers.region_server.core.store.row_shapes import SHAPES, Shape, text_pool
-from producers.region_server.core.store.transactions import Transaction
+from producers.region_server.core.store.transactions import ServerTransaction
 from producers.region_server.server import RegionServer
 from schemas.errors import ConfigError
 from schemas.ids import TableId, Ts
@@ -70,7 +70,7 @@ class GeneratorOptions:
 
 
 @dataclass(slots=True, eq=False)
-class _Table:
+class _GeneratedTable:
     table_id: TableId
     shape: Shape
     next_row: int = 1
@@ -80,8 +80,8 @@ class _Table:
 
 @dataclass(slots=True, eq=False)
 class _OpenTransaction:
-    transaction: Transaction
-    table: _Table
+    transaction: ServerTransaction
+    table: _GeneratedTable
     rows: int
     if_committed: list[int]
     if_rolled_back: list[int]
@@ -95,7 +95,7 @@ class Generator:
         self._options = options
         self._random = random.Random(options.seed)  # noqa: S311  # reproducible test data, no secret
         self._pool = text_pool(lambda n: "".join(self._random.choices("0123456789", k=n)))
-        self._tables: list[_Table] = []
+        self._tables: list[_GeneratedTable] = []
         self._sequence = 0
         self.rows_committed = 0
         self.last_commit_ts = Ts(0)
@@ -159,7 +159,7 @@ class Generator:
             survive.append(number)
             row = value(number, self._sequence, self._pool)
             mutations.append(Mutation("put", key(table.table_id, number), row))
-        transaction = Transaction(self._server.store, self._server.oracle.tso, mutations)
+        transaction = ServerTransaction(self._server.store, self._server.oracle.tso, mutations)
         return _OpenTransaction(transaction, table, len(mutations), survive, revive)
 
     def _write_rows(self, opened: _OpenTransaction) -> bool:
@@ -203,7 +203,7 @@ class Generator:
             template, table_name, table_id = _template(shape.name), f"{shape.name}_{number}", TableId(self._next_id())
             table = {**template["table_info"], "id": table_id, "name": {"O": table_name, "L": table_name.lower()}}
             self._run_job(schema_id, template["create"].format(name=table_name), table)
-            self._tables.append(_Table(table_id, shape))
+            self._tables.append(_GeneratedTable(table_id, shape))
             if self._options.split_tables:
                 self._server.store.split(table_span(table_id)[0][: -len("_r")])
 
@@ -234,7 +234,7 @@ class Generator:
         return int(write.value) if write is not None and write.value else 0
 
     def _write(self, mutations: list[Mutation], start_ts: Ts | None = None) -> None:
-        transaction = Transaction(self._server.store, self._server.oracle.tso, start_ts=start_ts)
+        transaction = ServerTransaction(self._server.store, self._server.oracle.tso, start_ts=start_ts)
         transaction.write(*mutations)
         transaction.prewrite()
         transaction.commit()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import zstandard
 
-from producers.region_server.core.replay.recorded import Recording, SplitRegions, Step, parse_recording
+from producers.region_server.core.replay.recorded import RecordedStep, Recording, SplitRegions, parse_recording
 from producers.region_server.core.store.commands import ResolveLock
 from producers.region_server.server import RegionServer, wall_clock_ms
 from schemas.errors import ConfigError, InvariantBrokenError
@@ -130,7 +130,7 @@ class Replay:
         for step in self._recording.steps[: self._recording.bootstrap]:
             self._apply(step)
 
-    def _apply(self, step: Step) -> None:
+    def _apply(self, step: RecordedStep) -> None:
         store = self._server.store
         if isinstance(step.work, SplitRegions):
             for key in step.work.keys:

@@ -24,7 +24,7 @@ from producers.region_server.control import ControlServer
 from producers.region_server.core.chaos import ClusterEvent
 from producers.region_server.core.store.commands import Command, Mutation
 from producers.region_server.core.store.oracle import TimestampOracle
-from producers.region_server.core.store.transactions import Transaction
+from producers.region_server.core.store.transactions import ServerTransaction
 from producers.region_server.kv.store import ClusterStore
 from producers.region_server.nodes import PdNode, StoreNode
 from producers.region_server.pd.cluster import GcApi, PdCluster, PdMember
@@ -171,11 +171,11 @@ class RegionServer:
 
         self.call(work())
 
-    def begin(self, *mutations: Mutation, txn_source: int = 0) -> Transaction:
+    def begin(self, *mutations: Mutation, txn_source: int = 0) -> ServerTransaction:
         """Begin a transaction; its steps run on the loop: ``server.act(lambda _: transaction.commit())``."""
 
-        async def work() -> Transaction:
-            return Transaction(self.store, self.oracle.tso, mutations, txn_source=txn_source)
+        async def work() -> ServerTransaction:
+            return ServerTransaction(self.store, self.oracle.tso, mutations, txn_source=txn_source)
 
         return self.call(work())
 

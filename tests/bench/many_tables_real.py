@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 
 from producers.region_server.core.store import ddl_writes
-from producers.region_server.core.store.transactions import Transaction
+from producers.region_server.core.store.transactions import ServerTransaction
 from producers.region_server.generator import Generator, GeneratorOptions, _template
 from producers.region_server.kv.store import ClusterStore
 from producers.region_server.server import RegionServer, RegionServerOptions
@@ -114,7 +114,7 @@ def _create(server: RegionServer, store: ClusterStore, info: dict[str, Any], ids
         name = f"t{one}"
         mutations.append(ddl_writes.table_mutation(SCHEMA_ID, {**info, "id": one, "name": {"O": name, "L": name}}))
     mutations.append(ddl_writes.number_mutation(ddl_writes.NEXT_GLOBAL_ID_KEY, ids[-1] + 1))
-    Transaction(store, server.oracle.tso, mutations).commit_at_once()
+    ServerTransaction(store, server.oracle.tso, mutations).commit_at_once()
     for one in ids:
         store.split(table_span(one)[0][: -len("_r")])
 

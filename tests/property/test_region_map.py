@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.pull.core.regions.region_map import Peer, RegionInfo, RegionMap, covering_prefix
+from producers.pull.core.regions.region_map import KnownRegions, Peer, RegionInfo, covering_prefix
 from producers.pull.core.regions.span_frontier import KeyRange
 from schemas.ids import RegionId, StoreId
 
@@ -34,7 +34,7 @@ steps = st.lists(st.tuples(st.sampled_from(["put", "drop"]), ranges, st.integers
 def test_region_map_any_puts_and_drops_then_find_gives_a_gapless_prefix_of_the_newest(
     actions: list[tuple[str, tuple[int, int], int]], wanted: tuple[int, int]
 ) -> None:
-    regions, model = RegionMap(), dict[int, RegionInfo]()
+    regions, model = KnownRegions(), dict[int, RegionInfo]()
     for number, (action, (start, end), version) in enumerate(actions):
         overlapped = {model[at] for at in range(start, end) if at in model}
         if action == "put" and any(known.version > version for known in overlapped):
@@ -58,7 +58,7 @@ def test_region_map_any_puts_and_drops_then_find_gives_a_gapless_prefix_of_the_n
 
 
 def test_region_map_when_a_leader_is_hinted_then_only_a_known_peer_is_believed() -> None:
-    regions = RegionMap()
+    regions = KnownRegions()
     regions.put([region(1, 0, 4, 1)])
     span = KeyRange(key(0), key(4))
     assert regions.set_leader(RegionId(1), span, StoreId(2))

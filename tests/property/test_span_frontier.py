@@ -3,7 +3,14 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producers.pull.core.regions.span_frontier import Granted, KeyRange, LockedRange, SpanFrontier, Stale, Wait
+from producers.pull.core.regions.span_frontier import (
+    Granted,
+    KeyRange,
+    LockedRange,
+    SpanFrontier,
+    Stale,
+    WaitForRegions,
+)
 from schemas.ids import RegionId, Ts
 
 KEYS = 12
@@ -46,7 +53,7 @@ def test_span_frontier_any_locks_and_unlocks_keeps_every_keys_ts(steps: list[tup
                     assert newer
                     free = {at for at in range(a, b) if not any(n.range.start <= key(at) < n.range.end for n in newer)}
                     assert free == {at for part in retry for at in range(part.start[0], part.end[0])}
-                case Wait():
+                case WaitForRegions():
                     assert not newer
                     assert busy
         elif action == "unlock" and held:
@@ -79,7 +86,7 @@ def test_span_frontier_when_two_regions_merge_then_the_union_starts_from_the_sma
     assert isinstance(right, Granted)
     frontier.advance(left.lock, Ts(10))
     frontier.advance(right.lock, Ts(20))
-    assert isinstance(frontier.lock(KeyRange(b"a", b"z"), RegionId(2), 6), Wait)
+    assert isinstance(frontier.lock(KeyRange(b"a", b"z"), RegionId(2), 6), WaitForRegions)
     frontier.unlock(left.lock)
     frontier.unlock(right.lock)
     merged = frontier.lock(KeyRange(b"a", b"z"), RegionId(2), 6)

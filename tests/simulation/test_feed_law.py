@@ -13,7 +13,7 @@ import pytest
 
 from producers.region_server.cdc import endpoint
 from producers.region_server.core.cdc.delegate import Delegate
-from producers.region_server.core.cdc.incremental_scan import Snapshot, take_snapshot
+from producers.region_server.core.cdc.incremental_scan import ScanSnapshot, take_snapshot
 from producers.region_server.core.cdc.resolver import Resolver
 from schemas.ids import Ts
 from tests.simulation.feed_schedules import make_schedule, report, run_schedule
@@ -40,9 +40,9 @@ def _forgetful(self: Delegate, downstream: Any, locks: Iterable[Any], **more: An
     _subscribe(self, downstream, (), **more)
 
 
-def _blind(*arguments: Any, **more: Any) -> Snapshot:
+def _blind(*arguments: Any, **more: Any) -> ScanSnapshot:
     snapshot = take_snapshot(*arguments, **more)
-    return Snapshot(tuple((key, head, None) for key, head, _ in snapshot.entries))
+    return ScanSnapshot(tuple((key, head, None) for key, head, _ in snapshot.entries))
 
 
 _subscribe = Delegate.subscribe

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from compose.cli import run_cli
-from compose.simulation.processors.destination import Destination
+from compose.simulation.processors.destination import SimDestination
 from compose.simulation.processors.run import outcome_of
 from compose.simulation.processors.world import ChangefeedWorld
 from consumers.control.core.replication.captures import CaptureSet
@@ -194,7 +194,7 @@ def _says_all(self: PartitionExecutor, at: Checkpoint) -> Checkpoint:
     return at
 
 
-def _anybody_moves(self: Destination, *_: Any) -> bool:
+def _anybody_moves(self: SimDestination, *_: Any) -> bool:
     return True
 
 
@@ -226,7 +226,7 @@ _claim, _with_alive, _begin = PartitionQueue.claim, CaptureSet.with_alive, leade
         (DatabaseShare, "_pass_ddls", _passes_at_once),
         (DatabaseShare, "_end", _ends_at_once),
         (PartitionExecutor, "_as_announced", _says_all),
-        *([(Destination, "_may_move", _anybody_moves)] if MORE else []),
+        *([(SimDestination, "_may_move", _anybody_moves)] if MORE else []),
         (CaptureSet, "with_alive", _hasty),
         (leader.Leader, "__post_init__", _begins_anew),
     ],

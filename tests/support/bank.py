@@ -14,7 +14,7 @@ from operator import itemgetter
 
 from producers.region_server.core.store.commands import Mutation
 from producers.region_server.core.store.row_shapes import int_value
-from producers.region_server.core.store.transactions import Transaction
+from producers.region_server.core.store.transactions import ServerTransaction
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer
 from schemas.ids import TableId, Ts
@@ -88,7 +88,7 @@ class Bank:
             )
             for table, number in accounts
         ]
-        transaction = Transaction(self.server.store, self.server.oracle.tso, mutations)
+        transaction = ServerTransaction(self.server.store, self.server.oracle.tso, mutations)
         transaction.prewrite()
         self.last_commit_ts = transaction.commit()
 

@@ -4,8 +4,8 @@ import random
 
 from producers.region_server.core.store.commands import Mutation
 from producers.region_server.core.store.mvcc import Write
-from producers.region_server.core.store.refusals import RefusedError
-from producers.region_server.core.store.transactions import Transaction
+from producers.region_server.core.store.refusals import CommandRefusedError
+from producers.region_server.core.store.transactions import ServerTransaction
 from producers.region_server.kv.store import ClusterStore
 from producers.region_server.server import RegionServer
 
@@ -16,7 +16,7 @@ class Workload:
     def __init__(self, server: RegionServer, seed: int) -> None:
         self._server = server
         self._random = random.Random(seed)
-        self._open: list[tuple[Transaction, bool]] = []
+        self._open: list[tuple[ServerTransaction, bool]] = []
         self.committed = 0
 
     def step(self) -> None:
@@ -36,7 +36,7 @@ class Workload:
         source = draw.choice([0, 0, 0, 1, 0x100])
         writes = [Mutation("put", key, draw.randbytes(draw.choice([3, 400]))) for key in sorted(keys)]
         writes[0] = draw.choice([writes[0], Mutation("delete", writes[0].key), Mutation("lock", writes[0].key)])
-        transaction = Transaction(self._server.store, self._server.oracle.tso, writes, txn_source=source)
+        transaction = ServerTransaction(self._server.store, self._server.oracle.tso, writes, txn_source=source)
         kind = draw.choice(["optimistic", "pessimistic", "async", "one_pc", "pipelined"])
         try:
             if kind == "one_pc":
@@ -51,12 +51,12 @@ class Workload:
                 transaction.flush()
             else:
                 transaction.prewrite(async_commit=kind == "async")
-        except RefusedError:
+        except CommandRefusedError:
             transaction.rollback()
         else:
             self._open.append((transaction, False))
 
-    def _go_on(self, transaction: Transaction, decided: bool) -> None:
+    def _go_on(self, transaction: ServerTransaction, decided: bool) -> None:
         if decided:
             transaction.commit_secondaries()
         elif self._random.random() < 0.15:

@@ -18,7 +18,7 @@ from producers.pull.core.regions.region_map import KEY_END, Peer, RegionInfo
 from producers.pull.core.regions.span_frontier import KeyRange
 from producers.pull.feed.event_feed import EventFeed
 from producers.pull.feed.event_stream import ByteBudget, StoreStream
-from producers.pull.feed.locator import Located, Locator, NotLocated
+from producers.pull.feed.locator import LocatedRange, Locator, UnlocatedRange
 from producers.pull.feed.types import FeedSettings
 from producers.pull.pd.region_cache import RegionCache
 from producers.tls import Channels
@@ -185,7 +185,7 @@ class FeedRig:
             self.feed.subscribe(SPAN, START_TS)
             self.run()
 
-    def _make_locator(self, cache: RegionCache, deliver: Callable[[Located | NotLocated], None]) -> Locator:
+    def _make_locator(self, cache: RegionCache, deliver: Callable[[LocatedRange | UnlocatedRange], None]) -> Locator:
         self.locator = Locator(cache, deliver, clock=lambda: self.now_s, jitter=lambda: 0.5)
         return self.locator
 

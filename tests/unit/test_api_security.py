@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from compose.cli import run_cli
-from compose.operator.api_calls import ApiCalls, RefusedError
+from compose.operator.api_calls import ApiCalls, ApiRefusedError
 from compose.stack.secure.certificates import Authority
 from consumers.control.api.client import ApiClient, ServerTlsError, ServerUnreachableError
 from consumers.control.api.credentials import Credentials, read_credentials, write_credentials
@@ -135,7 +135,7 @@ def test_https_standby_asks_the_owner_with_its_certificate(tmp_path: Path) -> No
         calls = ApiCalls(ApiClient(url=f"https://{servers[0].address}", tls=tls, user="bo", password="x"))
         assert calls.call("POST", "/owner/resign") == {}
         assert owner.shares.asked == [("resign",)]
-        with pytest.raises(RefusedError, match="ErrUnauthorized"):
+        with pytest.raises(ApiRefusedError, match="ErrUnauthorized"):
             ApiCalls(ApiClient(url=calls.client.url, tls=tls)).call("POST", "/owner/resign")
 
 

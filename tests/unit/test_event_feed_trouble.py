@@ -17,7 +17,11 @@ from producers.pull.core.regions.region_errors import (
     DuplicateRequestError,
     VersionIncompatibleError,
 )
-from producers.pull.core.regions.stream_errors import MalformedMessageError, MessageTooLargeError, StreamRefusedError
+from producers.pull.core.regions.stream_errors import (
+    MalformedMessageError,
+    StoreMessageTooLargeError,
+    StreamRefusedError,
+)
 from schemas.errors import Action, BusError, InvariantBrokenError
 from schemas.proto import cdcpb_pb2, errorpb_pb2, metapb_pb2
 from schemas.tidb.keys import row_key
@@ -213,7 +217,7 @@ def test_event_feed_when_nothing_heals_it_then_it_ends_with_that_error(
 
 
 BOUNDED = {
-    "message too large": (HEALING["message too large"].does, MessageTooLargeError),
+    "message too large": (HEALING["message too large"].does, StoreMessageTooLargeError),
     "INVALID_ARGUMENT": (HEALING["INVALID_ARGUMENT"].does, StreamRefusedError),
     "no ChangeDataEvent": (garbage, MalformedMessageError),
     "commit without prewrite": (say(commit(113, 114, 9)), PrewriteNotMatchError),

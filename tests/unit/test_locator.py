@@ -8,7 +8,7 @@ from producers.pull.core.regions.region_map import Peer, RegionInfo
 from producers.pull.core.regions.request_ids import RequestIds
 from producers.pull.core.regions.span_frontier import KeyRange
 from producers.pull.core.regions.subscription import Retry, Subscription
-from producers.pull.feed.locator import READ_AHEAD_FROM, Located, Locator, NotLocated
+from producers.pull.feed.locator import READ_AHEAD_FROM, LocatedRange, Locator, UnlocatedRange
 from producers.pull.pd.client import SCAN_REGIONS_LIMIT, PdClient
 from producers.pull.pd.region_cache import RegionCache
 from producers.tls import Channels, TlsSettings
@@ -55,15 +55,15 @@ def _range(table: int) -> KeyRange:
     return KeyRange(*TableSpan.of_table(TableId(table)).encoded)
 
 
-def _locate(pd: CountingPd, tables: list[int], *, attempt: int = 0) -> list[Located | NotLocated]:
-    found: list[Located | NotLocated] = []
+def _locate(pd: CountingPd, tables: list[int], *, attempt: int = 0) -> list[LocatedRange | UnlocatedRange]:
+    found: list[LocatedRange | UnlocatedRange] = []
     locator = Locator(RegionCache(cast(PdClient, pd)), found.append, clock=lambda: 1e9)
     for table in tables:
         subscription = Subscription(TableSpan.of_table(TableId(table)), Ts(1), RequestIds())
         locator.submit(subscription, Retry(_range(table), attempt), wait_ms=-(10**9))
     while locator.step():
         pass
-    assert [one.retry.range for one in found if isinstance(one, Located)] == [_range(table) for table in tables]
+    assert [one.retry.range for one in found if isinstance(one, LocatedRange)] == [_range(table) for table in tables]
     return found
 
 
@@ -71,7 +71,7 @@ def test_locator_with_very_many_tables_asks_pd_for_pages_of_them() -> None:
     pd = CountingPd()
     found = _locate(pd, list(range(FIRST, FIRST + TABLES)))
     assert len(pd.asked) <= TABLES // SCAN_REGIONS_LIMIT + 1 + READ_AHEAD_FROM
-    assert all(isinstance(one, Located) and len(one.regions) == 1 for one in found)
+    assert all(isinstance(one, LocatedRange) and len(one.regions) == 1 for one in found)
 
 
 def test_locator_with_one_table_asks_pd_for_no_more() -> None:

@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 
 from producers.pull.core.locks.messages import (
-    Begin,
+    BeginScan,
     CheckSecondaries,
     CheckTxn,
     Determined,
-    Lock,
     Message,
     PrimaryMismatch,
     Refused,
@@ -19,10 +18,11 @@ from producers.pull.core.locks.messages import (
     Scan,
     Scanned,
     Secondaries,
+    SeenLock,
     Status,
     TxnNotFound,
     Unreached,
-    Wait,
+    WaitMs,
     Woken,
 )
 from producers.pull.core.locks.resolving import GIVE_UP_MS, TS_MAX, Phase, Task, locks_task, range_task, step
@@ -36,9 +36,9 @@ YOUNG = compose_ts(999_000)
 FIRST_SCAN = Scan(b"a", b"z", NOW)
 
 
-def a_lock(key: bytes, start_ts: Ts = OLD, **more: object) -> Lock:
+def a_lock(key: bytes, start_ts: Ts = OLD, **more: object) -> SeenLock:
     """Return a lock with primary `p` and a TTL of 3 s."""
-    return replace(Lock(key=key, primary=b"p", start_ts=start_ts, ttl_ms=3_000, txn_size=2), **more)  # type: ignore[arg-type]
+    return replace(SeenLock(key=key, primary=b"p", start_ts=start_ts, ttl_ms=3_000, txn_size=2), **more)  # type: ignore[arg-type]
 
 
 def drive(task: Task, *messages: Message) -> tuple[Task, tuple[Request, ...]]:
@@ -49,18 +49,18 @@ def drive(task: Task, *messages: Message) -> tuple[Task, tuple[Request, ...]]:
     return task, out
 
 
-def scanned(*locks: Lock, next_start: bytes | None = None) -> tuple[Task, tuple[Request, ...]]:
+def scanned(*locks: SeenLock, next_start: bytes | None = None) -> tuple[Task, tuple[Request, ...]]:
     """Return a range's task after its first page."""
-    return drive(range_task(b"a", b"z", NOW), Begin(NOW), Scanned(FIRST_SCAN, locks, next_start))
+    return drive(range_task(b"a", b"z", NOW), BeginScan(NOW), Scanned(FIRST_SCAN, locks, next_start))
 
 
-def check(lock: Lock, **more: bool) -> CheckTxn:
+def check(lock: SeenLock, **more: bool) -> CheckTxn:
     """Return the question about a lock's transaction."""
     return CheckTxn(primary=lock.primary, start_ts=lock.start_ts, current_ts=NOW, **more)
 
 
 def test_resolving_starts_then_the_range_is_scanned_up_to_the_target() -> None:
-    _, out = step(range_task(b"a", b"z", NOW), Begin(NOW))
+    _, out = step(range_task(b"a", b"z", NOW), BeginScan(NOW))
     assert out == (FIRST_SCAN,)
 
 
@@ -144,7 +144,7 @@ def asked_secondaries() -> Task:
     return task
 
 
-def secondary(key: bytes, min_commit_ts: int) -> Lock:
+def secondary(key: bytes, min_commit_ts: int) -> SeenLock:
     """Return the lock of a secondary."""
     return a_lock(key, use_async_commit=True, min_commit_ts=Ts(min_commit_ts))
 
@@ -219,7 +219,7 @@ def test_primary_is_not_reached_for_long_then_its_transaction_is_left_and_the_ne
     tries = {one.start_ts: 0, two.start_ts: 0}
     while task.phase is not Phase.DONE:
         (request,) = out
-        if isinstance(request, Wait):
+        if isinstance(request, WaitMs):
             task, out = step(task, Woken(NOW))
             continue
         assert isinstance(request, CheckTxn)
@@ -246,11 +246,11 @@ def test_answer_is_refused_then_the_next_transaction_goes_on() -> None:
 
 
 def test_region_moves_then_the_scan_is_asked_again_with_growing_waits_and_given_up_in_the_end() -> None:
-    task, waits = drive(range_task(b"a", b"z", NOW), Begin(NOW))[0], []
+    task, waits = drive(range_task(b"a", b"z", NOW), BeginScan(NOW))[0], []
     while task.phase is not Phase.DONE:
         task, out = step(task, Unreached(FIRST_SCAN, (b"a",), "region 4: epoch not match"))
         for request in out:
-            assert isinstance(request, Wait)
+            assert isinstance(request, WaitMs)
             waits.append(request.ms)
             task, out = step(task, Woken(NOW))
             assert out == (FIRST_SCAN,)
@@ -265,7 +265,7 @@ def test_one_of_two_regions_is_not_reached_then_only_its_keys_are_asked_again() 
     resolve = out[-1]
     assert isinstance(resolve, Resolve)
     task, out = drive(task, Unreached(resolve, (b"k1",), "moved"), Resolved(resolve, (b"k2",)))
-    assert out == (Wait(50),)
+    assert out == (WaitMs(50),)
     task, out = step(task, Woken(NOW))
     again = replace(resolve, keys=(b"k1",))
     assert out == (again,)
@@ -277,7 +277,7 @@ def test_one_of_two_regions_is_not_reached_then_only_its_keys_are_asked_again() 
 def test_answers_come_twice_then_nothing_changes() -> None:
     lock = a_lock(b"k1")
     task, _ = scanned(lock)
-    for message in (Begin(NOW), Scanned(FIRST_SCAN, (lock,), None), Woken(NOW)):
+    for message in (BeginScan(NOW), Scanned(FIRST_SCAN, (lock,), None), Woken(NOW)):
         assert step(task, message) == (task, ())
     task, _ = step(task, Status(check(lock), 0, Ts(0)))
     assert step(task, Status(check(lock), 0, Ts(OLD + 5))) == (task, ())
@@ -285,7 +285,7 @@ def test_answers_come_twice_then_nothing_changes() -> None:
 
 def test_reader_met_locks_then_they_are_resolved_without_a_scan() -> None:
     lock = a_lock(b"m1")
-    task, out = step(locks_task([lock]), Begin(NOW))
+    task, out = step(locks_task([lock]), BeginScan(NOW))
     assert out == (check(lock),)
     task, out = step(task, Status(check(lock), 0, Ts(OLD + 3)))
     assert isinstance(out[-1], Resolve)

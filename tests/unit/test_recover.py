@@ -2,7 +2,7 @@
 
 import pytest
 
-from compose.operator.recover import Report, as_json, closing_lines, opening_lines, shown
+from compose.operator.recover import RecoverReport, as_json, closing_lines, opening_lines, shown
 from consumers.processors.core.backoff import Backoff
 from consumers.processors.core.recovery import CapturesAliveError, check_alone, check_sink, target_of
 from consumers.processors.recovery import Applied
@@ -118,10 +118,10 @@ def test_patience_waits_longer_each_time_begins_anew_with_progress_and_ends() ->
     assert Backoff(10.0).wait_s(LastingError("row refused"), 0.0) is None
 
 
-def report(applied: Applied | None, held: tuple[HeldBack, ...] = (), changes: int = 0) -> Report:
+def report(applied: Applied | None, held: tuple[HeldBack, ...] = (), changes: int = 0) -> RecoverReport:
     last = LastFrontier(owner_rev=3, resolved_ts=R, consistent_ts=Ts(700), held=held, low=(8,))
     beyond = Beyond(changes=changes, tables=("d.a",) if changes else (), max_commit_ts=Ts(1_020), all_seen=False)
-    return Report(
+    return RecoverReport(
         changefeed="default/f",
         destination="mysql://***@h/",
         state="normal",

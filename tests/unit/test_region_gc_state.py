@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.region_server.core.store.gc_state import BEHIND, NEVER_EXPIRES_S, Barrier, BarrierRefusedError, GcState
+from producers.region_server.core.store.gc_state import BEHIND, NEVER_EXPIRES_S, BarrierRefusedError, GcBarrier, GcState
 from schemas.ids import Ts
 
 
@@ -13,9 +13,9 @@ def test_barrier_holds_the_safe_points_until_it_expires_or_goes() -> None:
     gc.set_barrier("cdc", Ts(50), 10, now_s=0.0)
     gc.set_barrier("everywhere", Ts(60), NEVER_EXPIRES_S, now_s=0.0, globally=True)
     assert gc.collect(Ts(100), 5.0) == 50
-    assert gc.barriers(5.0) == [Barrier("cdc", Ts(50), 5)]
+    assert gc.barriers(5.0) == [GcBarrier("cdc", Ts(50), 5)]
     assert gc.collect(Ts(100), 10.0) == 60
-    assert gc.delete_barrier("everywhere", 10.0, globally=True) == Barrier("everywhere", Ts(60), NEVER_EXPIRES_S)
+    assert gc.delete_barrier("everywhere", 10.0, globally=True) == GcBarrier("everywhere", Ts(60), NEVER_EXPIRES_S)
     assert gc.collect(Ts(100), 10.0) == 100
     assert gc.delete_barrier("cdc", 10.0) is None
 

@@ -13,7 +13,7 @@ from producers.region_server.core.store.mvcc import (
     Unlocked,
 )
 from producers.region_server.core.store.refusals import KeyLockedError, WriteConflictError
-from producers.region_server.core.store.regions import RegionMap
+from producers.region_server.core.store.regions import ClusterRegions
 from schemas.ids import StoreId, Ts
 
 
@@ -190,7 +190,7 @@ def test_gc_keeps_the_version_at_the_safe_point_and_drops_dead_keys() -> None:
 
 
 def test_region_map_after_splits_and_a_merge_covers_every_key_once() -> None:
-    regions = RegionMap([StoreId(1), StoreId(2)])
+    regions = ClusterRegions([StoreId(1), StoreId(2)])
     (old,) = regions
     commit(old.data, 1, 2, *(put(bytes((byte,)), b"v") for byte in range(10)))
     old.data.prewrite(txn(3), [put(b"\x04", b"w")])

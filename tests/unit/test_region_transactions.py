@@ -7,7 +7,7 @@ import pytest
 from producers.region_server.core.store.commands import Mutation
 from producers.region_server.core.store.mvcc import LockKind
 from producers.region_server.core.store.refusals import KeyLockedError, LockNotFoundError, WriteConflictError
-from producers.region_server.core.store.transactions import Transaction
+from producers.region_server.core.store.transactions import ServerTransaction
 from producers.region_server.core.store.txn_status import (
     StatusAction,
     StatusQuestion,
@@ -29,8 +29,8 @@ class World:
     def tso(self) -> Ts:
         return Ts(next(self._clock))
 
-    def begin(self, *mutations: Mutation) -> Transaction:
-        return Transaction(self.store, self.tso, mutations)
+    def begin(self, *mutations: Mutation) -> ServerTransaction:
+        return ServerTransaction(self.store, self.tso, mutations)
 
     def value(self, key: bytes) -> bytes | None:
         write = self.store.data_of(key).writes.get(key)

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from compose.simulation.ends import KilledError
 from compose.simulation.processors.destination import DdlSession
-from compose.simulation.processors.history import Ddl
+from compose.simulation.processors.history import SimDdl
 from compose.simulation.processors.surroundings import ChangefeedSurroundings
 from consumers.processors.apply.destination import Found, Place
 from consumers.processors.apply.errors import DestinationUnreachableError
@@ -116,7 +116,7 @@ class Calls(Executor):
             self._world.wait_for(self._who, lambda: self.is_idle)
 
 
-class Connection:
+class SimConnection:
     """A connection to nowhere: calls are whole here."""
 
     def close(self) -> None:
@@ -131,9 +131,9 @@ class DestinationOf:
         self._destination = world.destination
         self._opened: dict[int, int] = {}
 
-    def connect(self) -> Connection:
+    def connect(self) -> SimConnection:
         """See there."""
-        return Connection()
+        return SimConnection()
 
     def lead(self, partitions: int, start: bytes) -> Found:
         """See there; the caller waits."""
@@ -155,12 +155,12 @@ class DestinationOf:
             found[part] = Place(position, offset)
         return found
 
-    def apply(self, _: Connection, part: int, before: bytes, claim: Claim) -> int:
+    def apply(self, _: SimConnection, part: int, before: bytes, claim: Claim) -> int:
         """See there."""
         self._destination.apply(part, self._opened[part], before, claim, self._who)
         return 1
 
-    def keep(self, _: Connection, part: int, before: bytes, place: Place) -> None:
+    def keep(self, _: SimConnection, part: int, before: bytes, place: Place) -> None:
         """See there."""
         opened = self._opened[part]
         self._destination.keep(part, opened, before, place.position, place.next_offset, self._who)
@@ -236,9 +236,9 @@ class Runner:
             raise _NotYetError
         return self._session
 
-    def _ddl(self, mark: DdlMark) -> Ddl:
+    def _ddl(self, mark: DdlMark) -> SimDdl:
         (event,) = self._world.history.between(Ts(mark.ddl.commit_ts - 1), mark.ddl.commit_ts)
-        assert isinstance(event, Ddl)
+        assert isinstance(event, SimDdl)
         return event
 
 

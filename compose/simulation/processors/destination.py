@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from compose.simulation.law import BrokenPromiseError
-from compose.simulation.processors.history import START_TS, Ddl, History, Tables, Txn, WrongError, partition_of
+from compose.simulation.processors.history import START_TS, SimDdl, SimHistory, SimTxn, Tables, WrongError, partition_of
 from compose.simulation.processors.history import RowChange as Row
 from compose.simulation.processors.sink_topic import ddl_position
 from consumers.processors.apply.errors import ProcessorReplacedError
@@ -24,7 +24,7 @@ from schemas.sink.position import RowOp
 
 
 @dataclass(slots=True)
-class Place:
+class PositionRow:
     """A row of ``tidebus.position``."""
 
     position: bytes
@@ -40,20 +40,20 @@ class DdlSession:
     """A connection that holds the named lock."""
 
     holder: str
-    ddl: Ddl
+    ddl: SimDdl
     runs_until: int | None = None
     """When the server is done with the DDL; None: its client has not sent it."""
     is_killed: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
-class Destination:
+class SimDestination:
     """``partitions`` of one changefeed."""
 
-    history: History
+    history: SimHistory
     partitions: int
     tables: Tables = field(init=False)
-    places: list[Place] = field(init=False)
+    places: list[PositionRow] = field(init=False)
     revision: int = 0
     noted: bytes | None = None
     """Position of the DDL that was begun and not finished."""
@@ -69,7 +69,7 @@ class Destination:
 
     def __post_init__(self) -> None:
         self.tables = self.history.begin()
-        self.places = [Place(start_position(START_TS)) for _ in range(self.partitions)]
+        self.places = [PositionRow(start_position(START_TS)) for _ in range(self.partitions)]
 
     # -- what a changefeed asks
 
@@ -102,12 +102,12 @@ class Destination:
         """Move a position over what holds no rows."""
         self._move(partition, opened, before, position, next_offset, who)
 
-    def begin(self, revision: int, ddl: Ddl) -> None:
+    def begin(self, revision: int, ddl: SimDdl) -> None:
         """Note a DDL as begun, with what it meets."""
         self._led_by(revision)
         self.noted, self.before = ddl_position(ddl), self.tables.fingerprint(ddl)
 
-    def try_lock(self, revision: int, ddl: Ddl, who: str) -> DdlSession | None:
+    def try_lock(self, revision: int, ddl: SimDdl, who: str) -> DdlSession | None:
         """Take the named lock and see that nobody else leads; None: another session runs a DDL. One that holds it and
         does nothing is ended.
         """
@@ -131,7 +131,7 @@ class Destination:
         self._alive(session)
         session.runs_until = until
 
-    def finish(self, revision: int, ddl: Ddl, offsets: Mapping[int, int]) -> None:
+    def finish(self, revision: int, ddl: SimDdl, offsets: Mapping[int, int]) -> None:
         """Note a DDL as done, and move all partitions behind it."""
         self._led_by(revision)
         position = ddl_position(ddl)
@@ -182,7 +182,7 @@ class Destination:
     def check_checkpoint(self, checkpoint_ts: Ts) -> None:
         """See that all up to a checkpoint is here."""
         for event in self.history.between(START_TS, checkpoint_ts):
-            if isinstance(event, Ddl):
+            if isinstance(event, SimDdl):
                 if event.commit_ts not in self._finished:
                     raise BrokenPromiseError(f"checkpoint {checkpoint_ts} is above {event}, which is not done")
             else:
@@ -204,7 +204,7 @@ class Destination:
                 txns.setdefault((Ts(read.commit_ts), Ts(read.start_ts)), []).append(row)
         for (commit_ts, start_ts), rows in txns.items():
             (event,) = self.history.between(Ts(commit_ts - 1), commit_ts)
-            assert isinstance(event, Txn)
+            assert isinstance(event, SimTxn)
             whole = [row for row in event.rows if partition_of(row.table, self.partitions) == partition]
             if rows != whole:
                 raise BrokenPromiseError(f"partition {partition} writes {rows} of {event}")
@@ -217,7 +217,7 @@ class Destination:
                 except WrongError as error:
                     raise BrokenPromiseError(f"partition {partition} writes {event}: {error}") from error
 
-    def _run(self, ddl: Ddl) -> None:
+    def _run(self, ddl: SimDdl) -> None:
         """A DDL takes effect: between exactly those rows where it stood upstream, and once.
 
         What it does again before it is noted as done must be what changes nothing then.
@@ -254,7 +254,7 @@ class Destination:
             raise BrokenPromiseError(f"partition {partition} goes back")
         place.position, place.next_offset = position, next_offset
 
-    def _may_move(self, place: Place, opened: int, before: bytes) -> bool:
+    def _may_move(self, place: PositionRow, opened: int, before: bytes) -> bool:
         return place.opened == opened and place.position == before
 
     def _led_by(self, revision: int) -> None:

@@ -31,7 +31,7 @@ class RowChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Txn:
+class SimTxn:
     """A transaction."""
 
     commit_ts: Ts
@@ -40,7 +40,7 @@ class Txn:
 
 
 @dataclass(frozen=True, slots=True)
-class Ddl:
+class SimDdl:
     """``kind``: alter (a column more), truncate, rename (to ``other``) or swap (rows with ``other``: EXCHANGE)."""
 
     commit_ts: Ts
@@ -50,7 +50,7 @@ class Ddl:
     other: str = ""
 
 
-Event = Txn | Ddl
+Event = SimTxn | SimDdl
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class Tables:
         else:
             table.rows[change.key] = change.value
 
-    def ddl(self, ddl: Ddl) -> None:
+    def ddl(self, ddl: SimDdl) -> None:
         """Run a DDL.
 
         Raises:
@@ -107,7 +107,7 @@ class Tables:
                 other = self.tables[ddl.other]
                 table.rows, other.rows = other.rows, table.rows
 
-    def fingerprint(self, ddl: Ddl) -> str:
+    def fingerprint(self, ddl: SimDdl) -> str:
         """Return what a DDL changes about its tables, as far as a server shows it; an emptied table looks as before."""
         names = sorted({ddl.table, ddl.other} - {""})
         shown = [f"{name}:{self.tables[name].version if name in self.tables else None}" for name in names]
@@ -120,7 +120,7 @@ class Tables:
         return Tables({name: Table(table.version, dict(table.rows)) for name, table in self.tables.items()})
 
 
-class History:
+class SimHistory:
     """Everything that has happened upstream, in the order of commit_ts."""
 
     def __init__(self, random: Random, tables: int) -> None:
@@ -156,9 +156,9 @@ class History:
                 rows.append(RowChange(name, table.version, op, key, value))
         for row in rows:
             self._tables.row(row)
-        self._note(Txn(commit_ts, start_ts, tuple(sorted(rows, key=lambda row: (row.op, row.table, row.key)))))
+        self._note(SimTxn(commit_ts, start_ts, tuple(sorted(rows, key=lambda row: (row.op, row.table, row.key)))))
 
-    def alter(self, kind: str = "") -> Ddl:
+    def alter(self, kind: str = "") -> SimDdl:
         """Let a DDL finish; without a kind any."""
         random = self._random
         first, second = random.sample(sorted(self._tables.tables), 2)
@@ -167,7 +167,7 @@ class History:
         if kind == "swap" and self._tables.tables[first].version != self._tables.tables[second].version:
             kind, other = "alter", ""  # TiDB refuses to exchange tables of different shape
         start_ts, commit_ts = self._next_ts()
-        ddl = Ddl(commit_ts, start_ts, kind, first, other)
+        ddl = SimDdl(commit_ts, start_ts, kind, first, other)
         self._tables.ddl(ddl)
         self._note(ddl)
         return ddl
@@ -201,7 +201,7 @@ class History:
 
 
 def _happen(tables: Tables, event: Event) -> None:
-    if isinstance(event, Ddl):
+    if isinstance(event, SimDdl):
         tables.ddl(event)
     else:
         for row in event.rows:

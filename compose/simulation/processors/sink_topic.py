@@ -10,7 +10,7 @@ from itertools import groupby
 from random import Random
 from zlib import crc32
 
-from compose.simulation.processors.history import START_TS, Ddl, Event, History, RowChange, Txn, partition_of
+from compose.simulation.processors.history import START_TS, Event, RowChange, SimDdl, SimHistory, SimTxn, partition_of
 from consumers.processors.sink_source import SinkRecord
 from schemas.ddl.job import DdlType
 from schemas.ids import Ts
@@ -31,7 +31,7 @@ Unplaced = tuple[bytes, bytes | None, bytes]
 """Position, key and value of a record that has no offset yet."""
 
 
-class SinkTopic:
+class SimSinkTopic:
     """Records by partition."""
 
     def __init__(self, partitions: int) -> None:
@@ -52,7 +52,7 @@ class SinkTopic:
 class Sorter:
     """One after the other; the next one begins where the checkpoint is."""
 
-    def __init__(self, random: Random, history: History, topic: SinkTopic) -> None:
+    def __init__(self, random: Random, history: SimHistory, topic: SimSinkTopic) -> None:
         self._random, self._history, self._topic = random, history, topic
         self.checkpoint_ts = START_TS
         self._upto_ts = START_TS
@@ -81,9 +81,9 @@ class Sorter:
         self._left = [list(self._batch(events, upto_ts, number))[::-1] for number in range(partitions)]
 
     def _batch(self, events: list[Event], upto_ts: Ts, number: int) -> Iterator[Unplaced]:
-        waiting: list[tuple[Txn, RowChange]] = []
+        waiting: list[tuple[SimTxn, RowChange]] = []
         for event in events:
-            if isinstance(event, Ddl):
+            if isinstance(event, SimDdl):
                 yield from self._messages(waiting)
                 waiting = []
                 yield ddl_record(event)
@@ -93,7 +93,7 @@ class Sorter:
         yield from self._messages(waiting)
         yield Position(upto_ts, PositionClass.WATERMARK).encode(), None, encode_watermark(upto_ts)
 
-    def _messages(self, rows: list[tuple[Txn, RowChange]]) -> Iterator[Unplaced]:
+    def _messages(self, rows: list[tuple[SimTxn, RowChange]]) -> Iterator[Unplaced]:
         """Join neighbouring rows of one table form, some of them, as it comes."""
         for _, group in groupby(rows, key=lambda pair: (pair[1].table, pair[1].version)):
             left = list(group)
@@ -113,7 +113,7 @@ def _in_parts(position: bytes, key: bytes, value: bytes) -> Iterator[Unplaced]:
     yield from ((position, part, bytes(piece)) for part, piece in cut_message(key, value, room))
 
 
-def _row_message(rows: list[tuple[Txn, RowChange]]) -> tuple[bytes, bytes, bytes]:
+def _row_message(rows: list[tuple[SimTxn, RowChange]]) -> tuple[bytes, bytes, bytes]:
     txn, row = rows[-1]
     form = TableForm(schema=SCHEMA, table=row.table, version=Ts(row.version), columns=("id", "v"), key=("id",))
     encoded = [
@@ -124,7 +124,7 @@ def _row_message(rows: list[tuple[Txn, RowChange]]) -> tuple[bytes, bytes, bytes
     return position.encode(), encode_form(form), encode_rows(form, encoded)
 
 
-def ddl_record(ddl: Ddl) -> Unplaced:
+def ddl_record(ddl: SimDdl) -> Unplaced:
     """Return the record that every partition gets of a DDL."""
     event = SqlDdl(
         commit_ts=ddl.commit_ts,
@@ -138,6 +138,6 @@ def ddl_record(ddl: Ddl) -> Unplaced:
     return ddl_position(ddl), None, encode_ddl(event)
 
 
-def ddl_position(ddl: Ddl) -> bytes:
+def ddl_position(ddl: SimDdl) -> bytes:
     """Return where a DDL stands."""
     return Position(ddl.commit_ts, PositionClass.DDL, ddl.start_ts, key=bytes(4)).encode()

@@ -11,9 +11,9 @@ from random import Random
 
 from compose.simulation.law import BrokenPromiseError
 from compose.simulation.network import Network
-from compose.simulation.processors.destination import Destination
-from compose.simulation.processors.history import START_TS, History
-from compose.simulation.processors.sink_topic import SinkTopic, Sorter
+from compose.simulation.processors.destination import SimDestination
+from compose.simulation.processors.history import START_TS, SimHistory
+from compose.simulation.processors.sink_topic import SimSinkTopic, Sorter
 from compose.simulation.zookeeper import ZooKeeper
 from consumers.control.changefeeds.processor_nodes import ProcessorInfo
 from schemas.ids import CaptureId, Ts
@@ -28,10 +28,10 @@ class ChangefeedSurroundings(ABC):
         self.now = 0
         self.start_ts = START_TS
         self.zookeeper, self.network = ZooKeeper(random), Network(random)
-        self.history = History(random, random.randint(3, 5))
-        self.topic = SinkTopic(random.randint(2, 4))
+        self.history = SimHistory(random, random.randint(3, 5))
+        self.topic = SimSinkTopic(random.randint(2, 4))
         self.sorter = Sorter(random, self.history, self.topic)
-        self.destination = Destination(history=self.history, partitions=self.topic.partitions)
+        self.destination = SimDestination(history=self.history, partitions=self.topic.partitions)
         self.processors: dict[CaptureId, ProcessorInfo] = {}
         """Registered."""
         self.lock: tuple[str, int] | None = None

@@ -36,7 +36,7 @@ from producers.pull.core.regions.span_frontier import TS_MAX, KeyRange
 from producers.pull.core.regions.stream_errors import bad_rows, decide_stream, malformed
 from producers.pull.core.regions.subscription import Registration, Retry, Subscription
 from producers.pull.feed.event_stream import ByteBudget, StoreStream
-from producers.pull.feed.locator import Located, Locator, NotLocated
+from producers.pull.feed.locator import LocatedRange, Locator, UnlocatedRange
 from producers.pull.feed.recovery import Recovery
 from producers.pull.feed.span_watch import LOOK_S, StallLog, span_status
 from producers.pull.feed.store_streams import OpenStream, StoreStreams
@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 TURN_S: Final = 0.005
 """How long the thread takes messages before it lets the sink flush."""
 
-_Item = tuple[StoreStream, bytes] | tuple[StoreStream, grpc.StatusCode, str] | Located | NotLocated
+_Item = tuple[StoreStream, bytes] | tuple[StoreStream, grpc.StatusCode, str] | LocatedRange | UnlocatedRange
 
 
 class EventFeed:
@@ -67,7 +67,7 @@ class EventFeed:
         *,
         clock: Callable[[], float] = time.monotonic,
         open_stream: Callable[..., StoreStream] = StoreStream,
-        locator: Callable[[RegionCache, Callable[[Located | NotLocated], None]], Locator] = Locator,
+        locator: Callable[[RegionCache, Callable[[LocatedRange | UnlocatedRange], None]], Locator] = Locator,
         quota: MatcherQuota | None = None,
     ) -> None:
         """Prepare; :meth:`start` connects.
@@ -268,9 +268,9 @@ class EventFeed:
         The lock may be given back meanwhile.
         """
         match item:
-            case Located():
+            case LocatedRange():
                 self._recovery.place(item, self._clock())
-            case NotLocated(subscription, error):
+            case UnlocatedRange(subscription, error):
                 subscription.reason = str(error)
                 self.troubles[error.code.partition(".")[2]] += 1
                 if error.action is not Action.RETRY:

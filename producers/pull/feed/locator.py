@@ -33,7 +33,7 @@ TABLES_END: Final = encode_bytes(b"u")
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class LocatedRange:
     """Regions for a range, and the addresses of the leaders' stores."""
 
     subscription: Subscription
@@ -45,7 +45,7 @@ class Located:
 
 
 @dataclass(frozen=True, slots=True)
-class NotLocated:
+class UnlocatedRange:
     """One try failed; the locator goes on trying unless the error lasts."""
 
     subscription: Subscription
@@ -58,7 +58,7 @@ class Locator:
     def __init__(
         self,
         cache: RegionCache,
-        deliver: Callable[[Located | NotLocated], None],
+        deliver: Callable[[LocatedRange | UnlocatedRange], None],
         *,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
@@ -122,13 +122,13 @@ class Locator:
         except BusError as error:
             if self._stopping:
                 return
-            self._deliver(NotLocated(subscription, error))
+            self._deliver(UnlocatedRange(subscription, error))
             if error.action is Action.RETRY:
                 self._cache.drop(retry.range)
                 self.submit(subscription, replace(retry, attempt=retry.attempt + 1))
             return
         except Exception as error:
-            self._deliver(NotLocated(subscription, ProducerBugError("locator failed", error=repr(error))))
+            self._deliver(UnlocatedRange(subscription, ProducerBugError("locator failed", error=repr(error))))
             raise
         self._deliver(found)
 
@@ -141,7 +141,7 @@ class Locator:
                 self._changed.wait(wait_s)
         return None
 
-    def _locate(self, subscription: Subscription, retry: Retry) -> Located:
+    def _locate(self, subscription: Subscription, retry: Retry) -> LocatedRange:
         reads_ahead = retry.attempt == 0 and len(self._jobs) >= READ_AHEAD_FROM
         read_to = max(retry.read_to, TABLES_END) if reads_ahead else retry.read_to
         regions = self._cache.locate_page(retry.range, read_to)
@@ -163,8 +163,8 @@ class Locator:
             usable.append(region)
         end = usable[-1].range.end
         if end >= retry.range.end:
-            return Located(subscription, retry, tuple(usable), addresses)
+            return LocatedRange(subscription, retry, tuple(usable), addresses)
         # Something was found: what could not be had, if there is such, begins its own back-off.
         rest = Retry(KeyRange(end, retry.range.end), 0, retry.faults, retry.read_to)
         found = Retry(KeyRange(retry.range.start, end), retry.attempt, retry.faults)
-        return Located(subscription, found, tuple(usable), addresses, rest)
+        return LocatedRange(subscription, found, tuple(usable), addresses, rest)

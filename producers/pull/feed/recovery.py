@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from producers.pull.core.regions.region_errors import FAULTS_MAX, Decision, Step
+from producers.pull.core.regions.region_errors import FAULTS_MAX, Decision, RecoveryStep
 from producers.pull.core.regions.region_map import RegionInfo
 from producers.pull.core.regions.span_frontier import KeyRange
 from producers.pull.core.regions.stream_errors import silent
 from producers.pull.core.regions.subscription import Registration, Retry, Subscription, joined
-from producers.pull.feed.locator import Located
+from producers.pull.feed.locator import LocatedRange
 from producers.pull.feed.store_streams import OpenStream, StoreStreams
 from producers.pull.pd.region_cache import RegionCache
 from schemas.ids import StoreId
@@ -40,7 +40,7 @@ class Recovery:
         self._submit = submit
         self._troubles = troubles
 
-    def place(self, located: Located, now_s: float) -> None:
+    def place(self, located: LocatedRange, now_s: float) -> None:
         """Lock a range for the regions found, and register them."""
         subscription = located.subscription
         if subscription.stopped:
@@ -88,7 +88,7 @@ class Recovery:
         self._note([subscription], decision, f"region {region.region_id} at {stream.where}")
         self._streams.remove(stream, registration, now_s, deregister=deregister)
         wanted = registration.lock.range
-        if decision.step is Step.LOCATE:
+        if decision.step is RecoveryStep.LOCATE:
             self._cache.drop(wanted)
         elif decision.new_leader is not None:
             self._cache.set_leader(region.region_id, wanted, decision.new_leader)
@@ -105,7 +105,7 @@ class Recovery:
         wait_s = decision.wait_ms / 1000
         for registration in self._streams.close(stream, now_s, wait_s=wait_s, old_protocol=decision.old_protocol):
             mine.setdefault(registration.subscription, []).append(registration)
-        if decision.step is not Step.REGISTER and not decision.old_protocol:
+        if decision.step is not RecoveryStep.REGISTER and not decision.old_protocol:
             self._cache.forget_stores()
         self._note(mine, decision, stream.where)
         for subscription, registrations in mine.items():
@@ -132,7 +132,7 @@ class Recovery:
         known = self._streams.get(store_id, subscription)
         if known is not None and known.address != address:
             moved = f"store {store_id} has moved from {known.address} to {address}"
-            self.end_stream(known, Decision(kind="store_moved", step=Step.LOCATE, reason=moved), now_s)
+            self.end_stream(known, Decision(kind="store_moved", step=RecoveryStep.LOCATE, reason=moved), now_s)
             known = None
         stream = known or self._streams.open(store_id, address, subscription, now_s)
         merged = not stream.table.multiplexed and stream.table.has_region(region.region_id)
@@ -141,12 +141,12 @@ class Recovery:
             # The region has a part of the span already. Without multiplexing it cannot be registered twice, nor
             # deregistered; the stream starts anew, and the joined range is registered from the lesser ts.
             reason = f"region {region.region_id} was merged and must be registered as one range"
-            self.end_stream(stream, Decision(kind="merged", step=Step.REGISTER, reason=reason), now_s)
+            self.end_stream(stream, Decision(kind="merged", step=RecoveryStep.REGISTER, reason=reason), now_s)
 
     def _note(self, subscriptions: Iterable[Subscription], decision: Decision, where: str) -> None:
         """Count and show a decision; raise its error if nothing else is to be done."""
         self._troubles[decision.kind] += 1
-        if decision.step is Step.FAIL and decision.error is not None:
+        if decision.step is RecoveryStep.FAIL and decision.error is not None:
             raise decision.error
         for subscription in subscriptions:
             subscription.reason = f"{where}: {decision.reason}"

@@ -10,11 +10,10 @@ from typing import Final
 from producers.errors import KvRefusedError
 from producers.pull.core.locks.messages import (
     Asked,
-    Begin,
+    BeginScan,
     CheckSecondaries,
     CheckTxn,
     Determined,
-    Lock,
     Message,
     PrimaryMismatch,
     Refused,
@@ -24,10 +23,11 @@ from producers.pull.core.locks.messages import (
     Scan,
     Scanned,
     Secondaries,
+    SeenLock,
     Status,
     TxnNotFound,
     Unreached,
-    Wait,
+    WaitMs,
     Woken,
 )
 from producers.pull.core.locks.resolving import SCAN_LIMIT, Phase, Task, locks_task, range_task, step
@@ -76,7 +76,7 @@ class LockResolver:
         """Resolve the locks in ``[start, end)`` (raw) of transactions up to ``max_version``; return how it ended."""
         return self._run(range_task(start, end, max_version))
 
-    def resolve(self, locks: Iterable[Lock]) -> Task:
+    def resolve(self, locks: Iterable[SeenLock]) -> Task:
         """Resolve locks that a reader met."""
         return self._run(locks_task(locks))
 
@@ -89,7 +89,7 @@ class LockResolver:
         """
         with self._lock:
             self.counters.tasks += 1
-        inbox: deque[Message] = deque([Begin(self._kv.cache.pd.now())])
+        inbox: deque[Message] = deque([BeginScan(self._kv.cache.pd.now())])
         while inbox and task.phase is not Phase.DONE and not self._closed.is_set():
             try:
                 task, requests = step(task, inbox.popleft())
@@ -118,7 +118,7 @@ class LockResolver:
                     self._ended[start_ts] = commit_ts
                     while len(self._ended) > ENDED_MAX:
                         self._ended.popitem(last=False)
-            case Wait(ms):
+            case WaitMs(ms):
                 self._closed.wait(ms / 1000)
                 yield Woken(self._kv.cache.pd.now())
             case Scan():
@@ -215,9 +215,9 @@ class LockResolver:
         yield Refused(request, _text(reply.error)) if reply.HasField("error") else Resolved(request, keys)
 
 
-def lock_of(info: kvrpcpb_pb2.LockInfo) -> Lock:
+def lock_of(info: kvrpcpb_pb2.LockInfo) -> SeenLock:
     """Return what the resolution needs of a lock."""
-    return Lock(
+    return SeenLock(
         key=info.key,
         primary=info.primary_lock,
         start_ts=Ts(info.lock_version),

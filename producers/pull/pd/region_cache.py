@@ -8,7 +8,7 @@ import time
 
 from producers.channels import OpenChannel
 from producers.errors import RegionsUnknownError, StoreUnavailableError
-from producers.pull.core.regions.region_map import RegionInfo, RegionMap, covering_prefix
+from producers.pull.core.regions.region_map import KnownRegions, RegionInfo, covering_prefix
 from producers.pull.core.regions.span_frontier import KeyRange
 from producers.pull.pd.client import SCAN_REGIONS_LIMIT, PdClient
 from schemas.ids import RegionId, StoreId
@@ -25,7 +25,7 @@ class RegionCache:
         """Know nothing yet; stores are talked to with the same TLS as PD."""
         self.pd = pd
         self._lock = threading.Lock()
-        self._map = RegionMap()
+        self._map = KnownRegions()
         self._stores: dict[StoreId, metapb_pb2.Store] = {}
         self._stores_at = float("-inf")
         self._trusted: set[str] = set()

@@ -11,7 +11,7 @@ import grpc
 
 from producers.region_server.cdc.initializer import ScanTurns, initialize
 from producers.region_server.core.cdc.delegate import Delegate, Downstream
-from producers.region_server.core.cdc.incremental_scan import Snapshot, take_snapshot
+from producers.region_server.core.cdc.incremental_scan import ScanSnapshot, take_snapshot
 from producers.region_server.core.cdc.resolved_groups import group
 from producers.region_server.core.cdc.scan_pace import ScanPace
 from producers.region_server.core.store.mvcc import Change
@@ -147,7 +147,7 @@ class Endpoint:
         connection.scans.add(task)
         task.add_done_callback(lambda done: self._scanned(connection, done))
 
-    def _capture(self, downstream: Downstream) -> Snapshot:
+    def _capture(self, downstream: Downstream) -> ScanSnapshot:
         """Observe, take the locks and take the snapshot in one step: a write is in the snapshot or comes live."""
         region = self._store.regions.get(downstream.region_id)
         assert region is not None, "a region that is gone has ended its downstreams"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from producers.region_server.core.cdc.delegate import Downstream
-from producers.region_server.core.cdc.incremental_scan import Snapshot, initialized_event, scan
+from producers.region_server.core.cdc.incremental_scan import ScanSnapshot, initialized_event, scan
 from producers.region_server.core.cdc.scan_pace import ScanPace
 from producers.region_server.rpc.channel import Channel
 
@@ -21,7 +21,7 @@ class ScanTurns:
 
 async def initialize(
     downstream: Downstream,
-    capture: Callable[[Downstream], Snapshot],
+    capture: Callable[[Downstream], ScanSnapshot],
     channel: Channel,
     turns: ScanTurns,
     congested: Callable[[Downstream], None],

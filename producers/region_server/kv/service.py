@@ -40,7 +40,7 @@ def lock_info(key: bytes, lock: Lock) -> kvrpcpb_pb2.LockInfo:
     )
 
 
-def key_error(error: refusals.RefusedError, lock: kvrpcpb_pb2.LockInfo | None = None) -> kvrpcpb_pb2.KeyError:
+def key_error(error: refusals.CommandRefusedError, lock: kvrpcpb_pb2.LockInfo | None = None) -> kvrpcpb_pb2.KeyError:
     """A refusal in kvrpcpb's words; ``lock`` is the one on the key, where the error speaks of one."""
     fields = error.fields
     match error:
@@ -141,7 +141,7 @@ class TikvService(tikvpb_pb2_grpc.TikvServicer):
         )
         try:
             status = txn_status.check_txn_status(region.data, ask)
-        except refusals.RefusedError as refused:
+        except refusals.CommandRefusedError as refused:
             return kvrpcpb_pb2.CheckTxnStatusResponse(error=self._key_error(region, refused))
         self._store.applied(region, status.changes)
         lock = status.lock
@@ -179,12 +179,12 @@ class TikvService(tikvpb_pb2_grpc.TikvServicer):
             else:
                 fates = {Ts(info.txn): Ts(info.status) for info in request.txn_infos} or {start_ts: commit_ts}
                 changes = txn_status.resolve_locks(region.data, region.start, region.end, fates)
-        except refusals.RefusedError as refused:
+        except refusals.CommandRefusedError as refused:
             return kvrpcpb_pb2.ResolveLockResponse(error=self._key_error(region, refused))
         self._store.applied(region, changes)
         return kvrpcpb_pb2.ResolveLockResponse()
 
-    def _key_error(self, region: Region, error: refusals.RefusedError) -> kvrpcpb_pb2.KeyError:
+    def _key_error(self, region: Region, error: refusals.CommandRefusedError) -> kvrpcpb_pb2.KeyError:
         lock = region.data.locks.get(error.key)
         return key_error(error, lock_info(error.key, lock) if lock is not None else None)
 

@@ -11,16 +11,16 @@ from producers.region_server.core.chaos import NO_STORE
 from producers.region_server.core.store.commands import (
     Command,
     Commit,
-    Heartbeat,
     Mutation,
     PessimisticLock,
     PessimisticRollback,
     Prewrite,
     ResolveLock,
     Rollback,
+    TxnHeartbeat,
 )
 from producers.region_server.core.store.mvcc import Change, RegionData
-from producers.region_server.core.store.regions import Region, RegionMap
+from producers.region_server.core.store.regions import ClusterRegions, Region
 from producers.region_server.kv.observer import StoreObserver
 from schemas.errors import InvariantBrokenError
 from schemas.ids import RegionId, StoreId, Ts
@@ -33,7 +33,7 @@ class ClusterStore:
 
     def __init__(self, store_ids: Sequence[StoreId], *, region_max_keys: int = 0) -> None:
         self.store_ids = tuple(store_ids)
-        self.regions = RegionMap(store_ids)
+        self.regions = ClusterRegions(store_ids)
         self._region_max_keys = region_max_keys
         self._observers: list[StoreObserver] = []
 
@@ -64,7 +64,7 @@ class ClusterStore:
                     self.applied(region, region.data.rollback(start_ts, own))
             case ResolveLock():
                 self._resolve(command)
-            case Heartbeat(start_ts=start_ts, primary=primary, ttl_ms=ttl_ms):
+            case TxnHeartbeat(start_ts=start_ts, primary=primary, ttl_ms=ttl_ms):
                 region = self.regions.of_key(primary)
                 self.applied(region, region.data.refresh(start_ts, primary, ttl_ms=ttl_ms))
             case PessimisticLock(txn=txn, keys=keys):

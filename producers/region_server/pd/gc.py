@@ -5,7 +5,7 @@ from typing import Any
 
 import grpc
 
-from producers.region_server.core.store.gc_state import Barrier, BarrierRefusedError
+from producers.region_server.core.store.gc_state import BarrierRefusedError, GcBarrier
 from producers.region_server.pd.cluster import PdCluster
 from schemas.ids import Ts
 from schemas.proto import pdpb_pb2, pdpb_pb2_grpc
@@ -145,9 +145,9 @@ class PdGcCalls(pdpb_pb2_grpc.PDServicer):
         return pdpb_pb2.GlobalGCBarriers(barriers=[_global_info(one) for one in barriers])
 
 
-def _info(barrier: Barrier) -> pdpb_pb2.GCBarrierInfo:
+def _info(barrier: GcBarrier) -> pdpb_pb2.GCBarrierInfo:
     return pdpb_pb2.GCBarrierInfo(barrier_id=barrier.barrier_id, barrier_ts=barrier.ts, ttl_seconds=barrier.ttl_s)
 
 
-def _global_info(barrier: Barrier) -> pdpb_pb2.GlobalGCBarrierInfo:
+def _global_info(barrier: GcBarrier) -> pdpb_pb2.GlobalGCBarrierInfo:
     return pdpb_pb2.GlobalGCBarrierInfo(barrier_id=barrier.barrier_id, barrier_ts=barrier.ts, ttl_seconds=barrier.ttl_s)

@@ -9,7 +9,7 @@ from schemas.ids import Ts, physical_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lock:
+class SeenLock:
     """One lock, as ``kvrpcpb.LockInfo`` tells it; keys are raw."""
 
     key: bytes
@@ -73,7 +73,7 @@ class Resolve:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitMs:
     """Answer Woken after so many milliseconds."""
 
     ms: int
@@ -88,13 +88,13 @@ class Determined:
 
 
 Asked = Scan | CheckTxn | CheckSecondaries | Resolve
-Request = Asked | Wait | Determined
+Request = Asked | WaitMs | Determined
 
 # -- messages -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class BeginScan:
     """``now`` is a TSO."""
 
     now: Ts
@@ -105,7 +105,7 @@ class Scanned:
     """A page of locks, and where the next one starts (None: the range is done)."""
 
     request: Scan
-    locks: tuple[Lock, ...]
+    locks: tuple[SeenLock, ...]
     next_start: bytes | None
 
 
@@ -116,7 +116,7 @@ class Status:
     request: CheckTxn
     ttl_ms: int
     commit_ts: Ts
-    lock: Lock | None = None
+    lock: SeenLock | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Secondaries:
 
     request: CheckSecondaries
     keys: tuple[bytes, ...]
-    locks: tuple[Lock, ...]
+    locks: tuple[SeenLock, ...]
     commit_ts: Ts
 
 
@@ -177,5 +177,5 @@ class Woken:
 
 
 Message = (
-    Begin | Scanned | Status | TxnNotFound | PrimaryMismatch | Secondaries | Resolved | Unreached | Refused | Woken
+    BeginScan | Scanned | Status | TxnNotFound | PrimaryMismatch | Secondaries | Resolved | Unreached | Refused | Woken
 )

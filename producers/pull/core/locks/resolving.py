@@ -28,11 +28,10 @@ from typing import Final, assert_never
 
 from producers.pull.core.locks.messages import (
     Asked,
-    Begin,
+    BeginScan,
     CheckSecondaries,
     CheckTxn,
     Determined,
-    Lock,
     Message,
     PrimaryMismatch,
     Refused,
@@ -42,10 +41,11 @@ from producers.pull.core.locks.messages import (
     Scan,
     Scanned,
     Secondaries,
+    SeenLock,
     Status,
     TxnNotFound,
     Unreached,
-    Wait,
+    WaitMs,
     Woken,
 )
 from schemas.errors import InvariantBrokenError
@@ -69,7 +69,7 @@ class LockedTxn:
     """The locks of one transaction that stand on one page."""
 
     start_ts: Ts
-    locks: tuple[Lock, ...]
+    locks: tuple[SeenLock, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Task:
     """Keys of a request to several regions that have no answer yet."""
     unreached: tuple[bytes, ...] = ()
     """Keys to ask for again once nothing is pending."""
-    primary_lock: Lock | None = None
+    primary_lock: SeenLock | None = None
     """Of an async commit whose TTL has run out."""
     commit_ts: Ts = Ts(0)
     lock_missing: bool = False
@@ -123,7 +123,7 @@ def range_task(start: bytes, end: bytes, max_version: Ts) -> Task:
     return Task(cursor=start, end=end, max_version=max_version)
 
 
-def locks_task(locks: Iterable[Lock]) -> Task:
+def locks_task(locks: Iterable[SeenLock]) -> Task:
     """Return the task for locks that a reader met."""
     return Task(cursor=None, todo=_grouped(locks))
 
@@ -135,7 +135,7 @@ def step(state: Task, message: Message) -> Stepped:
         InvariantBrokenError: the stores contradict each other about one transaction.
     """
     match message:
-        case Begin(now):
+        case BeginScan(now):
             return _next_txn(replace(state, now=now)) if state.phase is Phase.START else (state, ())
         case Woken(now):
             again = state.after_wait
@@ -160,8 +160,8 @@ def step(state: Task, message: Message) -> Stepped:
             assert_never(message)
 
 
-def _grouped(locks: Iterable[Lock]) -> tuple[LockedTxn, ...]:
-    by_txn: dict[Ts, list[Lock]] = {}
+def _grouped(locks: Iterable[SeenLock]) -> tuple[LockedTxn, ...]:
+    by_txn: dict[Ts, list[SeenLock]] = {}
     for lock in locks:
         if lock.holds:
             by_txn.setdefault(lock.start_ts, []).append(lock)
@@ -230,7 +230,7 @@ def _checked(state: Task, message: Status | TxnNotFound | PrimaryMismatch) -> St
             assert_never(message)
 
 
-def _ask_secondaries(state: Task, primary: Lock) -> Stepped:
+def _ask_secondaries(state: Task, primary: SeenLock) -> Stepped:
     state = replace(state, primary_lock=primary, commit_ts=primary.min_commit_ts)
     if not primary.secondaries:
         return _decided(state, primary.min_commit_ts)
@@ -305,7 +305,7 @@ def _wait(state: Task, again: Asked, reason: str) -> Stepped:
     if state.waited_ms + ms > GIVE_UP_MS:
         return _leave(state, trouble=f"gave up: {reason}")
     state = replace(state, asked=None, after_wait=again, attempt=state.attempt + 1, waited_ms=state.waited_ms + ms)
-    return state, (Wait(ms),)
+    return state, (WaitMs(ms),)
 
 
 def _renewed(request: Asked, now: Ts) -> Asked:

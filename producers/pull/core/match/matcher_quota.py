@@ -24,7 +24,7 @@ Part = tuple[int, Callable[[], None]]
 """Bytes in memory, and what moves them to disk."""
 
 
-class Holder(Protocol):
+class QuotaHolder(Protocol):
     """A matcher, as the quota sees it."""
 
     def parts(self) -> Iterator[Part]:
@@ -49,7 +49,7 @@ class MatcherQuota:
         self.cache = BlockCache(store, loaded_max) if store is not None else None
         self.held_bytes = 0
         """In memory, loaded blocks apart."""
-        self.holders: dict[Holder, None] = {}
+        self.holders: dict[QuotaHolder, None] = {}
         """Matchers that hold something: theirs to keep up."""
 
     @property

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from producers.pull.core.match.matcher_quota import MatcherQuota, Part
-from producers.pull.core.match.spill import ROW_BYTES_FIXED, Prewrite, Run, later, row_bytes, write_run
+from producers.pull.core.match.spill import ROW_BYTES_FIXED, Prewrite, SpilledRun, later, row_bytes, write_run
 
 TAKE_BLOCKS: Final = 4
 """Blocks whose rows :meth:`OpenTxns.take_some` is asked for at once, if the keys come in order; see keys_at_once."""
@@ -31,7 +31,7 @@ class OpenTxn:
         self.rows: dict[bytes, Prewrite] = {}
         self.bytes = 0
         """About what :attr:`rows` takes."""
-        self.runs: tuple[Run, ...] = ()
+        self.runs: tuple[SpilledRun, ...] = ()
         """On disk, from old to new."""
 
 

@@ -95,7 +95,7 @@ def later(before: Prewrite | None, row: Prewrite) -> Prewrite:
     return row if before is None or (row[0] and before[2] <= row[2]) else before
 
 
-class Block:
+class SpilledBlock:
     """Rows of one run that are next to each other; ``rows`` is None while they are on disk only."""
 
     __slots__ = ("address", "first", "keys", "last", "left", "live", "loaded_bytes", "rows")
@@ -120,9 +120,9 @@ class BlockCache:
         self.store = store
         self.loaded_bytes = 0
         self._bytes_max = bytes_max
-        self._loaded: OrderedDict[Block, None] = OrderedDict()
+        self._loaded: OrderedDict[SpilledBlock, None] = OrderedDict()
 
-    def load(self, block: Block) -> dict[bytes, Prewrite]:
+    def load(self, block: SpilledBlock) -> dict[bytes, Prewrite]:
         """Return the rows of a block that still wait."""
         if block.rows is not None:
             self._loaded.move_to_end(block)
@@ -146,38 +146,38 @@ class BlockCache:
             self._unload(next(iter(self._loaded)))
         return block.rows
 
-    def gone(self, block: Block, count: int) -> None:
+    def gone(self, block: SpilledBlock, count: int) -> None:
         """Note that so many rows have left ``block.rows``."""
         block.live -= count
         if not block.live:
             self.drop(block)
 
-    def drop(self, block: Block) -> None:
+    def drop(self, block: SpilledBlock) -> None:
         """Forget a block, here and in the store."""
         if block.rows is not None:
             self._forget(block)
         block.live = 0
         self.store.drop(block.address)
 
-    def _unload(self, block: Block) -> None:
+    def _unload(self, block: SpilledBlock) -> None:
         assert block.rows is not None, "only loaded blocks are listed"
         rows = block.rows
         if block.live < len(block.keys):
             block.left = np.packbits(np.fromiter((key in rows for key in block.keys), bool, len(block.keys))).tobytes()
         self._forget(block)
 
-    def _forget(self, block: Block) -> None:
+    def _forget(self, block: SpilledBlock) -> None:
         del self._loaded[block]
         self.loaded_bytes -= block.loaded_bytes
         block.keys, block.rows, block.loaded_bytes = (), None, 0
 
 
-class Run:
+class SpilledRun:
     """Rows of one transaction that went to disk together."""
 
     __slots__ = ("_at", "_blocks", "_firsts", "block_rows", "first", "last", "live")
 
-    def __init__(self, blocks: Sequence[Block]) -> None:
+    def __init__(self, blocks: Sequence[SpilledBlock]) -> None:
         self._blocks = blocks
         self._firsts = [block.first for block in blocks]
         self._at = 0
@@ -200,7 +200,7 @@ class Run:
             found: as long as ``keys``; rows of older runs.
             cache: of the run's store.
         """
-        block: Block | None = None
+        block: SpilledBlock | None = None
         rows: dict[bytes, Prewrite] | None = None
         taken = 0
         for at, key in enumerate(keys):
@@ -227,7 +227,7 @@ class Run:
             if block.live:
                 cache.drop(block)
 
-    def _block(self, key: bytes) -> Block | None:
+    def _block(self, key: bytes) -> SpilledBlock | None:
         block = self._blocks[self._at]
         if not block.first <= key <= block.last:
             at = bisect_right(self._firsts, key) - 1
@@ -237,13 +237,13 @@ class Run:
         return block if block.live else None
 
 
-def write_run(rows: dict[bytes, Prewrite], store: SpillStore) -> Run:
+def write_run(rows: dict[bytes, Prewrite], store: SpillStore) -> SpilledRun:
     """Move rows (at least one) to disk; ``rows`` is empty afterwards.
 
     Raises:
         SpillRefusedError: there is no room; ``rows`` lacks what was written before, so its transaction must be dropped.
     """
-    blocks, keys, size = list[Block](), list[bytes](), 0
+    blocks, keys, size = list[SpilledBlock](), list[bytes](), 0
     for key in sorted(rows):
         value, old_value, _ = rows[key]
         keys.append(key)
@@ -253,12 +253,12 @@ def write_run(rows: dict[bytes, Prewrite], store: SpillStore) -> Run:
             keys, size = [], 0
     if keys:
         blocks.append(_write_block(keys, rows, store))
-    return Run(blocks)
+    return SpilledRun(blocks)
 
 
-def _write_block(keys: Sequence[bytes], rows: dict[bytes, Prewrite], store: SpillStore) -> Block:
+def _write_block(keys: Sequence[bytes], rows: dict[bytes, Prewrite], store: SpillStore) -> SpilledBlock:
     address = store.put(encode_block({key: rows.pop(key) for key in keys}))
-    return Block(address, keys[0], keys[-1], len(keys))
+    return SpilledBlock(address, keys[0], keys[-1], len(keys))
 
 
 def encode_block(rows: Mapping[bytes, Prewrite]) -> bytes:

@@ -62,7 +62,7 @@ FAULTS_MAX: Final = 10
 """With the back-off some ten seconds: enough for a store that was caught in a bad moment."""
 
 
-class Step(Enum):
+class RecoveryStep(Enum):
     """What happens to the range next."""
 
     REGISTER = "register"
@@ -97,7 +97,7 @@ class Decision:
 
     kind: str
     """Counted under this name."""
-    step: Step
+    step: RecoveryStep
     reason: str
     """For people: shown as the span's stall reason."""
     new_leader: StoreId | None = None
@@ -112,7 +112,7 @@ class Decision:
     @property
     def bounded(self) -> bool:
         """Say whether it counts towards FAULTS_MAX."""
-        return self.error is not None and self.step is not Step.FAIL
+        return self.error is not None and self.step is not RecoveryStep.FAIL
 
 
 def decide(error: cdcpb_pb2.Error) -> Decision:
@@ -123,30 +123,32 @@ def decide(error: cdcpb_pb2.Error) -> Decision:
         if leader.store_id:
             return Decision(
                 kind="not_leader",
-                step=Step.REGISTER,
+                step=RecoveryStep.REGISTER,
                 reason=f"leader moved to store {leader.store_id}",
                 new_leader=StoreId(leader.store_id),
             )
-        return Decision(kind="not_leader", step=Step.LOCATE, reason="not leader, new leader unknown")
+        return Decision(kind="not_leader", step=RecoveryStep.LOCATE, reason="not leader, new leader unknown")
     if error.HasField("epoch_not_match"):
-        return Decision(kind="epoch_not_match", step=Step.LOCATE, reason="region was split or merged")
+        return Decision(kind="epoch_not_match", step=RecoveryStep.LOCATE, reason="region was split or merged")
     if error.HasField("region_not_found"):
-        return Decision(kind="region_not_found", step=Step.LOCATE, reason="region not found on its store")
+        return Decision(kind="region_not_found", step=RecoveryStep.LOCATE, reason="region not found on its store")
     if error.HasField("congested"):
         return Decision(
             kind="congested",
-            step=Step.REGISTER,
+            step=RecoveryStep.REGISTER,
             reason="store is congested: its change-data memory quota is used up",
         )
     if error.HasField("server_is_busy"):
         busy = error.server_is_busy
         return Decision(
             kind="server_is_busy",
-            step=Step.REGISTER,
+            step=RecoveryStep.REGISTER,
             reason=f"server is busy: {busy.reason}",
             wait_ms=min(busy.backoff_ms, BUSY_WAIT_MAX_MS),
         )
-    return _fatal(error) or Decision(kind="unknown_error", step=Step.REGISTER, reason="region error of an unknown kind")
+    return _fatal(error) or Decision(
+        kind="unknown_error", step=RecoveryStep.REGISTER, reason="region error of an unknown kind"
+    )
 
 
 def _fatal(error: cdcpb_pb2.Error) -> Decision | None:
@@ -164,7 +166,7 @@ def _fatal(error: cdcpb_pb2.Error) -> Decision | None:
         )
     if found is None:
         return None
-    return Decision(kind=found.code.partition(".")[2], step=Step.FAIL, reason=found.message, error=found)
+    return Decision(kind=found.code.partition(".")[2], step=RecoveryStep.FAIL, reason=found.message, error=found)
 
 
 def backoff_ms(attempt: int, jitter: float) -> int:

@@ -55,7 +55,7 @@ def covering_prefix(regions: Iterable[RegionInfo], start: bytes) -> list[RegionI
     return covered
 
 
-class RegionMap:
+class KnownRegions:
     """The newest known region of each key. Not thread-safe."""
 
     def __init__(self) -> None:

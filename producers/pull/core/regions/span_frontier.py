@@ -77,7 +77,7 @@ class Stale:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitForRegions:
     """Older regions hold parts; the caller asks again after any :meth:`SpanFrontier.unlock`."""
 
 
@@ -101,7 +101,7 @@ class SpanFrontier:
     def __len__(self) -> int:
         return len(self._locked)
 
-    def lock(self, wanted: KeyRange, region_id: RegionId, version: int) -> Granted | Stale | Wait:
+    def lock(self, wanted: KeyRange, region_id: RegionId, version: int) -> Granted | Stale | WaitForRegions:
         """Take ``wanted`` (clipped to the span by the caller) for one region at one epoch version.
 
         A region may hold several ranges: after a merge its neighbour's range is added to the one that it has.
@@ -119,7 +119,7 @@ class SpanFrontier:
         newer = [lock.range for lock in overlapping if lock.version >= version]
         if newer:
             return Stale(tuple(_subtract(wanted, newer)))
-        return Wait()
+        return WaitForRegions()
 
     def unlock(self, lock: LockedRange) -> None:
         """Give the range back; its resolved ts stays with it."""

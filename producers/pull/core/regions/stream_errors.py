@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from producers.pull.core.regions.region_errors import ClusterMismatchError, Decision, Step
+from producers.pull.core.regions.region_errors import ClusterMismatchError, Decision, RecoveryStep
 from schemas.errors import Action, BusError
 
 REOPEN_MS: Final = 1_000
@@ -18,7 +18,7 @@ class StreamRefusedError(BusError):
     code, action = "producer.stream_refused", Action.STOP_CHANGEFEED
 
 
-class MessageTooLargeError(BusError):
+class StoreMessageTooLargeError(BusError):
     """A store sends a message above our limit again and again."""
 
     code, action = "producer.message_too_large", Action.STOP_CHANGEFEED
@@ -49,17 +49,17 @@ def decide_stream(code: str, details: str, *, multiplexed: bool, where: str) -> 
             wait_ms = REFUSED_MS
         case "RESOURCE_EXHAUSTED" if "larger than max" in details:
             # gRPC's own words for a message above grpc.max_receive_message_length.
-            error = MessageTooLargeError("a message is above our limit", store=where, said=details)
+            error = StoreMessageTooLargeError("a message is above our limit", store=where, said=details)
         case "RESOURCE_EXHAUSTED":
             wait_ms = SHORT_OF_RESOURCES_MS
         case "INVALID_ARGUMENT":
             error = StreamRefusedError("store refuses a request as invalid", store=where, said=details)
         case "FAILED_PRECONDITION" if "cluster id" in details:
             mismatch = ClusterMismatchError("store belongs to another cluster", store=where, said=details)
-            return Decision(kind="cluster_id_mismatch", step=Step.FAIL, reason=reason, error=mismatch)
+            return Decision(kind="cluster_id_mismatch", step=RecoveryStep.FAIL, reason=reason, error=mismatch)
     return Decision(
         kind=f"stream_{code.lower()}",
-        step=Step.LOCATE,
+        step=RecoveryStep.LOCATE,
         reason=reason,
         wait_ms=wait_ms,
         error=error,
@@ -71,7 +71,7 @@ def silent(where: str, silent_s: float) -> Decision:
     """Return what to do about a stream that says nothing though its regions are initialized."""
     return Decision(
         kind="stream_silent",
-        step=Step.LOCATE,
+        step=RecoveryStep.LOCATE,
         reason=f"{where} was silent for {silent_s:.0f} s: its stream is opened anew",
     )
 
@@ -79,11 +79,16 @@ def silent(where: str, silent_s: float) -> Decision:
 def malformed(where: str, what: str) -> Decision:
     """Return what to do about a message that cannot be read: its stream is not to be trusted."""
     error = MalformedMessageError("a message of a store cannot be read", store=where, what=what)
-    return Decision(kind="malformed_message", step=Step.LOCATE, reason=str(error), wait_ms=REOPEN_MS, error=error)
+    return Decision(
+        kind="malformed_message", step=RecoveryStep.LOCATE, reason=str(error), wait_ms=REOPEN_MS, error=error
+    )
 
 
 def bad_rows(error: BusError) -> Decision:
     """Return what to do about rows of one region that a new scan may mend."""
     return Decision(
-        kind=error.code.partition(".")[2], step=Step.REGISTER, reason=f"registered anew after {error}", error=error
+        kind=error.code.partition(".")[2],
+        step=RecoveryStep.REGISTER,
+        reason=f"registered anew after {error}",
+        error=error,
     )

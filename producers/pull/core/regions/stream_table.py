@@ -18,7 +18,7 @@ _VECTOR_MIN: Final = 24
 """Regions of a message from which on numpy's fixed cost is worth it."""
 
 
-class _Group:
+class _RegionGroup:
     """Regions of one request id; ``subscription`` is that of all, None where the id is shared."""
 
     __slots__ = ("moving", "registrations", "slots", "subscription")
@@ -37,7 +37,7 @@ class StreamTable:
 
     def __init__(self, *, multiplexed: bool) -> None:
         self.multiplexed = multiplexed
-        self._groups: dict[int, _Group] = {}
+        self._groups: dict[int, _RegionGroup] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -52,7 +52,7 @@ class StreamTable:
         group = self._groups.get(registration.request_id)
         if group is None:
             alone = None if is_shared(registration.request_id) else registration.subscription
-            group = self._groups[registration.request_id] = _Group(alone)
+            group = self._groups[registration.request_id] = _RegionGroup(alone)
         assert registration.region.region_id not in group.registrations, "a region is registered once"
         group.registrations[registration.region.region_id] = registration
         self._count += 1
@@ -120,7 +120,7 @@ class StreamTable:
         return [moved for group in self._groups.values() for moved in _resolve(group, regions, ts)]
 
 
-def _resolve(group: _Group, regions: Sequence[int], ts: Ts) -> list[Subscription]:
+def _resolve(group: _RegionGroup, regions: Sequence[int], ts: Ts) -> list[Subscription]:
     if group.subscription is not None:
         return [group.subscription] if _resolve_alone(group.subscription, group, regions, ts) else []
     moved, moving = [], group.moving.get
@@ -132,7 +132,7 @@ def _resolve(group: _Group, regions: Sequence[int], ts: Ts) -> list[Subscription
     return moved
 
 
-def _resolve_alone(subscription: Subscription, group: _Group, regions: Sequence[int], ts: Ts) -> bool:
+def _resolve_alone(subscription: Subscription, group: _RegionGroup, regions: Sequence[int], ts: Ts) -> bool:
     frontier, slot_of = subscription.frontier, group.slots.get
     if len(regions) < _VECTOR_MIN:
         found = [slot for slot in map(slot_of, regions) if slot is not None]

@@ -20,13 +20,13 @@ SCAN_EVENT_BYTES = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ScanSnapshot:
     """Keys of a range that have something to send, in order, as of one moment. Versions never change, so heads do."""
 
     entries: tuple[tuple[bytes, Write | None, Lock | None], ...]
 
 
-def take_snapshot(data: RegionData, start: bytes, end: bytes, checkpoint_ts: Ts) -> Snapshot:
+def take_snapshot(data: RegionData, start: bytes, end: bytes, checkpoint_ts: Ts) -> ScanSnapshot:
     """Keep the newest version of every key changed after ``checkpoint_ts``, and every lock that will be a version."""
     writes = data.writes
     heads: dict[bytes, Write] = {
@@ -35,11 +35,11 @@ def take_snapshot(data: RegionData, start: bytes, end: bytes, checkpoint_ts: Ts)
     locks = {key: lock for key, lock in data.locked_between(start, end) if lock.writes_data}
     # Old values of locked keys come from their newest version, also where it is not above the checkpoint.
     keys = sorted({*heads, *locks}) if locks else list(heads)
-    return Snapshot(tuple((key, writes.get(key), locks.get(key)) for key in keys))
+    return ScanSnapshot(tuple((key, writes.get(key), locks.get(key)) for key in keys))
 
 
 def scan(
-    snapshot: Snapshot, downstream: Downstream, *, event_bytes: int = SCAN_EVENT_BYTES
+    snapshot: ScanSnapshot, downstream: Downstream, *, event_bytes: int = SCAN_EVENT_BYTES
 ) -> Iterator[cdcpb_pb2.Event]:
     """Yield the events of the scan; the last one ends with INITIALIZED. Lazy: stop whenever the downstream stops."""
     build = EventBuilder(downstream, event_bytes)

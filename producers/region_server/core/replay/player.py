@@ -25,11 +25,11 @@ from typing import TypeAlias
 
 from producers.region_server.core.replay.history import History, scanned
 from producers.region_server.core.replay.recording import (
-    Begin,
     FeedRecording,
-    Message,
     Note,
     Recorded,
+    RecordedBegin,
+    RecordedMessage,
     Regions,
     StoreDown,
     StoreUp,
@@ -160,13 +160,13 @@ class FeedReplay:
 
     def _run(self, line: int, step: object) -> None:
         match step:
-            case Begin(recorded):
+            case RecordedBegin(recorded):
                 for served in self._served[recorded]:
                     self._open(served)
-            case Message(resolved_ts=ts, regions=regions) if regions:
+            case RecordedMessage(resolved_ts=ts, regions=regions) if regions:
                 self.highest_ts = max(self.highest_ts, ts)
                 self._resolved(ts, [served for recorded in regions for served in self._served[recorded]])
-            case Message(events=events):
+            case RecordedMessage(events=events):
                 self._events([(served, event) for recorded, event in events for served in self._served[recorded]])
                 for recorded, event in events:
                     if event.HasField("error"):
@@ -191,9 +191,9 @@ class FeedReplay:
     def _gate(self, step: object) -> str:
         needed: list[Recorded] = []
         match step:
-            case Begin(recorded):
+            case RecordedBegin(recorded):
                 needed = [recorded]
-            case Message(events=events):
+            case RecordedMessage(events=events):
                 needed = [recorded for recorded, event in events if event.HasField("error")]
             case StoreDown(store_id, _):
                 line = self._steps[self._at][1]

@@ -37,7 +37,7 @@ class SplitRegions:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RecordedStep:
     """One record with an effect. ``ceiling`` holds before the step; ``ts`` is the newest ts seen up to and with it."""
 
     seq: int
@@ -50,7 +50,7 @@ class Step:
 class Recording:
     """``steps[:bootstrap]`` is the cluster's own bootstrap; ``end_ts`` is above everything in the recording."""
 
-    steps: Sequence[Step]
+    steps: Sequence[RecordedStep]
     bootstrap: int
     records: int
     end_ts: Ts
@@ -87,7 +87,7 @@ def parse_recording(lines: Iterable[str]) -> Recording:
         bootstrap = len(works)
     end_ts = Ts(newest + 1)
     ceilings = _ceilings([work for _, work, _ in works], end_ts)
-    steps = [Step(seq, work, ceiling, ts) for (seq, work, ts), ceiling in zip(works, ceilings, strict=True)]
+    steps = [RecordedStep(seq, work, ceiling, ts) for (seq, work, ts), ceiling in zip(works, ceilings, strict=True)]
     return Recording(steps, bootstrap, records, end_ts)
 
 

@@ -62,14 +62,14 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class RecordedBegin:
     """The recorder registered."""
 
     registration: Recorded
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class RecordedMessage:
     """A store sent a message: events, or one resolved ts for several registrations."""
 
     store_id: StoreId
@@ -107,7 +107,7 @@ class Note:
     fields: Mapping[str, Any]
 
 
-Step: TypeAlias = Begin | Message | Regions | StoreDown | StoreUp | Note
+Step: TypeAlias = RecordedBegin | RecordedMessage | Regions | StoreDown | StoreUp | Note
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +232,7 @@ class _Reader:
             return None  # registered twice: the first one stays what the answers belong to
         self._all.append(one)
         self._open[triple] = one
-        return Begin(one)
+        return RecordedBegin(one)
 
     def _response(self, line: int, store_id: StoreId, message: cdcpb_pb2.ChangeDataEvent) -> Step | None:
         events = []
@@ -263,8 +263,8 @@ class _Reader:
             regions = tuple(one for one in named if one is not None)
             for one in regions:
                 one.items.append((line, Ts(resolved.ts)))
-            return Message(store_id, resolved_ts=Ts(resolved.ts), regions=regions)
-        return Message(store_id, events=tuple(events))
+            return RecordedMessage(store_id, resolved_ts=Ts(resolved.ts), regions=regions)
+        return RecordedMessage(store_id, events=tuple(events))
 
     def _replaced(self, one: Recorded) -> bool:
         return any(
@@ -278,11 +278,11 @@ class _Reader:
 
 def _only(step: Step, wanted: set[Recorded]) -> Step | None:
     match step:
-        case Begin(one):
+        case RecordedBegin(one):
             return step if one in wanted else None
-        case Message(store_id, events, resolved_ts, regions):
+        case RecordedMessage(store_id, events, resolved_ts, regions):
             events = tuple((one, event) for one, event in events if one in wanted)
             regions = tuple(one for one in regions if one in wanted)
-            return Message(store_id, events, resolved_ts, regions) if events or regions else None
+            return RecordedMessage(store_id, events, resolved_ts, regions) if events or regions else None
         case _:
             return step

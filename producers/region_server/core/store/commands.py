@@ -91,7 +91,7 @@ class ResolveLock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
+class TxnHeartbeat:
     """Keep a large transaction alive: raise the ttl of its primary's lock (milliseconds from start_ts)."""
 
     start_ts: Ts
@@ -99,4 +99,4 @@ class Heartbeat:
     ttl_ms: int
 
 
-Command = Prewrite | PessimisticLock | Commit | Rollback | PessimisticRollback | ResolveLock | Heartbeat
+Command = Prewrite | PessimisticLock | Commit | Rollback | PessimisticRollback | ResolveLock | TxnHeartbeat

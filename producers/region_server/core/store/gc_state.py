@@ -22,7 +22,7 @@ class BarrierRefusedError(BusError):
 
 
 @dataclass(frozen=True, slots=True)
-class Barrier:
+class GcBarrier:
     """History from ``ts`` on is kept for ``ttl_s`` more seconds."""
 
     barrier_id: str
@@ -38,7 +38,7 @@ class GcState:
         self.gc_safe_point = Ts(0)
         self._barriers: dict[tuple[bool, str], tuple[Ts, float]] = {}
 
-    def set_barrier(self, barrier_id: str, ts: Ts, ttl_s: int, now_s: float, *, globally: bool = False) -> Barrier:
+    def set_barrier(self, barrier_id: str, ts: Ts, ttl_s: int, now_s: float, *, globally: bool = False) -> GcBarrier:
         """Set or move a barrier.
 
         Raises:
@@ -55,18 +55,18 @@ class GcState:
             )
         expires = float("inf") if ttl_s >= NEVER_EXPIRES_S else now_s + ttl_s
         self._barriers[globally, barrier_id] = (ts, expires)
-        return Barrier(barrier_id, ts, ttl_s)
+        return GcBarrier(barrier_id, ts, ttl_s)
 
-    def delete_barrier(self, barrier_id: str, now_s: float, *, globally: bool = False) -> Barrier | None:
+    def delete_barrier(self, barrier_id: str, now_s: float, *, globally: bool = False) -> GcBarrier | None:
         """Remove a barrier and return it; None if there is none."""
         found = [one for one in self.barriers(now_s, globally=globally) if one.barrier_id == barrier_id]
         self._barriers.pop((globally, barrier_id), None)
         return found[0] if found else None
 
-    def barriers(self, now_s: float, *, globally: bool = False) -> list[Barrier]:
+    def barriers(self, now_s: float, *, globally: bool = False) -> list[GcBarrier]:
         """Live barriers by id."""
         return [
-            Barrier(name, ts, NEVER_EXPIRES_S if expires == float("inf") else max(1, int(expires - now_s)))
+            GcBarrier(name, ts, NEVER_EXPIRES_S if expires == float("inf") else max(1, int(expires - now_s)))
             for (is_global, name), (ts, expires) in sorted(self._barriers.items())
             if is_global == globally and expires > now_s
         ]

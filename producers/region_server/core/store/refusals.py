@@ -4,7 +4,7 @@ from schemas.errors import Action, BusError
 from schemas.ids import Ts
 
 
-class RefusedError(BusError):
+class CommandRefusedError(BusError):
     """Base: the command changed nothing. ``key`` is the first key that stood in its way."""
 
     code, action = "region_server.refused", Action.RETRY
@@ -14,19 +14,19 @@ class RefusedError(BusError):
         self.key = key
 
 
-class KeyLockedError(RefusedError):
+class KeyLockedError(CommandRefusedError):
     """Another transaction holds the key: resolve that lock, then try again."""
 
     code = "region_server.key_locked"
 
 
-class WriteConflictError(RefusedError):
+class WriteConflictError(CommandRefusedError):
     """The key has a newer version than the transaction may overwrite, or the transaction was rolled back there."""
 
     code = "region_server.write_conflict"
 
 
-class CommitTsExpiredError(RefusedError):
+class CommitTsExpiredError(CommandRefusedError):
     """The primary's ``min_commit_ts`` was pushed past the commit_ts: take a new one."""
 
     code = "region_server.commit_ts_expired"
@@ -36,25 +36,25 @@ class CommitTsExpiredError(RefusedError):
         self.min_commit_ts = min_commit_ts
 
 
-class LockNotFoundError(RefusedError):
+class LockNotFoundError(CommandRefusedError):
     """A commit for a key that the transaction neither holds nor has committed: somebody rolled it back."""
 
     code = "region_server.lock_not_found"
 
 
-class CommittedError(RefusedError):
+class CommittedError(CommandRefusedError):
     """A rollback for a key that the transaction has committed."""
 
     code = "region_server.committed"
 
 
-class TxnNotFoundError(RefusedError):
+class TxnNotFoundError(CommandRefusedError):
     """Neither a lock nor a record of the transaction is on what was called its primary key."""
 
     code = "region_server.txn_not_found"
 
 
-class PrimaryMismatchError(RefusedError):
+class PrimaryMismatchError(CommandRefusedError):
     """The lock on the key is of that transaction, but it names another key as its primary."""
 
     code = "region_server.primary_mismatch"

@@ -36,7 +36,7 @@ class Region:
         return self.start <= key and (not self.end or key < self.end)
 
 
-class RegionMap:
+class ClusterRegions:
     """All regions of the cluster; they always cover the whole key space without a gap or an overlap."""
 
     def __init__(self, stores: Iterable[StoreId]) -> None:

@@ -9,7 +9,7 @@ NEVER_EXPIRES_S = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class SafePointHolder:
     """The service with the least safe point, and the seconds that it still has."""
 
     service_id: bytes
@@ -29,7 +29,7 @@ class ServiceSafePoints:
         """The GC safe point: history below it may be gone."""
         return self._services[GC_WORKER][0]
 
-    def update(self, service_id: bytes, safe_point: Ts, ttl_s: int, now_s: float) -> Holder:
+    def update(self, service_id: bytes, safe_point: Ts, ttl_s: int, now_s: float) -> SafePointHolder:
         """Store a safe point and return the least of all.
 
         ``ttl_s`` <= 0 deletes the service. A safe point below the present least is **not** stored: that history may be
@@ -43,12 +43,12 @@ class ServiceSafePoints:
             self._services[service_id] = (safe_point, expires)
         return self.least(now_s)
 
-    def least(self, now_s: float) -> Holder:
+    def least(self, now_s: float) -> SafePointHolder:
         """The holder of the least safe point among live services."""
         self._services = {name: held for name, held in self._services.items() if held[1] > now_s}
         name, (safe_point, expires) = min(self._services.items(), key=lambda item: (item[1][0], item[0]))
         ttl_s = NEVER_EXPIRES_S if expires == float("inf") else int(expires - now_s)
-        return Holder(name, ttl_s, safe_point)
+        return SafePointHolder(name, ttl_s, safe_point)
 
     def collect(self, wanted: Ts, now_s: float) -> Ts:
         """Advance TiDB's collector to ``wanted``, but never past another service; return the GC safe point."""

@@ -16,16 +16,16 @@ from typing import Protocol
 from producers.region_server.core.store.commands import (
     Command,
     Commit,
-    Heartbeat,
     Mutation,
     PessimisticLock,
     PessimisticRollback,
     Prewrite,
     Rollback,
     Txn,
+    TxnHeartbeat,
 )
 from producers.region_server.core.store.mvcc import RegionData
-from producers.region_server.core.store.refusals import CommitTsExpiredError, RefusedError, WriteConflictError
+from producers.region_server.core.store.refusals import CommandRefusedError, CommitTsExpiredError, WriteConflictError
 from producers.region_server.core.store.txn_status import check_commit
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
@@ -43,7 +43,7 @@ class TransactionalStore(Protocol):
         """The data of the region that holds a key."""
 
 
-class Transaction:
+class ServerTransaction:
     """One transaction. Whatever is written replaces what it had written to that key."""
 
     def __init__(
@@ -112,7 +112,7 @@ class Transaction:
         primary = self._primary or next(iter({**self._locked, **fresh}))
         try:
             self._store.apply(PessimisticLock(txn=self._txn(primary), keys=keys))
-        except RefusedError:
+        except CommandRefusedError:
             # One region may have locked its part before another refused.
             gone = tuple(key for key in fresh if key not in self._locked)
             self._store.apply(PessimisticRollback(start_ts=self.start_ts, keys=gone))
@@ -207,7 +207,7 @@ class Transaction:
 
     def heartbeat(self, ttl_ms: int) -> None:
         """Keep the primary's lock alive for so long from start_ts on."""
-        self._store.apply(Heartbeat(start_ts=self.start_ts, primary=self.primary, ttl_ms=ttl_ms))
+        self._store.apply(TxnHeartbeat(start_ts=self.start_ts, primary=self.primary, ttl_ms=ttl_ms))
 
     # Parts -----------------------------------------------------------------------------------------------------------
 

@@ -38,12 +38,12 @@ def replayed_cluster() -> Iterator[tuple[RegionServer, Replay]]:
         yield server, replay
 
 
-def wait_until(done: Callable[[], bool], errors: list[BusError], timeout_s: float = 60.0) -> None:
+def wait_until(done: Callable[[], bool], errors: list[BusError], timeout_s: float = 60.0, poll_s: float = 0.05) -> None:
     deadline = time.monotonic() + timeout_s
     while not done():
         assert not errors, [str(error) for error in errors]
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(poll_s)
 
 
 def read_partition(kafka: str, topic: str, partition: int, low: int, high: int) -> list[bytes]:
@@ -157,7 +157,7 @@ def test_puller_stopped_in_mid_landing_and_started_again_then_the_frontier_law_h
         puller.assign(dict.fromkeys(map(TableSpan.of_table, tables), replay.bootstrap_ts))
         running = server.spawn(replay.run(REPLAY_SPEED, wait_for_subscriber=True))
         wait_until(lambda: publish(puller, "c1").resolved_ts > replay.bootstrap_ts, errors)
-        time.sleep(0.3)  # somewhere in the middle, with rows in flight
+        wait_until(lambda: puller.stats().in_flight > 0, errors, poll_s=0.001)  # somewhere in the middle
         assert not replay.progress.finished
         puller.stop()
         mid = records[-1]

@@ -127,10 +127,10 @@ class TopicFollower:
                     if record.offset >= left[record.partition] - 1:
                         del left[record.partition]
                     yield record
-            for place in self._consumer.position([TopicPartition(self._topic, number) for number in left]):
+            for position in self._consumer.position([TopicPartition(self._topic, number) for number in left]):
                 # Control records and compacted ones are never handed out, but the position passes them.
-                if place.offset >= left[place.partition]:
-                    del left[place.partition]
+                if position.offset >= left[position.partition]:
+                    del left[position.partition]
 
     def bounds(self) -> dict[int, tuple[int, int]]:
         """Return the first offset of each partition and the one after its last record, as they are now.

@@ -51,8 +51,8 @@ PD_RETRY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApiPlaces:
-    """Where everything is, as the capture was told."""
+class ApiAddresses:
+    """Where the upstream and the bus are, and what else the API shows of them."""
 
     pd: str
     tls: TlsSettings
@@ -71,7 +71,7 @@ class ApiBackend:
         self,
         session: Session,
         capture: CaptureInfo,
-        places: ApiPlaces,
+        addresses: ApiAddresses,
         is_stopping: Callable[[], bool],
         pull: Callable[[], Pull | None] = lambda: None,
         scheduling: Callable[[], Scheduling | None] = lambda: None,
@@ -80,11 +80,11 @@ class ApiBackend:
         """``pull`` tells what this capture pulls, ``scheduling`` what it can do as owner and ``rule`` what it knows
         then; all are called from any thread.
         """
-        paths = ZkPaths(places.cluster)
-        self.capture, self.cluster, self.is_stopping = capture, places.cluster, is_stopping
-        self._session, self._paths, self._places = session, paths, places
+        paths = ZkPaths(addresses.cluster)
+        self.capture, self.cluster, self.is_stopping = capture, addresses.cluster, is_stopping
+        self._session, self._paths, self._addresses = session, paths, addresses
         self._pull, self._rule, self.scheduling = pull, rule, scheduling
-        self._tables = UpstreamTables(places.kafka)
+        self._tables = UpstreamTables(addresses.kafka)
         self._control = ChangefeedControl(session, paths)
         self._election = Election(session, paths, capture.capture_id)
         self._lock = threading.Lock()
@@ -104,7 +104,7 @@ class ApiBackend:
         return list_captures(self._session, self._paths)
 
     def settings(self) -> Mapping[str, Any]:
-        return self._places.settings
+        return self._addresses.settings
 
     def upstreams(self) -> Sequence[UpstreamView]:
         folder = f"{self._paths.root}/upstreams"
@@ -122,11 +122,11 @@ class ApiBackend:
 
     def upstream_id(self, upstream: UpstreamId) -> int:
         now = time.monotonic()
-        if upstream == self._places.upstream and not self._upstream_id and now >= self._ask_pd_at:
+        if upstream == self._addresses.upstream and not self._upstream_id and now >= self._ask_pd_at:
             self._ask_pd_at = now + PD_RETRY_S
             with contextlib.suppress(BusError):
                 self._upstream_id = self._pd_client().cluster_id
-        return self._upstream_id if upstream == self._places.upstream else 0
+        return self._upstream_id if upstream == self._addresses.upstream else 0
 
     def now_ts(self) -> Ts:
         return self._pd_client().now()
@@ -166,7 +166,7 @@ class ApiBackend:
         if request.start_ts is not None:
             self._check_not_ahead("start-ts", request.start_ts)
         wanted = ChangefeedRequest(
-            upstream=self._places.upstream,
+            upstream=self._addresses.upstream,
             sink_uri=request.sink_uri or "",
             config=request.config or {},
             changefeed_id=request.changefeed_id,
@@ -174,7 +174,7 @@ class ApiBackend:
             start_ts=request.start_ts,
             target_ts=request.target_ts,
         )
-        return create_changefeed(self._places.kafka, self._places.zookeeper, self.cluster, wanted)
+        return create_changefeed(self._addresses.kafka, self._addresses.zookeeper, self.cluster, wanted)
 
     def configure(self, changefeed_id: str, namespace: str, change: ConfigChange) -> ChangefeedInfo:
         return self._control.configure(changefeed_id, change, namespace)
@@ -186,7 +186,7 @@ class ApiBackend:
         if overwrite_checkpoint_ts is not None:
             info = self._control.store.get(changefeed_id, namespace)
             self._check_not_ahead("overwrite-checkpoint-ts", overwrite_checkpoint_ts)
-            check_resume_ts(self._places.kafka, info.upstream, overwrite_checkpoint_ts)
+            check_resume_ts(self._addresses.kafka, info.upstream, overwrite_checkpoint_ts)
         self._control.resume(changefeed_id, namespace, overwrite_checkpoint_ts=overwrite_checkpoint_ts)
 
     def remove(self, changefeed_id: str, namespace: str) -> None:
@@ -197,7 +197,7 @@ class ApiBackend:
         if request.sink_uri is None:
             raise ApiError("sink_uri is empty; its parameters belong to the settings", key="sink_uri")
         config = load_changefeed(request.sink_uri, request.config)
-        found = scoped_tables(self._places.kafka, self._places.upstream, config, request.start_ts)
+        found = scoped_tables(self._addresses.kafka, self._addresses.upstream, config, request.start_ts)
         shown: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
         for table in found:
             shown[int(table.eligible or config.force_replicate)].append(
@@ -211,19 +211,21 @@ class ApiBackend:
         return shown
 
     def check_upstream(self, pd_addresses: Sequence[str]) -> None:
-        ours = {_bare(address) for address in self._places.pd.split(",")}
+        ours = {_bare(address) for address in self._addresses.pd.split(",")}
         if pd_addresses and not ours & {_bare(address) for address in pd_addresses}:
-            raise ApiError("this bus pulls another upstream; leave pd_addrs away", key="pd_addrs", ours=self._places.pd)
+            raise ApiError(
+                "this bus pulls another upstream; leave pd_addrs away", key="pd_addrs", ours=self._addresses.pd
+            )
 
     def metadata(self) -> Sequence[tuple[str, str]]:
         return shown_nodes(self._session, self._paths.root)
 
     def resolve_lock(self, region: RegionId, ts: Ts | None) -> Mapping[str, Any]:
-        return resolve_region(self._places.pd, self._places.tls, region, ts)
+        return resolve_region(self._addresses.pd, self._addresses.tls, region, ts)
 
     def delete_service_gc_safepoint(self) -> str:
-        places = self._places
-        return delete_safe_point(places.pd, places.tls, places.cluster, places.upstream)
+        addresses = self._addresses
+        return delete_safe_point(addresses.pd, addresses.tls, addresses.cluster, addresses.upstream)
 
     def metrics(self) -> Snapshot:
         rule, feeds = self._rule(), None
@@ -247,7 +249,7 @@ class ApiBackend:
     def _pd_client(self) -> PdClient:
         with self._lock:
             if self._pd is None:
-                self._pd = PdClient(self._places.pd, channels=Channels(self._places.tls))
+                self._pd = PdClient(self._addresses.pd, channels=Channels(self._addresses.tls))
             return self._pd
 
 

@@ -11,15 +11,15 @@ from schemas.rawlog.frontier import FrontierRecord
 
 
 def rule_of(
-    upstream: UpstreamId, began_at_s: float, place: FrontierRecord, scheduling: SchedulerFigures | None
+    upstream: UpstreamId, began_at_s: float, record: FrontierRecord, scheduling: SchedulerFigures | None
 ) -> Rule:
     """Return what an owner knows. ``began_at_s``: when it became owner, by the monotonic clock."""
     return Rule(
         upstream=upstream,
         owner_s=time.monotonic() - began_at_s,
-        resolved_ts=place.resolved_ts,
-        held_ddl=len(place.held_ddl),
-        held_tables=sum(len(held.tables) for held in place.held),
+        resolved_ts=record.resolved_ts,
+        held_ddl=len(record.held_ddl),
+        held_tables=sum(len(held.tables) for held in record.held),
         scheduling=scheduling,
     )
 

@@ -295,10 +295,10 @@ class Capture:
     @contextlib.contextmanager
     def _served(self, api: "ApiServer", session: Session, info: CaptureInfo) -> Iterator[None]:
         """Answer the API from this session while inside."""
-        from compose.capture.api_backend import ApiBackend, ApiPlaces, shown_settings
+        from compose.capture.api_backend import ApiAddresses, ApiBackend, shown_settings
 
         options = self._options
-        places = ApiPlaces(
+        addresses = ApiAddresses(
             pd=options.pd,
             tls=options.puller.tls,
             kafka=options.kafka,
@@ -307,7 +307,7 @@ class Capture:
             upstream=options.upstream,
             settings=shown_settings(options),
         )
-        backend = ApiBackend(session, info, places, self._stopping.is_set, self._pull, self.orders, self._rule)
+        backend = ApiBackend(session, info, addresses, self._stopping.is_set, self._pull, self.orders, self._rule)
         with contextlib.closing(backend), api.serving(backend):
             yield
 

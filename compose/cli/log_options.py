@@ -1,4 +1,4 @@
-"""How a process that serves logs: level, form and place."""
+"""How a process that serves logs: level, form and file."""
 
 import functools
 from collections.abc import Callable

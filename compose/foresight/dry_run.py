@@ -104,8 +104,8 @@ class DryRun:
                         with_checksum=True,
                     )
                     if row is not None:
-                        place = (row.commit_ts, row.start_ts, row.physical_id, row.op, row.key)
-                        found.append((place, mounted_object(row)))
+                        order_key = (row.commit_ts, row.start_ts, row.physical_id, row.op, row.key)
+                        found.append((order_key, mounted_object(row)))
         found.sort(key=lambda item: item[0])
         yield from (shown for _, shown in found)
 

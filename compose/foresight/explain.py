@@ -120,7 +120,7 @@ def as_lines(explanation: Explanation) -> Iterator[str]:
     """Yield it as people read it: a table, then what does not fit, then rights and notes."""
     titles = ("table", "topic", "partitions", "partition by", "message key", "columns", "largest message", "limit")
     rows = [titles, *(_row(table) for table in explanation.tables)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(titles))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(titles))]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
     subjects = [subject for table in explanation.tables for subject in table.subjects]

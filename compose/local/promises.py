@@ -20,7 +20,7 @@ Hashes = npt.NDArray[np.uint64]
 HISTORY_MAX = 2_000_000
 """Positions kept of a partition to know repeats by; a sorter repeats its last batches, which are far smaller."""
 VIOLATIONS_MAX = 5
-"""Kept of one kind and place; the first one tells most."""
+"""Kept of one kind and partition; the first one tells most."""
 
 _HEAD = struct.Struct(">QBQB")
 _OP_AT = _HEAD.size - 1
@@ -47,7 +47,7 @@ class PartitionCheck:
     violations: list[str] = field(default_factory=list)
     _history: list[bytes] = field(default_factory=list)
     _at: int = 0
-    """The place in the history where the next record belongs, when it is a repeat."""
+    """The index in the history where the next record belongs, when it is a repeat."""
     _last: bytes = b""
     _last_group: set[bytes] = field(default_factory=set)
     _commit_ts: "array[int]" = field(default_factory=lambda: array("q"))

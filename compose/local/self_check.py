@@ -266,39 +266,41 @@ def _read_topics(
         ends = _ends(kafka, consumer.list_topics(timeout=READ_TIMEOUT_S).topics, topics)
         if checks is not None:
             checks.update({(topic, number): PartitionCheck(f"{topic}[{number}]") for topic, number in sorted(ends)})
-        left = {place: end for place, (start, end) in ends.items() if start < end}
+        left = {partition: end for partition, (start, end) in ends.items() if start < end}
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in left])
         heard_at = time.monotonic()
         while left:
             for message in consumer.consume(_FETCH_RECORDS, timeout=1.0):
                 heard_at = time.monotonic()
-                place, error = (message.topic(), message.partition()), message.error()
+                partition, error = (message.topic(), message.partition()), message.error()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    raise SelfCheckError("topic cannot be read", topic=place[0], partition=place[1], reason=error)
-                if place not in left:
+                    raise SelfCheckError(
+                        "topic cannot be read", topic=partition[0], partition=partition[1], reason=error
+                    )
+                if partition not in left:
                     continue
-                if error is None and message.offset() < left[place]:
+                if error is None and message.offset() < left[partition]:
                     yield message
                 # The end of a topic may be a transaction's marker, which is no message: then EOF says so.
-                if error is not None or message.offset() + 1 >= left[place]:
-                    del left[place]
+                if error is not None or message.offset() + 1 >= left[partition]:
+                    del left[partition]
             if time.monotonic() - heard_at > READ_TIMEOUT_S:
                 raise SelfCheckError("topics do not come to their end", left=dict(list(left.items())[:5]))
 
 
 def _ends(kafka: KafkaSettings, metadata: dict[str, Any], topics: list[str]) -> dict[tuple[str, int], tuple[int, int]]:
     """Return the first and next offset of each partition, in two requests however many there are."""
-    places = []
+    topic_partitions = []
     for topic in topics:
         if topic not in metadata or metadata[topic].error is not None:
             raise SelfCheckError("there is no such topic", topic=topic)
-        places += [TopicPartition(topic, number) for number in metadata[topic].partitions]
+        topic_partitions += [TopicPartition(topic, number) for number in metadata[topic].partitions]
     admin = kafka_admin(kafka, log)
     found: list[dict[tuple[str, int], int]] = []
     for which in (OffsetSpec.earliest(), OffsetSpec.latest()):
-        futures = admin.list_offsets(dict.fromkeys(places, which), request_timeout=READ_TIMEOUT_S)
+        futures = admin.list_offsets(dict.fromkeys(topic_partitions, which), request_timeout=READ_TIMEOUT_S)
         found.append({(at.topic, at.partition): int(future.result().offset) for at, future in futures.items()})
-    return {place: (start, found[1][place]) for place, start in found[0].items()}
+    return {partition: (start, found[1][partition]) for partition, start in found[0].items()}
 
 
 def _topic_names(kafka: KafkaSettings) -> list[str]:

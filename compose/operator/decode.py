@@ -45,8 +45,8 @@ def _rows(where: dict[str, int], value: bytes) -> Iterator[dict[str, Any]]:
     if not head.count:  # a whole one is a row of many MiB, which a line of JSON helps nobody to read
         part = read_part(value)
         whose = {"table_id": head.table_id, "region_id": head.region_id, "commit_ts": head.max_commit_ts}
-        place = {"part": part.number, "parts": part.count, "landing": part.landing, "bytes": len(part.content)}
-        yield where | whose | place
+        part_fields = {"part": part.number, "parts": part.count, "landing": part.landing, "bytes": len(part.content)}
+        yield where | whose | part_fields
         return
     batch = decode_region_batch(value)
     rows = batch.rows

@@ -1,4 +1,4 @@
-"""Kafka as the simulation has it: appends that are acknowledged later, batches that land after their sender died."""
+"""Kafka as the simulation has it: appends that are acknowledged later, records that land after their sender died."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -30,40 +30,40 @@ class Copy:
 
 @dataclass(slots=True)
 class Broker:
-    """The three raw topics of one upstream. ``places`` is where a reader of the frontier topic stands after each
-    record."""
+    """The three raw topics of one upstream. ``followed`` holds, for each frontier record, the one by which a reader of
+    the topic stands after it."""
 
     partitions: int
     ends: list[int] = field(default_factory=list)
     copies: dict[int, list[Copy]] = field(default_factory=dict)
     """By row number."""
     frontier: list[FrontierRecord] = field(default_factory=list)
-    places: list[FrontierRecord] = field(default_factory=list)
+    followed: list[FrontierRecord] = field(default_factory=list)
     ddl: list[DdlRecord] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.ends = [0] * self.partitions
 
-    def append(self, partition: int, batch: RowRecord) -> None:
-        """Give a batch the next offset."""
-        batch.offset = self.ends[partition]
+    def append(self, partition: int, record: RowRecord) -> None:
+        """Give a record the next offset."""
+        record.offset = self.ends[partition]
         self.ends[partition] += 1
-        for row in batch.rows:
-            self.copies.setdefault(row.number, []).append(Copy(partition, batch.offset))
+        for row in record.rows:
+            self.copies.setdefault(row.number, []).append(Copy(partition, record.offset))
 
     def append_frontier(self, record: FrontierRecord) -> None:
         """Take a frontier record from whoever sends it."""
         self.frontier.append(record)
-        self.places.append(follow_frontier(self.places[-1] if self.places else None, record))
+        self.followed.append(follow_frontier(self.followed[-1] if self.followed else None, record))
 
-    def place(self) -> FrontierRecord | None:
+    def newest_followed(self) -> FrontierRecord | None:
         """Return where a reader of the whole frontier topic stands."""
-        return self.places[-1] if self.places else None
+        return self.followed[-1] if self.followed else None
 
 
 @dataclass(slots=True)
 class Producer:
-    """One client: batches of a partition are appended, and acknowledged, in the order in which they were sent."""
+    """One client: records of a partition are appended, and acknowledged, in the order in which they were sent."""
 
     broker: Broker
     random: Random
@@ -81,9 +81,9 @@ class Producer:
         """Let some of what is on its way reach the broker."""
         for partition, flight in enumerate(self.flights):
             if flight and self.random.random() < 0.5:
-                waiting = [batch for batch in flight if batch.offset is None]
-                for batch in waiting[: self.random.randint(1, 3)]:
-                    self.broker.append(partition, batch)
+                waiting = [record for record in flight if record.offset is None]
+                for record in waiting[: self.random.randint(1, 3)]:
+                    self.broker.append(partition, record)
 
     def acknowledge(self, book: LandingBook) -> None:
         """Let some of the answers come back."""
@@ -91,13 +91,13 @@ class Producer:
             if flight and self.random.random() < 0.6:
                 for _ in range(self.random.randint(1, 3)):
                     if flight and flight[0].offset is not None:
-                        batch = flight.popleft()
-                        book.acked(batch.sent, batch.offset or 0)
+                        record = flight.popleft()
+                        book.acked(record.sent, record.offset or 0)
 
     def abandon(self) -> None:
-        """The sender is gone: of what is on its way some first batches of each partition may still come."""
+        """The sender is gone: of what is on its way some first records of each partition may still come."""
         for partition, flight in enumerate(self.flights):
-            waiting = [batch for batch in flight if batch.offset is None]
+            waiting = [record for record in flight if record.offset is None]
             kept = waiting[: self.random.randint(0, len(waiting))]
             self.flights[partition] = deque(kept)
 
@@ -105,7 +105,7 @@ class Producer:
         """After the sender's end: what has come needs no answer."""
         self.append()
         for partition, flight in enumerate(self.flights):
-            self.flights[partition] = deque(batch for batch in flight if batch.offset is None)
+            self.flights[partition] = deque(record for record in flight if record.offset is None)
 
 
 def newest_ts(rows: list[SimRow]) -> Ts:

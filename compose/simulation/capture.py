@@ -108,10 +108,10 @@ class SimCapture:
     def _begin_pulling(self) -> None:
         world, zookeeper = self.world, self.world.zookeeper
         revision = zookeeper.revision
-        place = self.topic.newest()
-        if place is not None:
-            self.puller.published(place)
-        self.executor = WatchedExecutor(self.puller, place, world.truth, world.note)
+        record = self.topic.newest()
+        if record is not None:
+            self.puller.published(record)
+        self.executor = WatchedExecutor(self.puller, record, world.truth, world.note)
         self.agent = PullerAgent(
             self.capture, self.version, revision, self.executor, self.peers, FEED, new_epoch=self._new_epoch
         )

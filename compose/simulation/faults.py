@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from compose.simulation.outcome import drawn_from, outage
-from compose.simulation.upstream import KEY_PLACES, place_key
+from compose.simulation.upstream import KEY_INDEXES, key_at
 from consumers.control.core.replication.replication_set import SetState
 from consumers.control.core.scheduling.coordinator import NotInitializedError
 from consumers.control.core.scheduling.schedulers.drain_capture import DrainRefusedError
@@ -136,8 +136,8 @@ def confuse(world: "ClusterWorld") -> None:
 def regions(world: "ClusterWorld") -> None:
     """Regions of a table split and merge."""
     table = world.random.choice(world.upstream.living() or [TableId(1)])
-    places = sorted(world.random.sample(range(1, KEY_PLACES), world.random.choice((0, 1, 2, 4, 7))))
-    world.regions[table] = [place_key(table, place) for place in places]
+    indexes = sorted(world.random.sample(range(1, KEY_INDEXES), world.random.choice((0, 1, 2, 4, 7))))
+    world.regions[table] = [key_at(table, index) for index in indexes]
 
 
 def upgrade(world: "ClusterWorld") -> None:

@@ -2,9 +2,9 @@
 
 The law: docs/architecture.md.
 
-For places F1 before F2 of the frontier topic, as its readers follow it, the distinct rows with ``R1 < commit_ts <=
+For records F1 before F2 of the frontier topic, as its readers follow it, the distinct rows with ``R1 < commit_ts <=
 R2`` at offsets ``[low1, high2)`` must be the upstream's. R, low and high never go back, so for a given row the
-strictest pair is the last place below its ts and the first one that is not: looking at each place with the one before
+strictest pair is the last record below its ts and the first that is not: looking at each with the one before
 it covers all pairs. A changefeed of some tables has frontiers of its own (``sorters.core.cut.cut.frontier_for``): the
 law is checked for all tables, for two halves of them and for each table alone.
 """
@@ -45,12 +45,12 @@ class View:
 
     name: str
     contains: Contains
-    place: ChangefeedFrontier
+    frontier: ChangefeedFrontier
 
 
 @dataclass(slots=True)
 class Law:
-    """Looks at each new place of the frontier topic."""
+    """Looks at each new record of the frontier topic."""
 
     upstream: Upstream
     broker: Broker
@@ -64,47 +64,47 @@ class Law:
         Raises:
             BrokenPromiseError: the law is broken, or something went back.
         """
-        while self._seen < len(self.broker.places):
-            place = self.broker.places[self._seen]
+        while self._seen < len(self.broker.followed):
+            record = self.broker.followed[self._seen]
             if self._seen:
-                self._check_whole(self.broker.places[self._seen - 1], place)
-            self._take_views(place)
+                self._check_whole(self.broker.followed[self._seen - 1], record)
+            self._take_views(record)
             self._seen += 1
             for view in self.views:
-                self._check_view(view, place)
+                self._check_view(view, record)
 
     def check_told(self, capture: CaptureId, record: FrontierRecord) -> None:
-        """Check that what an owner tells agents is a place of the topic: they drop what it makes needless, and spans
+        """Check that what an owner tells agents is a record of the topic: they drop what it makes needless, and spans
         begin from it.
 
         Raises:
             BrokenPromiseError: readers never stood there, as at the record of an owner that had a successor already.
         """
-        if not any(record == place for place in reversed(self.broker.places)):
+        if not any(record == followed for followed in reversed(self.broker.followed)):
             raise BrokenPromiseError(f"{capture} tells of {record}, which no reader stands by")
 
     def lag_of(self, contains: Contains) -> Ts:
         """Return where a changefeed of these tables stands."""
-        place = self.broker.place()
-        assert place is not None
-        return frontier_for(place, contains, lambda _: False).resolved_ts
+        record = self.broker.newest_followed()
+        assert record is not None
+        return frontier_for(record, contains, lambda _: False).resolved_ts
 
-    def _take_views(self, place: FrontierRecord) -> None:
+    def _take_views(self, record: FrontierRecord) -> None:
         if not self.views:
             for name, contains in (("all", _of_all), ("even", _of_even), ("odd", _of_odd)):
-                self.views.append(View(name, contains, frontier_for(place, contains)))
+                self.views.append(View(name, contains, frontier_for(record, contains)))
         for table in self.upstream.lives:
             if table not in self._single:
                 # Begun late it sees no less: the table has no row below.
                 self._single.add(table)
-                before = self.broker.places[max(self._seen - 1, 0)]
+                before = self.broker.followed[max(self._seen - 1, 0)]
                 self.views.append(View(f"table {table}", table.__eq__, frontier_for(before, table.__eq__)))
 
     def _check_view(self, view: View, record: FrontierRecord) -> None:
-        first, second = view.place, frontier_for(record, view.contains)
+        first, second = view.frontier, frontier_for(record, view.contains)
         if second == first:
             return
-        view.place = second
+        view.frontier = second
         if second.resolved_ts < first.resolved_ts or _any_less(second.low, first.low):
             raise BrokenPromiseError(f"changefeed of {view.name} goes back: {first} -> {second}")
         if second.resolved_ts > first.resolved_ts:
@@ -146,13 +146,13 @@ class Law:
                     raise BrokenPromiseError(f"job {job.payload['id']} at {job.ts} is not below {after}")
 
     def check_repeats(self) -> None:
-        """Check at the end that no row stands twice where places say that nothing repeats.
+        """Check at the end that no row stands twice where frontier records say that nothing repeats.
 
         Raises:
             BrokenPromiseError: one does.
         """
-        places = self.broker.places
-        if all(place.repeat_high == place.high for place in places):
+        records = self.broker.followed
+        if all(record.repeat_high == record.high for record in records):
             return
         for row in self.upstream.rows:
             found = self.broker.copies.get(row.number, ())
@@ -162,16 +162,16 @@ class Law:
                         break
                     pair = (one, other)
                     first = None
-                    for place in places:
-                        if place.resolved_ts >= row.commit_ts or any(place.low[c.partition] > c.offset for c in pair):
+                    for record in records:
+                        if record.resolved_ts >= row.commit_ts or any(record.low[c.partition] > c.offset for c in pair):
                             break
-                        first = place
+                        first = record
                     second = next(
                         (
-                            place
-                            for place in places
-                            if place.resolved_ts >= row.commit_ts
-                            and all(place.high[c.partition] > c.offset for c in pair)
+                            record
+                            for record in records
+                            if record.resolved_ts >= row.commit_ts
+                            and all(record.high[c.partition] > c.offset for c in pair)
                         ),
                         None,
                     )

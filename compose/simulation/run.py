@@ -62,14 +62,14 @@ def stick(world: ClusterWorld) -> None:
         for view in others:
             _check_lag(world, view, bound_ms)
     for view in world.law.views:
-        if view.contains(stuck) and view.place.resolved_ts > stuck_ts:
+        if view.contains(stuck) and view.frontier.resolved_ts > stuck_ts:
             raise BrokenPromiseError(f"changefeed of {view.name} passes table {stuck}, of which nothing has come")
     world.upstream.stuck.clear()
     replicate(world)
 
 
 def _check_lag(world: ClusterWorld, view: View, most_ms: int) -> None:
-    lag_ms = physical_ms(world.ts) - physical_ms(view.place.resolved_ts)
+    lag_ms = physical_ms(world.ts) - physical_ms(view.frontier.resolved_ts)
     if lag_ms > most_ms:
         raise BrokenPromiseError(f"changefeed of {view.name} is {lag_ms} ms behind, allowed are {most_ms}")
 
@@ -89,7 +89,7 @@ def heal(world: ClusterWorld) -> None:
 
 def unsettled(world: ClusterWorld, upto: int) -> str | None:
     """Return what is not yet as it must be in the end, or None."""
-    behind = [view.name for view in world.law.views if view.place.resolved_ts <= upto]
+    behind = [view.name for view in world.law.views if view.frontier.resolved_ts <= upto]
     if behind or not world.law.views:
         return f"changefeeds of {behind} have not passed {upto}"
     return None

@@ -49,4 +49,4 @@ class SimFrontierTopic:
 
     def newest(self) -> FrontierRecord | None:
         """Return where a reader of the whole topic stands."""
-        return self._broker.place()
+        return self._broker.newest_followed()

@@ -45,9 +45,9 @@ class WatchedExecutor(PullerExecutor):
     """The product's executor, whose steps are noted in the truth and in the trace."""
 
     def __init__(
-        self, puller: SimPuller, place: FrontierRecord | None, truth: Truth, note: Callable[..., None]
+        self, puller: SimPuller, record: FrontierRecord | None, truth: Truth, note: Callable[..., None]
     ) -> None:
-        super().__init__(puller, place)
+        super().__init__(puller, record)
         self._capture, self._truth, self._note = puller.capture, truth, note
 
     def add_table_span(self, span: TableSpan, checkpoint: Checkpoint, *, is_prepare: bool) -> None:

@@ -17,16 +17,16 @@ from schemas.tidb.keys import table_span
 from schemas.tidb.spans import TableSpan
 
 FOREVER = Ts(1 << 62)
-KEY_PLACES = 8
+KEY_INDEXES = 8
 """Where in its table a row's key may lie; spans are cut between them."""
 TABLES_MAX = 5
 SCHEMA_ID = 1
 
 
-def place_key(table: TableId, place: int) -> bytes:
-    """Return the raw key at ``place``; place 0 is where the table begins, KEY_PLACES where it ends."""
+def key_at(table: TableId, index: int) -> bytes:
+    """Return the raw key at ``index``; index 0 is where the table begins, KEY_INDEXES where it ends."""
     start, end = table_span(table)
-    return start if place == 0 else end if place == KEY_PLACES else start + bytes([place])
+    return start if index == 0 else end if index == KEY_INDEXES else start + bytes([index])
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class SimRow:
     number: int
     commit_ts: Ts
     table: TableId
-    place: int
+    key_index: int
 
 
 @dataclass(slots=True)
@@ -257,11 +257,11 @@ class Upstream:
             self.by_table.setdefault(table, [])
 
     def _write(self, table: TableId, ts: Ts) -> None:
-        row = SimRow(len(self.rows), ts, table, self.random.randrange(KEY_PLACES))
+        row = SimRow(len(self.rows), ts, table, self.random.randrange(KEY_INDEXES))
         self.rows.append(row)
         self.by_table.setdefault(table, []).append(row)
 
 
 def within(row: SimRow, span: TableSpan) -> bool:
     """Tell whether a row of the span's table lies in it."""
-    return span.whole or span.start <= place_key(row.table, row.place) < span.end
+    return span.whole or span.start <= key_at(row.table, row.key_index) < span.end

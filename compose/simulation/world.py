@@ -83,10 +83,10 @@ class ClusterWorld(ClusterSurroundings):
 
     def looked(self) -> None:
         """Check what was published."""
-        for place in self.broker.places[self._published_seen :]:
-            held = [(one.ts, one.tables) for one in place.held]
-            self.note("frontier", place.owner_rev, place.resolved_ts, place.low, place.high, held)
-        self._published_seen = len(self.broker.places)
+        for record in self.broker.followed[self._published_seen :]:
+            held = [(group.ts, group.tables) for group in record.held]
+            self.note("frontier", record.owner_rev, record.resolved_ts, record.low, record.high, held)
+        self._published_seen = len(self.broker.followed)
         self.law.check()
 
     # -- one tick

@@ -110,8 +110,8 @@ class LocalStack(Scoped):
                 nursery, data / "kafka", self._kafka_ports(), heap=KAFKA_HEAP, say=self.say, secrets=secrets
             )
         where = self.addresses
-        places = {"zookeeper": where.zookeeper, "kafka": where.kafka, "registry": where.schema_registry}
-        for part, address in places.items():
+        addresses = {"zookeeper": where.zookeeper, "kafka": where.kafka, "registry": where.schema_registry}
+        for part, address in addresses.items():
             if part in self.children:
                 self.wait_ready(part)
                 took_s = time.monotonic() - started_at

@@ -125,7 +125,7 @@ def feed_over(landing: Landing) -> tuple[EventFeed, OpenStream]:
             conf_ver=1,
             leader=Peer(1, StoreId(1)),
         )
-        (registration,) = subscription.place(Retry(subscription.frontier.span), [region], 0.0).registrations
+        (registration,) = subscription.lock_for(Retry(subscription.frontier.span), [region], 0.0).registrations
         stream.table.add(registration)
         initialized = cdcpb_pb2.Event(region_id=table, request_id=registration.request_id)
         initialized.entries.entries.add(type=cdcpb_pb2.Event.INITIALIZED)

@@ -1,6 +1,6 @@
 """One span under random region events, against a model that keeps one ts for each single key.
 
-A world of regions splits, merges, moves its borders; registrations end at any moment and are placed again from views of
+A world of regions splits, merges, moves its borders; registrations end at any moment and are locked again from views of
 the regions that may be old; resolved ts come for any of them, in lies of the past too. At every moment: no two
 registrations share a key, the span is never told a ts that a key has not reached, its ts never goes back, and a range
 is registered from the least ts of its keys. Left alone, the span is registered whole.
@@ -106,14 +106,14 @@ class SpanMachine(RuleBasedStateMachine):
         views = [*self.old_views, self.regions]
         view = covering_prefix(views[max(0, len(views) - 1 - age)], retry.range.start)
         before = list(self.reached)
-        placed = self.subscription.place(retry, [one for one in view if one.range.intersect(retry.range)], 0.0)
-        for made in placed.registrations:
+        locked = self.subscription.lock_for(retry, [one for one in view if one.range.intersect(retry.range)], 0.0)
+        for made in locked.registrations:
             covered = keys_of(made.lock.range)
             assert made.checkpoint_ts == min(before[at] for at in covered)
             for at in covered:  # it is scanned from there: what was known above counts no more
                 self.reached[at] = made.checkpoint_ts
             self.table.add(made)
-        self.at_locator += placed.retries
+        self.at_locator += locked.retries
 
     @rule(low=st.integers(0, KEYS - 1), length=st.integers(1, KEYS), age=st.integers(0, 3))
     def locate_twice(self, low: int, length: int, age: int) -> None:
@@ -180,7 +180,7 @@ class SpanMachine(RuleBasedStateMachine):
         assert {at for part in parts for at in keys_of(part)} == set(range(KEYS))
 
     def teardown(self) -> None:
-        """Trouble ends: every registration whose region has changed is ended, and everything placed by the new view."""
+        """Trouble ends: every registration whose region has changed is ended, and everything locked by the new view."""
         for _ in range(30):
             true = {region.region_id: region for region in self.regions}
             for one in list(self.table):

@@ -56,7 +56,7 @@ def test_cluster_schedules_are_worth_the_name() -> None:
         world = outcome_of(seed).world
         counts += world.counts
         ddl.update(str(what[2]).split()[0] for what in world.trace if what[1] == "ddl")
-        held += any(place.held for place in world.broker.places)
+        held += any(place.held for place in world.broker.followed)
     few = {
         what: counts[what]
         for what in (

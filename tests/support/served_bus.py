@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
-from compose.capture.api_backend import ApiBackend, ApiPlaces
+from compose.capture.api_backend import ApiAddresses, ApiBackend
 from consumers.control.api.backend import Scheduling
 from consumers.control.api.server import ApiServer
 from consumers.control.cluster.capture_registry import CaptureInfo, register_capture
@@ -19,7 +19,7 @@ from schemas.nodes.changefeed import ZkPaths
 @contextmanager
 def served_bus(
     session: Session,
-    places: ApiPlaces,
+    places: ApiAddresses,
     *,
     capture_id: str = "served",
     registered: bool = True,
@@ -37,9 +37,9 @@ def served_bus(
             yield f"http://{server.address}"
 
 
-def places_of(pd: str, kafka: str, zookeeper: str, cluster: str, upstream: str) -> ApiPlaces:
+def places_of(pd: str, kafka: str, zookeeper: str, cluster: str, upstream: str) -> ApiAddresses:
     """Return where a bus's parts are, without TLS."""
-    return ApiPlaces(
+    return ApiAddresses(
         pd=pd,
         tls=TlsSettings(),
         kafka=KafkaAccess(kafka),

@@ -10,7 +10,7 @@ import pytest
 from kazoo.exceptions import NoNodeError
 from prometheus_client.parser import text_string_to_metric_families
 
-from compose.capture.api_backend import ApiBackend, ApiPlaces
+from compose.capture.api_backend import ApiAddresses, ApiBackend
 from compose.capture.metrics import pull_of, rule_of
 from consumers.control.api.bodies import StoredFeed
 from consumers.control.api.metrics import STALLS_SHOWN, Pull, Snapshot, Stall, metrics_text
@@ -285,7 +285,7 @@ def test_backends_metrics_read_the_changefeeds_of_all_namespaces_only_as_owner()
         nodes[paths.changefeed_info(*key)] = encode_changefeed_info(one.info)
         nodes[paths.changefeed_status(*key)] = encode_changefeed_status(one.status)
     session, rules = Nodes(nodes), [RULE]
-    places = ApiPlaces(
+    places = ApiAddresses(
         pd="",
         tls=TlsSettings(),
         kafka=KafkaAccess(""),

@@ -45,7 +45,7 @@ class _Call:
 
 
 class Calls(Executor):
-    """One process's calls to the destination, in the place of its worker threads."""
+    """One process's calls to the destination, instead of its worker threads."""
 
     def __init__(self, world: ChangefeedSurroundings, who: str) -> None:
         self._world, self._who = world, who

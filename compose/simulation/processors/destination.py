@@ -53,7 +53,7 @@ class SimDestination:
     history: SimHistory
     partitions: int
     tables: Tables = field(init=False)
-    places: list[PositionRow] = field(init=False)
+    positions: list[PositionRow] = field(init=False)
     revision: int = 0
     noted: bytes | None = None
     """Position of the DDL that was begun and not finished."""
@@ -69,7 +69,7 @@ class SimDestination:
 
     def __post_init__(self) -> None:
         self.tables = self.history.begin()
-        self.places = [PositionRow(start_position(START_TS)) for _ in range(self.partitions)]
+        self.positions = [PositionRow(start_position(START_TS)) for _ in range(self.partitions)]
 
     # -- what a changefeed asks
 
@@ -82,16 +82,16 @@ class SimDestination:
 
     def locate(self, partition: int) -> tuple[bytes, int]:
         """Return where a partition is."""
-        place = self.places[partition]
-        return place.position, place.next_offset
+        row = self.positions[partition]
+        return row.position, row.next_offset
 
     def take(self, partition: int, revision: int, who: str) -> tuple[int, bytes, int]:
         """Take a partition over; return its new ``opened``, and where it is."""
-        place = self.places[partition]
-        if revision < place.revision:
+        row = self.positions[partition]
+        if revision < row.revision:
             raise self._replaced()
-        place.revision, place.opened, place.holder = revision, place.opened + 1, who
-        return place.opened, place.position, place.next_offset
+        row.revision, row.opened, row.holder = revision, row.opened + 1, who
+        return row.opened, row.position, row.next_offset
 
     def apply(self, partition: int, opened: int, before: bytes, claim: Claim, who: str) -> None:
         """Write the rows of a claim, and its position."""
@@ -142,10 +142,10 @@ class SimDestination:
         self._finished.add(ddl.commit_ts)
         self.noted = None
         for partition, offset in offsets.items():
-            place = self.places[partition]
-            if place.position > position:
+            row = self.positions[partition]
+            if row.position > position:
                 raise BrokenPromiseError(f"partition {partition} is behind {ddl} before it is done")
-            place.position, place.next_offset = position, offset
+            row.position, row.next_offset = position, offset
 
     def write_syncpoint(self, revision: int, ts: Ts) -> None:
         """Note a syncpoint."""
@@ -245,17 +245,17 @@ class SimDestination:
             raise BrokenPromiseError(f"{what}: {'; '.join(shown)}")
 
     def _move(self, partition: int, opened: int, before: bytes, position: bytes, next_offset: int, who: str) -> None:
-        place = self.places[partition]
-        if not self._may_move(place, opened, before):
+        row = self.positions[partition]
+        if not self._may_move(row, opened, before):
             raise self._replaced()
-        if place.holder != who:
-            raise BrokenPromiseError(f"{who} writes to partition {partition}, which {place.holder} has taken")
-        if position < place.position:
+        if row.holder != who:
+            raise BrokenPromiseError(f"{who} writes to partition {partition}, which {row.holder} has taken")
+        if position < row.position:
             raise BrokenPromiseError(f"partition {partition} goes back")
-        place.position, place.next_offset = position, next_offset
+        row.position, row.next_offset = position, next_offset
 
-    def _may_move(self, place: PositionRow, opened: int, before: bytes) -> bool:
-        return place.opened == opened and place.position == before
+    def _may_move(self, row: PositionRow, opened: int, before: bytes) -> bool:
+        return row.opened == opened and row.position == before
 
     def _led_by(self, revision: int) -> None:
         if revision != self.revision:

@@ -5,7 +5,7 @@
     rows of mysql.tidb_ddl_job --resolved ts-+
 
 A job is written when the resolved ts of its span has passed it, so the topic is in finished_ts order. A row that does
-not decode is written as it is, at the place of its commit_ts. After a restart there is no second snapshot: the topic
+not decode is written as it is, where its commit_ts belongs. After a restart there is no second snapshot: the topic
 says where to go on. One DDL feed per upstream, on the owner.
 """
 

@@ -269,7 +269,7 @@ class EventFeed:
         """
         match item:
             case LocatedRange():
-                self._recovery.place(item, self._clock())
+                self._recovery.register(item, self._clock())
             case UnlocatedRange(subscription, error):
                 subscription.reason = str(error)
                 self.troubles[error.code.partition(".")[2]] += 1

@@ -1,7 +1,7 @@
 """Registering ranges, and registering them again: what the event feed does with each decision of region_errors.
 
-Called by the feed's thread only, under its lock. A range is always in one place: at the locator (or on its way there),
-waiting under an older lock, or locked by a registration that stands on a stream.
+Called by the feed's thread only, under its lock. A range is always in one of three states: at the locator (or on its
+way there), waiting under an older lock, or locked by a registration that stands on a stream.
 """
 
 import itertools
@@ -40,7 +40,7 @@ class Recovery:
         self._submit = submit
         self._troubles = troubles
 
-    def place(self, located: LocatedRange, now_s: float) -> None:
+    def register(self, located: LocatedRange, now_s: float) -> None:
         """Lock a range for the regions found, and register them."""
         subscription = located.subscription
         if subscription.stopped:
@@ -57,10 +57,10 @@ class Recovery:
                 subscription.reason = later.reason or subscription.reason
                 self._submit(subscription, retry, wait_ms=int(later.wait_s * 1000))
                 continue
-            placed = subscription.place(retry, regions, now_s)
-            for registration in placed.registrations:
+            locked = subscription.lock_for(retry, regions, now_s)
+            for registration in locked.registrations:
                 self._register(registration, located.addresses[_leader_of(registration.region)], now_s)
-            for again in placed.retries:
+            for again in locked.retries:
                 self._cache.drop(again.range)
                 self._submit(subscription, again)
         if located.rest is not None:

@@ -44,7 +44,7 @@ class SpillSettings:
     """A segment is deleted as a whole, once none of its rows waits."""
 
 
-class _Place(NamedTuple):
+class _BlobAddress(NamedTuple):
     segment: int
     offset: int
     length: int
@@ -98,16 +98,16 @@ class SpillFiles:
                 "the disk of the spill folder is full; give it room" if full else "the spill folder cannot be written",
                 error,
             ) from error
-        place = _Place(self._number, segment.bytes, len(blob))
+        address = _BlobAddress(self._number, segment.bytes, len(blob))
         segment.bytes += size
         segment.live += 1
         self.file_bytes += size
         self.stored_bytes += len(blob)
-        return place
+        return address
 
     def get(self, address: Address) -> bytes:
         """Read a blob and check it."""
-        assert isinstance(address, _Place), "addresses come from put"
+        assert isinstance(address, _BlobAddress), "addresses come from put"
         segment = self._segments[address.segment]
         try:
             data = os.pread(segment.file.fileno(), _HEAD.size + address.length, address.offset)
@@ -123,7 +123,7 @@ class SpillFiles:
 
     def drop(self, address: Address) -> None:
         """Forget a blob; delete its segment with the last one."""
-        assert isinstance(address, _Place), "addresses come from put"
+        assert isinstance(address, _BlobAddress), "addresses come from put"
         self.stored_bytes -= address.length
         segment = self._segments[address.segment]
         segment.live -= 1
@@ -196,11 +196,11 @@ class SpillFiles:
             reason=str(error) if error is not None else "",
         )
 
-    def _corrupt(self, segment: _Segment, place: _Place, reason: str) -> SpillCorruptError:
+    def _corrupt(self, segment: _Segment, address: _BlobAddress, reason: str) -> SpillCorruptError:
         return SpillCorruptError(
             "spilled rows are damaged on disk; their region is read again",
             path=str(segment.path),
-            offset=place.offset,
-            bytes=place.length,
+            offset=address.offset,
+            bytes=address.length,
             reason=reason,
         )

@@ -1,7 +1,7 @@
 """The landing shell: changes of the event feed into records of the raw log, through confluent-kafka.
 
 It runs inside the feed's thread (:class:`~producers.pull.feed.types.FeedSink`), and delivery reports come out of
-``poll`` in the same thread; so the book changes at one place, and a report under the feed's lock is one moment.
+``poll`` in the same thread; so the book changes in one thread, and a report under the feed's lock is one moment.
 """
 
 import functools

@@ -13,7 +13,7 @@ from schemas.tidb.spans import TableSpan
 def table_regions(pd: PdClient, tables: Collection[TableId], at_least: int) -> dict[TableId, list[bytes]]:
     """Return, for each of ``tables`` with ``at_least`` regions or more, where its regions begin: raw keys, ascending.
 
-    What PD says is true of no one moment; a boundary is a good place to cut whether or not it is one still.
+    What PD says is true of no one moment; a boundary is a good key to cut at whether or not it is one still.
 
     Raises:
         PdUnreachableError: PD does not answer.

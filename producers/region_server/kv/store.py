@@ -1,7 +1,7 @@
 """The whole key space of the embedded cluster: regions, the write commands over them, and who watches.
 
 Single-threaded by design: everything runs on the server's event loop, a command is applied and observed in one step,
-so no lock is taken anywhere and "the exact point of the snapshot" is just a place in the program.
+so no lock is taken anywhere and "the exact point of the snapshot" is just a line of the program.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -4,7 +4,7 @@
 
 A job stands as `done` in its row once or more often (the row is written again); its first `done` counts, as its
 commit_ts is the moment at which the schema changed. A row that does not decode may be any of them, so each such row
-goes to the topic, at the place of its commit_ts.
+goes to the topic, where its commit_ts belongs.
 """
 
 from collections import deque

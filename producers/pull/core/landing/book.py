@@ -149,11 +149,11 @@ class LandingBook:
     def sent(self, span: TableSpan, partition: int, max_commit_ts: Ts, *, may_repeat: bool) -> Sent:
         """Note a record just before it is handed to the producer."""
         entry = self._entry(span)
-        place = self._partitions[partition]
-        record = Sent(partition, max_commit_ts, may_repeat, entry.sent, place.known_end, entry)
+        state = self._partitions[partition]
+        record = Sent(partition, max_commit_ts, may_repeat, entry.sent, state.known_end, entry)
         entry.in_flight[entry.sent] = None
         entry.sent += 1
-        place.in_flight[record] = None
+        state.in_flight[record] = None
         return record
 
     def acked(self, record: Sent, offset: int) -> None:
@@ -162,8 +162,8 @@ class LandingBook:
         Raises:
             InvariantBrokenError: acknowledged twice, or below its floor: another topic stands where ours stood.
         """
-        place = self._partitions[record.partition]
-        if record not in place.in_flight:
+        state = self._partitions[record.partition]
+        if record not in state.in_flight:
             raise InvariantBrokenError("record was acknowledged twice", partition=record.partition, offset=offset)
         if offset < record.floor:
             raise InvariantBrokenError(
@@ -172,13 +172,13 @@ class LandingBook:
                 offset=offset,
                 floor=record.floor,
             )
-        del place.in_flight[record]
-        place.end = max(place.end, offset + 1)
-        place.known_end = max(place.known_end, offset + 1)
+        del state.in_flight[record]
+        state.end = max(state.end, offset + 1)
+        state.known_end = max(state.known_end, offset + 1)
         if record.may_repeat:
-            place.repeat_end = max(place.repeat_end, offset + 1)
+            state.repeat_end = max(state.repeat_end, offset + 1)
         if record.max_commit_ts > self._published_ts:
-            place.add(offset, record.max_commit_ts)
+            state.add(offset, record.max_commit_ts)
         del record.span.in_flight[record.number]
         self.has_moved |= record.span.settle()
 
@@ -198,9 +198,9 @@ class LandingBook:
         """Take the owner's newest record: drop chunks that it has passed, learn its ends. Older ones change nothing."""
         if record.resolved_ts >= self._published_ts:
             self._published_ts = record.resolved_ts
-        for place, high in zip(self._partitions, record.high, strict=True):
-            place.known_end = max(place.known_end, high)
-            place.runs = [run for run in place.runs if run.max_commit_ts > self._published_ts]
+        for state, high in zip(self._partitions, record.high, strict=True):
+            state.known_end = max(state.known_end, high)
+            state.runs = [run for run in state.runs if run.max_commit_ts > self._published_ts]
 
     def landed_ts(self) -> Mapping[TableSpan, Ts]:
         """Return landed_ts of each span."""
@@ -208,21 +208,21 @@ class LandingBook:
 
     def in_flight(self) -> int:
         """Return how many records wait for their acknowledgement."""
-        return sum(len(place.in_flight) for place in self._partitions)
+        return sum(len(state.in_flight) for state in self._partitions)
 
     def report(self) -> LandingReport:
         """Return all of it at this moment."""
         return LandingReport(
             capture=self._capture,
             landed_ts=self.landed_ts(),
-            ends=tuple(place.end for place in self._partitions),
+            ends=tuple(state.end for state in self._partitions),
             chunks=tuple(
                 Chunk(number, run.start, run.max_commit_ts)
-                for number, place in enumerate(self._partitions)
-                for run in place.runs
+                for number, state in enumerate(self._partitions)
+                for run in state.runs
             ),
-            floors=tuple(place.floor() for place in self._partitions),
-            repeat_ends=tuple(place.repeat_end for place in self._partitions),
+            floors=tuple(state.floor() for state in self._partitions),
+            repeat_ends=tuple(state.repeat_end for state in self._partitions),
         )
 
     def _entry(self, span: TableSpan) -> _Span:

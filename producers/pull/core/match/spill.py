@@ -193,7 +193,7 @@ class SpilledRun:
         return None if block is None else cache.load(block).get(key)
 
     def pop_all(self, keys: Sequence[bytes], found: list[Prewrite | None], cache: BlockCache) -> None:
-        """Take the rows of ``keys`` out and put each into its place in ``found``, if it stands against what is there.
+        """Take the rows of ``keys`` out and put each where its key is in ``found``, if it stands against what is there.
 
         Args:
             keys: in any order; while they stay in one block, its rows are at hand.

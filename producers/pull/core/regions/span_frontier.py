@@ -52,7 +52,7 @@ class LockedRange:
     region_id: RegionId
     version: int
     slot: int
-    """Its place in the frontier's vector; free slots are given again. -1 when it is not locked any more."""
+    """Its index in the frontier's vector; free slots are given again. -1 when it is not locked any more."""
     frontier: "SpanFrontier"
 
     @property

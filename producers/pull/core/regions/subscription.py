@@ -1,6 +1,6 @@
 """One subscribed span: its range lock, and the registrations of regions that feed it. Pure bookkeeping.
 
-place(regions) --> registrations to send --INITIALIZED, rows, resolved ts--> release() --> ranges to place again
+lock_for(regions) --> registrations to send --INITIALIZED, rows, resolved ts--> release() --> ranges to locate again
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -56,7 +56,7 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class LockedRegions:
     """What came of placing regions on a range."""
 
     registrations: tuple[Registration, ...]
@@ -82,7 +82,7 @@ class Subscription:
         self.start_ts = start_ts
         self.frontier = SpanFrontier(KeyRange(*span.encoded), start_ts)
         self.waiting: list[Retry] = []
-        """Ranges under the locks of older regions; they are placed again after a release."""
+        """Ranges under the locks of older regions; they are located again after a release."""
         self.resolved_ts = start_ts
         """What the sink has been told."""
         self.moved_at_s = 0.0
@@ -117,7 +117,7 @@ class Subscription:
         """Return every request id that it alone has used."""
         return self._rounds
 
-    def place(self, wanted: Retry, regions: Sequence[RegionInfo], now_s: float) -> Placed:
+    def lock_for(self, wanted: Retry, regions: Sequence[RegionInfo], now_s: float) -> LockedRegions:
         """Lock ``wanted`` for ``regions`` (they cover it from its start, maybe not to its end)."""
         made: list[Registration] = []
         retries: list[Retry] = []
@@ -140,7 +140,7 @@ class Subscription:
                 self.waiting.append(again(part))
         if end < wanted.range.end:
             retries.append(again(KeyRange(end, wanted.range.end)))
-        return Placed(tuple(made), tuple(retries))
+        return LockedRegions(tuple(made), tuple(retries))
 
     def initialize(self, registration: Registration) -> None:
         """Note that a registration's scan is complete."""

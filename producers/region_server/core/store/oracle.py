@@ -3,7 +3,7 @@
 Free running: strictly increasing, at or above the given clock and the floor (the last ts of a replay).
 
 Under a replay the recorded transactions bring their own timestamps, so a ts that PD gives out must stay **below every
-commit_ts that is still to come without a lock in place**: resolved ts are made from it, and they must not lie. The
+commit_ts that is still to come without a lock that stands**: resolved ts are made from it, and they must not lie. The
 replay sets that ceiling before each record. The same ts can then be given out twice, which is harmless: nobody but
 the replay writes meanwhile.
 """

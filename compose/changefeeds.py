@@ -107,8 +107,8 @@ def upstream_tables(kafka: KafkaAccess, upstream: UpstreamId, ts: Ts | None) -> 
     schemas = schemas_at(kafka.config(), raw_topics(upstream).ddl, at)
     if schemas is None:
         raise StartTsError("the schemas of this ts are gone", start_ts=at, oldest_ts=window.oldest_ts)
-    found = [stored for stored in schemas.stored_at(at) if stored.has_rows]
-    return sorted(found, key=lambda stored: (stored.schema, stored.table))
+    tables = [stored for stored in schemas.stored_at(at) if stored.has_rows]
+    return sorted(tables, key=lambda stored: (stored.schema, stored.table))
 
 
 def scoped_tables(

@@ -55,9 +55,9 @@ class TopicFollower:
             }
         )
         try:
-            found = self._consumer.list_topics(topic, METADATA_TIMEOUT_S).topics[topic]
-            partitions = sorted(found.partitions)
-            if found.error is not None or not partitions or (partition is not None and partition not in partitions):
+            metadata = self._consumer.list_topics(topic, METADATA_TIMEOUT_S).topics[topic]
+            partitions = sorted(metadata.partitions)
+            if metadata.error is not None or not partitions or (partition is not None and partition not in partitions):
                 raise KafkaReadError(
                     "no such topic or partition", topic=topic, partition=partition, kafka=kafka.servers
                 )

@@ -152,10 +152,10 @@ class ApiBackend:
     def sorter(self, changefeed_id: str, namespace: str) -> Mapping[str, Any] | None:
         with self._session.requests("looking for a sorter") as client:
             try:
-                found = json.loads(client.get(self._paths.changefeed_sorter(namespace, changefeed_id))[0])
+                node = json.loads(client.get(self._paths.changefeed_sorter(namespace, changefeed_id))[0])
             except (NoNodeError, ValueError):
                 return None
-        return found if isinstance(found, dict) else None
+        return node if isinstance(node, dict) else None
 
     def feed(self, changefeed_id: str, namespace: str) -> StoredFeed:
         store = self._control.store
@@ -197,9 +197,9 @@ class ApiBackend:
         if request.sink_uri is None:
             raise ApiError("sink_uri is empty; its parameters belong to the settings", key="sink_uri")
         config = load_changefeed(request.sink_uri, request.config)
-        found = scoped_tables(self._addresses.kafka, self._addresses.upstream, config, request.start_ts)
+        replicable = scoped_tables(self._addresses.kafka, self._addresses.upstream, config, request.start_ts)
         shown: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
-        for table in found:
+        for table in replicable:
             shown[int(table.eligible or config.force_replicate)].append(
                 {
                     "database_name": table.schema,

@@ -42,7 +42,7 @@ def pull_of(upstream: UpstreamId, stats: PullerStats, ddl: DdlProgress | None) -
         changes=stats.feed.changes,
         stream_failures=stats.feed.stream_failures,
         troubles=stats.troubles,
-        stalls=[Stall(one.span.table_id, one.kind, one.still_s) for one in held],
+        stalls=[Stall(stall.span.table_id, stall.kind, stall.still_s) for stall in held],
         held_bytes=stats.held_bytes,
         spilled_bytes=stats.spilled_bytes,
         landed_rows=stats.landing.rows,

@@ -43,7 +43,7 @@ class PullerFigures:
 
 def figures_of(stats: PullerStats) -> PullFigures:
     """Return what is told of a puller's numbers."""
-    slowest = heapq.nsmallest(STALLS_MAX, stats.stalls, key=lambda one: (one.resolved_ts, one.span))
+    slowest = heapq.nsmallest(STALLS_MAX, stats.stalls, key=lambda stall: (stall.resolved_ts, stall.span))
     return PullFigures(
         rows=stats.landing.acked_rows,
         regions=stats.regions,
@@ -56,6 +56,6 @@ def figures_of(stats: PullerStats) -> PullFigures:
         locks_rolled_back=stats.locks.rolled_back,
         locks_left_alive=stats.locks.left_alive,
         troubles=dict(stats.troubles),
-        stalls=tuple(StalledSpan(one.span, one.reason) for one in slowest),
+        stalls=tuple(StalledSpan(stall.span, stall.reason) for stall in slowest),
         broker_reason=stats.broker_reason,
     )

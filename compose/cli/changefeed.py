@@ -76,7 +76,7 @@ def create(api: "ApiCalls", changefeed_id: str, namespace: str, start_ts: int, n
             _ask_old(api, start_ts, no_confirm)
         tables = api.call("POST", "/verify_table", {**settings, "start_ts": start_ts})["ineligible_tables"]
         if tables:
-            shown = ", ".join(f"{one['database_name']}.{one['table_name']}" for one in tables[:20])
+            shown = ", ".join(f"{table['database_name']}.{table['table_name']}" for table in tables[:20])
             shown += f" and {len(tables) - 20} more" if len(tables) > 20 else ""
             click.echo(f"tables without a primary key or not-null unique key: {shown}", err=True)
             ask("Ignore those tables and replicate the others?", no_confirm)
@@ -138,9 +138,9 @@ def update(api: "ApiCalls", changefeed_id: str, namespace: str, no_confirm: bool
 @server_options
 def list_command(api: "ApiCalls", namespace: str, everything: bool) -> None:
     """Show the changefeeds of a namespace."""
-    found = api.get("/changefeeds", state="all", namespace=namespace)["items"]
-    shown = [{"id": one["id"], "namespace": one["namespace"], "summary": _summary(one)} for one in found]
-    echo_json([one for one in shown if everything or one["summary"]["state"] not in _HIDDEN_STATES])
+    items = api.get("/changefeeds", state="all", namespace=namespace)["items"]
+    shown = [{"id": item["id"], "namespace": item["namespace"], "summary": _summary(item)} for item in items]
+    echo_json([item for item in shown if everything or item["summary"]["state"] not in _HIDDEN_STATES])
 
 
 @changefeed.command()
@@ -268,5 +268,5 @@ def _ask_old(api: "ApiCalls", start_ts: int, no_confirm: bool) -> None:
 
 
 def _difference(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    now, then = (json.dumps(one, indent=2, ensure_ascii=False).splitlines() for one in (before, after))
+    now, then = (json.dumps(settings, indent=2, ensure_ascii=False).splitlines() for settings in (before, after))
     return list(difflib.unified_diff(now, then, "now", "then", lineterm="", n=0))

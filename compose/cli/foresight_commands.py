@@ -85,8 +85,8 @@ def explain(
         wanted = Changefeed(config=checked, upstream=UpstreamId(upstream), ts=None)
     ts = Ts(start_ts) if start_ts else wanted.ts
     schemas, at = recorded_schemas(recording, ts) if recording else raw_log_schemas(kafka, wanted.upstream, ts)
-    found = explained(wanted.config, schemas, at, ask_sink=not offline)
-    for line in [json.dumps(as_json(found), ensure_ascii=False)] if in_json else as_lines(found):
+    explanation = explained(wanted.config, schemas, at, ask_sink=not offline)
+    for line in [json.dumps(as_json(explanation), ensure_ascii=False)] if in_json else as_lines(explanation):
         click.echo(line)
 
 

@@ -50,10 +50,10 @@ def errors(code: str) -> int:
     """Say what an error code means and what follows; of all that begin with CODE, or of all. Logs show it in [ ]."""
     from compose.operator.error_codes import catalogue
 
-    found = [one for one in catalogue() if one.code.startswith(code.strip("[]"))]
-    for one in found:
-        click.echo(f"{one.code} ({one.follows}): {one.meaning}")
-    if not found:
+    matching = [entry for entry in catalogue() if entry.code.startswith(code.strip("[]"))]
+    for entry in matching:
+        click.echo(f"{entry.code} ({entry.follows}): {entry.meaning}")
+    if not matching:
         raise ConfigError("no such error code", seen=code)
     return 0
 

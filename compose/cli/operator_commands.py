@@ -41,7 +41,7 @@ def capture() -> None:
 def list_captures(api: "ApiCalls") -> None:
     """Show all captures and which of them is the owner."""
     items = api.get("/captures")["items"]
-    echo_json([{name.replace("_", "-"): value for name, value in one.items()} for one in items])
+    echo_json([{name.replace("_", "-"): value for name, value in item.items()} for item in items])
 
 
 @capture.command()

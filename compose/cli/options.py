@@ -91,7 +91,7 @@ def _access_option(
             access = read(given.pop(parameter), given.pop(f"{parameter}_config"))
             if required and not access:
                 context = click.get_current_context()
-                missing = next(one for one in context.command.params if one.name == parameter)
+                missing = next(option for option in context.command.params if option.name == parameter)
                 raise click.MissingParameter(ctx=context, param=missing)
             return command(**given, **{parameter: access})
 
@@ -232,10 +232,10 @@ def conf_pairs(conf: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     Raises:
         click.BadParameter: one is not ``key=value``.
     """
-    for one in conf:
-        if "=" not in one or not one.partition("=")[0].strip():
-            raise click.BadParameter(f"{one!r} is not KEY=VALUE, such as spark.executor.memory=2g")
-    return tuple((key.strip(), value) for key, _, value in (one.partition("=") for one in conf))
+    for setting in conf:
+        if "=" not in setting or not setting.partition("=")[0].strip():
+            raise click.BadParameter(f"{setting!r} is not KEY=VALUE, such as spark.executor.memory=2g")
+    return tuple((key.strip(), value) for key, _, value in (setting.partition("=") for setting in conf))
 
 
 def cluster_option(command: Command) -> Command:

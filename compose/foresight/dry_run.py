@@ -51,8 +51,8 @@ Register = Callable[[str, str], int]
 """Takes subject and schema text and returns the id."""
 
 
-def _log_corrupt(found: CorruptRows) -> None:
-    for row in found.named:
+def _log_corrupt(corrupt: CorruptRows) -> None:
+    for row in corrupt.named:
         where = {"table": row.table, "key": row.key, "commit_ts": row.commit_ts}
         log.warning("row does not fit its checksum", extra=where)
 
@@ -85,7 +85,7 @@ class DryRun:
 
     def mounted(self) -> Iterator[dict[str, Any]]:
         """Yield every row of the changefeed's tables as the mounter hands it on, in (commit_ts, start_ts) order."""
-        found: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        keyed: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         for rows in self._rows(self.log.start_ts, self.log.end_ts):
             for table, group in by_version(rows, self.schemas):
                 if not self.feed.contains(table.schema, table.table, eligible=table.eligible):
@@ -105,9 +105,9 @@ class DryRun:
                     )
                     if row is not None:
                         order_key = (row.commit_ts, row.start_ts, row.physical_id, row.op, row.key)
-                        found.append((order_key, mounted_object(row)))
-        found.sort(key=lambda item: item[0])
-        yield from (shown for _, shown in found)
+                        keyed.append((order_key, mounted_object(row)))
+        keyed.sort(key=lambda item: item[0])
+        yield from (shown for _, shown in keyed)
 
     def _cuts(self) -> list[Ts]:
         end_ts = self.log.end_ts
@@ -129,8 +129,10 @@ class DryRun:
         topics = watermark_topics_at(self.schemas, upto_ts, self.feed)
         watermarks = watermark_records(upto_ts, topics, self.feed, encoded_at_ms)
         at_start = after_ts == self.log.start_ts
-        told = bootstrap_records(self.schemas, after_ts, upto_ts, self.feed, encoded_at_ms, at_start=at_start)
-        return join_records([*parts, *(_named(records, [None] * records.num_rows) for records in (watermarks, told))])
+        bootstraps = bootstrap_records(self.schemas, after_ts, upto_ts, self.feed, encoded_at_ms, at_start=at_start)
+        return join_records(
+            [*parts, *(_named(records, [None] * records.num_rows) for records in (watermarks, bootstraps))]
+        )
 
     def _run(self, rows: RowChanges, encoded_at_ms: int) -> Iterator[OutputRecords]:
         """Run the pipeline; where it refuses, find the rows that it refuses, report them and go on with the others."""

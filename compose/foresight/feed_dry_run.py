@@ -66,13 +66,15 @@ def read_spans(folder: Path) -> list[RecordedSpan]:
     try:
         return [
             RecordedSpan(
-                name=found["name"],
-                span=TableSpan(TableId(found["request_id"]), _raw(found["start"]), _raw(found["end"])),
-                checkpoint_ts=Ts(found["checkpoint_ts"]),
-                until=Ts(found["until"]),
-                given_up=found["deregistered"],
+                name=subscription["name"],
+                span=TableSpan(
+                    TableId(subscription["request_id"]), _raw(subscription["start"]), _raw(subscription["end"])
+                ),
+                checkpoint_ts=Ts(subscription["checkpoint_ts"]),
+                until=Ts(subscription["until"]),
+                given_up=subscription["deregistered"],
             )
-            for found in json.loads(path.read_text())["subscriptions"]
+            for subscription in json.loads(path.read_text())["subscriptions"]
         ]
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptDataError("subscriptions of a recorded feed do not parse", file=str(path)) from error
@@ -139,14 +141,14 @@ def row_changes(folder: Path) -> Iterator[dict[str, Any]]:
     """
     spans = read_spans(folder)
     collected = play(read_feed_folder(folder), spans).collected
-    found = [
+    ordered = [
         (change, span.name)
         for span in spans
         for change in collected.changes.get(span.span.table_id, ())
         if span.checkpoint_ts < change[0] <= span.until
     ]
     for (commit_ts, start_ts, op, key, value, old_value, _), name in sorted(
-        found, key=lambda item: (item[0][0], item[0][1], item[0][3], item[1])
+        ordered, key=lambda item: (item[0][0], item[0][1], item[0][3], item[1])
     ):
         yield {
             "sub": name,
@@ -213,7 +215,7 @@ def play(
                         feed.subscribe(span.span, span.checkpoint_ts)
                     elif span is not None and fields["what"] == "deregister":
                         leaving.add(span.span.table_id)
-                for table_id in [one for one in leaving if _resolved(collector, by_request[one])]:
+                for table_id in [request_id for request_id in leaving if _resolved(collector, by_request[request_id])]:
                     leaving.discard(table_id)
                     feed.unsubscribe(table_id)
                     server.go_on()

@@ -68,14 +68,16 @@ def read_recorded_log(folder: Path) -> RecordedLog:
         else:
             store.apply(step.work)
     end_ts = recording.end_ts
-    changes = {table: sorted(found) for table, found in sorted(tap.changes.items())}
+    changes = {table: sorted(table_changes) for table, table_changes in sorted(tap.changes.items())}
     jobs = _finished_jobs(store, changes.get(DDL_JOB_TABLE_ID, []), recording.bootstrap_ts, end_ts)
     # The bootstrap itself may create a user schema (`test`): what is of users counts as recorded.
     firsts = [Ts(job.ts - 1) for job in jobs if not is_system_schema(str(job.payload.get("schema_name")))]
     start_ts = min([recording.bootstrap_ts, *firsts])
     snapshot = snapshot_records(_Snapshot(store, start_ts).scan, start_ts)
-    after = {table: [change for change in found if change[0] > start_ts] for table, found in changes.items()}
-    rows = {table: found for table, found in after.items() if found}
+    after = {
+        table: [change for change in table_changes if change[0] > start_ts] for table, table_changes in changes.items()
+    }
+    rows = {table: table_changes for table, table_changes in after.items() if table_changes}
     return RecordedLog(rows, (*snapshot, *(job for job in jobs if job.ts > start_ts)), start_ts, end_ts)
 
 

@@ -59,8 +59,8 @@ def _feed_row(feed: FeedView) -> tuple[Text | str, ...]:
 
 def _errors(feeds: tuple[FeedView, ...], width: int) -> list[Text]:
     """Return the last error of each changefeed that has one, on lines of their own: they are long."""
-    found = [(feed.changefeed_id, feed.status.error) for feed in feeds if feed.status and feed.status.error]
-    texts = [Text(f"{name}: {error.code}: {error.message}", style="red") for name, error in found]
+    errors = [(feed.changefeed_id, feed.status.error) for feed in feeds if feed.status and feed.status.error]
+    texts = [Text(f"{name}: {error.code}: {error.message}", style="red") for name, error in errors]
     for text in texts:
         text.truncate(ERROR_LINES_MAX * width, overflow="ellipsis")
     return texts

@@ -296,11 +296,11 @@ def _ends(kafka: KafkaSettings, metadata: dict[str, Any], topics: list[str]) -> 
             raise SelfCheckError("there is no such topic", topic=topic)
         topic_partitions += [TopicPartition(topic, number) for number in metadata[topic].partitions]
     admin = kafka_admin(kafka, log)
-    found: list[dict[tuple[str, int], int]] = []
+    bounds: list[dict[tuple[str, int], int]] = []
     for which in (OffsetSpec.earliest(), OffsetSpec.latest()):
         futures = admin.list_offsets(dict.fromkeys(topic_partitions, which), request_timeout=READ_TIMEOUT_S)
-        found.append({(at.topic, at.partition): int(future.result().offset) for at, future in futures.items()})
-    return {partition: (start, found[1][partition]) for partition, start in found[0].items()}
+        bounds.append({(at.topic, at.partition): int(future.result().offset) for at, future in futures.items()})
+    return {partition: (start, bounds[1][partition]) for partition, start in bounds[0].items()}
 
 
 def _topic_names(kafka: KafkaSettings) -> list[str]:

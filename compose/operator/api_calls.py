@@ -105,11 +105,11 @@ def refusal(answer: Answer) -> BusError:
 
 def located(error: ApiRefusedError, origin: Origin) -> ApiRefusedError:
     """Return a refusal that names file and line of the setting it is about: the server has never seen the file."""
-    found = re.search(r"\(.*?key=([\w.\-\[\]]+)(?=[,)])", error.message)
-    if found is None or origin.file is None:
+    key_text = re.search(r"\(.*?key=([\w.\-\[\]]+)(?=[,)])", error.message)
+    if key_text is None or origin.file is None:
         return error
-    path = tuple(int(part) if part.isdecimal() else part for part in re.findall(r"[\w\-]+", found[1]) if part)
+    path = tuple(int(part) if part.isdecimal() else part for part in re.findall(r"[\w\-]+", key_text[1]) if part)
     where = {name: value for name, value in origin.where(path).items() if name != "key"}
     shown = ", ".join(f"{name}={value}" for name, value in where.items())
-    at = found.end(1)
+    at = key_text.end(1)
     return type(error)(f"{error.message[:at]}, {shown}{error.message[at:]}", **error.fields)

@@ -52,8 +52,8 @@ def examine(data_dir: Path) -> Iterator[Finding]:
         f"missing: {', '.join(missing)}; `tidebus setup` fetches them" if missing else f"in {cache_dir() / 'jars'}",
         needed=False,
     )
-    found = free_ports(PORTS_NEEDED)
-    yield Finding("ports", len(found) == PORTS_NEEDED, f"{len(found)} of {PORTS_NEEDED} free ones found on loopback")
+    ports = free_ports(PORTS_NEEDED)
+    yield Finding("ports", len(ports) == PORTS_NEEDED, f"{len(ports)} of {PORTS_NEEDED} free ones found on loopback")
     yield _memory()
     yield _disk(data_dir)
     yield Finding("cores", (os.cpu_count() or 1) >= 2, f"{os.cpu_count()}; fewer than 2 make it slow", needed=False)

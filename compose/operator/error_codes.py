@@ -50,16 +50,16 @@ def catalogue() -> list[ErrorCode]:
         for module in pkgutil.walk_packages(import_module(package).__path__, f"{package}."):
             if not module.name.endswith("__main__"):
                 import_module(module.name)
-    found = set()
+    codes = set()
     for kind in _kinds(BusError):
         if "code" in vars(kind) and kind.__module__.split(".")[0] in PACKAGES:
-            found.add(ErrorCode(kind.code, WHAT_FOLLOWS[kind.action], _meaning(kind)))
-    return sorted(found)
+            codes.add(ErrorCode(kind.code, WHAT_FOLLOWS[kind.action], _meaning(kind)))
+    return sorted(codes)
 
 
 def as_page(codes: list[ErrorCode]) -> str:
     """Return the page."""
-    return _PAGE_HEAD + "".join(f"| `{one.code}` | {one.follows} | {one.meaning} |\n" for one in codes)
+    return _PAGE_HEAD + "".join(f"| `{entry.code}` | {entry.follows} | {entry.meaning} |\n" for entry in codes)
 
 
 def _kinds(kind: type[BusError]) -> Iterator[type[BusError]]:

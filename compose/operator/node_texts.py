@@ -28,13 +28,13 @@ def delete_nodes(session: Session, root: str, *, keep: str) -> bool:
     """
     with session.requests("deleting the metadata") as client:
         try:
-            found = [f"{root}/{name}" for name in client.get_children(root)]
+            paths = [f"{root}/{name}" for name in client.get_children(root)]
         except NoNodeError:
             return False
-        for path in found:
+        for path in paths:
             if path != keep:
                 client.delete(path, recursive=True)
-    return bool(set(found) - {keep})
+    return bool(set(paths) - {keep})
 
 
 def masked(value: Any, name: str = "") -> Any:

@@ -89,13 +89,13 @@ def recover(options: RecoverOptions, say: Callable[[str], None]) -> RecoverRepor
         zookeeper=options.zookeeper,
     )
     with Session(options.zookeeper) as session:
-        found = stored(session, feed)
-        config = load_changefeed(found.info.sink_uri, found.info.config)
-        check_sink(found.info, config)
+        stored_feed = stored(session, feed)
+        config = load_changefeed(stored_feed.info.sink_uri, stored_feed.info.config)
+        check_sink(stored_feed.info, config)
         if not options.dry_run:
             wait_alone(session, feed, say)
-            found = stored(session, feed)  # a capture that was stopping may have brought it further
-    report = _found(found, what_kafka_holds(options.kafka, found.info, config))
+            stored_feed = stored(session, feed)  # a capture that was stopping may have brought it further
+    report = _found(stored_feed, what_kafka_holds(options.kafka, stored_feed.info, config))
     if options.dry_run:
         return report
     for line in opening_lines(report):
@@ -109,15 +109,15 @@ def recover(options: RecoverOptions, say: Callable[[str], None]) -> RecoverRepor
     return RecoverReport(**{**vars(report), "applied": applied, "sorted_rows": sorter.rows})
 
 
-def _found(found: Stored, held: HeldByKafka) -> RecoverReport:
-    info = found.info
+def _found(feed: Stored, held: HeldByKafka) -> RecoverReport:
+    info = feed.info
     return RecoverReport(
         changefeed=f"{info.namespace}/{info.changefeed_id}",
         destination=mask_uri(info.sink_uri),
-        state=state_of(info, found.status),
-        before_ts=max(found.applied_ts, info.start_ts),
+        state=state_of(info, feed.status),
+        before_ts=max(feed.applied_ts, info.start_ts),
         held=held,
-        target_ts=target_of(info, held.frontier.consistent_ts, found.sorted_ts),
+        target_ts=target_of(info, held.frontier.consistent_ts, feed.sorted_ts),
     )
 
 
@@ -205,7 +205,7 @@ def opening_lines(report: RecoverReport) -> list[str]:
         f"destination has all up to {shown(report.before_ts)}",
         f"last frontier: {shown(last.resolved_ts)}, by owner revision {last.owner_rev}",
     ]
-    lines += [held_line(one) for one in last.held]
+    lines += [held_line(group) for group in last.held]
     if report.target_ts < last.consistent_ts:
         lines.append(f"the changefeed's own target-ts ends it at {shown(report.target_ts)}")
     return lines
@@ -258,7 +258,7 @@ def as_json(report: RecoverReport) -> dict[str, Any]:
         "consistent_ts": last.consistent_ts,
         "target_ts": report.target_ts,
         "before_ts": report.before_ts,
-        "held": [{"ts": one.ts, "tables": one.tables, "ddl_start_ts": one.ddl_start_ts} for one in last.held],
+        "held": [{"ts": group.ts, "tables": group.tables, "ddl_start_ts": group.ddl_start_ts} for group in last.held],
         "rows": 0 if applied is None else applied.rows,
         "ddls": 0 if applied is None else applied.ddls,
         "not_applied": {

@@ -30,10 +30,10 @@ class Top:
     def take(self, overview: Mapping[str, Any], now_s: float) -> None:
         """Take an answer of ``/api/tidebus/overview`` that came at ``now_s``, by a clock that never jumps."""
         self._overview = overview
-        for one in overview["upstreams"]:
-            self._note(("upstream", one["upstream"]), now_s, one.get("rows_in", 0))
-        for one in overview["changefeeds"]:
-            self._note(("feed", one["namespace"], one["id"]), now_s, one["rows_total"])
+        for item in overview["upstreams"]:
+            self._note(("upstream", item["upstream"]), now_s, item.get("rows_in", 0))
+        for item in overview["changefeeds"]:
+            self._note(("feed", item["namespace"], item["id"]), now_s, item["rows_total"])
 
     def picture(self, width: int, height: int) -> RenderableType:
         """Return the picture for a terminal of this size."""
@@ -53,16 +53,16 @@ class Top:
 
     def _upstreams(self, width: int) -> list[Text]:
         lines = []
-        for one in self._overview["upstreams"]:
-            rate = self._rate(("upstream", one["upstream"]))
-            held = one.get("tables_held", 0)
-            text = Text(f"{one['upstream']}: lag {_seconds(one.get('lag_s'))}, {rate} rows/s in, ")
-            text.append(f"{one.get('tables', 0)} tables, {one.get('regions', 0)} regions")
+        for upstream in self._overview["upstreams"]:
+            rate = self._rate(("upstream", upstream["upstream"]))
+            held = upstream.get("tables_held", 0)
+            text = Text(f"{upstream['upstream']}: lag {_seconds(upstream.get('lag_s'))}, {rate} rows/s in, ")
+            text.append(f"{upstream.get('tables', 0)} tables, {upstream.get('regions', 0)} regions")
             if held:
                 text.append(f", {held} tables held", style="yellow")
-            if one.get("error"):
-                text.append(f", {one.get('state', '')}: {one['error'].get('message', '')}", style="red")
-            for stall in one.get("stalls", ())[:1]:
+            if upstream.get("error"):
+                text.append(f", {upstream.get('state', '')}: {upstream['error'].get('message', '')}", style="red")
+            for stall in upstream.get("stalls", ())[:1]:
                 text.append(f"; {_CODE.sub('', stall)}", style="yellow")
             lines.append(_line(text, width))
         return lines
@@ -70,13 +70,13 @@ class Top:
     def _captures(self, width: int, most: int) -> Table:
         seen = self._overview["captures"]
         table = _table(("capture", "address", "tables", "version"), ("left", "left", "right", "left"))
-        for one in seen[:most]:
-            name = one["id"] if width >= WIDE else one["id"][:8]
+        for capture in seen[:most]:
+            name = capture["id"] if width >= WIDE else capture["id"][:8]
             table.add_row(
-                Text(f"{name} owner" if one["is_owner"] else name, style="bold" if one["is_owner"] else ""),
-                one["address"],
-                "-" if one["tables"] is None else f"{one['tables']:,}",
-                one["version"],
+                Text(f"{name} owner" if capture["is_owner"] else name, style="bold" if capture["is_owner"] else ""),
+                capture["address"],
+                "-" if capture["tables"] is None else f"{capture['tables']:,}",
+                capture["version"],
             )
         return _counted(table, len(seen), most)
 
@@ -86,16 +86,16 @@ class Top:
         kept = len(headings) if width >= WIDE else 6
         table = _table(headings[:kept], ("left", "left", "right", "right", "left", "right", "right", "right"))
         # Trouble first: of many only some can be seen.
-        for one in sorted(seen, key=lambda feed: (feed["error"] is None, -feed["checkpoint_lag_s"]))[:most]:
+        for feed in sorted(seen, key=lambda item: (item["error"] is None, -item["checkpoint_lag_s"]))[:most]:
             cells = (
-                one["id"] if one["namespace"] == "default" else f"{one['namespace']}/{one['id']}",
-                Text(one["state"], style=_STYLES.get(one["state"], "")),
-                _seconds(one["checkpoint_lag_s"]),
-                self._rate(("feed", one["namespace"], one["id"])),
-                _sorter(one["sorter"]),
-                str(one.get("sorter_deaths", 0)),
-                f"{one['batch_rows']:,} in {one['batch_s']:.1f} s",
-                str(one["checkpoint_ts"]),
+                feed["id"] if feed["namespace"] == "default" else f"{feed['namespace']}/{feed['id']}",
+                Text(feed["state"], style=_STYLES.get(feed["state"], "")),
+                _seconds(feed["checkpoint_lag_s"]),
+                self._rate(("feed", feed["namespace"], feed["id"])),
+                _sorter(feed["sorter"]),
+                str(feed.get("sorter_deaths", 0)),
+                f"{feed['batch_rows']:,} in {feed['batch_s']:.1f} s",
+                str(feed["checkpoint_ts"]),
             )
             table.add_row(*cells[:kept])
         return _counted(table, len(seen), most)

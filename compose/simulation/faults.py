@@ -23,7 +23,9 @@ def _any(world: "ClusterWorld") -> "SimCapture | None":
 
 
 def _owner(world: "ClusterWorld") -> "SimCapture | None":
-    return next((one for one in world.processes.values() if one.reign is not None and not one.busy), None)
+    return next(
+        (process for process in world.processes.values() if process.reign is not None and not process.busy), None
+    )
 
 
 def crash(world: "ClusterWorld") -> None:
@@ -90,9 +92,9 @@ def operate(world: "ClusterWorld") -> None:
 def ambush(world: "ClusterWorld") -> None:
     """The capture that a span moves to dies while the old one is being told to stop."""
     owner = _owner(world)
-    for found in owner.reign._coordinator.replications.sets.values() if owner and owner.reign else ():
-        if found.state is SetState.COMMIT and found.primary and found.secondary in world.processes:
-            target = world.processes[found.secondary]
+    for replication in owner.reign._coordinator.replications.sets.values() if owner and owner.reign else ():
+        if replication.state is SetState.COMMIT and replication.primary and replication.secondary in world.processes:
+            target = world.processes[replication.secondary]
             if target is not owner and not target.busy:
                 world.note("ambush", target.capture)
                 world.bury(target, closes=True)

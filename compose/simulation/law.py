@@ -155,12 +155,12 @@ class Law:
         if all(record.repeat_high == record.high for record in records):
             return
         for row in self.upstream.rows:
-            found = self.broker.copies.get(row.number, ())
-            for one in found:
-                for other in found:
-                    if one is other:
+            copies = self.broker.copies.get(row.number, ())
+            for copy in copies:
+                for other in copies:
+                    if copy is other:
                         break
-                    pair = (one, other)
+                    pair = (copy, other)
                     first = None
                     for record in records:
                         if record.resolved_ts >= row.commit_ts or any(record.low[c.partition] > c.offset for c in pair):
@@ -180,4 +180,4 @@ class Law:
 
 
 def _any_less(some: tuple[int, ...], others: tuple[int, ...]) -> bool:
-    return any(one < other for one, other in zip(some, others, strict=True))
+    return any(mine < other for mine, other in zip(some, others, strict=True))

@@ -90,8 +90,8 @@ class SimPeers:
                 self._send_one(feed, message)
 
     def _send_one(self, feed: FeedKey, message: Message) -> None:
-        side, one = side_of(message), (message,)
-        self._network.send(self._now(), self._me, message.receiver, lambda inboxes: inboxes.put(feed, side, one))
+        side, messages = side_of(message), (message,)
+        self._network.send(self._now(), self._me, message.receiver, lambda inboxes: inboxes.put(feed, side, messages))
 
     def take(self, feed: FeedKey, side: Side) -> list[Message]:
         """Return what has come since the last call."""

@@ -102,10 +102,10 @@ def outcome_of(seed: int, prepare: Callable[[ClusterWorld], None] = lambda world
     return Outcome(seed, broken_promise(world, follow), world, shown=_shown)
 
 
-def _shown(one: object) -> str:
+def _shown(shown: object) -> str:
     """Show a ts as milliseconds since the start, and its number within them."""
-    if isinstance(one, int) and one > EPOCH_MS:
-        return f"{physical_ms(Ts(one)) - EPOCH_MS}ms+{one & ((1 << PHYSICAL_SHIFT_BITS) - 1)}"
-    if isinstance(one, list | tuple):
-        return f"({', '.join(_shown(item) for item in one)})"
-    return str(one)
+    if isinstance(shown, int) and shown > EPOCH_MS:
+        return f"{physical_ms(Ts(shown)) - EPOCH_MS}ms+{shown & ((1 << PHYSICAL_SHIFT_BITS) - 1)}"
+    if isinstance(shown, list | tuple):
+        return f"({', '.join(_shown(item) for item in shown)})"
+    return str(shown)

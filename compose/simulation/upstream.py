@@ -65,7 +65,9 @@ class Logical:
         info: dict[str, Any] = {"id": self.table_id, "name": {"O": self.name, "L": self.name}}
         info |= {"cols": [], "pk_is_handle": True}
         if self.partitions:
-            parts = [{"id": one, "name": {"O": f"p{one}", "L": f"p{one}"}} for one in self.partitions]
+            parts = [
+                {"id": partition, "name": {"O": f"p{partition}", "L": f"p{partition}"}} for partition in self.partitions
+            ]
             info["partition"] = {"enable": True, "definitions": parts}
         return info
 
@@ -173,17 +175,17 @@ class Upstream:
     def _alter_partition(self) -> str:
         table = self.random.choice([table for table in self._tables.values() if table.partitions])
         kind = self.random.choice(["add", "drop", "truncate", "reorganize"])
-        one, parts = self.random.choice(table.partitions), list(table.partitions)
+        chosen, parts = self.random.choice(table.partitions), list(table.partitions)
         new: TableId | None = self._id()
         assert new is not None
-        gone: tuple[TableId, ...] = (one,)
+        gone: tuple[TableId, ...] = (chosen,)
         if kind == "add":
             parts, gone, type_ = [*parts, new], (), DdlType.ADD_PARTITION
         elif kind == "drop" and len(parts) > 1:
-            parts.remove(one)
+            parts.remove(chosen)
             new, type_ = None, DdlType.DROP_PARTITION
         else:
-            parts[parts.index(one)] = new
+            parts[parts.index(chosen)] = new
             type_ = DdlType.TRUNCATE_PARTITION
             if kind == "reorganize":
                 type_ = DdlType.REORGANIZE_PARTITION
@@ -198,13 +200,13 @@ class Upstream:
         pair = self._pair()
         assert pair is not None
         plain, partitioned = pair
-        one = self.random.choice(partitioned.partitions)
-        parts = tuple(plain.table_id if part == one else part for part in partitioned.partitions)
+        partition = self.random.choice(partitioned.partitions)
+        parts = tuple(plain.table_id if part == partition else part for part in partitioned.partitions)
         del self._tables[plain.table_id]
-        self._tables[one] = Logical(one, plain.name)
+        self._tables[partition] = Logical(partition, plain.name)
         after = Logical(partitioned.table_id, partitioned.name, parts)
         self._done(DdlType.EXCHANGE_PARTITION, after, table_id=plain.table_id)
-        return f"exchange {plain.table_id} {one}"
+        return f"exchange {plain.table_id} {partition}"
 
     def _done(
         self,
@@ -218,8 +220,8 @@ class Upstream:
         start_ts, ts = self.next_ts(), self.next_ts()
         if type_ is not DdlType.DROP_TABLE:
             self._tables[table.table_id] = table
-        for one in gone:
-            self.lives[one][-1].dropped_ts = ts
+        for dropped in gone:
+            self.lives[dropped][-1].dropped_ts = ts
         self._come(come, ts)
         payload = {
             "id": len(self.jobs) + 1,

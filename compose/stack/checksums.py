@@ -65,7 +65,7 @@ def lines_of(folder: Path) -> list[str]:
     """Return the lines of :data:`CHECKSUMS` for the jars and archives of all parts in a folder."""
     files = [file for pattern in ("*.jar", "*.tar.gz") for file in folder.glob(f"[!.]*/**/{pattern}")]
     return sorted(
-        (f"{sha256(file)}  {file.relative_to(folder).as_posix()}" for file in files), key=lambda one: one[66:]
+        (f"{sha256(file)}  {file.relative_to(folder).as_posix()}" for file in files), key=lambda line: line[66:]
     )
 
 

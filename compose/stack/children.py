@@ -131,8 +131,8 @@ class Child:
         self._started = started_at(self.pid)
         self.nursery.tell_watchdog(f"add {self.pid}")
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError), self._process.stdin as told:
-            told.write(b"\n")
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
+            stdin.write(b"\n")
 
     def is_running(self) -> bool:
         """Tell whether it runs now."""

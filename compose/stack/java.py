@@ -20,14 +20,14 @@ def find_java() -> Path:
         MachineError: none found, or older than 17.
     """
     home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home and (Path(home) / "bin" / "java").exists() else None
-    found = found or shutil.which("java")
-    if found is None:
+    java = str(Path(home) / "bin" / "java") if home and (Path(home) / "bin" / "java").exists() else None
+    java = java or shutil.which("java")
+    if java is None:
         raise MachineError(f"no java found: install Java {JAVA_MAJOR_MIN} or newer, or set JAVA_HOME")
-    major = java_major(Path(found))
+    major = java_major(Path(java))
     if major < JAVA_MAJOR_MIN:
-        raise MachineError(f"java is version {major}, but {JAVA_MAJOR_MIN} or newer is needed", java=found)
-    return Path(found)
+        raise MachineError(f"java is version {major}, but {JAVA_MAJOR_MIN} or newer is needed", java=java)
+    return Path(java)
 
 
 def java_major(java: Path) -> int:

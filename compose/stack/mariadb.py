@@ -59,10 +59,10 @@ def find_mariadb(say: Say = print) -> MariadbProgram:
         MariaDbMissingError: there is none to be had.
     """
     for name in ("mariadbd", "mysqld"):
-        found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
-        share = found and next((s for s in _shares(Path(found).resolve()) if (s / _SYSTEM_TABLES[0]).exists()), None)
-        if found and share:
-            return MariadbProgram(Path(found), share)
+        server = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
+        share = server and next((s for s in _shares(Path(server).resolve()) if (s / _SYSTEM_TABLES[0]).exists()), None)
+        if server and share:
+            return MariadbProgram(Path(server), share)
     return _unpacked(say)
 
 

@@ -11,17 +11,17 @@ range can be given that very port as its own source port, connects to itself, an
 
 def free_ports(count: int) -> list[int]:
     """Return ``count`` ports that were free a moment ago; the process id spreads processes that ask at once."""
-    found: list[int] = []
+    ports: list[int] = []
     span = _LAST - _FIRST
     start = os.getpid() * 37 % span
     for step in range(span):
         port = _FIRST + (start + step) % span
         if port not in _GIVEN and is_free(port):
-            found.append(port)
-            if len(found) == count:
+            ports.append(port)
+            if len(ports) == count:
                 break
-    _GIVEN.update(found)
-    return found
+    _GIVEN.update(ports)
+    return ports
 
 
 def is_free(port: int) -> bool:

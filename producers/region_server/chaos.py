@@ -65,7 +65,7 @@ class Chaos:
             regions = regions[low : low + _VIEW_REGIONS_MAX]
         nodes, pd = self._nodes, self._pd
         return chaos.ClusterView(
-            regions=[chaos.RegionView(one.region_id, one.leader, _split_keys(one)) for one in regions],
+            regions=[chaos.RegionView(region.region_id, region.leader, _split_keys(region)) for region in regions],
             up=[store_id for store_id, node in nodes.items() if node.running],
             down=[store_id for store_id, node in nodes.items() if not node.running and store_id not in pd.states],
             pd_members=len(pd.members),

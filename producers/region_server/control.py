@@ -120,9 +120,9 @@ class ControlServer:
     def _view(self) -> dict[str, object]:
         view, store = self._chaos.view(), self._store
         regions = [
-            {"region_id": one.region_id, "leader": one.leader, "version": one.version,
-             "start": one.start.hex(), "end": one.end.hex(), "keys": len(one.data)}
-            for one in store.regions
+            {"region_id": region.region_id, "leader": region.leader, "version": region.version,
+             "start": region.start.hex(), "end": region.end.hex(), "keys": len(region.data)}
+            for region in store.regions
         ]  # fmt: skip
         return {
             "regions": regions, "up": list(view.up), "down": list(view.down),

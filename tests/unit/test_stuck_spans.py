@@ -78,10 +78,10 @@ def test_more_regions_than_room_then_the_slowest_first_and_the_others_at_the_nex
 
 
 def test_regions_at_once_are_few_until_locks_are_found() -> None:
-    assert at_once(REGIONS_FIRST, found=False) == REGIONS_FIRST
+    assert at_once(REGIONS_FIRST, has_locks=False) == REGIONS_FIRST
     grown = [REGIONS_FIRST]
     while grown[-1] < REGIONS_MAX:
-        grown.append(at_once(grown[-1], found=True))
+        grown.append(at_once(grown[-1], has_locks=True))
     assert len(grown) <= 4, "within some looks of two seconds"
-    assert at_once(REGIONS_MAX, found=True) == REGIONS_MAX
-    assert at_once(REGIONS_MAX, found=False) == REGIONS_FIRST
+    assert at_once(REGIONS_MAX, has_locks=True) == REGIONS_MAX
+    assert at_once(REGIONS_MAX, has_locks=False) == REGIONS_FIRST

@@ -68,45 +68,45 @@ class Calls(Executor):
     def die(self, *, keeps: float, late: int = 0) -> None:
         """The process is gone; what is on its way happens all the same, perhaps later, or not."""
         self.is_dead = True
-        self._calls = [one for one in self._calls if one.answer_at is None and self._world.random.random() < keeps]
-        for one in self._calls:
-            one.at += late
+        self._calls = [call for call in self._calls if call.answer_at is None and self._world.random.random() < keeps]
+        for call in self._calls:
+            call.at += late
 
     def break_off(self) -> None:
         """The server has restarted: what was under way has happened or not, and nobody is told which."""
-        for one in self._calls:
-            if one.answer_at is None and self._world.random.random() < 0.5:
-                self._make(one)
-            one.answer_at, one.answer = self._world.now, None
-            one.error = DestinationUnreachableError("simulated: lost connection")
+        for call in self._calls:
+            if call.answer_at is None and self._world.random.random() < 0.5:
+                self._make(call)
+            call.answer_at, call.answer = self._world.now, None
+            call.error = DestinationUnreachableError("simulated: lost connection")
 
     def work(self) -> None:
         """Let happen what is due."""
-        for one in list(self._calls):
-            if one not in self._calls:
+        for call in list(self._calls):
+            if call not in self._calls:
                 continue  # its process died by what happened before
-            stands_still = one.waits and self._world.is_frozen(self._who)
-            if one.answer_at is None and one.at <= self._world.now and not stands_still:
-                self._make(one)
-            if one.answer_at is not None and one.answer_at <= self._world.now:
-                if one in self._calls:
-                    self._calls.remove(one)
-                if one.error is not None:
-                    one.done.set_exception(one.error)
+            stands_still = call.waits and self._world.is_frozen(self._who)
+            if call.answer_at is None and call.at <= self._world.now and not stands_still:
+                self._make(call)
+            if call.answer_at is not None and call.answer_at <= self._world.now:
+                if call in self._calls:
+                    self._calls.remove(call)
+                if call.error is not None:
+                    call.done.set_exception(call.error)
                 else:
-                    one.done.set_result(one.answer)
+                    call.done.set_result(call.answer)
 
-    def _make(self, one: _Call) -> None:
+    def _make(self, call: _Call) -> None:
         try:
-            one.answer = one.do()
+            call.answer = call.do()
         except (_NotYetError, KilledError):
-            one.waits = True
-            if self.is_dead and one in self._calls:
-                self._calls.remove(one)  # nobody is there to ask again
+            call.waits = True
+            if self.is_dead and call in self._calls:
+                self._calls.remove(call)  # nobody is there to ask again
             return
         except BusError as error:
-            one.error = error
-        one.answer_at = self._world.now + self._world.delay()
+            call.error = error
+        call.answer_at = self._world.now + self._world.delay()
         with contextlib.suppress(KilledError):
             self._world.boundary(self._who, "answer")
 
@@ -139,9 +139,9 @@ class DestinationOf:
         """See there; the caller waits."""
         self._world.pause(self._who, "lead")
         noted, syncpoint_ts = self._destination.lead(self._revision)
-        found = self.places(range(partitions))
+        cursors = self.places(range(partitions))
         self._world.pause(self._who, "leads")
-        return Found(places=found, ddl_noted=noted, syncpoint_ts=syncpoint_ts)
+        return Found(places=cursors, ddl_noted=noted, syncpoint_ts=syncpoint_ts)
 
     def places(self, parts: Collection[int]) -> dict[int, Place]:
         """See there."""
@@ -149,11 +149,11 @@ class DestinationOf:
 
     def take(self, parts: Collection[int], revision: int) -> dict[int, Place]:
         """See there."""
-        found = {}
+        cursors = {}
         for part in parts:
             self._opened[part], position, offset = self._destination.take(part, revision, self._who)
-            found[part] = Place(position, offset)
-        return found
+            cursors[part] = Place(position, offset)
+        return cursors
 
     def apply(self, _: SimConnection, part: int, before: bytes, claim: Claim) -> int:
         """See there."""
@@ -268,15 +268,15 @@ class TopicSource:
 
     def poll(self, timeout_s: float) -> list[SinkRecord]:
         """See there; a partition may have nothing to say now."""
-        found: list[SinkRecord] = []
+        records: list[SinkRecord] = []
         if self._world.broker_is_down:
-            return found
+            return records
         for partition, at in self._at.items():
             if partition not in self._paused and self._world.random.random() < self._world.pace:
                 more = self._world.topic.records[partition][at : at + READ_MAX]
                 self._at[partition] = at + len(more)
-                found += more
-        return found
+                records += more
+        return records
 
     def pause(self, partition: int) -> None:
         """See there."""

@@ -20,7 +20,7 @@ def _any(world: "ChangefeedWorld") -> SimProcessor | None:
 
 
 def _leader(world: "ChangefeedWorld") -> SimProcessor | None:
-    return next((one for one in world.processes.values() if one.is_leader and not one.busy), None)
+    return next((process for process in world.processes.values() if process.is_leader and not process.busy), None)
 
 
 def crash(world: "ChangefeedWorld") -> None:

@@ -184,10 +184,10 @@ class SimHistory:
         """Return the tables with all up to ``ts``."""
         count = bisect_right(self.events, ts, key=lambda event: event.commit_ts)
         known, tables = next(pair for pair in reversed(self._known) if pair[0] <= count)
-        found = tables.copy()
+        tables_at = tables.copy()
         for event in self.events[known:count]:
-            _happen(found, event)
-        return found
+            _happen(tables_at, event)
+        return tables_at
 
     def _next_ts(self) -> tuple[Ts, Ts]:
         start_ts = Ts(self.now_ts + 1)

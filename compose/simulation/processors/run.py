@@ -60,4 +60,4 @@ def outcome_of(
     """Run a seed and say what came of it; ``prepare`` may make its world better or worse than the seed does."""
     world = ChangefeedWorld(seed, disturb)
     prepare(world)
-    return Outcome(seed, broken_promise(world, lambda one: follow(one, ticks)), world, of="processors")
+    return Outcome(seed, broken_promise(world, lambda simulated: follow(simulated, ticks)), world, of="processors")

@@ -117,8 +117,14 @@ def _row_message(rows: list[tuple[SimTxn, RowChange]]) -> tuple[bytes, bytes, by
     txn, row = rows[-1]
     form = TableForm(schema=SCHEMA, table=row.table, version=Ts(row.version), columns=("id", "v"), key=("id",))
     encoded = [
-        SqlRow(its.commit_ts, its.start_ts, one.op, b"%d" % one.key, b"%d" % one.value if one.value else b"")
-        for its, one in rows
+        SqlRow(
+            row_txn.commit_ts,
+            row_txn.start_ts,
+            change.op,
+            b"%d" % change.key,
+            b"%d" % change.value if change.value else b"",
+        )
+        for row_txn, change in rows
     ]
     position = Position(txn.commit_ts, PositionClass.ROW, txn.start_ts, row.op, f"{row.table}/{row.key}".encode())
     return position.encode(), encode_form(form), encode_rows(form, encoded)

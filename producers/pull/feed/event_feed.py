@@ -378,7 +378,14 @@ class EventFeed:
     def _has_used(self, request_id: int, region_id: RegionId) -> bool:
         if is_shared(request_id):
             return self._request_ids.has_shared(request_id, region_id)
-        owner = next((one for one in self._subscriptions.values() if request_id in one.own_request_ids()), None)
+        owner = next(
+            (
+                subscription
+                for subscription in self._subscriptions.values()
+                if request_id in subscription.own_request_ids()
+            ),
+            None,
+        )
         return self._request_ids.has_own(request_id) if owner is None else owner.has_used(request_id, region_id)
 
     def _open_transport(self, store_id: StoreId, address: str, multiplexed: bool) -> StoreStream:

@@ -118,7 +118,7 @@ class Locator:
         if subscription.stopped:
             return
         try:
-            found = self._locate(subscription, retry)
+            located = self._locate(subscription, retry)
         except BusError as error:
             if self._stopping:
                 return
@@ -130,7 +130,7 @@ class Locator:
         except Exception as error:
             self._deliver(UnlocatedRange(subscription, ProducerBugError("locator failed", error=repr(error))))
             raise
-        self._deliver(found)
+        self._deliver(located)
 
     def _next(self) -> tuple[Subscription, Retry] | None:
         with self._changed:
@@ -166,5 +166,5 @@ class Locator:
             return LocatedRange(subscription, retry, tuple(usable), addresses)
         # Something was found: what could not be had, if there is such, begins its own back-off.
         rest = Retry(KeyRange(end, retry.range.end), 0, retry.faults, retry.read_to)
-        found = Retry(KeyRange(retry.range.start, end), retry.attempt, retry.faults)
-        return LocatedRange(subscription, found, tuple(usable), addresses, rest)
+        covered = Retry(KeyRange(retry.range.start, end), retry.attempt, retry.faults)
+        return LocatedRange(subscription, covered, tuple(usable), addresses, rest)

@@ -167,7 +167,9 @@ class StoreStreams:
                 stream.table.remove(registration)
             sent = [(item.request_id, item.region.region_id) for item in mine if item.sent]
             # With 0 the store forgets all regions of an id: not of one that others share.
-            for request_id, region_id in {(one, region if is_shared(one) else 0): None for one, region in sent}:
+            for request_id, region_id in {
+                (used_id, region if is_shared(used_id) else 0): None for used_id, region in sent
+            }:
                 self._deregister(stream, request_id, region_id)
             self._left(stream, mine, now_s)
 
@@ -207,7 +209,7 @@ class StoreStreams:
         A store tells resolved ts each second once a region is initialized; before that a scan may wait for its turn at
         the store for long. ``listening_since_s``: since when the feed keeps up with what comes.
         """
-        found = []
+        silent_streams = []
         for stream in self:
             store = self._store(stream.store_id)
             if stream.resolves:
@@ -217,10 +219,10 @@ class StoreStreams:
             patience_s = self._settings.silence_s * 2**store.silences if stream.table.initialized else PATIENCE_MAX_S
             silent_s = now_s - max(stream.heard_at_s, listening_since_s)
             if silent_s > min(patience_s, PATIENCE_MAX_S):
-                found.append((stream, silent_s))
-        for stream, _ in found:
+                silent_streams.append((stream, silent_s))
+        for stream, _ in silent_streams:
             self._store(stream.store_id).silences += 1
-        return found
+        return silent_streams
 
     def scans(self) -> tuple[int, int]:
         """Return how many incremental scans are under way and how many wait, at all stores."""

@@ -123,8 +123,8 @@ def record_bytes_max(kafka: KafkaAccess, topic: str) -> int:
     resource, deadline = ConfigResource(ResourceType.TOPIC, topic), time.monotonic() + ADMIN_TIMEOUT_S
     while True:
         try:
-            found = admin.describe_configs([resource], request_timeout=ADMIN_TIMEOUT_S)[resource].result()
-            return min(int(found["max.message.bytes"].value), RAW_MESSAGE_BYTES_MAX) - RECORD_OVERHEAD_BYTES
+            config = admin.describe_configs([resource], request_timeout=ADMIN_TIMEOUT_S)[resource].result()
+            return min(int(config["max.message.bytes"].value), RAW_MESSAGE_BYTES_MAX) - RECORD_OVERHEAD_BYTES
         except KafkaException as error:
             code = error.args[0].code()
             if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:

@@ -60,7 +60,7 @@ class LockWatch:
         self._resolver = resolver
         self._look_s = look_s
         self._state = Watch()
-        self._regions_max, self._found = REGIONS_FIRST, False
+        self._regions_max, self._has_locks = REGIONS_FIRST, False
         """Under resolution at once; whether a lock was found since the last look."""
         self._stopping = threading.Event()
         self._under_way: set[Future[None]] = set()
@@ -98,7 +98,7 @@ class LockWatch:
         if not spans:
             self._state = Watch(resolved_at_s=self._state.resolved_at_s)
             return
-        self._regions_max, self._found = at_once(self._regions_max, found=self._found), False
+        self._regions_max, self._has_locks = at_once(self._regions_max, has_locks=self._has_locks), False
         room = self._regions_max - len(self._under_way)
         self._state, orders = step(self._state, Look(now_s, self._pd.now(), spans, room))
         for order in orders:
@@ -119,7 +119,7 @@ class LockWatch:
         try:
             start, end = decode_bytes(order.range.start)[0], decode_bytes(order.range.end)[0]
             task = self._resolver.resolve_range(start, end, order.max_version)
-            self._found |= bool(task.held or task.committed or task.rolled_back)
+            self._has_locks |= bool(task.held or task.committed or task.rolled_back)
             text = _finding(order, task)
         except BusError as error:
             text = f"its locks cannot be resolved: {error}"

@@ -258,13 +258,13 @@ class PdClient:
 
     def _members(self, stub: pdpb_pb2_grpc.PDStub) -> pdpb_pb2.GetMembersResponse:
         reply = stub.GetMembers(pdpb_pb2.GetMembersRequest(), timeout=CALL_TIMEOUT_S)
-        found = reply.header.cluster_id
+        cluster_id = reply.header.cluster_id
         with self._lock:
-            if self._cluster_id and found != self._cluster_id:
+            if self._cluster_id and cluster_id != self._cluster_id:
                 raise ClusterMismatchError(
-                    "PD belongs to another cluster", pd_cluster=found, our_cluster=self._cluster_id
+                    "PD belongs to another cluster", pd_cluster=cluster_id, our_cluster=self._cluster_id
                 )
-            self._cluster_id = found
+            self._cluster_id = cluster_id
             if reply.leader.client_urls:
                 self._leader = _plain(reply.leader.client_urls[0])
             known = [_plain(url) for member in reply.members for url in member.client_urls]

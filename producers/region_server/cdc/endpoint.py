@@ -164,7 +164,9 @@ class Endpoint:
         if region_id:
             chosen = [connection.downstreams.get(connection.key(request_id, region_id))]
         else:
-            chosen = [one for one in connection.downstreams.values() if one.request_id == request_id]
+            chosen = [
+                downstream for downstream in connection.downstreams.values() if downstream.request_id == request_id
+            ]
         for downstream in chosen:
             if downstream is not None:
                 self._stop(downstream)

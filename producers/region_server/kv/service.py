@@ -119,8 +119,8 @@ class TikvService(tikvpb_pb2_grpc.TikvServicer):
             return kvrpcpb_pb2.ScanLockResponse(region_error=error)
         high = request.end_key
         end = min(high, region.end) if high and region.end else high or region.end
-        found = txn_status.scan_locks(region.data, request.start_key, end, Ts(request.max_version), request.limit)
-        return kvrpcpb_pb2.ScanLockResponse(locks=[lock_info(key, lock) for key, lock in found])
+        locks = txn_status.scan_locks(region.data, request.start_key, end, Ts(request.max_version), request.limit)
+        return kvrpcpb_pb2.ScanLockResponse(locks=[lock_info(key, lock) for key, lock in locks])
 
     async def KvCheckTxnStatus(  # noqa: N802
         self, request: kvrpcpb_pb2.CheckTxnStatusRequest, context: Any

@@ -137,12 +137,12 @@ class PdGcCalls(pdpb_pb2_grpc.PDServicer):
             keyspace_scope=pdpb_pb2.KeyspaceScope(keyspace_id=NULL_KEYSPACE),
             txn_safe_point=gc.txn_safe_point,
             gc_safe_point=gc.gc_safe_point,
-            gc_barriers=[] if exclude_barriers else [_info(one) for one in gc.barriers(time.monotonic())],
+            gc_barriers=[] if exclude_barriers else [_info(barrier) for barrier in gc.barriers(time.monotonic())],
         )
 
     def _global_barriers(self) -> pdpb_pb2.GlobalGCBarriers:
         barriers = self._cluster.gc.barriers(time.monotonic(), globally=True)
-        return pdpb_pb2.GlobalGCBarriers(barriers=[_global_info(one) for one in barriers])
+        return pdpb_pb2.GlobalGCBarriers(barriers=[_global_info(barrier) for barrier in barriers])
 
 
 def _info(barrier: GcBarrier) -> pdpb_pb2.GCBarrierInfo:

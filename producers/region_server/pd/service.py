@@ -94,15 +94,15 @@ class PdService(PdGcCalls):
         if not _in_order(ranges):
             error = pdpb_pb2.Error(type=pdpb_pb2.UNKNOWN, message="invalid key range, ranges overlap or are not sorted")
             return pdpb_pb2.BatchScanRegionsResponse(header=self._failed(error))
-        found: dict[int, Region] = {}
+        by_id: dict[int, Region] = {}
         for start, end in ranges:
             touched = self._store.regions.between(start, end)
             if request.contain_all_key_range and any(region.hidden for region in touched):
                 message = "the regions do not contain all key ranges"
                 error = pdpb_pb2.Error(type=pdpb_pb2.REGIONS_NOT_CONTAIN_ALL_KEY_RANGE, message=message)
                 return pdpb_pb2.BatchScanRegionsResponse(header=self._failed(error))
-            found.update({region.region_id: region for region in touched if not region.hidden})
-        regions = list(found.values())[: request.limit if request.limit > 0 else None]
+            by_id.update({region.region_id: region for region in touched if not region.hidden})
+        regions = list(by_id.values())[: request.limit if request.limit > 0 else None]
         return pdpb_pb2.BatchScanRegionsResponse(
             header=self._ok(), regions=[self._describe(region) for region in regions]
         )

@@ -124,8 +124,8 @@ class ReplayPd(pdpb_pb2_grpc.PDServicer):
 
     async def ScanRegions(self, request: pdpb_pb2.ScanRegionsRequest, context: Any) -> pdpb_pb2.ScanRegionsResponse:  # noqa: N802
         """Regions that touch a range, in key order."""
-        found = list(self._replay.scan_regions(request.start_key, request.end_key))
-        regions = found[: request.limit] if request.limit > 0 else found
+        found_regions = list(self._replay.scan_regions(request.start_key, request.end_key))
+        regions = found_regions[: request.limit] if request.limit > 0 else found_regions
         return pdpb_pb2.ScanRegionsResponse(
             header=self._header,
             region_metas=[region.region for region in regions],

@@ -34,6 +34,6 @@ def _fields(
     """Yield ``(id, value)`` of the fields ``{field}{id}`` of a meta hash; it has fields of other kinds too."""
     prefix = meta_hash_prefix(name)
     for key, value in scan(prefix, prefix[:-1] + bytes([prefix[-1] + 1])):
-        found = decode_meta_hash_key(key)
-        if found is not None and found[1].startswith(field):
-            yield int(found[1][len(field) :]), value
+        hash_key = decode_meta_hash_key(key)
+        if hash_key is not None and hash_key[1].startswith(field):
+            yield int(hash_key[1][len(field) :]), value

@@ -204,12 +204,12 @@ class Matcher:
             yield from _cut(self._stored_changes(start_ts, keys, list(rows)))
             return
         try:
-            found, size = self._open.take_all(start_ts, keys)
+            prewrites, size = self._open.take_all(start_ts, keys)
         except KeyError as error:
             # start_ts, if nothing of the transaction is there; else the key that is missing, or comes twice.
             missing = error.args[0]
             raise self._unmatched(next(row for row in rows if missing in (row.key, start_ts))) from None
-        values, old_values, _ = zip(*found, strict=True)
+        values, old_values, _ = zip(*prewrites, strict=True)
         if DELETE in ops:
             values = tuple(map(_value, ops, values))
         columns = (commit_ts, [start_ts] * len(keys), ops, keys, values, old_values, rows.numbers("txn_source"))
@@ -225,12 +225,14 @@ class Matcher:
         step = self._open.keys_at_once(start_ts)
         for at in range(0, len(keys), step):
             some = keys[at : at + step]
-            for key, row, found in zip(some, rows[at : at + step], self._open.take_some(start_ts, some), strict=True):
-                if found is None:
+            for key, row, prewrite in zip(
+                some, rows[at : at + step], self._open.take_some(start_ts, some), strict=True
+            ):
+                if prewrite is None:
                     raise self._unmatched(row)
                 commit_ts, op = row.commit_ts, row.op_type
                 if self._wanted(key, commit_ts):
-                    yield (commit_ts, start_ts, op, key, _value(op, found[0]), found[1], row.txn_source)
+                    yield (commit_ts, start_ts, op, key, _value(op, prewrite[0]), prewrite[1], row.txn_source)
 
     def _changes(self, rows: Iterable[LogRow]) -> Iterator[Change]:
         """Take rows of any kind, one by one."""
@@ -246,13 +248,13 @@ class Matcher:
                         self._commits = CachedRows(self._quota)
                     self._commits.append((row.commit_ts, start_ts, key, row.op_type, row.txn_source))
                     continue
-                found = opened.take(start_ts, key)
-                if found is None:
+                prewrite = opened.take(start_ts, key)
+                if prewrite is None:
                     raise self._unmatched(row)
                 if self._wanted(key, row.commit_ts):
                     self._check(row)
-                    value = _value(row.op_type, found[0])
-                    yield (row.commit_ts, start_ts, row.op_type, key, value, found[1], row.txn_source)
+                    value = _value(row.op_type, prewrite[0])
+                    yield (row.commit_ts, start_ts, row.op_type, key, value, prewrite[1], row.txn_source)
             elif kind == COMMITTED:
                 if self._span_start <= row.key < self._span_end:
                     self._check(row)
@@ -265,12 +267,12 @@ class Matcher:
                 raise BadRowError("row has an unknown type", region_id=self._region_id, type=kind)
 
     @staticmethod
-    def _must_wait(found: Prewrite | None) -> bool:
+    def _must_wait(prewrite: Prewrite | None) -> bool:
         """Say whether a COMMIT before INITIALIZED may yet get another value by the scan.
 
         An empty value may be a fake prewrite, and the real one yet to come; DELETE waits too. So does a flush.
         """
-        return found is None or not found[0] or found[2] > 0
+        return prewrite is None or not prewrite[0] or prewrite[2] > 0
 
     def _rollback(self, start_ts: int, key: bytes) -> None:
         if self.initialized:
@@ -289,10 +291,10 @@ class Matcher:
         commits, self._commits = self._commits, None
         rollbacks, self._rollbacks = self._rollbacks, None
         for commit_ts, start_ts, key, op, txn_source in commits.drain() if commits is not None else ():
-            found = self._open.take(start_ts, key)
+            prewrite = self._open.take(start_ts, key)
             # No entry is normal here: a COMMITTED row of the scan stood for it.
-            if found is not None and self._span_start <= key < self._span_end:
-                yield (commit_ts, start_ts, op, key, _value(op, found[0]), found[1], txn_source)
+            if prewrite is not None and self._span_start <= key < self._span_end:
+                yield (commit_ts, start_ts, op, key, _value(op, prewrite[0]), prewrite[1], txn_source)
         for _, start_ts, key, _, _ in rollbacks.drain() if rollbacks is not None else ():
             self._open.take(start_ts, key)
 

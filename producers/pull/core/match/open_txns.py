@@ -79,13 +79,13 @@ class OpenTxns:
         """
         txn = self.by_start_ts[start_ts]
         whole = len(keys) == len(txn.rows)
-        found = list(map(txn.rows.pop, keys))
-        size = txn.bytes if whole else sum(map(row_bytes, keys, found))
+        prewrites = list(map(txn.rows.pop, keys))
+        size = txn.bytes if whole else sum(map(row_bytes, keys, prewrites))
         txn.bytes -= size
         self._quota.held_bytes -= size
         if whole:
             self._forget(start_ts)
-        return found, size
+        return prewrites, size
 
     def put(self, start_ts: int, key: bytes, row: Prewrite) -> None:
         """Take one prewrite."""
@@ -123,9 +123,9 @@ class OpenTxns:
         txn = self.by_start_ts.get(start_ts)
         if txn is None:
             return None
-        (found,) = self._take(txn, (key,))
+        (prewrite,) = self._take(txn, (key,))
         self._tidy(start_ts, txn)
-        return found
+        return prewrite
 
     def take_some(self, start_ts: int, keys: Sequence[bytes]) -> list[Prewrite | None]:
         """Return what :meth:`take` returns for each key; for transactions with parts on disk.
@@ -135,9 +135,9 @@ class OpenTxns:
         txn = self.by_start_ts.get(start_ts)
         if txn is None:
             return [None] * len(keys)
-        found = self._take(txn, keys)
+        prewrites = self._take(txn, keys)
         self._tidy(start_ts, txn)
-        return found
+        return prewrites
 
     def keys_at_once(self, start_ts: int) -> int:
         """Return how many rows of a transaction may be asked for together: few where rows are large."""
@@ -178,22 +178,22 @@ class OpenTxns:
             self._quota.holders.pop(self, None)
 
     def _stored(self, txn: OpenTxn, key: bytes) -> Prewrite | None:
-        cache, found = self._quota.cache, None
+        cache, newest = self._quota.cache, None
         assert cache is not None, "only a store has runs"
         for run in txn.runs:
             row = run.get(key, cache)
             if row is not None:
-                found = later(found, row)
-        return found
+                newest = later(newest, row)
+        return newest
 
     def _take(self, txn: OpenTxn, keys: Sequence[bytes]) -> list[Prewrite | None]:
-        found: list[Prewrite | None] = [None] * len(keys)
+        prewrites: list[Prewrite | None] = [None] * len(keys)
         if txn.runs:
             assert self._quota.cache is not None, "only a store has runs"
             first, last = min(keys), max(keys)
             for run in txn.runs:
                 if run.first <= last and first <= run.last:
-                    run.pop_all(keys, found, self._quota.cache)
+                    run.pop_all(keys, prewrites, self._quota.cache)
         if txn.rows:
             for at, key in enumerate(keys):
                 row = txn.rows.pop(key, None)
@@ -201,8 +201,8 @@ class OpenTxns:
                     size = row_bytes(key, row)
                     txn.bytes -= size
                     self._quota.held_bytes -= size
-                    found[at] = later(found[at], row)
-        return found
+                    prewrites[at] = later(prewrites[at], row)
+        return prewrites
 
     def _tidy(self, start_ts: int, txn: OpenTxn) -> None:
         if txn.runs:

@@ -192,7 +192,7 @@ class SpilledRun:
         block = self._block(key)
         return None if block is None else cache.load(block).get(key)
 
-    def pop_all(self, keys: Sequence[bytes], found: list[Prewrite | None], cache: BlockCache) -> None:
+    def pop_all(self, keys: Sequence[bytes], prewrites: list[Prewrite | None], cache: BlockCache) -> None:
         """Take the rows of ``keys`` out and put each where its key is in ``found``, if it stands against what is there.
 
         Args:
@@ -216,8 +216,8 @@ class SpilledRun:
             if row is not None:
                 taken += 1
                 self.live -= 1
-                before = found[at]
-                found[at] = row if before is None else later(before, row)
+                before = prewrites[at]
+                prewrites[at] = row if before is None else later(before, row)
         if block is not None and taken:
             cache.gone(block, taken)
 

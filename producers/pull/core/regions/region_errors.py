@@ -152,21 +152,21 @@ def decide(error: cdcpb_pb2.Error) -> Decision:
 
 
 def _fatal(error: cdcpb_pb2.Error) -> Decision | None:
-    found: BusError | None = None
+    fatal: BusError | None = None
     if error.HasField("duplicate_request"):
-        found = DuplicateRequestError("region is registered twice", region_id=error.duplicate_request.region_id)
+        fatal = DuplicateRequestError("region is registered twice", region_id=error.duplicate_request.region_id)
     elif error.HasField("compatibility"):
-        found = VersionIncompatibleError(
+        fatal = VersionIncompatibleError(
             "store needs a newer client", required_version=error.compatibility.required_version
         )
     elif error.HasField("cluster_id_mismatch"):
         mismatch = error.cluster_id_mismatch
-        found = ClusterMismatchError(
+        fatal = ClusterMismatchError(
             "store belongs to another cluster", store_cluster=mismatch.current, our_cluster=mismatch.request
         )
-    if found is None:
+    if fatal is None:
         return None
-    return Decision(kind=found.code.partition(".")[2], step=RecoveryStep.FAIL, reason=found.message, error=found)
+    return Decision(kind=fatal.code.partition(".")[2], step=RecoveryStep.FAIL, reason=fatal.message, error=fatal)
 
 
 def backoff_ms(attempt: int, jitter: float) -> int:

@@ -190,8 +190,8 @@ class SpanFrontier:
 
     def behind(self, ts: Ts) -> list[LockedRange]:
         """Return the locks whose resolved ts is below ``ts``."""
-        found = (self._by_slot[slot] for slot in np.flatnonzero(self._ts[: len(self._by_slot)] < ts).tolist())
-        return [lock for lock in found if lock is not None]
+        locks = (self._by_slot[slot] for slot in np.flatnonzero(self._ts[: len(self._by_slot)] < ts).tolist())
+        return [lock for lock in locks if lock is not None]
 
     def unlocked(self) -> list[KeyRange]:
         """Return the ranges that nobody holds, ascending."""
@@ -222,12 +222,12 @@ class SpanFrontier:
 
     def _overlapping(self, wanted: KeyRange) -> list[LockedRange]:
         at = max(0, bisect_right(self._starts, wanted.start) - 1)
-        found = []
+        overlapping = []
         while at < len(self._locked) and self._starts[at] < wanted.end:
             if self._locked[at].range.end > wanted.start:
-                found.append(self._locked[at])
+                overlapping.append(self._locked[at])
             at += 1
-        return found
+        return overlapping
 
     def _take(self, wanted: KeyRange) -> Ts:
         """Cut ``wanted`` out of the unlocked ranges; return the least ts over it."""

@@ -135,10 +135,10 @@ def _resolve(group: _RegionGroup, regions: Sequence[int], ts: Ts) -> list[Subscr
 def _resolve_alone(subscription: Subscription, group: _RegionGroup, regions: Sequence[int], ts: Ts) -> bool:
     frontier, slot_of = subscription.frontier, group.slots.get
     if len(regions) < _VECTOR_MIN:
-        found = [slot for slot in map(slot_of, regions) if slot is not None]
-        for slot in found:
+        known = [slot for slot in map(slot_of, regions) if slot is not None]
+        for slot in known:
             frontier.advance_slot(slot, ts)
-        return bool(found)
+        return bool(known)
     slots = np.fromiter(map(slot_of, regions, repeat(-1)), np.intp, len(regions))
     if slots.min() < 0:
         slots = slots[slots >= 0]

@@ -73,14 +73,14 @@ class Watch:
     resolved_at_s: Mapping[tuple[TableSpan, RegionId], float] = field(default_factory=dict)
 
 
-def at_once(before: int, *, found: bool) -> int:
+def at_once(before: int, *, has_locks: bool) -> int:
     """Return how many regions may be under resolution until the next look.
 
     Args:
         before: how many it was until now.
-        found: locks were found meanwhile.
+        has_locks: locks were found meanwhile.
     """
-    return min(4 * before, REGIONS_MAX) if found else REGIONS_FIRST
+    return min(4 * before, REGIONS_MAX) if has_locks else REGIONS_FIRST
 
 
 def reach(resolved_ts: Ts) -> Ts:
@@ -109,7 +109,7 @@ def step(state: Watch, look: Look) -> tuple[Watch, tuple[ResolveRegion, ...]]:
         for region in still.regions
         if region.resolved_ts < targets[still.span] and (still.span, region.region_id) not in recent
     ]
-    due.sort(key=lambda one: one[0])
+    due.sort(key=lambda due_span: due_span[0])
     orders: list[ResolveRegion] = []
     for _, region, span, target in due[: max(0, look.room)]:
         # A region of two ranges, after a merge, is resolved in both.

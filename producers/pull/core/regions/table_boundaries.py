@@ -18,7 +18,7 @@ def table_boundaries(
     ``region_starts`` are encoded keys, ascending. The first region of a table may begin before it, so a table has one
     region more than boundaries. Only one table below ``at_least`` is held in memory at a time.
     """
-    found: dict[TableId, list[bytes]] = {}
+    boundaries: dict[TableId, list[bytes]] = {}
     last: TableId | None = None
     for start in region_starts:
         key = _raw(start)
@@ -26,18 +26,18 @@ def table_boundaries(
             continue
         table = TableId(decode_int(key, 1)[0])
         if last is not None and table != last:
-            _drop_small(found, last, at_least)
+            _drop_small(boundaries, last, at_least)
         if table in tables:
-            found.setdefault(table, []).append(key)
+            boundaries.setdefault(table, []).append(key)
             last = table
     if last is not None:
-        _drop_small(found, last, at_least)
-    return found
+        _drop_small(boundaries, last, at_least)
+    return boundaries
 
 
-def _drop_small(found: dict[TableId, list[bytes]], table: TableId, at_least: int) -> None:
-    if len(found.get(table, ())) + 1 < at_least:
-        found.pop(table, None)
+def _drop_small(boundaries: dict[TableId, list[bytes]], table: TableId, at_least: int) -> None:
+    if len(boundaries.get(table, ())) + 1 < at_least:
+        boundaries.pop(table, None)
 
 
 def _raw(start: bytes) -> bytes:

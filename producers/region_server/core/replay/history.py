@@ -19,7 +19,7 @@ class History:
     """Committed rows by raw key."""
 
     def __init__(self, registrations: Iterable[Recorded]) -> None:
-        found: dict[tuple[bytes, int], Row] = {}
+        writes: dict[tuple[bytes, int], Row] = {}
         for registration in registrations:
             prewrites: dict[tuple[int, bytes], Row] = {}
             commits: list[Row] = []
@@ -32,11 +32,11 @@ class History:
                     elif row.type == Event.COMMIT:
                         commits.append(row)
                     elif row.type == Event.COMMITTED:
-                        found[row.key, row.commit_ts] = row
+                        writes[row.key, row.commit_ts] = row
             for row in commits:
                 prewrite = prewrites.get((row.start_ts, row.key))
                 if prewrite is not None:
-                    found[row.key, row.commit_ts] = Row(
+                    writes[row.key, row.commit_ts] = Row(
                         start_ts=row.start_ts,
                         commit_ts=row.commit_ts,
                         type=Event.COMMITTED,
@@ -47,7 +47,7 @@ class History:
                         txn_source=row.txn_source,
                     )
         # In the order of a scan: keys ascend, the newest version of a key comes first.
-        ordered = sorted(found.items(), key=lambda item: (item[0][0], -item[0][1]))
+        ordered = sorted(writes.items(), key=lambda item: (item[0][0], -item[0][1]))
         self._keys = [key for (key, _), _ in ordered]
         self._rows = [row for _, row in ordered]
 

@@ -101,12 +101,12 @@ class FeedReplay:
         self._at = 0
         self._history = History(recording.registrations)
         self._regions: dict[int, pdpb_pb2.Region] = {}
-        self._served: dict[Recorded, list[Served]] = {one: [] for one in recording.registrations}
+        self._served: dict[Recorded, list[Served]] = {registration: [] for registration in recording.registrations}
         self._streams: set[Stream] = set()
         self._down: dict[StoreId, str] = {}
         self._tried: set[StoreId] = set()
         self._out: list[Output] = []
-        self.highest_ts = max(one.checkpoint_ts for one in recording.registrations)
+        self.highest_ts = max(registration.checkpoint_ts for registration in recording.registrations)
         """The highest resolved ts so far: this PD's time."""
         for _, _, step in recording.steps:
             if isinstance(step, Regions):
@@ -197,7 +197,11 @@ class FeedReplay:
                 needed = [recorded for recorded, event in events if event.HasField("error")]
             case StoreDown(store_id, _):
                 line = self._steps[self._at][1]
-                needed = [one for one in self._served if one.store_id == store_id and one.end_line == line]
+                needed = [
+                    registration
+                    for registration in self._served
+                    if registration.store_id == store_id and registration.end_line == line
+                ]
             case Note(fields) if fields["what"] in self._held_notes and self._go_on_line < self.line:
                 return f"{fields['what']} to be done"
             case StoreUp(store_id) if store_id not in self._tried:
@@ -233,9 +237,9 @@ class FeedReplay:
         line = self.line
         recorded = next(
             (
-                one
-                for one in self._recording.registrations
-                if one.end_line >= line and one.overlaps(request.start_key, request.end_key)
+                recorded
+                for recorded in self._recording.registrations
+                if recorded.end_line >= line and recorded.overlaps(request.start_key, request.end_key)
             ),
             None,
         )
@@ -339,11 +343,11 @@ class FeedReplay:
     def _learn(self, region: pdpb_pb2.Region, *, only_new: bool = False) -> None:
         meta = region.region
         replaced = {
-            one.region.id: one
-            for one in self._regions.values()
-            if one.region.id == meta.id or _overlap(one, meta.start_key, meta.end_key)
+            known.region.id: known
+            for known in self._regions.values()
+            if known.region.id == meta.id or _overlap(known, meta.start_key, meta.end_key)
         }
-        if replaced and (only_new or any(_version(one) > _version(region) for one in replaced.values())):
+        if replaced and (only_new or any(_version(known) > _version(region) for known in replaced.values())):
             return
         for region_id in replaced:
             del self._regions[region_id]

@@ -183,13 +183,13 @@ class _Reader:
     def done(self) -> FeedRecording:
         if self._members is None or self._stores is None:
             raise CorruptDataError("recorded feed has no PD members or no stores")
-        served = [one for one in self._all if one.answered and not self._replaced(one)]
+        served = [recorded for recorded in self._all if recorded.answered and not self._replaced(recorded)]
         wanted = set(served)
-        for one in self._all:
-            if not one.answered and one.items:
-                event = one.items[0][1]
+        for recorded in self._all:
+            if not recorded.answered and recorded.items:
+                event = recorded.items[0][1]
                 assert isinstance(event, cdcpb_pb2.Event)
-                self._refusals[one.store_id, one.region_id, one.version] = event.error
+                self._refusals[recorded.store_id, recorded.region_id, recorded.version] = event.error
         steps = [(t_ms, line, kept) for t_ms, line, step in self._steps if (kept := _only(step, wanted)) is not None]
         return FeedRecording(
             members=self._members,
@@ -219,7 +219,7 @@ class _Reader:
                     self._open.pop(known).end_line = line
                     self._deregistered[known] += 1
             return None
-        one = Recorded(
+        recorded = Recorded(
             line=line,
             store_id=store_id,
             region_id=request.region_id,
@@ -230,9 +230,9 @@ class _Reader:
         )
         if triple in self._open:
             return None  # registered twice: the first one stays what the answers belong to
-        self._all.append(one)
-        self._open[triple] = one
-        return RecordedBegin(one)
+        self._all.append(recorded)
+        self._open[triple] = recorded
+        return RecordedBegin(recorded)
 
     def _response(self, line: int, store_id: StoreId, message: cdcpb_pb2.ChangeDataEvent) -> Step | None:
         events = []
@@ -240,49 +240,50 @@ class _Reader:
             self._down.discard(store_id)  # it answers: that stream was the good one
         for event in message.events:
             triple = (store_id, event.request_id, event.region_id)
-            one = self._open.get(triple)
+            recorded = self._open.get(triple)
             if event.HasField("error"):
                 if event.error.HasField("duplicate_request"):
                     continue
                 if event.error.HasField("region_not_found") and self._deregistered[triple]:
                     self._deregistered[triple] -= 1
                     continue
-            if one is None:
+            if recorded is None:
                 continue  # still under way when the registration had ended
-            one.items.append((line, event))
-            events.append((one, event))
+            recorded.items.append((line, event))
+            events.append((recorded, event))
             for row in event.entries.entries:
                 if row.type == cdcpb_pb2.Event.COMMIT:
-                    one.commit_ts[row.start_ts, row.key] = row.commit_ts
+                    recorded.commit_ts[row.start_ts, row.key] = row.commit_ts
             if event.HasField("error"):
                 del self._open[triple]
-                one.end_line = line
+                recorded.end_line = line
         if message.HasField("resolved_ts"):
             resolved = message.resolved_ts
             named = [self._open.get((store_id, resolved.request_id, region_id)) for region_id in resolved.regions]
-            regions = tuple(one for one in named if one is not None)
-            for one in regions:
-                one.items.append((line, Ts(resolved.ts)))
+            regions = tuple(recorded for recorded in named if recorded is not None)
+            for recorded in regions:
+                recorded.items.append((line, Ts(resolved.ts)))
             return RecordedMessage(store_id, resolved_ts=Ts(resolved.ts), regions=regions)
         return RecordedMessage(store_id, events=tuple(events))
 
-    def _replaced(self, one: Recorded) -> bool:
+    def _replaced(self, recorded: Recorded) -> bool:
         return any(
-            other.line > one.end_line
-            and (other.store_id, other.region_id, other.version) == (one.store_id, one.region_id, one.version)
-            and other.covers(one.start, one.end)
-            and other.checkpoint_ts <= one.checkpoint_ts
+            other.line > recorded.end_line
+            and (other.store_id, other.region_id, other.version)
+            == (recorded.store_id, recorded.region_id, recorded.version)
+            and other.covers(recorded.start, recorded.end)
+            and other.checkpoint_ts <= recorded.checkpoint_ts
             for other in self._all
         )
 
 
 def _only(step: Step, wanted: set[Recorded]) -> Step | None:
     match step:
-        case RecordedBegin(one):
-            return step if one in wanted else None
+        case RecordedBegin(recorded):
+            return step if recorded in wanted else None
         case RecordedMessage(store_id, events, resolved_ts, regions):
-            events = tuple((one, event) for one, event in events if one in wanted)
-            regions = tuple(one for one in regions if one in wanted)
+            events = tuple((recorded, event) for recorded, event in events if recorded in wanted)
+            regions = tuple(recorded for recorded in regions if recorded in wanted)
             return RecordedMessage(store_id, events, resolved_ts, regions) if events or regions else None
         case _:
             return step

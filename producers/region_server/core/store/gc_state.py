@@ -59,9 +59,9 @@ class GcState:
 
     def delete_barrier(self, barrier_id: str, now_s: float, *, globally: bool = False) -> GcBarrier | None:
         """Remove a barrier and return it; None if there is none."""
-        found = [one for one in self.barriers(now_s, globally=globally) if one.barrier_id == barrier_id]
+        deleted = [barrier for barrier in self.barriers(now_s, globally=globally) if barrier.barrier_id == barrier_id]
         self._barriers.pop((globally, barrier_id), None)
-        return found[0] if found else None
+        return deleted[0] if deleted else None
 
     def barriers(self, now_s: float, *, globally: bool = False) -> list[GcBarrier]:
         """Live barriers by id."""

@@ -66,8 +66,8 @@ class StatusQuestion:
 
 def scan_locks(data: RegionData, start: bytes, end: bytes, max_ts: Ts, limit: int) -> list[tuple[bytes, Lock]]:
     """Locks of any kind in ``[start, end)`` with start_ts <= ``max_ts``, by key; ``limit`` 0: all."""
-    found = ((key, lock) for key, lock in data.locked_between(start, end) if lock.txn.start_ts <= max_ts)
-    return heapq.nsmallest(limit, found, key=lambda item: item[0]) if limit else sorted(found, key=lambda item: item[0])
+    locks = ((key, lock) for key, lock in data.locked_between(start, end) if lock.txn.start_ts <= max_ts)
+    return heapq.nsmallest(limit, locks, key=lambda item: item[0]) if limit else sorted(locks, key=lambda item: item[0])
 
 
 def check_txn_status(data: RegionData, ask: StatusQuestion) -> TxnStatus:

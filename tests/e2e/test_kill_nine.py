@@ -19,6 +19,7 @@ from schemas.rawlog.topics import raw_topics
 from tests.support.bus import (
     create_from_the_start,
     kill_sorter,
+    sorter_pid,
     status,
     stored_upstream,
     topic_count,
@@ -104,18 +105,21 @@ def chaos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chaos]:
 
 def kill_sorter_in_mid_epoch(chaos: Chaos, rows: int) -> bool:
     """Kill the sorter while it writes what has piled up without it; tell whether it had committed nothing of that."""
+    killed = sorter_pid(chaos.bus, FEED)
     kill_sorter(chaos.bus, FEED)  # so that an epoch piles up that is large enough to be cut in two
-    generator, writing = chaos.write(rows)
-    wait_until(writing.done, 120, "generator")
     before, status_before = topic_count(chaos.bus.addresses.kafka, TOPIC), status(chaos.bus, FEED)
+    generator, writing = chaos.write(rows)
     wait_until(
         lambda: topic_count(chaos.bus.addresses.kafka, TOPIC) > before + 500, CATCH_UP_S, "an epoch begins", chaos.bus
     )
+    assert sorter_pid(chaos.bus, FEED) != killed
+    killed = sorter_pid(chaos.bus, FEED)
     kill_sorter(chaos.bus, FEED)
     killed_at = status(chaos.bus, FEED)
     assert status_before is not None
     assert killed_at is not None
     chaos.settle(generator, writing)
+    wait_until(lambda: sorter_pid(chaos.bus, FEED) not in (None, killed), CATCH_UP_S, "the next sorter", chaos.bus)
     return killed_at.checkpoint_ts == status_before.checkpoint_ts
 
 

@@ -186,7 +186,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def best_of(options: argparse.Namespace, kafka: str, raw: list[bytes], rows: int) -> dict[str, int]:
     """Measure some times, to ``kafka`` ('': to nowhere); return the best figures."""
-    found = []
+    rates = []
     for _ in range(options.repeats):
         topics = raw_topics(UpstreamId(f"bench-{time.time_ns()}"))
         producer: Any = NowhereProducer()
@@ -195,10 +195,10 @@ def best_of(options: argparse.Namespace, kafka: str, raw: list[bytes], rows: int
             producer = raw_log_producer(KafkaAccess(kafka), options.compression, print)
         book = LandingBook(CaptureId("bench"), 8)
         landing = Landing(book, producer, topic=topics.region_events, partitions=8, schema_id=1)
-        found.append(measure(raw, landing, rows))
+        rates.append(measure(raw, landing, rows))
         if kafka:
             close_producer(producer)
-    return max(found, key=lambda figures: figures["rows_per_s"])
+    return max(rates, key=lambda figures: figures["rows_per_s"])
 
 
 def _print(options: argparse.Namespace, rows: int, to: str, figures: dict[str, int]) -> None:

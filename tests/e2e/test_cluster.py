@@ -150,7 +150,9 @@ def test_topics_hold_exactly_the_upstreams_history_and_the_bank_adds_up(loaded: 
         written.result(60)
     last_ts = max(generator.last_commit_ts, bank.last_commit_ts)
     wait_checkpoint(cluster.bus, FEED, last_ts, CATCH_UP_S)
-    names = {table.table_id: f"{SCHEMA}.{table.shape.name}_{place}" for place, table in enumerate(generator._tables, 1)}
+    names = {
+        table.table_id: f"{SCHEMA}.{table.shape.name}_{number}" for number, table in enumerate(generator._tables, 1)
+    }
     upstream = cluster.server.act(lambda store: stored_upstream(store, names | bank.names))
     upstream = [change for change in upstream if change.commit_ts > loaded.start_ts]
     assert len(upstream) > 3_000

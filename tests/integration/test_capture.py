@@ -125,7 +125,7 @@ def row_keys() -> list[tuple[TableId, list[bytes]]]:
         table = row_table_id(change.key)
         if table in keys:
             keys[TableId(table)].add(change.key)
-    return sorted(((table, sorted(its)) for table, its in keys.items()), key=lambda one: -len(one[1]))
+    return sorted(((table, sorted(table_keys)) for table, table_keys in keys.items()), key=lambda item: -len(item[1]))
 
 
 def split_regions(server: RegionServer, keys: list[bytes], regions: int) -> None:

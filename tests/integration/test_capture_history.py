@@ -47,20 +47,20 @@ def test_capture_history_was_collected_while_it_was_away_then_it_ends_with_the_r
         reached(stack.kafka, topics, start_ts)
         assert first.stop() == 0
         with contextlib.closing(FrontierTopic(stack.kafka_access, topics.frontier)) as topic:
-            place = topic.newest()
-        assert place is not None
+            record = topic.newest()
+        assert record is not None
         ours = PullerSettings(cluster=name).gc_service_id(options.upstream)
         with contextlib.closing(PdClient(server.pd_address)) as pd:
             barriers = {barrier.barrier_id: barrier.barrier_ts for barrier in pd.gc_state().gc_barriers}
-            assert barriers[ours] < place.resolved_ts, "while it is down, PD keeps the history for its TTL"
+            assert barriers[ours] < record.resolved_ts, "while it is down, PD keeps the history for its TTL"
             # The TTL runs out, and TiDB's collector goes on.
             for barrier in barriers:
                 release_safe_point(pd, barrier)
-            collected = pd.update_service_gc_safe_point("gc_worker", Ts(place.resolved_ts + 1), NEVER_EXPIRES_S)
-            assert collected > place.resolved_ts
+            collected = pd.update_service_gc_safe_point("gc_worker", Ts(record.resolved_ts + 1), NEVER_EXPIRES_S)
+            assert collected > record.resolved_ts
             assert run_capture(options) == 1
         with Session(stack.zookeeper_access) as session:
             status = json.loads(session.client.get(ZkPaths(name).upstream(options.upstream))[0])
         assert (status["state"], status["error"]["code"]) == ("failed", "producer.history_gone")
         assert "CDC:ErrSnapshotLostByGC" in status["error"]["message"]
-        assert f"needed_ts={place.resolved_ts}" in status["error"]["message"]
+        assert f"needed_ts={record.resolved_ts}" in status["error"]["message"]

@@ -84,13 +84,13 @@ def read_raw_log(kafka: str, topic: str, last: FrontierRecord) -> RawLog:
 
 def cut(log: RawLog, first: FrontierRecord, second: FrontierRecord) -> dict[TableId, set[Change]]:
     """Cut the raw log as the frontier law says."""
-    found: dict[TableId, set[Change]] = defaultdict(set)
+    by_table: dict[TableId, set[Change]] = defaultdict(set)
     for batches, low, high in zip(log, first.low, second.high, strict=True):
         for table_id, changes in batches[low:high]:
             wanted = {change for change in changes if first.resolved_ts < change[0] <= second.resolved_ts}
             if wanted:
-                found[table_id] |= wanted
-    return found
+                by_table[table_id] |= wanted
+    return by_table
 
 
 @functools.cache
@@ -175,8 +175,8 @@ def test_puller_stopped_in_mid_landing_and_started_again_then_the_frontier_law_h
     last, topic = records[-1], again.topics.region_events
     log = read_raw_log(stack.kafka, topic, last)
     for first in (records[0], mid, records[len(records) // 2]):
-        found = cut(log, first, last)
-        assert found == recorded(tables, first.resolved_ts, last.resolved_ts)
+        landed = cut(log, first, last)
+        assert landed == recorded(tables, first.resolved_ts, last.resolved_ts)
 
 
 def test_puller_when_the_broker_is_killed_in_mid_landing_then_it_goes_on_and_the_frontier_law_holds(

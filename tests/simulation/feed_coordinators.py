@@ -98,20 +98,22 @@ class Coordinators:
         self._put(self._begin(a, b, generation=1))
 
     def _flush(self, a: int, b: int) -> None:
-        flushing = [one for one in self.open if one.txn.generation and not one.decided and not one.commit_ts]
+        flushing = [
+            opened for opened in self.open if opened.txn.generation and not opened.decided and not opened.commit_ts
+        ]
         if flushing:
-            one = flushing[a % len(flushing)]
-            again = [key for at, key in enumerate(one.ops) if b >> at & 1]
-            more = [key for key in self._free(a)[:1] if not self._changed_after(key, one.txn.start_ts)]
+            opened = flushing[a % len(flushing)]
+            again = [key for at, key in enumerate(opened.ops) if b >> at & 1]
+            more = [key for key in self._free(a)[:1] if not self._changed_after(key, opened.txn.start_ts)]
             mutations = self._mutations([*again, *more], b)
-            one.txn = Txn(
-                start_ts=one.txn.start_ts,
-                primary=one.txn.primary,
-                txn_source=one.txn.txn_source,
-                generation=one.txn.generation + 1,
+            opened.txn = Txn(
+                start_ts=opened.txn.start_ts,
+                primary=opened.txn.primary,
+                txn_source=opened.txn.txn_source,
+                generation=opened.txn.generation + 1,
             )
-            self.cluster.store.apply(Prewrite(txn=one.txn, mutations=mutations))
-            one.ops |= {mutation.key: mutation for mutation in mutations}
+            self.cluster.store.apply(Prewrite(txn=opened.txn, mutations=mutations))
+            opened.ops |= {mutation.key: mutation for mutation in mutations}
 
     def _lock_only(self, a: int, b: int) -> None:
         begun = self._begin(a, b)
@@ -144,48 +146,48 @@ class Coordinators:
                 self._know(begun, mutation, commit_ts)
 
     def _chosen(self, a: int) -> Open | None:
-        one = self.open[a % len(self.open)] if self.open else None
-        if one is not None and one.only_locked:
-            self.cluster.store.apply(Prewrite(txn=one.txn, mutations=tuple(one.ops.values())))
-            one.only_locked = set()
+        opened = self.open[a % len(self.open)] if self.open else None
+        if opened is not None and opened.only_locked:
+            self.cluster.store.apply(Prewrite(txn=opened.txn, mutations=tuple(opened.ops.values())))
+            opened.only_locked = set()
             return None  # now it is prewritten; another step may commit it
-        return one
+        return opened
 
     def _take_commit_ts(self, a: int, b: int) -> None:
         """The coordinator has its commit_ts from PD, and the commit takes its time."""
-        if (one := self._chosen(a)) is not None and not one.commit_ts:
-            one.commit_ts = self.cluster.oracle.tso()
+        if (opened := self._chosen(a)) is not None and not opened.commit_ts:
+            opened.commit_ts = self.cluster.oracle.tso()
 
     def _commit(self, a: int, b: int) -> None:
-        if (one := self._chosen(a)) is not None:
-            self._commit_keys(one, list(one.ops))
+        if (opened := self._chosen(a)) is not None:
+            self._commit_keys(opened, list(opened.ops))
 
     def _commit_one(self, a: int, b: int) -> None:
         """One key of it: the primary first, the others when they come."""
-        if (one := self._chosen(a)) is not None:
-            keys = list(one.ops)
-            self._commit_keys(one, [keys[b % len(keys)] if one.decided else one.txn.primary])
+        if (opened := self._chosen(a)) is not None:
+            keys = list(opened.ops)
+            self._commit_keys(opened, [keys[b % len(keys)] if opened.decided else opened.txn.primary])
 
-    def _commit_keys(self, one: Open, keys: list[bytes]) -> None:
-        one.commit_ts = one.commit_ts or self.cluster.oracle.tso()
-        one.decided = True
-        self.cluster.store.apply(Commit(start_ts=one.txn.start_ts, commit_ts=one.commit_ts, keys=tuple(keys)))
+    def _commit_keys(self, opened: Open, keys: list[bytes]) -> None:
+        opened.commit_ts = opened.commit_ts or self.cluster.oracle.tso()
+        opened.decided = True
+        self.cluster.store.apply(Commit(start_ts=opened.txn.start_ts, commit_ts=opened.commit_ts, keys=tuple(keys)))
         for key in keys:
-            self._know(one, one.ops.pop(key), one.commit_ts)
-        if not one.ops:
-            self.open.remove(one)
+            self._know(opened, opened.ops.pop(key), opened.commit_ts)
+        if not opened.ops:
+            self.open.remove(opened)
 
-    def _know(self, one: Open, mutation: Mutation, commit_ts: Ts) -> None:
+    def _know(self, opened: Open, mutation: Mutation, commit_ts: Ts) -> None:
         if mutation.op != "lock":
             kind = LockKind.PUT if mutation.op == "put" else LockKind.DELETE
-            value = (one.txn.start_ts, kind, mutation.value, one.txn.txn_source)
+            value = (opened.txn.start_ts, kind, mutation.value, opened.txn.txn_source)
             self.committed[mutation.key, commit_ts] = value
 
     def _rollback(self, a: int, b: int) -> None:
-        one = self.open[a % len(self.open)] if self.open else None
-        if one is not None and not one.decided:
-            self.cluster.store.apply(Rollback(start_ts=one.txn.start_ts, keys=tuple(one.ops)))
-            self.open.remove(one)
+        opened = self.open[a % len(self.open)] if self.open else None
+        if opened is not None and not opened.decided:
+            self.cluster.store.apply(Rollback(start_ts=opened.txn.start_ts, keys=tuple(opened.ops)))
+            self.open.remove(opened)
 
     def _rollback_unknown(self, a: int, b: int) -> None:
         """A reader rolls a transaction back whose prewrite never came."""
@@ -193,16 +195,16 @@ class Coordinators:
 
     def _resolve(self, a: int, b: int) -> None:
         """A reader ends what a crashed client left: as its primary says."""
-        one = self._chosen(a)
-        if one is not None and one.decided and one.txn.primary not in one.ops:
-            self.cluster.store.apply(ResolveLock(start_ts=one.txn.start_ts, commit_ts=one.commit_ts))
-            for mutation in one.ops.values():
-                self._know(one, mutation, one.commit_ts)
-            self.open.remove(one)
+        opened = self._chosen(a)
+        if opened is not None and opened.decided and opened.txn.primary not in opened.ops:
+            self.cluster.store.apply(ResolveLock(start_ts=opened.txn.start_ts, commit_ts=opened.commit_ts))
+            for mutation in opened.ops.values():
+                self._know(opened, mutation, opened.commit_ts)
+            self.open.remove(opened)
 
     def _heartbeat(self, a: int, b: int) -> None:
-        one = self._chosen(a)
-        if one is not None and one.txn.primary in one.ops:
-            region = self.cluster.store.regions.of_key(one.txn.primary)
-            changes = region.data.refresh(one.txn.start_ts, one.txn.primary, ttl_ms=20_000 + b)
+        opened = self._chosen(a)
+        if opened is not None and opened.txn.primary in opened.ops:
+            region = self.cluster.store.regions.of_key(opened.txn.primary)
+            changes = region.data.refresh(opened.txn.start_ts, opened.txn.primary, ttl_ms=20_000 + b)
             self.cluster.store.applied(region, changes)

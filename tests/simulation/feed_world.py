@@ -253,8 +253,8 @@ class FeedWorld(Coordinators):
     def settle(self) -> None:
         """End every transaction, mend everything, and wait until the spans are resolved past all commits."""
         while self.open:
-            one = self.open[0]
-            if one.decided or len(one.ops) % 2:
+            opened = self.open[0]
+            if opened.decided or len(opened.ops) % 2:
                 self._commit(0, 0)
             else:
                 self._rollback(0, 0)

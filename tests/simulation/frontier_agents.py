@@ -15,11 +15,11 @@ from schemas.rawlog.frontier import Chunk, FrontierRecord, LandingReport
 from schemas.tidb.keys import table_span
 from schemas.tidb.spans import TableSpan
 
-KEY_PLACES = 8
+KEY_INDEXES = 8
 
 
-def place_key(table: TableId, place: int) -> bytes:
-    return table_span(table)[0] + bytes([place])
+def key_at(table: TableId, index: int) -> bytes:
+    return table_span(table)[0] + bytes([index])
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -29,11 +29,11 @@ class Row:
     commit_ts: Ts
     table: TableId
     key: int
-    place: int
-    """Where in its table its key lies: KEY_PLACES of them, and a span holds some neighbouring ones."""
+    key_index: int
+    """Where in its table its key lies: KEY_INDEXES of them, and a span holds some neighbouring ones."""
 
     def within(self, span: TableSpan) -> bool:
-        return self.table == span.table_id and span.start <= place_key(self.table, self.place) < span.end
+        return self.table == span.table_id and span.start <= key_at(self.table, self.key_index) < span.end
 
 
 @dataclass(slots=True)

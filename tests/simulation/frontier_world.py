@@ -19,7 +19,7 @@ from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, follow_frontier
 from schemas.tidb.spans import TableSpan
 from sorters.core.cut.cut import ChangefeedFrontier, frontier_for
-from tests.simulation.frontier_agents import KEY_PLACES, Agent, Row, Sent, place_key
+from tests.simulation.frontier_agents import KEY_INDEXES, Agent, Row, Sent, key_at
 
 FOREVER = Ts(1 << 62)
 
@@ -76,7 +76,7 @@ class World:
         living = [table for table, (_, end) in self.alive.items() if end == FOREVER]
         for table in self.random.sample(living, min(len(living), self.random.randint(1, 2))):
             for _ in range(self.random.randint(1, 2)):
-                self.rows.append(Row(self.now, table, len(self.rows), self.random.randrange(KEY_PLACES)))
+                self.rows.append(Row(self.now, table, len(self.rows), self.random.randrange(KEY_INDEXES)))
 
     def create_table(self) -> None:
         self.now = Ts(self.now + 1)
@@ -167,7 +167,7 @@ class World:
         for span in self.spans.get(table, ()):
             self.agents[self.assigned.pop(span)].stop(span)
         whole, most = TableSpan.of_table(table), self.random.choice([0, 1, 3])
-        cuts = [place_key(table, at) for at in sorted(self.random.sample(range(1, KEY_PLACES), most))]
+        cuts = [key_at(table, at) for at in sorted(self.random.sample(range(1, KEY_INDEXES), most))]
         bounds = list(pairwise([whole.start, *cuts, whole.end]))
         self.spans[table] = tuple(TableSpan(table, start, end) for start, end in bounds)
         for span in self.spans[table]:

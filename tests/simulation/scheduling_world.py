@@ -177,9 +177,9 @@ class World:
         if process is None or process.coordinator is None or process.paused:
             return
         sets = process.coordinator.replications.sets.values()
-        for found in sets:
-            if found.state is SetState.COMMIT and found.primary and found.secondary in self.processes:
-                target = self.processes[found.secondary]
+        for replication in sets:
+            if replication.state is SetState.COMMIT and replication.primary and replication.secondary in self.processes:
+                target = self.processes[replication.secondary]
                 if target is not process:
                     self.crash(target)
                     self.expiries[target.capture] = self.now
@@ -326,16 +326,16 @@ class World:
 
     def _persist(self, coordinator: Coordinator) -> None:
         """Write the checkpoint as only the owner of this revision can."""
-        told = coordinator.checkpoint.checkpoint_ts
-        if told == 0:
+        checkpoint_ts = coordinator.checkpoint.checkpoint_ts
+        if checkpoint_ts == 0:
             return
-        if told < self.checkpoint_ts:
-            raise BrokenPromiseError(f"checkpoint goes back from {self.checkpoint_ts} to {told}")
+        if checkpoint_ts < self.checkpoint_ts:
+            raise BrokenPromiseError(f"checkpoint goes back from {self.checkpoint_ts} to {checkpoint_ts}")
         for table in self.tables:
             for edge in EDGES[:-1]:
-                if told > self.truth.delivered[table, edge]:
-                    raise BrokenPromiseError(f"checkpoint {told} passes {table}/{edge!r}")
-        self.checkpoint_ts = told
+                if checkpoint_ts > self.truth.delivered[table, edge]:
+                    raise BrokenPromiseError(f"checkpoint {checkpoint_ts} passes {table}/{edge!r}")
+        self.checkpoint_ts = checkpoint_ts
 
     def _send(self, messages: Sequence[Message]) -> None:
         for message in messages:

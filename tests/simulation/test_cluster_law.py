@@ -124,8 +124,8 @@ def _lands_when_sent(self: Any) -> bool:
 
 def _forgets_chunks(self: LandingBook, spans: Iterable[TableSpan]) -> None:
     _remove(self, spans)
-    for place in self._partitions:
-        place.runs.clear()
+    for partition in self._partitions:
+        partition.runs.clear()
 
 
 def _ignores_held(place: FrontierRecord, table: TableId, made_ts: Ts) -> Ts:

@@ -58,8 +58,8 @@ def test_feed_law_when_the_server_is_wrong_then_schedules_find_it_and_shrink(
 ) -> None:
     """The law has teeth: a resolved ts that lies, or a scan with a hole, is found within a few schedules."""
     monkeypatch.setattr(where, name, wrong)
-    found = ((seed, run_schedule(make_schedule(seed), seed)) for seed in range(40))
-    seed, error = next((seed, error) for seed, error in found if error is not None)
+    outcomes = ((seed, run_schedule(make_schedule(seed), seed)) for seed in range(40))
+    seed, error = next((seed, error) for seed, error in outcomes if error is not None)
     said = report(seed, error)
     steps = [line for line in said.splitlines() if line.startswith("    (")]
     assert said.startswith(f"seed {seed}: ")

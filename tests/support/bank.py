@@ -146,9 +146,9 @@ class BankReader:
             self._add_up(commit_ts, balances)
 
     def _add_up(self, mark: int, balances: dict[tuple[str, str], int]) -> None:
-        found = sum(balances.values())
-        if balances and found != self.total:
-            self.broken.append(f"at {mark} the sum is {found}, not {self.total}")
+        balance_sum = sum(balances.values())
+        if balances and balance_sum != self.total:
+            self.broken.append(f"at {mark} the sum is {balance_sum}, not {self.total}")
         self.sums += bool(balances)
 
 

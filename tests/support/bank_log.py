@@ -1,4 +1,4 @@
-"""The bank as the raw log has it, added up at every place of the frontier that there ever was.
+"""The bank as the raw log has it, added up at every record of the frontier that there ever was.
 
 Output topics hold a watermark for each batch of a sorter, which may be few; the frontier has thousands of places, and a
 changefeed may begin at any of them. What a reader finds between two of them is by the frontier law
@@ -48,23 +48,27 @@ class BankLog:
                     self._copies.setdefault(identity, []).append((record.partition, record.offset))
 
     def read(self, places: Iterable[FrontierRecord]) -> None:
-        """Add up at each place; where one of the bank's tables is held, at its ts."""
+        """Add up at each record; where one of the bank's tables is held, at its ts."""
         changes = sorted(self._balances)
         accounts: dict[bytes, int] = {}
         before: tuple[int, Sequence[int]] | None = None
-        for place in places:
-            mine = [held for held in place.held if self.tables & set(held.tables)]
-            ts = min([int(place.resolved_ts), *(int(held.ts) for held in mine)])
-            low = [min(each) for each in zip(place.low, *(held.low for held in mine), strict=True)]
+        for frontier_record in places:
+            mine = [held for held in frontier_record.held if self.tables & set(held.tables)]
+            ts = min([int(frontier_record.resolved_ts), *(int(held.ts) for held in mine)])
+            low = [min(each) for each in zip(frontier_record.low, *(held.low for held in mine), strict=True)]
             if before is not None and ts > before[0]:
-                first, last = (bisect_right(changes, one, key=lambda change: change[0]) for one in (before[0], ts))
+                first, last = (
+                    bisect_right(changes, ts_bound, key=lambda change: change[0]) for ts_bound in (before[0], ts)
+                )
                 for identity in changes[first:last]:
-                    if any(before[1][at] <= offset < place.high[at] for at, offset in self._copies[identity]):
+                    if any(before[1][at] <= offset < frontier_record.high[at] for at, offset in self._copies[identity]):
                         accounts[identity[1]] = self._balances[identity]
                 if accounts:
                     self.sums += 1
                     if sum(accounts.values()) != self.total:
-                        self.broken.append(f"at {ts} the sum is {sum(accounts.values())}, not {self.total}: {place}")
+                        self.broken.append(
+                            f"at {ts} the sum is {sum(accounts.values())}, not {self.total}: {frontier_record}"
+                        )
             if before is not None and ts < before[0]:
-                self.broken.append(f"it goes back to {ts}: {place}")
+                self.broken.append(f"it goes back to {ts}: {frontier_record}")
             before = (ts, low)

@@ -105,12 +105,12 @@ def events(region: tuple[RegionId, int, int], request_id: int, *, commit: bool) 
                 key=b"K" * KEY_BYTES,
                 **({"commit_ts": COMMIT_TS} if commit else {"value": b"V" * VALUE_BYTES}),
             )
-            one = cdcpb_pb2.Event.Entries(entries=[row]).SerializeToString()
-            wire = np.tile(np.frombuffer(one, np.uint8), (len(handles), 1))
-            key_at = one.index(b"K" * KEY_BYTES)
+            entry = cdcpb_pb2.Event.Entries(entries=[row]).SerializeToString()
+            wire = np.tile(np.frombuffer(entry, np.uint8), (len(handles), 1))
+            key_at = entry.index(b"K" * KEY_BYTES)
             wire[:, key_at : key_at + KEY_BYTES] = keys_of(handles)
             if not commit:
-                value_at = one.index(b"V" * VALUE_BYTES)
+                value_at = entry.index(b"V" * VALUE_BYTES)
                 wire[:, value_at : value_at + VALUE_BYTES] = values_of(handles)
             entries = cdcpb_pb2.Event.Entries.FromString(wire.tobytes())
             yield cdcpb_pb2.Event(region_id=region_id, request_id=request_id, entries=entries).SerializeToString()

@@ -133,15 +133,15 @@ def recorded_upstream(*, after_ts: int, without: frozenset[str]) -> Iterator[Ups
 
 def stored_upstream(store: ClusterStore, tables: dict[TableId, str]) -> list[UpstreamChange]:
     """Return every committed version that the region server's store holds of some tables, by physical id."""
-    found: list[UpstreamChange] = []
+    changes: list[UpstreamChange] = []
     for region in store.regions:
         for key, newest in region.data.writes.items():
             table = (
                 TableId(int.from_bytes(key[1:9], "big") ^ (1 << 63)) if key[:1] == b"t" and key[9:11] == b"_r" else None
             )
             if table in tables:
-                found += _versions(key, newest, tables[table])
-    return found
+                changes += _versions(key, newest, tables[table])
+    return changes
 
 
 def _versions(key: bytes, newest: Write | None, name: str) -> Iterator[UpstreamChange]:

@@ -77,12 +77,12 @@ def upstream_rows(after_ts: Ts) -> tuple[set[Change], set[Change]]:
 
 
 def check_law(kafka: str, topics: RawTopics, start_ts: Ts, end_ts: Ts) -> None:
-    """Check the cut between any two of 25 places of a changefeed of all tables against the upstream, and that the log
-    holds nothing invented.
+    """Check the cut between any two of 25 frontiers of a changefeed of all tables against the upstream, and that
+    the log holds nothing invented.
     """
     followed = [frontier_for(record, lambda _: True) for record in places(kafka, topics)]
-    stands = [place for place in followed if place.resolved_ts <= end_ts] + [
-        next(place for place in followed if place.resolved_ts > end_ts)
+    stands = [frontier for frontier in followed if frontier.resolved_ts <= end_ts] + [
+        next(frontier for frontier in followed if frontier.resolved_ts > end_ts)
     ]
     log, (promised, made) = raw_rows(kafka, topics, len(stands[0].high)), upstream_rows(start_ts)
     all_rows = {row for partition in log for record in partition for row in record}

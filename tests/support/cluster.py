@@ -52,20 +52,20 @@ class Cluster:
     def captures(self) -> dict[str, CaptureInfo]:
         """Return who is registered, by process name; the newest where one that was killed is still listed."""
         names = {address: name for name, address in self.addresses.items()}
-        found = sorted(list_captures(self.session, self.bus.zk_paths), key=lambda info: info.started_at_s)
-        return {names[info.address]: info for info in found if info.address in names}
+        registered = sorted(list_captures(self.session, self.bus.zk_paths), key=lambda info: info.started_at_s)
+        return {names[info.address]: info for info in registered if info.address in names}
 
     def owner(self) -> str:
         """Wait for an owner that is registered and return its process's name."""
-        found: list[str] = []
+        names: list[str] = []
 
         def elected() -> bool:
             owner = Election(self.session, self.bus.zk_paths, CaptureId("")).owner()
-            found.extend(name for name, info in self.captures().items() if info.capture_id == owner)
-            return bool(found)
+            names.extend(name for name, info in self.captures().items() if info.capture_id == owner)
+            return bool(names)
 
         self.wait(elected, "an owner")
-        return found[-1]
+        return names[-1]
 
     def other(self) -> str:
         """Return a capture that is not the owner."""
@@ -78,8 +78,8 @@ class Cluster:
 
     def spans(self) -> dict[str, int]:
         """Return how many spans each registered capture has, by the owner's last word."""
-        told = self.status().get("captures", {})
-        return {name: told.get(info.capture_id, 0) for name, info in self.captures().items()}
+        spans = self.status().get("captures", {})
+        return {name: spans.get(info.capture_id, 0) for name, info in self.captures().items()}
 
     def child(self, name: str) -> Child:
         """Return a capture's process."""
@@ -108,17 +108,17 @@ class Cluster:
         """Wait until all captures are registered and have spans, all of them together."""
 
         def shared() -> bool:
-            told = self.spans()
-            return len(told) == len(self.addresses) and all(told.values()) and sum(told.values()) >= spans
+            counts = self.spans()
+            return len(counts) == len(self.addresses) and all(counts.values()) and sum(counts.values()) >= spans
 
         self.wait(shared, "all captures have spans")
 
     def places(self) -> list[FrontierRecord]:
         """Return where readers of the frontier topic stood after each of its records."""
-        found: list[FrontierRecord] = []
+        followed: list[FrontierRecord] = []
         for _, record in self.frontier.read(*self.frontier.offsets()):
-            found.append(follow_frontier(found[-1] if found else None, record))
-        return found
+            followed.append(follow_frontier(followed[-1] if followed else None, record))
+        return followed
 
     def wait_registered(self) -> None:
         """Wait until all captures are registered."""

@@ -51,13 +51,13 @@ def column(
 
 
 def index(
-    index_id: int, name: str, places: list[int], *, unique: bool = False, primary: bool = False, state: int = PUBLIC
+    index_id: int, name: str, offsets: list[int], *, unique: bool = False, primary: bool = False, state: int = PUBLIC
 ) -> dict[str, Any]:
     """Return an IndexInfo over whole columns."""
     return {
         "id": index_id,
         "idx_name": {"O": name, "L": name},
-        "idx_cols": [{"name": {"O": f"c{place}"}, "offset": place, "length": -1} for place in places],
+        "idx_cols": [{"name": {"O": f"c{offset}"}, "offset": offset, "length": -1} for offset in offsets],
         "is_unique": unique,
         "is_primary": primary,
         "state": state,

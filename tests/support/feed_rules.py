@@ -87,7 +87,9 @@ class FeedRules:
     def _resolves(self, request_id: int, region_id: int) -> Registered | None:
         if self._multiplexed:
             return self._registered.get((request_id, region_id))
-        running = [one for key, one in self._registered.items() if key[1] == region_id and not one.failed]
+        running = [
+            registered for key, registered in self._registered.items() if key[1] == region_id and not registered.failed
+        ]
         return running[-1] if running else None
 
     def _error(self, key: _Key, event: Event) -> None:
@@ -97,46 +99,50 @@ class FeedRules:
         if named == ["region_not_found"] and self._deregistered[key]:
             self._deregistered[key] -= 1
             return
-        one = self._registered.get(key)
-        if one is None:
+        registered = self._registered.get(key)
+        if registered is None:
             _hold(key in self._deregistered, "an error is of what was registered", event)
             return
-        _hold(not one.failed, "an error ends a registration that runs", event)
+        _hold(not registered.failed, "an error ends a registration that runs", event)
         if named != ["duplicate_request"]:
-            one.failed = True
+            registered.failed = True
 
     def _resolved(self, resolved: cdcpb_pb2.ResolvedTs) -> None:
         _hold(self._multiplexed or not resolved.request_id, "without multiplexing it names no request", resolved)
         _hold(bool(resolved.regions) and resolved.ts > 0, "a resolved ts has regions and a ts", resolved)
         _hold(len(set(resolved.regions)) == len(resolved.regions), "a region is named once", resolved)
         for region_id in resolved.regions:
-            one = self._resolves(resolved.request_id, region_id)
-            if one is None:
+            registered = self._resolves(resolved.request_id, region_id)
+            if registered is None:
                 continue  # deregistered meanwhile
-            _hold(one.initialized and not one.failed, "a resolved ts is of initialized registrations", resolved)
-            one.resolved_ts = max(one.resolved_ts, resolved.ts)
+            _hold(
+                registered.initialized and not registered.failed,
+                "a resolved ts is of initialized registrations",
+                resolved,
+            )
+            registered.resolved_ts = max(registered.resolved_ts, resolved.ts)
 
     def _entries(self, key: _Key, event: Event) -> None:
-        one, rows = self._registered.get(key), event.entries.entries
-        if one is None:
+        registered, rows = self._registered.get(key), event.entries.entries
+        if registered is None:
             _hold(key in self._deregistered, "rows are of what was registered", event)
             return
         _hold(bool(rows), "an event has rows", event)
         only_initialized = len(rows) == 1 and rows[0].type == Event.INITIALIZED
-        _hold(not one.failed or only_initialized, "behind an error comes INITIALIZED at most", event)
-        if not one.initialized:
-            self._scan_order(one, event)
+        _hold(not registered.failed or only_initialized, "behind an error comes INITIALIZED at most", event)
+        if not registered.initialized:
+            self._scan_order(registered, event)
         for at, row in enumerate(rows):
             self.kinds[Event.LogType.Name(row.type)] += 1
             if row.type == Event.INITIALIZED:
                 _hold(not row.key and not row.start_ts and not row.commit_ts, "INITIALIZED has no key and no ts", row)
                 _hold(at == len(rows) - 1, "INITIALIZED is the last row of its event", event)
-                _hold(not one.initialized, "INITIALIZED comes once", event)
-                one.initialized = True
+                _hold(not registered.initialized, "INITIALIZED comes once", event)
+                registered.initialized = True
             else:
-                _row(one, row)
+                _row(registered, row)
 
-    def _scan_order(self, one: Registered, event: Event) -> None:
+    def _scan_order(self, registered: Registered, event: Event) -> None:
         """Keys of the scan ascend, and the versions of a key go from the newest to the oldest.
 
         An event with the rows of one transaction only may be a 1PC commit that came live; it is left out.
@@ -145,41 +151,49 @@ class FeedRules:
         if len({(row.start_ts, row.commit_ts) for row in rows}) == 1:
             return
         for row in rows:
-            place = (row.key, -row.commit_ts)
-            _hold(place > one.scanned, "a scan's keys ascend, the newest version of a key first", row)
-            one.scanned = place
+            version = (row.key, -row.commit_ts)
+            _hold(version > registered.scanned, "a scan's keys ascend, the newest version of a key first", row)
+            registered.scanned = version
 
 
-def _row(one: Registered, row: Row) -> None:
-    _hold(one.start <= row.key and (not one.end or row.key < one.end), "a key lies in the registered range", row)
+def _row(registered: Registered, row: Row) -> None:
+    _hold(
+        registered.start <= row.key and (not registered.end or row.key < registered.end),
+        "a key lies in the registered range",
+        row,
+    )
     _hold(row.start_ts > 0, "a row has a start_ts", row)
-    open_one = (row.start_ts, row.key)
+    txn_key = (row.start_ts, row.key)
     match row.type:
         case Event.PREWRITE:
             _hold(row.commit_ts == 0, "a PREWRITE has no commit_ts yet", row)
             _hold(row.op_type in (Event.Row.PUT, Event.Row.DELETE), "a PREWRITE puts or deletes", row)
             _hold(row.op_type == Event.Row.PUT or not row.value, "a DELETE has no value", row)
-            one.prewrites.add(open_one)
+            registered.prewrites.add(txn_key)
         case Event.COMMIT:
-            _committed(one, row)
+            _committed(registered, row)
             _hold(not row.old_value, "a COMMIT has no old value", row)
             _hold(len(row.value) <= SHORT_VALUE_MAX_BYTES, "a COMMIT has a short value or none", row)
-            _hold(open_one in one.prewrites or not one.initialized, "a COMMIT stands behind its PREWRITE", row)
-            one.prewrites.discard(open_one)
+            _hold(
+                txn_key in registered.prewrites or not registered.initialized,
+                "a COMMIT stands behind its PREWRITE",
+                row,
+            )
+            registered.prewrites.discard(txn_key)
         case Event.COMMITTED:
-            _committed(one, row)
+            _committed(registered, row)
         case Event.ROLLBACK:
             _hold(row.commit_ts == 0 and row.op_type == Event.Row.UNKNOWN, "a ROLLBACK has no commit_ts and no op", row)
-            one.prewrites.discard(open_one)
+            registered.prewrites.discard(txn_key)
         case _:
             raise RuleBrokenError(f"a row of no known type: {row}")
 
 
-def _committed(one: Registered, row: Row) -> None:
+def _committed(registered: Registered, row: Row) -> None:
     _hold(row.start_ts < row.commit_ts, "start_ts < commit_ts", row)
     _hold(row.op_type in (Event.Row.PUT, Event.Row.DELETE), "a change puts or deletes", row)
-    _hold(row.commit_ts > one.checkpoint_ts, "no change is at or below the checkpoint_ts", row)
-    _hold(row.commit_ts > one.resolved_ts, "no change is at or below a resolved ts that was sent", row)
+    _hold(row.commit_ts > registered.checkpoint_ts, "no change is at or below the checkpoint_ts", row)
+    _hold(row.commit_ts > registered.resolved_ts, "no change is at or below a resolved ts that was sent", row)
 
 
 def _hold(kept: bool, rule: str, seen: object) -> None:

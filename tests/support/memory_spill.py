@@ -1,4 +1,4 @@
-"""A spill store in memory that can be told to forget its place: for the matchers' tests."""
+"""A spill store in memory that can be told to forget its blobs: for the matchers' tests."""
 
 from producers.pull.core.match.spill import SpillCorruptError, SpillRefusedError
 

@@ -43,21 +43,25 @@ class OneStorePd(pdpb_pb2_grpc.PDServicer):
 
     def ScanRegions(self, request: Any, context: Any) -> pdpb_pb2.ScanRegionsResponse:  # noqa: N802
         """All regions that meet the range."""
-        found = []
-        for one in self._regions:
-            if one.end_key and one.end_key <= request.start_key:
+        regions = []
+        for region in self._regions:
+            if region.end_key and region.end_key <= request.start_key:
                 continue
-            if request.end_key and one.start_key >= request.end_key:
+            if request.end_key and region.start_key >= request.end_key:
                 break
-            peer = metapb_pb2.Peer(id=one.region_id, store_id=1)
+            peer = metapb_pb2.Peer(id=region.region_id, store_id=1)
             epoch = metapb_pb2.RegionEpoch(conf_ver=1, version=1)
             meta = metapb_pb2.Region(
-                id=one.region_id, start_key=one.start_key, end_key=one.end_key, region_epoch=epoch, peers=[peer]
+                id=region.region_id,
+                start_key=region.start_key,
+                end_key=region.end_key,
+                region_epoch=epoch,
+                peers=[peer],
             )
-            found.append(pdpb_pb2.Region(region=meta, leader=peer))
+            regions.append(pdpb_pb2.Region(region=meta, leader=peer))
         return pdpb_pb2.ScanRegionsResponse(
             header=self._ok,
-            region_metas=[it.region for it in found],
-            leaders=[it.leader for it in found],
-            regions=found,
+            region_metas=[it.region for it in regions],
+            leaders=[it.leader for it in regions],
+            regions=regions,
         )

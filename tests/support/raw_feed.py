@@ -128,7 +128,9 @@ class RawFeed:
         """The least resolved ts over the range; 0 while a part of it has no registration."""
         if self._retries or not self.registrations:
             return 0
-        return min(one.resolved if one.initialized else 0 for one in self.registrations.values())
+        return min(
+            registration.resolved if registration.initialized else 0 for registration in self.registrations.values()
+        )
 
     def read_until(self, ts: int, timeout_s: float = 60.0) -> None:
         """Read until everything up to ``ts`` has come."""
@@ -180,10 +182,10 @@ class RawFeed:
 
     def _ended(self, stream: int) -> None:
         self._streams = {store: number for store, number in self._streams.items() if number != stream}
-        for key, one in list(self.registrations.items()):
-            if one.stream == stream:
+        for key, registration in list(self.registrations.items()):
+            if registration.stream == stream:
                 del self.registrations[key]
-                self._retry(one.start, one.end, one.resolved)
+                self._retry(registration.start, registration.end, registration.resolved)
 
     def _retry(self, start: bytes, end: bytes, checkpoint_ts: int) -> None:
         self._retries.append((time.monotonic() + 0.02, start, end, checkpoint_ts))
@@ -204,16 +206,17 @@ class RawFeed:
         if at is not None and (not end or at < end):
             self._retry(at, end, checkpoint_ts)
 
-    def _register_one(self, meta: Any, store_id: int, one: Registration) -> None:
+    def _register_one(self, meta: Any, store_id: int, registration: Registration) -> None:
         self._request_id += 1
-        one.request_id = self._request_id
-        one.stream = self._streams.get(store_id) or self._open(store_id)
-        self.registrations[self._key(one.request_id, meta.id)] = one
-        self._outgoing[one.stream].put(
+        registration.request_id = self._request_id
+        registration.stream = self._streams.get(store_id) or self._open(store_id)
+        self.registrations[self._key(registration.request_id, meta.id)] = registration
+        self._outgoing[registration.stream].put(
             cdcpb_pb2.ChangeDataRequest(
                 header=cdcpb_pb2.Header(cluster_id=self.pd.cluster_id, ticdc_version=VERSION),
-                region_id=meta.id, region_epoch=meta.region_epoch, checkpoint_ts=one.resolved,
-                start_key=one.start, end_key=one.end, request_id=one.request_id, extra_op=kvrpcpb_pb2.ReadOldValue,
+                region_id=meta.id, region_epoch=meta.region_epoch, checkpoint_ts=registration.resolved,
+                start_key=registration.start, end_key=registration.end,
+                request_id=registration.request_id, extra_op=kvrpcpb_pb2.ReadOldValue,
                 register=cdcpb_pb2.ChangeDataRequest.Register(), filter_loop=self.filter_loop,
             )
         )  # fmt: skip
@@ -223,68 +226,70 @@ class RawFeed:
 
     def _event(self, event: Any) -> None:
         kind = event.WhichOneof("event")
-        one = self.registrations.get(self._key(event.request_id, event.region_id))
+        registration = self.registrations.get(self._key(event.request_id, event.region_id))
         if kind == "error":
             name = next((field.name for field, _ in event.error.ListFields()), "none")
             self.counts[name] = self.counts.get(name, 0) + 1
             assert name != "duplicate_request"
-            if one is not None:
+            if registration is not None:
                 del self.registrations[self._key(event.request_id, event.region_id)]
-                self._retry(one.start, one.end, one.resolved)
-        elif kind == "entries" and one is None:
+                self._retry(registration.start, registration.end, registration.resolved)
+        elif kind == "entries" and registration is None:
             # Rows of a registration that has ended are void; an INITIALIZED among them was seen in a real feed.
             self.late_initialized += sum(row.type == _Event.INITIALIZED for row in event.entries.entries)
-        elif kind == "entries" and one is not None:
+        elif kind == "entries" and registration is not None:
             for row in event.entries.entries:
-                self._row(one, row)
+                self._row(registration, row)
 
-    def _row(self, one: Registration, row: Any) -> None:
+    def _row(self, registration: Registration, row: Any) -> None:
         name = _Event.LogType.Name(row.type)
         self.counts[name] = self.counts.get(name, 0) + 1
         if row.type != _Event.INITIALIZED:
             key = encode(row.key)
-            assert one.start <= key and (not one.end or key < one.end)
+            assert registration.start <= key and (not registration.end or key < registration.end)
         match row.type:
             case _Event.PREWRITE:
-                one.prewrites[row.start_ts, row.key] = row
+                registration.prewrites[row.start_ts, row.key] = row
             case _Event.COMMITTED:
-                self._emit(one, row, row.value, row.old_value)
+                self._emit(registration, row, row.value, row.old_value)
             case _Event.COMMIT:
-                self._commit(one, row)
+                self._commit(registration, row)
             case _Event.ROLLBACK:
-                if one.initialized:
-                    one.prewrites.pop((row.start_ts, row.key), None)
+                if registration.initialized:
+                    registration.prewrites.pop((row.start_ts, row.key), None)
                 else:
-                    one.rollbacks.append(row)
+                    registration.rollbacks.append(row)
             case _Event.INITIALIZED:
-                assert not one.initialized
+                assert not registration.initialized
                 assert row.key == b""
-                one.initialized = True
-                for commit in one.commits:
-                    if (commit.start_ts, commit.key) in one.prewrites:
-                        self._commit(one, commit)
-                for rollback in one.rollbacks:
-                    one.prewrites.pop((rollback.start_ts, rollback.key), None)
+                registration.initialized = True
+                for commit in registration.commits:
+                    if (commit.start_ts, commit.key) in registration.prewrites:
+                        self._commit(registration, commit)
+                for rollback in registration.rollbacks:
+                    registration.prewrites.pop((rollback.start_ts, rollback.key), None)
 
-    def _commit(self, one: Registration, row: Any) -> None:
-        prewrite = one.prewrites.pop((row.start_ts, row.key), None)
+    def _commit(self, registration: Registration, row: Any) -> None:
+        prewrite = registration.prewrites.pop((row.start_ts, row.key), None)
         if prewrite is None:
-            assert not one.initialized, ("commit without prewrite", row)
-            one.commits.append(row)
+            assert not registration.initialized, ("commit without prewrite", row)
+            registration.commits.append(row)
             return
         assert row.op_type == prewrite.op_type
         assert row.value in (b"", prewrite.value)
-        self._emit(one, row, prewrite.value, prewrite.old_value)
+        self._emit(registration, row, prewrite.value, prewrite.old_value)
 
-    def _emit(self, one: Registration, row: Any, value: bytes, old_value: bytes) -> None:
-        assert row.commit_ts > one.resolved, (row.commit_ts, one.resolved)
+    def _emit(self, registration: Registration, row: Any, value: bytes, old_value: bytes) -> None:
+        assert row.commit_ts > registration.resolved, (row.commit_ts, registration.resolved)
         change = (row.op_type, value, old_value, row.txn_source)
         known = self.changes.setdefault((row.key, row.commit_ts, row.start_ts), change)
         assert known == change
 
     def _resolved(self, resolved: Any) -> None:
         for region_id in resolved.regions:
-            for one in self.registrations.values():
-                if one.region_id == region_id and (not self.v2 or one.request_id == resolved.request_id):
-                    assert one.initialized or not self.v2
-                    one.resolved = max(one.resolved, resolved.ts)
+            for registration in self.registrations.values():
+                if registration.region_id == region_id and (
+                    not self.v2 or registration.request_id == resolved.request_id
+                ):
+                    assert registration.initialized or not self.v2
+                    registration.resolved = max(registration.resolved, resolved.ts)

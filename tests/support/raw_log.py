@@ -191,7 +191,7 @@ class SinkRecord:
 def read_topic(kafka: str, topic: str) -> list[SinkRecord]:
     """Return all records of a topic now, partition after partition, each in the order of its offsets."""
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": "tests", "enable.auto.commit": False})
-    found: list[SinkRecord] = []
+    records: list[SinkRecord] = []
     try:
         for partition in sorted(consumer.list_topics(topic, timeout=20).topics[topic].partitions):
             at, end = partition_bounds(consumer, topic, partition, answer_s=15.0)
@@ -200,7 +200,7 @@ def read_topic(kafka: str, topic: str) -> list[SinkRecord]:
                 for message in consumer.consume(min(10_000, end - at), timeout=1.0):
                     assert message.error() is None, message.error()
                     headers = dict(message.headers() or [])
-                    found.append(
+                    records.append(
                         SinkRecord(
                             partition, message.offset(), message.key(), message.value(), headers[POSITION_HEADER]
                         )
@@ -208,7 +208,7 @@ def read_topic(kafka: str, topic: str) -> list[SinkRecord]:
                     at = message.offset() + 1
     finally:
         consumer.close()
-    return found
+    return records
 
 
 def wait_for_records(kafka: str, topic: str, count: int, timeout_s: float = 120.0) -> None:

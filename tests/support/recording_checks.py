@@ -8,8 +8,8 @@ from tests.support.recording import TIDB_DATA, oracle, read_jsonl
 
 def checks() -> Iterator[dict[str, Any]]:
     """Yield the SELECT * of every check, by read_ts."""
-    found = [line for line in read_jsonl(TIDB_DATA / "sql.jsonl.zst") if line.get("check") and line.get("result")]
-    return iter(sorted(found, key=lambda line: int(line["read_ts"])))
+    lines = [line for line in read_jsonl(TIDB_DATA / "sql.jsonl.zst") if line.get("check") and line.get("result")]
+    return iter(sorted(lines, key=lambda line: int(line["read_ts"])))
 
 
 def enum_names() -> dict[str, dict[str, list[str]]]:

@@ -82,13 +82,13 @@ def split(server: RegionServer, *keys: bytes) -> None:
 
 def versions(store: ClusterStore) -> dict[tuple[bytes, int, int], object]:
     """Every version that the feed must have brought: all but those of a lossy DDL."""
-    found: dict[tuple[bytes, int, int], object] = {}
+    versions_of: dict[tuple[bytes, int, int], object] = {}
     for region in store.regions:
         for key, newest in region.data.writes.items():
             write: Write | None = newest
             while write is not None:
                 if write.txn_source < 0x100:
                     change = (int(write.op), write.value, write.old_value, write.txn_source)
-                    found[key, write.commit_ts, write.start_ts] = change
+                    versions_of[key, write.commit_ts, write.start_ts] = change
                 write = write.previous
-    return found
+    return versions_of

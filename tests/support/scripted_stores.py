@@ -214,9 +214,9 @@ class FeedRig:
 
 def event(request: cdcpb_pb2.ChangeDataRequest, *rows: Row) -> cdcpb_pb2.ChangeDataEvent:
     """Return rows of a registration."""
-    one = cdcpb_pb2.Event(region_id=request.region_id, request_id=request.request_id)
-    one.entries.entries.extend(rows)
-    return cdcpb_pb2.ChangeDataEvent(events=[one])
+    message = cdcpb_pb2.Event(region_id=request.region_id, request_id=request.request_id)
+    message.entries.entries.extend(rows)
+    return cdcpb_pb2.ChangeDataEvent(events=[message])
 
 
 def initialized(request: cdcpb_pb2.ChangeDataRequest) -> cdcpb_pb2.ChangeDataEvent:
@@ -226,8 +226,8 @@ def initialized(request: cdcpb_pb2.ChangeDataRequest) -> cdcpb_pb2.ChangeDataEve
 
 def region_error(request: cdcpb_pb2.ChangeDataRequest, error: cdcpb_pb2.Error) -> cdcpb_pb2.ChangeDataEvent:
     """Return the end of a registration."""
-    one = cdcpb_pb2.Event(region_id=request.region_id, request_id=request.request_id, error=error)
-    return cdcpb_pb2.ChangeDataEvent(events=[one])
+    message = cdcpb_pb2.Event(region_id=request.region_id, request_id=request.request_id, error=error)
+    return cdcpb_pb2.ChangeDataEvent(events=[message])
 
 
 def resolved(ts: int, *requests: cdcpb_pb2.ChangeDataRequest, multiplexed: bool = True) -> cdcpb_pb2.ChangeDataEvent:

@@ -53,7 +53,7 @@ class Sorter:
     spark_conf: tuple[tuple[str, str], ...] = ()
     process: subprocess.Popen[bytes] | None = None
     trouble: str = ""
-    """Python that the process runs first, so that something happens to it at a chosen place."""
+    """Python that the process runs first, so that something happens to it at a chosen call."""
 
     def __post_init__(self) -> None:
         self.paths = ZkPaths(self.changefeed_id)  # a cluster of its own keeps tests apart

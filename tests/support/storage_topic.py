@@ -125,8 +125,8 @@ def visible(files: Mapping[str, bytes]) -> Lines:
         last = file_number(files[f"{folder}/meta/CDC.index"].decode().strip())
         assert last is not None
         for number in range(1, last + 1):
-            found = files[f"{folder}/CDC{number:06d}.csv"].splitlines(keepends=True)
-            lines.setdefault((schema, table), []).extend(found)
+            rows_named = files[f"{folder}/CDC{number:06d}.csv"].splitlines(keepends=True)
+            lines.setdefault((schema, table), []).extend(rows_named)
     return lines
 
 

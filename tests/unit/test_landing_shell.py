@@ -191,7 +191,7 @@ def test_landing_when_a_table_is_forgotten_then_its_buffered_rows_do_not_land() 
 
 def test_landing_of_a_capture_whose_lease_is_over_sends_nothing_more() -> None:
     producer, lease = FakeProducer(), [True]
-    one = Landing(
+    landing_of = Landing(
         LandingBook(CaptureId("c"), 4),
         producer,
         topic="t",
@@ -200,36 +200,36 @@ def test_landing_of_a_capture_whose_lease_is_over_sends_nothing_more() -> None:
         settings=LandingSettings(linger_s=0.0),
         may_land=lambda: lease[0],
     )
-    one.book.assign(TABLE, Ts(10))
-    one.rows(TABLE, RegionId(1), [change(20)], may_repeat=False)
-    one.turn(1e9)
+    landing_of.book.assign(TABLE, Ts(10))
+    landing_of.rows(TABLE, RegionId(1), [change(20)], may_repeat=False)
+    landing_of.turn(1e9)
     lease[0] = False
-    one.rows(TABLE, RegionId(1), [change(30)], may_repeat=False)
+    landing_of.rows(TABLE, RegionId(1), [change(30)], may_repeat=False)
     with pytest.raises(LandingHaltedError):
-        one.turn(1e9)
+        landing_of.turn(1e9)
     with pytest.raises(LandingHaltedError):
-        one.resolved(TABLE, Ts(40))
+        landing_of.resolved(TABLE, Ts(40))
     assert len(producer.values) == 1
 
 
 def test_landing_tells_its_owner_once_a_resolved_ts_has_all_its_rows_acknowledged() -> None:
-    producer, told = FakeProducer(), list[int]()
-    one = Landing(
+    producer, calls = FakeProducer(), list[int]()
+    landing_of = Landing(
         LandingBook(CaptureId("c"), 4),
         producer,
         topic="t",
         partitions=4,
         schema_id=1,
         settings=LandingSettings(linger_s=0.0),
-        on_landed=lambda: told.append(1),
+        on_landed=lambda: calls.append(1),
     )
-    one.book.assign(TABLE, Ts(10))
-    one.rows(TABLE, RegionId(1), [change(20)], may_repeat=False)
-    one.resolved(TABLE, Ts(30))
-    one.turn(1e9)
-    assert not told, "its row is under way"
+    landing_of.book.assign(TABLE, Ts(10))
+    landing_of.rows(TABLE, RegionId(1), [change(20)], may_repeat=False)
+    landing_of.resolved(TABLE, Ts(30))
+    landing_of.turn(1e9)
+    assert not calls, "its row is under way"
     producer.deliver(0, 5)
     for _ in range(3):
-        one.turn(1e9)
-    assert len(told) == 1
-    assert one.book.report().landed_ts == {TABLE: 30}
+        landing_of.turn(1e9)
+    assert len(calls) == 1
+    assert landing_of.book.report().landed_ts == {TABLE: 30}

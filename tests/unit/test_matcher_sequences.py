@@ -243,8 +243,10 @@ def test_matcher_sequence_of_the_reference_over_many_rows_of_an_event_then_each_
             with pytest.raises(PrewriteNotMatchError):
                 state.feed(event)
             return
-        found = state.feed(event)
-        assert sorted(found) == sorted((*change[:3], change[3] + key, *change[4:]) for change in wanted for key in keys)
+        changes = state.feed(event)
+        assert sorted(changes) == sorted(
+            (*change[:3], change[3] + key, *change[4:]) for change in wanted for key in keys
+        )
 
 
 def test_matcher_when_cached_commits_are_emitted_then_they_are_not_compared_with_the_start(

@@ -51,7 +51,7 @@ def test_control_port_shows_the_cluster_and_performs_events() -> None:
         status, view = ask("GET", "/chaos")
         regions = view["regions"]
         assert isinstance(regions, list)
-        assert (status, [(one["start"], one["end"]) for one in regions]) == (200, [("", "6b"), ("6b", "")])
+        assert (status, [(region["start"], region["end"]) for region in regions]) == (200, [("", "6b"), ("6b", "")])
         assert ask("POST", "/chaos/stop_store?store_id=1")[0] == 200
         assert ask("GET", "/chaos")[1]["down"] == [1]
         status, refused = ask("POST", "/chaos/stop_store?store_id=9")

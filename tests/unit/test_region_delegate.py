@@ -150,10 +150,10 @@ def test_enrolled_downstream_sees_nothing_until_it_is_subscribed() -> None:
     store, late = Watched(), downstream()
     store.delegate.enroll(late)
     changes = store.data.commit_at_once(Txn(start_ts=Ts(1), primary=b"k"), [put(b"k")], Ts(2))
-    assert [one for one, _ in store.delegate.observe(changes)] == [store.subscriber]
+    assert [change for change, _ in store.delegate.observe(changes)] == [store.subscriber]
     assert store.delegate.everyone == [store.subscriber, late]
     store.delegate.subscribe(late, [])
-    assert [one for one, _ in store.delegate.observe(changes)] == [store.subscriber, late]
+    assert [change for change, _ in store.delegate.observe(changes)] == [store.subscriber, late]
     store.delegate.unsubscribe(late)
     assert store.delegate.everyone == [store.subscriber]
 
@@ -209,8 +209,8 @@ def test_scan_gives_versions_above_the_checkpoint_newest_first_and_ends_with_ini
         for key in (b"y", b"x"):
             watched.one_pc(start_ts, start_ts + 1, put(key, value))
     watched.one_pc(7, 8, Mutation("delete", b"y"))
-    found = rows(*scan(take_snapshot(watched.data, b"", b"", Ts(2)), downstream(2)))
-    assert found == [
+    scanned = rows(*scan(take_snapshot(watched.data, b"", b"", Ts(2)), downstream(2)))
+    assert scanned == [
         ("COMMITTED", b"x", 5, 6, b"c", b"b"),
         ("COMMITTED", b"x", 3, 4, b"b", b"a"),
         ("COMMITTED", b"y", 7, 8, b"", b"c"),
@@ -224,8 +224,8 @@ def test_scan_begins_strictly_above_the_checkpoint() -> None:
     watched = Watched()
     for key, commit_ts in ((b"a", 2), (b"b", 3), (b"c", 4)):
         watched.one_pc(1, commit_ts, put(key))
-    found = rows(*scan(take_snapshot(watched.data, b"", b"", Ts(2)), downstream(2)))
-    assert [row[1] for row in found] == [b"b", b"c", b""]
+    scanned = rows(*scan(take_snapshot(watched.data, b"", b"", Ts(2)), downstream(2)))
+    assert [row[1] for row in scanned] == [b"b", b"c", b""]
 
 
 def test_scan_shows_an_open_lock_whose_key_has_nothing_above_the_checkpoint() -> None:
@@ -233,8 +233,8 @@ def test_scan_shows_an_open_lock_whose_key_has_nothing_above_the_checkpoint() ->
     watched.one_pc(1, 2, put(b"k", b"a"))
     watched.prewrite(3, put(b"k", b"b"))
     watched.data.pessimistic_lock(Txn(start_ts=Ts(4), primary=b"p"), [b"p"])
-    found = rows(*scan(take_snapshot(watched.data, b"", b"", Ts(50)), downstream(50)))
-    assert found == [("PREWRITE", b"k", 3, 0, b"b", b"a"), ("INITIALIZED", b"", 0, 0, b"", b"")]
+    scanned = rows(*scan(take_snapshot(watched.data, b"", b"", Ts(50)), downstream(50)))
+    assert scanned == [("PREWRITE", b"k", 3, 0, b"b", b"a"), ("INITIALIZED", b"", 0, 0, b"", b"")]
 
 
 def test_large_commands_and_scans_are_cut_into_events() -> None:

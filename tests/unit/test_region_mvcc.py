@@ -201,7 +201,7 @@ def test_region_map_after_splits_and_a_merge_covers_every_key_once() -> None:
     assert (left.version, right.version) == (2, 2)
     assert left.leader != right.leader
     assert (len(left.data), len(right.data), list(left.data.locks)) == (5, 5, [b"\x04"])
-    assert [one.region_id for one in regions.between(b"\x04", b"\x05")] == [left.region_id]
+    assert [region.region_id for region in regions.between(b"\x04", b"\x05")] == [left.region_id]
     merged = regions.merge(left)
     assert merged is right
     assert (right.start, right.version, right.data.keys_between(b"\x03", b"\x06")) == (

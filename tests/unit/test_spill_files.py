@@ -22,25 +22,25 @@ def files(folder: Path, **settings: Any) -> SpillFiles:
 def test_spill_blobs_then_each_comes_back_as_it_was(tmp_path: Path) -> None:
     spill = files(tmp_path, segment_bytes=100)
     blobs = [os.urandom(size) for size in (1, 0, 99, 1_000, 30)]
-    places = [spill.put(blob) for blob in blobs]
+    addresses = [spill.put(blob) for blob in blobs]
     assert spill.stored_bytes == sum(map(len, blobs))
-    for place, blob in reversed(list(zip(places, blobs, strict=True))):
-        assert spill.get(place) == blob
+    for address, blob in reversed(list(zip(addresses, blobs, strict=True))):
+        assert spill.get(address) == blob
     spill.close()
     assert (segments(tmp_path), spill.file_bytes) == ([], 0)
 
 
 def test_spill_segment_when_its_last_blob_is_dropped_then_it_is_deleted(tmp_path: Path) -> None:
     spill = files(tmp_path, segment_bytes=100)
-    places = [spill.put(b"x" * 50) for _ in range(6)]
+    addresses = [spill.put(b"x" * 50) for _ in range(6)]
     assert len(segments(tmp_path)) == 3
-    spill.drop(places[2])
+    spill.drop(addresses[2])
     assert len(segments(tmp_path)) == 3
-    spill.drop(places[3])
+    spill.drop(addresses[3])
     assert segments(tmp_path) == ["00000001.spill", "00000003.spill"]
-    assert spill.get(places[0]) == b"x" * 50
+    assert spill.get(addresses[0]) == b"x" * 50
     for at in (0, 1, 4, 5):
-        spill.drop(places[at])
+        spill.drop(addresses[at])
     assert (segments(tmp_path), spill.stored_bytes, spill.file_bytes) == ([], 0, 0)
     assert spill.get(spill.put(b"again")) == b"again"
     spill.close()
@@ -58,12 +58,12 @@ def test_spill_folder_when_a_process_was_killed_then_the_next_one_starts_empty(t
 
 def test_spill_folder_when_another_process_uses_it_then_it_is_refused_and_left_alone(tmp_path: Path) -> None:
     first = files(tmp_path)
-    place = first.put(b"mine")
+    address = first.put(b"mine")
     with pytest.raises(SpillRefusedError) as caught:
         files(tmp_path)
     assert "another process" in str(caught.value)
     assert caught.value.fields["folder"] == str(tmp_path)
-    assert first.get(place) == b"mine"
+    assert first.get(address) == b"mine"
     first.close()
     files(tmp_path).close()
 
@@ -73,8 +73,8 @@ def test_spill_without_a_folder_then_no_name_stands_in_the_file_system(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     spill = SpillFiles()
-    place = spill.put(b"nameless")
-    assert spill.get(place) == b"nameless"
+    address = spill.put(b"nameless")
+    assert spill.get(address) == b"nameless"
     assert list(tmp_path.iterdir()) == []
     spill.close()
 
@@ -85,7 +85,7 @@ def test_spill_without_a_folder_then_no_name_stands_in_the_file_system(
 def test_spill_when_a_byte_on_disk_changes_then_reading_says_where(tmp_path: Path, at: int, byte: bytes) -> None:
     spill = files(tmp_path)
     spill.put(b"before")
-    place = spill.put(b"a" * 40)
+    address = spill.put(b"a" * 40)
     (path,) = tmp_path.glob("*.spill")
     data = bytearray(path.read_bytes())
     start = data.index(b"TBS1", 1)
@@ -95,28 +95,28 @@ def test_spill_when_a_byte_on_disk_changes_then_reading_says_where(tmp_path: Pat
     with path.open("r+b") as file:
         file.write(data)
     with pytest.raises(SpillCorruptError) as caught:
-        spill.get(place)
+        spill.get(address)
     assert (caught.value.fields["path"], caught.value.fields["offset"]) == (str(path), start)
     spill.close()
 
 
 def test_spill_when_the_file_is_cut_then_reading_says_so(tmp_path: Path) -> None:
     spill = files(tmp_path)
-    place = spill.put(b"a" * 40)
+    address = spill.put(b"a" * 40)
     os.truncate(next(tmp_path.glob("*.spill")), 30)
     with pytest.raises(SpillCorruptError, match="damaged"):
-        spill.get(place)
+        spill.get(address)
     spill.close()
 
 
 def test_spill_when_it_reaches_its_bound_then_it_is_refused_with_what_is_allowed(tmp_path: Path) -> None:
     spill = files(tmp_path, spill_bytes_max=200)
-    place = spill.put(b"a" * 100)
+    address = spill.put(b"a" * 100)
     with pytest.raises(SpillRefusedError, match="spill_bytes_max") as caught:
         spill.put(b"b" * 100)
     assert caught.value.fields["allowed_bytes"] == 200
-    assert spill.get(place) == b"a" * 100
-    spill.drop(place)
+    assert spill.get(address) == b"a" * 100
+    spill.drop(address)
     spill.put(b"b" * 50)
     spill.close()
 
@@ -128,7 +128,7 @@ def test_spill_when_the_disk_fails_then_the_error_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
 ) -> None:
     spill = files(tmp_path)
-    place = spill.put(b"before")
+    address = spill.put(b"before")
 
     def fails(*_: object) -> int:
         raise OSError(number, os.strerror(number))
@@ -138,7 +138,7 @@ def test_spill_when_the_disk_fails_then_the_error_says_what_to_do(
         spill.put(b"after")
     assert os.strerror(number) in str(caught.value.fields["reason"])
     monkeypatch.undo()
-    assert spill.get(place) == b"before"
+    assert spill.get(address) == b"before"
     assert spill.get(spill.put(b"later")) == b"later"
     spill.close()
 

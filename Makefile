@@ -71,9 +71,13 @@ bench-report: setup  ## BENCH.md and its picture from the figures of the last `m
 changelog: setup  ## what the fragments in changes/ come to; VERSION=0.2.0 moves them into CHANGELOG.md
 	@$(BIN)/towncrier build $(if $(VERSION),--yes --version $(VERSION),--draft --version unreleased)
 
-lock:  ## make requirements.lock anew (needs uv); no address of any registry goes in
-	printf 'hatchling\neditables\n' | uv pip compile pyproject.toml - --extra dev --extra s3 --universal --python-version 3.11 \
-	  --generate-hashes --no-header --no-annotate --no-emit-index-url --quiet --output-file requirements.lock
+LOCKED := --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --quiet
+
+lock:  ## make the locks anew, of development, image and its build (needs uv); no address of any registry goes in
+	printf 'hatchling\neditables\n' | uv pip compile pyproject.toml - --extra dev --extra s3 $(LOCKED) --output-file requirements.lock
+	uv pip compile pyproject.toml --extra s3 --constraint requirements.lock $(LOCKED) --output-file compose/requirements.lock
+	printf 'hatchling\nsetuptools\nwheel\npip\n' | uv pip compile - --constraint requirements.lock --allow-unsafe $(LOCKED) \
+	  --output-file compose/requirements-build.lock
 
 clean:  ## forget the environment, caches and outputs (fetched jars stay in .cache)
 	rm -rf .venv build dist bench-out data .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -48,16 +48,6 @@ def test_packages_resolve_inside_the_project() -> None:
         assert Path(origin).is_relative_to(ROOT)
 
 
-def test_containers_take_every_package_and_the_same_kafka() -> None:
-    dockerfile = (ROOT / "compose" / "Dockerfile").read_text()
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    for package in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
-        assert f"COPY {package} {package}" in dockerfile
-    compose = (ROOT / "compose" / "docker-compose.yml").read_text()
-    assert f"apache/kafka:{jars.KAFKA_VERSION}" in compose
-    assert f"apicurio-registry-mem:{jars.REGISTRY_VERSION}" in compose
-
-
 def test_find_java_when_there_is_none_says_so_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)

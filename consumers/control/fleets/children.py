@@ -23,7 +23,6 @@ class ChildProcess(Protocol):
 
     def turn_over_log(self) -> None:
         """Set the log aside if it has grown too large."""
-        ...
 
     def is_running(self) -> bool:
         """Tell whether it runs now."""

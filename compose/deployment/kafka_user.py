@@ -1,0 +1,81 @@
+"""Give Kafka the captures' user and its rights: ``python -m compose.deployment.kafka_user --admin FILE --user FILE``.
+
+Both are files of librdkafka's settings: whoever may alter the cluster, and ``sasl.username`` with ``sasl.password`` of
+the user. Giving them again changes nothing but the password, so this also rotates it.
+"""
+
+import argparse
+from pathlib import Path
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+ANSWER_S = 60.0
+ITERATIONS = 8192
+RIGHTS = {
+    (ResourceType.TOPIC, "tidebus."): (
+        AclOperation.CREATE,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.READ,
+        AclOperation.WRITE,
+    ),
+    (ResourceType.GROUP, "tidebus-"): (AclOperation.READ, AclOperation.DESCRIBE),
+}
+"""Of captures with their sorters and processors, by prefix of the name: the bus's own topics. Topics of changefeeds are
+written by the user that the changefeed's sink URI names."""
+
+
+def bindings(user: str) -> list[AclBinding]:
+    """Return the ACLs that give a user these rights."""
+    prefixed, allow = ResourcePatternType.PREFIXED, AclPermissionType.ALLOW
+    return [
+        AclBinding(kind, prefix, prefixed, f"User:{user}", "*", operation, allow)
+        for (kind, prefix), operations in RIGHTS.items()
+        for operation in operations
+    ]
+
+
+def admit(admin: AdminClient, user: str, password: str) -> None:
+    """Create the user, or change its password, and add its rights.
+
+    Raises:
+        KafkaException: the cluster did not take them.
+    """
+    scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
+    asked = [
+        *admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, scram, password.encode())]).values(),
+        *admin.create_acls(bindings(user)).values(),
+    ]
+    for answer in asked:
+        answer.result(ANSWER_S)
+
+
+def read_settings(path: Path) -> dict[str, str]:
+    """Return the ``key=value`` lines of a file."""
+    return dict(line.split("=", 1) for line in path.read_text().splitlines() if line and not line.startswith("#"))
+
+
+def main() -> None:
+    """Admit the user."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--admin", type=Path, required=True)
+    parser.add_argument("--user", type=Path, required=True)
+    given = parser.parse_args()
+    user = read_settings(given.user)
+    admit(AdminClient(read_settings(given.admin)), user["sasl.username"], user["sasl.password"])
+    print(f"user {user['sasl.username']} is admitted")
+
+
+if __name__ == "__main__":
+    main()

@@ -158,6 +158,12 @@ def test_captures_command_starts_with_the_addresses_and_secrets_of_the_file(
 ) -> None:
     options: Any = run_capture_command(compose_captures()[name], secrets / name, monkeypatch)
     assert (options.pd, options.upstream) == ("pd:2379", "default")
+    assert options.kafka.servers == "kafka-1:9093,kafka-2:9093,kafka-3:9093"
+    assert options.zookeeper.servers == "zookeeper-1:2281,zookeeper-2:2281,zookeeper-3:2281"
+    assert options.schema_registry.url == "https://registry-proxy:8443/apis/ccompat/v7"
+    accesses = {"kafka": options.kafka, "zookeeper": options.zookeeper, "schema-registry": options.schema_registry}
+    for file, access in accesses.items():
+        assert access.config_file == str(secrets / name / f"{file}.properties")
     assert (options.addr, options.advertise_addr) == ("0.0.0.0:8300", f"{name}:8300")
     assert (options.peer_addr, options.advertise_peer_addr) == ("0.0.0.0:8301", f"{name}:8301")
     assert options.puller.tls.cert_path == str(secrets / name / "tidb-cert.pem")

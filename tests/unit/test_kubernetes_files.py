@@ -70,7 +70,7 @@ def test_captures_command_starts_with_the_addresses_and_the_files_that_it_is_giv
     make_secrets(tmp_path / "made")
     run, home = tmp_path / "run", tmp_path / "made" / "capture-1"
     mounted: dict[str, dict[str, str]] = {
-        "access": {name: name for name in ("ca.pem", "credentials")}
+        "access": {name: name for name in ("ca.pem", "cert.pem", "key.pem", "credentials")}
         | {f"{name}.properties": f"{name}.properties" for name in ("kafka", "zookeeper", "schema-registry")},
         "tls": {"ca.pem": "tidb-ca.pem", "tls.crt": "tidb-cert.pem", "tls.key": "tidb-key.pem"},
     }
@@ -89,6 +89,8 @@ def test_captures_command_starts_with_the_addresses_and_the_files_that_it_is_giv
     name = "tidebus-capture-0.tidebus-captures.tidebus.svc.cluster.local"
     assert (options.advertise_addr, options.advertise_peer_addr) == (f"{name}:8300", f"{name}:8301")
     assert options.credentials == run / "credentials"
+    assert options.kafka.config_file == str(run / "kafka.properties")
+    assert (options.zookeeper.user, options.zookeeper.cert_path) == ("tidebus", str(run / "cert.pem"))
     assert options.puller.tls.key_path == str(run / "tls" / "tls.key")
     files = [path for path in run.rglob("*") if path.is_file()]
     named = {value.replace("/run/tidebus", str(run)) for value in kubernetes_capture().environment.values()}

@@ -1,12 +1,22 @@
 """Logs of children that run for months stay within bounds, and lose nothing that stands in them."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from compose.stack.child_logs import BYTES_MAX, KEPT, turn_over
+from compose.stack.children import Nursery
+from consumers.control.core.changefeeds.sorter_plan import SorterChild
+from consumers.control.fleets.sorter_fleet import BusAddresses, SorterFleet, _Sorter
+from edges.kafka.access import KafkaAccess
+from edges.registry.access import RegistryAccess
+from edges.zookeeper.access import ZooKeeperAccess
+from schemas.ids import UpstreamId
+from schemas.nodes.changefeed import ZkPaths
 
 
 def test_log_within_its_bound_is_left_alone(tmp_path: Path) -> None:
@@ -61,3 +71,21 @@ def test_log_that_cannot_be_copied_is_emptied_all_the_same(tmp_path: Path, monke
 
 def test_bounds_of_a_changefeeds_log() -> None:
     assert BYTES_MAX * (KEPT + 1) == 256 << 20
+
+
+def test_sorter_fleet_sets_the_log_of_one_that_runs_aside_when_it_has_grown_too_large(tmp_path: Path) -> None:
+    addresses = BusAddresses(
+        kafka=KafkaAccess("k:1"),
+        zookeeper=ZooKeeperAccess("z:1"),
+        schema_registry=RegistryAccess.at(""),
+        cluster="c",
+        upstream=UpstreamId("u"),
+    )
+    with Nursery() as nursery:
+        fleet = SorterFleet(cast("Any", None), ZkPaths("c"), addresses, nursery, ("sleep", "600"))
+        log = tmp_path / "sorter.log"
+        child = nursery.start("sorter", ["sleep", "600"], log=log)
+        fleet._sorters["default", "a"] = _Sorter(child, SorterChild(epoch=0, started_at_s=0.0))
+        os.truncate(log, BYTES_MAX + 1)
+        assert fleet._reap() == []
+        assert (log.stat().st_size, log.with_name("sorter.log.1").stat().st_size) == (0, BYTES_MAX + 1)

@@ -1,5 +1,6 @@
 """Which processors a capture keeps running."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from compose.capture.processor_home import ProcessorHome
+from compose.stack.child_logs import BYTES_MAX
 from compose.stack.children import TIDEBUS, Child, Nursery
 from consumers.control.fleets.processor_fleet import ProcessorFleet
 from consumers.control.fleets.sorter_fleet import BusAddresses
@@ -106,6 +108,15 @@ def test_processor_fleet_starts_again_what_has_died(fleet: Fleet) -> None:
     fleet.child("a").kill()
     _wait(lambda: fleet.look()["a"])
     assert fleet.child("a").pid != pid
+
+
+def test_processor_fleet_sets_the_log_of_one_that_runs_aside_when_it_has_grown_too_large(fleet: Fleet) -> None:
+    fleet.store.infos = [_info("a")]
+    fleet.look()
+    log = fleet.child("a").log
+    os.truncate(log, BYTES_MAX + 1)
+    assert fleet.look() == {"a": True}
+    assert (log.stat().st_size, log.with_name("a.log.1").stat().st_size) == (0, BYTES_MAX + 1)
 
 
 def test_processor_fleet_leaves_what_is_done_until_the_changefeed_is_resumed(fleet: Fleet) -> None:

@@ -24,7 +24,7 @@ from consumers.control.api.backend import Scheduling, UpstreamView
 from consumers.control.api.bodies import FeedRequest, StoredFeed
 from consumers.control.api.credentials import read_credentials
 from consumers.control.api.errors import ApiError, NotReadyError
-from consumers.control.api.metrics import Pull, Snapshot
+from consumers.control.api.metrics import MetricsSnapshot, Pull
 from consumers.control.api.server import ApiServer, listen_address
 from consumers.control.api.tls import ApiTls
 from consumers.control.changefeeds.processor_nodes import Share, decode_shares
@@ -227,14 +227,14 @@ class ApiBackend:
         addresses = self._addresses
         return delete_safe_point(addresses.pd, addresses.tls, addresses.cluster, addresses.upstream)
 
-    def metrics(self) -> Snapshot:
+    def metrics(self) -> MetricsSnapshot:
         rule, feeds = self._rule(), None
         if rule is not None:
             try:
                 feeds = self.all_feeds()
             except BusError as error:
                 log.warning("changefeeds cannot be read for the metrics", extra={"error": str(error)})
-        return Snapshot(at_s=time.time(), pull=self._pull(), rule=rule, feeds=feeds)
+        return MetricsSnapshot(at_s=time.time(), pull=self._pull(), rule=rule, feeds=feeds)
 
     def check_health(self) -> None:
         self._session.check_lease()

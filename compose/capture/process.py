@@ -333,7 +333,7 @@ class Capture:
             return None
         with contextlib.suppress(BusError):  # it is busy, or over in a moment
             figures = reigning.reign.orders.figures()
-        return rule_of(self._options.upstream, reigning.began_at_s, reigning.reign.place, figures)
+        return rule_of(self._options.upstream, reigning.began_at_s, reigning.reign.published, figures)
 
     def _info(self, peers: Peers) -> CaptureInfo:
         process = f"{socket.gethostname()} pid {os.getpid()}"  # no port that anybody could ask

@@ -90,11 +90,11 @@ class AvroDecoder:
                 **stamps,
             )
         except (ValueError, KeyError, TypeError, IndexError, EOFError, struct.error) as error:
-            place = record.place
+            topic_partition = record.topic_partition
             raise MessageError(
                 "not an Avro message of a changefeed",
-                topic=place.topic,
-                partition=place.partition,
+                topic=topic_partition.topic,
+                partition=topic_partition.partition,
                 offset=record.offset,
                 reason=repr(error),
             ) from error

@@ -35,7 +35,7 @@ class CanalJsonDecoder:
                 raise MessageError(
                     "the row is kept in a claim-check store, which this reader does not read",
                     location=raw["_tidb"]["claimCheckLocation"],
-                    **_place(record),
+                    **_where(record),
                 )
             types = {name: _base(kind) for name, kind in raw["mysqlType"].items()}
             return Row(
@@ -47,11 +47,15 @@ class CanalJsonDecoder:
                 **stamps,
             )
         except (ValueError, KeyError, TypeError, IndexError, ArithmeticError) as error:
-            raise MessageError("not a canal-json message", reason=repr(error), **_place(record)) from error
+            raise MessageError("not a canal-json message", reason=repr(error), **_where(record)) from error
 
 
-def _place(record: StreamRecord) -> dict[str, Any]:
-    return {"topic": record.place.topic, "partition": record.place.partition, "offset": record.offset}
+def _where(record: StreamRecord) -> dict[str, Any]:
+    return {
+        "topic": record.topic_partition.topic,
+        "partition": record.topic_partition.partition,
+        "offset": record.offset,
+    }
 
 
 def _base(mysql_type: str) -> str:

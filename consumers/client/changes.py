@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any, Literal
 
 from consumers.client.core.partition import PartitionKey
-from consumers.client.core.stream import Place
+from consumers.client.core.stream import ReadPosition
 from schemas.ids import Ts
 
 Op = Literal["insert", "update", "delete"]
@@ -67,7 +67,7 @@ class ChangeBatch:
 
     watermark_ts: Ts
     changes: tuple[Change, ...]
-    places: Mapping[PartitionKey, Place] = field(default_factory=dict, repr=False)
+    positions: Mapping[PartitionKey, ReadPosition] = field(default_factory=dict, repr=False)
     """For ``commit``."""
 
     def transactions(self) -> Iterator[Transaction]:

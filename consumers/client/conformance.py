@@ -86,8 +86,8 @@ def check_consumer(
 
     ``make`` is given the partitions that a stream has, and makes a consumer with an empty destination.
     """
-    found = (_try(make, seed) for seed in seeds)
-    return [violation for violation in found if violation is not None]
+    violations = (_try(make, seed) for seed in seeds)
+    return [violation for violation in violations if violation is not None]
 
 
 def example_stream(seed: int) -> ExampleStream:
@@ -109,18 +109,18 @@ def _try(make: Callable[[Sequence[PartitionKey]], ConsumerUnderTest], seed: int)
     at = dict.fromkeys(logs, 0)
     reached, step, crashes = 0, 0, rng.randrange(4)
     while True:
-        ready = [place for place, log in logs.items() if at[place] < len(log)]
+        ready = [partition for partition, log in logs.items() if at[partition] < len(log)]
         if not ready:
             break
         step += 1
-        place = rng.choice(ready)
-        for _ in range(min(rng.randint(1, 6), len(logs[place]) - at[place])):
-            consumer.feed(logs[place][at[place]])
-            at[place] += 1
+        partition = rng.choice(ready)
+        for _ in range(min(rng.randint(1, 6), len(logs[partition]) - at[partition])):
+            consumer.feed(logs[partition][at[partition]])
+            at[partition] += 1
         if crashes and rng.random() < 0.05:
             crashes -= 1
             offsets = consumer.crash()
-            at = {place: offsets.get(place, 0) for place in logs}
+            at = {partition: offsets.get(partition, 0) for partition in logs}
         ts, contents = consumer.shown()
         if ts < reached:
             return Violation(seed, step, f"went back from {reached} to {ts}")
@@ -180,23 +180,23 @@ def _difference(shown: Contents, wanted: Contents) -> str | None:
 
 def _logs(rng: Random, history: list[_Change]) -> dict[PartitionKey, list[StreamRecord]]:
     """Write the history into partitions in batches, some of which are written again from anywhere in them."""
-    places = [PartitionKey(TOPIC, number) for number in range(rng.randint(1, 4))]
-    home = {change.row_key: rng.choice(places) for change in history}
-    logs: dict[PartitionKey, list[StreamRecord]] = {place: [] for place in places}
+    partitions = [PartitionKey(TOPIC, number) for number in range(rng.randint(1, 4))]
+    home = {change.row_key: rng.choice(partitions) for change in history}
+    logs: dict[PartitionKey, list[StreamRecord]] = {partition: [] for partition in partitions}
     ends = sorted({change.commit_ts for change in history if rng.random() < 0.3} | {max(c.commit_ts for c in history)})
     last = 0
-    written: dict[PartitionKey, list[list[StreamRecord]]] = {place: [] for place in places}
+    written: dict[PartitionKey, list[list[StreamRecord]]] = {partition: [] for partition in partitions}
     for end in ends:
         batch = [change for change in history if last < change.commit_ts <= end]
-        for place in places:
-            mine = sorted((_row(place, c) for c in batch if home[c.row_key] == place), key=lambda r: r.position)
-            mine.append(_watermark(place, end))
-            written[place].append(mine)
-            _write(rng, logs[place], mine)
+        for partition in partitions:
+            mine = sorted((_row(partition, c) for c in batch if home[c.row_key] == partition), key=lambda r: r.position)
+            mine.append(_watermark(partition, end))
+            written[partition].append(mine)
+            _write(rng, logs[partition], mine)
             if rng.random() < 0.1:
                 # An operator has resumed the changefeed with an older checkpoint.
-                for again in written[place][rng.randrange(len(written[place])) :]:
-                    _write(rng, logs[place], again)
+                for again in written[partition][rng.randrange(len(written[partition])) :]:
+                    _write(rng, logs[partition], again)
         last = end
     return logs
 
@@ -213,12 +213,12 @@ def _write(rng: Random, log: list[StreamRecord], batch: list[StreamRecord]) -> N
 
 def _append(log: list[StreamRecord], records: list[StreamRecord]) -> None:
     log += [
-        StreamRecord(record.place, len(log) + number, record.key, record.value, record.position)
+        StreamRecord(record.topic_partition, len(log) + number, record.key, record.value, record.position)
         for number, record in enumerate(records)
     ]
 
 
-def _row(place: PartitionKey, change: _Change) -> StreamRecord:
+def _row(partition: PartitionKey, change: _Change) -> StreamRecord:
     value = _message(
         change.op,
         database="test",
@@ -232,12 +232,12 @@ def _row(place: PartitionKey, change: _Change) -> StreamRecord:
     ops = {"DELETE": RowOp.DELETE, "UPDATE": RowOp.UPDATE, "INSERT": RowOp.INSERT}
     key = f"{change.table}/{change.pk}".encode()
     position = Position(Ts(change.commit_ts), PositionClass.ROW, Ts(change.start_ts), ops[change.op], key)
-    return StreamRecord(place, 0, None, value, position.encode())
+    return StreamRecord(partition, 0, None, value, position.encode())
 
 
-def _watermark(place: PartitionKey, ts: int) -> StreamRecord:
+def _watermark(partition: PartitionKey, ts: int) -> StreamRecord:
     value = _message("TIDB_WATERMARK", isDdl=False, _tidb={"watermarkTs": ts})
-    return StreamRecord(place, 0, None, value, Position(Ts(ts), PositionClass.WATERMARK).encode())
+    return StreamRecord(partition, 0, None, value, Position(Ts(ts), PositionClass.WATERMARK).encode())
 
 
 def _message(kind: str, **fields: Any) -> bytes:

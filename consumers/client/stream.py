@@ -17,7 +17,7 @@ from consumers.client.avro import AvroDecoder, registry_schemas
 from consumers.client.canal_json import CanalJsonDecoder
 from consumers.client.changes import Change, ChangeBatch
 from consumers.client.core.partition import PartitionKey, RecordsLostError, StreamRecord
-from consumers.client.core.stream import Place, Released, StreamReader
+from consumers.client.core.stream import ReadPosition, Released, StreamReader
 from consumers.client.errors import NoPositionError, StreamUnavailableError
 from edges.kafka.clients import kafka_consumer
 from schemas.errors import ConfigError
@@ -147,8 +147,8 @@ class ChangeStream:
             StreamUnavailableError: Kafka has not taken it; the same changes may come again.
         """
         offsets = [
-            TopicPartition(key.topic, key.partition, place.offset, metadata=_metadata(place.applied_ts))
-            for key, place in batch.places.items()
+            TopicPartition(key.topic, key.partition, position.offset, metadata=_metadata(position.applied_ts))
+            for key, position in batch.positions.items()
             if key in self._reader.partitions
         ]
         if not offsets:
@@ -160,7 +160,7 @@ class ChangeStream:
 
     def _batch(self, released: Released) -> ChangeBatch:
         changes = tuple(self._decode(record, decode_position(record.position)) for record in released.records)
-        return ChangeBatch(watermark_ts=released.watermark_ts, changes=changes, places=released.places)
+        return ChangeBatch(watermark_ts=released.watermark_ts, changes=changes, positions=released.positions)
 
     def _take(self, message: Any) -> None:
         problem = message.error()
@@ -176,17 +176,17 @@ class ChangeStream:
             if problem.fatal() or problem.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION):
                 raise StreamUnavailableError("Kafka does not serve the topics", reason=problem.str())
             return  # librdkafka goes on by itself
-        place = PartitionKey(message.topic(), message.partition())
+        topic_partition = PartitionKey(message.topic(), message.partition())
         position = dict(message.headers() or ()).get(POSITION_HEADER)
         if position is None:
             raise NoPositionError(
                 "a record has no position header; is this a changefeed's topic?",
                 header=POSITION_HEADER,
-                topic=place.topic,
-                partition=place.partition,
+                topic=topic_partition.topic,
+                partition=topic_partition.partition,
                 offset=message.offset(),
             )
-        self._reader.take(StreamRecord(place, message.offset(), message.key(), message.value(), position))
+        self._reader.take(StreamRecord(topic_partition, message.offset(), message.key(), message.value(), position))
 
     def _pause(self) -> None:
         ahead = self._reader.ahead()
@@ -199,17 +199,19 @@ class ChangeStream:
     def _assigned(self, consumer: Any, partitions: list[Any]) -> None:
         """Begin where the group has come to, by the offsets and what stands beside them."""
         committed = consumer.committed(partitions, timeout=REQUEST_S)
-        places = {PartitionKey(one.topic, one.partition): _place(one) for one in committed}
-        self._reader.assign(places)
+        positions = {
+            PartitionKey(partition.topic, partition.partition): _read_position(partition) for partition in committed
+        }
+        self._reader.assign(positions)
         consumer.assign(
             [
-                TopicPartition(*_of(key), place.offset if place.offset >= 0 else OFFSET_BEGINNING)
-                for key, place in places.items()
+                TopicPartition(*_of(key), position.offset if position.offset >= 0 else OFFSET_BEGINNING)
+                for key, position in positions.items()
             ]
         )
 
     def _revoked(self, consumer: Any, partitions: list[Any]) -> None:
-        gone = [PartitionKey(one.topic, one.partition) for one in partitions]
+        gone = [PartitionKey(partition.topic, partition.partition) for partition in partitions]
         self._reader.revoke(gone)
         self._paused -= set(gone)
         consumer.unassign()
@@ -234,10 +236,10 @@ def _metadata(applied_ts: Ts) -> str:
     return json.dumps({"applied_ts": applied_ts})
 
 
-def _place(committed: Any) -> Place:
+def _read_position(committed: Any) -> ReadPosition:
     """Read a committed offset; one that another program committed has no ts: nothing below it counts as applied."""
     try:
         applied_ts = Ts(int(json.loads(committed.metadata or "{}").get("applied_ts", 0)))
     except (ValueError, AttributeError, TypeError):
         applied_ts = Ts(0)
-    return Place(committed.offset if committed.offset >= 0 else -1, applied_ts)
+    return ReadPosition(committed.offset if committed.offset >= 0 else -1, applied_ts)

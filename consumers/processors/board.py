@@ -99,7 +99,7 @@ class ProcessorBoard:
                 node, stat = client.get(self._info_path)
             except NoNodeError:
                 return None
-            status, applied = _found(client, self._status_path), _found(client, self._applied_path)
+            status, applied = _content(client, self._status_path), _content(client, self._applied_path)
         return Wanted(
             decode_changefeed_info(node),
             (int(stat.czxid), int(stat.version)),
@@ -189,14 +189,14 @@ class ProcessorBoard:
                 names = client.get_children(self._processors_path)
             except NoNodeError:
                 return {}
-            found = {}
+            infos = {}
             for name in sorted(names):
                 info = known.get(CaptureId(name))
-                if info is None and (node := _found(client, f"{self._processors_path}/{name}")) is not None:
+                if info is None and (node := _content(client, f"{self._processors_path}/{name}")) is not None:
                     info = decode_processor(node)
                 if info is not None:
-                    found[info.processor] = info
-            return found
+                    infos[info.processor] = info
+            return infos
 
     def leader_revision(self) -> int | None:
         """Return the number of who has the lock; None: nobody.
@@ -258,7 +258,7 @@ class ProcessorBoard:
                     return  # removed, or the sorter has not begun: then there is nothing to judge
 
 
-def _found(client: Any, path: str) -> bytes | None:
+def _content(client: Any, path: str) -> bytes | None:
     try:
         return bytes(client.get(path)[0])
     except NoNodeError:

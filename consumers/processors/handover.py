@@ -57,12 +57,12 @@ class Handover(Generic[At]):
                 by_work.setdefault((order.work, order.revision), []).append(order)
             elif order.work is Work.FORGET:
                 self._forget(order.partition)
-        for (work, revision), its in by_work.items():
-            parts = [order.partition for order in its]
+        for (work, revision), same_orders in by_work.items():
+            parts = [order.partition for order in same_orders]
             if work is Work.LOCATE:
-                self._jobs.append((self._pool.submit(self._locate, parts), its))
+                self._jobs.append((self._pool.submit(self._locate, parts), same_orders))
             else:
-                self._jobs.append((self._pool.submit(self._take, parts, revision), its))
+                self._jobs.append((self._pool.submit(self._take, parts, revision), same_orders))
 
     def add(self, record: SinkRecord) -> None:
         """Take a record of a partition that is not taken over yet."""
@@ -83,14 +83,14 @@ class Handover(Generic[At]):
         done: list[WorkOrder] = []
         for job in [job for job in self._jobs if job[0].done()]:
             self._jobs.remove(job)
-            found = job[0].result()
+            results = job[0].result()
             for order in job[1]:
                 if self._tickets.get(order.partition) != order.ticket:
                     continue  # given away meanwhile
                 if order.work is Work.LOCATE:
-                    self._read_ahead(order.partition, found[order.partition])
+                    self._read_ahead(order.partition, results[order.partition])
                 else:
-                    taken = found[order.partition]
+                    taken = results[order.partition]
                     begin(order.partition, taken.at, self._read_before(order.partition, taken.next_offset))
                 done.append(order)
         return done

@@ -204,8 +204,8 @@ class ProcessorProcess:
             before, seen = seen, (run.checkpoint_ts, run.rows_total, run.ddl_total)
             if before is not None and seen != before:
                 self._backoff.progress()
-            found = board.read()
-            if found is None or found.edition != wanted.edition or found.finished or not found.runs:
+            stored = board.read()
+            if stored is None or stored.edition != wanted.edition or stored.finished or not stored.runs:
                 return
 
 

@@ -90,19 +90,21 @@ def wait_alone(session: Session, options: ProcessorOptions, say: Callable[[str],
         CapturesAliveError: some live on, and run the changefeed.
         BusError: ZooKeeper failed.
     """
-    deadline, said = time.monotonic() + GONE_WAIT_S, False
+    deadline, is_shown = time.monotonic() + GONE_WAIT_S, False
     while True:
-        found = stored(session, options)
-        captures = [f"{one.capture_id} at {one.address}" for one in list_captures(session, ZkPaths(options.cluster))]
+        changefeed = stored(session, options)
+        captures = [
+            f"{capture.capture_id} at {capture.address}" for capture in list_captures(session, ZkPaths(options.cluster))
+        ]
         try:
-            check_alone(found.info, state_of(found.info, found.status), captures)
+            check_alone(changefeed.info, state_of(changefeed.info, changefeed.status), captures)
             return
         except BusError:
             if not captures or time.monotonic() > deadline:
                 raise
-        if not said:
+        if not is_shown:
             say(f"waiting for captures to be gone: {', '.join(captures)}")
-            said = True
+            is_shown = True
         time.sleep(LOOK_S)
 
 

@@ -22,7 +22,7 @@ from consumers.control.core.scheduling.coordinator import Identity
 from consumers.control.peers.interface import FeedKey, Peers, Side
 from consumers.processors.board import ProcessorBoard, Wanted
 from consumers.processors.core.apply.barriers import Answer, BarrierOrder, Barriers
-from consumers.processors.core.apply.executor import PartitionExecutor, Progress, WorkOrder
+from consumers.processors.core.apply.executor import PartitionExecutor, PartitionProgress, WorkOrder
 from consumers.processors.core.apply.leader import Leader
 from edges.zookeeper.session import Session
 from schemas.ids import CaptureId, Ts
@@ -55,7 +55,7 @@ class PartitionWork(Protocol):
         """
         ...
 
-    def progress(self, partition: int) -> Progress:
+    def progress(self, partition: int) -> PartitionProgress:
         """Return how far an opened partition is."""
         ...
 
@@ -206,8 +206,8 @@ class ProcessorRun:
         Raises:
             BusError: the run is over.
         """
-        others = [one for one in self._registered.values() if one.processor != self._parts.me.processor]
-        others = [one for one in others if not one.is_stopping]
+        others = [info for info in self._registered.values() if info.processor != self._parts.me.processor]
+        others = [info for info in others if not info.is_stopping]
         if not self._is_leaving:
             self._is_leaving = True
             self._parts.board.mark_stopping(self._parts.me)
@@ -250,11 +250,11 @@ class ProcessorRun:
                 log.info("processor leads", extra={"processor": parts.me.processor, "revision": revision})
         # After the lock: who is registered now may have partitions of the leader before. Who leaves wants to know who
         # does not.
-        found = board.processors({} if self._is_leaving else self._registered, is_exact=begins)
-        self._registered = found
-        parts.peers.resolve({who: info.peer_address for who, info in found.items()})
+        registered = board.processors({} if self._is_leaving else self._registered, is_exact=begins)
+        self._registered = registered
+        parts.peers.resolve({who: info.peer_address for who, info in registered.items()})
         if self._lead is not None:
-            self._lead.look(found)
+            self._lead.look(registered)
 
     def _step_down(self) -> None:
         lead, self._lead = self._lead, None
@@ -274,8 +274,8 @@ class _Term:
 
     def __init__(self, parts: RunParts, feed: FeedKey, revision: int, clock: Callable[[], float]) -> None:
         self._parts, self._feed = parts, feed
-        info, found = parts.wanted.info, parts.board.read()
-        self._life, applied = life_of(info), None if found is None else found.applied
+        info, changefeed = parts.wanted.info, parts.board.read()
+        self._life, applied = life_of(info), None if changefeed is None else changefeed.applied
         known_ts = applied.checkpoint_ts if applied is not None and applied.life == self._life else info.start_ts
         self._work, barriers = parts.work.lead(revision)
         me = Identity(
@@ -287,7 +287,7 @@ class _Term:
         self.leader = Leader(me, max(known_ts, info.start_ts), barriers)
         parts.peers.take(feed, Side.SCHEDULER)  # what came for another term
         self._reported = AppliedNode(life=self._life, checkpoint_ts=Ts(0))
-        self._told: list[Share] | None = None
+        self._shown_shares: list[Share] | None = None
         self._registered: dict[CaptureId, ProcessorInfo] = {}
         self._ticked_at = 0.0
         self._restless_until = clock() + RESTLESS_S
@@ -317,9 +317,9 @@ class _Term:
             for who, partitions in self.leader.assignments.items()
             if who in registered
         ]
-        if shares != self._told:
+        if shares != self._shown_shares:
             self._parts.board.tell(shares)
-            self._told = shares
+            self._shown_shares = shares
 
     def is_restless(self, now: float) -> bool:
         """Whether more than records is waited for."""

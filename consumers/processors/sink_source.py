@@ -117,12 +117,12 @@ class KafkaSource:
             SinkTopicUnavailableError: Kafka does not answer.
         """
         try:
-            found = self._consumer.list_topics(self._topic, timeout=ANSWER_S).topics.get(self._topic)
+            topic = self._consumer.list_topics(self._topic, timeout=ANSWER_S).topics.get(self._topic)
         except KafkaException as error:
             raise SinkTopicUnavailableError("kafka does not answer", topic=self._topic, reason=error.args[0]) from error
-        if found is None or found.error is not None or not found.partitions:
+        if topic is None or topic.error is not None or not topic.partitions:
             raise SinkTopicMissingError("topic is not there; its sorter creates it", topic=self._topic)
-        return len(found.partitions)
+        return len(topic.partitions)
 
     def start(self, offsets: Mapping[int, int]) -> None:
         """Check that these partitions can be read from these offsets on, and do.
@@ -155,9 +155,9 @@ class KafkaSource:
         """See :class:`Source`."""
         for partition in offsets:
             self.end(partition)
-        places = [TopicPartition(self._topic, *item) for item in offsets.items()]
-        self._consumer.incremental_assign(places)
-        self._consumer.resume(places)  # it may have been paused when it was read before
+        partitions = [TopicPartition(self._topic, *item) for item in offsets.items()]
+        self._consumer.incremental_assign(partitions)
+        self._consumer.resume(partitions)  # it may have been paused when it was read before
         self._reads.update(offsets)
 
     def end(self, partition: int) -> None:
@@ -168,7 +168,7 @@ class KafkaSource:
 
     def poll(self, timeout_s: float) -> list[SinkRecord]:
         """Return the next records."""
-        found = []
+        records = []
         for message in self._consumer.consume(POLL_MAX, timeout_s):
             error = message.error()
             if error is not None:
@@ -179,8 +179,8 @@ class KafkaSource:
                 where = {"topic": self._topic, "partition": message.partition(), "offset": message.offset()}
                 raise CorruptDataError("record has no position", **where)
             record = SinkRecord(message.partition(), message.offset(), position, message.key(), message.value() or b"")
-            found.append(record)
-        return found
+            records.append(record)
+        return records
 
     def pause(self, partition: int) -> None:
         """Stop reading a partition for a while."""
@@ -192,9 +192,9 @@ class KafkaSource:
 
     def note(self, offsets: Mapping[int, int]) -> None:
         """Commit the group's offsets; nobody goes by them, so nothing hangs on their arrival."""
-        places = [TopicPartition(self._topic, *item) for item in offsets.items() if item[1] != OFFSET_INVALID]
+        partitions = [TopicPartition(self._topic, *item) for item in offsets.items() if item[1] != OFFSET_INVALID]
         with contextlib.suppress(KafkaException):
-            self._consumer.commit(offsets=places, asynchronous=True)
+            self._consumer.commit(offsets=partitions, asynchronous=True)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -203,8 +203,8 @@ class KafkaSource:
     def _ends(self, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
         """Return the first, or the next, offset of each partition."""
         asked = {TopicPartition(self._topic, partition): spec for partition in partitions}
-        found = self._admin.list_offsets(asked, request_timeout=ANSWER_S) if asked else {}
-        return {place.partition: answer.result().offset for place, answer in found.items()}
+        answers = self._admin.list_offsets(asked, request_timeout=ANSWER_S) if asked else {}
+        return {partition.partition: answer.result().offset for partition, answer in answers.items()}
 
     def _raise(self, error: KafkaError) -> None:
         """Turn what cannot be waited out into an error; librdkafka tries the rest again by itself."""

@@ -215,11 +215,11 @@ def measure(peers: GrpcPeers, child: "subprocess.Popen[str]", tables: int, secon
     _drive(agent, reign, lambda: _replicating(reign) >= tables)
     assign_s, assign_cpu_s = time.monotonic() - began_at, sum(map(_cpu_s, processes)) - cpu_s
     now_ts = _now_ts()
-    _drive(agent, reign, lambda: reign.place.resolved_ts >= now_ts)
+    _drive(agent, reign, lambda: reign.published.resolved_ts >= now_ts)
     moving_s = time.monotonic() - began_at
     wall, cpu, stats = time.monotonic(), [_cpu_s(one) for one in processes], peers.stats()
     before = [puller.uncounted_s, uncounted[0]]
-    resolved_ts, until = reign.place.resolved_ts, wall + seconds
+    resolved_ts, until = reign.published.resolved_ts, wall + seconds
     _drive(agent, reign, lambda: time.monotonic() >= until)
     wall = time.monotonic() - wall
     spent = [_cpu_s(one) - at for one, at in zip(processes, cpu, strict=True)]
@@ -228,7 +228,7 @@ def measure(peers: GrpcPeers, child: "subprocess.Popen[str]", tables: int, secon
         for took, now, then in zip(spent, [puller.uncounted_s, uncounted[0]], before, strict=True)
     ]
     after = peers.stats()
-    moved = (reign.place.resolved_ts - resolved_ts) / compose_ts(1000)
+    moved = (reign.published.resolved_ts - resolved_ts) / compose_ts(1000)
     assert moved > seconds / 2, f"the frontier moved by {moved} s only"
     return {
         "bench": "many_tables",

@@ -32,7 +32,7 @@ from consumers.processors.alone import AloneRun
 from consumers.processors.apply.begin import begin_database_work
 from consumers.processors.apply.connection import Connector
 from consumers.processors.core.apply.statements import StatementSettings, statements
-from consumers.processors.core.apply.waiting import Piece, RowBatch
+from consumers.processors.core.apply.waiting import RowBatch, RowSlice
 from consumers.processors.processor import Assignment, ProcessorOptions
 from edges.kafka.access import KafkaAccess
 from edges.zookeeper.access import ZooKeeperAccess
@@ -169,7 +169,7 @@ def _bare(server: LocalMariaDb, literals: list[SqlRow]) -> tuple[float, float]:
     began_at, cpu_s = time.perf_counter(), _cpu_s(server)
     for number in range(TABLES):
         mine = literals[number::TABLES]
-        one = RowBatch((Piece(forms[number], decode_rows(encode_rows(forms[number], mine[:1])), 0, 1, 0),))
+        one = RowBatch((RowSlice(forms[number], decode_rows(encode_rows(forms[number], mine[:1])), 0, 1, 0),))
         head = next(statements(one, settings)).sql.partition(b"VALUES ")[0] + b"VALUES "
         for start in range(0, len(mine), TXN_ROWS):
             connection.begin()

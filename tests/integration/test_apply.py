@@ -8,7 +8,7 @@ import pytest
 
 from compose.stack.mariadb import LocalMariaDb
 from consumers.processors.apply.connection import execute
-from consumers.processors.apply.destination import Destination
+from consumers.processors.apply.destination import DatabaseDestination
 from consumers.processors.apply.errors import (
     DdlRefusedError,
     DestinationUnreachableError,
@@ -414,7 +414,7 @@ def test_apply_syncpoints_are_written_where_the_destination_stands_still(mariadb
             seen.append((ts, table(mariadb, "d.a")))
             super().write(ts)
 
-    def syncpoints(destination: Destination) -> SyncpointWriter:
+    def syncpoints(destination: DatabaseDestination) -> SyncpointWriter:
         return Seeing(
             destination=destination,
             cluster="default",

@@ -17,7 +17,7 @@ from pymysql.converters import encoders
 
 from compose.stack.mariadb import PASSWORD, USER, LocalMariaDb
 from compose.stack.ports import LOOPBACK
-from consumers.processors.apply.destination import Destination
+from consumers.processors.apply.destination import DatabaseDestination
 from consumers.processors.apply.errors import DdlRefusedError
 from schemas.ids import Ts
 from tests.support.apply import Processor, run_sql
@@ -49,7 +49,7 @@ class Comparison:
     """Stands in for syncpoints: at the ts of each check the tables are compared."""
 
     server: LocalMariaDb
-    destination: Destination
+    destination: DatabaseDestination
     failures: list[str]
     compared: Counter[str] = field(default_factory=Counter)
 
@@ -106,7 +106,7 @@ def test_apply_recording_equals_tidbs_select_at_every_check(
     by_hand = 0
     for revision in range(1, 12):
 
-        def comparison(destination: Destination) -> Comparison:
+        def comparison(destination: DatabaseDestination) -> Comparison:
             return Comparison(mariadb, destination, failures, compared)
 
         processor = Processor(

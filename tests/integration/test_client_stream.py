@@ -22,7 +22,7 @@ def write(kafka: str, topic: str, records: list[StreamRecord]) -> None:
     producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5, "enable.idempotence": True})
     for record in records:
         headers = [(POSITION_HEADER, record.position)]
-        producer.produce(topic, record.value, record.key, record.place.partition, headers=headers)
+        producer.produce(topic, record.value, record.key, record.topic_partition.partition, headers=headers)
     assert producer.flush(30) == 0
 
 

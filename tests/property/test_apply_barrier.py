@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumers.processors.core.apply.barrier import (
-    Barrier,
-    Begun,
     Checked,
+    DdlBarrier,
+    DdlBegun,
     Finished,
     Message,
     Order,
@@ -26,7 +26,7 @@ DDL, OTHER = b"ddl", b"other"
 
 
 def _all(messages: list[Message], noted: bytes | None = None) -> list[Phase]:
-    state, orders = Barrier(frozenset(PARTITIONS), noted=noted), list[Order]()
+    state, orders = DdlBarrier(frozenset(PARTITIONS), noted=noted), list[Order]()
     for message in messages:
         state, out = step(state, message)
         orders += out
@@ -47,7 +47,7 @@ ALL: list[Message] = [Stands(partition, DDL) for partition in PARTITIONS]
 
 
 def test_barrier_runs_between_begin_and_finish_and_lets_go_at_last() -> None:
-    assert _all([*ALL, Begun(), Ran(), Finished()]) == [Phase.BEGIN, Phase.RUN, Phase.FINISH, Phase.GATHER]
+    assert _all([*ALL, DdlBegun(), Ran(), Finished()]) == [Phase.BEGIN, Phase.RUN, Phase.FINISH, Phase.GATHER]
 
 
 @pytest.mark.parametrize(("has_run", "next_phase"), [(True, Phase.FINISH), (False, Phase.RUN)])
@@ -65,14 +65,14 @@ def test_barrier_skipped_is_finished_without_a_run(noted: bytes | None) -> None:
 
 
 def test_barrier_let_go_takes_the_next_ddl_and_forgets_what_was_noted() -> None:
-    state = Barrier(frozenset(PARTITIONS), noted=DDL)
+    state = DdlBarrier(frozenset(PARTITIONS), noted=DDL)
     for message in [*ALL, Checked(has_run=True), Finished()]:
         state, _ = step(state, message)
-    assert state == Barrier(frozenset(PARTITIONS), passed=DDL)
+    assert state == DdlBarrier(frozenset(PARTITIONS), passed=DDL)
 
 
 def test_barrier_told_late_of_what_has_passed_stays_as_it_is() -> None:
-    passed = Barrier(frozenset(PARTITIONS), passed=DDL)
+    passed = DdlBarrier(frozenset(PARTITIONS), passed=DDL)
     assert step(passed, Stands(1, DDL)) == (passed, ())
 
 
@@ -81,10 +81,10 @@ def test_barrier_told_late_of_what_has_passed_stays_as_it_is() -> None:
     [
         [Stands(9, DDL)],
         [Stands(0, DDL), Stands(1, OTHER)],
-        [Begun()],
+        [DdlBegun()],
         [*ALL, Ran()],
-        [*ALL, Begun(), Finished()],
-        [*ALL, Begun(), Skipped()],
+        [*ALL, DdlBegun(), Finished()],
+        [*ALL, DdlBegun(), Skipped()],
     ],
 )
 def test_barrier_what_cannot_happen_raises(messages: list[Message]) -> None:

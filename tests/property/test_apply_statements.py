@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumers.processors.core.apply.statements import Statement, StatementSettings, statements
-from consumers.processors.core.apply.waiting import Piece, RowBatch
+from consumers.processors.core.apply.waiting import RowBatch, RowSlice
 from schemas.ids import Ts
 from schemas.sink.position import RowOp
 from schemas.sink.sql_rows import SqlRow, TableForm, decode_rows, encode_rows
@@ -52,12 +52,12 @@ def _upstream(rng: random.Random, table: Table, count: int) -> list[SqlRow]:
 def _batch(rng: random.Random, form: TableForm, rows: list[SqlRow]) -> RowBatch:
     """Divide rows into pieces of messages, anywhere."""
     cuts = sorted({0, len(rows), *(rng.randint(0, len(rows)) for _ in range(rng.randint(0, 3)))})
-    pieces: list[Piece] = []
+    pieces: list[RowSlice] = []
     for first, end in pairwise(cuts):
         around = rows[max(0, first - 1) : end + 1]  # a piece need not be its whole message
         skipped = first - max(0, first - 1)
         message = decode_rows(encode_rows(form, around))
-        pieces.append(Piece(form, message, skipped, skipped + end - first, 0))
+        pieces.append(RowSlice(form, message, skipped, skipped + end - first, 0))
     return RowBatch(tuple(pieces))
 
 

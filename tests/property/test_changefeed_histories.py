@@ -7,13 +7,13 @@ from consumers.control.core.changefeeds.errors import FeedError
 from consumers.control.core.changefeeds.state import (
     Failed,
     Feed,
-    Held,
     Message,
     Pause,
-    Progress,
-    Remove,
+    RemoveFeed,
     Resume,
+    SorterProgress,
     Tick,
+    WaitsForTables,
     step,
 )
 from schemas.ids import Ts
@@ -48,17 +48,17 @@ def message_of(event: tuple[str, object, int, float], epoch: int, now_s: float, 
     kind, argument, _, _ = event
     if isinstance(argument, FeedError):
         if kind == "held":
-            return Held(argument)
+            return WaitsForTables(argument)
         return Failed(argument, now_s, epoch if kind == "failed" else None, jitter)
     if isinstance(argument, tuple) and kind in ("progress", "overwrite"):
         low, high = sorted(argument)
-        return Progress(epoch, Ts(low), Ts(high), now_s) if kind == "progress" else Resume(Ts(argument[0]))
+        return SorterProgress(epoch, Ts(low), Ts(high), now_s) if kind == "progress" else Resume(Ts(argument[0]))
     others: dict[str, Message] = {
         "tick": Tick(now_s),
         "pause": Pause(),
         "resume": Resume(),
-        "remove": Remove(),
-        "free": Held(None),
+        "remove": RemoveFeed(),
+        "free": WaitsForTables(None),
     }
     return others[kind]
 

@@ -17,7 +17,7 @@ from consumers.control.core.replication.messages import (
     TableStatus,
 )
 from consumers.control.core.scheduling.coordinator import Identity
-from consumers.processors.core.apply.barrier import Begun, Finished, Phase, Ran
+from consumers.processors.core.apply.barrier import DdlBegun, Finished, Phase, Ran
 from consumers.processors.core.apply.barriers import (
     NO_BARRIER,
     Answer,
@@ -26,7 +26,7 @@ from consumers.processors.core.apply.barriers import (
     SyncpointWritten,
     WriteSyncpoint,
 )
-from consumers.processors.core.apply.executor import PartitionExecutor, Progress, Work, partition_span
+from consumers.processors.core.apply.executor import PartitionExecutor, PartitionProgress, Work, partition_span
 from consumers.processors.core.apply.leader import Leader
 from consumers.processors.core.apply.prefetch import Prefetch
 from schemas.errors import InvariantBrokenError
@@ -41,7 +41,7 @@ def _ddl(ts: int) -> bytes:
 
 
 FIRST, SECOND = _ddl(10), _ddl(20)
-STEPS: list[tuple[Phase, Answer]] = [(Phase.BEGIN, Begun()), (Phase.RUN, Ran()), (Phase.FINISH, Finished())]
+STEPS: list[tuple[Phase, Answer]] = [(Phase.BEGIN, DdlBegun()), (Phase.RUN, Ran()), (Phase.FINISH, Finished())]
 
 
 def _run(barriers: Barriers, position: bytes) -> None:
@@ -132,14 +132,16 @@ class Known:
 class AllAt:
     """Work that is equally far everywhere."""
 
-    at: Progress
+    at: PartitionProgress
 
-    def progress(self, partition: int) -> Progress:
+    def progress(self, partition: int) -> PartitionProgress:
         return self.at
 
 
 def _executor(applied_ts: int = 9, read_ts: int = 20) -> PartitionExecutor:
-    works = AllAt(Progress(applied_ts=Ts(applied_ts), read_ts=Ts(read_ts), ddl=FIRST, ddl_offset=3, rows_total=4))
+    works = AllAt(
+        PartitionProgress(applied_ts=Ts(applied_ts), read_ts=Ts(read_ts), ddl=FIRST, ddl_offset=3, rows_total=4)
+    )
     return PartitionExecutor(works, Known())
 
 

@@ -9,7 +9,7 @@ from consumers.client.canal_json import CanalJsonDecoder
 from consumers.client.changes import Row
 from consumers.client.conformance import RowKey, check_consumer
 from consumers.client.core.partition import PartitionKey, StreamRecord
-from consumers.client.core.stream import Place, Released, StreamReader
+from consumers.client.core.stream import ReadPosition, Released, StreamReader
 from schemas.ids import Ts
 from schemas.sink.position import Position, PositionClass, decode_position
 
@@ -23,12 +23,12 @@ class ByStreamReader:
     def __init__(self, partitions: Sequence[PartitionKey]) -> None:
         self.rows: dict[RowKey, str] = {}
         self.ts = 0
-        self.places: Mapping[PartitionKey, Place] = {key: Place(0, Ts(0)) for key in partitions}
+        self.positions: Mapping[PartitionKey, ReadPosition] = {key: ReadPosition(0, Ts(0)) for key in partitions}
         self.reader = self.fresh()
 
     def fresh(self) -> StreamReader:
         reader = StreamReader(PENDING_BYTES_MAX)
-        reader.assign(self.places)
+        reader.assign(self.positions)
         return reader
 
     def feed(self, record: StreamRecord) -> None:
@@ -36,7 +36,7 @@ class ByStreamReader:
 
     def crash(self) -> Mapping[PartitionKey, int]:
         self.reader = self.fresh()
-        return {key: place.offset for key, place in self.places.items()}
+        return {key: place.offset for key, place in self.positions.items()}
 
     def shown(self) -> tuple[int, Mapping[RowKey, str]]:
         if (released := self.reader.release()) is not None:
@@ -46,7 +46,7 @@ class ByStreamReader:
         return self.ts, dict(self.rows)
 
     def note(self, released: Released) -> None:
-        self.ts, self.places = max(self.ts, released.watermark_ts), released.places
+        self.ts, self.positions = max(self.ts, released.watermark_ts), released.positions
 
     def apply(self, record: StreamRecord) -> None:
         change = CanalJsonDecoder()(record, decode_position(record.position))
@@ -78,7 +78,9 @@ class GoesOnWhereItHasRead(ByStreamReader):
     def note(self, released: Released) -> None:
         super().note(released)
         readers = self.reader.partitions
-        self.places = {key: Place(readers[key].next_offset, place.applied_ts) for key, place in self.places.items()}
+        self.positions = {
+            key: ReadPosition(readers[key].next_offset, place.applied_ts) for key, place in self.positions.items()
+        }
 
 
 class DropsBelowWatermarkSeen(ByStreamReader):
@@ -91,8 +93,8 @@ class DropsBelowWatermarkSeen(ByStreamReader):
     def feed(self, record: StreamRecord) -> None:
         position = decode_position(record.position)
         if position.position_class is PositionClass.WATERMARK:
-            self.seen[record.place] = max(position.commit_ts, self.seen.get(record.place, 0))
-        elif position.commit_ts <= self.seen.get(record.place, 0):
+            self.seen[record.topic_partition] = max(position.commit_ts, self.seen.get(record.topic_partition, 0))
+        elif position.commit_ts <= self.seen.get(record.topic_partition, 0):
             # No row any more; it stands at its offset all the same.
             record = replace(record, position=Position(position.commit_ts, PositionClass.BOOTSTRAP).encode())
         super().feed(record)
@@ -118,7 +120,9 @@ class TakesItsOwnPartitionsWatermark(ByStreamReader):
             for record in reader.release(reader.watermark_ts):
                 self.apply(record)
             self.ts = max(self.ts, reader.watermark_ts)
-        self.places = {key: Place(one.resume_offset(), one.applied_ts) for key, one in self.reader.partitions.items()}
+        self.positions = {
+            key: ReadPosition(one.resume_offset(), one.applied_ts) for key, one in self.reader.partitions.items()
+        }
         return self.ts, dict(self.rows)
 
 
@@ -127,7 +131,7 @@ class RemembersNothing(ByStreamReader):
 
     def note(self, released: Released) -> None:
         super().note(released)
-        self.places = {key: Place(max(0, place.offset - 3), Ts(0)) for key, place in self.places.items()}
+        self.positions = {key: ReadPosition(max(0, place.offset - 3), Ts(0)) for key, place in self.positions.items()}
 
     def crash(self) -> Mapping[PartitionKey, int]:
         offsets = super().crash()

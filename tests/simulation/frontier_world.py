@@ -235,7 +235,7 @@ class World:
     def publish(self) -> None:
         self.place = self.next_record()
         self.topic.append(self.place)
-        self.holding = self.holding.with_place(self.place)
+        self.holding = self.holding.after(self.place)
 
     def replace_owner(self, *, reads_all: bool = False) -> None:
         """Its predecessor's last record may come before or after its own first, or be lost; it may read more jobs."""
@@ -245,7 +245,7 @@ class World:
         self.topic += self.random.choice([[first], [late, first], [first, late]])
         self.place = self.places()[-1]
         self.reports = {}
-        self.holding = Holding(self.holding.lag).with_place(self.place)
+        self.holding = Holding(self.holding.lag).after(self.place)
         if reads_all or self.random.random() < 0.5:
             read, self.unread = self.unread, set()
             for table in sorted(read):

@@ -177,7 +177,7 @@ def _heeds_old_owners(last: FrontierRecord | None, record: FrontierRecord) -> Fr
 
 
 def _never_unsure(self: Owner, opening: FrontierRecord) -> None:
-    if self._place is None:
+    if self._published is None:
         _go_on_from(self, opening)
 
 

@@ -20,7 +20,7 @@ from consumers.control.core.replication.captures import CaptureSet
 from consumers.control.core.replication.messages import Checkpoint
 from consumers.processors.apply.share import DatabaseShare
 from consumers.processors.core.apply import barrier, barriers, leader
-from consumers.processors.core.apply.barrier import Barrier, Checked, Message, Order, Phase, step
+from consumers.processors.core.apply.barrier import Checked, DdlBarrier, Message, Order, Phase, step
 from consumers.processors.core.apply.barriers import Barriers, WriteSyncpoint
 from consumers.processors.core.apply.executor import PartitionExecutor, WorkOrder
 from consumers.processors.core.apply.partition import Claim, PartitionQueue
@@ -133,14 +133,14 @@ def test_processor_that_ends_at_any_boundary_of_a_barrier_leaves_what_others_fin
 # -- the law has teeth: without any one of these rules some seed breaks it
 
 
-def _any_stands(state: Barrier, partition: int, position: bytes) -> tuple[Barrier, tuple[Order, ...]]:
+def _any_stands(state: DdlBarrier, partition: int, position: bytes) -> tuple[DdlBarrier, tuple[Order, ...]]:
     after, orders = _stands(state, partition, position)
     if after.phase is Phase.GATHER and after.standing and position > state.passed:
         return barrier._order(after, Phase.CHECK if after.noted == position else Phase.BEGIN)
     return after, orders
 
 
-def _never_has_run(state: Barrier, message: Message) -> tuple[Barrier, tuple[Order, ...]]:
+def _never_has_run(state: DdlBarrier, message: Message) -> tuple[DdlBarrier, tuple[Order, ...]]:
     return step(state, Checked(False) if isinstance(message, Checked) else message)
 
 

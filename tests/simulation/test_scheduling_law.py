@@ -95,7 +95,7 @@ def _hasty(self: CaptureSet, alive: Any) -> Any:
 
 def _impatient(replication: Any, report: Any) -> Any:
     if report.state is TableState.STOPPING:
-        report = replication_set.Report(report.capture, TableState.STOPPED, report.checkpoint)
+        report = replication_set.SpanReport(report.capture, TableState.STOPPED, report.checkpoint)
     return _on_commit(replication, report)
 
 

@@ -15,7 +15,7 @@ from consumers.processors.alone import AloneRun
 from consumers.processors.apply.begin import DatabaseWork
 from consumers.processors.apply.connection import Connector
 from consumers.processors.apply.ddl import DdlRunner
-from consumers.processors.apply.destination import Destination
+from consumers.processors.apply.destination import DatabaseDestination
 from consumers.processors.apply.lead import Syncpoints
 from consumers.processors.apply.share import RunSettings
 from consumers.processors.core.apply.partition import DdlMark, start_position
@@ -119,13 +119,13 @@ class MemorySides:
     def partitions(self) -> int:
         return self.processor.log.partitions
 
-    def destination(self, revision: int) -> Destination:
-        return Destination(self.connector, self.processor.feed, revision, self.processor.settings)
+    def destination(self, revision: int) -> DatabaseDestination:
+        return DatabaseDestination(self.connector, self.processor.feed, revision, self.processor.settings)
 
-    def runner(self, destination: Destination) -> DdlRunner:
+    def runner(self, destination: DatabaseDestination) -> DdlRunner:
         return DdlRunner(destination=destination)
 
-    def syncpoints(self, destination: Destination) -> Syncpoints | None:
+    def syncpoints(self, destination: DatabaseDestination) -> Syncpoints | None:
         return None if self.processor.syncpoints is None else self.processor.syncpoints(destination)
 
     def read_ddl(self, offsets: Mapping[int, int]) -> DdlMark:
@@ -143,7 +143,7 @@ class Processor:
     parameters: str = "worker-count=2"
     settings: StatementSettings = field(default_factory=StatementSettings)
     max_txn_row: int = 2048
-    syncpoints: Callable[[Destination], Syncpoints] | None = None
+    syncpoints: Callable[[DatabaseDestination], Syncpoints] | None = None
     ignore_start_ts: frozenset[int] = frozenset()
     user: tuple[str, str] | None = None
     run: AloneRun | None = None

@@ -7,7 +7,7 @@ from typing import Any
 from consumers.control.api.backend import Scheduling, UpstreamView
 from consumers.control.api.bodies import FeedRequest, StoredFeed
 from consumers.control.api.errors import ApiError
-from consumers.control.api.metrics import Snapshot
+from consumers.control.api.metrics import MetricsSnapshot
 from consumers.control.changefeeds.processor_nodes import Share
 from consumers.control.changefeeds.store import ChangefeedExistsError, ChangefeedNotFoundError, StartTsError
 from consumers.control.changefeeds.verbs import ConfigChange, configured, feed_of
@@ -72,7 +72,7 @@ class Memory:
         self.kept: dict[tuple[str, str], StoredFeed] = {}
         self.leader: CaptureId | None = OTHER.capture_id
         self.broken: Exception | None = None
-        self.snapshot = Snapshot(at_s=0.0, pull=None, feeds=None)
+        self.snapshot = MetricsSnapshot(at_s=0.0, pull=None, feeds=None)
 
     def is_stopping(self) -> bool:
         return False
@@ -182,7 +182,7 @@ class Memory:
     def tables(self, request: FeedRequest) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         return self.ineligible, [{"database_name": "a", "table_name": "b", "table_id": 1, "is_partition": False}]
 
-    def metrics(self) -> Snapshot:
+    def metrics(self) -> MetricsSnapshot:
         return self.snapshot
 
     def check_health(self) -> None:

@@ -28,15 +28,15 @@ class FakeOwner:
     """Publishes by the real arithmetic, unless the broker is away."""
 
     def __init__(self) -> None:
-        self.place, self.away, self.seen = first_record(1, Ts(0), 1), False, list[set[TableSpan]]()
+        self.published, self.away, self.seen = first_record(1, Ts(0), 1), False, list[set[TableSpan]]()
 
     def tick(self, inputs: FrontierInputs) -> FrontierRecord | None:
         if self.away:
             raise FrontierUnavailableError("away")
         self.seen.append(set(inputs.spans))
         assert set(inputs.landing) <= inputs.reports.keys(), "a capture was given spans that nobody has heard of"
-        record = advance(self.place, inputs)
-        moved, self.place = record != self.place, record
+        record = advance(self.published, inputs)
+        moved, self.published = record != self.published, record
         return record if moved else None
 
 
@@ -119,7 +119,7 @@ class Cluster:
             me=Identity(
                 capture=capture,
                 version=VERSION,
-                owner_revision=self.owner.place.owner_rev,
+                owner_revision=self.owner.published.owner_rev,
                 changefeed_epoch=epoch,
             ),
             owner=self.owner,
@@ -149,7 +149,7 @@ class Cluster:
             capture,
             version,
             0,
-            PullerExecutor(puller, self.owner.place),
+            PullerExecutor(puller, self.owner.published),
             self.peers[capture],
             FEED,
             new_epoch=lambda: f"epoch-{next(self.epochs)}",

@@ -8,15 +8,15 @@ from consumers.control.core.changefeeds.errors import GC_CODES, UNRETRYABLE_CODE
 from consumers.control.core.changefeeds.state import (
     Failed,
     Feed,
-    Held,
     Message,
     Patience,
     Pause,
-    Progress,
-    Remove,
+    RemoveFeed,
     Resume,
     Retrying,
+    SorterProgress,
     Tick,
+    WaitsForTables,
     step,
 )
 from schemas.ids import Ts
@@ -38,8 +38,8 @@ def feed(state: ChangefeedState, **changes: object) -> Feed:
     return replace(known, **changes)  # type: ignore[arg-type]
 
 
-def moved(checkpoint: int, resolved: int = 100, epoch: int = 7) -> Progress:
-    return Progress(epoch, Ts(checkpoint), Ts(resolved), NOW_S)
+def moved(checkpoint: int, resolved: int = 100, epoch: int = 7) -> SorterProgress:
+    return SorterProgress(epoch, Ts(checkpoint), Ts(resolved), NOW_S)
 
 
 TABLE: list[tuple[ChangefeedState, str, Message, ChangefeedState]] = [
@@ -55,7 +55,7 @@ TABLE: list[tuple[ChangefeedState, str, Message, ChangefeedState]] = [
     ("normal", "resume", Resume(), "normal"),
     ("warning", "resume", Resume(), "warning"),
     ("pending", "resume", Resume(), "pending"),
-    *((state, "remove", Remove(), "removed") for state in ALL),
+    *((state, "remove", RemoveFeed(), "removed") for state in ALL),
     ("normal", "target reached", moved(80), "finished"),
     ("warning", "target reached", moved(80), "finished"),
     ("normal", "target not reached", moved(79), "normal"),
@@ -73,11 +73,14 @@ TABLE: list[tuple[ChangefeedState, str, Message, ChangefeedState]] = [
     ("pending", "back-off not over", Tick(NOW_S - 0.1), "pending"),
     ("pending", "back-off over", Tick(NOW_S), "warning"),
     ("pending", "total back-off over", Tick(900.0 + 1800.1), "failed"),
-    ("normal", "waits for a table", Held(WAITS), "warning"),
-    ("warning", "waits for a table", Held(WAITS), "warning"),
-    ("warning", "waits for none", Held(None), "normal"),
-    ("normal", "waits for none", Held(None), "normal"),
-    *((state, "waits for a table", Held(WAITS), state) for state in ("pending", "stopped", "failed", "finished")),
+    ("normal", "waits for a table", WaitsForTables(WAITS), "warning"),
+    ("warning", "waits for a table", WaitsForTables(WAITS), "warning"),
+    ("warning", "waits for none", WaitsForTables(None), "normal"),
+    ("normal", "waits for none", WaitsForTables(None), "normal"),
+    *(
+        (state, "waits for a table", WaitsForTables(WAITS), state)
+        for state in ("pending", "stopped", "failed", "finished")
+    ),
 ]
 
 
@@ -149,25 +152,25 @@ def test_changefeed_recovered_begins_its_back_off_anew_at_the_next_error() -> No
 
 
 def test_changefeed_that_waits_for_a_table_keeps_its_sorter_and_says_why_until_it_waits_no_more() -> None:
-    state = step(feed("normal"), Held(WAITS))
+    state = step(feed("normal"), WaitsForTables(WAITS))
     assert (state.state, state.held, state.epoch, state.runs) == ("warning", WAITS, 7, True)
     state = step(state, moved(55))  # the table is behind, and moves
     assert (state.state, state.held, state.checkpoint_ts, state.epoch) == ("warning", WAITS, 55, 7)
-    assert step(state, Held(None)) == feed("normal", checkpoint_ts=Ts(55), resolved_ts=Ts(100))
+    assert step(state, WaitsForTables(None)) == feed("normal", checkpoint_ts=Ts(55), resolved_ts=Ts(100))
 
 
 def test_changefeed_that_waits_for_a_table_after_an_error_is_well_only_when_both_are_over() -> None:
     state = step(feed("pending"), Tick(NOW_S))
-    state = step(state, Held(WAITS))
+    state = step(state, WaitsForTables(WAITS))
     assert (state.state, state.error, state.held) == ("warning", HEALS, WAITS)
-    assert step(state, Held(None)).state == "warning", "nothing has come since the error"
+    assert step(state, WaitsForTables(None)).state == "warning", "nothing has come since the error"
     state = step(state, moved(51, epoch=state.epoch))
     assert (state.state, state.error, state.held) == ("warning", None, WAITS)
-    assert step(state, Held(None)).state == "normal"
+    assert step(state, WaitsForTables(None)).state == "normal"
 
 
 def test_changefeed_that_waits_for_a_table_and_is_paused_forgets_that() -> None:
-    state = step(step(feed("normal"), Held(WAITS)), Pause())
+    state = step(step(feed("normal"), WaitsForTables(WAITS)), Pause())
     assert (state.state, state.held) == ("stopped", None)
 
 
@@ -179,21 +182,14 @@ def test_changefeed_stored_as_pending_waits_anew_by_this_clock() -> None:
 
 
 def test_changefeed_removed_is_deleted_once_and_hears_nothing_more() -> None:
-    removed = step(feed("normal"), Remove())
+    removed = step(feed("normal"), RemoveFeed())
     assert (removed.state, removed.runs, removed.epoch) == ("removed", False, 8)
-    for message in (Remove(), Resume(), Pause(), Tick(NOW_S), moved(99, epoch=removed.epoch)):
+    for message in (RemoveFeed(), Resume(), Pause(), Tick(NOW_S), moved(99, epoch=removed.epoch)):
         assert step(removed, message) == removed
 
 
 def test_changefeed_taken_up_starts_a_sorter_where_its_state_wants_one() -> None:
     assert {state for state in ALL if feed(state).runs} == {"normal", "warning"}
-
-
-def test_changefeed_holds_history_unless_it_is_done_or_history_is_gone() -> None:
-    held = {state: feed(state).holds_history for state in ALL}
-    assert held == dict.fromkeys(ALL, True) | {"finished": False}
-    assert feed("failed", error=FOR_GOOD).holds_history
-    assert not feed("failed", error=GONE).holds_history
 
 
 def test_errors_codes_within_the_text_are_found() -> None:

@@ -8,7 +8,7 @@ from consumers.control.core.frontier.frontier import first_record
 from consumers.control.core.frontier.held_tables import (
     HELD_GROUPS_MAX,
     HELD_TABLES_MAX,
-    PLACES_MAX,
+    LOWS_MAX,
     Holding,
     hold_back,
     pulled_from,
@@ -89,16 +89,16 @@ def test_hold_back_with_too_many_groups_or_tables_waits_for_the_rest() -> None:
 def test_holding_low_of_a_group_follows_its_ts_by_published_places_and_never_goes_back() -> None:
     held = group(20, 1, low=20)
     holding = HOLDING
-    for ts in range(30, 30 + 2 * PLACES_MAX):
-        holding = holding.with_place(at(ts, held))
-        assert len(holding.places) <= PLACES_MAX
-    lows = [holding.low_of(group(ts, 1, low=20))[0] for ts in range(20, 30 + 2 * PLACES_MAX)]
+    for ts in range(30, 30 + 2 * LOWS_MAX):
+        holding = holding.after(at(ts, held))
+        assert len(holding.lows) <= LOWS_MAX
+    lows = [holding.low_of(group(ts, 1, low=20))[0] for ts in range(20, 30 + 2 * LOWS_MAX)]
     assert lows == sorted(lows)
     assert lows[:10] == [20] * 10
     assert all(low <= ts for ts, low in enumerate(lows[10:], start=30)), "a place above its ts bounds too little"
-    assert lows[-1] > 20 + PLACES_MAX
+    assert lows[-1] > 20 + LOWS_MAX
     assert holding.low_of(group(31, 1, low=300)) == (300,)
-    assert holding.with_place(at(900)).places == ()
+    assert holding.after(at(900)).lows == ()
 
 
 def test_pulled_from_held_table_starts_from_its_own_ts_others_from_the_frontier() -> None:

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from compose.capture.api_backend import ApiAddresses, ApiBackend
 from compose.capture.metrics import pull_of, rule_of
 from consumers.control.api.bodies import StoredFeed
-from consumers.control.api.metrics import STALLS_SHOWN, Pull, Snapshot, Stall, metrics_text
+from consumers.control.api.metrics import STALLS_SHOWN, MetricsSnapshot, Pull, Stall, metrics_text
 from consumers.control.owner.figures import Rule, SchedulerFigures
 from edges.kafka.access import KafkaAccess
 from edges.zookeeper.access import ZooKeeperAccess
@@ -99,7 +99,7 @@ def feed(name: str, state: ChangefeedState, namespace: str = "default") -> Store
     return StoredFeed(info, status)
 
 
-def scrape(snapshot: Snapshot) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+def scrape(snapshot: MetricsSnapshot) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """Return each sample's value by name and labels."""
     return read(metrics_text(snapshot).decode())
 
@@ -116,7 +116,7 @@ def of(page: Mapping[tuple[str, frozenset[tuple[str, str]]], float], name: str, 
 
 
 def test_metrics_of_an_owner_have_the_snapshots_values() -> None:
-    page = scrape(Snapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=[]))
+    page = scrape(MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=[]))
     expected = {
         "tidebus_frontier_resolved_ts": 1_700_000_098_500,
         "tidebus_frontier_resolved_ts_lag": 1.5,
@@ -173,7 +173,9 @@ def test_metrics_of_an_owner_have_the_snapshots_values() -> None:
     ],
 )
 def test_metrics_of_a_changefeed_are_ticdcs(state: ChangefeedState, number: int, lags: bool) -> None:
-    page = scrape(Snapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=[feed("cf", state), feed("cf", state, "other")]))
+    page = scrape(
+        MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=[feed("cf", state), feed("cf", state, "other")])
+    )
     for namespace in ("default", "other"):
         key = {"namespace": namespace, "changefeed": "cf"}
         assert of(page, "ticdc_owner_status", **key) == number
@@ -187,7 +189,7 @@ def test_metrics_of_a_changefeed_are_ticdcs(state: ChangefeedState, number: int,
 def test_metrics_when_many_spans_stall_name_the_tables_that_stand_longest() -> None:
     stalls = [Stall(TableId(number), "scanning" if number % 2 else "lock", float(number)) for number in range(1, 101)]
     again = [Stall(TableId(100), "scanning", 500.0), Stall(TableId(99), "lock", 1.0)]  # other spans of two tables
-    page = scrape(Snapshot(at_s=NOW_S, pull=replace(PULL, stalls=[*stalls, *again]), rule=RULE, feeds=None))
+    page = scrape(MetricsSnapshot(at_s=NOW_S, pull=replace(PULL, stalls=[*stalls, *again]), rule=RULE, feeds=None))
     assert of(page, "tidebus_spans_stalled", upstream="u", kind="scanning") == 51
     assert of(page, "tidebus_spans_stalled", upstream="u", kind="lock") == 51
     named = {dict(labels)["table_id"]: value for (name, labels), value in page.items() if "stalled_seconds" in name}
@@ -198,8 +200,8 @@ def test_metrics_when_many_spans_stall_name_the_tables_that_stand_longest() -> N
 
 
 def test_metrics_of_a_capture_that_stands_by_tell_only_that() -> None:
-    page = scrape(Snapshot(at_s=NOW_S, pull=None, feeds=None))
-    pulled = scrape(Snapshot(at_s=NOW_S, pull=PULL, feeds=None))
+    page = scrape(MetricsSnapshot(at_s=NOW_S, pull=None, feeds=None))
+    pulled = scrape(MetricsSnapshot(at_s=NOW_S, pull=PULL, feeds=None))
     assert of(pulled, "tidebus_puller_tables", upstream="u") == 3
     assert not any(name.startswith(("tidebus_frontier", "ticdc_scheduler", "ticdc_owner_status")) for name, _ in pulled)
     assert {name for name, _ in page if not name.startswith("process_")} == {"ticdc_owner_ownership_counter"}
@@ -308,7 +310,7 @@ def test_backends_metrics_read_the_changefeeds_of_all_namespaces_only_as_owner()
 
 def test_get_metrics_answers_text_over_http() -> None:
     bus = Memory()
-    bus.snapshot = Snapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=[feed("cf", "normal")])
+    bus.snapshot = MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=[feed("cf", "normal")])
     answer = Api(bus).http.get("/metrics")
     kind = answer.headers["Content-Type"]
     assert (answer.status_code, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")

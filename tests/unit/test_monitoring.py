@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from consumers.control.api.metrics import Snapshot, Stall, metrics_text
+from consumers.control.api.metrics import MetricsSnapshot, Stall, metrics_text
 from schemas.ids import TableId
 from schemas.nodes.changefeed import ChangefeedError
 from tests.unit.test_metrics import NOW_S, PULL, RULE, feed
@@ -25,7 +25,9 @@ def shown_names() -> dict[str, set[str]]:
     assert failed.status is not None
     failed = replace(failed, status=replace(failed.status, error=ChangefeedError(code="c", message="m", time="")))
     pull = replace(PULL, stalls=[Stall(TableId(1), "lock", 9.0)])
-    page = metrics_text(Snapshot(at_s=NOW_S, pull=pull, rule=RULE, feeds=[failed, feed("ok", "normal")])).decode()
+    page = metrics_text(
+        MetricsSnapshot(at_s=NOW_S, pull=pull, rule=RULE, feeds=[failed, feed("ok", "normal")])
+    ).decode()
     names: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:

@@ -86,8 +86,8 @@ def test_owner_whose_record_was_not_acknowledged_goes_on_from_where_readers_stan
         tick(owner, 1000, 3000, 3000)
     tick(owner, 1000, 3000, 9000)
     tick(owner, 1000, 3000, 9000)
-    assert owner.place == topic.newest()
-    assert owner.place.resolved_ts == ms(9000)
+    assert owner.published == topic.newest()
+    assert owner.published.resolved_ts == ms(9000)
     for table in (1, 2, 3):
         assert stands(topic, table) == sorted(stands(topic, table))
 
@@ -100,8 +100,8 @@ def test_owner_as_long_as_nothing_is_acknowledged_says_so_and_then_goes_on() -> 
         with pytest.raises(FrontierUnavailableError):
             tick(owner, 3000, 3000, 3000)
     tick(owner, 4000, 4000, 4000)
-    assert owner.place.resolved_ts == ms(4000)
-    assert owner.place == topic.newest()
+    assert owner.published.resolved_ts == ms(4000)
+    assert owner.published == topic.newest()
 
 
 def test_owner_whose_lease_ended_while_its_record_was_on_its_way_tells_nobody_of_it() -> None:
@@ -110,4 +110,4 @@ def test_owner_whose_lease_ended_while_its_record_was_on_its_way_tells_nobody_of
     topic.meanwhile = lambda: setattr(lease, "is_over", True)
     with pytest.raises(LeaseLostError):
         tick(owner, 3000, 3000, 3000)
-    assert owner.place.resolved_ts == ms(0)
+    assert owner.published.resolved_ts == ms(0)

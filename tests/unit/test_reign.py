@@ -27,7 +27,7 @@ def reign(
     records: list[DdlRecord], place: FrontierRecord | None = None, options: ReignOptions | None = None
 ) -> tuple[Cluster, FakeOwner, FakePuller, FakeDdl]:
     owner, ddl = FakeOwner(), FakeDdl(records)
-    owner.place = place or owner.place
+    owner.published = place or owner.published
     one = Cluster(owner, ddl, options)
     return one, owner, one.captures[CAPTURE].puller, ddl
 
@@ -38,14 +38,14 @@ def test_reign_tables_are_pulled_from_their_ddl_before_the_frontier_can_pass_it(
     for record in records:
         ddl.landed = puller.landed = record.ts
         one.tick()
-        assert owner.place.resolved_ts <= record.ts
+        assert owner.published.resolved_ts <= record.ts
         assert all(start <= record.ts for start in puller.starts.values())
         assert owner.seen[-1] == set(puller.starts)
     one.tick()
     one.tick()
-    assert owner.place.resolved_ts == records[-1].ts
+    assert owner.published.resolved_ts == records[-1].ts
     assert len(puller.starts) == 28
-    assert puller.heard[-1] == owner.place
+    assert puller.heard[-1] == owner.published
 
 
 def test_reign_broker_away_publishes_nothing_tells_the_puller_nothing_and_goes_on() -> None:
@@ -54,10 +54,10 @@ def test_reign_broker_away_publishes_nothing_tells_the_puller_nothing_and_goes_o
     one.tick()
     heard = len(puller.heard)
     one.tick()
-    assert (owner.place.resolved_ts, len(puller.heard)) == (0, heard)
+    assert (owner.published.resolved_ts, len(puller.heard)) == (0, heard)
     owner.away = False
     one.tick()
-    assert (owner.place.resolved_ts, puller.heard[-1].resolved_ts) == (9, 9)
+    assert (owner.published.resolved_ts, puller.heard[-1].resolved_ts) == (9, 9)
 
 
 def test_reign_without_snapshot_publishes_nothing() -> None:
@@ -103,8 +103,8 @@ def test_reign_bad_ddl_job_is_held_and_the_frontier_goes_on(
     ddl.landed = puller.landed = Ts(30)
     one.tick()
     one.tick()
-    assert (owner.place.resolved_ts, set(puller.starts)) == (30, {TableSpan.of_table(OLD)})
-    assert [(held.ts, held.start_ts, held.schema) for held in owner.place.held_ddl] == [(20, 19, "")]
+    assert (owner.published.resolved_ts, set(puller.starts)) == (30, {TableSpan.of_table(OLD)})
+    assert [(held.ts, held.start_ts, held.schema) for held in owner.published.held_ddl] == [(20, 19, "")]
     assert [line.levelname for line in caplog.records if "ddl job" in line.message] == ["ERROR"]
 
 
@@ -115,11 +115,11 @@ def test_reign_job_that_an_earlier_owner_could_not_read_its_table_is_pulled_from
     ddl.landed, puller.landed = Ts(40), Ts(0)
     one.tick()
     assert puller.starts == {TableSpan.of_table(OLD): 30, TableSpan.of_table(NEW): 20}
-    assert (owner.place.resolved_ts, owner.place.held_ddl) == (30, (held,)), "held until its rows have landed"
-    assert owner.place.repeat_high == owner.place.high
+    assert (owner.published.resolved_ts, owner.published.held_ddl) == (30, (held,)), "held until its rows have landed"
+    assert owner.published.repeat_high == owner.published.high
     puller.landed = Ts(35)
     one.tick()
-    assert (owner.place.resolved_ts, owner.place.held_ddl) == (35, ())
+    assert (owner.published.resolved_ts, owner.published.held_ddl) == (35, ())
 
 
 def test_reign_job_that_an_earlier_owner_could_read_and_this_one_cannot_ends_it() -> None:
@@ -128,7 +128,7 @@ def test_reign_job_that_an_earlier_owner_could_read_and_this_one_cannot_ends_it(
     ddl.landed = Ts(40)
     with pytest.raises(DdlDecodeError, match="key=6b, commit_ts=20"):
         one.tick()
-    assert owner.place == place
+    assert owner.published == place
 
 
 def test_reign_table_that_an_earlier_owner_held_is_pulled_from_its_own_ts_until_its_end_is_published() -> None:
@@ -143,7 +143,7 @@ def test_reign_table_that_an_earlier_owner_held_is_pulled_from_its_own_ts_until_
     puller.landed = Ts(35)
     one.tick()
     one.tick()
-    assert (owner.place.resolved_ts, owner.place.held) == (35, ())
+    assert (owner.published.resolved_ts, owner.published.held) == (35, ())
     assert set(puller.starts) == {TableSpan.of_table(NEW)}
     gone = replace(place, held=(replace(held, ts=Ts(25)),))
     one, owner, puller, ddl = reign(list(records), gone)
@@ -169,9 +169,9 @@ def test_reign_large_table_begins_in_spans_and_no_frontier_is_published_before_i
     ddl.landed = puller.landed = Ts(30)
     for _ in range(3):
         one.tick()
-    assert (puller.starts, owner.place.resolved_ts) == ({}, 0)
+    assert (puller.starts, owner.published.resolved_ts) == ({}, 0)
     puller.counting.set()
-    tick_until(one, lambda: owner.place.resolved_ts == 30)
+    tick_until(one, lambda: owner.published.resolved_ts == 30)
     assert (len(puller.starts), incomplete_tables(puller.starts)) == (3, [])
     one.close()
 
@@ -179,7 +179,7 @@ def test_reign_large_table_begins_in_spans_and_no_frontier_is_published_before_i
 def test_reign_table_that_grows_is_split_from_the_published_frontier_and_one_that_shrinks_is_joined() -> None:
     one, owner, puller, ddl = reign([*snapshot(), creation(10, OLD)], options=SPLIT)
     ddl.landed = puller.landed = Ts(30)
-    tick_until(one, lambda: owner.place.resolved_ts == 30)
+    tick_until(one, lambda: owner.published.resolved_ts == 30)
     assert list(puller.starts) == [TableSpan.of_table(OLD)]
     puller.regions[OLD] = [row_key(OLD, number) for number in range(20)]
     tick_until(one, lambda: len(puller.starts) == 3)
@@ -187,5 +187,5 @@ def test_reign_table_that_grows_is_split_from_the_published_frontier_and_one_tha
     assert incomplete_tables(puller.starts) == []
     puller.regions.clear()
     ddl.landed = puller.landed = Ts(40)
-    tick_until(one, lambda: list(puller.starts) == [TableSpan.of_table(OLD)] and owner.place.resolved_ts == 40)
+    tick_until(one, lambda: list(puller.starts) == [TableSpan.of_table(OLD)] and owner.published.resolved_ts == 40)
     one.close()

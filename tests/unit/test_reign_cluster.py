@@ -43,7 +43,7 @@ def running(*captures: CaptureId) -> Cluster:
     one = cluster(*captures)
     one.land(30)
     one.tick(12)
-    assert (one.owner.place.resolved_ts, one.reign.is_settled) == (30, True)
+    assert (one.owner.published.resolved_ts, one.reign.is_settled) == (30, True)
     return one
 
 
@@ -54,7 +54,7 @@ def test_reign_several_captures_share_the_tables_each_at_one_of_them() -> None:
     assert set.union(*pulled.values()) == SPANS
     one.land(40)
     one.tick(2)
-    assert one.owner.place.resolved_ts == 40
+    assert one.owner.published.resolved_ts == 40
 
 
 def test_reign_capture_that_is_silent_keeps_all_spans_and_the_frontier_waiting_until_it_is_gone() -> None:
@@ -62,14 +62,14 @@ def test_reign_capture_that_is_silent_keeps_all_spans_and_the_frontier_waiting_u
     silent = one.captures.pop(B)  # registered, and never ticked
     one.land(30)
     one.tick(20)
-    assert (one.pulled(), one.owner.place.resolved_ts) == ({A: set()}, 0)
+    assert (one.pulled(), one.owner.published.resolved_ts) == ({A: set()}, 0)
     with pytest.raises(NotInitializedError, match="b"):
         one.reign.check_ready()
     assert any("waits for captures to answer: b" in text for text in one.reign.complaints())
     one.captures[B] = silent
     one.crash(B)
     one.tick(12)
-    assert (one.pulled(), one.owner.place.resolved_ts) == ({A: SPANS}, 30)
+    assert (one.pulled(), one.owner.published.resolved_ts) == ({A: SPANS}, 30)
 
 
 def test_reign_capture_dies_its_tables_go_on_from_the_published_frontier_at_the_others() -> None:
@@ -84,7 +84,7 @@ def test_reign_capture_dies_its_tables_go_on_from_the_published_frontier_at_the_
     assert set(starts) == SPANS
     one.land(95)
     one.tick(4)
-    assert one.owner.place.resolved_ts == 95
+    assert one.owner.published.resolved_ts == 95
 
 
 def test_reign_table_moves_and_the_frontier_goes_on_at_each_tick() -> None:
@@ -94,7 +94,7 @@ def test_reign_table_moves_and_the_frontier_goes_on_at_each_tick() -> None:
     for ts in range(31, 51):
         one.land(ts)
         one.tick(1)
-        assert one.owner.place.resolved_ts >= ts - 1
+        assert one.owner.published.resolved_ts >= ts - 1
     assert {name: TableSpan.of_table(table) in spans for name, spans in one.pulled().items()} == {A: False, B: True}
 
 
@@ -111,7 +111,7 @@ def test_reign_capture_that_joins_gets_tables_at_once_and_one_that_leaves_hands_
         one.land(ts)
         one.tick(1)
     assert one.pulled()[C] == set()
-    assert one.owner.place.resolved_ts >= 88
+    assert one.owner.published.resolved_ts >= 88
 
 
 def test_reign_capture_leaves_though_a_table_is_stuck_while_it_begins() -> None:
@@ -142,7 +142,7 @@ def test_reign_new_owner_takes_spans_over_as_they_run() -> None:
     one = running(A, B, C)
     before = one.pulled()
     starts = [dict(capture.puller.starts) for capture in one.captures.values()]
-    one.owner.place = replace(one.owner.place, owner_rev=2)
+    one.owner.published = replace(one.owner.published, owner_rev=2)
     one.ddl.records = cluster(A).ddl.records
     one.reign.close()
     one.elect(B)
@@ -150,7 +150,7 @@ def test_reign_new_owner_takes_spans_over_as_they_run() -> None:
     one.tick(12)
     assert one.pulled() == before
     assert [capture.puller.starts for capture in one.captures.values()] == starts, "no span was begun anew"
-    assert one.owner.place.resolved_ts == 40
+    assert one.owner.published.resolved_ts == 40
 
 
 def test_reign_two_captures_that_write_one_span_begin_the_upstream_anew() -> None:
@@ -159,7 +159,7 @@ def test_reign_two_captures_that_write_one_span_begin_the_upstream_anew() -> Non
     stray = one.captures[B].agent._executor
     stray.add_table_span(span, Checkpoint(Ts(30)), is_prepare=True)
     stray.add_table_span(span, Checkpoint(Ts(30)), is_prepare=False)
-    one.owner.place = replace(one.owner.place, owner_rev=2)
+    one.owner.published = replace(one.owner.published, owner_rev=2)
     one.ddl.records = cluster(A).ddl.records
     one.elect(A)
     one.land(40)
@@ -167,23 +167,23 @@ def test_reign_two_captures_that_write_one_span_begin_the_upstream_anew() -> Non
     assert one.saved_epochs == [2]
     pulled = one.pulled()
     assert (pulled[A] | pulled[B], pulled[A] & pulled[B]) == (SPANS, set())
-    assert one.owner.place.resolved_ts == 40
+    assert one.owner.published.resolved_ts == 40
     assert stray.status(next(iter(pulled[B]))).state is TableState.REPLICATING
 
 
 def test_reign_epoch_that_was_lost_is_taken_from_a_new_owner_and_not_from_the_same_one() -> None:
     one = running(A, B)
-    one.owner.place = replace(one.owner.place, owner_rev=2)
+    one.owner.published = replace(one.owner.published, owner_rev=2)
     one.ddl.records = cluster(A).ddl.records
     one.elect(A, epoch=7)
     one.land(40)
     one.tick(30)
-    assert one.owner.place.resolved_ts == 40
+    assert one.owner.published.resolved_ts == 40
     one.ddl.records = cluster(A).ddl.records
     one.elect(A, epoch=3)  # of the same revision: of the past
     one.land(50)
     one.tick(30)
-    assert one.owner.place.resolved_ts == 40
+    assert one.owner.published.resolved_ts == 40
 
 
 def test_reign_versions_that_do_not_go_together_begin_nothing_until_one_is_gone() -> None:
@@ -193,20 +193,20 @@ def test_reign_versions_that_do_not_go_together_begin_nothing_until_one_is_gone(
     one.land(40)
     one.tick(20)
     assert TableSpan.of_table(TableId(90)) not in set.union(*one.pulled().values())
-    assert one.owner.place.resolved_ts == 30
+    assert one.owner.published.resolved_ts == 30
     with pytest.raises(VersionMismatchError, match=r"2\.0\.0"):
         one.reign.check_ready()
     assert any("2.0.0" in text for text in one.reign.complaints())
     one.crash(C)
     one.tick(20)
     assert TableSpan.of_table(TableId(90)) in set.union(*one.pulled().values())
-    assert one.owner.place.resolved_ts == 40
+    assert one.owner.published.resolved_ts == 40
 
 
 def test_reign_held_table_that_moves_starts_from_its_own_ts() -> None:
     one = cluster(A, B)
     held = HeldTables(tables=(TABLES[0],), ts=Ts(20), low=(0,))
-    one.owner.place = replace(one.owner.place, resolved_ts=Ts(30), held=(held,))
+    one.owner.published = replace(one.owner.published, resolved_ts=Ts(30), held=(held,))
     one.ddl.landed = Ts(30)
     one.tick(12)
     span = TableSpan.of_table(TABLES[0])
@@ -245,8 +245,8 @@ def test_reign_status_sums_what_all_captures_pull_and_names_whose_table_is_held_
             rows=5, regions=4, troubles={"not_leader": 2}, stalls=(StalledSpan(stuck, "region 7: no leader"),)
         ),
     }
-    place = one.owner.place
-    one.owner.place = replace(place, held=(HeldTables(tables=(stuck.table_id,), ts=Ts(20), low=place.low),))
+    place = one.owner.published
+    one.owner.published = replace(place, held=(HeldTables(tables=(stuck.table_id,), ts=Ts(20), low=place.low),))
     reports = {who: replace(report, figures=figures[who]) for who, report in one.peers[A].reports(FEED).items()}
     held = one.reign.held_tables(reports)
     assert [(table.table_id, table.ts, table.why) for table in held] == [

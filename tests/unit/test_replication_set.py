@@ -18,11 +18,11 @@ from consumers.control.core.replication.replication_set import (
     Out,
     Remove,
     ReplicationSet,
-    Report,
     Role,
     SendAdd,
     SendRemove,
     SetState,
+    SpanReport,
     check,
     step,
 )
@@ -159,7 +159,7 @@ def test_replication_set_each_row_of_the_table(
     start: str, reporter: str, state: TableState, expected: str | tuple[SetState, str, str, tuple[Out, ...]]
 ) -> None:
     before = make(*START[start])
-    report = Report(WHO[reporter], state, NEW)
+    report = SpanReport(WHO[reporter], state, NEW)
     if expected == ERROR:
         with pytest.raises(MultiplePrimaryError):
             step(before, report)
@@ -178,7 +178,7 @@ def test_replication_set_each_row_of_the_table(
 @pytest.mark.parametrize("state", TableState)
 def test_replication_set_report_of_a_stranger_changes_nothing(start: str, state: TableState) -> None:
     before = make(*START[start])
-    assert step(before, Report(CaptureId("stranger"), state, NEW)) == (before, ())
+    assert step(before, SpanReport(CaptureId("stranger"), state, NEW)) == (before, ())
 
 
 def test_table_covers_every_state_and_report() -> None:
@@ -225,9 +225,9 @@ def test_replication_set_add_goes_through_both_phases() -> None:
     done, sent = drive(
         ReplicationSet(SPAN, checkpoint=OLD),
         Add(A),
-        Report(A, PREPARING_T),
-        Report(A, PREPARED_T),
-        Report(A, REPLICATING_T, NEW),
+        SpanReport(A, PREPARING_T),
+        SpanReport(A, PREPARED_T),
+        SpanReport(A, REPLICATING_T, NEW),
     )
     assert (done.state, done.primary, done.checkpoint) == (REPLICATING, A, NEW)
     assert sent == [SendAdd(A, True, OLD), SendAdd(A, False, OLD)]
@@ -237,12 +237,12 @@ def test_replication_set_move_promotes_only_after_the_old_primary_stopped() -> N
     done, sent = drive(
         make(REPLICATING, "P"),
         Move(B),
-        Report(B, PREPARED_T),
-        Report(A, REPLICATING_T, Checkpoint(Ts(15), Ts(16))),
-        Report(A, STOPPING_T),
-        Report(A, STOPPED_T, NEW),
-        Report(B, PREPARED_T),
-        Report(B, REPLICATING_T),
+        SpanReport(B, PREPARED_T),
+        SpanReport(A, REPLICATING_T, Checkpoint(Ts(15), Ts(16))),
+        SpanReport(A, STOPPING_T),
+        SpanReport(A, STOPPED_T, NEW),
+        SpanReport(B, PREPARED_T),
+        SpanReport(B, REPLICATING_T),
     )
     assert sent == [SendAdd(B, True, OLD), SendRemove(A), SendRemove(A), SendAdd(B, False, NEW), SendAdd(B, False, NEW)]
     assert (done.state, dict(done.captures), done.checkpoint) == (REPLICATING, {B: Role.PRIMARY}, NEW)
@@ -252,28 +252,32 @@ def test_replication_set_old_primary_still_stopping_when_moved_again_holds_up_th
     """B dies while A is told to stop; A's older report makes the set REPLICATING; C prepares before A has stopped."""
     waiting, sent = drive(
         make(COMMIT, "PS"),
-        Report(A, REPLICATING_T),
+        SpanReport(A, REPLICATING_T),
         CaptureGone(B),
-        Report(A, REPLICATING_T),
+        SpanReport(A, REPLICATING_T),
         Move(C),
-        Report(A, STOPPING_T),
-        Report(C, PREPARED_T),
+        SpanReport(A, STOPPING_T),
+        SpanReport(C, PREPARED_T),
     )
     assert (waiting.state, dict(waiting.captures)) == (COMMIT, {A: Role.UNDETERMINED, C: Role.SECONDARY})
     assert SendAdd(C, False, OLD) not in sent
-    done, more = drive(waiting, Report(A, STOPPED_T, NEW), Report(C, PREPARED_T))
+    done, more = drive(waiting, SpanReport(A, STOPPED_T, NEW), SpanReport(C, PREPARED_T))
     assert (more, done.primary) == ([SendAdd(C, False, NEW)], C)
 
 
 def test_replication_set_stopped_report_lost_after_the_secondary_died_is_added_anew() -> None:
     done, _ = drive(
-        make(COMMIT, "PS"), Report(A, REPLICATING_T), CaptureGone(B), Report(A, REPLICATING_T), Report(A, ABSENT_T)
+        make(COMMIT, "PS"),
+        SpanReport(A, REPLICATING_T),
+        CaptureGone(B),
+        SpanReport(A, REPLICATING_T),
+        SpanReport(A, ABSENT_T),
     )
     assert (done.state, dict(done.captures)) == (ABSENT, {})
 
 
 def test_replication_set_remove_is_forgotten_when_the_primary_stopped() -> None:
-    done, sent = drive(make(REPLICATING, "P"), Remove(), Report(A, REPLICATING_T), Report(A, STOPPED_T))
+    done, sent = drive(make(REPLICATING, "P"), Remove(), SpanReport(A, REPLICATING_T), SpanReport(A, STOPPED_T))
     assert sent == [SendRemove(A), SendRemove(A)]
     assert done.is_removed
 
@@ -293,13 +297,15 @@ def test_replication_set_commands_out_of_place_are_ignored(start: str) -> None:
 
 
 def test_replication_set_fields_of_a_checkpoint_never_go_back() -> None:
-    after, _ = step(make(REPLICATING, "P"), Report(A, REPLICATING_T, Checkpoint(Ts(9), Ts(30))))
+    after, _ = step(make(REPLICATING, "P"), SpanReport(A, REPLICATING_T, Checkpoint(Ts(9), Ts(30))))
     assert after.checkpoint == Checkpoint(Ts(10), Ts(30))
 
 
 def test_replication_set_stats_stay_until_there_are_new_ones() -> None:
     stats = Stats(region_count=3)
-    after, _ = drive(make(REPLICATING, "P"), Report(A, REPLICATING_T, NEW, stats), Report(A, REPLICATING_T, NEW))
+    after, _ = drive(
+        make(REPLICATING, "P"), SpanReport(A, REPLICATING_T, NEW, stats), SpanReport(A, REPLICATING_T, NEW)
+    )
     assert after.stats == stats
 
 

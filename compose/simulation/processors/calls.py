@@ -15,7 +15,7 @@ from compose.simulation.ends import KilledError
 from compose.simulation.processors.destination import DdlSession
 from compose.simulation.processors.history import SimDdl
 from compose.simulation.processors.surroundings import ChangefeedSurroundings
-from consumers.processors.apply.destination import Found, Place
+from consumers.processors.apply.destination import DestinationState, PartitionPosition
 from consumers.processors.apply.errors import DestinationUnreachableError
 from consumers.processors.core.apply.partition import Claim, DdlMark
 from consumers.processors.sink_source import SinkRecord
@@ -135,24 +135,24 @@ class DestinationOf:
         """See there."""
         return SimConnection()
 
-    def lead(self, partitions: int, start: bytes) -> Found:
+    def lead(self, partitions: int, start: bytes) -> DestinationState:
         """See there; the caller waits."""
         self._world.pause(self._who, "lead")
         noted, syncpoint_ts = self._destination.lead(self._revision)
         cursors = self.places(range(partitions))
         self._world.pause(self._who, "leads")
-        return Found(places=cursors, ddl_noted=noted, syncpoint_ts=syncpoint_ts)
+        return DestinationState(positions=cursors, ddl_noted=noted, syncpoint_ts=syncpoint_ts)
 
-    def places(self, parts: Collection[int]) -> dict[int, Place]:
+    def places(self, parts: Collection[int]) -> dict[int, PartitionPosition]:
         """See there."""
-        return {part: Place(*self._destination.locate(part)) for part in parts}
+        return {part: PartitionPosition(*self._destination.locate(part)) for part in parts}
 
-    def take(self, parts: Collection[int], revision: int) -> dict[int, Place]:
+    def take(self, parts: Collection[int], revision: int) -> dict[int, PartitionPosition]:
         """See there."""
         cursors = {}
         for part in parts:
             self._opened[part], position, offset = self._destination.take(part, revision, self._who)
-            cursors[part] = Place(position, offset)
+            cursors[part] = PartitionPosition(position, offset)
         return cursors
 
     def apply(self, _: SimConnection, part: int, before: bytes, claim: Claim) -> int:
@@ -160,7 +160,7 @@ class DestinationOf:
         self._destination.apply(part, self._opened[part], before, claim, self._who)
         return 1
 
-    def keep(self, _: SimConnection, part: int, before: bytes, place: Place) -> None:
+    def keep(self, _: SimConnection, part: int, before: bytes, place: PartitionPosition) -> None:
         """See there."""
         opened = self._opened[part]
         self._destination.keep(part, opened, before, place.position, place.next_offset, self._who)

@@ -197,7 +197,7 @@ class SimDestination:
     def _write(self, partition: int, claim: Claim) -> None:
         """Write rows, transaction by transaction; all of a transaction's that stand in this partition, once."""
         txns: dict[tuple[Ts, Ts], list[Row]] = {}
-        for piece in claim.rows.pieces:
+        for piece in claim.rows.slices:
             for number in range(piece.first, piece.end):
                 read, form = piece.rows.row(number, piece.form), piece.form
                 row = Row(form.table, form.version, RowOp(read.op), int(read.key), int(read.row or b"0"))

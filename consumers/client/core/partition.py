@@ -36,7 +36,7 @@ class PartitionKey:
 class StreamRecord:
     """One record of an output topic; ``position`` is the bytes of its ``tidebus-position`` header."""
 
-    place: PartitionKey
+    topic_partition: PartitionKey
     offset: int
     key: bytes | None
     value: bytes | None

@@ -11,7 +11,7 @@ from schemas.sink.position import POSITION_CLASS_AT, PositionClass
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReadPosition:
     """Where a reader of one partition goes on: read from ``offset``, drop what is at or below ``applied_ts``.
 
     ``offset`` below 0: from the first record there is, as nothing was read before.
@@ -26,13 +26,13 @@ class Released:
     """Everything between two watermarks of this reader.
 
     ``records`` are rows and DDL in the order of their positions, each once. Whoever has applied them goes on at
-    ``places``. ``watermark_ts`` is the least of all partitions'; a partition that the reader has found later, or was
+    ``positions``. ``watermark_ts`` is the least of all partitions'; a partition that the reader has found later, or was
     given from another, may bring records below an earlier one.
     """
 
     watermark_ts: Ts
     records: tuple[StreamRecord, ...]
-    places: Mapping[PartitionKey, Place]
+    positions: Mapping[PartitionKey, ReadPosition]
 
 
 @dataclass(slots=True)
@@ -43,10 +43,10 @@ class StreamReader:
     """Of all partitions; beyond it those that are ahead of the slowest should not be read (:meth:`ahead`)."""
     partitions: dict[PartitionKey, PartitionReader] = field(default_factory=dict)
 
-    def assign(self, places: Mapping[PartitionKey, Place]) -> None:
-        """Begin to read partitions, each from its place. What was pending of one that was here is forgotten."""
-        for key, place in places.items():
-            self.partitions[key] = PartitionReader(place.applied_ts, place.offset)
+    def assign(self, positions: Mapping[PartitionKey, ReadPosition]) -> None:
+        """Begin to read partitions, each from its position; forget what was pending of one that was here."""
+        for key, position in positions.items():
+            self.partitions[key] = PartitionReader(position.applied_ts, position.offset)
 
     def revoke(self, keys: Iterable[PartitionKey]) -> None:
         """Read partitions no more: their pending records are another reader's now."""
@@ -60,7 +60,7 @@ class StreamReader:
             RecordsLostError: there was another before it, which nobody has seen.
             CorruptDataError: its position does not decode.
         """
-        reader = self.partitions.get(record.place)
+        reader = self.partitions.get(record.topic_partition)
         if reader is not None:
             reader.take(record)
 
@@ -76,8 +76,10 @@ class StreamReader:
             return None
         released = [reader.release(ts) for reader in self.partitions.values()]
         records = merge(*released, key=attrgetter("position"))
-        places = {key: Place(reader.resume_offset(), reader.applied_ts) for key, reader in self.partitions.items()}
-        return Released(ts, tuple(_without_ddl_copies(records)), places)
+        positions = {
+            key: ReadPosition(reader.resume_offset(), reader.applied_ts) for key, reader in self.partitions.items()
+        }
+        return Released(ts, tuple(_without_ddl_copies(records)), positions)
 
     def ahead(self) -> frozenset[PartitionKey]:
         """Return the partitions to stop reading for now: too much is pending, and they are not what holds it."""

@@ -65,15 +65,15 @@ async def _on_bus_error(_request: Request, error: Exception) -> Response:
 
 
 async def _on_bad_request(request: Request, error: Exception) -> Response:
-    """Name each value that is not allowed, by its place; the value itself may be a password."""
+    """Name each value that is not allowed, by its path; the value itself may be a password."""
     assert isinstance(error, RequestValidationError)
-    said = []
-    for one in error.errors()[:5]:
-        place = ".".join(
-            str(part) for part in one["loc"][1:] if not isinstance(part, int) or one["type"] != "json_invalid"
+    texts = []
+    for detail in error.errors()[:5]:
+        field_path = ".".join(
+            str(part) for part in detail["loc"][1:] if not isinstance(part, int) or detail["type"] != "json_invalid"
         )
-        said.append(f"{place}: {one['msg']}" if place else str(one["msg"]))
-    return await _on_bus_error(request, ApiError(f"the request is not allowed: {'; '.join(said)}"))
+        texts.append(f"{field_path}: {detail['msg']}" if field_path else str(detail["msg"]))
+    return await _on_bus_error(request, ApiError(f"the request is not allowed: {'; '.join(texts)}"))
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

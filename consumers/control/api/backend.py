@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from consumers.control.api.bodies import FeedRequest, StoredFeed
-from consumers.control.api.metrics import Snapshot
+from consumers.control.api.metrics import MetricsSnapshot
 from consumers.control.changefeeds.processor_nodes import Share
 from consumers.control.changefeeds.verbs import ConfigChange
 from consumers.control.cluster.capture_registry import CaptureInfo
@@ -134,7 +134,7 @@ class Backend(Protocol):
         """Let PD collect what this bus has still to pull; return the name of the entry that is gone."""
         ...
 
-    def metrics(self) -> Snapshot:
+    def metrics(self) -> MetricsSnapshot:
         """Return what a scrape shows; that ZooKeeper does not answer is part of it, not an error."""
         ...
 

@@ -40,7 +40,7 @@ class ApiContext:
 
 
 class AnsweredByOwner(Exception):  # noqa: N818 # no error: a way out of FastAPI's dependencies
-    """The owner has answered in our place."""
+    """The owner has answered instead of us."""
 
     def __init__(self, response: Response) -> None:
         super().__init__()
@@ -49,9 +49,9 @@ class AnsweredByOwner(Exception):  # noqa: N818 # no error: a way out of FastAPI
 
 def context_of(request: Request) -> ApiContext:
     """Return what the app serves from."""
-    found = request.app.state.context
-    assert isinstance(found, ApiContext)
-    return found
+    context = request.app.state.context
+    assert isinstance(context, ApiContext)
+    return context
 
 
 async def bus_of(request: Request) -> Backend:
@@ -60,10 +60,10 @@ async def bus_of(request: Request) -> Backend:
     Raises:
         NotReadyError: no session with ZooKeeper.
     """
-    found = context_of(request).backend
-    if found is None:
+    backend = context_of(request).backend
+    if backend is None:
         raise NotReadyError("this capture has no session with ZooKeeper at the moment")
-    return found
+    return backend
 
 
 async def namespace_of(namespace: Annotated[str, Query(description="of the changefeed")] = "") -> str:
@@ -121,9 +121,9 @@ def scheduling_of(request: Request, bus: Bus) -> Scheduling:
         NotReadyError: we are the owner, and have just begun.
         BusError: see :func:`ask_owner`.
     """
-    found = bus.scheduling()
-    if found is not None:
-        return found
+    scheduling = bus.scheduling()
+    if scheduling is not None:
+        return scheduling
     raise AnsweredByOwner(ask_owner(request, bus))
 
 
@@ -145,7 +145,7 @@ def ask_owner(request: Request, bus: Backend, timeout_s: float = TIMEOUT_S) -> R
         raise NotReadyError("this capture has just become the owner; try again in some seconds")
     if request.headers.get(FORWARDED_BY):
         raise NoOwnerError("the owner has changed in between; try again", owner=owner)
-    address = next((one.address for one in bus.captures() if one.capture_id == owner), None)
+    address = next((capture.address for capture in bus.captures() if capture.capture_id == owner), None)
     if address is None:
         raise NoOwnerError("the owner has just left; try again in some seconds", owner=owner)
     if not address.rpartition(":")[2].isdecimal():
@@ -190,5 +190,5 @@ def _answer(asked: "Future[Answer]", bus: Backend, owner: CaptureId) -> Answer:
             return asked.result(STILL_OWNER_S)
         except TimeoutError:
             if bus.owner() != owner:
-                said = "the owner has gone while it was asked; see what has come of it, and try again"
-                raise NoOwnerError(said, owner=owner) from None
+                text = "the owner has gone while it was asked; see what has come of it, and try again"
+                raise NoOwnerError(text, owner=owner) from None

@@ -50,7 +50,7 @@ def read_credentials(path: Path) -> Credentials:
         users = tomllib.loads(text).get("users")
     except tomllib.TOMLDecodeError as error:  # its text may quote a character, never a password
         raise ConfigError("credentials file is no TOML", key="credentials", file=path, reason=error) from error
-    if not isinstance(users, dict) or not users or not all(isinstance(one, str) and one for one in users.values()):
+    if not isinstance(users, dict) or not users or not all(isinstance(user, str) and user for user in users.values()):
         raise ConfigError('credentials file must have a table [users] of name = "password"', key="users", file=path)
     return Credentials(users)
 

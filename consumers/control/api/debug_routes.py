@@ -61,7 +61,7 @@ def profile(seconds: Annotated[float, Query(gt=0, le=SECONDS_MAX)] = 10.0) -> st
 @router.get("/pprof/heap", include_in_schema=False)
 def objects() -> str:
     """Count the objects that the garbage collector knows, by type: containers and instances, no bytes or numbers."""
-    counts = Counter(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.get_objects())
+    counts = Counter(f"{type(thing).__module__}.{type(thing).__qualname__}" for thing in gc.get_objects())
     return "".join(f"{count} {name}\n" for name, count in counts.most_common(TYPES_SHOWN))
 
 

@@ -69,7 +69,7 @@ class Pull:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class MetricsSnapshot:
     """The bus at one moment."""
 
     at_s: float
@@ -115,7 +115,7 @@ _COUNTERS: Final[tuple[tuple[str, str, Callable[[Pull], float]], ...]] = (
 )
 
 
-def metrics_text(snapshot: Snapshot) -> bytes:
+def metrics_text(snapshot: MetricsSnapshot) -> bytes:
     """Return the page for one scrape."""
     return generate_latest(SnapshotCollector(snapshot))
 
@@ -123,7 +123,7 @@ def metrics_text(snapshot: Snapshot) -> bytes:
 class SnapshotCollector(Collector):
     """Metrics of one snapshot, and of this process."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: MetricsSnapshot) -> None:
         self._snapshot = snapshot
 
     def collect(self) -> Iterator[Metric]:

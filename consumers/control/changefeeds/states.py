@@ -25,12 +25,12 @@ from consumers.control.core.changefeeds.state import (
     PATIENCE,
     Failed,
     Feed,
-    Held,
     Message,
     Patience,
-    Progress,
     Retrying,
+    SorterProgress,
     Tick,
+    WaitsForTables,
     step,
 )
 from edges.zookeeper.session import Session, ZooKeeperError
@@ -138,13 +138,13 @@ class FeedStates:
         self._deaths |= {death.name: death for death in deaths}
         if self._deaths:
             self._sync()
-        found, told = self._read(), self._deaths
+        nodes_by_name, deaths_by_name = self._read(), self._deaths
         self._deaths = {}
-        for name in self._known.keys() - found.keys():
+        for name in self._known.keys() - nodes_by_name.keys():
             del self._known[name]
             log.info("changefeed is gone", extra={"changefeed": name[1], "namespace": name[0]})
-        for name, nodes in found.items():
-            self._take_in(name, nodes, told.get(name), busy)
+        for name, nodes in nodes_by_name.items():
+            self._take_in(name, nodes, deaths_by_name.get(name), busy)
 
     def _take_in(self, name: FeedName, nodes: _Nodes, death: Death | None, busy: Collection[FeedName]) -> None:
         """Bring one changefeed up to date."""
@@ -154,7 +154,7 @@ class FeedStates:
             death = None
             if self._write(name, busy):
                 return
-            again = self._read_one(name)
+            again = self._reread(name)
             if again is None:
                 return  # the next look sees that it is gone
             nodes = again
@@ -177,12 +177,12 @@ class FeedStates:
         """Yield what a changefeed's status tells the machine; what was told before changes nothing."""
         now_s, status, epoch = self._clock(), known.nodes.status, known.nodes.info.epoch
         if status is not None:
-            yield Progress(epoch, status.checkpoint_ts, status.resolved_ts, now_s)
-        yield Held(self._held(known.nodes.info))
-        said = status.failure if status is not None else None
-        if said is not None and said.epoch == known.feed.epoch:
-            error = FeedError(code=said.code, message=said.message, time=said.time, may_heal=said.may_heal)
-            yield Failed(error, now_s, said.epoch, self._jitter())
+            yield SorterProgress(epoch, status.checkpoint_ts, status.resolved_ts, now_s)
+        yield WaitsForTables(self._held(known.nodes.info))
+        failure = status.failure if status is not None else None
+        if failure is not None and failure.epoch == known.feed.epoch:
+            error = FeedError(code=failure.code, message=failure.message, time=failure.time, may_heal=failure.may_heal)
+            yield Failed(error, now_s, failure.epoch, self._jitter())
         elif death is not None and death.epoch == known.feed.epoch and known.feed.runs:
             known.deaths += 1
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -278,13 +278,13 @@ class FeedStates:
                     strict=True,
                 )
             )
-        found: dict[FeedName, _Nodes] = {}
+        nodes_by_name: dict[FeedName, _Nodes] = {}
         for name, info in zip(names, infos, strict=True):
             if info is not None:
                 nodes = self._decoded(name, info, statuses.get(name), has_status=name in statuses)
                 if nodes is not None:
-                    found[name] = nodes
-        return found
+                    nodes_by_name[name] = nodes
+        return nodes_by_name
 
     def _needs_status(self, name: FeedName, info: tuple[bytes, Any]) -> bool:
         known = self._known.get(name)
@@ -293,7 +293,7 @@ class FeedStates:
         is_same = (info[1].czxid, info[1].version) == (known.nodes.created_zxid, known.nodes.info_version)
         return not is_same or known.nodes.status is None or known.nodes.status.state != known.feed.state
 
-    def _read_one(self, name: FeedName) -> _Nodes | None:
+    def _reread(self, name: FeedName) -> _Nodes | None:
         with self._session.requests("reading a changefeed") as client:
             info = _values(client, [self._paths.changefeed_info(*name)])[0]
             status = _values(client, [self._paths.changefeed_status(*name)])[0]
@@ -361,21 +361,21 @@ def _written(results: list[Any]) -> bool:
 
 def _children(client: Any, paths: list[str]) -> list[list[str]]:
     """Return the names below each path, in order; none below one that is not there."""
-    found = []
+    names = []
     for answer in [client.get_children_async(path) for path in paths]:
         try:
-            found.append(sorted(answer.get(timeout=ANSWER_S)))
+            names.append(sorted(answer.get(timeout=ANSWER_S)))
         except NoNodeError:
-            found.append([])
-    return found
+            names.append([])
+    return names
 
 
 def _values(client: Any, paths: list[str]) -> list[tuple[bytes, Any] | None]:
     """Return each node's bytes and stat; None for one that is not there."""
-    found: list[tuple[bytes, Any] | None] = []
+    values: list[tuple[bytes, Any] | None] = []
     for answer in [client.get_async(path) for path in paths]:
         try:
-            found.append(answer.get(timeout=ANSWER_S))
+            values.append(answer.get(timeout=ANSWER_S))
         except NoNodeError:
-            found.append(None)
-    return found
+            values.append(None)
+    return values

@@ -273,11 +273,11 @@ def _delete_whole(client: Any, folder: str) -> None:
     Raises:
         NoNodeError, NotEmptyError: nodes have come or gone since they were listed.
     """
-    found = [folder]
-    for path in found:  # grows: parents stand before their children
-        found.extend(f"{path}/{child}" for child in client.get_children(path))
+    paths = [folder]
+    for path in paths:  # grows: parents stand before their children
+        paths.extend(f"{path}/{child}" for child in client.get_children(path))
     transaction = client.transaction()
-    for path in reversed(found):
+    for path in reversed(paths):
         transaction.delete(path)
     results = transaction.commit()
     # Each result is True, or why it was not done: for all but one, that the transaction was not.

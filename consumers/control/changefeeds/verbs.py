@@ -13,7 +13,7 @@ from kazoo.exceptions import BadVersionError, KazooException, NoNodeError, Rolle
 
 from consumers.control.changefeeds.store import ChangefeedNotFoundError, ChangefeedStore
 from consumers.control.core.changefeeds.errors import FeedError
-from consumers.control.core.changefeeds.state import Feed, Pause, Remove, Resume, step
+from consumers.control.core.changefeeds.state import Feed, Pause, RemoveFeed, Resume, step
 from edges.zookeeper.session import Session, ZooKeeperError
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import Action, BusError, ConfigError
@@ -102,7 +102,7 @@ class ChangefeedControl:
             ChangefeedNotFoundError: there is none.
             BusError: ZooKeeper failed.
         """
-        return self._take(changefeed_id, namespace, Remove())
+        return self._take(changefeed_id, namespace, RemoveFeed())
 
     def configure(self, changefeed_id: str, change: ConfigChange, namespace: str = NAMESPACE_DEFAULT) -> ChangefeedInfo:
         """Change settings of a stopped or failed changefeed; it stays stopped or failed.
@@ -119,7 +119,7 @@ class ChangefeedControl:
             if self._write(changed, info_version, status, status_version):
                 return changed
 
-    def _take(self, changefeed_id: str, namespace: str, message: Pause | Resume | Remove) -> Feed:
+    def _take(self, changefeed_id: str, namespace: str, message: Pause | Resume | RemoveFeed) -> Feed:
         while True:
             info, info_version, status, status_version = self._read(changefeed_id, namespace)
             before = feed_of(info, status)

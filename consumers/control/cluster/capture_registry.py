@@ -156,14 +156,14 @@ class CaptureWatch:
                 client.ensure_path(self._paths.captures)
                 client.sync(self._paths.captures)
                 names = client.get_children(self._paths.captures, watch=self._on_event)
-            found = {}
+            captures = {}
             for name in sorted(names):
                 known = None if name in self._stale else self._captures.get(CaptureId(name))
                 info = known or self._read(name)
                 if info is not None:
-                    found[info.capture_id] = info
-            if found != self._captures:
-                self._captures = MappingProxyType(found)
+                    captures[info.capture_id] = info
+            if captures != self._captures:
+                self._captures = MappingProxyType(captures)
                 self._on_change(self._captures)
             return self._captures
 

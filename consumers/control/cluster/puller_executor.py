@@ -9,7 +9,7 @@ once. So nothing is buffered, and who becomes the primary has nothing to start. 
     STOPPED      pulled no more; records on their way may be acknowledged yet, which floors and chunks tell of
 
 The checkpoint_ts that is reported is what is *published* of the table, at most landed_ts: from there another could go
-on. The owner goes by its own newest place, though (``Coordinator.tick``'s ``starts``).
+on. The owner goes by the record that it has published last, though (``Coordinator.tick``'s ``starts``).
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -39,7 +39,7 @@ class LandsSpans(Protocol):
 
 
 @dataclass(slots=True)
-class _Pulled:
+class _PulledSpan:
     start_ts: Ts
     looks: int
     """How many reports there were before it started: only later ones tell of this start."""
@@ -49,12 +49,12 @@ class _Pulled:
 class PullerExecutor:
     """Implements :class:`consumers.control.core.replication.executor.TableExecutor`; as deterministic as its puller."""
 
-    def __init__(self, puller: LandsSpans, place: FrontierRecord | None = None) -> None:
-        """Take over a puller that pulls nothing yet. ``place``: the newest published record, which it knows."""
+    def __init__(self, puller: LandsSpans, published: FrontierRecord | None = None) -> None:
+        """Take over a puller that pulls nothing yet. ``published``: the newest published record, which it knows."""
         self._puller = puller
-        self._pulled: dict[TableSpan, _Pulled] = {}
+        self._pulled: dict[TableSpan, _PulledSpan] = {}
         self._parts: dict[TableId, set[TableSpan]] = {}
-        self._place_ts, self._held = _published(place)
+        self._published_up_to, self._held = _published(published)
         self._looks = 0
         self._report = puller.report()
 
@@ -67,7 +67,7 @@ class PullerExecutor:
     def published(self, record: FrontierRecord) -> None:
         """Take the owner's newest frontier record."""
         self._puller.published(record)
-        self._place_ts, self._held = _published(record)
+        self._published_up_to, self._held = _published(record)
 
     def drop_all(self) -> None:
         """Pull nothing any more: another start of the upstream begins with captures that have no spans."""
@@ -85,7 +85,7 @@ class PullerExecutor:
         for other in [other for other in self._parts.get(span.table_id, ()) if other.overlaps(span)]:
             self._forget(other)
         self._puller.assign({span: checkpoint.checkpoint_ts})
-        self._pulled[span] = _Pulled(checkpoint.checkpoint_ts, self._looks)
+        self._pulled[span] = _PulledSpan(checkpoint.checkpoint_ts, self._looks)
         self._parts.setdefault(span.table_id, set()).add(span)
 
     def is_add_finished(self, span: TableSpan, *, is_prepare: bool) -> bool:
@@ -122,13 +122,13 @@ class PullerExecutor:
         landed_ts = self._landed_ts(span, pulled)
         return TableStatus(span, pulled.state, Checkpoint(min(landed_ts, self._published_ts(span)), landed_ts))
 
-    def _landed_ts(self, span: TableSpan, pulled: _Pulled) -> Ts:
+    def _landed_ts(self, span: TableSpan, pulled: _PulledSpan) -> Ts:
         if pulled.looks == self._looks:
             return pulled.start_ts
         return self._report.landed_ts.get(span, pulled.start_ts)
 
     def _published_ts(self, span: TableSpan) -> Ts:
-        return self._held.get(span.table_id, self._place_ts)
+        return self._held.get(span.table_id, self._published_up_to)
 
     def _forget(self, span: TableSpan) -> None:
         del self._pulled[span]
@@ -138,8 +138,8 @@ class PullerExecutor:
             del self._parts[span.table_id]
 
 
-def _published(place: FrontierRecord | None) -> tuple[Ts, Mapping[TableId, Ts]]:
+def _published(published: FrontierRecord | None) -> tuple[Ts, Mapping[TableId, Ts]]:
     """Return R, and the ts of each table that is held below it."""
-    if place is None:
+    if published is None:
         return Ts(0), {}
-    return place.resolved_ts, {table: held.ts for held in place.held for table in held.tables}
+    return published.resolved_ts, {table: held.ts for held in published.held for table in held.tables}

@@ -88,17 +88,17 @@ class FrontierTopic:
             CorruptDataError: a record does not decode.
         """
         start, end = self.offsets()
-        place: FrontierRecord | None = None
+        newest: FrontierRecord | None = None
         for _, record in self.read(max(start, end - TAIL_RECORDS), end):
-            place = follow_frontier(place, record)
-        if place is None and end > 0:
+            newest = follow_frontier(newest, record)
+        if newest is None and end > 0:
             raise FrontierLostError(
                 "no owner has published for longer than the frontier topic's retention, so changes are missing in the "
                 "raw log; delete its three topics, start the capture as for a new upstream, create changefeeds anew",
                 topic=self._topic,
                 end=end,
             )
-        return place
+        return newest
 
     def oldest_usable(self, log_starts: tuple[int, ...]) -> FrontierRecord | None:
         """Return the oldest record whose rows the raw log still holds: no low is below ``log_starts``.
@@ -110,17 +110,17 @@ class FrontierTopic:
             CorruptDataError: a record does not decode.
         """
         first, end = self.offsets()
-        last, found = end, None
+        last, usable = end, None
         while first < last:
             middle = (first + last) // 2
             record = next(self.read(middle, end), (0, None))[1]
             if record is None:
                 break
             if all(low >= start for low, start in zip(record.low, log_starts, strict=True)):
-                found, last = record, middle
+                usable, last = record, middle
             else:
                 first = middle + 1
-        return found
+        return usable
 
     def offsets(self) -> tuple[int, int]:
         """Return the first and the next offset of the topic.

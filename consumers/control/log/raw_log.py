@@ -49,7 +49,7 @@ def frontier_window(kafka: KafkaAccess, topics: RawTopics) -> FrontierWindow | N
         newest = frontier.newest()
         if newest is None:
             return None
-        # Retention may have emptied a partition beyond all that the records say: then only the newest place is safe.
+        # Retention may have emptied a partition beyond all that the records say: then only the newest frontier is safe.
         oldest = frontier.oldest_usable(starts) or newest
     return FrontierWindow(oldest.resolved_ts, newest.resolved_ts)
 

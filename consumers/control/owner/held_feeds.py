@@ -46,12 +46,12 @@ class HeldTable:
 
 
 def held_tables(
-    place: FrontierRecord,
+    published: FrontierRecord,
     newest_of: Callable[[TableId], StoredTable | None],
     reports: Mapping[CaptureId, LandingReport],
 ) -> tuple[HeldTable, ...]:
-    """Return what ``place`` holds, with the reasons that the captures have told."""
-    if not place.held:
+    """Return what ``published`` holds, with the reasons that the captures have told."""
+    if not published.held:
         return ()
     reasons = {
         stall.span.table_id: f"{stall.reason} (capture {who})"
@@ -59,14 +59,14 @@ def held_tables(
         if report.figures is not None
         for stall in reversed(report.figures.stalls)
     }
-    found = []
-    for group in place.held:
+    tables = []
+    for group in published.held:
         for table_id in group.tables:
             stored = newest_of(table_id)
             if stored is not None:
                 why = reasons.get(table_id) or _whereabouts(table_id, reports)
-                found.append(HeldTable(table_id, stored.schema, stored.table, stored.eligible, group.ts, why))
-    return tuple(found)
+                tables.append(HeldTable(table_id, stored.schema, stored.table, stored.eligible, group.ts, why))
+    return tuple(tables)
 
 
 def _whereabouts(table_id: TableId, reports: Mapping[CaptureId, LandingReport]) -> str:
@@ -83,7 +83,7 @@ class ReplicatedTables(Protocol):
 
 
 @dataclass(slots=True)
-class _Said:
+class _Shown:
     of: object
     """What it is about."""
     error: FeedError
@@ -99,14 +99,14 @@ class HeldFeeds:
         self._since_s: dict[TableId, float] = {}
         self._held: tuple[HeldTable, ...] = ()
         self._resolved_ts, self._moved_at_s, self._stands = Ts(0), clock(), ""
-        self._said: dict[tuple[str, str], _Said] = {}
+        self._shown: dict[tuple[str, str], _Shown] = {}
         self._filters: dict[tuple[str, str], tuple[ChangefeedInfo, Callable[[HeldTable], bool]]] = {}
 
     def note(self, held: Sequence[HeldTable], resolved_ts: Ts, reasons: Sequence[str]) -> None:
         """Take what is held now, where the frontier stands, and what keeps it from getting on, if anything does."""
         now_s = self._clock()
-        self._since_s = {one.table_id: self._since_s.get(one.table_id, now_s) for one in held}
-        self._held = tuple(one for one in held if now_s - self._since_s[one.table_id] >= WARN_AFTER_S)
+        self._since_s = {table.table_id: self._since_s.get(table.table_id, now_s) for table in held}
+        self._held = tuple(table for table in held if now_s - self._since_s[table.table_id] >= WARN_AFTER_S)
         if resolved_ts != self._resolved_ts:
             self._resolved_ts, self._moved_at_s, self._stands = resolved_ts, now_s, ""
         elif now_s - self._moved_at_s >= STANDS_AFTER_S:
@@ -118,21 +118,21 @@ class HeldFeeds:
         name, held, stands = (info.namespace, info.changefeed_id), self._held, self._stands
         if stands:
             return self._say(name, UPSTREAM_STANDS, UPSTREAM_STANDS, stands)
-        mine = [one for one in held if self._contains(name, info)(one)] if held else []
+        mine = [table for table in held if self._contains(name, info)(table)] if held else []
         if not mine:
-            self._said.pop(name, None)
+            self._shown.pop(name, None)
             return None
         more = f"; and {len(mine) - SHOWN_MAX} more tables" if len(mine) > SHOWN_MAX else ""
         message = "waits for a table of its upstream: " + "; ".join(map(str, mine[:SHOWN_MAX])) + more
-        return self._say(name, tuple(one.table_id for one in mine), TABLE_HELD, message)
+        return self._say(name, tuple(table.table_id for table in mine), TABLE_HELD, message)
 
     def _say(self, name: tuple[str, str], of: object, code: str, message: str) -> FeedError:
-        said, now_s = self._said.get(name), self._clock()
-        if said is not None and said.of == of and now_s - said.at_s < SAY_AGAIN_S:
-            return said.error
-        since = said.error.time if said is not None and said.error.code == code else _now()
+        shown, now_s = self._shown.get(name), self._clock()
+        if shown is not None and shown.of == of and now_s - shown.at_s < SAY_AGAIN_S:
+            return shown.error
+        since = shown.error.time if shown is not None and shown.error.code == code else _now()
         error = FeedError(code=code, message=message, time=since)
-        self._said[name] = _Said(of, error, now_s)
+        self._shown[name] = _Shown(of, error, now_s)
         return error
 
     def _contains(self, name: tuple[str, str], info: ChangefeedInfo) -> Callable[[HeldTable], bool]:

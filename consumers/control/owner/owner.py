@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 OFFSETS_ONLY_S = 1.0
 """A record that moves neither R nor ddl_high tells a sorter nothing new; offsets alone are published this seldom."""
 REPEAT_S = 60.0
-"""A place where nothing moves is published again after so long: Kafka's retention must always find a newer record."""
+"""A frontier that does not move is published again after so long: Kafka's retention must always find a newer record."""
 
 HELD_LAG_S = 10.0
 """Further behind the first table than this, by commit time, a table is held: only its own changefeeds wait for it. A
@@ -58,19 +58,19 @@ class Owner:
         self._topic, self._session, self._clock = topic, session, clock
         self._holding = Holding(compose_ts(round(held_lag_s * 1000)))
         self._owner_rev, self._partitions = owner_rev, partitions
-        self._place: FrontierRecord | None = None
+        self._published: FrontierRecord | None = None
         self._published_at = 0.0
         self._is_unsure = False
         """A record was not acknowledged: it may be in the topic all the same, and readers stand by it."""
 
     @property
-    def place(self) -> FrontierRecord:
+    def published(self) -> FrontierRecord:
         """The newest published record. Only after :meth:`start`."""
-        assert self._place is not None
-        return self._place
+        assert self._published is not None
+        return self._published
 
     def start(self, first_ts: Callable[[], Ts]) -> FrontierRecord:
-        """Close the topic to older owners and return the place to go on from; tables (re)start from it.
+        """Close the topic to older owners and return the record to go on from; tables (re)start from it.
 
         ``first_ts`` gives the ts to start an empty raw log from.
 
@@ -89,9 +89,9 @@ class Owner:
         self._go_on_from(opening)
         log.info(
             "owner took over the frontier",
-            extra={"owner_rev": self._owner_rev, "resolved_ts": self.place.resolved_ts, "new": last is None},
+            extra={"owner_rev": self._owner_rev, "resolved_ts": self.published.resolved_ts, "new": last is None},
         )
-        return self.place
+        return self.published
 
     def _go_on_from(self, opening: FrontierRecord) -> None:
         """Publish where we stand, and stand where that leaves readers."""
@@ -99,10 +99,10 @@ class Owner:
         self._topic.publish(opening)
         # Another record may have come before it, a predecessor's or one of ours that nobody acknowledged: readers have
         # followed it, so we do. None can come after it that counts.
-        self._place = follow_frontier(self._topic.newest(), opening)
+        self._published = follow_frontier(self._topic.newest(), opening)
         self._session.check_lease()
         self._published_at, self._is_unsure = self._clock(), False
-        self._holding = self._holding.with_place(self._place)
+        self._holding = self._holding.after(self._published)
 
     def tick(self, inputs: FrontierInputs) -> FrontierRecord | None:
         """Publish the frontier that ``inputs`` allow, or return None when there is nothing to say.
@@ -115,11 +115,11 @@ class Owner:
             FrontierUnavailableError: not acknowledged; tick again, and what readers have made of it is found out first.
         """
         if self._is_unsure:
-            self._go_on_from(self.place)
-        now, place = self._clock(), self.place
-        record = advance(place, inputs, self._holding)
-        moved = (record.resolved_ts, record.ddl_high) != (place.resolved_ts, place.ddl_high)
-        rest_s = 0.0 if moved else REPEAT_S if record == place else OFFSETS_ONLY_S
+            self._go_on_from(self.published)
+        now, published = self._clock(), self.published
+        record = advance(published, inputs, self._holding)
+        moved = (record.resolved_ts, record.ddl_high) != (published.resolved_ts, published.ddl_high)
+        rest_s = 0.0 if moved else REPEAT_S if record == published else OFFSETS_ONLY_S
         if now < self._published_at + rest_s:
             return None
         self._session.check_lease()
@@ -128,15 +128,21 @@ class Owner:
         self._is_unsure = False
         # Whoever was stopped for a while before it sent this may have a successor, which every reader follows now.
         self._session.check_lease()
-        self._place, self._published_at = record, now
-        self._holding = self._holding.with_place(record)
-        _tell_held(place, record)
+        self._published, self._published_at = record, now
+        self._holding = self._holding.after(record)
+        _tell_held(published, record)
         return record
 
 
 def _tell_held(before: FrontierRecord, record: FrontierRecord) -> None:
-    was, is_now = ({table for held in one.held for table in held.tables} for one in (before, record))
-    if is_now - was:
-        log.warning("tables lag and are held", extra={"tables": sorted(is_now - was)[:10], "held": len(is_now)})
-    if was - is_now:
-        log.info("tables are held no more", extra={"tables": sorted(was - is_now)[:10], "held": len(is_now)})
+    tables_before, tables_now = ({table for held in stage.held for table in held.tables} for stage in (before, record))
+    if tables_now - tables_before:
+        log.warning(
+            "tables lag and are held",
+            extra={"tables": sorted(tables_now - tables_before)[:10], "held": len(tables_now)},
+        )
+    if tables_before - tables_now:
+        log.info(
+            "tables are held no more",
+            extra={"tables": sorted(tables_before - tables_now)[:10], "held": len(tables_now)},
+        )

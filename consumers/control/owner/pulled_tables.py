@@ -62,23 +62,23 @@ class PulledTables:
         elif change is not None and self._tables is not None:
             self._tables = self._tables.with_ddl(change)
 
-    def look(self, known_ts: Ts, place: FrontierRecord, captures: int) -> bool:
+    def look(self, known_ts: Ts, published: FrontierRecord, captures: int) -> bool:
         """Bring :attr:`spans` up to date; return False while nothing may be scheduled yet.
 
         Args:
             known_ts: all DDL jobs up to it were taken.
-            place: the newest published record.
+            published: the newest published record.
             captures: that share the work.
 
         Raises:
             BusError: R has passed, as a good one, a job that cannot be used here.
         """
-        self._check_passed_jobs(place)
+        self._check_passed_jobs(published)
         if self._tables is None:
             return False
         tables = self._tables.known_up_to(known_ts)
-        stop_ts = min([place.resolved_ts, *(held.ts for held in place.held_ddl)])
-        self._tables = tables.published(stop_ts, {table: held.ts for held in place.held for table in held.tables})
+        stop_ts = min([published.resolved_ts, *(held.ts for held in published.held_ddl)])
+        self._tables = tables.published(stop_ts, {table: held.ts for held in published.held for table in held.tables})
         self._splits.captures = captures
         # A large table begun whole would only have to begin anew.
         if not self._splits.ready(self._tables.starts):
@@ -96,8 +96,8 @@ class PulledTables:
         for span in wanted:
             if not span.whole or len(self.spans.get(span.table_id, ())) > 1:
                 parts.setdefault(span.table_id, []).append(span)
-        other = {table: tuple(sorted(its)) for table, its in parts.items() if table in self.spans}
-        other = {table: its for table, its in other.items() if its != self.spans[table]}
+        other = {table: tuple(sorted(own_parts)) for table, own_parts in parts.items() if table in self.spans}
+        other = {table: own_parts for table, own_parts in other.items() if own_parts != self.spans[table]}
         if other:
             self.spans = {**self.spans, **other}
 
@@ -109,10 +109,10 @@ class PulledTables:
             for table in free:
                 del self._old_spans[table]
 
-    def start_of(self, place: FrontierRecord, table: TableId) -> Ts:
+    def start_of(self, published: FrontierRecord, table: TableId) -> Ts:
         """Return from where a table begins now, wherever: a published ts of it, or that of the job that made it."""
         made_ts = self._tables.starts.get(table, Ts(0)) if self._tables is not None else Ts(0)
-        return pulled_from(place, table, made_ts)
+        return pulled_from(published, table, made_ts)
 
     def newest_of(self, table: TableId) -> StoredTable | None:
         """Return the table or partition as the newest DDL has left it; None: nobody has heard of it."""
@@ -149,9 +149,9 @@ class PulledTables:
             self._old_spans[table], self.split_anew[table] = self.spans[table], parts
         self.spans = {table: parts for table, parts in self.spans.items() if table not in new}
 
-    def _check_passed_jobs(self, place: FrontierRecord) -> None:
+    def _check_passed_jobs(self, published: FrontierRecord) -> None:
         """Let no R move on by a schema that lacks a job which R has passed as a good one."""
-        held = {(held.ts, held.start_ts) for held in place.held_ddl}
+        held = {(held.ts, held.start_ts) for held in published.held_ddl}
         for job in self._bad_jobs.jobs:
-            if job.scope.ts <= place.resolved_ts and (job.scope.ts, job.scope.start_ts) not in held:
+            if job.scope.ts <= published.resolved_ts and (job.scope.ts, job.scope.start_ts) not in held:
                 raise job.error

@@ -80,7 +80,7 @@ class PublishesFrontier(Protocol):
     """What is asked of :class:`consumers.control.owner.owner.Owner`."""
 
     @property
-    def place(self) -> FrontierRecord:
+    def published(self) -> FrontierRecord:
         """The newest published record."""
 
     def tick(self, inputs: FrontierInputs) -> FrontierRecord | None:
@@ -135,7 +135,7 @@ class Reign:
         clock: Callable[[], float] = time.monotonic,
         new_salt: Callable[[], int] = lambda: SystemRandom().getrandbits(128),
     ) -> None:
-        """Begin at the owner's place. ``sequence`` is that of the coordinator before, of this very capture."""
+        """Begin at what the owner has published. ``sequence``: of the coordinator before, of this very capture."""
         self._parts, self._options, self._clock, self._new_salt = parts, options, clock, new_salt
         self._epoch = parts.me.changefeed_epoch
         self._tables = PulledTables(
@@ -151,12 +151,12 @@ class Reign:
         self.is_resigning = False
         """An operator wants another owner."""
         parts.peers.take(parts.feed, Side.SCHEDULER)  # what came for another reign
-        parts.peers.publish(parts.feed, parts.owner.place)
+        parts.peers.publish(parts.feed, parts.owner.published)
 
     @property
-    def place(self) -> FrontierRecord:
+    def published(self) -> FrontierRecord:
         """The newest published record."""
-        return self._parts.owner.place
+        return self._parts.owner.published
 
     @property
     def is_settled(self) -> bool:
@@ -186,10 +186,14 @@ class Reign:
         for record in self._parts.ddl.take():
             self._tables.take(record)
         captures = self._look_around()
-        live = sum(1 for one in self._coordinator.captures.captures.values() if one.state is not CaptureState.STOPPING)
-        if not self._tables.look(ddl_report.landed_ts, self.place, max(live, 1)):
+        live = sum(
+            1 for status in self._coordinator.captures.captures.values() if status.state is not CaptureState.STOPPING
+        )
+        if not self._tables.look(ddl_report.landed_ts, self.published, max(live, 1)):
             return
-        reports = {who: one for who, one in self._parts.peers.reports(self._parts.feed).items() if who in captures}
+        reports = {
+            who: report for who, report in self._parts.peers.reports(self._parts.feed).items() if who in captures
+        }
         try:
             self._schedule(frozenset(captures), reports)
         except BusError as error:
@@ -287,17 +291,17 @@ class Reign:
 
     def held_tables(self, reports: Mapping[CaptureId, LandingReport]) -> tuple[HeldTable, ...]:
         """Return the tables that are held, with the reasons that ``reports`` tell."""
-        return held_tables(self.place, self._tables.newest_of, reports)
+        return held_tables(self.published, self._tables.newest_of, reports)
 
     def complaints(self) -> list[str]:
         """Return what keeps the upstream, or its scheduling, from getting on, apart from stalled spans."""
-        found = [str(job.error) for job in self._tables.bad_jobs[:5]]
+        reasons = [str(job.error) for job in self._tables.bad_jobs[:5]]
         if self._mismatch is not None:
-            found.append(str(self._mismatch))
+            reasons.append(str(self._mismatch))
         if not self._coordinator.is_initialized:
             waiting = ", ".join(sorted(self._coordinator.captures.first or ()))
-            found.append(f"the owner waits for captures to answer: {waiting or 'none registered'}")
-        return found
+            reasons.append(f"the owner waits for captures to answer: {waiting or 'none registered'}")
+        return reasons
 
     # -- a tick's parts ------------------------------------------------------------------------------------------------
 
@@ -317,7 +321,7 @@ class Reign:
         return self._captures
 
     def _schedule(self, alive: frozenset[CaptureId], reports: Mapping[CaptureId, LandingReport]) -> None:
-        parts, place, book = self._parts, self.place, self._coordinator.replications
+        parts, published, book = self._parts, self.published, self._coordinator.replications
         self._tables.forgotten(book.sets.keys())
         messages = [message for message in parts.peers.take(parts.feed, Side.SCHEDULER) if message.sender in reports]
         sent = self._coordinator.tick(
@@ -327,7 +331,7 @@ class Reign:
             barrier=None,
             salt=self._new_salt(),
             may_schedule=self._mismatch is None,
-            starts=lambda table: self._tables.start_of(place, table),
+            starts=lambda table: self._tables.start_of(published, table),
         )
         parts.peers.send(parts.feed, sent)
         if book.wanted is not self._wanted:
@@ -344,7 +348,7 @@ class Reign:
 
     def _new_coordinator(self, sequence: int) -> Coordinator:
         me = replace(self._parts.me, changefeed_epoch=self._epoch)
-        return Coordinator(me, self.place.resolved_ts, self._options.limits, sequence)
+        return Coordinator(me, self.published.resolved_ts, self._options.limits, sequence)
 
     def _publish(self, ddl_report: DdlReport, reports: Mapping[CaptureId, LandingReport]) -> None:
         now, book = self._clock(), self._coordinator.replications
@@ -358,7 +362,7 @@ class Reign:
                     [*book.wanted, *split_anew] if split_anew else book.wanted,
                     landing=[capture for capture, spans in book.members.items() if spans],
                     # What is pulled from a held job on may have landed before.
-                    repeats_possible=now < self._repeats_until or bool(self.place.held_ddl),
+                    repeats_possible=now < self._repeats_until or bool(self.published.held_ddl),
                     bad_ddl=tuple(job.scope for job in self._tables.bad_jobs),
                 ),
             )

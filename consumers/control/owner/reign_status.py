@@ -24,7 +24,7 @@ def reign_status(
     ``capture`` is the owner. What the pullers do is the sum over all captures, by what each has told last, and each
     one's own in ``pullers``. Counters are since the captures' starts.
     """
-    place, spans = reign.place, reign.spans_of_captures()
+    place, spans = reign.published, reign.spans_of_captures()
     told = {who: reports[who].figures or PullFigures() for who in spans if who in reports}
     sums = total(list(told.values()))
     names = {one.table_id: f"{one.schema}.{one.table}" for one in held}

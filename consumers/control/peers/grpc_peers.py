@@ -13,7 +13,7 @@ from consumers.control.peers.inboxes import Inboxes
 from consumers.control.peers.interface import FeedKey, Side, side_of
 from consumers.control.peers.server import PeerServer
 from consumers.control.peers.stream import OpenChannel, PeerStream
-from consumers.control.peers.topics import Kind, topic_of
+from consumers.control.peers.topics import EntryKind, topic_of
 from schemas.ids import CaptureId
 from schemas.proto import p2p_pb2
 from schemas.rawlog.frontier import FrontierRecord, LandingReport, encode_frontier
@@ -67,12 +67,12 @@ class GrpcPeers:
         self._ended_bytes = self._ended_message_bytes = self._ended_dropped = 0
         self._epochs = itertools.count(1)
         self._closed = False
-        told_host, told_port = _split(advertised or listen)
-        if told_host in LISTEN_ANYWHERE:
+        own_host, own_port = _split(advertised or listen)
+        if own_host in LISTEN_ANYWHERE:
             raise PeerAddressError("an address of every interface is none that others can use", address=listen)
         _split(listen)
         self._server = PeerServer(me, self._inboxes, listen, credentials=credentials, allowed_cn=allowed_cn)
-        self._address = f"{told_host}:{told_port or self._server.port}"
+        self._address = f"{own_host}:{own_port or self._server.port}"
 
     @property
     def address(self) -> str:
@@ -86,7 +86,7 @@ class GrpcPeers:
                 return
             self._resolved = dict(captures)
             others = {capture: address for capture, address in captures.items() if capture != self._me and address}
-            for capture in [one for one, stream in self._streams.items() if others.get(one) != stream.address]:
+            for capture in [who for who, stream in self._streams.items() if others.get(who) != stream.address]:
                 self._end(self._streams.pop(capture))
             for capture, address in others.items():
                 if capture not in self._streams:
@@ -98,15 +98,15 @@ class GrpcPeers:
         by_receiver: dict[CaptureId, list[Message]] = {}
         for message in messages:
             by_receiver.setdefault(message.receiver, []).append(message)
-        topics = {side: topic_of(feed, Kind(side.value)) for side in Side}
-        for receiver, its in by_receiver.items():
+        topics = {side: topic_of(feed, EntryKind(side.value)) for side in Side}
+        for receiver, own_messages in by_receiver.items():
             if receiver == self._me:
                 for side in Side:
-                    mine = [message for message in its if side_of(message) is side]
+                    mine = [message for message in own_messages if side_of(message) is side]
                     if mine:
                         self._inboxes.put(feed, side, mine)
             elif (stream := self._stream(receiver)) is not None:
-                stream.outbox.put([(topics[side_of(message)], message) for message in its])
+                stream.outbox.put([(topics[side_of(message)], message) for message in own_messages])
 
     def take(self, feed: FeedKey, side: Side) -> list[Message]:
         """Return what has come since the last call."""
@@ -117,7 +117,7 @@ class GrpcPeers:
         if owner == self._me:
             self._inboxes.put_report(feed, self._me, report)
         elif (stream := self._stream(owner)) is not None:
-            stream.outbox.put_report(topic_of(feed, Kind.LANDING), report)
+            stream.outbox.put_report(topic_of(feed, EntryKind.LANDING), report)
 
     def reports(self, feed: FeedKey) -> Mapping[CaptureId, LandingReport]:
         """Return the newest report of each capture."""
@@ -126,7 +126,7 @@ class GrpcPeers:
     def publish(self, feed: FeedKey, record: FrontierRecord) -> None:
         """Tell everybody of a frontier record that counts."""
         self._inboxes.put_record(feed, record)
-        topic, content = topic_of(feed, Kind.FRONTIER), encode_frontier(record)
+        topic, content = topic_of(feed, EntryKind.FRONTIER), encode_frontier(record)
         with self._lock:
             streams = list(self._streams.values())
         for stream in streams:

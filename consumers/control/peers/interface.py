@@ -40,11 +40,6 @@ def upstream_feed(upstream: UpstreamId) -> FeedKey:
     return FeedKey(f"upstream/{upstream}")
 
 
-def changefeed_feed(namespace: str, changefeed_id: str) -> FeedKey:
-    """Return the key of those who apply a changefeed; TiCDC's topics begin with it."""
-    return FeedKey(f"changefeed/{namespace}/{changefeed_id}")
-
-
 def side_of(message: Message) -> Side:
     """Return who hears a message: agents are asked, the coordinator is answered."""
     return Side.AGENT if isinstance(message.body, Request) else Side.SCHEDULER

@@ -14,7 +14,7 @@ answer about 100,000 spans goes through whole."""
 
 
 @dataclass(slots=True)
-class Batch:
+class Outgoing:
     """What is to be sent next: reports and records once a topic, the newest."""
 
     messages: list[tuple[str, Message]] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Outbox:
         self._filled = threading.Condition()
         self._messages: deque[tuple[str, Message]] = deque()
         self._weight = 0
-        self._next = Batch()
+        self._next = Outgoing()
         self.dropped = 0
 
     def put(self, messages: Iterable[tuple[str, Message]]) -> None:
@@ -58,13 +58,13 @@ class Outbox:
             self._next.records[topic] = record
             self._filled.notify_all()
 
-    def take(self, is_over: Callable[[], bool]) -> Batch | None:
+    def take(self, is_over: Callable[[], bool]) -> Outgoing | None:
         """Wait for something and return all of it; None once ``is_over``, which :meth:`wake` makes it look at."""
         with self._filled:
             self._filled.wait_for(lambda: is_over() or self._messages or self._next)
             if is_over():
                 return None
-            taken, self._next = self._next, Batch()
+            taken, self._next = self._next, Outgoing()
             taken.messages = list(self._messages)
             self._messages.clear()
             self._weight = 0

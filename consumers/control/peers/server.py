@@ -17,7 +17,7 @@ from consumers.control.peers.errors import PeerPortError
 from consumers.control.peers.inboxes import Inboxes
 from consumers.control.peers.interface import FeedKey, Side
 from consumers.control.peers.stream import MESSAGE_BYTES_MAX
-from consumers.control.peers.topics import Kind, parse_topic
+from consumers.control.peers.topics import EntryKind, parse_topic
 from schemas.errors import CorruptDataError
 from schemas.ids import CaptureId
 from schemas.proto import p2p_pb2
@@ -110,7 +110,7 @@ class PeerServer(CDCPeerToPeerServicer):
                 self.refused += stream.take_refused()
         except CorruptDataError as error:
             log.error(
-                "stream of a peer does not decode", extra={"peer": first and first.meta.sender_id, **_said(error)}
+                "stream of a peer does not decode", extra={"peer": first and first.meta.sender_id, **_fields(error)}
             )
             yield _exit(p2p_pb2.OK, str(error))
         except grpc.RpcError:
@@ -170,16 +170,16 @@ class _Stream:
             match parsed:
                 case None:
                     self._refused += 1
-                case feed, Kind.FRONTIER:
+                case feed, EntryKind.FRONTIER:
                     self._inboxes.put_record(feed, decode_frontier(entry.content))
-                case feed, Kind.LANDING:
+                case feed, EntryKind.LANDING:
                     decoder = self._decoders.setdefault(feed, ReportDecoder(self._sender))
                     self._inboxes.put_report(feed, self._sender, decoder.decode(entry.content))
                 case feed, kind:
                     self._message_bytes += len(entry.content)
                     self._take_message(messages[feed, Side(kind.value)], entry.content)
-        for (feed, side), its in messages.items():
-            self._inboxes.put(feed, side, its)
+        for (feed, side), own_messages in messages.items():
+            self._inboxes.put(feed, side, own_messages)
         return sum(len(entry.content) for entry in entries)
 
     def take_refused(self) -> int:
@@ -198,7 +198,7 @@ class _Stream:
         except CorruptDataError as error:
             # A newer version may say what we do not know; the rest of the stream is as good as before.
             if not self._refused:
-                log.warning("message of a peer not understood", extra={"peer": self._sender, **_said(error)})
+                log.warning("message of a peer not understood", extra={"peer": self._sender, **_fields(error)})
             self._refused += 1
             return
         if (message.sender, message.receiver) == (self._sender, self._me):
@@ -219,5 +219,5 @@ def _exit(reason: p2p_pb2.ExitReason.ValueType, message: str) -> p2p_pb2.SendMes
     return p2p_pb2.SendMessageResponse(exit_reason=reason, error_message=message)
 
 
-def _said(error: CorruptDataError) -> dict[str, Any]:
+def _fields(error: CorruptDataError) -> dict[str, Any]:
     return {"code": error.code, "error": str(error)}

@@ -12,7 +12,7 @@ import grpc
 
 from consumers.control.core.peers.landing_codec import ReportEncoder
 from consumers.control.core.peers.message_codec import encode_message
-from consumers.control.peers.outbox import Batch, Outbox
+from consumers.control.peers.outbox import Outbox, Outgoing
 from schemas.errors import BusError
 from schemas.proto import p2p_pb2
 from schemas.proto.p2p_pb2_grpc import CDCPeerToPeerStub
@@ -73,14 +73,14 @@ class PeerStream:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        pause_s, is_told = RETRY_FIRST_S, False
+        pause_s, is_logged = RETRY_FIRST_S, False
         while not self._closed.is_set():
             was_connected, reason = self._connect()
             if was_connected:
-                pause_s, is_told = RETRY_FIRST_S, False
-            if not is_told and not self._closed.is_set():
+                pause_s, is_logged = RETRY_FIRST_S, False
+            if not is_logged and not self._closed.is_set():
                 log.warning("peer not connected; trying again", extra={**self._ids(), "reason": reason})
-                is_told = True
+                is_logged = True
             self._closed.wait(pause_s * random.uniform(0.75, 1.25))  # noqa: S311  chance is no secret here
             pause_s = min(pause_s * 2, RETRY_MAX_S)
 
@@ -143,7 +143,7 @@ class PeerStream:
             if packet.entries:
                 yield packet
 
-    def _entries(self, batch: Batch, encoders: defaultdict[str, ReportEncoder]) -> Iterator[tuple[str, bytes]]:
+    def _entries(self, batch: Outgoing, encoders: defaultdict[str, ReportEncoder]) -> Iterator[tuple[str, bytes]]:
         """Yield reports before messages: an answer that leans on a report must not come before it."""
         yield from batch.records.items()
         for topic, report in batch.reports.items():

@@ -5,7 +5,7 @@ from enum import StrEnum
 from consumers.control.peers.interface import FeedKey, Side
 
 
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     """What the entries of a topic are."""
 
     AGENT = Side.AGENT.value
@@ -18,15 +18,15 @@ class Kind(StrEnum):
     """The frontier topic's JSON."""
 
 
-def topic_of(feed: FeedKey, kind: Kind) -> str:
+def topic_of(feed: FeedKey, kind: EntryKind) -> str:
     """Return a topic's name."""
     return f"{feed}/{kind}"
 
 
-def parse_topic(topic: str) -> tuple[FeedKey, Kind] | None:
+def parse_topic(topic: str) -> tuple[FeedKey, EntryKind] | None:
     """Return whose topic it is, and of what; None: of a kind that this version does not know."""
     feed, _, kind = topic.rpartition("/")
     return (FeedKey(feed), _KINDS[kind]) if feed and kind in _KINDS else None
 
 
-_KINDS = {kind.value: kind for kind in Kind}
+_KINDS = {kind.value: kind for kind in EntryKind}

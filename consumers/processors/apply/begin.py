@@ -5,7 +5,7 @@ from typing import Protocol
 
 from consumers.processors.apply.connection import Connector
 from consumers.processors.apply.ddl import DdlRunner
-from consumers.processors.apply.destination import Destination
+from consumers.processors.apply.destination import DatabaseDestination
 from consumers.processors.apply.lead import DatabaseLead, Syncpoints, barriers_from
 from consumers.processors.apply.share import DatabaseShare, RunSettings
 from consumers.processors.apply.syncpoints import SyncpointWriter
@@ -46,7 +46,7 @@ class DatabaseSides:
         """
         return self.source.partitions()
 
-    def destination(self, revision: int) -> Destination:
+    def destination(self, revision: int) -> DatabaseDestination:
         """Return the destination as the leader of ``revision`` has it; 0: as who leads nothing."""
         info, config = self._assignment.info, self._assignment.config
         feed = f"{self._assignment.options.cluster}/{info.namespace}/{info.changefeed_id}/{life_of(info)}"
@@ -54,14 +54,14 @@ class DatabaseSides:
             safe_mode=config.sink.safe_mode,
             rows_max=config.sink.mysql.max_txn_row if config.sink.mysql.enable_batch_dml else 1,
         )
-        return Destination(self._connector, feed, revision, statements)
+        return DatabaseDestination(self._connector, feed, revision, statements)
 
-    def runner(self, destination: Destination) -> DdlRunner:
+    def runner(self, destination: DatabaseDestination) -> DdlRunner:
         """Return what runs DDL there."""
         zone = self._assignment.config.sink.mysql.time_zone
         return DdlRunner(destination=destination, time_zone=zone, stopped=self._assignment.stopped)
 
-    def syncpoints(self, destination: Destination) -> SyncpointWriter | None:
+    def syncpoints(self, destination: DatabaseDestination) -> SyncpointWriter | None:
         """Return what writes syncpoints there; None: none are wanted."""
         info, config = self._assignment.info, self._assignment.config
         if not config.enable_sync_point:
@@ -88,7 +88,7 @@ class DatabaseSides:
         return DdlMark(record.position, start_ts, decode_ddl(record.value), offset)
 
 
-class Sides(Protocol):
+class SinkSides(Protocol):
     """What is asked of :class:`DatabaseSides`."""
 
     @property
@@ -101,16 +101,16 @@ class Sides(Protocol):
         ...
 
     def partitions(self) -> int: ...
-    def destination(self, revision: int) -> Destination: ...
-    def runner(self, destination: Destination) -> DdlRunner: ...
-    def syncpoints(self, destination: Destination) -> Syncpoints | None: ...
+    def destination(self, revision: int) -> DatabaseDestination: ...
+    def runner(self, destination: DatabaseDestination) -> DdlRunner: ...
+    def syncpoints(self, destination: DatabaseDestination) -> Syncpoints | None: ...
     def read_ddl(self, offsets: Mapping[int, int]) -> DdlMark: ...
 
 
 class DatabaseWork:
     """What a processor may come to do for a changefeed whose sink is a database."""
 
-    def __init__(self, sides: Sides) -> None:
+    def __init__(self, sides: SinkSides) -> None:
         """Connect to nothing but Kafka.
 
         Raises:
@@ -127,8 +127,8 @@ class DatabaseWork:
             BusError: it does not let us, or a later leader is there.
         """
         destination = self._sides.destination(revision)
-        found = destination.lead(self._partitions, self._sides.start)
-        self.share.expect(found.places)
+        state = destination.lead(self._partitions, self._sides.start)
+        self.share.expect(state.positions)
         syncpoints = self._sides.syncpoints(destination)
         lead = DatabaseLead(
             self._sides.runner(destination),
@@ -136,7 +136,7 @@ class DatabaseWork:
             syncpoints=syncpoints,
             ignore_start_ts=self._sides.settings.ignore_start_ts,
         )
-        return lead, barriers_from(found, syncpoints)
+        return lead, barriers_from(state, syncpoints)
 
     def end_writes(self) -> None:
         """Nothing to wait for: the destination refuses who has been replaced."""

@@ -11,7 +11,7 @@ next processor waits for the lock then. A session that holds the lock and does n
 stopped in mid-step: it is ended, so that its DDL cannot come late.
 
 **An index beside the rows.** One that can be built so (:mod:`consumers.processors.core.apply.index_ddl`) is only noted
-in its place in the order; all go on behind it, and it is built then, with a lock of its own. The checkpoint stays below
+when its turn comes; all go on behind it, and it is built then, with a lock of its own. The checkpoint stays below
 it until it is there, and a later DDL on its table waits.
 """
 
@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 import pymysql
 
 from consumers.processors.apply.connection import Connection, execute, select
-from consumers.processors.apply.destination import Destination
+from consumers.processors.apply.destination import DatabaseDestination
 from consumers.processors.apply.errors import (
     ALREADY_SO,
     DdlRefusedError,
@@ -70,7 +70,7 @@ class DdlRunner:
     """Runs the DDL of one changefeed, one at a time; :meth:`close` it when nobody leads with it any more."""
 
     def __init__(
-        self, *, destination: Destination, time_zone: str = "UTC", stopped: Callable[[], bool] = lambda: False
+        self, *, destination: DatabaseDestination, time_zone: str = "UTC", stopped: Callable[[], bool] = lambda: False
     ) -> None:
         self.destination, self.time_zone, self.stopped = destination, time_zone, stopped
         self.indexes = IndexBuilder(self._build)
@@ -85,15 +85,15 @@ class DdlRunner:
         """
         connection = self.destination.connect()
         try:
-            found = self.destination.index_ddls(connection)
-            for index in found:
+            indexes = self.destination.index_ddls(connection)
+            for index in indexes:
                 if index.start_ts in ignore_start_ts:
                     self.destination.index_done(connection, index.position)
         except pymysql.MySQLError as error:
             raise general_error(error, schema="tidebus") from error
         finally:
             connection.close()
-        self.indexes.add([index for index in found if index.start_ts not in ignore_start_ts])
+        self.indexes.add([index for index in indexes if index.start_ts not in ignore_start_ts])
 
     def close(self) -> None:
         """Wait for nothing: an index that a server has begun is asked for by the next leader."""

@@ -73,7 +73,7 @@ _SCHEMA_THERE = "SELECT COUNT(*) FROM information_schema.tables WHERE table_sche
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PartitionPosition:
     """How far a partition is."""
 
     position: bytes
@@ -81,17 +81,17 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class DestinationState:
     """What the destination holds when a processor begins."""
 
-    places: Mapping[int, Place]
+    positions: Mapping[int, PartitionPosition]
     ddl_noted: bytes | None
     """Position of a DDL that was begun and not finished."""
     syncpoint_ts: Ts
     """The last one written; 0: none."""
 
 
-class Destination:
+class DatabaseDestination:
     """One changefeed's part of the schema ``tidebus``. Connections are the caller's: one a thread."""
 
     def __init__(self, connect: Connect, feed: str, revision: int, settings: StatementSettings) -> None:
@@ -102,7 +102,7 @@ class Destination:
         self._opened: dict[int, int] = {}
         """How often each partition of ours was taken over when we did."""
 
-    def lead(self, partitions: int, start: bytes) -> Found:
+    def lead(self, partitions: int, start: bytes) -> DestinationState:
         """Take DDL and syncpoints over: no leader of a lower revision writes any more. Who has a partition keeps it.
 
         Raises:
@@ -111,7 +111,7 @@ class Destination:
         """
         return self._connected(lambda connection: self._lead(connection, partitions, start))
 
-    def places(self, parts: Collection[int]) -> dict[int, Place]:
+    def positions(self, parts: Collection[int]) -> dict[int, PartitionPosition]:
         """Return where some partitions are, whoever has them.
 
         Raises:
@@ -119,7 +119,7 @@ class Destination:
         """
         return self._connected(lambda connection: {part: at for part, _, at in self._rows(connection, parts)})
 
-    def take(self, parts: Collection[int], revision: int) -> dict[int, Place]:
+    def take(self, parts: Collection[int], revision: int) -> dict[int, PartitionPosition]:
         """Take some partitions over by word of the leader of ``revision``, and return where they are.
 
         Raises:
@@ -137,7 +137,7 @@ class Destination:
         finally:
             connection.close()
 
-    def _lead(self, connection: Connection, partitions: int, start: bytes) -> Found:
+    def _lead(self, connection: Connection, partitions: int, start: bytes) -> DestinationState:
         # Asked first: who may write there need not be one who may create it.
         if select(connection, _SCHEMA_THERE, (SCHEMA, _NAMES))[0][0] != len(_NAMES):
             for sql in TABLES:
@@ -158,10 +158,10 @@ class Destination:
         sql = "SELECT ddl_position, ddl_state, syncpoint_ts FROM tidebus.changefeed WHERE feed = %s"
         ((position, state, syncpoint_ts),) = select(connection, sql, (self.feed,))
         noted = bytes(position) if state == "begun" else None
-        places = {part: place for part, _, place in self._rows(connection, range(partitions))}
-        return Found(places=places, ddl_noted=noted, syncpoint_ts=Ts(int(syncpoint_ts)))
+        positions = {part: at for part, _, at in self._rows(connection, range(partitions))}
+        return DestinationState(positions=positions, ddl_noted=noted, syncpoint_ts=Ts(int(syncpoint_ts)))
 
-    def _take(self, connection: Connection, parts: Collection[int], revision: int) -> dict[int, Place]:
+    def _take(self, connection: Connection, parts: Collection[int], revision: int) -> dict[int, PartitionPosition]:
         connection.begin()
         # Waits for what an earlier processor has under way; `opened` changes the rows, so that who looks for conflicts
         # only when it commits (TiDB) finds one.
@@ -173,15 +173,19 @@ class Destination:
             connection.rollback()
             raise self._replaced(partitions=sorted(parts), term=revision)
         # FOR UPDATE: TiDB's plain SELECT shows what stood there when the transaction began.
-        found = self._rows(connection, parts, " FOR UPDATE")
+        rows = self._rows(connection, parts, " FOR UPDATE")
         connection.commit()
-        self._opened.update((part, opened) for part, opened, _ in found)
-        return {part: place for part, _, place in found}
+        self._opened.update((part, opened) for part, opened, _ in rows)
+        return {part: at for part, _, at in rows}
 
-    def _rows(self, connection: Connection, parts: Collection[int], lock: str = "") -> list[tuple[int, int, Place]]:
+    def _rows(
+        self, connection: Connection, parts: Collection[int], lock: str = ""
+    ) -> list[tuple[int, int, PartitionPosition]]:
         sql = "SELECT part, opened, position, next_offset FROM tidebus.position WHERE feed = %s AND part IN %s"
         rows = select(connection, sql + lock, (self.feed, tuple(parts)))
-        return [(int(part), int(opened), Place(bytes(at), int(offset))) for part, opened, at, offset in rows]
+        return [
+            (int(part), int(opened), PartitionPosition(bytes(at), int(offset))) for part, opened, at, offset in rows
+        ]
 
     def apply(self, connection: Connection, part: int, before: bytes, claim: Claim) -> None:
         """Write the rows of a claim and its position in one transaction.
@@ -192,7 +196,7 @@ class Destination:
             DestinationUnreachableError: whether it was written, :meth:`take` tells.
             DestinationRefusedError
         """
-        move = self._move(connection, part, before, Place(claim.position, claim.next_offset))
+        move = self._move(connection, part, before, PartitionPosition(claim.position, claim.next_offset))
         try:
             write_rows(connection, move, claim.rows, self._settings)
         except pymysql.MySQLError as error:
@@ -200,14 +204,14 @@ class Destination:
         except PositionMovedError as error:
             raise self._replaced(partition=part) from error
 
-    def keep(self, connection: Connection, part: int, before: bytes, place: Place) -> None:
+    def keep(self, connection: Connection, part: int, before: bytes, at: PartitionPosition) -> None:
         """Move a partition's position over what holds no rows.
 
         Raises:
             ProcessorReplacedError, DestinationUnreachableError, DestinationRefusedError
         """
         try:
-            connection.query(self._move(connection, part, before, place))
+            connection.query(self._move(connection, part, before, at))
         except pymysql.MySQLError as error:
             raise general_error(error, partition=part) from error
         if not connection.affected_rows():
@@ -232,13 +236,13 @@ class Destination:
             )
             execute(connection, sql, (self.feed, position, apart.start_ts, encode_ddl(apart.ddl), apart.before))
         for part, offset in sorted(next_offsets.items()):
-            found = execute(
+            moved = execute(
                 connection,
                 "UPDATE tidebus.position SET position = %s, next_offset = %s, commit_ts = %s"
                 " WHERE feed = %s AND part = %s",
                 (position, offset, int.from_bytes(position[:8], "big"), self.feed, part),
             )
-            if not found:
+            if not moved:
                 connection.rollback()
                 raise self._replaced(partition=part)
         connection.commit()
@@ -284,14 +288,14 @@ class Destination:
             connection.rollback()
             raise self._replaced()
 
-    def _move(self, connection: Connection, part: int, before: bytes, place: Place) -> bytes:
+    def _move(self, connection: Connection, part: int, before: bytes, at: PartitionPosition) -> bytes:
         """Return the statement that moves a position of ours; where it finds none, it is not ours any more."""
         sql = (
             "UPDATE tidebus.position SET position = %s, next_offset = %s, commit_ts = %s"
             " WHERE feed = %s AND part = %s AND opened = %s AND position = %s"
         )
         arguments = (
-            *(place.position, place.next_offset, int.from_bytes(place.position[:8], "big")),
+            *(at.position, at.next_offset, int.from_bytes(at.position[:8], "big")),
             *(self.feed, part, self._opened.get(part), before),
         )
         with connection.cursor() as cursor:

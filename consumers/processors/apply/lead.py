@@ -6,8 +6,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from consumers.processors.apply.ddl import DdlRunner
-from consumers.processors.apply.destination import Found
-from consumers.processors.core.apply.barrier import Begun, Checked, Finished, Phase, Ran, Skipped
+from consumers.processors.apply.destination import DestinationState
+from consumers.processors.core.apply.barrier import Checked, DdlBegun, Finished, Phase, Ran, Skipped
 from consumers.processors.core.apply.barriers import Answer, BarrierOrder, Barriers, DdlStep, SyncpointWritten
 from consumers.processors.core.apply.partition import DdlMark
 from schemas.errors import InvariantBrokenError
@@ -32,13 +32,13 @@ class Syncpoints(Protocol):
         ...
 
 
-def barriers_from(found: Found, syncpoints: Syncpoints | None) -> Barriers:
+def barriers_from(state: DestinationState, syncpoints: Syncpoints | None) -> Barriers:
     """Return where all must stand still, going on from what the destination says of the leader before."""
     return Barriers(
-        frozenset(found.places),
-        noted=found.ddl_noted,
-        passed=max(place.position for place in found.places.values()),  # no partition passes a ddl that has not run
-        syncpoint_ts=found.syncpoint_ts,
+        frozenset(state.positions),
+        noted=state.ddl_noted,
+        passed=max(at.position for at in state.positions.values()),  # no partition passes a ddl that has not run
+        syncpoint_ts=state.syncpoint_ts,
         next_syncpoint=(lambda _: None) if syncpoints is None else syncpoints.next,
     )
 
@@ -116,7 +116,7 @@ class DatabaseLead:
                 return Skipped()
             case Phase.BEGIN:
                 self._runner.begin(mark)
-                return Begun()
+                return DdlBegun()
             case Phase.CHECK:
                 return Checked(self._runner.check(mark))
             case Phase.RUN:

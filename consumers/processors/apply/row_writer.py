@@ -166,17 +166,17 @@ def _refused(
 ) -> RowRefusedError:
     """Find the row that a statement has failed at, by trying the table's rows one by one; none is kept."""
     name = failed.statement.form.name
-    mine = RowBatch(tuple(piece for piece in rows.pieces if piece.form.name == name))
-    one = StatementSettings(safe_mode=settings.safe_mode, rows_max=1)
-    found = _first_refused(connection, statements(mine, one))
+    mine = RowBatch(tuple(part for part in rows.slices if part.form.name == name))
+    settings_alone = StatementSettings(safe_mode=settings.safe_mode, rows_max=1)
+    refused = _first_refused(connection, statements(mine, settings_alone))
     # None: the rows fail only together, which the server's own text tells best.
-    row, said = found or (failed.statement.row(0), failed.error)
-    what = "we lack a privilege" if is_refusal(said) else "destination does not take a row"
+    row, error = refused or (failed.statement.row(0), failed.error)
+    what = "we lack a privilege" if is_refusal(error) else "destination does not take a row"
     return RowRefusedError(
         what,
         **_where(name, row),
-        errno=errno(said),
-        reason=reason(said)[:500],
+        errno=errno(error),
+        reason=reason(error)[:500],
     )
 
 

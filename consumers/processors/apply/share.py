@@ -17,8 +17,8 @@ import pymysql
 
 from consumers.control.core.replication.messages import Barrier
 from consumers.processors.apply.connection import IDLE_MAX_S, Connection
-from consumers.processors.apply.destination import Destination, Place
-from consumers.processors.core.apply.executor import Progress, Work, WorkOrder
+from consumers.processors.apply.destination import DatabaseDestination, PartitionPosition
+from consumers.processors.core.apply.executor import PartitionProgress, Work, WorkOrder
 from consumers.processors.core.apply.partition import Claim, DdlMark, PartitionQueue, covered_ts
 from consumers.processors.handover import Handover, Taken
 from consumers.processors.sink_source import SinkRecord, Source
@@ -36,7 +36,7 @@ KEEP_S = 10.0
 NOTE_S = 1.0
 """Between two commits of the group's offsets."""
 EXPECTED_S = 5.0
-"""So long places are good for beginning to read; Kafka may have dropped what stands at older ones."""
+"""So long positions are good for beginning to read; Kafka may have dropped what stands at older ones."""
 BUSY_POLL_S, IDLE_POLL_S = 0.005, 0.02
 """How long a look at Kafka may take: so long a finished transaction waits for the next."""
 
@@ -56,7 +56,7 @@ class DatabaseShare:
     def __init__(
         self,
         source: Source,
-        destination: Destination,
+        destination: DatabaseDestination,
         settings: RunSettings,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -69,14 +69,14 @@ class DatabaseShare:
         self._read_ts: dict[int, Ts] = {}
         self._rows: dict[int, int] = {}
         self._ending: dict[int, WorkOrder] = {}
-        self._expected: Mapping[int, Place] = {}
+        self._expected: Mapping[int, PartitionPosition] = {}
         self._expected_at = 0.0
         self._pool = ThreadPoolExecutor(settings.worker_count + 1, thread_name_prefix="apply")
         self._handover = Handover(source, self._pool, self._locate, self._take)
         self._connections: queue.LifoQueue[tuple[Connection, float]] = queue.LifoQueue()
         """Those that nobody uses, and since when."""
         self._claims: dict[int, tuple[Future[None], Claim]] = {}
-        self._keeps: dict[int, tuple[Future[None], Place]] = {}
+        self._keeps: dict[int, tuple[Future[None], PartitionPosition]] = {}
         self._paused: set[int] = set()
         self._barrier = Barrier(Ts(0))
         self._kept_at = self._noted_at = clock()
@@ -84,10 +84,10 @@ class DatabaseShare:
 
     # -- which partitions ----------------------------------------------------------------------------------------------
 
-    def expect(self, places: Mapping[int, Place]) -> None:
+    def expect(self, positions: Mapping[int, PartitionPosition]) -> None:
         """Begin to read partitions here when they come next, without asking the destination again. Where they are
         applied from is asked in any case."""
-        self._expected, self._expected_at = places, self._clock()
+        self._expected, self._expected_at = positions, self._clock()
 
     def obey(self, orders: list[WorkOrder]) -> None:
         """Begin what the executor orders; :meth:`turn` returns what is done."""
@@ -100,13 +100,13 @@ class DatabaseShare:
                 self._ending[order.partition] = order
         self._handover.obey(orders)
 
-    def progress(self, partition: int) -> Progress:
+    def progress(self, partition: int) -> PartitionProgress:
         """Return how far an opened partition is."""
         at = self.queues[partition]
         # A position that is being written must not be overtaken by the leader's, who writes it when all stand.
         mark = None if partition in self._keeps else at.barrier
         barrier_ts = self._barrier.global_barrier_ts
-        return Progress(
+        return PartitionProgress(
             applied_ts=at.applied_ts,
             read_ts=max(self._read_ts[partition], at.applied_ts),
             ddl=b"" if mark is None else mark.position,
@@ -168,19 +168,17 @@ class DatabaseShare:
     def _locate(self, parts: list[int]) -> Mapping[int, int]:
         known, self._expected = self._expected, {}
         is_fresh = self._clock() - self._expected_at < EXPECTED_S
-        places = known if is_fresh and known.keys() >= set(parts) else self._destination.places(parts)
-        return {part: places[part].next_offset for part in parts}
+        positions = known if is_fresh and known.keys() >= set(parts) else self._destination.positions(parts)
+        return {part: positions[part].next_offset for part in parts}
 
-    def _take(self, parts: list[int], revision: int) -> Mapping[int, Taken[Place]]:
+    def _take(self, parts: list[int], revision: int) -> Mapping[int, Taken[PartitionPosition]]:
         return {part: Taken(at, at.next_offset) for part, at in self._destination.take(parts, revision).items()}
 
-    def _begin(self, partition: int, place: Place, records: list[SinkRecord]) -> None:
+    def _begin(self, partition: int, at: PartitionPosition, records: list[SinkRecord]) -> None:
         """Apply a partition from where it is now."""
-        self.queues[partition] = PartitionQueue(
-            partition, place.position, place.next_offset, self._settings.ignore_start_ts
-        )
-        self._stored[partition] = place.position
-        self._read_ts[partition] = covered_ts(place.position)
+        self.queues[partition] = PartitionQueue(partition, at.position, at.next_offset, self._settings.ignore_start_ts)
+        self._stored[partition] = at.position
+        self._read_ts[partition] = covered_ts(at.position)
         self._rows.setdefault(partition, 0)
         for record in records:
             self._feed(record)
@@ -193,7 +191,7 @@ class DatabaseShare:
                 continue
             at = self.queues[part]
             if self._may_keep(part):
-                self._submit_keep(part, Place(at.applied, at.offset))
+                self._submit_keep(part, PartitionPosition(at.applied, at.offset))
                 continue
             self._source.note({part: at.offset})
             del self._ending[part]
@@ -254,11 +252,11 @@ class DatabaseShare:
                 self.queues[part].arrived()
                 self._rows[part] += len(claim.rows)
                 self.rows_total += len(claim.rows)
-        for part, (kept, place) in list(self._keeps.items()):
+        for part, (kept, at) in list(self._keeps.items()):
             if kept.done():
                 kept.result()
                 del self._keeps[part]
-                self._stored[part] = place.position
+                self._stored[part] = at.position
 
     def _pass_ddls(self) -> None:
         """Go on behind DDLs that have run: the leader has moved these partitions' positions behind them."""
@@ -290,18 +288,18 @@ class DatabaseShare:
         self._kept_at = now
         for part, waiting in self.queues.items():
             if part not in self._claims and part not in self._keeps and self._may_keep(part):
-                self._submit_keep(part, Place(waiting.applied, waiting.offset))
+                self._submit_keep(part, PartitionPosition(waiting.applied, waiting.offset))
 
     def _may_keep(self, part: int) -> bool:
         """Tell whether a position may be written: not while the leader may be moving it behind a DDL."""
         at, stored = self.queues[part], self._stored[part]
         return at.applied != stored and at.barrier is None and stored >= self._barrier.passed_ddl
 
-    def _submit_keep(self, part: int, place: Place) -> None:
-        self._keeps[part] = self._pool.submit(self._keep, part, self._stored[part], place), place
+    def _submit_keep(self, part: int, at: PartitionPosition) -> None:
+        self._keeps[part] = self._pool.submit(self._keep, part, self._stored[part], at), at
 
-    def _keep(self, part: int, before: bytes, place: Place) -> None:
-        self._with_connection(lambda connection: self._destination.keep(connection, part, before, place))
+    def _keep(self, part: int, before: bytes, at: PartitionPosition) -> None:
+        self._with_connection(lambda connection: self._destination.keep(connection, part, before, at))
 
 
 def _close(connection: Connection) -> None:

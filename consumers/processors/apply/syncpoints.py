@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pymysql
 
 from consumers.processors.apply.connection import Connection, execute, select
-from consumers.processors.apply.destination import Destination
+from consumers.processors.apply.destination import DatabaseDestination
 from consumers.processors.apply.errors import general_error, may_heal
 from consumers.processors.core.apply.syncpoint import next_syncpoint
 from schemas.ids import Ts
@@ -15,7 +15,7 @@ from schemas.ids import Ts
 class SyncpointWriter:
     """Writes TiCDC's ts map table, ``tidb_cdc.syncpoint_v1``."""
 
-    destination: Destination
+    destination: DatabaseDestination
     cluster: str
     changefeed_id: str
     start_ts: Ts

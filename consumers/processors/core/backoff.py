@@ -7,7 +7,7 @@ from schemas.errors import Action, BusError
 
 @dataclass(slots=True)
 class Backoff:
-    """One piece of work's. Mutable and deterministic."""
+    """Waits for one task; mutable and deterministic."""
 
     total_s: float
     first_s: float = 0.2

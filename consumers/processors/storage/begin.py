@@ -2,7 +2,7 @@
 
 from consumers.control.core.replication.messages import Barrier
 from consumers.processors.core.apply.barriers import Answer, BarrierOrder, Barriers
-from consumers.processors.core.apply.executor import Progress, WorkOrder
+from consumers.processors.core.apply.executor import PartitionProgress, WorkOrder
 from consumers.processors.core.storage.paths import PathForm
 from consumers.processors.processor import Assignment
 from consumers.processors.sink_source import KafkaSource
@@ -31,7 +31,7 @@ class FilesShare:
     def turn(self, barrier: Barrier, *, is_restless: bool) -> list[WorkOrder]:
         return self._run.turn(barrier, is_restless=is_restless)
 
-    def progress(self, partition: int) -> Progress:
+    def progress(self, partition: int) -> PartitionProgress:
         return self._run.progress(partition)
 
     def finish(self) -> None:

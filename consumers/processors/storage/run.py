@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from consumers.control.core.replication.messages import Barrier
-from consumers.processors.core.apply.executor import Progress, Work, WorkOrder
+from consumers.processors.core.apply.executor import PartitionProgress, Work, WorkOrder
 from consumers.processors.core.apply.leader import SCHEMAS_PARTITION
 from consumers.processors.core.storage.files import (
     DataFile,
@@ -30,7 +30,7 @@ from consumers.processors.core.storage.files import (
     encode_state,
     state_path,
 )
-from consumers.processors.core.storage.partition import FolderLines, NotedPlace, PartitionLines
+from consumers.processors.core.storage.partition import FolderLines, NotedEnd, PartitionLines
 from consumers.processors.core.storage.paths import METADATA, PathForm, index_path, indexed_number
 from consumers.processors.handover import Handover, Taken
 from consumers.processors.sink_source import SinkRecord, Source
@@ -68,8 +68,8 @@ def noted_state(store: FileStore, changefeed: str, partition: int) -> PartitionS
         CorruptDataError: the state does not decode.
     """
     path = state_path(changefeed, partition)
-    found = store.get(path)
-    return PartitionState(NotedPlace(), {}) if found is None else decode_state(found, path)
+    content = store.get(path)
+    return PartitionState(NotedEnd(), {}) if content is None else decode_state(content, path)
 
 
 class StorageRun:
@@ -88,7 +88,7 @@ class StorageRun:
         self._source, self._store, self._settings = source, store, settings
         self._clock, self._now = clock, now
         self.partitions: dict[int, PartitionLines] = {}
-        self._noted: dict[int, NotedPlace] = {}
+        self._noted: dict[int, NotedEnd] = {}
         self._numbers: dict[str, int] = {}
         """The last file's number by folder."""
         self._pool = ThreadPoolExecutor(settings.worker_count, thread_name_prefix="storage")
@@ -123,14 +123,14 @@ class StorageRun:
                 self._noted.pop(order.partition, None)
         self._handover.obey(orders)
 
-    def progress(self, partition: int) -> Progress:
+    def progress(self, partition: int) -> PartitionProgress:
         """Return how far a partition is."""
         applied_ts = max(self._settings.start_ts, self._noted[partition].watermark_ts)
         read_ts = max(applied_ts, self.partitions[partition].watermark_ts)
-        return Progress(applied_ts=applied_ts, read_ts=read_ts, rows_total=self._rows[partition])
+        return PartitionProgress(applied_ts=applied_ts, read_ts=read_ts, rows_total=self._rows[partition])
 
     def _locate(self, parts: list[int]) -> Mapping[int, int]:
-        return {part: noted_state(self._store, self._settings.changefeed, part).place.offset for part in parts}
+        return {part: noted_state(self._store, self._settings.changefeed, part).end.offset for part in parts}
 
     def _take(self, parts: list[int], _: int) -> Mapping[int, Taken[PartitionState]]:
         taken = {}
@@ -138,12 +138,12 @@ class StorageRun:
             state = noted_state(self._store, self._settings.changefeed, part)
             for folder, name in state.last_files.items():
                 self._store.put(index_path(folder), [name.encode() + b"\n"])
-            taken[part] = Taken(state, state.place.offset)
+            taken[part] = Taken(state, state.end.offset)
         return taken
 
     def _begin(self, partition: int, state: PartitionState, records: list[SinkRecord]) -> None:
         self._numbers.clear()  # others may have written on
-        self.partitions[partition], self._noted[partition] = PartitionLines.at(state.place), state.place
+        self.partitions[partition], self._noted[partition] = PartitionLines.at(state.end), state.end
         self._rows.setdefault(partition, 0)
         for record in records:
             self._read(record)
@@ -180,7 +180,7 @@ class StorageRun:
         """
         for number in self.partitions:
             self._flush_if_may(number)
-        self._source.note({number: place.offset for number, place in self._noted.items()})
+        self._source.note({number: end.offset for number, end in self._noted.items()})
         self._flush_at = self._clock() + self._settings.flush_interval_s
 
     def note_checkpoint(self, checkpoint_ts: Ts) -> None:
@@ -220,13 +220,13 @@ class StorageRun:
             for done in [self._pool.submit(self._store.put, file.path, file.chunks) for file in files]:
                 done.result()
             last_files = {file.folder: file.name for file in files}
-            state = PartitionState(lines.place, last_files)
+            state = PartitionState(lines.end, last_files)
             self._store.put(state_path(self._settings.changefeed, number), [encode_state(state)])
             self._put_indexes(last_files)
             self._rows[number] += sum(waiting.rows for _, waiting in lines.waiting())
             size = sum(len(chunk) for file in files for chunk in file.chunks)
             log.debug("files written", extra={"files": len(files), "bytes": size})
-        self._noted[number] = lines.place
+        self._noted[number] = lines.end
         lines.flushed()
 
     def _files_of(self, form: FolderForm, waiting: FolderLines) -> list[DataFile]:

@@ -40,7 +40,7 @@ class StorageUnavailableError(BusError):
     code, action = "storage.unavailable", Action.RETRY
 
 
-class StorageClientMissingError(BusError):
+class SinkStorageClientMissingError(BusError):
     """The library that talks to this kind of storage is not installed."""
 
     code, action = "storage.client_missing", Action.STOP_CHANGEFEED
@@ -202,7 +202,7 @@ class ObjectStore:
         try:
             files = fsspec.filesystem(storage.protocol, **storage.options)
         except ImportError as error:
-            raise StorageClientMissingError(
+            raise SinkStorageClientMissingError(
                 "storage needs a library that is not installed", storage=storage.public, reason=error
             ) from error
         try:

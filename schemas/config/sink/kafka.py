@@ -13,8 +13,6 @@ LargeMessageOption = Literal["none", "handle-key-only", "claim-check"]
 
 MESSAGE_OVERHEAD_BYTES = 36
 """Counted per message beside key and value when it is held against ``max-message-bytes``."""
-TOPIC_LIMIT_MARGIN_BYTES = 128
-"""``max-message-bytes`` is lowered to the topic's or broker's limit less this."""
 PARTITIONS_DEFAULT = 3
 """Partitions of a topic that we create when ``partition-num`` is unset."""
 

@@ -32,7 +32,7 @@ state: a sorter of the feed's epoch runs from its checkpoint exactly while :attr
 from dataclasses import dataclass, field, replace
 from typing import Final, assert_never
 
-from consumers.control.core.changefeeds.errors import FeedError, fails_at_once, is_gc_error
+from consumers.control.core.changefeeds.errors import FeedError, fails_at_once
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import RUNNING, ChangefeedState
@@ -49,15 +49,6 @@ ADMIN_JOBS: Final[dict[ChangefeedState, int]] = {
     "removed": 3,
 }
 """``admin_job_type`` as TiCDC's API shows it."""
-METRICS: Final[dict[ChangefeedState, int]] = {
-    "normal": 0,
-    "pending": 1,
-    "failed": 2,
-    "stopped": 3,
-    "finished": 4,
-    "removed": 5,
-    "warning": 6,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,13 +108,6 @@ class Feed:
         """Whether a sorter should run, from the checkpoint, under the epoch."""
         return self.state in RUNNING
 
-    @property
-    def holds_history(self) -> bool:
-        """Whether what it has still to read must be kept: not what is done for good."""
-        if self.state == "failed":
-            return self.error is None or not is_gc_error(self.error)
-        return self.state not in ("finished", "removed")
-
 
 @dataclass(frozen=True, slots=True)
 class Tick:
@@ -133,7 +117,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SorterProgress:
     """In: the sorter of ``epoch`` has come so far."""
 
     epoch: int
@@ -153,7 +137,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class WaitsForTables:
     """In: it waits for tables of its upstream, or (None) for none any more."""
 
     why: FeedError | None
@@ -172,11 +156,11 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
+class RemoveFeed:
     """In: the user wants it gone."""
 
 
-Message = Tick | Progress | Failed | Held | Pause | Resume | Remove
+Message = Tick | SorterProgress | Failed | WaitsForTables | Pause | Resume | RemoveFeed
 
 
 def step(feed: Feed, message: Message) -> Feed:
@@ -186,18 +170,18 @@ def step(feed: Feed, message: Message) -> Feed:
     match message:
         case Tick(now_s):
             return _on_tick(feed, now_s)
-        case Progress():
+        case SorterProgress():
             return _on_progress(feed, message) if _is_current(feed, message.epoch) else feed
         case Failed():
             current = message.epoch is None or _is_current(feed, message.epoch)
             return _on_failed(feed, message) if current else feed
-        case Held(why):
+        case WaitsForTables(why):
             return _on_held(feed, why) if feed.runs else feed
         case Pause():
             return _rest(feed, "stopped") if feed.state in PAUSABLE else feed
         case Resume(ts):
             return _on_resume(feed, ts) if feed.state in RESUMABLE else feed
-        case Remove():
+        case RemoveFeed():
             return _rest(feed, "removed")
         case _:
             assert_never(message)
@@ -222,7 +206,7 @@ def _on_tick(feed: Feed, now_s: float) -> Feed:
     return replace(feed, state="warning")
 
 
-def _on_progress(feed: Feed, message: Progress) -> Feed:
+def _on_progress(feed: Feed, message: SorterProgress) -> Feed:
     feed = replace(
         feed,
         checkpoint_ts=max(feed.checkpoint_ts, message.checkpoint_ts),

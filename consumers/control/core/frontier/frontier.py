@@ -28,7 +28,7 @@ Why it holds, given what a :class:`LandingReport` says of one moment of one agen
 
 And none of the three ever goes back, whatever is reported. Owners change as
 :func:`schemas.rawlog.frontier.follow_frontier` says: a new owner first publishes a record of its own revision
-(:func:`take_over`), reads the topic up to it, goes on from the place where that leaves every reader, and only then
+(:func:`take_over`), reads the topic up to it, goes on from where that leaves every reader, and only then
 assigns tables. A record of the old owner after it counts for nobody. Captures hear of a record only when it counts:
 acknowledged, and the owner's lease held still after that.
 """
@@ -63,7 +63,7 @@ def first_record(owner_rev: int, start_ts: Ts, partitions: int) -> FrontierRecor
 
 
 def take_over(last: FrontierRecord, owner_rev: int) -> FrontierRecord:
-    """Return the first record of a new owner: the same place under its own revision.
+    """Return the first record of a new owner: the same frontier under its own revision.
 
     Raises:
         NewerOwnerError: somebody with this revision or a higher one has published already.
@@ -189,11 +189,11 @@ def _reach(
 
 def _furthest(reports: Mapping[CaptureId, LandingReport], spans: Collection[TableSpan]) -> list[Ts | None]:
     """Return of each span the greatest landed_ts that anybody reports; None: nobody has it."""
-    told = sorted((report.landed_ts for report in reports.values() if report.landed_ts), key=len)
-    if len(told) == 1:
-        return list(map(told[0].get, spans))
+    reported = sorted((report.landed_ts for report in reports.values() if report.landed_ts), key=len)
+    if len(reported) == 1:
+        return list(map(reported[0].get, spans))
     furthest: dict[TableSpan, Ts] = {}
-    for landed in reversed(told):
+    for landed in reversed(reported):
         many = len(furthest) + len(landed)
         before, furthest = furthest, furthest | dict(landed)
         if len(furthest) < many:  # hardly ever: a span at two captures, which moves

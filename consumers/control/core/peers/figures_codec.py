@@ -12,7 +12,7 @@ def put_figures(raw: RawFigures, figures: PullFigures) -> None:
         RawFigures(
             **{name: getattr(figures, name) for name in COUNTS},
             troubles=dict(figures.troubles),
-            stalls=[RawStall(span=encode_span(one.span), reason=one.reason) for one in figures.stalls],
+            stalls=[RawStall(span=encode_span(stall.span), reason=stall.reason) for stall in figures.stalls],
             broker_reason=figures.broker_reason,
         )
     )
@@ -27,6 +27,6 @@ def figures_of(raw: RawFigures) -> PullFigures:
     return PullFigures(
         **{name: getattr(raw, name) for name in COUNTS},
         troubles=dict(raw.troubles),
-        stalls=tuple(StalledSpan(decode_span(one.span), one.reason) for one in raw.stalls),
+        stalls=tuple(StalledSpan(decode_span(stall.span), stall.reason) for stall in raw.stalls),
         broker_reason=raw.broker_reason,
     )

@@ -25,8 +25,8 @@ from schemas.tidb.spans import TableSpan
 _Column = NDArray[np.int64]
 
 SOME_SHARE = 4
-"""Where fewer than one in so many spans have moved only those are told: a place costs as much as a ts."""
-_INDEX, _PLACE, _ABOVE, _FAR_ABOVE = np.dtype("<u1"), np.dtype("<u4"), np.dtype("<u4"), np.dtype("<i8")
+"""Where fewer than one in so many spans have moved, only those are reported: an index costs as much as a ts."""
+_INDEX, _INDEX_U4, _ABOVE, _FAR_ABOVE = np.dtype("<u1"), np.dtype("<u4"), np.dtype("<u4"), np.dtype("<i8")
 _DISTINCT_MAX = 256
 
 
@@ -53,14 +53,14 @@ class ReportEncoder:
         before = self._landed
         if spans != self._spans:
             gone, added = _difference(self._spans, spans)
-            raw.removed = np.array(gone, _PLACE).tobytes()
+            raw.removed = np.array(gone, _INDEX_U4).tobytes()
             raw.added.extend(map(encode_span, added))
             before = np.concatenate([np.delete(before, gone), np.zeros(len(added), np.int64)])
         self._spans, self._landed = spans, landed
         moved = np.flatnonzero(landed != before)
         if len(moved) * SOME_SHARE <= len(landed):
             raw.some = True
-            raw.places = moved.astype(_PLACE).tobytes()
+            raw.places = moved.astype(_INDEX_U4).tobytes()
             landed = landed[moved]
         _put_column(raw, landed)
         if report.figures is not None and report.figures != self._figures:
@@ -89,16 +89,16 @@ class ReportDecoder:
             raw.ParseFromString(content)
             spans, landed = self._spans, self._landed
             if raw.removed or raw.added:
-                gone = np.frombuffer(raw.removed, _PLACE)
+                gone = np.frombuffer(raw.removed, _INDEX_U4)
                 stay = np.ones(len(spans), np.bool_)
                 stay[gone] = False
                 added = list(map(decode_span, raw.added))
                 spans = [*(compress(spans, stay.tolist()) if len(gone) else spans), *added]
                 landed = np.concatenate([landed[stay], np.zeros(len(added), np.int64)])
             if raw.some:
-                places = np.frombuffer(raw.places, _PLACE)
+                indexes = np.frombuffer(raw.places, _INDEX_U4)
                 landed = landed.copy()
-                landed[places] = _column(raw, len(places))
+                landed[indexes] = _column(raw, len(indexes))
             else:
                 landed = _column(raw, len(spans))
         except (DecodeError, ValueError, IndexError, OverflowError) as error:
@@ -140,20 +140,20 @@ class PackedReport:
 
 
 def _difference(before: list[TableSpan], after: list[TableSpan]) -> tuple[list[int], list[TableSpan]]:
-    """Return which places of ``before`` to delete, and what to append, to have ``after``.
+    """Return which indexes of ``before`` to delete, and what to append, to have ``after``.
 
-    A span that has changed its place is deleted and appended. Spans are compared by identity first, as the landing book
+    A span that has changed its index is deleted and appended. Spans are compared by identity first, as the landing book
     keeps its own, and come and go at the end of its list as a rule.
     """
     if after[: len(before)] == before:
         return [], after[len(before) :]
     gone: list[int] = []
     reached = 0
-    for place, span in enumerate(before):
+    for index, span in enumerate(before):
         if reached < len(after) and (after[reached] is span or after[reached] == span):
             reached += 1
         else:
-            gone.append(place)
+            gone.append(index)
     return gone, after[reached:]
 
 
@@ -177,15 +177,15 @@ def _put_column(raw: RawReport, landed: _Column) -> None:
         raw.far_above = (landed - base_ts).astype(_FAR_ABOVE).tobytes()
 
 
-def _column(raw: RawReport, told: int) -> _Column:
-    """Return the landed_ts of the ``told`` spans that the report tells of."""
+def _column(raw: RawReport, count: int) -> _Column:
+    """Return the landed_ts of the ``count`` spans that the report is about."""
     if raw.indexes:
         column = np.array(raw.distinct_ts, np.int64)[np.frombuffer(raw.indexes, _INDEX)]
     elif raw.above or raw.far_above:
         above = np.frombuffer(raw.above, _ABOVE) if raw.above else np.frombuffer(raw.far_above, _FAR_ABOVE)
         column = above.astype(np.int64) + raw.base_ts
     else:
-        column = np.full(told, raw.base_ts, np.int64)
-    if len(column) != told:
-        raise CorruptDataError("a column of landed_ts has another length", seen=len(column), allowed=told)
+        column = np.full(count, raw.base_ts, np.int64)
+    if len(column) != count:
+        raise CorruptDataError("a column of landed_ts has another length", seen=len(column), allowed=count)
     return column

@@ -212,11 +212,14 @@ def _dispatch_response(raw: pb.Message) -> Response:
 
 
 def _heartbeat(raw: pb.Message) -> Heartbeat:
-    told = raw.heartbeat
+    heartbeat = raw.heartbeat
     barrier = None
-    if told.HasField("barrier"):
-        barriers = {TableId(one.table_id): Ts(one.barrier_ts) for one in told.barrier.table_barriers}
-        raw_barrier = told.barrier
+    if heartbeat.HasField("barrier"):
+        barriers = {
+            TableId(table_barrier.table_id): Ts(table_barrier.barrier_ts)
+            for table_barrier in heartbeat.barrier.table_barriers
+        }
+        raw_barrier = heartbeat.barrier
         barrier = Barrier(
             Ts(raw_barrier.global_barrier_ts),
             barriers,
@@ -225,17 +228,17 @@ def _heartbeat(raw: pb.Message) -> Heartbeat:
             Ts(raw_barrier.schemas_ts),
         )
     return Heartbeat(
-        spans=tuple(map(decode_span, told.spans)),
-        is_stopping=told.is_stopping,
-        collect_stats=told.collect_stats,
+        spans=tuple(map(decode_span, heartbeat.spans)),
+        is_stopping=heartbeat.is_stopping,
+        collect_stats=heartbeat.collect_stats,
         barrier=barrier,
-        all_spans=told.all_spans,
+        all_spans=heartbeat.all_spans,
     )
 
 
 def _heartbeat_response(raw: pb.Message) -> HeartbeatResponse:
-    told = raw.heartbeat_response
-    return HeartbeatResponse(tuple(map(_status, told.tables)), Liveness(told.liveness))
+    response = raw.heartbeat_response
+    return HeartbeatResponse(tuple(map(_status, response.tables)), Liveness(response.liveness))
 
 
 _BODIES: dict[int, Callable[[pb.Message], Request | Response]] = {

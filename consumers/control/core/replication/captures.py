@@ -71,7 +71,7 @@ class CaptureSet:
             CaptureSet(
                 {capture: self.captures.get(capture, CaptureStatus()) for capture in sorted(alive)},
                 first,
-                None if reports is None else {who: told for who, told in reports.items() if who not in gone},
+                None if reports is None else {who: statuses for who, statuses in reports.items() if who not in gone},
             ),
             frozenset(gone),
         )

@@ -20,17 +20,17 @@ def find_holes(whole: TableSpan, spans: Iterable[TableSpan]) -> tuple[TableSpan,
     Raises:
         OverlappingSpansError: two of them share a key, or one ends before it starts.
     """
-    found: list[TableSpan] = []
+    holes: list[TableSpan] = []
     reached: bytes = whole.start
     for span in sorted(spans):
         if span.start < reached or span.end <= span.start:
             raise OverlappingSpansError("spans of a table overlap", table=whole.table_id, span=span.start.hex())
         if span.start > reached:
-            found.append(TableSpan(whole.table_id, reached, span.start))
+            holes.append(TableSpan(whole.table_id, reached, span.start))
         reached = span.end
     if reached < whole.end:
-        found.append(TableSpan(whole.table_id, reached, whole.end))
-    return tuple(found)
+        holes.append(TableSpan(whole.table_id, reached, whole.end))
+    return tuple(holes)
 
 
 def wanted_spans(tables: Mapping[TableId, Sequence[TableSpan]], existing: Iterable[TableSpan]) -> dict[TableSpan, None]:
@@ -49,7 +49,7 @@ def wanted_spans(tables: Mapping[TableId, Sequence[TableSpan]], existing: Iterab
     for table_id, wished in tables.items():
         kept = by_table.get(table_id)
         if kept is None or (len(kept) == 1 == len(wished) and kept[0] == wished[0]):
-            if any(one.end != other.start for one, other in pairwise(wished)):
+            if any(left.end != right.start for left, right in pairwise(wished)):
                 raise OverlappingSpansError("wished spans of a table do not join", table=table_id)
             wanted.update(dict.fromkeys(wished))
         else:

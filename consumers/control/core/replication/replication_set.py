@@ -66,7 +66,7 @@ class Role(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class SpanReport:
     """In: what ``capture`` says of the span."""
 
     capture: CaptureId
@@ -117,7 +117,7 @@ class SendRemove:
     to: CaptureId
 
 
-In = Report | CaptureGone | Add | Move | Remove
+In = SpanReport | CaptureGone | Add | Move | Remove
 Out = SendAdd | SendRemove
 _Polled = tuple["ReplicationSet", tuple[Out, ...]]
 
@@ -186,24 +186,24 @@ def step(before: ReplicationSet, message: In) -> tuple[ReplicationSet, tuple[Out
         InvariantBrokenError: the set would be in a state that cannot be.
     """
     match message:
-        case Report():
+        case SpanReport():
             if message.capture not in before.captures:
                 return before, ()
             after, sent = _poll(before, message)
         case CaptureGone(capture):
             if capture not in before.captures:
                 return before, ()
-            after, sent = _poll(before, Report(capture, TableState.STOPPED))
+            after, sent = _poll(before, SpanReport(capture, TableState.STOPPED))
         case Add(capture):
             if before.state is not SetState.ABSENT or capture in before.captures:
                 return before, ()
             begun = replace(before, captures={**before.captures, capture: Role.SECONDARY}, state=SetState.PREPARE)
-            after, sent = _poll(begun, Report(capture, TableState.ABSENT))
+            after, sent = _poll(begun, SpanReport(capture, TableState.ABSENT))
         case Move(capture):
             if before.state is not SetState.REPLICATING or capture in before.captures:
                 return before, ()
             begun = replace(before, captures={**before.captures, capture: Role.SECONDARY}, state=SetState.PREPARE)
-            after, sent = _poll(begun, Report(capture, TableState.ABSENT))
+            after, sent = _poll(begun, SpanReport(capture, TableState.ABSENT))
         case Remove():
             if before.state not in (SetState.REPLICATING, SetState.ABSENT):
                 return before, ()
@@ -221,7 +221,7 @@ def step(before: ReplicationSet, message: In) -> tuple[ReplicationSet, tuple[Out
     return after, sent
 
 
-def _poll(replication: ReplicationSet, report: Report) -> _Polled:
+def _poll(replication: ReplicationSet, report: SpanReport) -> _Polled:
     """Evaluate the report until it changes nothing more."""
     sent: tuple[Out, ...] = ()
     while report.capture in replication.captures:
@@ -233,7 +233,7 @@ def _poll(replication: ReplicationSet, report: Report) -> _Polled:
     return replication, sent
 
 
-def _poll_once(replication: ReplicationSet, report: Report) -> _Polled:
+def _poll_once(replication: ReplicationSet, report: SpanReport) -> _Polled:
     if replication.captures[report.capture] is Role.UNDETERMINED:
         return _on_undetermined(replication, report)
     match replication.state:
@@ -251,7 +251,7 @@ def _poll_once(replication: ReplicationSet, report: Report) -> _Polled:
             assert_never(replication.state)
 
 
-def _on_undetermined(replication: ReplicationSet, report: Report) -> _Polled:
+def _on_undetermined(replication: ReplicationSet, report: SpanReport) -> _Polled:
     match report.state:
         case TableState.ABSENT | TableState.STOPPED:
             left = _without(_seen(replication, report), report.capture)
@@ -266,7 +266,7 @@ def _on_undetermined(replication: ReplicationSet, report: Report) -> _Polled:
             return replication, ()
 
 
-def _on_prepare(replication: ReplicationSet, report: Report) -> _Polled:
+def _on_prepare(replication: ReplicationSet, report: SpanReport) -> _Polled:
     is_primary = report.capture == replication.primary
     match report.state:
         case TableState.ABSENT if not is_primary:
@@ -292,7 +292,7 @@ def _rest_of_prepare(replication: ReplicationSet) -> ReplicationSet:
     return replace(replication, state=SetState.ABSENT if replication.primary is None else SetState.REPLICATING)
 
 
-def _on_commit(replication: ReplicationSet, report: Report) -> _Polled:
+def _on_commit(replication: ReplicationSet, report: SpanReport) -> _Polled:
     is_primary = report.capture == replication.primary
     match report.state:
         case TableState.PREPARED if is_primary:
@@ -336,7 +336,7 @@ def _promote(replication: ReplicationSet) -> _Polled:
     return _with_primary(replication, secondary), (SendAdd(secondary, False, replication.checkpoint),)
 
 
-def _on_replicating(replication: ReplicationSet, report: Report) -> _Polled:
+def _on_replicating(replication: ReplicationSet, report: SpanReport) -> _Polled:
     match report.state:
         case TableState.REPLICATING:
             return _seen(replication, report), ()
@@ -347,7 +347,7 @@ def _on_replicating(replication: ReplicationSet, report: Report) -> _Polled:
             return replication, ()
 
 
-def _on_removing(replication: ReplicationSet, report: Report) -> _Polled:
+def _on_removing(replication: ReplicationSet, report: SpanReport) -> _Polled:
     match report.state:
         case TableState.ABSENT | TableState.STOPPED:
             return _without(replication, report.capture), ()
@@ -357,7 +357,7 @@ def _on_removing(replication: ReplicationSet, report: Report) -> _Polled:
             return replication, ()
 
 
-def _seen(replication: ReplicationSet, report: Report) -> ReplicationSet:
+def _seen(replication: ReplicationSet, report: SpanReport) -> ReplicationSet:
     """Return the set with the report's checkpoint, where that is later, and its stats, where it has any."""
     checkpoint = replication.checkpoint.later(report.checkpoint)
     if checkpoint is replication.checkpoint and report.stats is None:
@@ -391,7 +391,7 @@ def _without(replication: ReplicationSet, *gone: CaptureId) -> ReplicationSet:
     )
 
 
-def _multiple_primary(replication: ReplicationSet, report: Report) -> MultiplePrimaryError:
+def _multiple_primary(replication: ReplicationSet, report: SpanReport) -> MultiplePrimaryError:
     return MultiplePrimaryError(
         "a capture replicates a span that it is not the primary of",
         span=replication.span,

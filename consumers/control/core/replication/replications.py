@@ -14,8 +14,8 @@ from consumers.control.core.replication.replication_set import (
     Out,
     Remove,
     ReplicationSet,
-    Report,
     SetState,
+    SpanReport,
     step,
 )
 from consumers.control.core.replication.takeover import from_reports
@@ -56,8 +56,8 @@ class Replications:
         Raises:
             MultiplePrimaryError: two captures write one span.
         """
-        for span, told in reports.items():
-            made, sent = from_reports(span, start_of(span), told)
+        for span, statuses in reports.items():
+            made, sent = from_reports(span, start_of(span), statuses)
             if made.captures:
                 self._put(made)
                 yield from ((span, out) for out in sent)
@@ -67,7 +67,7 @@ class Replications:
         self.wanted = wanted
         self.unwanted = {span: None for span in self.sets if span not in wanted}
         self.missing = {
-            span: None for span in wanted if (found := self.sets.get(span)) is None or found.state is SetState.ABSENT
+            span: None for span in wanted if (known := self.sets.get(span)) is None or known.state is SetState.ABSENT
         }
 
     def report(self, capture: CaptureId, status: TableStatus) -> Iterator[Sent]:
@@ -76,18 +76,18 @@ class Replications:
         Raises:
             MultiplePrimaryError: it writes, and is not the primary.
         """
-        found = self.sets.get(status.span)
-        if found is None or capture not in found.captures:
+        known = self.sets.get(status.span)
+        if known is None or capture not in known.captures:
             return
         if (
-            found.state is SetState.REPLICATING
+            known.state is SetState.REPLICATING
             and status.state is TableState.REPLICATING
-            and status.checkpoint == found.checkpoint
+            and status.checkpoint == known.checkpoint
             and status.stats is None
-            and capture == found.primary
+            and capture == known.primary
         ):
             return  # nothing new, which is what most reports say
-        yield from self._step(status.span, Report(capture, status.state, status.checkpoint, status.stats))
+        yield from self._step(status.span, SpanReport(capture, status.state, status.checkpoint, status.stats))
 
     def capture_gone(self, capture: CaptureId) -> Iterator[Sent]:
         """Take the end of a capture's session."""
@@ -110,7 +110,7 @@ class Replications:
         done = [
             span
             for span in self.running
-            if (found := self.sets.get(span)) is None or found.state in (SetState.REPLICATING, SetState.ABSENT)
+            if (known := self.sets.get(span)) is None or known.state in (SetState.REPLICATING, SetState.ABSENT)
         ]
         for span in done:
             del self.running[span]

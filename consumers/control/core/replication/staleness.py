@@ -66,6 +66,6 @@ def is_for_owner(header: Header, receiver: CaptureId, *, me: CaptureId, revision
     return receiver == me and header.owner_revision == revision and is_of_feed(header, changefeed_epoch)
 
 
-def is_same_epoch(known: str | None, told: str) -> bool:
+def is_same_epoch(known: str | None, heard: str) -> bool:
     """Tell whether a message is meant for, or comes from, the agent's present start; '' is taken from anybody."""
-    return known is None or told in ("", known)
+    return known is None or heard in ("", known)

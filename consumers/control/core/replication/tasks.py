@@ -1,6 +1,6 @@
 """What schedulers decide, and what they decide it from."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -81,7 +81,7 @@ class Scene:
         return [
             span
             for span in self.members.get(capture, ())
-            if (found := self.sets[span]).state is SetState.REPLICATING and found.primary == capture
+            if (known := self.sets[span]).state is SetState.REPLICATING and known.primary == capture
         ]
 
     def shuffled(self, spans: Collection[TableSpan]) -> list[TableSpan]:
@@ -105,6 +105,3 @@ def deal(scene: Scene, spans: Collection[TableSpan], loads: dict[CaptureId, int]
         loads[capture] += 1
         moves.append(MoveSpan(span, capture))
     return tuple(moves)
-
-
-Pick = Callable[[Scene], Plan]

@@ -133,7 +133,7 @@ class Coordinator:
     @property
     def assignments(self) -> dict[TableSpan, CaptureId]:
         """The primary of each span that has one."""
-        return {span: found.primary for span, found in self.replications.sets.items() if found.primary is not None}
+        return {span: known.primary for span, known in self.replications.sets.items() if known.primary is not None}
 
     def tick(
         self,
@@ -259,22 +259,22 @@ class Coordinator:
         """Ask the schedulers in their order; the first that has tasks has the tick."""
         scene, limits = self._scene(salt), self.limits
         batch_size = max(limits.add_table_batch_size, len(self.replications.wanted) // limits.add_ticks)
-        found = basic.plan(scene, batch_size=batch_size)
-        if found.tasks or len(self.replications.running) >= self._tasks_max:
-            return found
+        plan = basic.plan(scene, batch_size=batch_size)
+        if plan.tasks or len(self.replications.running) >= self._tasks_max:
+            return plan
         free = self._tasks_max - len(self.replications.running)
-        self._drain, found = drain_capture.plan(self._drain, scene, limit=free)
-        if found.tasks:
-            return found
-        self._move, found = move_table.plan(self._move, scene)
-        if found.tasks:
-            return found
-        self._rebalance, found = rebalance.plan(self._rebalance, scene)
-        if found.tasks:
-            return found
+        self._drain, plan = drain_capture.plan(self._drain, scene, limit=free)
+        if plan.tasks:
+            return plan
+        self._move, plan = move_table.plan(self._move, scene)
+        if plan.tasks:
+            return plan
+        self._rebalance, plan = rebalance.plan(self._rebalance, scene)
+        if plan.tasks:
+            return plan
         interval = limits.check_balance_interval_ticks
-        self._balance, found = balance.plan(self._balance, scene, interval_ticks=interval, limit=self._tasks_max)
-        return found
+        self._balance, plan = balance.plan(self._balance, scene, interval_ticks=interval, limit=self._tasks_max)
+        return plan
 
     def _advance(self, barrier: Barrier) -> None:
         book = self.replications
@@ -282,7 +282,7 @@ class Coordinator:
             return
         sets: Iterable[ReplicationSet] = book.sets.values()
         if book.unwanted:
-            sets = [found for found in sets if found.span not in book.unwanted]
+            sets = [known for known in sets if known.span not in book.unwanted]
         self.checkpoint = advance_checkpoint(self.checkpoint, sets, barrier)
         self.checkpoint_ts = max(self.checkpoint_ts, self.checkpoint.checkpoint_ts)
 

@@ -40,7 +40,7 @@ class Stands:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class DdlBegun:
     """In: BEGIN is done."""
 
 
@@ -66,7 +66,7 @@ class Finished:
     """In: FINISH is done."""
 
 
-Message = Stands | Begun | Checked | Skipped | Ran | Finished
+Message = Stands | DdlBegun | Checked | Skipped | Ran | Finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Barrier:
+class DdlBarrier:
     """The state of one changefeed's barrier."""
 
     partitions: frozenset[int]
@@ -92,7 +92,7 @@ class Barrier:
     """All DDLs at or below this position have run, and all partitions may go on behind them."""
 
 
-def step(state: Barrier, message: Message) -> tuple[Barrier, tuple[Order, ...]]:
+def step(state: DdlBarrier, message: Message) -> tuple[DdlBarrier, tuple[Order, ...]]:
     """Take one step.
 
     Raises:
@@ -101,7 +101,7 @@ def step(state: Barrier, message: Message) -> tuple[Barrier, tuple[Order, ...]]:
     match message:
         case Stands(partition, position):
             return _stands(state, partition, position)
-        case Begun():
+        case DdlBegun():
             return _order(_after(state, Phase.BEGIN), Phase.RUN)
         case Checked(has_run):
             return _order(_after(state, Phase.CHECK), Phase.FINISH if has_run else Phase.RUN)
@@ -112,12 +112,12 @@ def step(state: Barrier, message: Message) -> tuple[Barrier, tuple[Order, ...]]:
             return _order(_after(state, Phase.RUN), Phase.FINISH)
         case Finished():
             _after(state, Phase.FINISH)
-            return Barrier(state.partitions, passed=state.position), (Order(Phase.GATHER, state.position),)
+            return DdlBarrier(state.partitions, passed=state.position), (Order(Phase.GATHER, state.position),)
         case _:
             assert_never(message)
 
 
-def _stands(state: Barrier, partition: int, position: bytes) -> tuple[Barrier, tuple[Order, ...]]:
+def _stands(state: DdlBarrier, partition: int, position: bytes) -> tuple[DdlBarrier, tuple[Order, ...]]:
     if partition not in state.partitions:
         raise InvariantBrokenError("partition is not part of this barrier", partition=partition)
     if position <= state.passed:
@@ -130,11 +130,11 @@ def _stands(state: Barrier, partition: int, position: bytes) -> tuple[Barrier, t
     return _order(state, Phase.CHECK if state.noted == position else Phase.BEGIN)
 
 
-def _after(state: Barrier, phase: Phase) -> Barrier:
+def _after(state: DdlBarrier, phase: Phase) -> DdlBarrier:
     if state.phase is not phase:
         raise InvariantBrokenError("answer to an order that was not given", phase=state.phase.name, answers=phase.name)
     return state
 
 
-def _order(state: Barrier, phase: Phase) -> tuple[Barrier, tuple[Order, ...]]:
+def _order(state: DdlBarrier, phase: Phase) -> tuple[DdlBarrier, tuple[Order, ...]]:
     return replace(state, phase=phase), (Order(phase, state.position),)

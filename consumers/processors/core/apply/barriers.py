@@ -10,10 +10,10 @@ Whoever leads a changefeed has one of these; it begins with what the destination
 goes on where that one was.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from consumers.processors.core.apply.barrier import Barrier, Message, Order, Phase, Stands, step
+from consumers.processors.core.apply.barrier import DdlBarrier, Message, Order, Phase, Stands, step
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
 
@@ -65,7 +65,7 @@ class Barriers:
     """The last one written; 0: none."""
     next_syncpoint: NextSyncpoint = _no_syncpoints
     ddls_total: int = 0
-    _ddl: Barrier = field(init=False)
+    _ddl: DdlBarrier = field(init=False)
     _next_ts: Ts | None = field(init=False)
     _at: dict[int, tuple[bytes, int]] = field(default_factory=dict)
     """By partition the DDL that it stands at, and its record's offset."""
@@ -75,7 +75,7 @@ class Barriers:
     _under_way: BarrierOrder | None = None
 
     def __post_init__(self) -> None:
-        self._ddl = Barrier(self.partitions, noted=self.noted, passed=self.passed)
+        self._ddl = DdlBarrier(self.partitions, noted=self.noted, passed=self.passed)
         self._next_ts = self.next_syncpoint(self.syncpoint_ts)
 
     @property
@@ -87,11 +87,6 @@ class Barriers:
     def passed_ddl(self) -> bytes:
         """Partitions that stand at a DDL at or below this position may go on behind it."""
         return self._ddl.passed
-
-    @property
-    def gathering(self) -> Collection[int]:
-        """Who stands at the DDL at hand; empty: nobody stands at one."""
-        return self._ddl.standing
 
     def stand(self, partition: int, *, ddl: bytes, offset: int, barrier_ts: Ts) -> None:
         """Take where a partition stands; it may be told again, and late.

@@ -55,7 +55,7 @@ class WorkOrder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class PartitionProgress:
     """How far the work on an opened partition is."""
 
     applied_ts: Ts
@@ -82,7 +82,7 @@ class Follows(Protocol):
 class Works(Protocol):
     """What is asked of whoever does the work."""
 
-    def progress(self, partition: int) -> Progress:
+    def progress(self, partition: int) -> PartitionProgress:
         """Return how far an opened partition is."""
         ...
 

@@ -141,8 +141,8 @@ class Leader:
 
     def _check_law(self) -> None:
         held = self.checkpoint
-        for span, found in self.coordinator.replications.sets.items():
-            at = found.checkpoint
+        for span, known in self.coordinator.replications.sets.items():
+            at = known.checkpoint
             if not at.resolved_ts >= held.resolved_ts >= at.checkpoint_ts >= held.checkpoint_ts:
                 raise InvariantBrokenError(
                     "partition and changefeed are not in the order of their ts",

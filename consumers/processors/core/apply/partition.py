@@ -16,7 +16,7 @@ after it has been read in the same pass.
 Transactions that are on their way to the destination (``claim``) count as applied for this rule. Either they arrive, or
 everything here is thrown away and read anew from where the destination says (:class:`PartitionQueue` is made again).
 
-Nothing here is done once a row: what waits are pieces of messages, and a claim is cut where a transaction ends.
+Nothing here is done once a row: what waits are slices of messages, and a claim is cut where a transaction ends.
 
 **One transaction at a time.** A table's rows are in one partition, and a partition has one transaction under way, which
 is never divided. Why, and what else was looked at: docs/decisions/2026-11-22-one-transaction-a-partition.md.
@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from consumers.processors.core.apply.waiting import DdlMark as DdlMark
-from consumers.processors.core.apply.waiting import Piece, RowBatch, Waiting, WatermarkMark, txn_borders
+from consumers.processors.core.apply.waiting import RowBatch, RowSlice, Waiting, WatermarkMark, txn_borders
 from schemas.errors import CorruptDataError, InvariantBrokenError
 from schemas.ids import Ts
 from schemas.sink.parts import MessageJoiner, is_part
@@ -107,11 +107,6 @@ class PartitionQueue:
         self._forms: dict[bytes, TableForm] = {}
 
     @property
-    def waiting_rows(self) -> int:
-        """Rows that have been read and not handed out."""
-        return self._waiting.rows
-
-    @property
     def waiting_bytes(self) -> int:
         """Of their literals."""
         return self._waiting.bytes
@@ -174,7 +169,7 @@ class PartitionQueue:
             self._pass_marks()
             return None
         rows, watermark = self._waiting.take(*cut)
-        last = rows.pieces[-1]
+        last = rows.slices[-1]
         commit_ts, start_ts = last.rows.txn(last.end - 1)
         self._floor = txn_end(commit_ts, start_ts)
         self._claimed = Claim(
@@ -202,7 +197,7 @@ class PartitionQueue:
         if self._watermark >= ts:
             return True
         head = self._waiting.head
-        if isinstance(head, Piece):
+        if isinstance(head, RowSlice):
             return head.rows.txn(head.first)[0] > ts
         return isinstance(head, DdlMark) and head.ddl.commit_ts > ts
 
@@ -272,7 +267,7 @@ class PartitionQueue:
     def _next_offset(self, otherwise: int) -> int:
         """Return where to read from, given what is still waiting."""
         head = self._waiting.head
-        if isinstance(head, Piece | DdlMark):
+        if isinstance(head, RowSlice | DdlMark):
             return self._from_offset(head.offset)
         return self._from_offset(head.offset - 1 if head is not None else otherwise)
 

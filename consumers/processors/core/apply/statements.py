@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from consumers.processors.core.apply.waiting import Piece, RowBatch
+from consumers.processors.core.apply.waiting import RowBatch, RowSlice
 from schemas.sink.position import RowOp
 from schemas.sink.sql_rows import LOOSE, ROW_END, IntArray, SqlRow, SqlRows, TableForm
 
@@ -43,7 +43,7 @@ class Statement:
 
     form: TableForm
     sql: bytes
-    table: "_Table"
+    table: "_TableRows"
     rows: IntArray
     """Their numbers in ``table``."""
     loose: bool = False
@@ -77,54 +77,54 @@ def statements(rows: RowBatch, settings: StatementSettings) -> Iterator[Statemen
 
 
 @dataclass(slots=True, eq=False)
-class _Table:
+class _TableRows:
     """A batch's rows of one table, in their order."""
 
     form: TableForm
-    pieces: list[Piece] = field(default_factory=list)
+    slices: list[RowSlice] = field(default_factory=list)
 
     @property
     def starts(self) -> IntArray:
-        """Number of each piece's first row, and behind them how many rows there are."""
-        return np.cumsum([0, *(len(piece) for piece in self.pieces)])
+        """Number of each slice's first row, and behind them how many rows there are."""
+        return np.cumsum([0, *(len(part) for part in self.slices)])
 
     @property
     def size(self) -> int:
         """Bytes of all literals."""
-        return sum(piece.bytes for piece in self.pieces)
+        return sum(part.bytes for part in self.slices)
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return one of the columns of :class:`schemas.sink.sql_rows.SqlRows`."""
-        return np.concatenate([getattr(piece.rows, name)[piece.first : piece.end] for piece in self.pieces])
+        return np.concatenate([getattr(part.rows, name)[part.first : part.end] for part in self.slices])
 
     def keys(self) -> Any:
         """Return the key literals: ``pyarrow.BinaryArray``."""
-        return pa.concat_arrays([_literals(p.rows.value, p.rows.key_at[p.first : p.end + 1]) for p in self.pieces])
+        return pa.concat_arrays([_literals(p.rows.value, p.rows.key_at[p.first : p.end + 1]) for p in self.slices])
 
     def lengths(self, of_keys: bool) -> IntArray:
         """Return how long the literals are."""
-        starts = (piece.rows.literal_starts(of_keys)[piece.first : piece.end + 1] for piece in self.pieces)
+        starts = (part.rows.literal_starts(of_keys)[part.first : part.end + 1] for part in self.slices)
         return np.concatenate([np.diff(at) for at in starts])
 
     def text(self, rows: IntArray, of_keys: bool) -> list[bytes | memoryview]:
         """Return the literals of these rows (ascending) side by side, in slices."""
-        if len(self.pieces) == 1:
-            return [_slice(self.pieces[0].rows, rows + self.pieces[0].first, of_keys)]
+        if len(self.slices) == 1:
+            return [_slice(self.slices[0].rows, rows + self.slices[0].first, of_keys)]
         starts = self.starts
         cuts = np.searchsorted(rows, starts)
-        slices: list[bytes | memoryview] = []
-        for number, piece in enumerate(self.pieces):
+        texts: list[bytes | memoryview] = []
+        for number, part in enumerate(self.slices):
             mine = rows[cuts[number] : cuts[number + 1]]
             if len(mine):
-                slices.append(_slice(piece.rows, mine - starts[number] + piece.first, of_keys))
-        return slices
+                texts.append(_slice(part.rows, mine - starts[number] + part.first, of_keys))
+        return texts
 
     def row(self, number: int) -> SqlRow:
         """Return one row."""
         starts = self.starts
         at = int(np.searchsorted(starts, number, "right")) - 1
-        piece = self.pieces[at]
-        return piece.rows.row(number - int(starts[at]) + piece.first, self.form)
+        part = self.slices[at]
+        return part.rows.row(number - int(starts[at]) + part.first, self.form)
 
 
 def _literals(value: bytes, starts: IntArray) -> Any:
@@ -144,20 +144,20 @@ def _slice(message: SqlRows, rows: IntArray, of_keys: bool) -> bytes | memoryvie
     return memoryview(data)[ends[taken.offset] : ends[taken.offset + len(taken)]]
 
 
-def _tables(rows: RowBatch) -> list[_Table]:
-    tables: list[_Table] = []
-    open_tables: dict[str, _Table] = {}
-    for piece in rows.pieces:
-        form = piece.form
+def _tables(rows: RowBatch) -> list[_TableRows]:
+    tables: list[_TableRows] = []
+    open_tables: dict[str, _TableRows] = {}
+    for part in rows.slices:
+        form = part.form
         table = open_tables.get(form.name)
         if table is None or (table.form.columns, table.form.key) != (form.columns, form.key):
-            table = open_tables[form.name] = _Table(form)
+            table = open_tables[form.name] = _TableRows(form)
             tables.append(table)
-        table.pieces.append(piece)
+        table.slices.append(part)
     return tables
 
 
-def _of_table(table: _Table, settings: StatementSettings) -> Iterator[Statement]:
+def _of_table(table: _TableRows, settings: StatementSettings) -> Iterator[Statement]:
     form = table.form
     flags = table.column("op")
     op = flags & np.uint8(_OPS)
@@ -177,7 +177,7 @@ def _of_table(table: _Table, settings: StatementSettings) -> Iterator[Statement]
     yield from chunks.statements(verb + words.into, last[inserts], ROW_END, b"")
 
 
-def _net(table: _Table, op: npt.NDArray[np.uint8]) -> tuple[IntArray, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+def _net(table: _TableRows, op: npt.NDArray[np.uint8]) -> tuple[IntArray, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Return for each key its last row (ascending), whether the key was there before, and whether it was deleted."""
     codes = table.keys().dictionary_encode() if len(op) > 1 else None
     if codes is None or len(codes.dictionary) == len(op):
@@ -196,7 +196,7 @@ def _net(table: _Table, op: npt.NDArray[np.uint8]) -> tuple[IntArray, npt.NDArra
 class _Chunks:
     """Divides rows into statements."""
 
-    table: _Table
+    table: _TableRows
     is_loose: npt.NDArray[np.bool_]
     rows_max: int
 
@@ -251,7 +251,8 @@ def _words(form: TableForm) -> _Words:
     is_single = len(form.key) == 1  # else each key literal is a whole condition
     return _Words(
         into=b" INTO " + name + b" (" + b",".join(columns) + b") VALUES ",
-        on_duplicate=b" ON DUPLICATE KEY UPDATE " + b",".join(b"%s=VALUES(%s)" % (one, one) for one in columns),
+        on_duplicate=b" ON DUPLICATE KEY UPDATE "
+        + b",".join(b"%s=VALUES(%s)" % (column, column) for column in columns),
         delete=b"DELETE FROM " + name + b" WHERE " + (quoted(form.key[0]) + b" IN (" if is_single else b""),
         delete_end=b")" if is_single else b"",
     )

@@ -22,8 +22,8 @@ def first_syncpoint(start_ts: Ts, interval_s: float) -> Ts:
     """
     interval_ms = round(interval_s * 1000)
     number = math.ceil(physical_ms(start_ts) / interval_ms)
-    found = compose_ts(number * interval_ms)
-    return found if found >= start_ts else compose_ts((number + 1) * interval_ms)
+    ts = compose_ts(number * interval_ms)
+    return ts if ts >= start_ts else compose_ts((number + 1) * interval_ms)
 
 
 def next_syncpoint(last: Ts, start_ts: Ts, interval_s: float) -> Ts:

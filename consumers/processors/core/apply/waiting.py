@@ -1,8 +1,8 @@
 """What of a partition has been read and not yet applied: rows, DDL events and watermarks, in their order.
 
-Rows wait as *pieces* of messages, and nothing here is done once a row: the heads of a message are columns
+Rows wait as *slices* of messages, and nothing here is done once a row: the heads of a message are columns
 (:class:`schemas.sink.sql_rows.SqlRows`), so where transactions end is found for all its rows at once. A transaction may
-go on from one piece to the next, of another table too; the last one of all is *open* while more of it may come.
+go on from one slice to the next, of another table too; the last one of all is *open* while more of it may come.
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ def txn_borders(rows: SqlRows, first: int = 0, end: int | None = None) -> IntArr
 
 
 @dataclass(slots=True, eq=False)
-class Piece:
+class RowSlice:
     """Rows of one message that are side by side: ``first`` to ``end``."""
 
     form: TableForm
@@ -35,9 +35,9 @@ class Piece:
     offset: int
     """Of the message."""
     continues: bool = False
-    """Whether the first row belongs to the transaction of the piece before."""
+    """Whether the first row belongs to the transaction of the slice before."""
     ends: IntArray = field(init=False)
-    """Rows before which a transaction of this piece ends and another one of it begins."""
+    """Rows before which a transaction of this slice ends and another one of it begins."""
 
     def __post_init__(self) -> None:
         if self.end - self.first < 2:
@@ -55,7 +55,7 @@ class Piece:
 
     @property
     def last_txn_at(self) -> int:
-        """Row at which the last transaction of this piece begins, as far as it stands here."""
+        """Row at which the last transaction of this slice begins, as far as it stands here."""
         return int(self.ends[-1]) if len(self.ends) else self.first
 
     def up_to(self, commit_ts: int, *, inclusive: bool) -> int:
@@ -63,34 +63,34 @@ class Piece:
         within = self.rows.commit_ts[self.first : self.end]
         return self.first + int(np.searchsorted(within, commit_ts, "right" if inclusive else "left"))
 
-    def before(self, row: int) -> "Piece":
+    def before(self, row: int) -> "RowSlice":
         """Return the rows before ``row``."""
-        return Piece(self.form, self.rows, self.first, row, self.offset, self.continues)
+        return RowSlice(self.form, self.rows, self.first, row, self.offset, self.continues)
 
-    def behind(self, row: int) -> "Piece":
+    def behind(self, row: int) -> "RowSlice":
         """Return the rows from ``row`` on, where a transaction begins."""
-        return Piece(self.form, self.rows, row, self.end, self.offset)
+        return RowSlice(self.form, self.rows, row, self.end, self.offset)
 
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
     """Rows of whole transactions, in their order."""
 
-    pieces: tuple[Piece, ...]
+    slices: tuple[RowSlice, ...]
 
     def __len__(self) -> int:
-        return sum(len(piece) for piece in self.pieces)
+        return sum(len(part) for part in self.slices)
 
     def __iter__(self) -> Iterator[tuple[TableForm, SqlRow]]:
         """Yield the rows one by one: for people and tests."""
-        for piece in self.pieces:
-            for row in range(piece.first, piece.end):
-                yield piece.form, piece.rows.row(row, piece.form)
+        for part in self.slices:
+            for row in range(part.first, part.end):
+                yield part.form, part.rows.row(row, part.form)
 
     @property
     def txns(self) -> int:
         """How many transactions."""
-        return sum(len(piece.ends) + (not piece.continues) for piece in self.pieces)
+        return sum(len(part.ends) + (not part.continues) for part in self.slices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,24 +112,24 @@ class WatermarkMark:
     """Behind it."""
 
 
-Item = Piece | DdlMark | WatermarkMark
+Item = RowSlice | DdlMark | WatermarkMark
 
 
 @dataclass(slots=True)
 class _OpenTxn:
     """Where the open transaction begins."""
 
-    piece: Piece
+    part: RowSlice
     row: int
 
     @property
     def at(self) -> tuple[int, int]:
-        return self.piece.rows.txn(self.row)
+        return self.part.rows.txn(self.row)
 
     def begins_with(self, form: TableForm, rows: SqlRows) -> bool:
         """Tell whether a message begins as it does: within a transaction an operation writes a table's key once."""
-        mine = self.piece.rows
-        same = self.piece.form.name == form.name and mine.op[self.row] == rows.op[0]
+        mine = self.part.rows
+        same = self.part.form.name == form.name and mine.op[self.row] == rows.op[0]
         return bool(same) and mine.key(self.row) == rows.key(0)
 
 
@@ -154,18 +154,18 @@ class Waiting:
     def has_whole(self) -> bool:
         """Whether there is more than a transaction whose end is missing."""
         head = self.head
-        is_open = self._open is not None and self._open.piece is head and self._open.row == self._open.piece.first
+        is_open = self._open is not None and self._open.part is head and self._open.row == self._open.part.first
         return head is not None and not is_open
 
     def add_rows(self, form: TableForm, rows: SqlRows, first: int, end: int, offset: int) -> None:
         """Add rows ``first`` to ``end`` of a message; more of their last transaction may come."""
         continues = self._open is not None and first == 0 and self._open.at == rows.txn(0)
-        piece = Piece(form, rows, first, end, offset, continues)
-        if len(piece.ends) or not continues:
-            self._open = _OpenTxn(piece, piece.last_txn_at)
-        self._items.append(piece)
-        self.rows += len(piece)
-        self.bytes += piece.bytes
+        part = RowSlice(form, rows, first, end, offset, continues)
+        if len(part.ends) or not continues:
+            self._open = _OpenTxn(part, part.last_txn_at)
+        self._items.append(part)
+        self.rows += len(part)
+        self.bytes += part.bytes
 
     def add_ddl(self, mark: DdlMark) -> None:
         """Add a DDL event."""
@@ -197,7 +197,7 @@ class Waiting:
         if last is None:
             return False
         at = rows.txn(0)
-        if isinstance(last, Piece):
+        if isinstance(last, RowSlice):
             known = last.rows.txn(last.end - 1)
             goes_on = self._open is not None and not self._open.begins_with(form, rows)
             return at < known or (at == known and not goes_on)
@@ -210,7 +210,7 @@ class Waiting:
         last = self._items[-1] if self._items else None
         if last is None:
             return False
-        if isinstance(last, Piece):
+        if isinstance(last, RowSlice):
             return last.rows.txn(last.end - 1)[0] > commit_ts
         return last.position >= position if isinstance(last, DdlMark) else last.ts >= commit_ts
 
@@ -218,7 +218,7 @@ class Waiting:
         """Forget what waits from the beginning of ``commit_ts`` on; of marks at this ts those from ``position`` on."""
         while self._items:
             last = self._items[-1]
-            if isinstance(last, Piece):
+            if isinstance(last, RowSlice):
                 # With a position: rows of this ts stand before the DDL or watermark, and do not come again.
                 kept = last.before(last.up_to(commit_ts, inclusive=bool(position)))
                 self.rows -= len(last) - len(kept)
@@ -238,7 +238,7 @@ class Waiting:
     # What may be applied.
 
     def cut(self, rows_max: int, bytes_max: int, barrier_ts: int | None = None) -> tuple[int, int] | None:
-        """Return where whole transactions end that are within the bounds: the place of a piece, and a row of it.
+        """Return where whole transactions end that are within the bounds: the index of a slice, and a row of it.
 
         None: there is none. A single transaction that is larger counts as within them; a DDL, or a transaction above
         ``barrier_ts``, does not.
@@ -247,64 +247,64 @@ class Waiting:
         if not self.has_whole:
             return None
         rows = size = 0
-        for at, piece in enumerate(self._items):
-            if isinstance(piece, WatermarkMark):
+        for at, part in enumerate(self._items):
+            if isinstance(part, WatermarkMark):
                 continue
-            if isinstance(piece, DdlMark):
+            if isinstance(part, DdlMark):
                 break
-            fits = rows + len(piece) <= rows_max and size + piece.bytes <= bytes_max
-            is_below = barrier_ts is None or piece.rows.txn(piece.end - 1)[0] <= barrier_ts
+            fits = rows + len(part) <= rows_max and size + part.bytes <= bytes_max
+            is_below = barrier_ts is None or part.rows.txn(part.end - 1)[0] <= barrier_ts
             if fits and is_below and not self._goes_on(at):
-                best, rows, size = (at, piece.end), rows + len(piece), size + piece.bytes
+                best, rows, size = (at, part.end), rows + len(part), size + part.bytes
                 continue
-            ends = self._ends(at, piece, None if is_below else barrier_ts)
-            sizes = piece.rows.literal_bytes(piece.first, ends) + size
+            ends = self._ends(at, part, None if is_below else barrier_ts)
+            sizes = part.rows.literal_bytes(part.first, ends) + size
             fitting = min(
-                int(np.searchsorted(ends - piece.first + rows, rows_max, "right")),
+                int(np.searchsorted(ends - part.first + rows, rows_max, "right")),
                 int(np.searchsorted(sizes, bytes_max, "right")),
             )
             if fitting:
                 best = at, int(ends[fitting - 1])
             elif best is None and len(ends):
                 return at, int(ends[0])
-            rows, size = rows + len(piece), size + piece.bytes
+            rows, size = rows + len(part), size + part.bytes
             is_full = best is not None and (rows > rows_max or size > bytes_max)
             if is_full or not is_below:
                 break
         return best
 
-    def _ends(self, at: int, piece: Piece, barrier_ts: int | None) -> IntArray:
-        """Return the rows of a piece before which a transaction ends that is whole, and not above the barrier."""
-        ends = piece.ends if self._goes_on(at) else np.append(piece.ends, piece.end)
-        return ends if barrier_ts is None else ends[ends <= piece.up_to(barrier_ts, inclusive=True)]
+    def _ends(self, at: int, part: RowSlice, barrier_ts: int | None) -> IntArray:
+        """Return the rows of a slice before which a transaction ends that is whole, and not above the barrier."""
+        ends = part.ends if self._goes_on(at) else np.append(part.ends, part.end)
+        return ends if barrier_ts is None else ends[ends <= part.up_to(barrier_ts, inclusive=True)]
 
     def _goes_on(self, at: int) -> bool:
-        """Tell whether more of the last transaction of a piece is waiting behind it, or may come."""
+        """Tell whether more of the last transaction of a slice is waiting behind it, or may come."""
         if at + 1 == len(self._items):
             return self._open is not None
         following = self._items[at + 1]
-        return isinstance(following, Piece) and following.continues
+        return isinstance(following, RowSlice) and following.continues
 
     def take(self, at: int, end: int) -> tuple[RowBatch, Ts]:
         """Take what :meth:`cut` has found; return the last watermark too that is passed (0: none)."""
-        pieces: list[Piece] = []
+        slices: list[RowSlice] = []
         watermark = Ts(0)
         for _ in range(at + 1):
             item = self._items.popleft()
-            if isinstance(item, Piece):
-                pieces.append(item)
+            if isinstance(item, RowSlice):
+                slices.append(item)
             elif isinstance(item, WatermarkMark):
                 watermark = item.ts
-        last = pieces[-1]
+        last = slices[-1]
         if end < last.end:
-            pieces[-1], rest = last.before(end), last.behind(end)
+            slices[-1], rest = last.before(end), last.behind(end)
             self._items.appendleft(rest)
-            if self._open is not None and self._open.piece is last:
-                self._open.piece = rest
+            if self._open is not None and self._open.part is last:
+                self._open.part = rest
         while len(self._items) > 1 and isinstance(mark := self._items[0], WatermarkMark):
             watermark = mark.ts
             self._items.popleft()
-        taken = RowBatch(tuple(pieces))
+        taken = RowBatch(tuple(slices))
         self.rows -= len(taken)
-        self.bytes -= sum(piece.bytes for piece in pieces)
+        self.bytes -= sum(part.bytes for part in slices)
         return taken, watermark

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from consumers.processors.core.storage.partition import FolderLines, NotedPlace
+from consumers.processors.core.storage.partition import FolderLines, NotedEnd
 from consumers.processors.core.storage.paths import PathForm
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
@@ -39,7 +39,7 @@ class DataFile:
 class PartitionState:
     """What stands in the storage about a partition. ``last_files``: by folder, of the last flush."""
 
-    place: NotedPlace
+    end: NotedEnd
     last_files: Mapping[str, str]
 
 
@@ -50,12 +50,12 @@ def state_path(changefeed: str, partition: int) -> str:
 
 def encode_state(state: PartitionState) -> bytes:
     """Return the state's bytes: JSON, for people too."""
-    place = state.place
+    end = state.end
     return json.dumps(
         {
-            "offset": place.offset,
-            "last": place.last.hex(),
-            "watermark_ts": place.watermark_ts,
+            "offset": end.offset,
+            "last": end.last.hex(),
+            "watermark_ts": end.watermark_ts,
             "last_files": dict(state.last_files),
         }
     ).encode()
@@ -69,8 +69,8 @@ def decode_state(data: bytes, path: str) -> PartitionState:
     """
     try:
         raw = json.loads(data)
-        place = NotedPlace(int(raw["offset"]), bytes.fromhex(raw["last"]), Ts(int(raw["watermark_ts"])))
-        return PartitionState(place, {str(folder): str(name) for folder, name in raw["last_files"].items()})
+        end = NotedEnd(int(raw["offset"]), bytes.fromhex(raw["last"]), Ts(int(raw["watermark_ts"])))
+        return PartitionState(end, {str(folder): str(name) for folder, name in raw["last_files"].items()})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptDataError("state of a storage sink does not decode", path=path, reason=repr(error)) from error
 

@@ -17,7 +17,7 @@ from schemas.sink.storage_rows import FolderForm, SchemaFile, decode_folder, dec
 
 
 @dataclass(frozen=True, slots=True)
-class NotedPlace:
+class NotedEnd:
     """How far a partition is in files. ``last`` is the position of the last row in them, empty before the first."""
 
     offset: int = 0
@@ -49,9 +49,9 @@ class PartitionLines:
     _parts: MessageJoiner = field(default_factory=MessageJoiner)
 
     @classmethod
-    def at(cls, place: NotedPlace) -> "PartitionLines":
+    def at(cls, end: NotedEnd) -> "PartitionLines":
         """Begin where files end."""
-        return cls(place.offset, place.last, place.watermark_ts)
+        return cls(end.offset, end.last, end.watermark_ts)
 
     def take(self, offset: int, key: bytes | None, value: bytes, position: bytes) -> SchemaFile | None:
         """Take the next record; return the schema file that it is, if it is one.
@@ -65,10 +65,10 @@ class PartitionLines:
         if whole is None:
             return None
         key, value = whole
-        told = decode_position(position)
-        match told.position_class:
+        decoded = decode_position(position)
+        match decoded.position_class:
             case PositionClass.WATERMARK:
-                self.watermark_ts = max(self.watermark_ts, told.commit_ts)
+                self.watermark_ts = max(self.watermark_ts, decoded.commit_ts)
             case PositionClass.DDL | PositionClass.BOOTSTRAP:
                 return decode_schema_file(value)
             case PositionClass.ROW:
@@ -76,9 +76,9 @@ class PartitionLines:
         return None
 
     @property
-    def place(self) -> NotedPlace:
+    def end(self) -> NotedEnd:
         """What to note once all lines that wait are in files."""
-        return NotedPlace(self.offset, self.last, self.watermark_ts)
+        return NotedEnd(self.offset, self.last, self.watermark_ts)
 
     @property
     def newest_version(self) -> Ts:

@@ -15,7 +15,8 @@ def plan(scene: Scene, *, batch_size: int) -> Plan:
         loads = scene.loads(targets)
         targets.sort(key=lambda capture: (loads[capture], capture))
         tasks += [
-            AddSpan(span, targets[place % len(targets)]) for place, span in enumerate(islice(scene.missing, batch_size))
+            AddSpan(span, targets[number % len(targets)])
+            for number, span in enumerate(islice(scene.missing, batch_size))
         ]
     tasks += [
         RemoveSpan(span) for span in scene.unwanted if scene.sets[span].state in (SetState.REPLICATING, SetState.ABSENT)

@@ -35,9 +35,9 @@ def plan(state: MoveTable, scene: Scene) -> tuple[MoveTable, Plan]:
     moves = tuple(
         MoveSpan(span, capture)
         for span, capture in state.orders.items()
-        if (found := scene.sets.get(span)) is not None
-        and found.state is SetState.REPLICATING
-        and found.primary != capture
+        if (known := scene.sets.get(span)) is not None
+        and known.state is SetState.REPLICATING
+        and known.primary != capture
         and capture in scene.captures
         and scene.captures[capture].state is CaptureState.INITIALIZED
     )

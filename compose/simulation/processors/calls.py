@@ -124,7 +124,7 @@ class SimConnection:
 
 
 class DestinationOf:
-    """One run's :class:`consumers.processors.apply.destination.Destination`."""
+    """One run's :class:`consumers.processors.apply.destination.DatabaseDestination`."""
 
     def __init__(self, world: ChangefeedSurroundings, who: str, revision: int) -> None:
         self._world, self._who, self._revision = world, who, revision

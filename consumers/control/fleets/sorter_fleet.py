@@ -44,7 +44,7 @@ STOP_S = 7.0
 is killed has written as much; the next owner's waits for this one's end."""
 LAST_WORDS_CHARS, LAST_WORDS_LINES = 800, 12
 BY_HAND = "none"
-"""In place of a Spark master: sorters are started elsewhere, and judged here all the same."""
+"""Instead of a Spark master: sorters are started elsewhere, and judged here all the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

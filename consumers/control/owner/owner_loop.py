@@ -244,7 +244,7 @@ class OwnerLoop:
 
     def _tick(self, mine: Reigning) -> None:
         mine.reign.tick()
-        record = mine.reign.place
+        record = mine.reign.published
         if record is not mine.kept:
             mine.kept = record
             mine.keeper.keep(needed_ts(record))
@@ -262,7 +262,7 @@ class OwnerLoop:
         ddl = mine.ddl.status().reason
         if ddl:
             status["stalls"].insert(0, f"ddl jobs: {ddl}")
-        mine.held.note(tables, mine.reign.place.resolved_ts, status["stalls"])
+        mine.held.note(tables, mine.reign.published.resolved_ts, status["stalls"])
         parts.node.tell(status)
 
     # -- the owner's thread --------------------------------------------------------------------------------------------

@@ -24,27 +24,27 @@ def reign_status(
     ``capture`` is the owner. What the pullers do is the sum over all captures, by what each has told last, and each
     one's own in ``pullers``. Counters are since the captures' starts.
     """
-    place, spans = reign.published, reign.spans_of_captures()
+    published, spans = reign.published, reign.spans_of_captures()
     told = {who: reports[who].figures or PullFigures() for who in spans if who in reports}
     sums = total(list(told.values()))
     names = {one.table_id: f"{one.schema}.{one.table}" for one in held}
     others = {who: report for who, report in reports.items() if who != capture and who in spans}
     return {
         "capture": capture,
-        "owner_rev": place.owner_rev,
+        "owner_rev": published.owner_rev,
         "epoch": reign.epoch,
         "state": "normal",
-        "resolved_ts": place.resolved_ts,
-        "lag_s": round(time.time() - physical_ms(place.resolved_ts) / 1000, 3),
+        "resolved_ts": published.resolved_ts,
+        "lag_s": round(time.time() - physical_ms(published.resolved_ts) / 1000, 3),
         "tables": reign.table_count,
-        "tables_held": sum(len(group.tables) for group in place.held),
+        "tables_held": sum(len(group.tables) for group in published.held),
         "held": [
             {
                 "tables": group.tables[:HELD_SHOWN],
                 "names": [names.get(table, "") for table in group.tables[:HELD_SHOWN]],
                 "ts": group.ts,
             }
-            for group in place.held
+            for group in published.held
         ],
         "captures": spans,
         "pullers": {who: _shown(one, spans[who]) for who, one in told.items()},

@@ -68,8 +68,8 @@ def pull(pd: str, addresses: Addresses, upstream: str, ddl_end: int) -> None:
     )
     ended = _ended_input()
     topic = FrontierTopic(addresses.kafka_access, raw_topics(UpstreamId(upstream)).frontier)
-    place = topic.newest()
-    assert place is not None
+    published = topic.newest()
+    assert published is not None
     spans = {TableSpan.of_table(table): CaptureId("bench") for table in TABLES}
     puller.start()
     puller.assign(dict.fromkeys(spans, START_TS))
@@ -79,12 +79,13 @@ def pull(pd: str, addresses: Addresses, upstream: str, ddl_end: int) -> None:
                 raise puller.failure.result()
             report = puller.report()
             record = advance(
-                place, FrontierInputs({report.capture: report}, DdlReport(landed_ts=Ts(1 << 62), end=ddl_end), spans)
+                published,
+                FrontierInputs({report.capture: report}, DdlReport(landed_ts=Ts(1 << 62), end=ddl_end), spans),
             )
-            if record.resolved_ts > place.resolved_ts:
+            if record.resolved_ts > published.resolved_ts:
                 topic.publish(record)
                 puller.published(record)
-                place = record
+                published = record
     finally:
         puller.stop()
         topic.close()

@@ -210,10 +210,10 @@ def test_owner_next_owner_goes_on_from_the_last_record_and_the_old_one_counts_fo
     old, new = Owner(frontier, session, 1, 2), Owner(frontier, session, 2, 2)
     old.start(lambda: Ts(10))
     old.tick(FrontierInputs({A: report(20, (3, 4))}, ddl, tables))
-    place = new.start(lambda: Ts(0))
-    assert (place.owner_rev, place.resolved_ts, place.high) == (2, 20, (3, 4))
+    record = new.start(lambda: Ts(0))
+    assert (record.owner_rev, record.resolved_ts, record.high) == (2, 20, (3, 4))
     old.tick(FrontierInputs({A: report(90, (9, 9))}, ddl, tables))
-    assert frontier.newest() == place
+    assert frontier.newest() == record
     with pytest.raises(NewerOwnerError, match="did not grow"):
         Owner(frontier, session, 2, 2).start(lambda: Ts(0))
 

@@ -69,8 +69,8 @@ def test_frontier_whose_head_is_gone_owner_and_window_begin_at_the_oldest_that_i
     window = frontier_window(stack.kafka_access, topics)
     assert window == FrontierWindow(Ts(13), Ts(15))
     with Session(stack.zookeeper_access) as session:
-        place = Owner(frontier, session, 2, 2).start(lambda: Ts(0))
-        assert (place.owner_rev, place.resolved_ts) == (2, 15)
+        record = Owner(frontier, session, 2, 2).start(lambda: Ts(0))
+        assert (record.owner_rev, record.resolved_ts) == (2, 15)
         store = ChangefeedStore(session, ZkPaths(fresh_name("cluster")))
         sink = "kafka://127.0.0.1:9092/t?protocol=canal-json"
         with pytest.raises(StartTsError, match="oldest possible start-ts is 13"):
@@ -103,8 +103,8 @@ def test_owner_when_nothing_moves_publishes_its_place_again_after_a_while(
 ) -> None:
     with Session(stack.zookeeper_access) as session:
         owner = Owner(frontier, session, 2, 2)
-        place = owner.start(lambda: Ts(0))
+        record = owner.start(lambda: Ts(0))
         assert owner.tick(FrontierInputs({}, None, {})) is None
         monkeypatch.setattr("consumers.control.owner.owner.REPEAT_S", 0.0)
-        assert owner.tick(FrontierInputs({}, None, {})) == place
+        assert owner.tick(FrontierInputs({}, None, {})) == record
         assert frontier.offsets() == (0, 8)

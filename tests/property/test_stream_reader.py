@@ -36,7 +36,7 @@ class ByStreamReader:
 
     def crash(self) -> Mapping[PartitionKey, int]:
         self.reader = self.fresh()
-        return {key: place.offset for key, place in self.positions.items()}
+        return {key: position.offset for key, position in self.positions.items()}
 
     def shown(self) -> tuple[int, Mapping[RowKey, str]]:
         if (released := self.reader.release()) is not None:
@@ -79,7 +79,7 @@ class GoesOnWhereItHasRead(ByStreamReader):
         super().note(released)
         readers = self.reader.partitions
         self.positions = {
-            key: ReadPosition(readers[key].next_offset, place.applied_ts) for key, place in self.positions.items()
+            key: ReadPosition(readers[key].next_offset, position.applied_ts) for key, position in self.positions.items()
         }
 
 
@@ -131,7 +131,9 @@ class RemembersNothing(ByStreamReader):
 
     def note(self, released: Released) -> None:
         super().note(released)
-        self.positions = {key: ReadPosition(max(0, place.offset - 3), Ts(0)) for key, place in self.positions.items()}
+        self.positions = {
+            key: ReadPosition(max(0, position.offset - 3), Ts(0)) for key, position in self.positions.items()
+        }
 
     def crash(self) -> Mapping[PartitionKey, int]:
         offsets = super().crash()

@@ -50,7 +50,7 @@ class World:
         self.log: list[list[Sent]] = [[] for _ in range(partitions)]
         self.topic = [first_record(1, self.now, partitions)]
         self.revision = 1
-        self.place = self.topic[0]
+        self.published = self.topic[0]
         self.ddl = DdlReport(landed_ts=self.now, end=0)
         self.assigned: dict[TableSpan, CaptureId] = {}
         self.spans: dict[TableId, tuple[TableSpan, ...]] = {}
@@ -159,7 +159,7 @@ class World:
     def read_ddl(self) -> None:
         self.ddl = DdlReport(landed_ts=self.now, end=len(self.alive))
         for table, (created_ts, _) in self.alive.items():
-            if table not in self.spans.keys() | self.unread and created_ts > self.place.resolved_ts:
+            if table not in self.spans.keys() | self.unread and created_ts > self.published.resolved_ts:
                 self.split(table, created_ts)
 
     def split(self, table: TableId, not_before: Ts) -> None:
@@ -183,7 +183,7 @@ class World:
     def assign(self, span: TableSpan, not_before: Ts) -> None:
         agent = self.random.choice(list(self.agents.values()))
         self.assigned[span] = agent.capture
-        agent.start(span, pulled_from(self.place, span.table_id, not_before), self.now)
+        agent.start(span, pulled_from(self.published, span.table_id, not_before), self.now)
 
     def move(self) -> None:
         if self.assigned:
@@ -213,39 +213,39 @@ class World:
             ends = tuple(len(partition) for partition in self.log)
             reports = {capture: replace(report, floors=ends) for capture, report in reports.items()}
         for table, (_, dropped_ts) in self.alive.items():
-            stops = [one.ts for one in self.place.held_ddl]
-            stops += [one.ts for one in self.place.held if table in one.tables]
-            if dropped_ts <= min([self.place.resolved_ts, *stops]) and table in self.spans:
+            stops = [one.ts for one in self.published.held_ddl]
+            stops += [one.ts for one in self.published.held if table in one.tables]
+            if dropped_ts <= min([self.published.resolved_ts, *stops]) and table in self.spans:
                 for span in self.spans.pop(table):
                     self.agents[self.assigned.pop(span)].stop(span)
         created = sorted(self.alive[table][0] for table in self.unread)
         return advance(
-            self.place,
+            self.published,
             FrontierInputs(
                 reports,
                 self.ddl,
                 self.assigned,
                 landing=set(self.assigned.values()),
-                repeats_possible=bool(self.zombies or self.place.held_ddl),
+                repeats_possible=bool(self.zombies or self.published.held_ddl),
                 bad_ddl=[JobScope(ts=ts, start_ts=Ts(ts - 1)) for ts in created if ts <= self.ddl.landed_ts],
             ),
             holding=self.holding,
         )
 
     def publish(self) -> None:
-        self.place = self.next_record()
-        self.topic.append(self.place)
-        self.holding = self.holding.after(self.place)
+        self.published = self.next_record()
+        self.topic.append(self.published)
+        self.holding = self.holding.after(self.published)
 
     def replace_owner(self, *, reads_all: bool = False) -> None:
         """Its predecessor's last record may come before or after its own first, or be lost; it may read more jobs."""
         late = self.next_record()
-        first = take_over(self.place, self.revision + 1)
+        first = take_over(self.published, self.revision + 1)
         self.revision += 1
         self.topic += self.random.choice([[first], [late, first], [first, late]])
-        self.place = self.places()[-1]
+        self.published = self.places()[-1]
         self.reports = {}
-        self.holding = Holding(self.holding.lag).after(self.place)
+        self.holding = Holding(self.holding.lag).after(self.published)
         if reads_all or self.random.random() < 0.5:
             read, self.unread = self.unread, set()
             for table in sorted(read):
@@ -349,7 +349,7 @@ def place_of(world: World, contains: Contains) -> ChangefeedFrontier:
 
 
 def went_back(world: World) -> str | None:
-    """Return the first place that is behind its predecessor in any of its values, or None; for any changefeed."""
+    """Return the first record that is behind its predecessor in any of its values, or None; for any changefeed."""
     records = world.places()
     for one, other in pairwise(_stands(records, of_all, lambda _: True)):
         if other.resolved_ts < one.resolved_ts:

@@ -56,7 +56,7 @@ def test_cluster_schedules_are_worth_the_name() -> None:
         world = outcome_of(seed).world
         counts += world.counts
         ddl.update(str(what[2]).split()[0] for what in world.trace if what[1] == "ddl")
-        held += any(place.held for place in world.broker.followed)
+        held += any(record.held for record in world.broker.followed)
     few = {
         what: counts[what]
         for what in (
@@ -128,16 +128,16 @@ def _forgets_chunks(self: LandingBook, spans: Iterable[TableSpan]) -> None:
         partition.runs.clear()
 
 
-def _ignores_held(place: FrontierRecord, table: TableId, made_ts: Ts) -> Ts:
-    return pulled_from(replace(place, held=()), table, made_ts)
+def _ignores_held(published: FrontierRecord, table: TableId, made_ts: Ts) -> Ts:
+    return pulled_from(replace(published, held=()), table, made_ts)
 
 
-def _ignores_its_making(place: FrontierRecord, table: TableId, made_ts: Ts) -> Ts:
-    return pulled_from(place, table, Ts(0))
+def _ignores_its_making(published: FrontierRecord, table: TableId, made_ts: Ts) -> Ts:
+    return pulled_from(published, table, Ts(0))
 
 
-def _starts_late(place: FrontierRecord, table: TableId, made_ts: Ts) -> Ts:
-    return Ts(pulled_from(place, table, made_ts) + 1)
+def _starts_late(published: FrontierRecord, table: TableId, made_ts: Ts) -> Ts:
+    return Ts(pulled_from(published, table, made_ts) + 1)
 
 
 def _hasty(self: CaptureSet, alive: Any) -> Any:

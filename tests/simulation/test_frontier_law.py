@@ -60,9 +60,9 @@ def test_frontier_law_tables_that_lag_holds_for_each_changefeed(kind: type[Agent
 
 def test_frontier_law_tables_that_lag_are_held_and_let_go() -> None:
     worlds = [run(Random(seed), Agent, held_lag=4, steps=2 * STEPS) for seed in range(30)]
-    assert all(world.place.resolved_ts == world.now and not world.place.held for world in worlds)
-    groups = [len(place.held) for world in worlds for place in world.places()]
-    tables = [len(held.tables) for world in worlds for place in world.places() for held in place.held]
+    assert all(world.published.resolved_ts == world.now and not world.published.held for world in worlds)
+    groups = [len(published.held) for world in worlds for published in world.places()]
+    tables = [len(held.tables) for world in worlds for published in world.places() for held in published.held]
     assert (sum(count > 0 for count in groups) > 100, max(groups) > 1, max(tables) > 1) == (True, True, True)
     moved = sum(
         before.held != () != after.held and before.resolved_ts < after.resolved_ts
@@ -92,7 +92,7 @@ def test_frontier_law_held_table_that_moves_and_starts_from_the_frontier_breaks(
     monkeypatch.setattr(
         frontier_world,
         "pulled_from",
-        lambda place, table, made_ts: pulled_from(replace(place, held=()), table, made_ts),
+        lambda published, table, made_ts: pulled_from(replace(published, held=()), table, made_ts),
     )
     assert any(broken_law(run(Random(seed), Agent, held_lag=4)) for seed in range(60)), "the test cannot see a loss"
 
@@ -116,14 +116,14 @@ def test_frontier_table_stalled_changefeeds_without_it_keep_advancing(kind: type
     world.settle()
     world.commit()
     world.settle()
-    assert (place_of(world, stuck.__eq__).resolved_ts, world.place.held) == (world.now, ())
+    assert (place_of(world, stuck.__eq__).resolved_ts, world.published.held) == (world.now, ())
     assert (broken_law(world), went_back(world)) == (None, None)
 
 
 def test_frontier_law_random_schedules_are_worth_the_name() -> None:
     worlds = [run(Random(seed), Agent) for seed in range(30)]
-    assert all(world.place.resolved_ts == world.now for world in worlds), "settled, yet R did not reach now"
-    moved = [len({place.resolved_ts for place in world.places()}) for world in worlds]
+    assert all(world.published.resolved_ts == world.now for world in worlds), "settled, yet R did not reach now"
+    moved = [len({published.resolved_ts for published in world.places()}) for world in worlds]
     landed = sum(len(sent.rows) for world in worlds for partition in world.log for sent in partition)
     assert sorted(moved)[len(moved) // 2] >= 4, "R hardly ever moves before the end"
     assert landed > 1.05 * sum(len(world.rows) for world in worlds), "hardly anything is landed twice"
@@ -131,7 +131,7 @@ def test_frontier_law_random_schedules_are_worth_the_name() -> None:
     assert sum(world.revision for world in worlds) > 45
     assert sum(world.splits for world in worlds) > 30
     assert sum(len(parts) > 1 for world in worlds for parts in world.spans.values()) > 30
-    held = [[bool(place.held_ddl) for place in world.places()] for world in worlds]
+    held = [[bool(published.held_ddl) for published in world.places()] for world in worlds]
     assert sum(any(one) for one in held) > 10, "jobs that nobody can read are hardly ever passed"
     assert not any(one[-1] for one in held), "nor read later"
 

@@ -106,13 +106,13 @@ def test_table_without_a_key_holds_nobody_who_does_not_replicate_it() -> None:
 
 
 def test_held_tables_have_the_reason_of_the_capture_that_pulls_them() -> None:
-    place = FrontierRecord(
+    published = FrontierRecord(
         owner_rev=1, resolved_ts=Ts(90), high=(1,), low=(0,), repeat_high=(0,), ddl_high=1,
         held=(HeldTables(tables=(TableId(7), TableId(8), TableId(9)), ts=Ts(50), low=(0,)),),
     )  # fmt: skip
     names = {TableId(7): "orders", TableId(8): "lines", TableId(9): "new"}
     found = held_tables(
-        place,
+        published,
         lambda table: stored(table, names[table]),
         {
             CaptureId("a"): report("a", {7: 50}, StalledSpan(TableSpan.of_table(TableId(7)), "no leader")),

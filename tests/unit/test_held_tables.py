@@ -95,16 +95,16 @@ def test_holding_low_of_a_group_follows_its_ts_by_published_places_and_never_goe
     lows = [holding.low_of(group(ts, 1, low=20))[0] for ts in range(20, 30 + 2 * LOWS_MAX)]
     assert lows == sorted(lows)
     assert lows[:10] == [20] * 10
-    assert all(low <= ts for ts, low in enumerate(lows[10:], start=30)), "a place above its ts bounds too little"
+    assert all(low <= ts for ts, low in enumerate(lows[10:], start=30)), "a record above its ts bounds too little"
     assert lows[-1] > 20 + LOWS_MAX
     assert holding.low_of(group(31, 1, low=300)) == (300,)
     assert holding.after(at(900)).lows == ()
 
 
 def test_pulled_from_held_table_starts_from_its_own_ts_others_from_the_frontier() -> None:
-    place = replace(at(50, group(20, 1)), held_ddl=(HeldDdl(ts=Ts(40), start_ts=Ts(39), low=(0,)),))
+    published = replace(at(50, group(20, 1)), held_ddl=(HeldDdl(ts=Ts(40), start_ts=Ts(39), low=(0,)),))
     starts = [
-        pulled_from(place, TableId(table), Ts(made)) for table, made in ((1, 5), (1, 30), (2, 5), (2, 40), (2, 60))
+        pulled_from(published, TableId(table), Ts(made)) for table, made in ((1, 5), (1, 30), (2, 5), (2, 40), (2, 60))
     ]
     assert starts == [20, 30, 50, 40, 60]
 

@@ -35,10 +35,10 @@ class Topic:
         return len(self.records) - 1
 
     def newest(self) -> FrontierRecord | None:
-        place = None
+        published = None
         for record in self.records:
-            place = follow_frontier(place, record)
-        return place
+            published = follow_frontier(published, record)
+        return published
 
 
 @dataclass(slots=True)
@@ -66,7 +66,8 @@ def stands(topic: Topic, table: int) -> list[Ts]:
     """Return where a changefeed of one table stands after each record."""
     places = list(accumulate(topic.records, follow_frontier))
     return [
-        min([place.resolved_ts, *(held.ts for held in place.held if TableId(table) in held.tables)]) for place in places
+        min([published.resolved_ts, *(held.ts for held in published.held if TableId(table) in held.tables)])
+        for published in places
     ]
 
 

@@ -14,12 +14,12 @@ from tests.support.reign_cluster import FakePuller
 TABLE = TableId(45)
 SPAN = TableSpan.of_table(TABLE)
 START = Checkpoint(Ts(10), Ts(10))
-PLACE: FrontierRecord = replace(first_record(1, Ts(10), 1), resolved_ts=Ts(20))
+PUBLISHED: FrontierRecord = replace(first_record(1, Ts(10), 1), resolved_ts=Ts(20))
 
 
-def executor(place: FrontierRecord | None = PLACE) -> tuple[PullerExecutor, FakePuller]:
+def executor(published: FrontierRecord | None = PUBLISHED) -> tuple[PullerExecutor, FakePuller]:
     puller = FakePuller(CaptureId("a"))
-    return PullerExecutor(puller, place), puller
+    return PullerExecutor(puller, published), puller
 
 
 def look(one: PullerExecutor, puller: FakePuller, landed: int) -> TableState:
@@ -34,7 +34,7 @@ def test_executor_span_is_prepared_once_it_has_landed_past_its_start_and_what_is
     one.add_table_span(SPAN, START, is_prepare=True)
     states = [look(one, puller, landed) for landed in (10, 15, 20)]
     assert states == [TableState.PREPARING, TableState.PREPARING, TableState.PREPARED]
-    one.published(replace(PLACE, resolved_ts=Ts(30)))
+    one.published(replace(PUBLISHED, resolved_ts=Ts(30)))
     assert look(one, puller, 20) is TableState.PREPARED, "the frontier goes on meanwhile"
     one.add_table_span(SPAN, START, is_prepare=False)
     assert one.is_add_finished(SPAN, is_prepare=False)
@@ -42,7 +42,7 @@ def test_executor_span_is_prepared_once_it_has_landed_past_its_start_and_what_is
 
 
 def test_executor_span_of_a_held_table_is_prepared_where_its_table_is_published() -> None:
-    one, puller = executor(replace(PLACE, held=(HeldTables(tables=(TABLE,), ts=Ts(12), low=(0,)),)))
+    one, puller = executor(replace(PUBLISHED, held=(HeldTables(tables=(TABLE,), ts=Ts(12), low=(0,)),)))
     one.add_table_span(SPAN, START, is_prepare=True)
     assert [look(one, puller, landed) for landed in (11, 12)] == [TableState.PREPARING, TableState.PREPARED]
     assert one.status(SPAN).checkpoint == Checkpoint(Ts(12), Ts(12))

@@ -24,10 +24,10 @@ from tests.support.schema_feed import ddl_records
 
 
 def reign(
-    records: list[DdlRecord], place: FrontierRecord | None = None, options: ReignOptions | None = None
+    records: list[DdlRecord], published: FrontierRecord | None = None, options: ReignOptions | None = None
 ) -> tuple[Cluster, FakeOwner, FakePuller, FakeDdl]:
     owner, ddl = FakeOwner(), FakeDdl(records)
-    owner.published = place or owner.published
+    owner.published = published or owner.published
     one = Cluster(owner, ddl, options)
     return one, owner, one.captures[CAPTURE].puller, ddl
 
@@ -110,8 +110,10 @@ def test_reign_bad_ddl_job_is_held_and_the_frontier_goes_on(
 
 def test_reign_job_that_an_earlier_owner_could_not_read_its_table_is_pulled_from_the_job_on() -> None:
     held = HeldDdl(ts=Ts(20), start_ts=Ts(19), low=(0,))
-    place = replace(first_record(2, Ts(30), 1), held_ddl=(held,))
-    one, owner, puller, ddl = reign([*snapshot(), creation(10, OLD), unread(creation(20, NEW), readable=True)], place)
+    published = replace(first_record(2, Ts(30), 1), held_ddl=(held,))
+    one, owner, puller, ddl = reign(
+        [*snapshot(), creation(10, OLD), unread(creation(20, NEW), readable=True)], published
+    )
     ddl.landed, puller.landed = Ts(40), Ts(0)
     one.tick()
     assert puller.starts == {TableSpan.of_table(OLD): 30, TableSpan.of_table(NEW): 20}
@@ -123,20 +125,20 @@ def test_reign_job_that_an_earlier_owner_could_not_read_its_table_is_pulled_from
 
 
 def test_reign_job_that_an_earlier_owner_could_read_and_this_one_cannot_ends_it() -> None:
-    place = first_record(2, Ts(30), 1)
-    one, owner, _, ddl = reign([*snapshot(), unread(creation(20, NEW), readable=False)], place)
+    published = first_record(2, Ts(30), 1)
+    one, owner, _, ddl = reign([*snapshot(), unread(creation(20, NEW), readable=False)], published)
     ddl.landed = Ts(40)
     with pytest.raises(DdlDecodeError, match="key=6b, commit_ts=20"):
         one.tick()
-    assert owner.published == place
+    assert owner.published == published
 
 
 def test_reign_table_that_an_earlier_owner_held_is_pulled_from_its_own_ts_until_its_end_is_published() -> None:
     drop = job(25, DdlType.DROP_TABLE, schema_id=1, table_id=OLD)
     records = [*snapshot(), creation(10, OLD), creation(12, NEW), drop]
     held = HeldTables(tables=(OLD,), ts=Ts(20), low=(0,))
-    place = replace(first_record(2, Ts(30), 1), held=(held,))
-    one, owner, puller, ddl = reign(list(records), place)
+    published = replace(first_record(2, Ts(30), 1), held=(held,))
+    one, owner, puller, ddl = reign(list(records), published)
     ddl.landed, puller.landed = Ts(40), Ts(0)
     one.tick()
     assert puller.starts == {TableSpan.of_table(OLD): 20, TableSpan.of_table(NEW): 30}
@@ -145,7 +147,7 @@ def test_reign_table_that_an_earlier_owner_held_is_pulled_from_its_own_ts_until_
     one.tick()
     assert (owner.published.resolved_ts, owner.published.held) == (35, ())
     assert set(puller.starts) == {TableSpan.of_table(NEW)}
-    gone = replace(place, held=(replace(held, ts=Ts(25)),))
+    gone = replace(published, held=(replace(held, ts=Ts(25)),))
     one, owner, puller, ddl = reign(list(records), gone)
     ddl.landed = Ts(40)
     one.tick()

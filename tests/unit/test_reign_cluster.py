@@ -245,8 +245,8 @@ def test_reign_status_sums_what_all_captures_pull_and_names_whose_table_is_held_
             rows=5, regions=4, troubles={"not_leader": 2}, stalls=(StalledSpan(stuck, "region 7: no leader"),)
         ),
     }
-    place = one.owner.published
-    one.owner.published = replace(place, held=(HeldTables(tables=(stuck.table_id,), ts=Ts(20), low=place.low),))
+    published = one.owner.published
+    one.owner.published = replace(published, held=(HeldTables(tables=(stuck.table_id,), ts=Ts(20), low=published.low),))
     reports = {who: replace(report, figures=figures[who]) for who, report in one.peers[A].reports(FEED).items()}
     held = one.reign.held_tables(reports)
     assert [(table.table_id, table.ts, table.why) for table in held] == [

@@ -77,8 +77,8 @@ class PartitionReader:
         if 0 <= self.next_offset < record.offset:
             raise RecordsLostError(
                 "records are gone that this group has not read; a destination that is to be whole must be filled anew",
-                topic=record.place.topic,
-                partition=record.place.partition,
+                topic=record.topic_partition.topic,
+                partition=record.topic_partition.partition,
                 next_offset=self.next_offset,
                 offset=record.offset,
             )

@@ -1,1 +1,1 @@
-"""Puts the pieces together: the tidebus command, the local stack, the demo run."""
+"""Puts the parts together: the tidebus command, the local stack, the demo run."""

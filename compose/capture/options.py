@@ -41,7 +41,7 @@ class CaptureOptions:
     addr: str = ""
     """``host:port`` where the HTTP API listens; empty: nowhere."""
     advertise_addr: str = ""
-    """Under which others reach it; empty: ``addr``."""
+    """The address by which others reach the API; empty: ``addr``."""
     mtls: bool = False
     """The API wants a certificate of every client."""
     credentials: Path | None = None
@@ -49,6 +49,6 @@ class CaptureOptions:
     peer_addr: str = PEER_ADDR
     """``host:port`` for the other captures; port 0: any free one."""
     advertise_peer_addr: str = ""
-    """Under which they reach it; empty: ``peer_addr``."""
+    """The address by which other captures reach this one; empty: ``peer_addr``."""
     graceful_stop_timeout_s: float = GRACEFUL_STOP_S
     """How long a capture that is stopped waits for others to take its spans over."""

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RETRY_FIRST_S, RETRY_MAX_S = 1.0, 30.0
-"""Between two reigns; it doubles while they end within a minute."""
+"""The pause between two lives of a capture; it doubles while they end within a minute."""
 STEADY_S = 60.0
 VERSION: Final = version("tidebus")
 

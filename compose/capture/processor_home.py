@@ -1,4 +1,4 @@
-"""What a capture's processors are given of it."""
+"""What a capture says of itself to its processors."""
 
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ class ProcessorHome:
     advertise_peer_host: str = ""
     """Under which those reach them; empty: ``peer_host``."""
     tls: TlsSettings = field(default_factory=TlsSettings)
-    """Between processors."""
+    """Secures the streams between processors."""
 
     def arguments(self) -> list[str]:
         """Return the command's options."""

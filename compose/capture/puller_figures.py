@@ -16,7 +16,7 @@ STALLS_MAX: Final = 20
 
 
 class PullerFigures:
-    """One capture's. Not thread-safe."""
+    """Figures of one capture's puller. Not thread-safe."""
 
     def __init__(
         self,

@@ -50,9 +50,9 @@ class BusOptions:
     """What the generator writes after the recording; 0: nothing."""
     region_server_arguments: tuple[str, ...] = ()
     api_addr: str = f"{LOOPBACK}:0"
-    """Of the first capture's HTTP API; those of others are on free ports."""
+    """The address of the first capture's HTTP API; others take free ports."""
     master: str = "local[1]"
-    """Of each sorter's Spark."""
+    """The master of each sorter's Spark."""
     capture_arguments: tuple[str, ...] = ()
     retry_first_s: float = 1.0
     """After a changefeed's error: here all parts come back in seconds."""

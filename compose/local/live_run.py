@@ -67,7 +67,7 @@ class LiveRunOptions:
     given: Addresses = field(default_factory=Addresses)
     pd: str = ""
     tls: TlsSettings = field(default_factory=TlsSettings)
-    """To the PD given, and its TiKV stores."""
+    """Secures the streams to the PD given, and to its TiKV stores."""
     secure: bool = False
     """Lock down whatever is started here."""
     upstream: UpstreamId

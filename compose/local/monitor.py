@@ -74,7 +74,7 @@ class FeedView:
     lag_s: float | None
     """From PD's clock to the checkpoint; None before the first status."""
     state: ChangefeedState = "normal"
-    """By what its user wants and by its status."""
+    """Follows from what its user wants and from its status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

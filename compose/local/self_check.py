@@ -203,7 +203,7 @@ class _Replicated:
 
     def __init__(self, store: SchemaStore, config: ChangefeedConfig) -> None:
         self._store, self._force = store, config.force_replicate
-        # The one piece shared with the sorter: what table-filter rules mean is a matter of its own, tested on its own.
+        # The only code shared with the sorter: what table-filter rules mean is a matter of its own, tested on its own.
         self._filter = TableFilter(config.filter.rules, config.case_sensitive)
         self._known: dict[TableId, tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]] = {}
 

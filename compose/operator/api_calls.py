@@ -62,7 +62,7 @@ class RefusedRequestError(ApiRefusedError, ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class ApiCalls:
-    """One server."""
+    """Asks one server."""
 
     client: ApiClient
 

@@ -36,7 +36,7 @@ class Broker:
     partitions: int
     ends: list[int] = field(default_factory=list)
     copies: dict[int, list[Copy]] = field(default_factory=dict)
-    """By row number."""
+    """Where each row stands, by its number."""
     frontier: list[FrontierRecord] = field(default_factory=list)
     followed: list[FrontierRecord] = field(default_factory=list)
     ddl: list[DdlRecord] = field(default_factory=list)

@@ -40,7 +40,7 @@ def crash(world: "ClusterWorld") -> None:
 
 
 def start(world: "ClusterWorld") -> None:
-    """One more capture."""
+    """Start one more capture."""
     if len(world.processes) < PROCESSES_MAX:
         world.start()
 

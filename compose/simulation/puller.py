@@ -34,7 +34,7 @@ class _SimPulled:
 
 
 class SimPuller:
-    """One capture's; lives as long as its capture id."""
+    """The puller of one capture; lives as long as its capture id."""
 
     def __init__(self, capture: CaptureId, broker: Broker, upstream: Upstream, random: Random) -> None:
         self.capture, self.upstream, self.random = capture, upstream, random
@@ -115,7 +115,7 @@ class SimPuller:
 
 
 class SimDdlFeed:
-    """One reign's."""
+    """The DDL feed of one reign."""
 
     def __init__(self, broker: Broker, upstream: Upstream, random: Random, frontier: FrontierRecord | None) -> None:
         self.broker, self.upstream, self.random, self.frontier = broker, upstream, random, frontier

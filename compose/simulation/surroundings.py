@@ -34,7 +34,7 @@ class ClusterSurroundings:
         self.counts: Counter[str] = Counter()
         self.ts = Ts(0)
         self.regions: dict[TableId, list[bytes]] = {}
-        """Where regions of tables begin, inside them."""
+        """The keys inside each table at which a region begins."""
         self.has_faults = True
         self._choose(random)
         self.snapshot = self.upstream.snapshot(3)

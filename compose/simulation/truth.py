@@ -36,7 +36,7 @@ class Truth:
             writers.remove((capture, span))
 
     def fence(self, capture: CaptureId) -> None:
-        """Its session is over."""
+        """Note that the session of a capture is over."""
         for table, writers in self.writers.items():
             self.writers[table] = [writer for writer in writers if writer[0] != capture]
 

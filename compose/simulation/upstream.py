@@ -234,7 +234,7 @@ class Upstream:
         }
         self.jobs.append(DdlRecord(kind="job", ts=ts, start_ts=start_ts, payload=payload))
 
-    # -- pieces
+    # -- parts of the above
 
     def _new_table(self) -> Logical:
         table, parts = self._id(), 0 if self.random.random() < 0.7 else 2

@@ -26,7 +26,7 @@ class ZooKeeper:
     candidates: list[CaptureId] = field(default_factory=list)
     revision: int = 0
     epoch: int = 1
-    """Of the upstream."""
+    """The changefeed epoch of the upstream."""
     is_down_until: int = 0
     """Until then it answers nobody; sessions last, as a restarted ensemble gives them their whole timeout again."""
     is_down: bool = False

@@ -68,7 +68,7 @@ class PullerSettings:
     and of records in flight, and some 100 MiB of program, a capture stays below 512 MiB."""
     spill: SpillSettings = field(default_factory=SpillSettings)
     tls: TlsSettings = field(default_factory=TlsSettings)
-    """To PD and to every store."""
+    """Secures the channels to PD and to every store."""
     resolve_locks: bool = True
     """End locks that their transactions left behind where they hold a resolved ts back."""
     cluster: str = CLUSTER_DEFAULT
@@ -88,7 +88,7 @@ class PullerStats:
     """Numbers since the start, for the live display; take the difference of two for rates."""
 
     at_s: float
-    """By the monotonic clock."""
+    """When it was asked, by the monotonic clock."""
     feed: FeedCounters
     landing: LandingCounters
     tables: int

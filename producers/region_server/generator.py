@@ -127,7 +127,7 @@ class Generator:
                     open_ones.append(opened)
                 if len(open_ones) > IN_FLIGHT_MAX:
                     self._finish(open_ones.pop(self._random.randrange(len(open_ones))))
-            await self._server.breathe()
+            await self._server.let_streams_go_on()
             if options.rows_per_s:
                 await asyncio.sleep(TICK_S)
         for opened in open_ones:

@@ -108,7 +108,7 @@ class Replay:
                 if wait_s > 0:
                     await asyncio.sleep(wait_s)
             if self._done % _STEPS_A_BREATH == 0:
-                await self._server.breathe()
+                await self._server.let_streams_go_on()
             self._apply(step)
         self._settle()
         end_ms, ended = physical_ms(self._recording.end_ts), time.monotonic()

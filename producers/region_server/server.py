@@ -59,7 +59,7 @@ class RegionServerOptions:
     """Incremental scans of a store; more wait, up to ``scans_max``, beyond which a store is busy."""
     scans_max: int = SCANS_MAX
     scan_bytes_per_s: float = SCAN_BYTES_PER_S
-    """Of all scans of a store together."""
+    """The rate of all scans of a store together."""
     fake_prewrites: bool = False
     """As older TiKV: a heartbeat on a long value's lock shows as a PREWRITE with an empty value."""
     gc_api: GcApi = "service_safe_points"
@@ -207,7 +207,7 @@ class RegionServer:
         """Subscriptions accepted so far."""
         return sum(endpoint.registrations for endpoint in self.endpoints.values())
 
-    async def breathe(self, backlog_bytes: int = 32 * 1024 * 1024) -> None:
+    async def let_streams_go_on(self, backlog_bytes: int = 32 * 1024 * 1024) -> None:
         """Let streams go on; wait while clients have more than ``backlog_bytes`` to take.
 
         A real cluster would not wait for its CDC clients. An embedded one that outran them would only fill memory.

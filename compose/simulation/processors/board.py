@@ -16,7 +16,7 @@ from schemas.nodes.changefeed import ChangefeedInfo
 
 
 class Board:
-    """One process's."""
+    """The nodes as one process sees them."""
 
     def __init__(self, world: ChangefeedSurroundings, who: str, info: ChangefeedInfo, life: str) -> None:
         self._world, self._who, self._info, self._life = world, who, info, life

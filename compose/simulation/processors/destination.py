@@ -58,7 +58,7 @@ class SimDestination:
     noted: bytes | None = None
     """Position of the DDL that was begun and not finished."""
     before: str = ""
-    """What it met."""
+    """The fingerprint of what that DDL met."""
     syncpoint_ts: Ts = Ts(0)
     lock: DdlSession | None = None
     refused: int = 0

@@ -35,7 +35,7 @@ def crash(world: "ChangefeedWorld") -> None:
 
 
 def start(world: "ChangefeedWorld") -> None:
-    """One more process."""
+    """Start one more process."""
     if len(world.processes) < PROCESSES_MAX:
         world.start()
 

@@ -70,7 +70,7 @@ class Sides:
 
 
 class _Share(DatabaseShare):
-    """With calls instead of threads."""
+    """Makes calls where the product has threads."""
 
     def __init__(self, world: ChangefeedSurroundings, sides: Sides, calls: Calls, who: str) -> None:
         def clock() -> float:
@@ -87,7 +87,7 @@ class _Share(DatabaseShare):
 
 
 class _Work(DatabaseWork):
-    """With calls instead of threads."""
+    """Makes calls where the product has threads."""
 
     def __init__(self, world: ChangefeedSurroundings, sides: Sides, who: str) -> None:
         super().__init__(cast("Any", sides))

@@ -26,7 +26,7 @@ _TYPES = {
 }
 SCHEMA = "d"
 PARTS_IN = 10
-"""One message in so many comes in parts."""
+"""The sorter cuts one message in so many into parts."""
 Unplaced = tuple[bytes, bytes | None, bytes]
 """Position, key and value of a record that has no offset yet."""
 

@@ -39,7 +39,7 @@ class ChangefeedSurroundings(ABC):
         self.trace: list[tuple[object, ...]] = []
         self.counts: Counter[str] = Counter()
         self.applied_ts = START_TS
-        """In ZooKeeper."""
+        """The checkpoint in ZooKeeper."""
         self.has_faults = True
         self.broker_is_down_until = 0
         self._numbers = 0

@@ -13,7 +13,7 @@ from schemas.rawlog.pull_figures import STALL_WARN_S
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
-"""Between two looks at all spans."""
+"""The time between two looks at all spans."""
 
 
 def span_status(subscription: Subscription, now_s: float) -> SpanStatus:

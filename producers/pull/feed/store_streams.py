@@ -67,7 +67,7 @@ class _Store:
     reopen_at_s: float = 0.0
     old_protocol: bool = False
     silences: int = 0
-    """In a row; each one doubles the patience."""
+    """Silences in a row; each doubles the patience."""
 
 
 class StoreStreams:

@@ -55,9 +55,9 @@ class FeedCounters:
     changes: int = 0
     region_errors: int = 0
     stale_events: int = 0
-    """Of registrations that have ended; legal."""
+    """Events of registrations that have ended; they are legal."""
     stranger_events: int = 0
-    """Of regions that were never registered: a store's mistake, passed over."""
+    """Events of regions that were never registered: a store's mistake, passed over."""
     stream_failures: int = 0
 
 

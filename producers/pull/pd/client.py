@@ -30,7 +30,7 @@ from schemas.proto import metapb_pb2, pdpb_pb2, pdpb_pb2_grpc
 Reply = TypeVar("Reply")
 
 CALL_TIMEOUT_S: Final = 3.0
-"""For one try at one member."""
+"""The time that one try at one member has."""
 DEADLINE_S: Final = 20.0
 """For all tries of one call, as client-go's total back-off for locating a region."""
 RETRY_FIRST_S, RETRY_MAX_S = 0.1, 2.0

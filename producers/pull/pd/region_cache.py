@@ -33,7 +33,7 @@ class RegionCache:
 
     @property
     def open_channel(self) -> OpenChannel:
-        """For whoever talks to the stores found here."""
+        """Return what opens channels to the stores that are known here."""
         return self.pd.channels.open
 
     def locate(self, wanted: KeyRange) -> list[RegionInfo]:

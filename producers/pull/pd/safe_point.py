@@ -18,7 +18,7 @@ from schemas.ids import Ts
 log = logging.getLogger(__name__)
 
 UPDATE_S: Final = 60.0
-"""At most once a minute, as TiCDC."""
+"""PD hears of it at most once a minute, as from TiCDC."""
 RETRY_S: Final = 5.0
 
 

@@ -111,7 +111,7 @@ class StreamEndedError(grpc.RpcError):
         self._said = said
 
     def code(self) -> grpc.StatusCode:
-        """As if the member had gone."""
+        """Answer as if the member had gone."""
         return grpc.StatusCode.UNAVAILABLE
 
     def details(self) -> str:

@@ -1,1 +1,1 @@
-"""As much of PD as a CDC client asks."""
+"""The part of PD that a CDC client asks."""

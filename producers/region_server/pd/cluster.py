@@ -41,7 +41,7 @@ class PdCluster:
     """Index of the member that leads."""
     addresses: dict[StoreId, str] = field(default_factory=dict)
     states: "dict[StoreId, metapb_pb2.StoreState.ValueType]" = field(default_factory=dict)
-    """Of stores that are not up."""
+    """States of stores that are not up."""
     gc: GcState = field(default_factory=GcState)
     safe_points: ServiceSafePoints = field(default_factory=ServiceSafePoints)
 

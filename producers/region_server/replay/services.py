@@ -24,7 +24,7 @@ class ReplayHub:
     def __init__(self, recording: FeedRecording, now_ms: float, on_note: Callable[[Note], None] | None) -> None:
         self.replay = FeedReplay(recording, frozenset() if on_note is None else HELD_NOTES)
         self.now_ms = now_ms
-        """Of recorded time: how far the recording may go."""
+        """How far the recording may go, in recorded time."""
         self.queues: dict[Stream, asyncio.Queue[bytes | End]] = {}
         self._on_note = on_note
         self._next_ms: float | None = 0.0

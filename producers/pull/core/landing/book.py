@@ -87,7 +87,7 @@ class _Partition:
         self.repeat_end = 0
         self.in_flight: dict[Sent, None] = {}
         self.runs: list[_Run] = []
-        """By start offset, ascending."""
+        """Runs of acknowledged records, ascending by start offset."""
 
     def floor(self) -> int:
         # known_end only grows, so the oldest record in flight has the least floor.

@@ -102,7 +102,7 @@ class Task:
     unreached: tuple[bytes, ...] = ()
     """Keys to ask for again once nothing is pending."""
     primary_lock: SeenLock | None = None
-    """Of an async commit whose TTL has run out."""
+    """The primary's lock of an async commit whose TTL has run out."""
     commit_ts: Ts = Ts(0)
     lock_missing: bool = False
     """Some secondary has no lock any more, so commit_ts is what the stores say and not ours to choose."""

@@ -18,7 +18,7 @@ PART_BYTES_MIN: Final = 4 << 10
 _SETTLE_TO: Final = 0.75
 """Spill down to this share of the quota, so that each time is worth its search."""
 _LOADED_SHARE: Final = 1 / 8
-"""Of the quota, for blocks that were read back."""
+"""The share of the quota that blocks have which were read back."""
 
 Part = tuple[int, Callable[[], None]]
 """Bytes in memory, and what moves them to disk."""
@@ -48,7 +48,7 @@ class MatcherQuota:
         """The least that was held since a search could not bring it below the quota."""
         self.cache = BlockCache(store, loaded_max) if store is not None else None
         self.held_bytes = 0
-        """In memory, loaded blocks apart."""
+        """Bytes in memory, without loaded blocks."""
         self.holders: dict[QuotaHolder, None] = {}
         """Matchers that hold something: theirs to keep up."""
 

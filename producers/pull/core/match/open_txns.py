@@ -32,7 +32,7 @@ class OpenTxn:
         self.bytes = 0
         """About what :attr:`rows` takes."""
         self.runs: tuple[SpilledRun, ...] = ()
-        """On disk, from old to new."""
+        """Runs on disk, from old to new."""
 
 
 class OpenTxns:

@@ -185,7 +185,7 @@ class SpilledRun:
         self.last = blocks[-1].last
         self.live = sum(block.live for block in blocks)
         self.block_rows = max(1, self.live // len(blocks))
-        """Of a block, in the mean, when it was written."""
+        """Rows of a block, in the mean, when the run was written."""
 
     def get(self, key: bytes, cache: BlockCache) -> Prewrite | None:
         """Return the row of ``key``, and leave it."""

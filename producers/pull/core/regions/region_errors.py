@@ -93,13 +93,13 @@ class DuplicateRequestError(BusError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """One trouble's consequences."""
+    """What follows from a trouble."""
 
     kind: str
     """Counted under this name."""
     step: RecoveryStep
     reason: str
-    """For people: shown as the span's stall reason."""
+    """Shown to people as the reason of the span's stall."""
     new_leader: StoreId | None = None
     """The store to try next, if the error names it."""
     wait_ms: int = 0

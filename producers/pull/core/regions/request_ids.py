@@ -24,7 +24,7 @@ def is_shared(request_id: int) -> bool:
 
 
 class RequestIds:
-    """Of one feed, on all its streams."""
+    """The request ids of one feed, on all its streams."""
 
     def __init__(self) -> None:
         self._uses: dict[RegionId, int] = {}

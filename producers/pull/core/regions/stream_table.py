@@ -102,7 +102,7 @@ class StreamTable:
         ]
 
     def initialize(self, registration: Registration) -> None:
-        """From now on resolved ts count for it."""
+        """Let resolved ts count for a registration from now on."""
         group = self._groups[registration.request_id]
         if group.subscription is None:
             group.moving[registration.region.region_id] = registration

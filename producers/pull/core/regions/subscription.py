@@ -57,7 +57,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class LockedRegions:
-    """What came of placing regions on a range."""
+    """What came of locking a range for regions."""
 
     registrations: tuple[Registration, ...]
     retries: tuple[Retry, ...]

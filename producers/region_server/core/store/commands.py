@@ -30,7 +30,7 @@ class Txn:
     """Bits 0-7: TiDB's CDC write source; 8-15: lossy DDL reorganisation; 16: physical import."""
     ttl_ms: int = 3000
     for_update_ts: Ts = Ts(0)
-    """Of a pessimistic transaction, else 0."""
+    """The for_update_ts of a pessimistic transaction, else 0."""
     min_commit_ts: Ts = Ts(0)
     use_async_commit: bool = False
     secondaries: tuple[bytes, ...] = ()

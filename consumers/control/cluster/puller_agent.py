@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class PullerAgent:
-    """One life of a capture as a puller; not thread-safe."""
+    """One life of a capture as a puller. One thread owns it, the same that ticks the capture's reigns."""
 
     def __init__(
         self,

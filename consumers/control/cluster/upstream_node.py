@@ -18,7 +18,7 @@ FIRST_EPOCH: Final = 1
 
 
 class UpstreamNode:
-    """Not thread-safe: the owner's thread has it."""
+    """Not thread-safe: it is of whichever thread has the reign."""
 
     def __init__(self, session: Session, paths: ZkPaths, upstream: UpstreamId) -> None:
         self._session, self._path = session, paths.upstream(upstream)

@@ -89,9 +89,14 @@ def verify(kafka: str, topic: str, transaction: Transaction) -> None:
     """Read the topic: each row once, with its value."""
     seen = np.zeros(transaction.rows, np.uint8)
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": "bench", "enable.auto.commit": False})
-    places = [TopicPartition(topic, number, 0) for number in consumer.list_topics(topic).topics[topic].partitions]
-    left = {place.partition: consumer.get_watermark_offsets(place)[1] for place in places}
-    consumer.assign(places)
+    topic_partitions = [
+        TopicPartition(topic, number, 0) for number in consumer.list_topics(topic).topics[topic].partitions
+    ]
+    left = {
+        topic_partition.partition: consumer.get_watermark_offsets(topic_partition)[1]
+        for topic_partition in topic_partitions
+    }
+    consumer.assign(topic_partitions)
     deadline = time.monotonic() + DEADLINE_S
     while any(left.values()):
         assert time.monotonic() < deadline, f"records are missing: {left}"

@@ -88,8 +88,12 @@ def measure(running: Cluster, kills: int, tables: int, rows_per_s: float) -> dic
 
 def _first(advances: list[Advance], killed_at: float, *, whole: bool) -> float:
     """Return how long after ``killed_at`` another owner moved the frontier, and with ``whole`` held nothing back."""
-    revision = max(one.owner_rev for one in advances if one.at_s <= killed_at)
-    return next(one.at_s - killed_at for one in advances if one.owner_rev > revision and not (whole and one.held))
+    revision = max(advance.owner_rev for advance in advances if advance.at_s <= killed_at)
+    return next(
+        advance.at_s - killed_at
+        for advance in advances
+        if advance.owner_rev > revision and not (whole and advance.held)
+    )
 
 
 if __name__ == "__main__":

@@ -36,13 +36,13 @@ def read_advances(kafka: str, upstream: UpstreamId) -> list[Advance]:
             revision = record.owner_rev
             if record.resolved_ts > resolved_ts:
                 resolved_ts = record.resolved_ts
-                held = sum(len(one.tables) for one in record.held)
+                held = sum(len(group.tables) for group in record.held)
                 advances.append(Advance(raw.timestamp_ms / 1000, resolved_ts, revision, held))
     return advances
 
 
 def longest_pause_s(advances: list[Advance], from_s: float, to_s: float) -> float:
     """Return the longest time between two advances, one of them inside ``from_s`` to ``to_s``."""
-    times = [one.at_s for one in advances]
+    times = [advance.at_s for advance in advances]
     gaps = [after - before for before, after in pairwise(times) if after >= from_s and before <= to_s]
     return max(gaps, default=to_s - from_s)

@@ -56,8 +56,8 @@ def measure_real(tables: int, seconds: float, captures: int) -> dict[str, object
 
 def _measured(running: Cluster, tables: int, seconds: float) -> dict[str, object]:
     def pulled() -> bool:
-        told = running.status()
-        return told.get("regions_initialized", 0) >= tables and all(running.spans().values())
+        status = running.status()
+        return status.get("regions_initialized", 0) >= tables and all(running.spans().values())
 
     running.wait(pulled, "all tables are pulled", DEADLINE_S)
     assign_s = time.monotonic() - running.captures_began_at_s
@@ -70,7 +70,7 @@ def _measured(running: Cluster, tables: int, seconds: float) -> dict[str, object
     spent, own, resolved_ts = list(map(_cpu_s, processes)), _cpu_s(me), running.resolved_ts()
     running.watch_for(seconds)
     wall = time.monotonic() - wall
-    cores = [(_cpu_s(one) - before) / wall for one, before in zip(processes, spent, strict=True)]
+    cores = [(_cpu_s(process) - before) / wall for process, before in zip(processes, spent, strict=True)]
     moved_s = ((running.resolved_ts() >> 18) - (resolved_ts >> 18)) / 1000
     figure: dict[str, object] = {
         "bench": FIGURE,
@@ -82,7 +82,7 @@ def _measured(running: Cluster, tables: int, seconds: float) -> dict[str, object
         "idle_cores": round(sum(cores), 3),
         "server_cores": round((_cpu_s(me) - own) / wall, 3),
         "frontier_s_a_s": round(moved_s / wall, 2),
-        "rss_mb": [one.memory_info().rss >> 20 for one in processes],
+        "rss_mb": [process.memory_info().rss >> 20 for process in processes],
     }
     if len(processes) > 1:
         figure["drain_s"] = round(_drain(running), 1)
@@ -103,20 +103,20 @@ def _server(tables: int) -> Iterator[RegionServer]:
         server.spawn(Generator(server, GeneratorOptions(schema="boot", tables=1, rows_max=1)).run()).result(60)
         info = _template("sbtest1")["table_info"]
         for start in range(FIRST_TABLE, FIRST_TABLE + tables, TABLES_A_TRANSACTION):
-            ids = [TableId(one) for one in range(start, min(start + TABLES_A_TRANSACTION, FIRST_TABLE + tables))]
+            ids = [TableId(number) for number in range(start, min(start + TABLES_A_TRANSACTION, FIRST_TABLE + tables))]
             server.act(lambda store, ids=ids: _create(server, store, info, ids))  # type: ignore[misc]
         yield server
 
 
 def _create(server: RegionServer, store: ClusterStore, info: dict[str, Any], ids: list[TableId]) -> None:
     mutations = [ddl_writes.schema_mutation(SCHEMA_ID, "many")]
-    for one in ids:
-        name = f"t{one}"
-        mutations.append(ddl_writes.table_mutation(SCHEMA_ID, {**info, "id": one, "name": {"O": name, "L": name}}))
+    for table_id in ids:
+        name = f"t{table_id}"
+        mutations.append(ddl_writes.table_mutation(SCHEMA_ID, {**info, "id": table_id, "name": {"O": name, "L": name}}))
     mutations.append(ddl_writes.number_mutation(ddl_writes.NEXT_GLOBAL_ID_KEY, ids[-1] + 1))
     ServerTransaction(store, server.oracle.tso, mutations).commit_at_once()
-    for one in ids:
-        store.split(table_span(one)[0][: -len("_r")])
+    for table_id in ids:
+        store.split(table_span(table_id)[0][: -len("_r")])
 
 
 def _cpu_s(process: psutil.Process) -> float:

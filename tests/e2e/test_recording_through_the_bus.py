@@ -61,16 +61,16 @@ def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBus]:
             replaying.result(60)
             yield bus
             assert bus.supervisor.deaths() == {killed: 1}
-            found = [status(bus, f"{protocol}-demo") for protocol in ("canal-json", "avro")]
-            assert [one and (one.state, one.sorter_deaths) for one in found] == [("normal", 0)] * 2
+            statuses = [status(bus, f"{protocol}-demo") for protocol in ("canal-json", "avro")]
+            assert [seen and (seen.state, seen.sorter_deaths) for seen in statuses] == [("normal", 0)] * 2
 
 
 def _kill_one_that_shares(running: Cluster) -> str:
     """Wait until all captures have tables, and kill one that is not the owner; its sorters go on."""
 
     def shares() -> bool:
-        told = running.spans()
-        return len(told) == 3 and min(told.values()) > 1 and sum(told.values()) > SHARED_MIN
+        spans = running.spans()
+        return len(spans) == 3 and min(spans.values()) > 1 and sum(spans.values()) > SHARED_MIN
 
     running.wait(shares, "all captures share what there is")
     killed = running.other()
@@ -131,14 +131,14 @@ def test_recording_materialised_from_topics_is_what_select_returned(canal: Valid
         name, result = check["check"].replace("`", ""), check["result"]
         if name in CANAL_WITHOUT or explained(name, contents):
             continue
-        found = differences(
+        wrong = differences(
             contents.tables.get(name, Table()),
             result["columns"],
             result["types"],
             result["rows"],
             elements.get(name, {}),
         )
-        failures += [what for what in (f"{name}: {text}" for text in found) if not explained(what, contents)]
+        failures += [what for what in (f"{name}: {text}" for text in wrong) if not explained(what, contents)]
         compared += 1
     assert failures == []
     assert compared >= COMPARED_MIN
@@ -152,5 +152,5 @@ def test_recording_topics_are_one_per_table_with_the_asked_partitions(bus: Local
 
 
 def _checks() -> list[dict[str, Any]]:
-    found = [line for line in read_jsonl(Path(TIDB_DATA) / "sql.jsonl.zst") if line.get("check") and line.get("result")]
-    return sorted(found, key=lambda line: int(line["read_ts"]))
+    lines = [line for line in read_jsonl(Path(TIDB_DATA) / "sql.jsonl.zst") if line.get("check") and line.get("result")]
+    return sorted(lines, key=lambda line: int(line["read_ts"]))

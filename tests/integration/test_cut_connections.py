@@ -63,15 +63,17 @@ def wait_until(done: Callable[[], bool], errors: list[BusError], feed: EventFeed
 
 def write_records(store: ClusterStore, after_ts: Ts) -> set[Change]:
     """Return every version that the store holds above a ts."""
-    found = set[Change]()
+    changes_seen = set[Change]()
     for region in store.regions:
         for key, newest in region.data.writes.items():
             write = newest
             while write is not None and write.commit_ts > after_ts:
                 before = write.previous.value if write.previous is not None else b""
-                found.add((write.commit_ts, write.start_ts, int(write.op), key, write.value, before, write.txn_source))
+                changes_seen.add(
+                    (write.commit_ts, write.start_ts, int(write.op), key, write.value, before, write.txn_source)
+                )
                 write = write.previous  # type: ignore[assignment]
-    return found
+    return changes_seen
 
 
 class Writer:
@@ -147,13 +149,13 @@ def test_event_feed_on_a_recorded_feed_when_streams_are_cut_then_every_expected_
 
         played = play(read_feed_folder(FEED), spans, speed=30.0, on_listening=on_listening)
     named = {span.span.table_id: span for span in spans}
-    found = {
+    landed = {
         (named[table_id].name, commit_ts, start_ts, key.hex(), value.hex(), old_value.hex())
         for table_id, changes in played.collected.changes.items()
         for commit_ts, start_ts, _, key, value, old_value, _ in changes
         if commit_ts <= named[table_id].until
     }
-    assert found == {
+    assert landed == {
         (row["sub"], row["commit_ts"], row["start_ts"], row["key"], row["value"] or "", row["old_value"] or "")
         for row in read_jsonl(FEED / "expected.jsonl.zst")
     }

@@ -42,7 +42,7 @@ def test_event_feed_on_a_recorded_feed_meets_its_troubles_and_ends_with_every_ch
     spans = read_spans(FEED)
     played = play(read_feed_folder(FEED), spans, speed=speed, settings=FeedSettings(multiplexing=multiplexing))
     names = {span.span.table_id: span.name for span in spans}
-    found = {
+    landed = {
         (names[table_id], commit_ts, start_ts, key.hex(), op, value.hex(), old_value.hex())
         for table_id, changes in played.collected.changes.items()
         for commit_ts, start_ts, op, key, value, old_value, _ in changes
@@ -53,7 +53,7 @@ def test_event_feed_on_a_recorded_feed_meets_its_troubles_and_ends_with_every_ch
          row["value"] or "", row["old_value"] or "")
         for row in read_jsonl(FEED / "expected.jsonl.zst")
     }  # fmt: skip
-    assert {row for row in found if row[1] <= until[row[0]]} == expected
+    assert {row for row in landed if row[1] <= until[row[0]]} == expected
     for span in spans:
         assert played.collected.resolved_ts[TableId(span.span.table_id)] >= span.until
     # The troubles were really met: errors of registrations, the store that stopped, and what was sent once more.

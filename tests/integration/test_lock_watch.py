@@ -28,11 +28,11 @@ def put(key: bytes) -> tuple[Mutation, ...]:
 
 
 def test_spans_held_by_dead_writers_and_by_a_live_one_then_one_goes_on_and_the_other_names_its_lock() -> None:
-    one, two, three, four = (row_key(TABLE, handle) for handle in (1, 2, 1_000, 2_000))
+    first, second, third, fourth = (row_key(TABLE, handle) for handle in (1, 2, 1_000, 2_000))
     other = row_key(OTHER, 1)
     sink = Collected()
     with RegionServer(stores=2, min_ts_interval_ms=50) as server:
-        server.act(lambda store: store.split(three))
+        server.act(lambda store: store.split(third))
         pd = PdClient(server.pd_address)
         cache = RegionCache(pd)
         feed = EventFeed(cache, sink, sink.errors.append)
@@ -50,18 +50,18 @@ def test_spans_held_by_dead_writers_and_by_a_live_one_then_one_goes_on_and_the_o
                 feed.subscribe(TableSpan.of_table(table), start_ts)
             wait_until(lambda: all(0 < span.initialized == span.regions for span in feed.status()), feed.status)
             # One writer dies after its primary is committed, one before; each has left a lock in the other's region.
-            committed = Txn(start_ts=server.tso(), primary=one, ttl_ms=100)
-            server.apply(Prewrite(txn=committed, mutations=put(one) + put(three)))
+            committed = Txn(start_ts=server.tso(), primary=first, ttl_ms=100)
+            server.apply(Prewrite(txn=committed, mutations=put(first) + put(third)))
             commit_ts = server.tso()
-            server.apply(Commit(start_ts=committed.start_ts, commit_ts=commit_ts, keys=(one,)))
-            lost = Txn(start_ts=server.tso(), primary=four, ttl_ms=100)
-            server.apply(Prewrite(txn=lost, mutations=put(four) + put(two)))
+            server.apply(Commit(start_ts=committed.start_ts, commit_ts=commit_ts, keys=(first,)))
+            lost = Txn(start_ts=server.tso(), primary=fourth, ttl_ms=100)
+            server.apply(Prewrite(txn=lost, mutations=put(fourth) + put(second)))
             live = Txn(start_ts=server.tso(), primary=other, ttl_ms=HOUR_MS)
             server.apply(Prewrite(txn=live, mutations=put(other)))
 
             wait_until(lambda: sink.resolved_ts[TABLE] > lost.start_ts, feed.status)
             rows = {(change[0], change[1], change[3]) for change in sink.changes}
-            assert rows == {(commit_ts, committed.start_ts, one), (commit_ts, committed.start_ts, three)}
+            assert rows == {(commit_ts, committed.start_ts, first), (commit_ts, committed.start_ts, third)}
 
             wait_until(lambda: f"transaction {live.start_ts}" in reason(), feed.status)
             assert f"primary {other.hex()}" in reason()
@@ -80,18 +80,18 @@ def test_spans_held_by_dead_writers_and_by_a_live_one_then_one_goes_on_and_the_o
 
 
 def test_snapshot_meets_the_lock_of_a_dead_writer_then_it_is_resolved_and_read_again() -> None:
-    one, two = (row_key(TABLE, handle) for handle in (1, 2))
+    first, second = (row_key(TABLE, handle) for handle in (1, 2))
     with RegionServer(stores=1) as server:
         pd = PdClient(server.pd_address)
         cache = RegionCache(pd)
         resolver = LockResolver(KvClient(cache))
-        txn = Txn(start_ts=server.tso(), primary=one, ttl_ms=HOUR_MS)
-        server.apply(Prewrite(txn=txn, mutations=put(one) + put(two)))
+        txn = Txn(start_ts=server.tso(), primary=first, ttl_ms=HOUR_MS)
+        server.apply(Prewrite(txn=txn, mutations=put(first) + put(second)))
         commit_ts = server.tso()
-        server.apply(Commit(start_ts=txn.start_ts, commit_ts=commit_ts, keys=(one,)))
+        server.apply(Commit(start_ts=txn.start_ts, commit_ts=commit_ts, keys=(first,)))
         reader = SnapshotReader(cache, server.tso(), resolver)
         try:
-            assert list(reader.scan(*table_span(TABLE))) == [(one, b"value"), (two, b"value")]
+            assert list(reader.scan(*table_span(TABLE))) == [(first, b"value"), (second, b"value")]
         finally:
             reader.close()
             resolver.close()

@@ -37,9 +37,9 @@ def server() -> Iterator[RegionServer]:
 def expected_of_recording(bootstrap_ts: int, start: bytes, end: bytes) -> dict[tuple[bytes, int, int], object]:
     ops = {"put": 1, "delete": 2}
     return {
-        (one.key, one.commit_ts, one.start_ts): (ops[one.op], one.value, one.old_value, one.txn_source)
-        for one in committed_changes()
-        if one.commit_ts > bootstrap_ts and start <= one.key < end and not one.txn_source & LOSSY_DDL
+        (change.key, change.commit_ts, change.start_ts): (ops[change.op], change.value, change.old_value, change.txn_source)
+        for change in committed_changes()
+        if change.commit_ts > bootstrap_ts and start <= change.key < end and not change.txn_source & LOSSY_DDL
     }  # fmt: skip
 
 
@@ -95,14 +95,19 @@ def test_feed_of_generated_rows_equals_what_the_store_holds(server: RegionServer
     feed.close()
 
     def versions(store: object) -> dict[tuple[bytes, int, int], object]:
-        found: dict[tuple[bytes, int, int], object] = {}
+        versions_seen: dict[tuple[bytes, int, int], object] = {}
         for region in server.store.regions:
             for key, newest in region.data.writes.items():
                 write: Write | None = newest
                 while write is not None:
-                    found[key, write.commit_ts, write.start_ts] = (int(write.op), write.value, write.old_value, 0)
+                    versions_seen[key, write.commit_ts, write.start_ts] = (
+                        int(write.op),
+                        write.value,
+                        write.old_value,
+                        0,
+                    )
                     write = write.previous
-        return found
+        return versions_seen
 
     assert feed.changes == server.act(versions)
     assert sum(key.startswith(b"t\x80\x00\x00\x00\x00") for key, _, _ in feed.changes) == generator.rows_committed
@@ -163,8 +168,8 @@ def register(server: RegionServer, **changed: object) -> cdcpb_pb2.ChangeDataReq
 
 
 def errors(messages: list[cdcpb_pb2.ChangeDataEvent]) -> list[str]:
-    found = [event.error for message in messages for event in message.events if event.HasField("error")]
-    return [error.ListFields()[0][0].name for error in found]
+    errors_seen = [event.error for message in messages for event in message.events if event.HasField("error")]
+    return [error.ListFields()[0][0].name for error in errors_seen]
 
 
 def test_register_checks_stand_in_tikvs_order(server: RegionServer) -> None:
@@ -275,7 +280,7 @@ def test_pd_answers_as_a_pd_leader_does(server: RegionServer) -> None:
     same = pd.stub.GetRegionByID(pdpb_pb2.GetRegionByIDRequest(header=header, region_id=middle.region.id))
     assert same.region == middle.region
     assert not pd.stub.GetRegionByID(pdpb_pb2.GetRegionByIDRequest(header=header, region_id=77)).HasField("region")
-    assert [one.region.end_key for one in pd.regions(encode(b"a"), encode(b"d"))] == [encode(b"b"), encode(b"d")]
+    assert [known.region.end_key for known in pd.regions(encode(b"a"), encode(b"d"))] == [encode(b"b"), encode(b"d")]
     overlapping = [
         pdpb_pb2.KeyRange(start_key=encode(b"a"), end_key=encode(b"c")),
         pdpb_pb2.KeyRange(start_key=encode(b"b")),

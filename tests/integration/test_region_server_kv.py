@@ -28,7 +28,7 @@ class Kv:
     """The calls of one region's leader."""
 
     def __init__(self, pd: Pd, key: bytes = b"") -> None:
-        region = next(one for one in pd.regions() if not one.region.end_key or encode(key) < one.region.end_key)
+        region = next(known for known in pd.regions() if not known.region.end_key or encode(key) < known.region.end_key)
         self.leader, self.address = region.leader, pd.stores()[region.leader.store_id]
         self.stub = tikvpb_pb2_grpc.TikvStub(grpc.insecure_channel(self.address))
         self.context = kvrpcpb_pb2.Context(

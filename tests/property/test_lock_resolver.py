@@ -124,7 +124,7 @@ class DirectPd(PdClient):
         return [metapb_pb2.Store(id=store_id, address=f"store-{store_id}") for store_id in STORES]
 
     def scan_regions(self, wanted: KeyRange, limit: int = 0) -> list[RegionInfo]:
-        found = [
+        overlapping = [
             RegionInfo(
                 region_id=RegionId(region.region_id),
                 range=KeyRange(region_bound(region.start), region_bound(region.end) or b"\xff" * 5),
@@ -134,7 +134,7 @@ class DirectPd(PdClient):
             )
             for region in self._cluster.store.regions
         ]
-        return [info for info in found if info.range.intersect(wanted)]
+        return [info for info in overlapping if info.range.intersect(wanted)]
 
 
 def write(store: ClusterStore, plan: Plan, start_ts: Ts) -> Ts:

@@ -81,11 +81,11 @@ def test_rows_by_column_when_a_message_is_of_any_form_then_each_field_is_what_th
         by_row, rows = list(parsed.entries.entries), message.rows(number, message.parsed.events[number])
         assert list(rows) == by_row
         for name in NUMBERS:
-            wanted = [getattr(one, name) for one in by_row]
+            wanted = [getattr(row, name) for row in by_row]
             assert rows.numbers(name) == wanted, name
             assert rows.common(name) == (wanted[0] if len(set(wanted)) == 1 else None)
         for name in STRINGS:
-            assert rows.strings(name) == [getattr(one, name) for one in by_row], name
+            assert rows.strings(name) == [getattr(row, name) for row in by_row], name
 
 
 def transaction_events(random: Random) -> list[list[Row]]:
@@ -115,7 +115,7 @@ def transaction_events(random: Random) -> list[list[Row]]:
 
 
 def by_wire(rows: list[Row]) -> LogRows:
-    entries = cdcpb_pb2.Event.Entries(entries=[cdcpb_pb2.Event.Row(**one._asdict()) for one in rows])
+    entries = cdcpb_pb2.Event.Entries(entries=[cdcpb_pb2.Event.Row(**row._asdict()) for row in rows])
     message = FeedMessage(cdcpb_pb2.ChangeDataEvent(events=[cdcpb_pb2.Event(entries=entries)]).SerializeToString())
     return message.rows(0, message.parsed.events[0])
 

@@ -97,9 +97,9 @@ def test_matcher_with_a_tiny_quota_then_emits_exactly_what_one_without_a_bound_e
     ):
         for rows in events(random):
             wanted = fed(plain, rows)
-            found = fed(spilling, rows)
-            assert found == wanted
-            if isinstance(found, str):
+            emitted = fed(spilling, rows)
+            assert emitted == wanted
+            if isinstance(emitted, str):
                 break  # the registration ends with it
             assert spilling.held_bytes() == quota.held_bytes
             assert bool(spilling.open_prewrites) == bool(plain.open_prewrites)
@@ -119,9 +119,9 @@ def test_matchers_that_share_a_quota_when_some_are_dropped_then_the_others_are_n
         while any(feeds):
             at = random.choice([number for number, rest in enumerate(feeds) if rest])
             plain, spilling = pairs[at]
-            wanted, found = fed(plain, feeds[at][0]), fed(spilling, feeds[at].pop(0))
-            assert found == wanted
-            if isinstance(found, str) or random.random() < 0.05:
+            wanted, emitted = fed(plain, feeds[at][0]), fed(spilling, feeds[at].pop(0))
+            assert emitted == wanted
+            if isinstance(emitted, str) or random.random() < 0.05:
                 spilling.close()
                 pairs[at], feeds[at] = (new(), new(quota)), events(random) if random.random() < 0.3 else []
             assert quota.held_bytes == sum(each.held_bytes() for _, each in pairs)
@@ -151,9 +151,9 @@ def test_spilled_run_when_rows_leave_in_any_order_with_a_cache_of_any_size_then_
     order = random.sample(sorted(wanted), len(wanted))
     for key in order:
         assert run.get(key, cache) == wanted[key]
-        found: list[spill.Prewrite | None] = [None]
-        run.pop_all([key], found, cache)
-        assert found == [wanted[key]]
+        popped: list[spill.Prewrite | None] = [None]
+        run.pop_all([key], popped, cache)
+        assert popped == [wanted[key]]
         assert run.get(key, cache) is None
         assert run.get(b"%05dx" % random.randrange(5_000), cache) is None
         assert cache.loaded_bytes <= max(cache_bytes, largest)

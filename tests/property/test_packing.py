@@ -27,14 +27,14 @@ def test_pack_parts_of_any_size_then_the_slices_hold_all_changes_in_order(
 ) -> None:
     columns = [ChangeColumns.of(*zip(*part, strict=True)) for part in parts]
     assert [list(column) for column in columns] == parts
-    found: list[Change] = []
+    packed: list[Change] = []
     for rows in pack(TableId(7), columns, bytes_max):
         slice_rows = one_by_one(rows)
         assert len(rows) == 1 or sum(map(size, slice_rows)) <= bytes_max
         record = encode_region_batch(RegionBatch(region_id=RegionId(1), may_repeat=False, rows=rows), 1)
         assert one_by_one(decode_region_batch(record).rows) == slice_rows
-        found += slice_rows
-    assert found == [change for part in parts for change in part]
+        packed += slice_rows
+    assert packed == [change for part in parts for change in part]
 
 
 def size(change: Change) -> int:

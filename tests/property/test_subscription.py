@@ -106,7 +106,9 @@ class SpanMachine(RuleBasedStateMachine):
         views = [*self.old_views, self.regions]
         view = covering_prefix(views[max(0, len(views) - 1 - age)], retry.range.start)
         before = list(self.reached)
-        locked = self.subscription.lock_for(retry, [one for one in view if one.range.intersect(retry.range)], 0.0)
+        locked = self.subscription.lock_for(
+            retry, [region for region in view if region.range.intersect(retry.range)], 0.0
+        )
         for made in locked.registrations:
             covered = keys_of(made.lock.range)
             assert made.checkpoint_ts == min(before[at] for at in covered)
@@ -144,20 +146,24 @@ class SpanMachine(RuleBasedStateMachine):
         self.clock += 1
         live = list(self.table)
         request_id, ts = live[which % len(live)].request_id, self.clock - back
-        ids = sorted({one.region.region_id for one in [*live, *self.ended[-5:]]})
+        ids = sorted({registration.region.region_id for registration in [*live, *self.ended[-5:]]})
         regions = [number for at, number in enumerate(ids) if bits >> at & 1]
         self.table.resolve(request_id, regions * (30 if vector else 1), Ts(ts))
-        for one in live:
-            if one.request_id == request_id and one.region.region_id in regions and one.matcher.initialized:
-                for at in keys_of(one.lock.range):
+        for registration in live:
+            if (
+                registration.request_id == request_id
+                and registration.region.region_id in regions
+                and registration.matcher.initialized
+            ):
+                for at in keys_of(registration.lock.range):
                     self.reached[at] = max(self.reached[at], ts)
 
     @precondition(lambda self: len(self.table) > 0)
     @rule(bits=st.integers(1, 2**8 - 1), fault=st.booleans())
     def end(self, bits: int, fault: bool) -> None:
-        gone = [one for at, one in enumerate(self.table) if bits >> at & 1]
-        for one in gone:
-            self.table.remove(one)
+        gone = [registration for at, registration in enumerate(self.table) if bits >> at & 1]
+        for registration in gone:
+            self.table.remove(registration)
         retries = self.subscription.release_all(gone, fault=fault)
         self.ended += gone
         self.at_locator += joined(retries) if len(gone) > 1 else retries
@@ -165,14 +171,14 @@ class SpanMachine(RuleBasedStateMachine):
     @invariant()
     def promises_hold(self) -> None:
         locks = self.subscription.frontier.locked()
-        covered = sorted((lock.range for lock in locks), key=lambda one: one.start)
+        covered = sorted((lock.range for lock in locks), key=lambda registration: registration.start)
         assert all(left.end <= right.start for left, right in itertools.pairwise(covered))
-        assert {id(one.lock) for one in self.table} == {id(lock) for lock in locks}
+        assert {id(registration.lock) for registration in self.table} == {id(lock) for lock in locks}
         for lock in locks:
             assert {lock.resolved_ts} == {self.reached[at] for at in keys_of(lock.range)}
         resolved_ts = self.subscription.frontier.resolved_ts()
         assert resolved_ts == min(self.reached)
-        assert self.subscription.initialized == sum(one.matcher.initialized for one in self.table)
+        assert self.subscription.initialized == sum(registration.matcher.initialized for registration in self.table)
         self.told = max(self.told, resolved_ts)
         assert resolved_ts >= self.told, "the span's resolved ts went back"
         # No part is forgotten: each is locked, waits, or is at the locator.
@@ -183,17 +189,17 @@ class SpanMachine(RuleBasedStateMachine):
         """Trouble ends: every registration whose region has changed is ended, and everything locked by the new view."""
         for _ in range(30):
             true = {region.region_id: region for region in self.regions}
-            for one in list(self.table):
-                now = true.get(one.region.region_id)
-                if now is None or now.version != one.region.version:
-                    self.table.remove(one)
-                    self.at_locator += self.subscription.release(one)
+            for registration in list(self.table):
+                now = true.get(registration.region.region_id)
+                if now is None or now.version != registration.region.version:
+                    self.table.remove(registration)
+                    self.at_locator += self.subscription.release(registration)
             self.at_locator += self.subscription.waiting
             self.subscription.waiting = []
             while self.at_locator:
                 self.old_views = []
                 self.locate(0, 0)
-        locked = [at for one in self.table for at in keys_of(one.lock.range)]
+        locked = [at for registration in self.table for at in keys_of(registration.lock.range)]
         assert sorted(locked) == list(range(KEYS))
 
 

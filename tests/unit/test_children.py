@@ -34,13 +34,13 @@ def test_child_whose_parent_is_killed_before_the_watchdog_knows_of_it_does_not_b
 
 
 def _with(mark: str) -> list[list[str]]:
-    found = []
+    matching = []
     for process in psutil.process_iter():
         try:
-            found.append(process.cmdline())
+            matching.append(process.cmdline())
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-    return [command for command in found if mark in command]
+    return [command for command in matching if mark in command]
 
 
 def test_group_whose_id_is_another_processes_by_now_is_left_alone(tmp_path: Path) -> None:
@@ -55,11 +55,11 @@ def test_group_whose_id_is_another_processes_by_now_is_left_alone(tmp_path: Path
 
 
 def test_child_that_is_started_again_leaves_nothing_of_the_last_one(tmp_path: Path) -> None:
-    told = tmp_path / "pid"
+    pid_file = tmp_path / "pid"
     with Nursery() as nursery:
-        child = nursery.start("forker", ["sh", "-c", f"sleep 60 & echo $! >> {told}"], log=tmp_path / "log")
+        child = nursery.start("forker", ["sh", "-c", f"sleep 60 & echo $! >> {pid_file}"], log=tmp_path / "log")
         assert child.wait(30.0) == 0
-        first = int(told.read_text().split()[0])
+        first = int(pid_file.read_text().split()[0])
         assert started_at(first) is not None
         child.start()
         assert child.wait(30.0) == 0

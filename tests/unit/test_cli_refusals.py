@@ -19,8 +19,8 @@ def test_command_whose_folder_lies_below_a_file_says_which(tmp_path: Path, capsy
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
 def test_full_machine_is_no_bug(number: int) -> None:
-    found = refusal(OSError(number, os.strerror(number)))
-    assert found is not None and os.strerror(number) in found.message
+    refused = refusal(OSError(number, os.strerror(number)))
+    assert refused is not None and os.strerror(number) in refused.message
 
 
 def test_error_of_the_system_that_is_no_matter_of_files_keeps_its_traceback() -> None:

@@ -28,9 +28,9 @@ TABLE_TOPICS = {"sink": NOT_SPLIT["sink"] | {"dispatchers": [{"matcher": ["*.*"]
 def test_dry_run_mounted_equals_ticdcs_mounter() -> None:
     run = prepare(DATA, load_changefeed(f"{BASE}&protocol=canal-json", NOT_SPLIT), refused=_raise)
     wanted = [row for row in read_lines("mounted") if not row.get("txn_source", 0) & LOSSY_SOURCE_BITS]
-    found = list(run.mounted())
-    assert len(found) == len(wanted)
-    for mine, oracle in zip(sorted(found, key=_place), sorted(wanted, key=_place), strict=True):
+    mounted = list(run.mounted())
+    assert len(mounted) == len(wanted)
+    for mine, oracle in zip(sorted(mounted, key=_place), sorted(wanted, key=_place), strict=True):
         # Where TiCDC's checksum code panicked the oracle says so; there is no value to compare.
         assert mine == {name: value for name, value in oracle.items() if name != "checksum_error"}
 
@@ -40,9 +40,9 @@ def test_dry_run_mounted_with_force_replicate_brings_tables_without_a_key() -> N
         DATA, load_changefeed(f"{BASE}&protocol=canal-json", NOT_SPLIT | {"force-replicate": True}), refused=_raise
     )
     tables = {row["table"] for row in read_lines("mounted_force_replicate")}
-    found = [row for row in run.mounted() if row["table"] in tables]
+    mounted = [row for row in run.mounted() if row["table"] in tables]
     wanted = Counter(json.dumps(row, sort_keys=True) for row in read_lines("mounted_force_replicate"))
-    assert wanted - Counter(json.dumps(row, sort_keys=True) for row in found) == Counter()
+    assert wanted - Counter(json.dumps(row, sort_keys=True) for row in mounted) == Counter()
 
 
 @pytest.fixture(scope="module")

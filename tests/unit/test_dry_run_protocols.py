@@ -16,7 +16,7 @@ NOT_SPLIT = {"sink": {"kafka-config": {"output-raw-change-event": True}}}
 def test_dry_run_open_protocol_equals_ticdcs_messages_byte_for_byte() -> None:
     refused: list[BusError] = []
     config = load_changefeed("kafka://127.0.0.1:9092/default?protocol=open-protocol&partition-num=1", NOT_SPLIT)
-    found = Counter(
+    written = Counter(
         (line["op"], line["commit_ts"], line["key"], line["value"])
         for line in prepare(DATA, config, refused=refused.append).records()
         if line["op"] != "watermark"
@@ -26,7 +26,7 @@ def test_dry_run_open_protocol_equals_ticdcs_messages_byte_for_byte() -> None:
         for line in oracle("encoded/open-protocol")
         if line["op"] != "watermark"
     )
-    assert wanted - found == found - wanted == Counter()
+    assert wanted - written == written - wanted == Counter()
     assert wanted.total() == 17_651 + 97
     would_fail = {line["commit_ts"] for line in oracle("ddl_events") if "error:" in line.get("not_sent", "")}
     assert {error.fields.get("commit_ts") for error in refused} == would_fail

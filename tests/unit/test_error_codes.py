@@ -24,8 +24,8 @@ def test_page_of_error_codes_is_what_the_code_says(codes: list[ErrorCode]) -> No
 
 
 def test_each_code_is_one_errors_and_says_what_it_means(codes: list[ErrorCode]) -> None:
-    assert [code for code, count in Counter(one.code for one in codes).items() if count > 1] == []
-    assert [one.code for one in codes if len(one.meaning) < 10] == []
+    assert [code for code, count in Counter(entry.code for entry in codes).items() if count > 1] == []
+    assert [entry.code for entry in codes if len(entry.meaning) < 10] == []
 
 
 def test_errors_command_explains_one_code_or_a_family() -> None:

@@ -76,8 +76,10 @@ def test_feed_when_a_span_ends_then_the_store_is_told_and_what_waited_is_never_s
     stream = rig.stream
     rig.feed.unsubscribe(SPAN)
     rig.run(5.0)
-    told = [(one.request_id, one.region_id) for one in stream.deregisters]
-    assert told == [(one.request_id, one.region_id) for one in stream.registers[:2]], "no other region of these ids"
+    deregistered = [(one.request_id, one.region_id) for one in stream.deregisters]
+    assert deregistered == [(one.request_id, one.region_id) for one in stream.registers[:2]], (
+        "no other region of these ids"
+    )
     assert {one.header.cluster_id for one in stream.deregisters} == {7}
     assert {request.start_key for request in stream.registers[2:]} == {encode_bytes(OTHER.start)}
     stream.say(event(stream.registers[0], committed(101, 102)))
@@ -232,8 +234,8 @@ def test_feed_when_pd_does_not_know_store_leader_or_region_then_it_says_so_and_g
 
 def test_feed_when_a_store_with_every_other_region_fails_then_pd_is_asked_by_pages_not_by_regions() -> None:
     rig = FeedRig(*cut(500, store=0))
-    one, two = rig.streams
-    for stream in (one, two):
+    first, second = rig.streams
+    for stream in (first, second):
         while True:
             for request in stream.registers:
                 stream.say(initialized(request))
@@ -241,12 +243,12 @@ def test_feed_when_a_store_with_every_other_region_fails_then_pd_is_asked_by_pag
             rig.run()
             if len(stream.registers) == count:
                 break
-    assert (len(one.registers), len(two.registers)) == (250, 250)
+    assert (len(first.registers), len(second.registers)) == (250, 250)
     scans = rig.pd.scans
-    one.end(Status.UNAVAILABLE)
+    first.end(Status.UNAVAILABLE)
     rig.run(1.5)
     assert rig.pd.scans - scans <= 2
-    again = next(stream for stream in rig.streams if stream not in (one, two))
+    again = next(stream for stream in rig.streams if stream not in (first, second))
     assert len(again.registers) == 128
 
 
@@ -254,11 +256,11 @@ def test_feed_when_a_large_span_ends_then_the_store_forgets_its_own_request_id_a
     rig = FeedRig(*cut(100), scans_per_store_max=1_000)
     rig.feed.unsubscribe(SPAN)
     rig.run(5.0)
-    told = [(one.request_id, one.region_id) for one in rig.stream.deregisters]
-    alone = [one.request_id for one in rig.stream.registers if not is_shared(one.request_id)]
+    deregistered = [(request.request_id, request.region_id) for request in rig.stream.deregisters]
+    alone = [request.request_id for request in rig.stream.registers if not is_shared(request.request_id)]
     assert len(alone) == 100 - SHARED_REGIONS_MAX
-    assert told.count((alone[0], 0)) == 1
-    assert sorted(region for _, region in told if region) == sorted(asked(rig.stream)[:SHARED_REGIONS_MAX])
+    assert deregistered.count((alone[0], 0)) == 1
+    assert sorted(region for _, region in deregistered if region) == sorted(asked(rig.stream)[:SHARED_REGIONS_MAX])
 
 
 def test_feed_with_many_small_tables_then_one_message_of_the_store_moves_all() -> None:
@@ -303,9 +305,9 @@ def test_feed_over_a_range_of_many_pages_registers_all_of_it() -> None:
         rig.stream.say(initialized(request))
     ids = {request.request_id for request in rig.stream.registers}
     assert len(ids) == 2, "a few regions under an id that tables share, all others under one of this table"
-    for one in ids:
+    for region_id in ids:
         assert rig.sink.resolved_ts == 0
-        rig.stream.say(resolved(200, *(request for request in rig.stream.registers if request.request_id == one)))
+        rig.stream.say(resolved(200, *(request for request in rig.stream.registers if request.request_id == region_id)))
         rig.run()
     assert rig.sink.resolved_ts == 200
     assert rig.feed.status()[0].initialized == 2_500

@@ -136,9 +136,9 @@ class Client:
 
 def words(message: cdcpb_pb2.ChangeDataEvent) -> Iterator[str]:
     for event in message.events:
-        for one in event.entries.entries:
-            named = one.key.decode() + f" {one.start_ts}" + (f"-{one.commit_ts}" if one.commit_ts else "")
-            yield f"{event.request_id}: {Event.LogType.Name(one.type)} {named if one.key else ''}".strip()
+        for row in event.entries.entries:
+            named = row.key.decode() + f" {row.start_ts}" + (f"-{row.commit_ts}" if row.commit_ts else "")
+            yield f"{event.request_id}: {Event.LogType.Name(row.type)} {named if row.key else ''}".strip()
         for field, _ in event.error.ListFields():
             yield f"{event.request_id}: {field.name}"
     if message.HasField("resolved_ts"):
@@ -159,9 +159,9 @@ def test_replay_to_a_client_that_does_as_the_recorder_did_says_all_with_the_clie
     assert client.replay.waits_for == "a registration of region 2 at store 1"
     assert client.ask(client.open(FIRST), register()) == AT_FIRST_STORE
     assert client.replay.waits_for == "a registration of region 2 at store 2"
-    found = client.ask(client.open(SECOND), register(41, 15))
+    said = client.ask(client.open(SECOND), register(41, 15))
     # The recorder's own doings are left out: its try at the wrong store, and its second registration.
-    assert found == ["41: INITIALIZED", "41: resolved 20", "41: resolved 25"]
+    assert said == ["41: INITIALIZED", "41: resolved 20", "41: resolved 25"]
     assert client.replay.finished
 
 
@@ -189,10 +189,10 @@ def test_replay_when_a_client_registers_two_halves_then_each_gets_its_keys_and_t
     stream = client.open(FIRST)
     assert client.ask(stream, register(40, end=MIDDLE)) == []  # the other half is not there yet
     said = client.ask(stream, register(41, start=MIDDLE))
-    assert [one for one in said if one.startswith("41")] == [
+    assert [word for word in said if word.startswith("41")] == [
         "41: COMMITTED k6 6-7", "41: INITIALIZED", "41: resolved 10", "41: resolved 15", "41: not_leader",
     ]  # fmt: skip
-    assert [one for one in said if one.startswith("40")] == [one for one in AT_FIRST_STORE if "k6" not in one]
+    assert [word for word in said if word.startswith("40")] == [word for word in AT_FIRST_STORE if "k6" not in word]
 
 
 def test_replay_when_a_client_comes_back_with_a_later_ts_then_it_is_told_what_is_above(
@@ -216,8 +216,8 @@ def test_replay_when_a_client_missed_the_end_of_a_registration_then_the_next_one
     client = Client(recording)
     client.replay.register(client.open(FIRST), register())
     client.run()  # all of it was lost on the way
-    found = client.ask(client.open(SECOND), register(41, 5))
-    assert found[:4] == ["41: COMMITTED k2 12-14", "41: COMMITTED k2 6-7", "41: COMMITTED k6 6-7", "41: INITIALIZED"]
+    said = client.ask(client.open(SECOND), register(41, 5))
+    assert said[:4] == ["41: COMMITTED k2 12-14", "41: COMMITTED k2 6-7", "41: COMMITTED k6 6-7", "41: INITIALIZED"]
 
 
 def test_replay_when_a_client_is_cut_off_before_a_registration_ends_then_the_end_waits_for_it(
@@ -240,10 +240,10 @@ def test_replay_when_a_client_is_cut_off_before_a_registration_ends_then_the_end
 
 def test_replay_pd_knows_the_regions_of_the_cursors_time(recording: FeedRecording) -> None:
     client = Client(recording)
-    assert [one.leader.store_id for one in client.replay.scan_regions(b"", b"")] == [FIRST]
+    assert [region.leader.store_id for region in client.replay.scan_regions(b"", b"")] == [FIRST]
     client.replay.register(client.open(FIRST), register())
     client.run()
-    assert [one.leader.store_id for one in client.replay.scan_regions(START, MIDDLE)] == [SECOND]
+    assert [region.leader.store_id for region in client.replay.scan_regions(START, MIDDLE)] == [SECOND]
     assert list(client.replay.scan_regions(END, b"")) == []
 
 

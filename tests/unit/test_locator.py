@@ -44,8 +44,10 @@ class CountingPd:
 
     def scan_regions(self, wanted: KeyRange, limit: int = SCAN_REGIONS_LIMIT) -> list[RegionInfo]:
         self.asked.append(wanted)
-        found = [one for one in self.regions if one.range.end > wanted.start and one.range.start < wanted.end]
-        return found[:limit]
+        overlapping = [
+            region for region in self.regions if region.range.end > wanted.start and region.range.start < wanted.end
+        ]
+        return overlapping[:limit]
 
     def stores(self) -> list[metapb_pb2.Store]:
         return [metapb_pb2.Store(id=1, address="127.0.0.1:20160")]
@@ -56,22 +58,24 @@ def _range(table: int) -> KeyRange:
 
 
 def _locate(pd: CountingPd, tables: list[int], *, attempt: int = 0) -> list[LocatedRange | UnlocatedRange]:
-    found: list[LocatedRange | UnlocatedRange] = []
-    locator = Locator(RegionCache(cast(PdClient, pd)), found.append, clock=lambda: 1e9)
+    located: list[LocatedRange | UnlocatedRange] = []
+    locator = Locator(RegionCache(cast(PdClient, pd)), located.append, clock=lambda: 1e9)
     for table in tables:
         subscription = Subscription(TableSpan.of_table(TableId(table)), Ts(1), RequestIds())
         locator.submit(subscription, Retry(_range(table), attempt), wait_ms=-(10**9))
     while locator.step():
         pass
-    assert [one.retry.range for one in found if isinstance(one, LocatedRange)] == [_range(table) for table in tables]
-    return found
+    assert [answer.retry.range for answer in located if isinstance(answer, LocatedRange)] == [
+        _range(table) for table in tables
+    ]
+    return located
 
 
 def test_locator_with_very_many_tables_asks_pd_for_pages_of_them() -> None:
     pd = CountingPd()
-    found = _locate(pd, list(range(FIRST, FIRST + TABLES)))
+    located = _locate(pd, list(range(FIRST, FIRST + TABLES)))
     assert len(pd.asked) <= TABLES // SCAN_REGIONS_LIMIT + 1 + READ_AHEAD_FROM
-    assert all(isinstance(one, LocatedRange) and len(one.regions) == 1 for one in found)
+    assert all(isinstance(answer, LocatedRange) and len(answer.regions) == 1 for answer in located)
 
 
 def test_locator_with_one_table_asks_pd_for_no_more() -> None:

@@ -71,10 +71,10 @@ def test_resolving_no_locks_then_it_is_done() -> None:
 
 
 def test_resolving_committed_primary_then_its_locks_here_are_committed_by_key() -> None:
-    one, two = a_lock(b"k1"), a_lock(b"k2")
-    task, out = scanned(one, two)
-    assert out == (check(one),)
-    task, out = step(task, Status(check(one), 0, Ts(OLD + 5)))
+    first, second = a_lock(b"k1"), a_lock(b"k2")
+    task, out = scanned(first, second)
+    assert out == (check(first),)
+    task, out = step(task, Status(check(first), 0, Ts(OLD + 5)))
     wanted = Resolve(keys=(b"k1", b"k2"), start_ts=OLD, commit_ts=Ts(OLD + 5), lite=True)
     assert out == (Determined(OLD, Ts(OLD + 5)), wanted)
     task, out = step(task, Resolved(wanted, (b"k1", b"k2")))
@@ -207,16 +207,16 @@ def test_transaction_not_found_and_expired_then_its_rollback_is_ordered() -> Non
 
 
 def test_transaction_not_found_and_young_then_it_is_alive_and_the_next_goes_on() -> None:
-    one, two = a_lock(b"k1", YOUNG), a_lock(b"k2", Ts(YOUNG + 1))
-    task, out = drive(scanned(one, two)[0], TxnNotFound(check(one)))
-    assert out == (check(two),)
+    first, second = a_lock(b"k1", YOUNG), a_lock(b"k2", Ts(YOUNG + 1))
+    task, out = drive(scanned(first, second)[0], TxnNotFound(check(first)))
+    assert out == (check(second),)
     assert [live.start_ts for live in task.held] == [YOUNG]
 
 
 def test_primary_is_not_reached_for_long_then_its_transaction_is_left_and_the_next_gets_its_try() -> None:
-    one, two = a_lock(b"k1", OLD), a_lock(b"k2", YOUNG)
-    task, out = scanned(one, two)
-    tries = {one.start_ts: 0, two.start_ts: 0}
+    first, second = a_lock(b"k1", OLD), a_lock(b"k2", YOUNG)
+    task, out = scanned(first, second)
+    tries = {first.start_ts: 0, second.start_ts: 0}
     while task.phase is not Phase.DONE:
         (request,) = out
         if isinstance(request, WaitMs):
@@ -225,8 +225,8 @@ def test_primary_is_not_reached_for_long_then_its_transaction_is_left_and_the_ne
         assert isinstance(request, CheckTxn)
         tries[request.start_ts] += 1
         task, out = step(task, Unreached(request, (b"p",), "store is away"))
-    assert tries[one.start_ts] > 10
-    assert tries[two.start_ts] >= 1
+    assert tries[first.start_ts] > 10
+    assert tries[second.start_ts] >= 1
     assert task.troubles == ("gave up: store is away",) * 2
     assert task.waited_ms <= GIVE_UP_MS
 
@@ -239,10 +239,10 @@ def test_primary_mismatch_then_the_lock_stays_and_both_keys_are_named() -> None:
 
 
 def test_answer_is_refused_then_the_next_transaction_goes_on() -> None:
-    one, two = a_lock(b"k1"), a_lock(b"k2", YOUNG)
-    task, out = drive(scanned(one, two)[0], Refused(check(one), "abort"))
+    first, second = a_lock(b"k1"), a_lock(b"k2", YOUNG)
+    task, out = drive(scanned(first, second)[0], Refused(check(first), "abort"))
     assert task.troubles == ("abort",)
-    assert out == (check(two),)
+    assert out == (check(second),)
 
 
 def test_region_moves_then_the_scan_is_asked_again_with_growing_waits_and_given_up_in_the_end() -> None:
@@ -260,8 +260,8 @@ def test_region_moves_then_the_scan_is_asked_again_with_growing_waits_and_given_
 
 
 def test_one_of_two_regions_is_not_reached_then_only_its_keys_are_asked_again() -> None:
-    one, two = a_lock(b"k1"), a_lock(b"k2")
-    task, out = drive(scanned(one, two)[0], Status(check(one), 0, Ts(0)))
+    first, second = a_lock(b"k1"), a_lock(b"k2")
+    task, out = drive(scanned(first, second)[0], Status(check(first), 0, Ts(0)))
     resolve = out[-1]
     assert isinstance(resolve, Resolve)
     task, out = drive(task, Unreached(resolve, (b"k1",), "moved"), Resolved(resolve, (b"k2",)))

@@ -8,18 +8,18 @@ from schemas.errors import BusError
 
 
 def test_ending_first_error_counts_and_is_told_once() -> None:
-    told: list[BusError] = []
-    ending = Ending("part", told.append)
+    errors: list[BusError] = []
+    ending = Ending("part", errors.append)
     first = RawTopicError("first")
     ending.fail(first)
     ending.fail(RawTopicError("second"))
-    assert told == [first] == [ending.failure.result()]
+    assert errors == [first] == [ending.failure.result()]
 
 
 def test_ending_kafka_trouble_that_heals_ends_nothing_and_a_fatal_one_does() -> None:
-    told: list[BusError] = []
-    ending = Ending("part", told.append)
+    errors: list[BusError] = []
+    ending = Ending("part", errors.append)
     for fatal in (False, True):
         ending.kafka_error(SimpleNamespace(fatal=lambda fatal=fatal: fatal, str=lambda: "out of order"))
-    assert [type(error) for error in told] == [DeliveryFailedError]
-    assert "out of order" in str(told[0])
+    assert [type(error) for error in errors] == [DeliveryFailedError]
+    assert "out of order" in str(errors[0])

@@ -27,10 +27,10 @@ def watermark(ts: int) -> bytes:
 
 
 def check(positions: list[bytes]) -> PartitionCheck:
-    one = PartitionCheck("t[0]")
+    partition_check = PartitionCheck("t[0]")
     for offset, position in enumerate(positions):
-        one.note(offset, position)
-    return one
+        partition_check.note(offset, position)
+    return partition_check
 
 
 GOOD = [
@@ -40,9 +40,9 @@ GOOD = [
 
 
 def test_promises_good_stream_holds_and_is_counted() -> None:
-    one = check(GOOD)
-    assert (one.violations, one.rows, one.ddls, one.watermarks, one.repeats) == ([], 6, 1, 3, 0)
-    assert len(np.unique(one.row_hashes())) == 6
+    checked = check(GOOD)
+    assert (checked.violations, checked.rows, checked.ddls, checked.watermarks, checked.repeats) == ([], 6, 1, 3, 0)
+    assert len(np.unique(checked.row_hashes())) == 6
 
 
 @given(st.lists(st.tuples(st.integers(1, len(GOOD)), st.integers(0, len(GOOD))), max_size=4))
@@ -53,14 +53,14 @@ def test_promises_broken_off_and_repeated_batches_hold(crashes: list[tuple[int, 
         at = max(start, stop)
         stream += GOOD[start:at]
     stream += GOOD[min(at, 3) :]
-    one = check(stream)
-    assert (one.violations, one.rows, one.repeats) == ([], 6, len(stream) - len(GOOD))
-    assert len(one.row_hashes()) == 6
+    checked = check(stream)
+    assert (checked.violations, checked.rows, checked.repeats) == ([], 6, len(stream) - len(GOOD))
+    assert len(checked.row_hashes()) == 6
 
 
 def test_promises_first_row_of_a_transaction_repeated_in_its_middle_is_a_repeat() -> None:
-    one = check([GOOD[0], GOOD[1], GOOD[0], GOOD[1], GOOD[2]])
-    assert (one.violations, one.rows, one.repeats) == ([], 3, 2)
+    checked = check([GOOD[0], GOOD[1], GOOD[0], GOOD[1], GOOD[2]])
+    assert (checked.violations, checked.rows, checked.repeats) == ([], 3, 2)
     assert any("leaves out 1" in text for text in check([*GOOD[:3], GOOD[0], GOOD[2]]).violations)
 
 

@@ -37,7 +37,9 @@ def server() -> Iterator[RegionServer]:
 def expected_of_recording(bootstrap_ts: int, start: bytes, end: bytes) -> dict[tuple[bytes, int, int], object]:
     ops = {"put": 1, "delete": 2}
     return {
-        (change.key, change.commit_ts, change.start_ts): (ops[change.op], change.value, change.old_value, change.txn_source)
+        (change.key, change.commit_ts, change.start_ts): (
+            ops[change.op], change.value, change.old_value, change.txn_source,
+        )
         for change in committed_changes()
         if change.commit_ts > bootstrap_ts and start <= change.key < end and not change.txn_source & LOSSY_DDL
     }  # fmt: skip

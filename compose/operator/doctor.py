@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from compose.stack.errors import MachineError
-from compose.stack.jars import cache_dir, missing_parts
+from compose.stack.checksums import check_part
+from compose.stack.errors import JarChecksumError, MachineError
+from compose.stack.jars import PARTS, cache_dir, missing_parts, part_dir
 from compose.stack.java import find_java, java_major
 from compose.stack.ports import free_ports
 from producers.pull.pd.client import PdClient
@@ -45,18 +46,24 @@ def examine(data_dir: Path) -> Iterator[Finding]:
     """Yield what was found, in the order in which a newcomer would mend it."""
     yield _python()
     yield _java()
-    missing = missing_parts()
-    yield Finding(
-        "jars",
-        not missing,
-        f"missing: {', '.join(missing)}; `tidebus setup` fetches them" if missing else f"in {cache_dir() / 'jars'}",
-        needed=False,
-    )
+    yield _jars()
     ports = free_ports(PORTS_NEEDED)
     yield Finding("ports", len(ports) == PORTS_NEEDED, f"{len(ports)} of {PORTS_NEEDED} free ones found on loopback")
     yield _memory()
     yield _disk(data_dir)
     yield Finding("cores", (os.cpu_count() or 1) >= 2, f"{os.cpu_count()}; fewer than 2 make it slow", needed=False)
+
+
+def _jars() -> Finding:
+    missing = missing_parts()
+    try:
+        for part in PARTS:
+            if part not in missing:
+                check_part(part_dir(part))
+    except JarChecksumError as error:
+        return Finding("jars", False, str(error))
+    said = f"missing: {', '.join(missing)}; `tidebus setup` fetches them" if missing else f"in {cache_dir() / 'jars'}"
+    return Finding("jars", not missing, said, needed=False)
 
 
 def _python() -> Finding:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from compose.operator.doctor import examine
 from compose.stack import jars
 from compose.stack.checksums import CHECKSUMS, check_part, lines_of, pinned
 from compose.stack.errors import JarChecksumError, JarsMissingError
@@ -111,3 +112,13 @@ def test_sorter_uses_the_caches_jars_and_fetches_none(tmp_path: Path, monkeypatc
     (folder / "spark-sql-kafka-0-10_2.13-4.0.0.jar").write_text("tampered")
     with pytest.raises(JarChecksumError, match=r"spark-sql-kafka.*\.jar"):
         name_spark_files()
+
+
+def test_doctor_names_a_jar_that_is_not_the_pinned_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEBUS_CACHE", str(tmp_path))
+    folder = jars.part_dir("kafka")
+    folder.mkdir(parents=True)
+    (folder / "kafka-clients-4.3.1.jar").write_text("tampered")
+    (finding,) = [finding for finding in examine(tmp_path) if finding.name == "jars"]
+    assert not finding.ok and finding.needed
+    assert "kafka-clients-4.3.1.jar" in finding.said

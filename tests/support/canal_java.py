@@ -7,6 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from compose.stack.checksums import check_part
 from compose.stack.jars import cache_dir, pyspark_jars
 from compose.stack.java import find_java
 
@@ -18,6 +19,12 @@ _IVY = f"""<ivy-module version="2.0"><info organisation="tidebus" module="canal"
 <dependency org="com.google.protobuf" name="protobuf-java" rev="{PROTOBUF_VERSION}" conf="canal->default"/>
 </dependencies></ivy-module>
 """
+_SUMS = {
+    f"canal-{VERSION}/canal.protocol-{VERSION}.jar": "254cb95712dd2bb2fdc5fa92687f58e1cad6c643057249037ab67e1ca89394e8",
+    f"canal-{VERSION}/protobuf-java-{PROTOBUF_VERSION}.jar": (
+        "fb66d913ff0578553b2e28a3338cbbbe2657e6cfe0e98d939f23aea219daf508"
+    ),
+}
 _JAVA = """
 import com.alibaba.otter.canal.protocol.CanalEntry;
 import com.alibaba.otter.canal.protocol.CanalPacket;
@@ -105,10 +112,11 @@ def canal_jars() -> str:
 
     Raises:
         CanalJavaMissingError: it does not resolve.
+        JarChecksumError: what resolves is not what is pinned here.
     """
     folder = cache_dir() / "jars" / f"canal-{VERSION}"
     if not folder.is_dir():
-        fresh = folder.with_name(f".{folder.name}.{os.getpid()}")
+        fresh = folder.with_name(f".{folder.name}@{os.getpid()}")
         try:
             fresh.mkdir(parents=True)
             (fresh / "ivy.xml").write_text(_IVY)
@@ -119,9 +127,11 @@ def canal_jars() -> str:
             ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
             if ran.returncode or len(list(fresh.glob("*.jar"))) < 2:
                 raise CanalJavaMissingError(f"canal.protocol {VERSION} does not resolve: {ran.stdout[-300:]}")
+            check_part(fresh, _SUMS)
             fresh.rename(folder)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
+    check_part(folder, _SUMS)
     return os.pathsep.join(str(jar) for jar in sorted(folder.glob("*.jar")))
 
 

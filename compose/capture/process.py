@@ -48,6 +48,7 @@ from consumers.control.owner.reign_orders import ReignOrders
 from consumers.control.peers.grpc_peers import GrpcPeers
 from consumers.control.peers.interface import Peers, upstream_feed
 from edges.kafka.access import KafkaAccess
+from edges.zookeeper.acl import close_nodes
 from edges.zookeeper.session import Session
 from producers.pull.landing.raw_log import ensure_raw_topics
 from producers.pull.puller import STOP_FLUSH_S, Puller
@@ -130,6 +131,9 @@ class Capture:
             peers = stack.enter_context(contextlib.closing(self._peers()))
             info = self._info(peers)
             register_capture(session, paths, info)
+            closed = close_nodes(session, options.zookeeper, paths.root)
+            if closed:
+                log.warning("nodes that everybody could write are closed now", extra={"nodes": closed})
             self.registered = True
             if self._api is not None:
                 stack.enter_context(self._served(self._api, session, info))

@@ -100,6 +100,10 @@ class RegistryError(BusError):
     code, action = "producer.registry", Action.RETRY
 
 
+class RegistryRefusedError(RegistryError):
+    """The registry answers, and refuses the schema, or us."""
+
+
 class ProducerBugError(BusError):
     """Something unforeseen ended a producer's thread."""
 

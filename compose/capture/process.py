@@ -38,6 +38,7 @@ from consumers.control.cluster.capture_registry import CaptureInfo, CaptureWatch
 from consumers.control.cluster.election import Election
 from consumers.control.cluster.puller_agent import PullerAgent
 from consumers.control.cluster.puller_executor import PullerExecutor
+from consumers.control.cluster.schema_memory import SchemaMemoryNode
 from consumers.control.cluster.upstream_node import UpstreamNode
 from consumers.control.core.changefeeds.errors import FeedError
 from consumers.control.fleets.processor_fleet import ProcessorFleet
@@ -178,6 +179,7 @@ class Capture:
             on_fatal=self._failed.set,
             settings=self._settings,
             may_land=lambda: session.lease_left_s() > 0,
+            schema_memory=SchemaMemoryNode(session, self._paths, options.upstream, options.schema_registry.url),
         )
         stack.callback(lambda: puller.stop(flush_s=STOP_FLUSH_S if session.lease_left_s() > 0 else 0.0))
         puller.start()

@@ -22,6 +22,7 @@ from producers.pull.core.match.matcher_quota import MatcherQuota
 from producers.pull.feed.event_feed import EventFeed
 from producers.pull.feed.spill_files import SpillFiles, SpillSettings
 from producers.pull.feed.types import FeedCounters, FeedSettings, SpanStatus
+from producers.pull.landing.batch_schema import NO_MEMORY, BatchSchema, SchemaMemory
 from producers.pull.landing.landing import Landing, LandingCounters, LandingSettings
 from producers.pull.landing.raw_log import (
     QUIETER,
@@ -30,7 +31,6 @@ from producers.pull.landing.raw_log import (
     ensure_raw_topics,
     kafka_log,
     record_bytes_max,
-    register_region_batch,
 )
 from producers.pull.locks.kv_client import KvClient
 from producers.pull.locks.resolver import LockCounters, LockResolver
@@ -136,6 +136,7 @@ class Puller:
         on_fatal: Callable[[BusError], None] = lambda error: None,
         settings: PullerSettings = PullerSettings(),
         may_land: Callable[[], bool] = lambda: True,
+        schema_memory: SchemaMemory = NO_MEMORY,
     ) -> None:
         """Create topics, register the schema and prepare; :meth:`start` begins to pull.
 
@@ -151,10 +152,11 @@ class Puller:
             settings: everything else.
             may_land: asked before each record is sent, by any thread; once it says no, nothing is landed any more and
                 the puller ends.
+            schema_memory: what the registry has told before.
 
         Raises:
             RawTopicError: topics cannot be made.
-            RegistryError: the schema cannot be registered.
+            RegistryRefusedError: the registry has told no id before, and refuses.
             TlsFileError: the TLS files cannot be used.
         """
         self._ending = Ending("puller", on_fatal)
@@ -163,7 +165,7 @@ class Puller:
         self.topics = raw_topics(upstream, settings.topic_prefix)
         self.partitions = ensure_raw_topics(kafka, self.topics, settings.raw_log)
         record_bytes = record_bytes_max(kafka, self.topics.region_events)
-        schema_id = register_region_batch(schema_registry, self.topics.region_events)
+        self._batch_schema = BatchSchema(schema_registry, self.topics.region_events, schema_memory)
         self._pd = PdClient(pd_address, channels=Channels(settings.tls))
         self.landed = threading.Event()
         """Set when :meth:`report` would say more than before; whoever waits for that sets it back."""
@@ -175,7 +177,7 @@ class Puller:
             self._producer,
             topic=self.topics.region_events,
             partitions=self.partitions,
-            schema_id=schema_id,
+            schema_id=self._batch_schema.schema_id,
             settings=replace(settings.landing, record_bytes_max=min(settings.landing.record_bytes_max, record_bytes)),
             may_land=may_land,
             on_landed=self.landed.set,
@@ -205,17 +207,24 @@ class Puller:
         if self._resume_ts is not None and self._settings.keep_safe_point:
             # TiKV registers a region at any ts, also where the changes after it are collected already.
             keep_safe_point(self._pd, self._gc_service_id, self._resume_ts, self._settings.gc_ttl_s)
+        self._batch_schema.start(self._landing.with_schema_id)
         self._feed.start()
         if self._settings.resolve_locks:
             self._lock_watch.start()
         if self._settings.keep_safe_point:
             self._keeper.start()
 
+    @property
+    def schema_id(self) -> int:
+        """What the registry calls the schema of the records that are landed now; 0: it has not told yet."""
+        return self._batch_schema.schema_id
+
     def stop(self, *, flush_s: float = STOP_FLUSH_S) -> None:
         """Stop pulling, give records in flight ``flush_s``, end all threads. Idempotent."""
         if self._stopped:
             return
         self._stopped = True
+        self._batch_schema.stop()
         self._keeper.stop()
         self._lock_watch.stop()
         self._feed.stop()

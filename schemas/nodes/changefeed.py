@@ -127,6 +127,10 @@ class ZkPaths:
     def upstream(self, upstream: UpstreamId) -> str:
         return f"{self.root}/upstreams/{upstream}"
 
+    def raw_schema(self, upstream: UpstreamId) -> str:
+        """The id of the raw log's schema, as the registry has told it."""
+        return f"{self.root}/raw-schemas/{upstream}"
+
     @property
     def changefeeds(self) -> str:
         return f"{self.root}/changefeeds"

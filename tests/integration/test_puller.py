@@ -1,10 +1,13 @@
 """Puller and DDL feed against the embedded cluster, a real Kafka and a real registry: what lands is what TiDB wrote."""
 
 import functools
+import struct
 import time
+import urllib.parse
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
@@ -23,6 +26,7 @@ from schemas.rawlog.ddl_record import DdlRecord, decode_ddl_record
 from schemas.rawlog.frontier import DdlReport, FrontierRecord
 from schemas.rawlog.region_batch import decode_region_batch
 from schemas.tidb.spans import TableSpan
+from tests.support.late_address import LateAddress
 from tests.support.recording import TIDB_DATA, CommittedChange, committed_changes, oracle, row_table_id
 
 CAPTURE = CaptureId("c1")
@@ -265,3 +269,58 @@ def test_ddl_feed_over_a_recording_then_every_job_of_tidb_is_there_in_order_and_
         store.apply(record)
     tables = {version.name for version in store.tables_at(end_ts)}
     assert {"d1.t_all", "sb.sbtest1"} <= tables, sorted(tables)
+
+
+class SchemaMemory:
+    """Over two lives of a capture."""
+
+    schema_id: int | None = None
+
+    def read(self) -> int | None:
+        return self.schema_id
+
+    def write(self, schema_id: int) -> None:
+        self.schema_id = schema_id
+
+
+def test_puller_while_the_registry_is_away_lands_and_has_the_schemas_id_when_it_comes(
+    stack: Addresses, fresh_name: Callable[[str], str]
+) -> None:
+    upstream, errors, memory = UpstreamId(fresh_name("u")), list[BusError](), SchemaMemory()
+    url = urllib.parse.urlsplit(stack.schema_registry)
+    late = LateAddress()
+    away = replace(stack, schema_registry=url._replace(netloc=late.address).geturl())
+    with replayed_cluster() as (server, replay):
+        puller = new_puller(server, away, upstream, "c1", on_fatal=errors.append, schema_memory=memory)
+        topic = puller.topics.region_events
+        records = [first_record(1, replay.bootstrap_ts, puller.partitions)]
+        tables = user_tables()
+        puller.start()
+        puller.assign(dict.fromkeys(map(TableSpan.of_table, tables), replay.bootstrap_ts))
+        running = server.spawn(replay.run(REPLAY_SPEED, wait_for_subscriber=True))
+        wait_until(
+            lambda: publish_next(records, puller, CaptureId("c1"), tables).resolved_ts > replay.bootstrap_ts, errors
+        )
+        assert memory.read() is None
+        late.open(url.netloc)
+        wait_until(lambda: memory.schema_id is not None, errors)
+        running.result()
+        wait_until(
+            lambda: publish_next(records, puller, CaptureId("c1"), tables).resolved_ts >= replay.progress.last_ts,
+            errors,
+        )
+        puller.stop()
+        late.close()
+        again = new_puller(server, away, upstream, "c2", on_fatal=errors.append, schema_memory=memory)
+        assert again.schema_id == memory.schema_id, "the registry is away again, and not asked"
+        again.stop()
+    registered = stack.registry_access.client().get_latest_version(f"{topic}-value").schema_id
+    assert memory.schema_id == registered
+    last = records[-1]
+    values = [
+        value
+        for partition, high in enumerate(last.high)
+        for value in read_partition(stack.kafka, topic, partition, 0, high)
+    ]
+    ids = {struct.unpack_from(">bI", value)[1] for value in values}
+    assert ids == {0, registered}, "what landed before it came has no id, and what landed then has its"

@@ -187,6 +187,10 @@ class Landing:
         """Return the spans that go no further because of a row that cannot be landed. Others go on."""
         return self._refused
 
+    def with_schema_id(self, schema_id: int) -> None:
+        """Let the records from now on say this id; from any thread."""
+        self._schema_id = schema_id
+
     def flush(self, timeout_s: float) -> int:
         """Wait for acknowledgements; return how many records are still without."""
         return self._producer.flush(timeout_s)

@@ -15,7 +15,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from edges.kafka.access import KafkaAccess
 from edges.kafka.clients import kafka_admin
 from edges.registry.access import RegistryAccess
-from producers.errors import RawTopicError, RegistryError
+from producers.errors import RawTopicError, RegistryError, RegistryRefusedError
 from schemas.rawlog.region_batch import REGION_BATCH_SCHEMA_TEXT
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, RawTopics
 
@@ -25,6 +25,8 @@ REGISTRY_PAUSES_S: Final = (0.1, 0.3, 1.0)
 FRONTIER_MARGIN_MS: Final = 3600 * 1000
 """A frontier record must be there for all rows that are: Kafka looks for what is too old every five minutes only, and
 topic by topic."""
+MAY_PASS: Final = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+"""Refusals of a registry that are not for ever."""
 SEGMENT_MS_MIN: Final = 60 * 1000
 RECORD_OVERHEAD_BYTES: Final = 512
 """What a topic counts of a record beside its value: the head of its batch, the lengths of its fields."""
@@ -147,9 +149,10 @@ def register_region_batch(registry: RegistryAccess, topic: str, timeout_s: float
     """Register RegionBatch's schema as ``<topic>-value``; return its id.
 
     Raises:
-        RegistryError: the registry refuses it, or does not answer.
+        RegistryRefusedError: the registry refuses it, or us.
+        RegistryError: the registry does not answer, or with an error of its own.
     """
-    client = registry.client(timeout=timeout_s)
+    client = registry.client(timeout=timeout_s, max_retries=0)
     for pause_s in (*REGISTRY_PAUSES_S, None):
         try:
             return int(client.register_schema(f"{topic}-value", Schema(REGION_BATCH_SCHEMA_TEXT, "AVRO")))
@@ -157,7 +160,9 @@ def register_region_batch(registry: RegistryAccess, topic: str, timeout_s: float
             if error.http_status_code == HTTPStatus.CONFLICT and pause_s is not None:
                 time.sleep(pause_s)  # another capture may be registering it at this moment
                 continue
-            raise RegistryError(
+            status = error.http_status_code
+            kind = RegistryRefusedError if 400 <= status < 500 and status not in MAY_PASS else RegistryError
+            raise kind(
                 "the registry refuses the schema", url=registry.url, subject=f"{topic}-value", reason=error
             ) from error
         except (

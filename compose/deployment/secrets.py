@@ -6,16 +6,11 @@ that does it is printed. The CA's key is thrown away: to add a server, make all 
 """
 
 import argparse
-import datetime
 import os
 import secrets
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-
+from compose.stack.secure.certificates import CertificateAuthority, write_private
 from schemas.errors import ConfigError
 
 CAPTURES = ("capture-1", "capture-2")
@@ -27,28 +22,17 @@ _OWNERS = {"capture": 10001, KAFKA_ADMIN: 10001, "kafka": 1000, "zookeeper": 100
 """User ids that the images run as, as docker-compose.yml says."""
 
 
-class Authority:
-    """A CA that lives as long as this process."""
+class HostAuthority(CertificateAuthority):
+    """The CA of the compose file's hosts."""
 
     def __init__(self) -> None:
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = _named("tidebus-ca")
-        built = _built(self._name, self._name, self._key.public_key(), is_ca=True)
-        self.pem = built.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        super().__init__("tidebus-ca", VALID_DAYS)
 
     def issue(self, name: str) -> tuple[bytes, bytes]:
         """Return certificate and key (PKCS #8) of a host, as PEM."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        built = _built(_named(name), self._name, key.public_key(), is_ca=False)
         # The last is what Docker's name server makes of the address, by which ZooKeepers know each other.
         hosts = (name, "localhost", f"tidebus-{name}-1.tidebus_tidebus")
-        names = x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts])
-        certificate = built.add_extension(names, critical=False).sign(self._key, hashes.SHA256())
-        plain = serialization.NoEncryption()
-        return (
-            certificate.public_bytes(serialization.Encoding.PEM),
-            key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain),
-        )
+        return self.sign(name, hosts, (-1, VALID_DAYS))
 
 
 def make_secrets(folder: Path) -> None:
@@ -61,7 +45,7 @@ def make_secrets(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True)
     except FileExistsError as error:
         raise ConfigError("secrets are made once, into a folder that is not there yet", folder=folder) from error
-    authority = Authority()
+    authority = HostAuthority()
     kafka_password, zookeeper_password, api_password = (secrets.token_urlsafe(32) for _ in range(3))
     for name in SERVERS:
         certificate, key = authority.issue(name)
@@ -103,28 +87,7 @@ def _settings(values: dict[str, str]) -> bytes:
 def _write(folder: Path, files: dict[str, bytes]) -> None:
     folder.mkdir(mode=0o700)
     for name, content in files.items():
-        with os.fdopen(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-
-
-def _named(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def _built(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, is_ca: bool
-) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=VALID_DAYS))
-        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
-    )
+        write_private(folder / name, content)
 
 
 def main() -> None:

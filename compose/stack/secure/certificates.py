@@ -1,4 +1,4 @@
-"""Certificates made on the spot: a CA of our own, and what it signs. For local stacks and for tests."""
+"""Certificates made on the spot: a CA of our own, and what it signs. For local stacks, deployments and tests."""
 
 import datetime
 import ipaddress
@@ -13,6 +13,7 @@ from cryptography.x509.oid import NameOID
 
 DAYS_VALID = 30
 _LOOPBACK = ("127.0.0.1",)
+_PEM = serialization.Encoding.PEM
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,36 +24,45 @@ class Pair:
     key: str
 
 
-class Authority:
-    """A CA with its files in a folder. Its own key is in memory only: nothing can be signed once it is gone."""
+class CertificateAuthority:
+    """A CA whose key is in memory only: nothing can be signed once this process is gone."""
 
-    def __init__(self, folder: Path, name: str = "ca") -> None:
-        self._folder = folder
+    def __init__(self, name: str = "ca", days_valid: int = DAYS_VALID) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _named(name)
-        certificate = _certificate(self._name, self._name, self._key.public_key(), days=(-1, DAYS_VALID), ca=True).sign(
-            self._key, hashes.SHA256()
+        built = _certificate(self._name, self._name, self._key.public_key(), days=(-1, days_valid), ca=True)
+        self.pem = built.sign(self._key, hashes.SHA256()).public_bytes(_PEM)
+
+    def sign(self, common_name: str, hosts: tuple[str, ...], days: tuple[int, int]) -> tuple[bytes, bytes]:
+        """Return certificate and key as PEM, valid from and to ``days`` from now, for IP addresses and host names."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+        built = _certificate(_named(common_name), self._name, key.public_key(), days=days, ca=False)
+        certificate = built.add_extension(names, critical=False).sign(self._key, hashes.SHA256())
+        plain = serialization.NoEncryption()
+        return (
+            certificate.public_bytes(_PEM),
+            key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, plain),
         )
+
+
+class Authority(CertificateAuthority):
+    """A CA that writes what it signs into a folder."""
+
+    def __init__(self, folder: Path, name: str = "ca") -> None:
+        super().__init__(name)
+        self._folder = folder
         self.path = str(folder / f"{name}.pem")
-        Path(self.path).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        Path(self.path).write_bytes(self.pem)
 
     def issue(
         self, common_name: str, *, days: tuple[int, int] = (-1, DAYS_VALID), hosts: tuple[str, ...] = _LOOPBACK
     ) -> Pair:
-        """Sign a certificate valid from and to ``days`` from now, for IP addresses ``hosts``."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        built = _certificate(_named(common_name), self._name, key.public_key(), days=days, ca=False).add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host)) for host in hosts]), critical=False
-        )
+        """Sign a certificate and write it beside its key; see :meth:`sign`."""
         pair = Pair(str(self._folder / f"{common_name}.pem"), str(self._folder / f"{common_name}-key.pem"))
-        certificate = built.sign(self._key, hashes.SHA256())
-        Path(pair.cert).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        write_private(
-            Path(pair.key),
-            key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            ),
-        )
+        certificate, key = self.sign(common_name, hosts, days)
+        Path(pair.cert).write_bytes(certificate)
+        write_private(Path(pair.key), key)
         return pair
 
 
@@ -62,6 +72,13 @@ def write_private(path: Path, content: bytes) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(content)
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 def _named(name: str) -> x509.Name:

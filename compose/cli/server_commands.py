@@ -280,12 +280,18 @@ def capture(
     from compose.capture.options import CaptureOptions
     from compose.capture.process import run_capture
     from consumers.control.core.frontier.span_split import SplitSettings
+    from consumers.control.fleets.sorter_fleet import BY_HAND
     from consumers.control.owner.reign import ReignOptions
+    from edges.kafka.java_properties import java_properties
     from producers.pull.feed.spill_files import SpillSettings
     from producers.pull.puller import PullerSettings
     from producers.tls import Channels
 
-    Channels(tls)  # a file that cannot be used is said at once, before anything is asked of anybody
+    # What cannot be used is said at once, before anything is asked of anybody.
+    Channels(tls)
+    sorter_kafka, processor_kafka = kafka.as_child(sorter_kafka_config), kafka.as_child(processor_kafka_config)
+    if sorters.master != BY_HAND:
+        java_properties(sorter_kafka or kafka)
     spill = SpillSettings(folder=data_dir / "spill" if data_dir is not None else None)
     puller = PullerSettings(tls=tls, gc_ttl_s=int(gc_ttl), spill=spill)
     if matcher_memory_bytes_max is not None:
@@ -303,8 +309,8 @@ def capture(
             split=SplitSettings(enable_table_across_nodes=enable_table_across_nodes, region_threshold=region_threshold),
         ),
         sorters=replace(sorters, data_dir=data_dir),
-        sorter_kafka=kafka.as_child(sorter_kafka_config),
-        processor_kafka=kafka.as_child(processor_kafka_config),
+        sorter_kafka=sorter_kafka,
+        processor_kafka=processor_kafka,
         addr=api.addr,
         advertise_addr=api.advertise_addr,
         mtls=api.mtls,

@@ -27,6 +27,37 @@ def test_error_of_the_system_that_is_no_matter_of_files_keeps_its_traceback() ->
     assert refusal(ConnectionResetError(errno.ECONNRESET, "reset")) is None
 
 
+def test_capture_whose_kafka_spark_has_no_word_for_is_refused_before_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[object] = []
+    monkeypatch.setattr("compose.capture.process.run_capture", started.append)
+    config = tmp_path / "kafka.properties"
+    config.write_text("security.protocol=SSL\nenable.ssl.certificate.verification=false\n")
+    given = ["--pd", "p:1", "--kafka", "k:1", "--kafka-config", str(config), "--zookeeper", "z:1"]
+    given += ["--schema-registry", "http://r"]
+    assert run_cli(["capture", *given]) != 0
+    said = capsys.readouterr().err
+    assert "[kafka.no_java_word]" in said and "enable.ssl.certificate.verification" in said
+    assert started == []
+    assert run_cli(["capture", *given, "--sorter-master", "none"]) == 0, "no Spark is started here"
+    assert len(started) == 1
+
+
+def test_commands_of_a_bus_without_a_file_or_address_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["decode", "--topic", "t"]) == 2
+    assert "Missing option '--kafka'" in capsys.readouterr().err
+
+
+def test_password_in_the_wrong_line_of_a_file_is_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "kafka.properties"
+    config.write_text("sasl.passwort=hunter2\n")
+    assert run_cli(["decode", "--topic", "t", "--kafka", "k:1", "--kafka-config", str(config)]) != 0
+    said = capsys.readouterr().err
+    assert "did you mean sasl.password" in said and "line=1" in said
+    assert "hunter2" not in said
+
+
 @pytest.mark.parametrize(
     "flags", [["--sorter-master", "locl[2]"], ["--sorter-master", "spark://host"], ["--sorter-conf", "spark.cores.max"]]
 )

@@ -14,7 +14,13 @@ from sorters.core.columnar.row_changes import join_rows, rows_between
 from sorters.core.cut.cut import Cut, overlaps
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.mount.corrupt_rows import CorruptRows, OnCorrupt
-from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, drop_repeats, join_records, sort_records
+from sorters.core.records.order import (
+    OutputRecords,
+    drop_repeats,
+    join_records,
+    no_records,
+    sort_records,
+)
 from sorters.core.rows.shared_pass import run_chunks
 from sorters.cut.claim_store import claim_store
 from sorters.cut.sink_writer import BATCH_BYTES
@@ -81,7 +87,7 @@ def _log_refused(error: BusError, count: int) -> None:
 
 def in_order(tables: Sequence[OutputRecords], may_repeat: bool) -> OutputRecords:
     """Return the records of a whole cut in their order, and without repeats if there may be any."""
-    records = sort_records(join_records([OUTPUT_SCHEMA.empty_table(), *tables]))
+    records = sort_records(join_records([no_records(), *tables]))
     return drop_repeats(records) if may_repeat else records
 
 

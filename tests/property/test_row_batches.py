@@ -12,7 +12,7 @@ from schemas.config.sink.kafka import MESSAGE_OVERHEAD_BYTES
 from schemas.ids import Ts
 from schemas.sink.position import Position, PositionClass, RowOp, decode_position
 from sorters.core.encode.open.batches import OpenJoiner
-from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, sort_records
+from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, make_records, sort_records
 from sorters.core.records.row_batches import RowJoin, join_neighbours
 
 VERSION = (1).to_bytes(8, "big")
@@ -25,8 +25,7 @@ def framed(text: bytes) -> bytes:
 
 def table(records: list[Record]) -> OutputRecords:
     columns = list(zip(*records, strict=True)) if records else [()] * 5
-    return pa.table([pa.array(column, kind.type) for column, kind in zip(columns, OUTPUT_SCHEMA, strict=True)],
-                    schema=OUTPUT_SCHEMA)  # fmt: skip
+    return make_records([pa.array(column, kind.type) for column, kind in zip(columns, OUTPUT_SCHEMA, strict=True)])
 
 
 def parts(frames: bytes) -> list[bytes]:

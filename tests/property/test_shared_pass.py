@@ -19,7 +19,7 @@ from schemas.tidb.table import PartitionVersion, TableVersion
 from sorters.core.encode.sql.rows import SqlRowsEncoder
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.mount.alike_tables import are_alike
-from sorters.core.records.order import OUTPUT_SCHEMA, join_records, sort_records
+from sorters.core.records.order import join_records, no_records, sort_records
 from sorters.core.rows import shared_pass
 from sorters.core.rows.pipeline import Settings, run_version, wanted_versions
 from sorters.core.rows.shared_pass import run_chunks
@@ -126,7 +126,7 @@ def alone(chunk: RowChanges, schemas: Any, feed: CompiledFeed) -> Any:
     given = Settings(encoded_at_ms=5, store_claim=None, on_corrupt=None)
     try:
         parts = [run_version(rows, version, feed, given) for version, rows in wanted_versions(chunk, schemas, feed)]
-        return join_records([OUTPUT_SCHEMA.empty_table(), *parts])
+        return join_records([no_records(), *parts])
     except BusError as error:
         return error.code, str(error.fields)
 
@@ -150,7 +150,7 @@ def test_rows_of_many_tables_run_together_equal_those_run_table_by_table(seed: i
             assert (error.code, str(error.fields)) in errors
             return
     assert not errors
-    whole, parts = (sort_records(join_records([OUTPUT_SCHEMA.empty_table(), *each])) for each in (expected, produced))
+    whole, parts = (sort_records(join_records([no_records(), *each])) for each in (expected, produced))
     assert parts.equals(whole)
 
 

@@ -23,7 +23,7 @@ from sorters.core.encode.storage.rows import CanalJsonLines, LineFormat, Storage
 from sorters.core.encode.wire.row_heads import HeadedJoiner
 from sorters.core.mount import mount
 from sorters.core.mount.mounted import RowKind
-from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, sort_records
+from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, make_records, sort_records
 from sorters.core.records.row_batches import join_neighbours
 from tests.support.mounting import row_changes
 from tests.support.random_rows import random_change, random_table
@@ -102,8 +102,7 @@ def watermark(home: int, ts: int) -> tuple[Any, ...]:
 
 def records_of(rows: list[tuple[Any, ...]]) -> OutputRecords:
     columns = list(zip(*rows, strict=True))
-    return pa.table([pa.array(column, kind.type) for column, kind in zip(columns, OUTPUT_SCHEMA, strict=True)],
-                    schema=OUTPUT_SCHEMA)  # fmt: skip
+    return make_records([pa.array(column, kind.type) for column, kind in zip(columns, OUTPUT_SCHEMA, strict=True)])
 
 
 Drawn = tuple[int, bytes, bytes, bytes]

@@ -5,7 +5,7 @@ from schemas.ddl.schema_store import SchemaStore
 from sorters.core.feed.claim_check import StoreClaim
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.mount.corrupt_rows import OnCorrupt
-from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, join_records
+from sorters.core.records.order import OutputRecords, join_records, no_records
 from sorters.core.rows.shared_pass import run_chunks
 
 
@@ -22,4 +22,4 @@ def records_of(
     parts = run_chunks(
         [rows], schemas, feed, encoded_at_ms=encoded_at_ms, store_claim=store_claim, on_corrupt=on_corrupt
     )
-    return join_records([OUTPUT_SCHEMA.empty_table(), *parts])
+    return join_records([no_records(), *parts])

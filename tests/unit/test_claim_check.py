@@ -26,7 +26,7 @@ from sorters.core.feed.claim_check import ClaimCheck
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.feed.large_messages import SinkMessageTooLargeError
 from sorters.core.mount.mounter import SMALL_ROWS
-from sorters.core.records.order import OutputRecords
+from sorters.core.records.order import sort_records
 from sorters.cut.claim_store import ClaimFolder, ClaimStoreError
 from sorters.cut.worker import FeedProgram, output_records
 from tests.support.changefeed_config import CANAL, refused
@@ -96,9 +96,9 @@ def sent(
         files[name] = content
 
     changes = row_changes(TABLE_ID, rows)
-    records: OutputRecords = records_of(
-        changes, schemas or store(), compiled, encoded_at_ms=encoded_at_ms, store_claim=keep
-    ).sort_by("position")
+    records = sort_records(
+        records_of(changes, schemas or store(), compiled, encoded_at_ms=encoded_at_ms, store_claim=keep)
+    )
     return list(zip(records["key"].to_pylist(), records["value"].to_pylist(), strict=True)), files
 
 

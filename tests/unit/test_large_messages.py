@@ -21,7 +21,7 @@ from schemas.tidb.row_v2 import encode_row_v2
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.feed.large_messages import SinkMessageTooLargeError
 from sorters.core.mount.mounter import SMALL_ROWS
-from sorters.core.records.order import OutputRecords
+from sorters.core.records.order import OutputRecords, sort_records
 from sorters.core.route.column_selector import ColumnSelectorError
 from tests.support.ddl_jobs import PRIMARY, column, index, snapshot, table_info
 from tests.support.mounting import row_changes
@@ -75,7 +75,7 @@ def changes(count: int, op: str, large: int) -> list[CommittedChange]:
 
 def sent(compiled: CompiledFeed, rows: list[CommittedChange], schemas: SchemaStore | None = None) -> OutputRecords:
     records = records_of(row_changes(TABLE_ID, rows), schemas or store(), compiled, encoded_at_ms=ENCODED_AT_MS)
-    return records.sort_by("position")
+    return sort_records(records)
 
 
 def pairs(records: OutputRecords) -> list[tuple[bytes | None, bytes]]:
@@ -115,7 +115,8 @@ def test_handle_key_only_row_that_is_too_large_says_its_key_and_the_others_stay(
     said, whole = (sent(feed(protocol, limit=limit), changes(count, op, large=1)) for limit in (LIMIT, 10_000))
     assert pairs(said)[1] == EXPECTED[protocol, op]
     assert pairs(said)[:1] + pairs(said)[2:] == pairs(whole)[:1] + pairs(whole)[2:]
-    assert said.drop_columns(["key", "value"]) == whole.drop_columns(["key", "value"])
+    rest = ["topic", "partition", "position"]
+    assert said.select(rest) == whole.select(rest)
 
 
 @ROWS

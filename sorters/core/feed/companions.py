@@ -13,7 +13,7 @@ from sorters.core.encode.wire.protocol import EncodedMessage, Partitions
 from sorters.core.feed.ddl_filter import events_to_send
 from sorters.core.feed.feed import Bootstraps, CompiledFeed
 from sorters.core.feed.scope import table_at, tables_at, tables_made_between
-from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, join_records
+from sorters.core.records.order import OutputRecords, join_records, make_records, no_records
 from sorters.core.sql.ddl_event import DdlEvent
 
 SCHEMAS_AT_ONCE = 500
@@ -24,7 +24,7 @@ def watermark_records(ts: Ts, topics: Sequence[str], feed: CompiledFeed, encoded
     """Return a watermark for each partition of ``topics``; none if the protocol has no watermarks."""
     message = feed.encoder.encode_watermark(ts, encoded_at_ms=encoded_at_ms)
     if message is None:
-        return OUTPUT_SCHEMA.empty_table()
+        return no_records()
     position = Position(ts, PositionClass.WATERMARK).encode()
     which = feed.encoder.watermark_partitions
     return _copies(((topic, _partitions(which, feed, topic)) for topic in topics), message, position)
@@ -44,7 +44,7 @@ def _copies(homes: Iterable[tuple[str, Iterable[int]]], message: EncodedMessage,
         pa.array([message.value] * n, pa.binary()),
         pa.array([position] * n, pa.binary()),
     ]
-    return pa.table(columns, schema=OUTPUT_SCHEMA)
+    return make_records(columns)
 
 
 def ddl_topics(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed) -> set[str]:
@@ -62,7 +62,7 @@ def ddl_records(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFee
     Raises:
         TableBecameIneligibleError, RenameIntoFilterError: see :func:`events_to_send`.
     """
-    tables = [OUTPUT_SCHEMA.empty_table()]
+    tables = [no_records()]
     for event in _events(store, after_ts, upto_ts, feed):
         message = feed.encoder.encode_ddl(event, encoded_at_ms=encoded_at_ms)
         if message is not None:
@@ -87,7 +87,7 @@ def bootstrap_records(
         CorruptDataError: a TableInfo does not decode.
     """
     if feed.bootstraps is None:
-        return OUTPUT_SCHEMA.empty_table()
+        return no_records()
     due: dict[tuple[Ts, TableId], StoredTable] = {}
     if at_start:
         due |= {(after_ts, stored.table_id): stored for stored in tables_at(store, after_ts, feed)}
@@ -119,7 +119,7 @@ def start_bootstraps(
 def _schemas_due(
     due: Mapping[tuple[Ts, TableId], StoredTable], feed: CompiledFeed, bootstraps: Bootstraps, encoded_at_ms: int
 ) -> OutputRecords:
-    tables = [OUTPUT_SCHEMA.empty_table()]
+    tables = [no_records()]
     for (ts, table_id), stored in due.items():
         message = bootstraps.encoder.encode_bootstrap(stored.decode(), encoded_at_ms=encoded_at_ms)
         topic = feed.topic(stored.schema, stored.table)

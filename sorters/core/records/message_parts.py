@@ -9,7 +9,7 @@ import pyarrow as pa
 from schemas.config.sink.kafka import MESSAGE_OVERHEAD_BYTES
 from schemas.sink.parts import cut_message
 from sorters.core.columnar.spans import spans_of
-from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, column_of, topics_of
+from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, column_of, make_records, topics_of
 
 
 def in_parts(records: OutputRecords, limit: Callable[[str], int]) -> OutputRecords:
@@ -37,4 +37,4 @@ def _cut(record: OutputRecords, room: int) -> OutputRecords:
     repeated = (pa.repeat(column, len(parts)) for column in (topic, partition, position))
     columns = dict(zip(("topic", "partition", "position"), repeated, strict=True))
     columns |= {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
-    return pa.table([columns[name] for name in OUTPUT_SCHEMA.names], schema=OUTPUT_SCHEMA)
+    return make_records([columns[name] for name in OUTPUT_SCHEMA.names])

@@ -1,7 +1,7 @@
 """The order of output records: by position bytes within a (topic, partition), equal neighbours dropped."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,50 @@ _ROW_HEAD = np.dtype([("commit_ts", ">i8"), ("class", "u1"), ("start_ts", ">i8")
 SMALL_ROWS = 100
 """Rows below which Arrow's price for a call is more than that of doing them one by one."""
 
-OutputRecords = Any
-"""``pyarrow.Table`` with the columns of :data:`OUTPUT_SCHEMA` (pyarrow ships no types)."""
+
+class OutputRecords(Protocol):
+    """``pyarrow.Table`` with the columns of :data:`OUTPUT_SCHEMA`, as far as we use it: pyarrow ships no types."""
+
+    num_rows: int
+    nbytes: int
+    columns: "list[ChunkedColumn]"
+
+    def __getitem__(self, name: str) -> "ChunkedColumn": ...
+
+    def column(self, name: str) -> "ChunkedColumn": ...
+
+    def slice(self, offset: int, length: int | None = None) -> "OutputRecords": ...
+
+    def take(self, rows: Any) -> "OutputRecords": ...
+
+    def filter(self, mask: Any) -> "OutputRecords": ...
+
+    def select(self, names: Sequence[str]) -> "OutputRecords": ...
+
+    def append_column(self, name: str, column: Any) -> "OutputRecords": ...
+
+    def combine_chunks(self) -> "OutputRecords": ...
+
+    def to_batches(self, max_chunksize: int | None = None) -> list[Any]: ...
+
+    def to_pylist(self) -> list[dict[str, Any]]: ...
+
+    def equals(self, other: "OutputRecords") -> bool: ...
+
+
+class ChunkedColumn(Protocol):
+    """``pyarrow.ChunkedArray``: a column of a table."""
+
+    def __getitem__(self, row: int) -> Any: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def combine_chunks(self) -> Any: ...
+
+    def to_pylist(self) -> list[Any]: ...
+
+    def to_numpy(self) -> npt.NDArray[Any]: ...
+
 
 OUTPUT_SCHEMA = pa.schema(
     [
@@ -31,9 +73,24 @@ OUTPUT_SCHEMA = pa.schema(
 )
 
 
+def make_records(columns: Sequence[Any]) -> OutputRecords:
+    """Return the records that these columns are, in the order of :data:`OUTPUT_SCHEMA`."""
+    records: OutputRecords = pa.table(columns, schema=OUTPUT_SCHEMA)
+    return records
+
+
+def no_records() -> OutputRecords:
+    """Return a table of no records."""
+    records: OutputRecords = OUTPUT_SCHEMA.empty_table()
+    return records
+
+
 def join_records(parts: Sequence[OutputRecords]) -> OutputRecords:
     """Join tables of records; a column stays one chunk, as sorting and taking want it."""
-    return parts[0] if len(parts) == 1 else pa.concat_tables(parts).combine_chunks()
+    if len(parts) == 1:
+        return parts[0]
+    joined: OutputRecords = pa.concat_tables(parts)
+    return joined.combine_chunks()
 
 
 def column_of(records: OutputRecords, name: str) -> Any:

@@ -22,7 +22,15 @@ from schemas.sink.position import POSITION_CLASS_AT, PositionClass
 from sorters.core.columnar.spans import BoolArray, IntArray, gather, spans_of
 from sorters.core.encode.wire.protocol import Joiner
 from sorters.core.records.message_parts import in_parts
-from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, column_of, join_records, sort_records, topics_of
+from sorters.core.records.order import (
+    OutputRecords,
+    column_of,
+    join_records,
+    make_records,
+    no_records,
+    sort_records,
+    topics_of,
+)
 
 Limit = Callable[[str], int]
 """The largest message that a topic takes: key, value and overhead."""
@@ -40,7 +48,7 @@ def join_neighbours(records: OutputRecords, joiner: Joiner, limit: Limit) -> Out
 
 def join_stream(chunks: Iterable[OutputRecords], joiner: Joiner, limit: Limit) -> Iterator[OutputRecords]:
     """Yield what :func:`join_neighbours` makes of the chunks together, holding one group of each partition at most."""
-    held = OUTPUT_SCHEMA.empty_table()
+    held = no_records()
     for chunk in chunks:
         if not chunk.num_rows:
             continue
@@ -120,7 +128,7 @@ class _Grouped:
         ends = np.append(self.starts[1:], count)
         last = self.records.select(["topic", "partition", "position"]).take(pa.array(ends - 1))
         columns = [last.column("topic"), last.column("partition"), keys, values, last.column("position")]
-        return pa.table(columns, schema=OUTPUT_SCHEMA)
+        return make_records(columns)
 
     def without_open_groups(self) -> tuple[Self, OutputRecords]:
         """Take out the last group of each partition if it ends with a row: what comes next may belong to it."""

@@ -27,7 +27,7 @@ from sorters.core.mount.column import value_text
 from sorters.core.mount.corrupt_rows import OnCorrupt, corrupt_error, corrupt_rows
 from sorters.core.mount.mounted import ROW_OPS, MountedColumns, MountedPart, RowKind
 from sorters.core.mount.mounter import mount
-from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, row_positions
+from sorters.core.records.order import OutputRecords, make_records, no_records, row_positions
 from sorters.core.route.dispatch import Route
 from sorters.core.route.split_update import split_columns, split_mask
 
@@ -122,7 +122,7 @@ def run_version(
             part.check()
     parts, source = _numbered(_split(part) if feed.split_updates else [part] for part in kept)
     if not len(source):
-        return OUTPUT_SCHEMA.empty_table()
+        return no_records()
     route, selection = feed.select(table)
     mounted = MountedColumns(table=table, count=len(source), parts=parts)
     if selection is not None:
@@ -147,9 +147,8 @@ def run_version(
         what_helps=feed.what_helps_large_rows,
     )
     encoded = room.within_limit(encoded, mounted, named, encoded_at_ms)
-    return pa.table(
-        [pa.repeat(route.topic, len(source)), pa.array(partition), encoded.keys, encoded.values, positions],
-        schema=OUTPUT_SCHEMA,
+    return make_records(
+        [pa.repeat(route.topic, len(source)), pa.array(partition), encoded.keys, encoded.values, positions]
     )
 
 

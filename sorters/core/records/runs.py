@@ -10,7 +10,7 @@ that only windows are ever held as rows.
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +26,18 @@ ROW_BYTES = 16 * 1024
 SAMPLE_ROWS = 512
 """A run gives its position every so many rows; a window holds at most so many more of each run than it was meant to."""
 
-Run = Any
-"""``pyarrow.RecordBatch`` of :data:`OUTPUT_SCHEMA`, sorted by position."""
+
+class Run(Protocol):
+    """``pyarrow.RecordBatch`` of :data:`OUTPUT_SCHEMA`, sorted by position, as far as we use it."""
+
+    num_rows: int
+    nbytes: int
+
+    def column(self, name: str) -> Any: ...
+
+    def slice(self, offset: int, length: int) -> "Run": ...
+
+    def serialize(self) -> Any: ...
 
 
 def split_runs(records: OutputRecords, slots: int) -> Iterator[tuple[int, Run]]:
@@ -60,7 +70,8 @@ def pack_run(run: Run) -> Any:
 
 def unpack_run(block: Any) -> Run:
     """Return the run in ``block``, a ``pyarrow.Buffer`` whose bytes it goes on using."""
-    return pa.ipc.read_record_batch(block, OUTPUT_SCHEMA)
+    run: Run = pa.ipc.read_record_batch(block, OUTPUT_SCHEMA)
+    return run
 
 
 def merge_runs(runs: list[Run], *, may_repeat: bool, rows: int = WINDOW_ROWS) -> Iterator[OutputRecords]:
@@ -91,7 +102,7 @@ class _OpenRun:
 
     @property
     def has_more(self) -> bool:
-        return self._at < int(self._run.num_rows)
+        return self._at < self._run.num_rows
 
     def samples(self) -> Iterator[tuple[bytes, int]]:
         """Yield positions of the run, the last one among them, and how many rows each adds to the one before; rows that

@@ -98,7 +98,7 @@ def test_simulate_command_when_a_promise_is_broken_says_which_seed_and_fails(
     monkeypatch.setattr(landing._Span, "settle", _lands_when_sent)
     assert run_cli(["simulate", "--seeds", "3"]) == 1
     printed = capsys.readouterr().out
-    assert "lost Row" in printed
+    assert "lost SimRow" in printed
     assert "tidebus simulate --seed" in printed
 
 
@@ -109,6 +109,10 @@ def test_simulate_command_when_a_promise_is_broken_says_which_seed_and_fails(
 # * R waits for who may be landing (``landing``), and who has not reported is not heard: here both are broken at once.
 # * Agents do not obey old owners, and stopping is not stopped: what two captures land twice counts once for readers, so
 #   nothing is lost here. That a span has one primary is the law of test_scheduling_law, whose seeds miss both.
+
+
+def _waits_for_nobody(previous: FrontierRecord, inputs: FrontierInputs, holding: Holding) -> FrontierRecord:
+    return _advance(previous, replace(inputs, landing=()), holding)
 
 
 def _floor_is_now(self: Any) -> int:
@@ -268,5 +272,5 @@ def test_cluster_law_when_a_rule_is_broken_then_seeds_find_it(
 ) -> None:
     monkeypatch.setattr(where, name, wrong)
     if where is Reign:  # two rules hold the same: who has not reported is not heard, and R waits for who may be landing
-        monkeypatch.setattr(owner, "advance", lambda *args, **more: _advance(*args, **{**more, "landing": ()}))
+        monkeypatch.setattr(owner, "advance", _waits_for_nobody)
     assert any(outcome_of(seed, prepare).broken for seed in range(TRIES_MAX))

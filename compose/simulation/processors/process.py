@@ -49,6 +49,10 @@ class Sides:
         self._world, self._who, self._revision = world, who, 0
         self.source = TopicSource(world)
 
+    def partitions(self) -> int:
+        """See there."""
+        return self.source.partitions()
+
     def destination(self, revision: int) -> DestinationOf:
         """See there."""
         self._revision = revision

@@ -50,5 +50,7 @@ class CaptureOptions:
     """``host:port`` for the other captures; port 0: any free one."""
     advertise_peer_addr: str = ""
     """The address by which other captures reach this one; empty: ``peer_addr``."""
+    cluster_secret_file: Path | None = None
+    """What captures prove to each other that they know; None: nothing."""
     graceful_stop_timeout_s: float = GRACEFUL_STOP_S
     """How long a capture that is stopped waits for others to take its spans over."""

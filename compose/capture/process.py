@@ -15,7 +15,6 @@ when nobody else stays, and after a bounded time, or a second signal, in any cas
 import contextlib
 import logging
 import os
-import signal
 import socket
 import threading
 import time
@@ -32,6 +31,7 @@ from compose.capture.processor_home import ProcessorHome
 from compose.capture.pulled_upstream import PulledUpstream
 from compose.capture.puller_figures import PullerFigures
 from compose.capture.replicated_tables import replicated_tables
+from compose.capture.signals import stop_signals
 from compose.peers import open_peers
 from compose.stack.children import TIDEBUS, Nursery
 from consumers.control.cluster.capture_registry import CaptureInfo, CaptureWatch, mark_stopping, register_capture
@@ -80,7 +80,7 @@ def run_capture(options: CaptureOptions, stopping: threading.Event | None = None
     """
     stopping, at_once = stopping or threading.Event(), threading.Event()
     spare_old_objects()
-    with _signals(stopping, at_once), _api(options) as api:
+    with stop_signals(stopping, at_once), _api(options) as api:
         pause_s, serving = RETRY_FIRST_S, False
         while not stopping.is_set():
             began_at = time.monotonic()
@@ -226,6 +226,7 @@ class Capture:
             peer_host=options.peer_addr.rpartition(":")[0],
             advertise_peer_host=peers.address.rpartition(":")[0],
             tls=options.puller.tls,
+            cluster_secret_file=options.cluster_secret_file,
         )
         data_dir = options.sorters.data_dir
         fleet = ProcessorFleet(
@@ -288,7 +289,14 @@ class Capture:
     def _peers(self) -> GrpcPeers:
         options = self._options
         listen, advertised = options.peer_addr, options.advertise_peer_addr
-        return open_peers(self.capture_id, VERSION, listen=listen, advertised=advertised, tls=options.puller.tls)
+        return open_peers(
+            self.capture_id,
+            VERSION,
+            listen=listen,
+            advertised=advertised,
+            tls=options.puller.tls,
+            cluster_secret_file=options.cluster_secret_file,
+        )
 
     def _write_failure(self, session: Session, error: BusError) -> None:
         """Leave the reason where whoever looks for this upstream finds it: nobody pulls it until it is mended."""
@@ -365,21 +373,3 @@ def _api(options: CaptureOptions) -> Iterator["ApiServer | None"]:
 
     with contextlib.closing(api_server(options)) as server:
         yield server
-
-
-@contextlib.contextmanager
-def _signals(stopping: threading.Event, at_once: threading.Event) -> Iterator[None]:
-    """Set ``stopping`` on SIGTERM and SIGINT while inside, and ``at_once`` on another one; only the main thread may."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handle(*_: object) -> None:
-        (at_once if stopping.is_set() else stopping).set()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

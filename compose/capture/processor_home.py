@@ -1,6 +1,7 @@
 """What a capture says of itself to its processors."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from producers.tls import TlsSettings
 from schemas.ids import CaptureId
@@ -17,6 +18,8 @@ class ProcessorHome:
     """Under which those reach them; empty: ``peer_host``."""
     tls: TlsSettings = field(default_factory=TlsSettings)
     """Secures the streams between processors."""
+    cluster_secret_file: Path | None = None
+    """What they prove to each other that they know."""
 
     def arguments(self) -> list[str]:
         """Return the command's options."""
@@ -29,5 +32,6 @@ class ProcessorHome:
             "--cert": tls.cert_path,
             "--key": tls.key_path,
             "--cert-allowed-cn": ",".join(tls.allowed_cn),
+            "--cluster-secret-file": str(self.cluster_secret_file.resolve()) if self.cluster_secret_file else "",
         }
         return [part for option, value in given.items() if value for part in (option, value)]

@@ -249,6 +249,16 @@ def cluster_option(command: Command) -> Command:
     )(command)
 
 
+def cluster_secret_option(command: Command) -> Command:
+    """Add ``--cluster-secret-file``."""
+    return click.option(
+        "--cluster-secret-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="TIDEBUS_CLUSTER_SECRET_FILE",
+        help="A secret that captures prove to each other that they know; more lines: former or next ones.",
+    )(command)
+
+
 def upstream_option(command: Command) -> Command:
     """Add ``--upstream``."""
     return click.option(

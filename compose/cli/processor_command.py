@@ -2,11 +2,19 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from compose.cli.options import cluster_option, feed_options, kafka_option, tls_options, zookeeper_option
+from compose.cli.options import (
+    cluster_option,
+    cluster_secret_option,
+    feed_options,
+    kafka_option,
+    tls_options,
+    zookeeper_option,
+)
 
 if TYPE_CHECKING:
     from edges.kafka.access import KafkaAccess
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
 )
 @click.option("--advertise-peer-host", default="", help="Under which they reach it; empty: --peer-host.")
 @tls_options
+@cluster_secret_option
 def processor(
     changefeed_id: str,
     namespace: str,
@@ -38,6 +47,7 @@ def processor(
     peer_host: str,
     advertise_peer_host: str,
     tls: "TlsSettings",
+    cluster_secret_file: Path | None,
 ) -> int:
     """Apply a changefeed to its database or files, sharing its partitions with all other processors of it.
 
@@ -64,6 +74,11 @@ def processor(
             options,
             begin_work,
             lambda processor: loading.result().open_peers(
-                processor, VERSION, listen=listen, advertised=advertised, tls=tls
+                processor,
+                VERSION,
+                listen=listen,
+                advertised=advertised,
+                tls=tls,
+                cluster_secret_file=cluster_secret_file,
             ),
         )

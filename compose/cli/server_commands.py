@@ -15,6 +15,7 @@ from compose.cli.options import (
     check_master,
     child_kafka_options,
     cluster_option,
+    cluster_secret_option,
     conf_pairs,
     data_dir_option,
     driver_options,
@@ -244,6 +245,7 @@ def region_server(
 @click.option(
     "--advertise-peer-addr", default="", metavar="HOST:PORT", help="Where they reach it. [default: --peer-addr]"
 )
+@cluster_secret_option
 @click.option(
     "--graceful-stop-timeout",
     type=Duration(),
@@ -271,6 +273,7 @@ def capture(
     api: ApiOptions,
     peer_addr: str,
     advertise_peer_addr: str,
+    cluster_secret_file: Path | None,
     graceful_stop_timeout: float,
     sorters: "SorterSettings",
     sorter_kafka_config: Path | None,
@@ -317,6 +320,7 @@ def capture(
         credentials=api.credentials,
         peer_addr=peer_addr,
         advertise_peer_addr=advertise_peer_addr,
+        cluster_secret_file=cluster_secret_file,
         graceful_stop_timeout_s=graceful_stop_timeout,
     )
     return run_capture(options)

@@ -260,14 +260,24 @@ def test_port_that_is_taken_is_refused_and_free_again_when_its_capture_has_gone(
     opened(B, a.address)
 
 
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    """Return a file with a cluster's secret."""
+    path = tmp_path / "secret"
+    path.write_text("known to all captures")
+    path.chmod(0o600)
+    return path
+
+
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "nowhere", "127.0.0.1:x", "127.0.0.1:70000"])
-def test_address_that_nobody_could_use_is_refused(listen: str) -> None:
+def test_address_that_nobody_could_use_is_refused(listen: str, secret: Path) -> None:
     with pytest.raises(PeerAddressError):
-        open_peers(A, "1.0.0", listen=listen)
+        open_peers(A, "1.0.0", listen=listen, cluster_secret_file=secret)
 
 
-def test_address_advertised_without_a_port_gets_the_one_that_is_listened_on() -> None:
-    with contextlib.closing(open_peers(A, "1.0.0", listen="0.0.0.0:0", advertised="localhost:0")) as a:
+def test_address_advertised_without_a_port_gets_the_one_that_is_listened_on(secret: Path) -> None:
+    opened = open_peers(A, "1.0.0", listen="0.0.0.0:0", advertised="localhost:0", cluster_secret_file=secret)
+    with contextlib.closing(opened) as a:
         assert a.address.startswith("localhost:")
         assert int(a.address.rpartition(":")[2]) > 0
 

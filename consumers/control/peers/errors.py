@@ -13,3 +13,9 @@ class PeerAddressError(BusError):
     """Other captures could not use the address that this one would tell them."""
 
     code, action = "peers.illegal_address", Action.STOP_CHANGEFEED
+
+
+class PeerNotAuthenticatedError(BusError):
+    """Captures that others reach over the network must know each other: by certificates, or by a cluster's secret."""
+
+    code, action = "peers.not_authenticated", Action.STOP_CHANGEFEED

@@ -2,13 +2,14 @@
 
 import itertools
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import grpc
 
 from consumers.control.core.replication.messages import Message
 from consumers.control.peers.errors import PeerAddressError
+from consumers.control.peers.gate import Gate
 from consumers.control.peers.inboxes import Inboxes
 from consumers.control.peers.interface import FeedKey, Side, side_of
 from consumers.control.peers.server import PeerServer
@@ -51,8 +52,12 @@ class GrpcPeers:
         advertised: str = "",
         credentials: grpc.ServerCredentials | None = None,
         allowed_cn: Collection[str] = (),
+        cluster_secrets: Sequence[bytes] = (),
     ) -> None:
         """Listen at ``listen`` (``host:port``, port 0: any free one) and tell others ``advertised``, or where it is.
+
+        With ``credentials`` others must show a certificate, and with ``cluster_secrets`` prove that they know one of
+        them, as this capture does with the first: see :class:`consumers.control.peers.gate.Gate`.
 
         Raises:
             PeerAddressError: no other capture could reach it there.
@@ -71,7 +76,15 @@ class GrpcPeers:
         if own_host in LISTEN_ANYWHERE:
             raise PeerAddressError("an address of every interface is none that others can use", address=listen)
         _split(listen)
-        self._server = PeerServer(me, self._inboxes, listen, credentials=credentials, allowed_cn=allowed_cn)
+        self._cluster_secrets = tuple(cluster_secrets)
+        gate = Gate(
+            me,
+            cluster_secrets=cluster_secrets,
+            is_tls=credentials is not None,
+            allowed_cn=allowed_cn,
+            address_of=lambda capture: self._resolved.get(capture, ""),
+        )
+        self._server = PeerServer(me, self._inboxes, listen, credentials=credentials, gate=gate)
         self._address = f"{own_host}:{own_port or self._server.port}"
 
     @property
@@ -178,7 +191,7 @@ class GrpcPeers:
             client_version=self._version,
             sender_advertised_addr=self._address,
         )
-        return PeerStream(meta, address, self._open_channel, self._epochs.__next__)
+        return PeerStream(meta, address, self._open_channel, self._epochs.__next__, self._cluster_secrets)
 
     def _end(self, stream: PeerStream) -> None:
         stream.close()

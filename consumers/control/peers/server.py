@@ -13,7 +13,8 @@ import grpc
 from consumers.control.core.peers.landing_codec import ReportDecoder
 from consumers.control.core.peers.message_codec import decode_message
 from consumers.control.core.replication.messages import Message
-from consumers.control.peers.errors import PeerPortError
+from consumers.control.peers.errors import PeerNotAuthenticatedError, PeerPortError
+from consumers.control.peers.gate import Gate
 from consumers.control.peers.inboxes import Inboxes
 from consumers.control.peers.interface import FeedKey, Side
 from consumers.control.peers.stream import MESSAGE_BYTES_MAX
@@ -30,6 +31,8 @@ STREAMS_MAX: Final = 256
 """At once: a thread each, one for each other capture, and some that have died without a word."""
 TOPICS_MAX: Final = 10_000
 """Of one stream."""
+FIRST_PACKET_S: Final = 10.0
+"""Who opens a stream says at once what it is; one that says nothing gives its thread back."""
 SERVER_OPTIONS: Final = (
     # Else a second capture with the same port would take half of this one's connections.
     ("grpc.so_reuseport", 0),
@@ -54,15 +57,14 @@ class PeerServer(CDCPeerToPeerServicer):
         listen: str,
         *,
         credentials: grpc.ServerCredentials | None = None,
-        allowed_cn: Collection[str] = (),
+        gate: Gate | None = None,
     ) -> None:
-        """Listen at ``listen`` (``host:port``; port 0: any free one). With ``allowed_cn`` whoever connects needs a
-        certificate with such a common name.
+        """Listen at ``listen`` (``host:port``; port 0: any free one). ``gate`` says who is let in; None: everybody.
 
         Raises:
             PeerPortError: the port is taken, or the host is not ours.
         """
-        self._me, self._inboxes, self._allowed_cn = me, inboxes, frozenset(allowed_cn)
+        self._me, self._inboxes, self._gate = me, inboxes, gate or Gate(me)
         self._lock = threading.Lock()
         self._streams: dict[str, tuple[int, Any]] = {}
         """By sender: the epoch of its newest connection, and its context."""
@@ -70,9 +72,10 @@ class PeerServer(CDCPeerToPeerServicer):
         self.message_bytes = 0
         """The part of it that is messages of scheduling."""
         self.refused = 0
-        """Messages that do not decode or are not of the capture that the stream belongs to."""
+        """Streams that were not let in, and messages that do not decode or are not of the stream's capture."""
         threads = futures.ThreadPoolExecutor(STREAMS_MAX, thread_name_prefix="peer-server")
-        self._server = grpc.server(threads, options=SERVER_OPTIONS)
+        # Beyond the threads a call is refused at once; it would wait for one, and be held in memory.
+        self._server = grpc.server(threads, options=SERVER_OPTIONS, maximum_concurrent_rpcs=STREAMS_MAX)
         add_CDCPeerToPeerServicer_to_server(self, self._server)
         try:
             if credentials is None:
@@ -93,14 +96,19 @@ class PeerServer(CDCPeerToPeerServicer):
         self, request_iterator: Iterator[p2p_pb2.MessagePacket], context: grpc.ServicerContext
     ) -> Iterator[p2p_pb2.SendMessageResponse]:
         """Take one connection of another capture."""
+        first = None
         try:
-            first = next(request_iterator, None)
+            if self._gate.answer(context):
+                return
+            if reason := self._gate.refusal(context):
+                yield self._refused(context.peer(), _exit(p2p_pb2.OK, f"[{PeerNotAuthenticatedError.code}] {reason}"))
+                return
+            first = _first_packet(request_iterator, context)
             if first is None:
                 return
             refusal = self._refusal(first.meta, context)
             if refusal is not None:
-                log.info("peer refused", extra={"peer": first.meta.sender_id, "reason": refusal.error_message})
-                yield refusal
+                yield self._refused(first.meta.sender_id, refusal)
                 return
             yield p2p_pb2.SendMessageResponse()
             stream = _Stream(self._me, CaptureId(first.meta.sender_id), self._inboxes)
@@ -121,16 +129,18 @@ class PeerServer(CDCPeerToPeerServicer):
                 raise
             log.debug("stream of a peer ended", extra={"reason": repr(error)})
 
+    def _refused(self, peer: str, answer: p2p_pb2.SendMessageResponse) -> p2p_pb2.SendMessageResponse:
+        self.refused += 1
+        log.info("peer refused", extra={"peer": peer[:100], "reason": answer.error_message})
+        return answer
+
     def _refusal(self, meta: p2p_pb2.StreamMeta, context: grpc.ServicerContext) -> p2p_pb2.SendMessageResponse | None:
         if meta.receiver_id != self._me:
             # The capture that was at this address is gone, or never was here.
             return _exit(p2p_pb2.CAPTURE_ID_MISMATCH, f"this is capture {self._me}")
-        if self._allowed_cn:
-            shown: Any = context.auth_context().get("x509_common_name", ())
-            names = {name.decode(errors="replace") for name in shown}
-            if not names & self._allowed_cn:
-                allowed = ", ".join(sorted(self._allowed_cn))
-                return _exit(p2p_pb2.OK, f"common name is {', '.join(sorted(names)) or 'none'}, allowed: {allowed}")
+        if not self._gate.belongs(context, meta.sender_id, meta.epoch):
+            reason = "the stream was opened in another capture's name"
+            return _exit(p2p_pb2.OK, f"[{PeerNotAuthenticatedError.code}] {reason}")
         with self._lock:
             epoch, older = self._streams.get(meta.sender_id, (-1, None))
             if meta.epoch <= epoch:
@@ -213,6 +223,19 @@ class _Stream:
         if last is None and len(self._sequences) >= TOPICS_MAX:
             raise CorruptDataError("too many topics in a stream", allowed=TOPICS_MAX)
         self._sequences[entry.topic] = entry.sequence
+
+
+def _first_packet(
+    packets: Iterator[p2p_pb2.MessagePacket], context: grpc.ServicerContext
+) -> p2p_pb2.MessagePacket | None:
+    """Return the first packet; None: there is none. One that does not come in time ends the stream."""
+    timer = threading.Timer(FIRST_PACKET_S, context.cancel)
+    timer.daemon = True
+    timer.start()
+    try:
+        return next(packets, None)
+    finally:
+        timer.cancel()
 
 
 def _exit(reason: p2p_pb2.ExitReason.ValueType, message: str) -> p2p_pb2.SendMessageResponse:

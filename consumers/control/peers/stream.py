@@ -10,10 +10,13 @@ from typing import Any, Final
 
 import grpc
 
+from consumers.control.core.peers.admission import Ends
 from consumers.control.core.peers.landing_codec import ReportEncoder
 from consumers.control.core.peers.message_codec import encode_message
+from consumers.control.peers.gate import GREETING_TIMEOUT_S, stream_headers
 from consumers.control.peers.outbox import Outbox, Outgoing
 from schemas.errors import BusError
+from schemas.ids import CaptureId
 from schemas.proto import p2p_pb2
 from schemas.proto.p2p_pb2_grpc import CDCPeerToPeerStub
 
@@ -22,7 +25,8 @@ log = logging.getLogger(__name__)
 OpenChannel = Callable[[str, Sequence[tuple[str, Any]]], grpc.Channel]
 """Opens a channel to an address with grpc options; whether by TLS is its business."""
 
-MESSAGE_BYTES_MAX: Final = 256 << 20
+MESSAGE_BYTES_MAX: Final = 64 << 20
+"""An entry goes through whole: a full outbox (``WEIGHT_MAX``) is some 50 MB."""
 PACKET_ENTRIES_MAX: Final = 1024
 PACKET_BYTES_MAX: Final = 4 << 20
 """TiCDC's are 256 MiB, 1024 entries and 64 MiB; smaller packets let a receiver begin sooner."""
@@ -45,7 +49,12 @@ class PeerStream:
     """One peer's. Only its own thread and grpc's use the network; nothing here makes a caller wait."""
 
     def __init__(
-        self, meta: p2p_pb2.StreamMeta, address: str, open_channel: OpenChannel, next_epoch: Callable[[], int]
+        self,
+        meta: p2p_pb2.StreamMeta,
+        address: str,
+        open_channel: OpenChannel,
+        next_epoch: Callable[[], int],
+        cluster_secrets: Sequence[bytes] = (),
     ) -> None:
         self.outbox = Outbox()
         self.address = address
@@ -54,6 +63,8 @@ class PeerStream:
         """The part of it that is messages of scheduling."""
         self.is_connected = False
         self._meta, self._open_channel, self._next_epoch = meta, open_channel, next_epoch
+        self._ends = Ends(sender=CaptureId(meta.sender_id), receiver=CaptureId(meta.receiver_id))
+        self._cluster_secrets = tuple(cluster_secrets)
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._call: Any = None
@@ -92,8 +103,20 @@ class PeerStream:
         except BusError as error:
             return False, str(error)
         with contextlib.closing(channel):
-            over = threading.Event()
-            call: Any = CDCPeerToPeerStub(channel).SendMessage(self._packets(over.is_set))
+            over, epoch = threading.Event(), self._next_epoch()
+            send = CDCPeerToPeerStub(channel).SendMessage
+            try:
+                headers = stream_headers(
+                    lambda greeting: send(iter(()), metadata=greeting, timeout=GREETING_TIMEOUT_S),
+                    self._ends,
+                    epoch,
+                    self._cluster_secrets,
+                )
+            except BusError as error:
+                return False, str(error)
+            except grpc.RpcError as error:
+                return False, _details(error)
+            call: Any = send(self._packets(epoch, over.is_set), metadata=headers)
             with self._lock:
                 self._call = call
                 if self._closed.is_set():
@@ -101,7 +124,7 @@ class PeerStream:
             try:
                 reason = self._hear(call)
             except grpc.RpcError as error:
-                reason = error.details() or repr(error)
+                reason = _details(error)
             was_connected, self.is_connected = self.is_connected, False
             with self._lock:
                 self._call = None
@@ -123,10 +146,10 @@ class PeerStream:
     def _ids(self) -> dict[str, str]:
         return {"capture": self._meta.sender_id, "peer": self._meta.receiver_id, "address": self.address}
 
-    def _packets(self, is_over: Callable[[], bool]) -> Iterator[p2p_pb2.MessagePacket]:
+    def _packets(self, epoch: int, is_over: Callable[[], bool]) -> Iterator[p2p_pb2.MessagePacket]:
         meta = p2p_pb2.StreamMeta()
         meta.CopyFrom(self._meta)
-        meta.epoch = self._next_epoch()
+        meta.epoch = epoch
         yield p2p_pb2.MessagePacket(meta=meta)
         sequences: defaultdict[str, int] = defaultdict(int)
         encoders: defaultdict[str, ReportEncoder] = defaultdict(ReportEncoder)
@@ -152,3 +175,7 @@ class PeerStream:
             content = encode_message(message)
             self.message_bytes += len(content)
             yield topic, content
+
+
+def _details(error: Any) -> str:
+    return error.details() or repr(error)

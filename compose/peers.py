@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -10,6 +11,7 @@ from consumers.control.peers.grpc_peers import GrpcPeers
 from edges.secret_file import read_secret_lines
 from producers.tls import Channels, TlsSettings
 from schemas.addresses import host_of, is_loopback
+from schemas.errors import BusError
 from schemas.ids import CaptureId
 
 log = logging.getLogger(__name__)
@@ -79,7 +81,32 @@ def read_cluster_secrets(path: Path | None) -> tuple[bytes, ...]:
 
 
 def _credentials(tls: TlsSettings) -> grpc.ServerCredentials:
-    pair = (Path(tls.key_path).read_bytes(), Path(tls.cert_path).read_bytes())
-    return grpc.ssl_server_credentials(
-        [pair], root_certificates=Path(tls.ca_path).read_bytes(), require_client_auth=True
-    )
+    """Return credentials that take up files which have changed, at the next handshake."""
+    seen = _files(tls)
+
+    def renewed() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal seen
+        try:
+            now = _files(tls)
+            if now == seen:
+                return None
+            Channels(tls)  # they fit each other, or nothing changes
+        except (OSError, BusError) as error:
+            log.error("certificate for captures stays as it was", extra={"error": str(error)})
+            return None
+        seen = now
+        log.info("certificate for captures is read anew", extra={"cert": tls.cert_path})
+        return _configuration(now)
+
+    fetch: Any = renewed  # the stubs do not know None, which keeps what there is
+    return grpc.dynamic_ssl_server_credentials(_configuration(seen), fetch, require_client_authentication=True)
+
+
+def _files(tls: TlsSettings) -> tuple[bytes, bytes, bytes]:
+    key, cert, ca = (Path(path).read_bytes() for path in (tls.key_path, tls.cert_path, tls.ca_path))
+    return key, cert, ca
+
+
+def _configuration(files: tuple[bytes, bytes, bytes]) -> grpc.ServerCertificateConfiguration:
+    key, cert, ca = files
+    return grpc.ssl_server_certificate_configuration([(key, cert)], root_certificates=ca)

@@ -8,6 +8,15 @@ def host_of(address: str) -> str:
     return address.rpartition(":")[0].strip("[]")
 
 
+def is_ip_address(host: str) -> bool:
+    """Say whether ``host`` is an address, and no name."""
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
 def is_loopback(host: str) -> bool:
     """Say whether only this machine reaches ``host``. A name other than localhost may resolve to anything: it does not
     count."""

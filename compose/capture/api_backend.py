@@ -22,7 +22,7 @@ from compose.operator.node_texts import shown_nodes
 from compose.operator.upstream_repair import delete_safe_point, resolve_region
 from consumers.control.api.backend import Scheduling, UpstreamView
 from consumers.control.api.bodies import FeedRequest, StoredFeed
-from consumers.control.api.credentials import read_credentials
+from consumers.control.api.credentials import CredentialsFile
 from consumers.control.api.errors import ApiError, NotReadyError
 from consumers.control.api.metrics import MetricsSnapshot, Pull
 from consumers.control.api.server import ApiServer, listen_address
@@ -38,6 +38,7 @@ from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from producers.pull.pd.client import PdClient
 from producers.tls import Channels, TlsSettings
+from schemas.addresses import is_loopback
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError, ConfigError
 from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId
@@ -272,8 +273,16 @@ def api_server(options: CaptureOptions) -> ApiServer:
     )
     if options.mtls and not shown.serves:
         raise ConfigError("--mtls needs --ca, --cert and --key", key="mtls")
-    users = read_credentials(options.credentials) if options.credentials else None
-    return ApiServer(options.addr, tls=shown, credentials=users)
+    users = CredentialsFile(options.credentials) if options.credentials else None
+    if not shown.serves and not is_loopback(host):
+        if users is not None:
+            reason = "passwords would cross the network in the clear; give --cert and --key, or listen on loopback"
+            raise ConfigError(reason, key="client-credentials", addr=options.addr)
+        log.warning(
+            "the API is served to the network in the clear, to everybody; --cert, --mtls and --client-credentials",
+            extra={"addr": options.addr, "ca": tls.ca_path or "none", "cert": "none"},
+        )
+    return ApiServer(options.addr, tls=shown, credentials=users, hosts=(options.advertise_addr, *options.api_hosts))
 
 
 def shown_settings(options: CaptureOptions) -> dict[str, object]:

@@ -46,6 +46,8 @@ class CaptureOptions:
     """The API wants a certificate of every client."""
     credentials: Path | None = None
     """File of users who may ask the API; None: everybody."""
+    api_hosts: tuple[str, ...] = ()
+    """Further names under which the API is asked."""
     peer_addr: str = PEER_ADDR
     """``host:port`` for the other captures; port 0: any free one."""
     advertise_peer_addr: str = ""

@@ -21,22 +21,38 @@ class ApiOptions:
     advertise_addr: str
     mtls: bool
     credentials: Path | None
+    api_hosts: tuple[str, ...]
 
 
 def api_options(command: Command) -> Command:
     """Add the options; the command gets them as ``api``. The certificate is that of ``tls_options``."""
 
     @functools.wraps(command)
-    def wrapper(*, addr: str, advertise_addr: str, mtls: bool, client_credentials: Path | None, **others: Any) -> Any:
+    def wrapper(
+        *,
+        addr: str,
+        advertise_addr: str,
+        mtls: bool,
+        client_credentials: Path | None,
+        api_host: tuple[str, ...],
+        **others: Any,
+    ) -> Any:
         given = ApiOptions(
             addr="" if addr == "none" else addr,
             advertise_addr=advertise_addr,
             mtls=mtls,
             credentials=client_credentials,
+            api_hosts=api_host,
         )
         return command(**others, api=given)
 
     for option in (
+        click.option(
+            "--api-host",
+            multiple=True,
+            metavar="NAME",
+            help="A further name under which the API is asked, such as a Kubernetes service's; again for more.",
+        ),
         click.option(
             "--client-credentials",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -207,11 +207,16 @@ def adopt_raw_log(
     default=CREDENTIALS_DEFAULT,
     help="[default: ~/.tidebus/credentials]",
 )
-def configure_credentials(user: str, password: str, file: Path) -> None:
+@click.option(
+    "--for-server",
+    is_flag=True,
+    help="Keep salted hashes of all users only: enough for --client-credentials, not for this command line.",
+)
+def configure_credentials(user: str, password: str, file: Path, for_server: bool) -> None:
     """Write a user and a password to a file that only you can read: for this command line, or for a server."""
     from consumers.control.api.credentials import write_credentials
 
-    write_credentials(file, user, password)
+    write_credentials(file, user, password, for_server=for_server)
     click.echo(f"user {user} stands in {file}")
 
 

@@ -318,6 +318,7 @@ def capture(
         advertise_addr=api.advertise_addr,
         mtls=api.mtls,
         credentials=api.credentials,
+        api_hosts=api.api_hosts,
         peer_addr=peer_addr,
         advertise_peer_addr=advertise_peer_addr,
         cluster_secret_file=cluster_secret_file,

@@ -18,7 +18,7 @@ class Api:
     def __init__(self, bus: Backend | None, credentials: Credentials | None = None) -> None:
         context = ApiContext(credentials=credentials)
         context.backend = bus
-        self.http = TestClient(create_app(context), follow_redirects=False)
+        self.http = TestClient(create_app(context), "http://127.0.0.1:8300", follow_redirects=False)
 
     def ask(
         self,

@@ -4,6 +4,7 @@
 refuses: a path that there is not, a body that is no JSON, a value of another type.
 """
 
+import asyncio
 import logging
 import time
 from http import HTTPStatus
@@ -17,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from consumers.control.api import changefeed_routes, cluster_routes, debug_routes, old_routes
+from consumers.control.api.access.guard import Guard
 from consumers.control.api.codes import INTERNAL
 from consumers.control.api.context import BODY_KEY, AnsweredByOwner, ApiContext
 from consumers.control.api.errors import ApiError, NoSuchRouteError, UnauthorizedError, error_body, status_of
@@ -26,6 +28,8 @@ log = logging.getLogger(__name__)
 
 BODY_BYTES_MAX: Final = 1 << 20
 """A changefeed's settings must fit a ZooKeeper node, which is 1 MiB by default."""
+BODY_S: Final = 30.0
+"""For a whole body to come."""
 ABOUT: Final = "TiCDC's HTTP API version 2, and what a capture serves beside it. Errors: error_msg and error_code."
 
 
@@ -48,7 +52,7 @@ def create_app(context: ApiContext) -> ASGIApp:
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(AnsweredByOwner, _on_answered)
     app.add_exception_handler(Exception, _on_bug)
-    return Observed(Bodies(app))
+    return Observed(Guard(Bodies(app), context))
 
 
 _ERROR_SCHEMA: Final = {
@@ -106,9 +110,13 @@ class Bodies:
             await self._app(scope, receive, send)
             return
         scope["path"] = scope["path"].rstrip("/") or "/"
-        body = await _read(scope, receive)
+        try:
+            async with asyncio.timeout(BODY_S):
+                body = await _read(scope, receive)
+        except TimeoutError:
+            body = None
         if body is None:
-            error = ApiError("the body is too large", bytes_max=BODY_BYTES_MAX)
+            error = ApiError("the body is too large or too slow", bytes_max=BODY_BYTES_MAX, timeout_s=BODY_S)
             # What is left of the body is not read.
             refusal = JSONResponse(error_body(error), status_of(error), {"Connection": "close"})
             await refusal(scope, receive, send)

@@ -92,6 +92,9 @@ class ApiClient:
         sent = {"Content-Type": "application/json", **self._authorization(), **(headers or {})}
         try:
             with closing(connection):
+                if isinstance(connection, http.client.HTTPSConnection):
+                    connection.connect()
+                    self._check_name(connection)
                 connection.request(method, target, body, sent)
                 answer = connection.getresponse()
                 return Answer(answer.status, answer.getheader("Content-Type", ""), answer.read())
@@ -108,6 +111,13 @@ class ApiClient:
         except (OSError, http.client.HTTPException) as error:
             reason = "no capture answers there; check --server, and that a capture runs with this --addr"
             raise ServerUnreachableError(reason, server=self.url, reason=_words(error)) from error
+
+    def _check_name(self, connection: http.client.HTTPSConnection) -> None:
+        """Say nothing to a server whose certificate is of the CA and not of a name that is allowed."""
+        secure = connection.sock
+        shown = secure.getpeercert() if isinstance(secure, ssl.SSLSocket) else None
+        if refusal := self.tls.refusal(shown):
+            raise ServerTlsError(f"the server's certificate is refused: {refusal}", server=self.url)
 
     def _where(self) -> tuple[str, str, int]:
         url = self.url

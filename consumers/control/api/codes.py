@@ -12,6 +12,11 @@ INVALID: Final = "CDC:ErrAPIInvalidParam"
 NOT_READY: Final = "CDC:ErrServerIsNotReady"
 
 CDC_CODES: Final = {
+    "api.busy": NOT_READY,
+    "api.content_type": INVALID,
+    "api.login_delayed": "CDC:ErrUnauthorized",
+    "api.wrong_host": INVALID,
+    "api.wrong_origin": INVALID,
     "api.address": "CDC:ErrServeHTTP",
     "api.invalid": INVALID,
     "api.no_owner": "CDC:ErrOwnerNotFound",
@@ -113,3 +118,12 @@ STATUSES: Final = {
     "CDC:ErrOwnerNotFound": HTTPStatus.SERVICE_UNAVAILABLE,
 }
 """HTTP status of TiCDC's code, as TiCDC answers; any other is 500."""
+
+OWN_STATUSES: Final = {
+    "api.busy": HTTPStatus.SERVICE_UNAVAILABLE,
+    "api.content_type": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    "api.login_delayed": HTTPStatus.TOO_MANY_REQUESTS,
+    "api.wrong_host": HTTPStatus.MISDIRECTED_REQUEST,
+    "api.wrong_origin": HTTPStatus.FORBIDDEN,
+}
+"""HTTP status of what TiCDC does not refuse, by our own code."""

@@ -1,7 +1,5 @@
 """What every route is given: the bus, the namespace, who asks, and the owner, who may be another capture."""
 
-import base64
-import binascii
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -9,12 +7,14 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request, Response
 
+from consumers.control.api.access.origin import Hosts
 from consumers.control.api.backend import Backend, Scheduling
 from consumers.control.api.client import TIMEOUT_S, Answer, ApiClient
-from consumers.control.api.credentials import Credentials
+from consumers.control.api.credentials import Users
 from consumers.control.api.errors import ApiError, ForwardError, NoOwnerError, NotReadyError, UnauthorizedError
 from consumers.control.api.tls import ApiTls
 from consumers.control.changefeeds.store import check_id
+from schemas.addresses import host_of, is_loopback
 from schemas.errors import BusError
 from schemas.ids import CaptureId
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT
@@ -26,6 +26,8 @@ OWNER_WAIT_S = 3.0
 STILL_OWNER_S = 1.0
 """How often one that waits for the owner's answer looks whether it is the owner still. One that is stopped or cut off
 answers nobody, and its session ends long before a request's time is over."""
+USER_KEY = "tidebus.user"
+"""Of the request's scope: set once the door has let it in (:mod:`consumers.control.api.access.guard`)."""
 BODY_KEY = "tidebus.body"
 """Of the request's scope: the body as it came."""
 
@@ -33,10 +35,10 @@ BODY_KEY = "tidebus.body"
 class ApiContext:
     """What an app serves from; ``backend`` is None between two ZooKeeper sessions."""
 
-    def __init__(self, tls: ApiTls | None = None, credentials: Credentials | None = None) -> None:
-        """``credentials``: None lets everybody ask."""
+    def __init__(self, tls: ApiTls | None = None, credentials: Users | None = None, hosts: Hosts | None = None) -> None:
+        """``credentials``: None lets everybody ask. ``hosts``: names under which this server is asked."""
         self.backend: Backend | None = None
-        self.tls, self.credentials = tls or ApiTls(), credentials
+        self.tls, self.credentials, self.hosts = tls or ApiTls(), credentials, hosts or Hosts()
 
 
 class AnsweredByOwner(Exception):  # noqa: N818 # no error: a way out of FastAPI's dependencies
@@ -88,23 +90,13 @@ async def feed_id_of(changefeed_id: Annotated[str, Path()]) -> str:
 
 
 async def check_user(request: Request) -> None:
-    """Let only known users in, where the server has any.
+    """Let only requests in that the door has looked at.
 
     Raises:
-        UnauthorizedError: no user, or not this password.
+        UnauthorizedError: it has not.
     """
-    credentials = context_of(request).credentials
-    if credentials is None:
-        return
-    kind, _, token = request.headers.get("Authorization", "").partition(" ")
-    if kind.lower() != "basic":
-        raise UnauthorizedError("this server wants to know who asks; give --user and --password")
-    try:
-        user, _, password = base64.b64decode(token.strip(), validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError) as error:
-        raise UnauthorizedError("the Authorization header does not decode") from error
-    if not credentials.allow(user, password):
-        raise UnauthorizedError("unknown user or wrong password", user=user[:50])
+    if not request.scope.get(USER_KEY):
+        raise UnauthorizedError("nobody has looked who asks")
 
 
 Bus = Annotated[Backend, Depends(bus_of)]
@@ -154,6 +146,10 @@ def ask_owner(request: Request, bus: Backend, timeout_s: float = TIMEOUT_S) -> R
     client = ApiClient(url=f"{'https' if tls.serves else 'http'}://{address}", tls=tls, timeout_s=timeout_s)
     headers: dict[str, str] = {FORWARDED_BY: bus.capture.capture_id}
     if authorization := request.headers.get("Authorization"):
+        if not tls.serves and not is_loopback(host_of(address)):
+            # Whoever can write the owner's node would be sent the password.
+            reason = "a password goes to no other machine in the clear; ask the owner itself, or give captures --cert"
+            raise ForwardError(reason, owner=owner, address=address)
         headers["Authorization"] = authorization
     target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     asked: Future[Answer] = Future()

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import PlainTextResponse
 
 from consumers.control.api.context import User
+from consumers.control.api.errors import BusyError
 
 router = APIRouter(prefix="/debug", dependencies=[User], default_response_class=PlainTextResponse, tags=["debug"])
 
@@ -46,6 +47,19 @@ def profile(seconds: Annotated[float, Query(gt=0, le=SECONDS_MAX)] = 10.0) -> st
 
     A thread that waits is counted like one that computes: look at what stands at the end of its stack.
     """
+    if not _profiling.acquire(blocking=False):
+        raise BusyError("a profile is under way; ask again when it is over", seconds_max=SECONDS_MAX)
+    try:
+        return _sampled(seconds)
+    finally:
+        _profiling.release()
+
+
+_profiling: Final = threading.Lock()
+"""One at a time: each holds a thread of the pool that answers everybody."""
+
+
+def _sampled(seconds: float) -> str:
     counts: Counter[str] = Counter()
     me, end_at = threading.get_ident(), time.monotonic() + seconds
     while time.monotonic() < end_at:

@@ -5,7 +5,7 @@ Ours stand in the text, in brackets as everywhere, so that one grep finds an err
 
 from http import HTTPStatus
 
-from consumers.control.api.codes import CDC_CODES, INTERNAL, INVALID, KEY_CODES, STATUSES
+from consumers.control.api.codes import CDC_CODES, INTERNAL, INVALID, KEY_CODES, OWN_STATUSES, STATUSES
 from schemas.errors import Action, BusError
 
 
@@ -37,6 +37,36 @@ class UnauthorizedError(ApiError):
     """The request names no user that may ask, or a wrong password."""
 
     code = "api.unauthorized"
+
+
+class LoginDelayError(ApiError):
+    """Too many logins have failed: the next one must wait."""
+
+    code, action = "api.login_delayed", Action.RETRY
+
+
+class WrongHostError(ApiError):
+    """The request names a host that is not this server: perhaps another's name was made to resolve to us."""
+
+    code = "api.wrong_host"
+
+
+class WrongOriginError(ApiError):
+    """A web page of another server has made a browser ask."""
+
+    code = "api.wrong_origin"
+
+
+class ContentTypeError(ApiError):
+    """The body is called something else than JSON."""
+
+    code = "api.content_type"
+
+
+class BusyError(ApiError):
+    """As much of this is under way already as may be at once."""
+
+    code, action = "api.busy", Action.RETRY
 
 
 class NotReadyError(ApiError):
@@ -80,7 +110,7 @@ def cdc_code(error: BusError) -> str:
 
 def status_of(error: BusError) -> HTTPStatus:
     """Return the HTTP status of an error."""
-    return STATUSES.get(cdc_code(error), HTTPStatus.INTERNAL_SERVER_ERROR)
+    return OWN_STATUSES.get(error.code) or STATUSES.get(cdc_code(error), HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def error_body(error: BusError) -> dict[str, str]:

@@ -7,25 +7,28 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from consumers.control.api.access.connections import HEADER_BYTES_MAX, bounded_protocol
+from consumers.control.api.access.origin import hosts_of
 from consumers.control.api.app import create_app
 from consumers.control.api.backend import Backend
 from consumers.control.api.context import ApiContext
-from consumers.control.api.credentials import Credentials
+from consumers.control.api.credentials import Users
 from consumers.control.api.errors import ApiAddressError
 from consumers.control.api.tls import ApiTls
-from schemas.errors import ConfigError
+from schemas.errors import BusError, ConfigError
 
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S: Final = 30
 """A client that says nothing for so long gives its connection back."""
+RENEW_S: Final = 5.0
+"""Between two looks at the certificate's files."""
 STOP_S: Final = 2
 """Requests under way at the end have so long."""
 
@@ -33,18 +36,25 @@ STOP_S: Final = 2
 class ApiServer:
     """Listens from the start; :meth:`close` ends it."""
 
-    def __init__(self, address: str, *, tls: ApiTls | None = None, credentials: Credentials | None = None) -> None:
-        """Listen on ``host:port``, and nowhere else; port 0 is a free one.
+    def __init__(
+        self,
+        address: str,
+        *,
+        tls: ApiTls | None = None,
+        credentials: Users | None = None,
+        hosts: Collection[str] = (),
+    ) -> None:
+        """Listen on ``host:port``, and nowhere else; port 0 is a free one. ``hosts`` are further names of it.
 
         Raises:
             ConfigError: no ``host:port``.
             ApiAddressError: it is taken, or not this machine's.
             ApiTlsError: a TLS file cannot be used.
         """
-        self.context = ApiContext(tls, credentials)
+        host, port = listen_address(address)
+        self.context = ApiContext(tls, credentials, hosts_of([host, socket.gethostname(), *hosts]))
         tls = self.context.tls
         context = tls.server_context() if tls.serves else None
-        host, port = listen_address(address)
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             self._socket = socket.create_server((host, port), family=family)
@@ -53,7 +63,8 @@ class ApiServer:
             raise ApiAddressError(reason, addr=address, reason=error.strerror) from error
         config = uvicorn.Config(
             create_app(self.context),
-            http=_checked_protocol(tls),
+            http=bounded_protocol(tls),
+            h11_max_incomplete_event_size=HEADER_BYTES_MAX,
             loop="asyncio",
             ws="none",
             lifespan="off",
@@ -92,9 +103,31 @@ class ApiServer:
         self._thread.join(STOP_S + 5.0)
         self._socket.close()
 
+    async def _serve(self) -> None:
+        renewing = asyncio.create_task(self._renew()) if self.context.tls.serves else None
+        await self._server.serve(sockets=[self._socket])
+        if renewing is not None:
+            renewing.cancel()
+
+    async def _renew(self) -> None:
+        """Take up certificate files that have changed, for connections to come."""
+        tls, context = self.context.tls, self._server.config.ssl
+        seen = tls.edition()
+        while context is not None:
+            await asyncio.sleep(RENEW_S)
+            if (now := tls.edition()) == seen:
+                continue
+            seen = now
+            try:
+                tls.server_context()  # all files fit each other, or nothing changes
+                tls.load_into(context)
+                log.info("api certificate is read anew", extra={"cert": tls.cert_path})
+            except BusError as error:
+                log.error("api certificate stays as it was", extra={"code": error.code, "error": str(error)})
+
     def _run(self) -> None:
         try:
-            asyncio.run(self._server.serve(sockets=[self._socket]))
+            asyncio.run(self._serve())
         except Exception:
             log.exception("api server has ended", extra={"addr": self.address})
 
@@ -109,16 +142,3 @@ def listen_address(address: str) -> tuple[str, int]:
     if not separator or not host or not port.isdecimal() or int(port) > 65535:
         raise ConfigError("addr must be host:port", key="addr", got=address)
     return host.strip("[]"), int(port)
-
-
-def _checked_protocol(tls: ApiTls) -> type[H11Protocol]:
-    """Return uvicorn's protocol, which ends connections of clients whose common name is not allowed."""
-
-    class CheckedProtocol(H11Protocol):
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            if refusal := tls.refusal(transport.get_extra_info("peercert")):
-                log.warning("api client is refused", extra={"reason": refusal, "client": self.client})
-                transport.abort()
-
-    return CheckedProtocol

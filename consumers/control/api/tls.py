@@ -35,15 +35,28 @@ class ApiTls:
             ApiTlsError: a file is missing or is not what it should be.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        _load_pair(context, self)
+        self.load_into(context)
         asks = self.mtls or bool(self.allowed_cn)
         if asks and not self.ca_path:
             raise ApiTlsError("client certificates can only be checked against a CA; give --ca", file="--ca")
         if self.ca_path:
-            _load_ca(context, self.ca_path)
             # As TiCDC: without mtls a client may show none, but not a bad one.
             context.verify_mode = ssl.CERT_REQUIRED if asks else ssl.CERT_OPTIONAL
         return context
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Load a server's files as they are now; a CA that was loaded before stays trusted.
+
+        Raises:
+            ApiTlsError: a file is missing or is not what it should be.
+        """
+        _load_pair(context, self)
+        if self.ca_path:
+            _load_ca(context, self.ca_path)
+
+    def edition(self) -> tuple[object, ...]:
+        """Return what is different once a file has changed."""
+        return tuple(map(_edition, filter(None, (self.ca_path, self.cert_path, self.key_path))))
 
     def client_context(self) -> ssl.SSLContext:
         """Return a client's context.
@@ -70,6 +83,14 @@ class ApiTls:
         if names & set(self.allowed_cn):
             return ""
         return f"common name is {', '.join(sorted(names)) or 'none'}, allowed: {', '.join(self.allowed_cn)}"
+
+
+def _edition(path: str) -> tuple[int, ...]:
+    try:
+        stands = Path(path).stat()
+    except OSError:
+        return ()
+    return stands.st_dev, stands.st_ino, stands.st_mtime_ns, stands.st_size
 
 
 def _load_ca(context: ssl.SSLContext, path: str) -> None:

@@ -1,0 +1,336 @@
+"""Requests of web pages, of strangers and of those who guess, against a capture's API."""
+
+import functools
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compose.capture.api_backend import api_server
+from compose.capture.process import CaptureOptions
+from compose.cli import run_cli
+from consumers.control.api.access import connections, guard, logins
+from consumers.control.api.access.logins import FREE_ATTEMPTS, REMEMBERED_MAX, Logins
+from consumers.control.api.client import ApiClient, ServerTlsError
+from consumers.control.api.credentials import Credentials, CredentialsFile, PasswordHash, read_credentials
+from consumers.control.api.server import ApiServer
+from consumers.control.api.tls import ApiTls
+from schemas.errors import ConfigError
+from schemas.ids import UpstreamId
+from tests.support.api import Api
+from tests.support.certificates import Authority
+from tests.support.feed_sink import wait_until
+from tests.support.memory_bus import ME, OTHER, URI, Memory
+
+CREATE = {"changefeed_id": "cf", "sink_uri": URI}
+JSON = {"Content-Type": "application/json"}
+BASIC = {"Authorization": "Basic YW5hOnNlOmNyZXQ="}
+USERS = Credentials({"ana": "se:cret"})
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api(Memory())
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with closing(ApiServer("127.0.0.1:0")) as opened, opened.serving(Memory()):
+        yield opened
+
+
+@functools.cache
+def shared_api() -> Api:
+    """Return one that all examples ask: making one takes long."""
+    return Api(Memory())
+
+
+def create(api: Api, **headers: str) -> tuple[int, Any]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return api.ask("POST", "/api/v2/changefeeds", raw=json.dumps(CREATE).encode(), headers=named)
+
+
+def is_refused(answer: tuple[int, Any], status: int, code: str) -> bool:
+    text = answer[1]["error_msg"]
+    return answer[0] == status and f"[{code}]" in text and "\n" not in text
+
+
+# -- pages that are open on the operator's machine
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8300", "127.0.0.1.evil.example", "[::1"])
+def test_page_whose_name_resolves_to_us_is_refused(api: Api, host: str) -> None:
+    answer = create(api, Host=host, Content_Type="application/json", Origin=f"http://{host}")
+    assert is_refused(answer, 421, "api.wrong_host")
+    assert is_refused(api.ask("GET", "/api/v2/captures", headers={"Host": "evil.example"}), 421, "api.wrong_host")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "https://127.0.0.1:8300"},
+        {"Origin": "http://127.0.0.1:9999"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+def test_page_of_another_server_is_refused(api: Api, headers: dict[str, str]) -> None:
+    assert is_refused(create(api, **JSON, **headers), 403, "api.wrong_origin")
+    assert api.v2("GET", "/changefeeds")[1]["total"] == 0
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Content-Type": "text/plain"},
+        {"Content-Type": "multipart/form-data; boundary=x"},
+        {"Content-Type": "application/x-www-form-urlencoded", "User-Agent": "Mozilla/5.0 (X11)"},
+        {"Content-Type": "application/x-www-form-urlencoded", "Origin": "http://127.0.0.1:8300"},
+        {"User-Agent": "Mozilla/5.0 (X11)"},
+        {"Content-Type": "text/plain", "Sec-Fetch-Site": "same-origin"},
+    ],
+)
+def test_body_that_a_page_may_send_unasked_is_refused(api: Api, headers: dict[str, str]) -> None:
+    assert is_refused(create(api, **headers), 415, "api.content_type")
+    assert api.v2("GET", "/changefeeds")[1]["total"] == 0
+
+
+def test_own_page_and_programs_are_served(api: Api) -> None:
+    own = {"Origin": "http://127.0.0.1:8300", "Sec-Fetch-Site": "same-origin", "User-Agent": "Mozilla/5.0"}
+    assert create(api, **JSON, **own)[0] == 200
+    form = {"Content-Type": "application/x-www-form-urlencoded", "User-Agent": "curl/8.5.0"}
+    assert "changefeed.exists" in create(api, **form)[1]["error_msg"], "the body was read"
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert api.http.get("/docs", headers=link).status_code == 200
+    for host in ("127.0.0.1:1", "[::1]:8300", "LOCALHOST", "10.1.2.3"):
+        assert api.ask("GET", "/status", headers={"Host": host})[0] == 200
+
+
+def test_server_is_asked_under_the_names_that_it_is_given() -> None:
+    with closing(ApiServer("127.0.0.1:0", hosts=["capture-1:8300", "*.svc"])) as server, server.serving(Memory()):
+        for host, status in (("capture-1", 200), ("Capture-1:8300", 200), ("a.svc", 200), ("a.b.svc", 421)):
+            assert ApiClient(url=server.address).ask("GET", "/status", headers={"Host": host}).status == status
+
+
+# -- bounds before anybody is known
+
+
+def test_body_of_a_stranger_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumers.control.api.app._read", lambda *_: pytest.fail("the body was read"))
+    api = Api(Memory(), USERS)
+    answer = create(api, **JSON)
+    assert is_refused(answer, 401, "api.unauthorized")
+
+
+def test_headers_have_a_size_and_a_time(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    host, port = server.address.split(":")
+    with socket.create_connection((host, int(port)), 10) as large, suppress(ConnectionError):
+        large.sendall(b"GET /status HTTP/1.1\r\nHost: x\r\n" + b"a: " + b"b" * (20 << 10))
+        assert large.recv(100).startswith(b"HTTP/1.1 400")
+    monkeypatch.setattr(connections, "HEADER_S", 0.3)
+    with socket.create_connection((host, int(port)), 10) as slow:
+        slow.sendall(b"GET /status HTTP/1.1\r\n")
+        with suppress(ConnectionError):
+            assert slow.recv(100) == b""
+    assert ApiClient(url=server.address).ask("GET", "/status").status == 200
+
+
+def test_connections_of_one_host_are_bounded(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HOST_CONNECTIONS_MAX", 5)
+    host, port = server.address.split(":")
+    with ExitStack() as stack:
+        held = [stack.enter_context(socket.create_connection((host, int(port)), 10)) for _ in range(8)]
+
+        def open_count() -> int:
+            count = 0
+            for connection in held:
+                connection.setblocking(False)
+                try:
+                    count += connection.recv(1) != b""
+                except BlockingIOError:
+                    count += 1
+                except ConnectionError:
+                    pass
+            return count
+
+        wait_until(lambda: open_count() == 5, open_count)
+    wait_until(lambda: ApiClient(url=server.address).ask("GET", "/status").status == 200, lambda: None)
+
+
+def test_body_that_dribbles_is_given_up(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumers.control.api.app.BODY_S", 0.3)
+    host, port = server.address.split(":")
+    with socket.create_connection((host, int(port)), 10) as slow:
+        slow.sendall(b"POST /api/v2/tso HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{")
+        assert slow.recv(1000).startswith(b"HTTP/1.1 400")
+
+
+def test_profiles_do_not_hold_everybody_up(server: ApiServer) -> None:
+    host, port = server.address.split(":")
+    with ExitStack() as stack:
+        asked = []
+        for _ in range(45):
+            connection = stack.enter_context(socket.create_connection((host, int(port)), 10))
+            connection.sendall(b"GET /debug/pprof/profile?seconds=5 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            asked.append(connection)
+        began_at = time.monotonic()
+        assert ApiClient(url=server.address, timeout_s=10).ask("GET", "/status").status == 200
+        assert time.monotonic() - began_at < 5
+        busy = asked[-1].recv(1000)
+        assert busy.startswith(b"HTTP/1.1 503") and b"api.busy" in busy
+
+
+@given(st.binary(max_size=300), st.sampled_from(["/api/v2/changefeeds", "/api/v2/tso", "/admin/log", "/api/v2/log"]))
+def test_any_body_is_answered(body: bytes, path: str) -> None:
+    status, shown = shared_api().ask("POST", path, raw=body, headers=JSON)
+    if status != 200:
+        assert status in (202, 400) and "\n" not in shown["error_msg"], shown
+
+
+_JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=10,
+)
+_FEED_KEYS = st.sampled_from(
+    ["changefeed_id", "namespace", "sink_uri", "start_ts", "target_ts", "replica_config", "pd_addrs", "other"]
+)
+
+
+@given(st.dictionaries(_FEED_KEYS, _JSON_VALUES, max_size=5))
+def test_any_changefeed_is_made_or_refused_in_one_line(body: dict[str, Any]) -> None:
+    status, shown = shared_api().v2("POST", "/changefeeds", body)
+    if status != 200:
+        assert status == 400 and shown["error_code"].startswith("CDC:Err"), shown
+        assert "\n" not in shown["error_msg"] and len(shown["error_msg"]) < 4000
+
+
+@pytest.mark.parametrize("depth", [200, 100_000])
+def test_body_of_any_depth_is_refused(api: Api, depth: int) -> None:
+    status, shown = api.ask("POST", "/api/v2/tso", raw=b"[" * depth, headers=JSON)
+    assert status == 400 and "\n" not in shown["error_msg"]
+
+
+# -- who guesses
+
+
+def test_guessing_has_to_wait_and_who_knows_is_let_in_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    api, now = Api(Memory(), USERS), [100.0]
+    monkeypatch.setattr(guard, "monotonic", lambda: now[0])
+    wrong = {"Authorization": "Basic YW5hOng="}
+    for _ in range(FREE_ATTEMPTS):
+        assert is_refused(api.ask("GET", "/api/v2/captures", headers=wrong), 401, "api.unauthorized")
+    answer = api.http.get("/api/v2/captures", headers=BASIC)
+    assert answer.status_code == 429 and int(answer.headers["Retry-After"]) >= 1
+    now[0] += 2.0
+    assert api.ask("GET", "/api/v2/captures", headers=BASIC)[0] == 200
+    assert api.ask("GET", "/api/v2/captures", headers=wrong)[0] == 401
+
+
+def test_guesses_of_many_users_make_a_host_wait_and_take_no_more_memory() -> None:
+    book = Logins()
+    for number in range(REMEMBERED_MAX + 100):
+        book.failed("far", str(number), 1.0)
+    assert book.wait_s("far", "new", 1.0) > 0
+    assert book.wait_s("near", "0", 1.0) == 0
+    assert len(book._failures) <= logins.REMEMBERED_MAX
+
+
+def test_passwords_rest_as_salted_hashes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "credentials"
+    write = ["cli", "configure-credentials", "--file", str(file), "--password"]
+    assert run_cli([*write, "old-word", "--user", "bo"]) == 0
+    plain = CredentialsFile(file)
+    assert plain.allow("bo", "old-word") and "--for-server" in caplog.text and "old-word" not in caplog.text
+    assert run_cli([*write, "se:cret", "--user", "ana", "--for-server"]) == 0
+    text = file.read_text()
+    assert "old-word" not in text and "se:cret" not in text and "[users]" not in text
+    for users in (plain, CredentialsFile(file)):  # the first one reads the file again by itself
+        assert users.allow("ana", "se:cret") and users.allow("bo", "old-word")
+        assert not users.allow("ana", "old-word") and not users.allow("eve", "se:cret") and not users.allow("ana", "")
+    assert str(PasswordHash.of("x")) != str(PasswordHash.of("x"))
+    file.write_text("broken")
+    assert plain.allow("ana", "se:cret") and "stay as they were" in caplog.text
+
+
+@pytest.mark.parametrize("text", ["x", "16384,8,1,AA==", f"{1 << 30},8,1,AA==,{'A' * 32}", f"3,8,1,AA==,{'A' * 32}"])
+def test_hash_that_is_broken_or_takes_for_ever_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "credentials"
+    file.write_text(f'[scrypt]\nana = "{text}"\n')
+    file.chmod(0o600)
+    with pytest.raises(ConfigError, match="broken hash") as refused:
+        read_credentials(file)
+    assert text not in str(refused.value)
+
+
+# -- passwords on the wire
+
+
+def options(addr: str, **others: Any) -> CaptureOptions:
+    given_options: dict[str, Any] = {"pd": "p:1", "kafka": "k:1", "zookeeper": "z:1", "schema_registry": "http://r"}
+    return CaptureOptions(**given_options, upstream=UpstreamId("u"), addr=addr, advertise_addr="here:1", **others)
+
+
+def test_passwords_are_not_served_in_the_clear_beyond_loopback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "credentials"
+    run_cli(["cli", "configure-credentials", "--file", str(file), "--user", "a", "--password", "b", "--for-server"])
+    with pytest.raises(ConfigError, match="in the clear"):
+        api_server(options("0.0.0.0:0", credentials=file))
+    api_server(options("127.0.0.1:0", credentials=file)).close()
+    assert "in the clear" not in caplog.text
+    api_server(options("0.0.0.0:0")).close()
+    assert "in the clear" in caplog.text
+
+
+def test_password_is_not_forwarded_to_an_address_that_anybody_could_have_written() -> None:
+    standby = Memory()
+    standby.capture, standby.leader = ME, OTHER.capture_id
+    standby.live = [replace(OTHER, address="192.0.2.1:8300")]
+    answer = Api(standby, USERS).ask("POST", "/api/v2/owner/resign", headers=BASIC)
+    assert "[api.forward_failed] a password goes to no other machine in the clear" in answer[1]["error_msg"]
+
+
+def test_password_is_not_forwarded_to_a_server_of_another_name(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    store, own = authority.issue("tikv"), authority.issue("capture")
+    impostor = ApiTls(ca_path=authority.path, cert_path=store.cert, key_path=store.key)
+    ours = ApiTls(ca_path=authority.path, cert_path=own.cert, key_path=own.key, allowed_cn=("capture",))
+    with closing(ApiServer("127.0.0.1:0", tls=impostor)) as server, server.serving(Memory()):
+        client = ApiClient(url=f"https://{server.address}", tls=ours, user="ana", password="se:cret")
+        with pytest.raises(ServerTlsError, match="common name is tikv, allowed: capture"):
+            client.ask("POST", "/owner/resign")
+
+
+def test_renewed_certificate_is_shown_without_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumers.control.api.server.RENEW_S", 0.1)
+    authority = Authority(tmp_path)
+    first = authority.issue("first")
+    tls = ApiTls(ca_path=authority.path, cert_path=first.cert, key_path=first.key)
+    with closing(ApiServer("127.0.0.1:0", tls=tls)) as server, server.serving(Memory()):
+
+        def is_named(name: str) -> bool:
+            client_tls = ApiTls(ca_path=authority.path, allowed_cn=(name,))
+            try:
+                return ApiClient(url=f"https://{server.address}", tls=client_tls).ask("GET", "/status").status == 200
+            except ServerTlsError:
+                return False
+
+        assert is_named("first")
+        Path(first.key).write_text("broken")
+        second = authority.issue("second")
+        Path(first.cert).write_bytes(Path(second.cert).read_bytes())
+        assert is_named("first")
+        Path(first.key).write_bytes(Path(second.key).read_bytes())
+        wait_until(lambda: is_named("second"), lambda: None)

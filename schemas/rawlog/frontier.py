@@ -9,8 +9,8 @@ The format, for readers in other languages: docs/formats/raw-log.md §5.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from schemas.errors import CorruptDataError
 from schemas.ids import CaptureId, TableId, Ts
@@ -84,6 +84,26 @@ class HeldDdl:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicIds:
+    """Kafka's ids (KIP-516, base64) of raw topics: one that was created anew has another. '': not known."""
+
+    events: str = ""
+    ddl: str = ""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is any."""
+        return bool(self.events or self.ddl)
+
+    def or_else(self, other: "TopicIds") -> "TopicIds":
+        """Return these, and the other's where they are not known."""
+        return TopicIds(events=self.events or other.events, ddl=self.ddl or other.ddl)
+
+
+NO_TOPIC_IDS: Final = TopicIds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FrontierRecord:
     """One record of the frontier topic: ``(R, high, low)`` and what belongs to them. None of them ever goes back."""
 
@@ -96,6 +116,29 @@ class FrontierRecord:
     """Per partition, the offset after the last record that may repeat an earlier one: at or below low, no repeats."""
     held: tuple[HeldTables, ...] = ()
     held_ddl: tuple[HeldDdl, ...] = ()
+    topic_ids: TopicIds = NO_TOPIC_IDS
+    """Of the topics that all offsets are of; those of versions that did not know them are empty."""
+
+    def widened(self, partitions: int) -> "FrontierRecord":
+        """Return the record for a region-events of so many partitions; of more than there were when it was published.
+
+        A partition that is new held nothing by then: all of it lies above every ts of the record, from offset 0 on.
+        """
+        if len(self.high) >= partitions:
+            return self
+        return replace(
+            self,
+            high=widened(self.high, partitions),
+            low=widened(self.low, partitions),
+            repeat_high=widened(self.repeat_high, partitions),
+            held=tuple(replace(held, low=widened(held.low, partitions)) for held in self.held),
+            held_ddl=tuple(replace(held, low=widened(held.low, partitions)) for held in self.held_ddl),
+        )
+
+
+def widened(offsets: tuple[int, ...], partitions: int) -> tuple[int, ...]:
+    """Return offsets of partitions, with 0 for those that have come since."""
+    return offsets + (0,) * (partitions - len(offsets))
 
 
 def needed_ts(record: FrontierRecord) -> Ts:
@@ -114,6 +157,8 @@ def follow_frontier(last: FrontierRecord | None, record: FrontierRecord) -> Fron
         return record
     if record.owner_rev < last.owner_rev:
         return last
+    partitions = max(len(last.high), len(record.high))
+    last, record = last.widened(partitions), record.widened(partitions)
     return FrontierRecord(
         owner_rev=record.owner_rev,
         resolved_ts=max(last.resolved_ts, record.resolved_ts),
@@ -123,6 +168,7 @@ def follow_frontier(last: FrontierRecord | None, record: FrontierRecord) -> Fron
         repeat_high=_later(last.repeat_high, record.repeat_high),
         held=record.held if record.resolved_ts >= last.resolved_ts else last.held,
         held_ddl=record.held_ddl if record.resolved_ts >= last.resolved_ts else last.held_ddl,
+        topic_ids=record.topic_ids.or_else(last.topic_ids),
     )
 
 
@@ -142,6 +188,7 @@ def encode_frontier(record: FrontierRecord) -> bytes:
             "repeat_high": record.repeat_high,
             "held": [{"tables": held.tables, "ts": held.ts, "low": held.low} for held in record.held],
             **({"held_ddl": [_held_ddl_json(held) for held in record.held_ddl]} if record.held_ddl else {}),
+            **({"topic_ids": {"events": ids.events, "ddl": ids.ddl}} if (ids := record.topic_ids).is_known else {}),
         },
         separators=(",", ":"),
     ).encode()
@@ -171,6 +218,7 @@ def decode_frontier(value: bytes) -> FrontierRecord:
                 for held in raw["held"]
             ),
             held_ddl=tuple(_held_ddl(held) for held in raw.get("held_ddl", ())),
+            topic_ids=_topic_ids(raw.get("topic_ids")),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptDataError("frontier record does not decode", value=value[:200], reason=repr(error)) from error
@@ -196,6 +244,10 @@ def _held_ddl(raw: dict[str, Any]) -> HeldDdl:
         table=str(raw["table"]),
         table_id=TableId(int(raw["table_id"])),
     )
+
+
+def _topic_ids(raw: dict[str, Any] | None) -> TopicIds:
+    return TopicIds(events=str(raw["events"]), ddl=str(raw["ddl"])) if raw else NO_TOPIC_IDS
 
 
 def _vector(items: list[int]) -> tuple[int, ...]:

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.certificates import Authority
 
 from compose.capture.api_backend import api_server
-from compose.capture.process import CaptureOptions
+from compose.capture.options import CaptureOptions
 from compose.cli import run_cli
 from consumers.control.api.access import connections, guard, logins
 from consumers.control.api.access.logins import FREE_ATTEMPTS, REMEMBERED_MAX, Logins
@@ -23,10 +24,12 @@ from consumers.control.api.client import ApiClient, ServerTlsError
 from consumers.control.api.credentials import Credentials, CredentialsFile, PasswordHash, read_credentials
 from consumers.control.api.server import ApiServer
 from consumers.control.api.tls import ApiTls
+from edges.kafka.access import KafkaAccess
+from edges.registry.access import RegistryAccess
+from edges.zookeeper.access import ZooKeeperAccess
 from schemas.errors import ConfigError
 from schemas.ids import UpstreamId
 from tests.support.api import Api
-from tests.support.certificates import Authority
 from tests.support.feed_sink import wait_until
 from tests.support.memory_bus import ME, OTHER, URI, Memory
 
@@ -277,7 +280,12 @@ def test_hash_that_is_broken_or_takes_for_ever_is_refused(tmp_path: Path, text: 
 
 
 def options(addr: str, **others: Any) -> CaptureOptions:
-    given_options: dict[str, Any] = {"pd": "p:1", "kafka": "k:1", "zookeeper": "z:1", "schema_registry": "http://r"}
+    given_options: dict[str, Any] = {
+        "pd": "p:1",
+        "kafka": KafkaAccess("k:1"),
+        "zookeeper": ZooKeeperAccess("z:1"),
+        "schema_registry": RegistryAccess("http://r"),
+    }
     return CaptureOptions(**given_options, upstream=UpstreamId("u"), addr=addr, advertise_addr="here:1", **others)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.support.certificates import Authority
 
 from compose.peers import open_peers
 from consumers.control.core.peers.admission import Ends, Role, proof
@@ -23,7 +24,6 @@ from schemas.errors import ConfigError
 from schemas.ids import CaptureId, UpstreamId
 from schemas.proto import p2p_pb2
 from schemas.proto.p2p_pb2_grpc import CDCPeerToPeerStub
-from tests.support.certificates import Authority
 from tests.support.feed_sink import wait_until
 
 OWNER, VICTIM, STRANGER = CaptureId("owner"), CaptureId("victim"), CaptureId("stranger")

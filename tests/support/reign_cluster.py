@@ -29,13 +29,17 @@ class FakeOwner:
 
     def __init__(self) -> None:
         self.published, self.away, self.seen = first_record(1, Ts(0), 1), False, list[set[TableSpan]]()
+        self.partitions = 1
+
+    def widen(self, partitions: int) -> None:
+        self.partitions = max(partitions, self.partitions)
 
     def tick(self, inputs: FrontierInputs) -> FrontierRecord | None:
         if self.away:
             raise FrontierUnavailableError("away")
         self.seen.append(set(inputs.spans))
         assert set(inputs.landing) <= inputs.reports.keys(), "a capture was given spans that nobody has heard of"
-        record = advance(self.published, inputs)
+        record = advance(self.published.widened(self.partitions), inputs)
         moved, self.published = record != self.published, record
         return record if moved else None
 

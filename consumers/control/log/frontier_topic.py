@@ -11,8 +11,8 @@ from edges.kafka.access import KafkaAccess
 from edges.kafka.errors import HistoryLostError, KafkaUnreachableError
 from edges.kafka.offsets import TopicReader
 from edges.kafka.producer import ordered_producer
-from schemas.errors import Action, BusError, InvariantBrokenError
-from schemas.rawlog.frontier import FrontierRecord, decode_frontier, encode_frontier, follow_frontier
+from schemas.errors import Action, BusError
+from schemas.rawlog.frontier import FrontierRecord, decode_frontier, encode_frontier, follow_frontier, widened
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,9 @@ class FrontierTopic:
             record = next(self.read(middle, end), (0, None))[1]
             if record is None:
                 break
-            if all(low >= start for low, start in zip(record.low, log_starts, strict=True)):
+            # A partition that has come since the record: all of it is above.
+            lows = widened(record.low, len(log_starts))
+            if all(low >= start for low, start in zip(lows, log_starts, strict=False)):
                 usable, last = record, middle
             else:
                 first = middle + 1
@@ -164,18 +166,3 @@ class FrontierTopic:
                 doing=doing,
                 reason=error,
             ) from error
-
-
-def common_partitions(record: FrontierRecord, partitions: int) -> FrontierRecord:
-    """Return ``record`` if it fits a raw log of ``partitions``.
-
-    Raises:
-        InvariantBrokenError: the topic was given more partitions, or created anew, under a frontier that knows others.
-    """
-    if len(record.high) != partitions:
-        raise InvariantBrokenError(
-            "region-events has another number of partitions than its frontier",
-            frontier=len(record.high),
-            log=partitions,
-        )
-    return record

@@ -5,13 +5,13 @@ frontier topic.
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from consumers.control.core.frontier.frontier import FrontierInputs, advance, first_record, take_over
 from consumers.control.core.frontier.held_tables import Holding
-from consumers.control.log.frontier_topic import common_partitions
 from schemas.ids import Ts, compose_ts
-from schemas.rawlog.frontier import FrontierRecord, follow_frontier
+from schemas.rawlog.frontier import NO_TOPIC_IDS, FrontierRecord, TopicIds, follow_frontier
 
 log = logging.getLogger(__name__)
 
@@ -52,12 +52,13 @@ class Owner:
         owner_rev: int,
         partitions: int,
         *,
+        topic_ids: TopicIds = NO_TOPIC_IDS,
         held_lag_s: float = HELD_LAG_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._topic, self._session, self._clock = topic, session, clock
         self._holding = Holding(compose_ts(round(held_lag_s * 1000)))
-        self._owner_rev, self._partitions = owner_rev, partitions
+        self._owner_rev, self._partitions, self._topic_ids = owner_rev, partitions, topic_ids
         self._published: FrontierRecord | None = None
         self._published_at = 0.0
         self._is_unsure = False
@@ -79,19 +80,30 @@ class Owner:
             FrontierUnavailableError: Kafka does not answer.
             FrontierLostError: there were records, and retention has removed them all.
             NewerOwnerError: a newer owner has published already.
-            InvariantBrokenError: the raw log changed its partitions.
         """
         last = self._topic.newest()
         if last is None:
             opening = first_record(self._owner_rev, first_ts(), self._partitions)
         else:
-            opening = take_over(common_partitions(last, self._partitions), self._owner_rev)
+            opening = take_over(last.widened(self._partitions), self._owner_rev)
+        opening = replace(opening, topic_ids=self._topic_ids.or_else(opening.topic_ids))
         self._go_on_from(opening)
         log.info(
             "owner took over the frontier",
             extra={"owner_rev": self._owner_rev, "resolved_ts": self.published.resolved_ts, "new": last is None},
         )
         return self.published
+
+    @property
+    def partitions(self) -> int:
+        """Of region-events, as far as this owner knows."""
+        return self._partitions
+
+    def widen(self, partitions: int) -> None:
+        """Take region-events for as wide; it never gets narrower."""
+        if partitions > self._partitions:
+            log.info("region-events has more partitions", extra={"partitions": partitions, "before": self._partitions})
+            self._partitions = partitions
 
     def _go_on_from(self, opening: FrontierRecord) -> None:
         """Publish where we stand, and stand where that leaves readers."""
@@ -116,7 +128,7 @@ class Owner:
         """
         if self._is_unsure:
             self._go_on_from(self.published)
-        now, published = self._clock(), self.published
+        now, published = self._clock(), self.published.widened(self._partitions)
         record = advance(published, inputs, self._holding)
         moved = (record.resolved_ts, record.ddl_high) != (published.resolved_ts, published.ddl_high)
         rest_s = 0.0 if moved else REPEAT_S if record == published else OFFSETS_ONLY_S

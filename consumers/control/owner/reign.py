@@ -28,6 +28,7 @@ from consumers.control.core.replication.versions import VersionMismatchError, ch
 from consumers.control.core.scheduling.coordinator import Coordinator, Identity, Limits, NotInitializedError
 from consumers.control.log.frontier_topic import FrontierUnavailableError
 from consumers.control.owner.figures import SchedulerFigures
+from consumers.control.owner.heard_reports import HeardReports
 from consumers.control.owner.held_feeds import HeldTable, held_tables
 from consumers.control.owner.owner import HELD_LAG_S
 from consumers.control.owner.pulled_tables import PulledTables
@@ -35,7 +36,7 @@ from consumers.control.owner.reign_orders import ReignOrders
 from consumers.control.owner.split_watch import Boundaries
 from consumers.control.peers.interface import FeedKey, Peers, Side
 from schemas.errors import Action, BusError
-from schemas.ids import CaptureId, TableId
+from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport
 
@@ -83,6 +84,13 @@ class PublishesFrontier(Protocol):
     def published(self) -> FrontierRecord:
         """The newest published record."""
 
+    @property
+    def partitions(self) -> int:
+        """Of region-events, as far as it knows."""
+
+    def widen(self, partitions: int) -> None:
+        """Take region-events for as wide."""
+
     def tick(self, inputs: FrontierInputs) -> FrontierRecord | None:
         """Publish what they allow."""
 
@@ -114,6 +122,10 @@ class ReignParts:
     save_epoch: Callable[[int], None] = lambda epoch: None
     counter: Executor | None = None
     """Runs ``count_regions``; None: a thread of its own."""
+    count_partitions: Callable[[], int] = lambda: 0
+    """Asks Kafka how wide region-events is; 0: it does not answer."""
+    is_past: Callable[[Ts], bool] = lambda _: True
+    """Says whether PD has given out a ts already."""
 
 
 class MoveRefusedError(BusError):
@@ -147,6 +159,7 @@ class Reign:
         self._mismatch: VersionMismatchError | None = None
         self._repeats_until = clock() + options.repeats_s if had_predecessor else 0.0
         self._gc_at = self._unpublished_since = 0.0
+        self._reports = HeardReports(parts.peers, parts.feed, parts.owner, parts.count_partitions, parts.is_past, clock)
         self.orders = ReignOrders()
         self.is_resigning = False
         """An operator wants another owner."""
@@ -191,9 +204,7 @@ class Reign:
         )
         if not self._tables.look(ddl_report.landed_ts, self.published, max(live, 1)):
             return
-        reports = {
-            who: report for who, report in self._parts.peers.reports(self._parts.feed).items() if who in captures
-        }
+        reports = self._reports.of(captures)
         try:
             self._schedule(frozenset(captures), reports)
         except BusError as error:
@@ -298,6 +309,7 @@ class Reign:
         reasons = [str(job.error) for job in self._tables.bad_jobs[:5]]
         if self._mismatch is not None:
             reasons.append(str(self._mismatch))
+        reasons += [f"landing report of {who} is not heard: {why}" for who, why in self._reports.refused.items()]
         if not self._coordinator.is_initialized:
             waiting = ", ".join(sorted(self._coordinator.captures.first or ()))
             reasons.append(f"the owner waits for captures to answer: {waiting or 'none registered'}")

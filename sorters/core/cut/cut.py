@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from schemas.errors import InvariantBrokenError
 from schemas.ids import TableId, Ts
-from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
+from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables, widened
 from schemas.rawlog.region_batch import BatchHead
 
 
@@ -95,14 +95,16 @@ def cut_between(first: ChangefeedFrontier, second: ChangefeedFrontier, after_ts:
             upto_ts=upto_ts,
             second_ts=second.resolved_ts,
         )
-    if any(low > high for low, high in zip(first.low, second.high, strict=True)):
-        raise InvariantBrokenError("frontier low stands above a later high", low=first.low, high=second.high)
+    # Partitions that region-events has got in between held nothing at the first.
+    first_low = widened(first.low, len(second.high))
+    if any(low > high for low, high in zip(first_low, second.high, strict=True)):
+        raise InvariantBrokenError("frontier low stands above a later high", low=first_low, high=second.high)
     return Cut(
         after_ts=after_ts,
         upto_ts=upto_ts,
-        start=first.low,
+        start=first_low,
         end=second.high,
-        may_repeat=any(repeat > low for repeat, low in zip(second.repeat_high, first.low, strict=True)),
+        may_repeat=any(repeat > low for repeat, low in zip(second.repeat_high, first_low, strict=True)),
         ddl_end=second.ddl_high,
     )
 

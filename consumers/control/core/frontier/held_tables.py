@@ -27,6 +27,7 @@ it (:func:`schemas.rawlog.frontier.follow_frontier`).
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Final
 
 from schemas.ids import TableId, Ts
@@ -69,7 +70,8 @@ class Holding:
         reached = bisect_right(self.lows, group.ts, key=lambda low: low[0])
         if not reached:
             return group.low
-        return tuple(max(pair) for pair in zip(group.low, self.lows[reached - 1][1], strict=True))
+        # A record of when there were fewer partitions says nothing of the new ones.
+        return tuple(max(pair) for pair in zip_longest(group.low, self.lows[reached - 1][1], fillvalue=0))
 
 
 NO_HOLDING: Final = Holding(NEVER_HELD)

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from schemas.errors import InvariantBrokenError
 from schemas.ids import CaptureId, Ts
-from schemas.rawlog.frontier import Chunk, FrontierRecord, LandingReport
+from schemas.rawlog.frontier import Chunk, FrontierRecord, LandingReport, widened
 from schemas.tidb.spans import TableSpan
 
 CHUNKS_MAX = 256
@@ -198,7 +198,8 @@ class LandingBook:
         """Take the owner's newest record: drop chunks that it has passed, learn its ends. Older ones change nothing."""
         if record.resolved_ts >= self._published_ts:
             self._published_ts = record.resolved_ts
-        for state, high in zip(self._partitions, record.high, strict=True):
+        # The topic may have got partitions since this book was opened, or since the record was published.
+        for state, high in zip(self._partitions, widened(record.high, len(self._partitions)), strict=False):
             state.known_end = max(state.known_end, high)
             state.runs = [run for run in state.runs if run.max_commit_ts > self._published_ts]
 

@@ -1,10 +1,15 @@
 """An upstream as this capture's owner works with it: PD, the DDL feed and the raw log's topics, all by producers."""
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 from compose.capture.options import CaptureOptions
 from consumers.control.log.frontier_topic import FrontierTopic
+from consumers.control.log.log_watch import look_at_log, watched_log
+from consumers.control.owner.ts_bound import TsBound
+from producers.errors import RawTopicError
 from producers.pull.ddl.ddl_feed import DdlFeed
 from producers.pull.landing.raw_log import ensure_raw_topics
 from producers.pull.pd.client import PdClient
@@ -13,8 +18,13 @@ from producers.pull.puller import PullerSettings
 from producers.tls import Channels
 from schemas.errors import BusError
 from schemas.ids import Ts
-from schemas.rawlog.frontier import FrontierRecord
+from schemas.rawlog.frontier import FrontierRecord, TopicIds
 from schemas.rawlog.topics import raw_topics
+
+log = logging.getLogger(__name__)
+
+CLOCK_DEADLINE_S = 1.0
+"""For PD's now, which the owner's tick waits for."""
 
 
 class PulledUpstream:
@@ -30,6 +40,29 @@ class PulledUpstream:
     def ensure_topics(self) -> int:
         """See there."""
         return ensure_raw_topics(self._options.kafka, self._topics, self._settings.raw_log)
+
+    def count_partitions(self) -> int:
+        """See there."""
+        try:
+            return ensure_raw_topics(self._options.kafka, self._topics, self._settings.raw_log)
+        except RawTopicError as error:
+            log.warning("partitions cannot be counted", extra={"code": error.code, "error": str(error)})
+            return 0
+
+    def look_at_log(self, frontier: FrontierRecord | None) -> TopicIds:
+        """See there."""
+        return look_at_log(self._options.kafka, self._topics, frontier)
+
+    def watch_log(self, newest: Callable[[], FrontierRecord]) -> AbstractContextManager[None]:
+        """See there."""
+        return watched_log(self._options.kafka, self._topics, newest, self._on_failure)
+
+    @contextlib.contextmanager
+    def clock_bound(self) -> Iterator[Callable[[Ts], bool]]:
+        """See there."""
+        channels = Channels(self._settings.tls)
+        with contextlib.closing(PdClient(self._options.pd, channels=channels, deadline_s=CLOCK_DEADLINE_S)) as pd:
+            yield TsBound(pd.now).is_past
 
     def open_frontier(self) -> FrontierTopic:
         """See there."""

@@ -15,12 +15,14 @@ from typing import Protocol
 from edges.kafka.access import KafkaAccess
 from edges.kafka.java_properties import spark_options
 from edges.kafka.tail import FrontierTail
+from edges.kafka.topic_state import topic_states
 from edges.registry.access import RegistryAccess
 from schemas.config.client_options import librdkafka_options, librdkafka_producer_options
 from schemas.config.settings import ChangefeedConfig
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.rawlog.log_state import check_raw_log
 from schemas.rawlog.topics import RawTopics
 from schemas.sink.topic import own_topic_config, writes_own_topic
 from sorters.core.cut.beginning import Beginning, BegunEpoch, decode_begun, encode_begun, left_off
@@ -40,6 +42,8 @@ from sorters.spark.session import Session
 log = logging.getLogger(__name__)
 _LOOK_S = 0.5
 """How long a run that is told to stop may go on waiting for a frontier record."""
+_LOOK_AT_LOG_S = 60.0
+"""Between two looks whether the raw log is the same still; the owner looks more often, and all stands when it ends."""
 _SILENCE_S = 30.0
 """Without a frontier record, after which the broker is asked whether it is there: an owner that lives has a new one
 several times a second, and in any case each minute; a client of Kafka would wait for its broker for ever."""
@@ -94,7 +98,7 @@ class FeedRun:
         self._spark = spark
         self._begun = begun
         self._spark_kafka = spark_options(kafka)
-        self._frontier_topic = raw_topics.frontier
+        self._raw_topics, self._frontier_topic = raw_topics, raw_topics.frontier
         self._folder: Folder = HadoopFolder(spark(), checkpoint_dir) if checkpoint_dir else LocalFolder(data_dir)
         self._failure: BusError | None = None
         self.failures_at_end = 0
@@ -141,6 +145,7 @@ class FeedRun:
             HistoryLostError: the raw log starts above the checkpoint.
             KafkaUnreachableError: the raw log does not answer.
         """
+        self._check_log()
         beginning = self._beginning()
         self._thread = threading.Thread(target=self._run, args=(beginning,), name="feed-run", daemon=True)
         self._thread.start()
@@ -182,13 +187,16 @@ class FeedRun:
 
     def _follow(self, epochs: Epochs, start: int) -> int:
         """Run what the frontier topic brings from ``start`` on; return where an epoch starts that is worth Spark."""
-        heard_at = time.monotonic()
+        heard_at = looked_at = time.monotonic()
         with FrontierTail(self._raw_config, self._frontier_topic, start) as tail:
             while not self._stopping.is_set():
                 records = tail.read(FRONTIER_RECORDS_MAX, _LOOK_S)
                 if not records and time.monotonic() < heard_at + _SILENCE_S:
                     continue
                 heard_at = time.monotonic()
+                if heard_at >= looked_at + _LOOK_AT_LOG_S:
+                    looked_at = heard_at
+                    self._check_log()
                 if not records:
                     self._frontier.end()
                     continue
@@ -283,6 +291,19 @@ class FeedRun:
         self._job.close()
         self._frontier.close()
         self._schemas.close()
+
+    def _check_log(self) -> None:
+        """Refuse a raw log that is not the one that its frontier was published over.
+
+        Raises:
+            RawLogRecreatedError, RawLogLostError: it is another one, or has lost records.
+        """
+        end = self._frontier.end()
+        if not end:
+            return
+        record = self._frontier.record_before(end)
+        topics = self._raw_topics
+        check_raw_log(record, topics, topic_states(self._raw_config, (topics.region_events, topics.ddl)))
 
     def _beginning(self) -> Beginning:
         """Return where to begin: where the last run left off, or else at the checkpoint, so that rows come again.

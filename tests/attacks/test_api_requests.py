@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.certificates import Authority
 
 from compose.capture.api_backend import api_server
 from compose.capture.options import CaptureOptions
 from compose.cli import run_cli
+from compose.stack.secure.certificates import Authority
 from consumers.control.api.access import connections, guard, logins
 from consumers.control.api.access.logins import FREE_ATTEMPTS, REMEMBERED_MAX, Logins
 from consumers.control.api.client import ApiClient, ServerTlsError

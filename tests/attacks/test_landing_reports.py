@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sorters.core.cut.batch_plan import plan_batches
 
 from consumers.control.core.frontier.frontier import FrontierInputs, advance, first_record
 from consumers.control.core.frontier.held_tables import Holding
@@ -33,6 +32,7 @@ from schemas.rawlog.frontier import (
 )
 from schemas.tidb.spans import TableSpan
 from sorters.core.cut.cut import frontier_for
+from sorters.core.cut.cut_plan import plan_cuts
 from tests.support.local_peers import LocalNet
 from tests.support.reign_cluster import FakeOwner
 
@@ -165,7 +165,7 @@ def test_old_and_new_captures_land_in_a_log_that_has_grown() -> None:
     for book in (old, new):
         book.published(record)
         assert len(book.report().ends) in (2, 3)
-    (cut,) = plan_batches(frontier_for(before, lambda _: True), [frontier_for(record, lambda _: True)], Ts(10))
+    (cut,) = plan_cuts(frontier_for(before, lambda _: True), [frontier_for(record, lambda _: True)], Ts(10))
     assert (cut.start, cut.end) == ((3, 4, 0), (4, 5, 1)), "the new partition is read from its beginning"
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.support.certificates import Authority
 
 from compose.peers import open_peers
+from compose.stack.secure.certificates import Authority
 from consumers.control.core.peers.admission import Ends, Role, proof
 from consumers.control.core.peers.message_codec import encode_message
 from consumers.control.core.replication.messages import Header, Heartbeat, Message

@@ -36,7 +36,7 @@ from edges.zookeeper.session import Session
 from schemas.errors import BusError, InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.nodes.changefeed import ChangefeedInfo
-from schemas.rawlog.frontier import FrontierRecord, needed_ts
+from schemas.rawlog.frontier import FrontierRecord, TopicIds, needed_ts
 from schemas.tidb.spans import TableSpan
 
 log = logging.getLogger(__name__)
@@ -102,11 +102,27 @@ class OwnedUpstream(Protocol):
     def ensure_topics(self) -> int:
         """Create the raw log's topics where there are none; return the number of row partitions."""
 
+    def count_partitions(self) -> int:
+        """Return the number of row partitions; 0: Kafka does not answer."""
+
+    def look_at_log(self, frontier: FrontierRecord | None) -> TopicIds:
+        """Return the ids of the raw log's topics, having checked that it is the one that ``frontier`` is of.
+
+        Raises:
+            RawLogRecreatedError, RawLogLostError: it is another one, or has lost records.
+        """
+
+    def watch_log(self, newest: Callable[[], FrontierRecord]) -> AbstractContextManager[None]:
+        """Go on with that while inside; what is wrong ends the capture."""
+
     def open_frontier(self) -> FrontierTopic:
         """Open the frontier topic; the caller closes it."""
 
     def new_ddl_feed(self, frontier: FrontierRecord | None) -> RunningDdlFeed:
         """Return a DDL feed that goes on from ``frontier``, not started."""
+
+    def clock_bound(self) -> AbstractContextManager[Callable[[Ts], bool]]:
+        """Return what says whether PD has given out a ts already."""
 
     def keep_history(self, ts: Ts) -> AbstractContextManager[KeepsHistory]:
         """Keep TiKV's history above ``ts`` at once, and go on while inside.
@@ -287,16 +303,19 @@ class OwnerLoop:
             partitions = upstream.ensure_topics()
             topic = stack.enter_context(contextlib.closing(upstream.open_frontier()))
             last = topic.newest()
+            ids = upstream.look_at_log(last)
             ddl = upstream.new_ddl_feed(last)
             stack.callback(ddl.stop)
             snapshot_ts = ddl.start()
-            owner = Owner(topic, parts.session, revision, partitions, held_lag_s=options.held_lag_s)
+            owner = Owner(topic, parts.session, revision, partitions, topic_ids=ids, held_lag_s=options.held_lag_s)
             record = owner.start(lambda: snapshot_ts)
             # TiKV registers a region at any ts, also where the changes after it are collected already.
             keeper = stack.enter_context(upstream.keep_history(needed_ts(record)))
+            stack.enter_context(upstream.watch_log(lambda: owner.place))
+            is_past = stack.enter_context(upstream.clock_bound())
             parts.watch.refresh()  # whoever is registered after the election may hold spans of a predecessor's
             reign = Reign(
-                self._reign_parts(revision, owner, ddl),
+                self._reign_parts(revision, owner, ddl, is_past),
                 options,
                 had_predecessor=last is not None,
                 sequence=self._sequence,
@@ -309,7 +328,9 @@ class OwnerLoop:
             self.reigning = reigning
             self._hand_over(reigning)
 
-    def _reign_parts(self, revision: int, owner: Owner, ddl: RunningDdlFeed) -> ReignParts:
+    def _reign_parts(
+        self, revision: int, owner: Owner, ddl: RunningDdlFeed, is_past: Callable[[Ts], bool]
+    ) -> ReignParts:
         parts = self._parts
         return ReignParts(
             me=Identity(
@@ -325,6 +346,8 @@ class OwnerLoop:
             captures=lambda: parts.watch.captures,
             count_regions=parts.puller.table_regions,
             save_epoch=parts.node.write_epoch,
+            count_partitions=parts.upstream.count_partitions,
+            is_past=is_past,
         )
 
     def _hand_over(self, reigning: Reigning) -> None:

@@ -1,6 +1,7 @@
 """Options that several commands take, and the types they are given in."""
 
 import functools
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,8 @@ import click
 
 from schemas.nodes.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT
 
+KEY_FILE_VARIABLE = "TIDEBUS_SECRET_KEY_FILE"
+"""As in :mod:`edges.secrets`, which is slow to load."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _MASTER = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|local-cluster\[[\d,]+\]|spark://\S+:\d+(,\S+:\d+)*|yarn|k8s://\S+")
@@ -58,7 +61,26 @@ def zookeeper_option(*, required: bool) -> Callable[[Command], Command]:
 
         return ZooKeeperAccess.read(given, file)
 
-    return _access_option("--zookeeper", "HOST:PORT,…", "ZooKeeper ensemble.", read, "user and TLS", required=required)
+    words = "ZooKeeper ensemble."
+    add = _access_option("--zookeeper", "HOST:PORT,…", words, read, "user and TLS", required=required)
+    return lambda command: secret_key_option(add(command))
+
+
+def secret_key_option(command: Command) -> Command:
+    """Add ``--secret-key-file``, which this process and its children find in the environment (:mod:`edges.secrets`)."""
+
+    def note(_context: click.Context, _option: click.Parameter, file: Path | None) -> None:
+        if file is not None:
+            os.environ[KEY_FILE_VARIABLE] = str(file.resolve())
+
+    return click.option(
+        "--secret-key-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar=KEY_FILE_VARIABLE,
+        expose_value=False,
+        callback=note,
+        help="A key by which changefeeds' settings are sealed in ZooKeeper; more lines: former ones, which still open.",
+    )(command)
 
 
 def registry_option(*, required: bool) -> Callable[[Command], Command]:

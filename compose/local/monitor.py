@@ -15,6 +15,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from compose.kafka_follower import TopicFollower
 from compose.stack.local import Addresses
 from edges.kafka.clients import kafka_admin
+from edges.secrets import decode_info
 from edges.zookeeper.session import CONNECT_TIMEOUT_S, SESSION_TIMEOUT_S, ZooKeeperUnreachableError
 from schemas.errors import BusError, CorruptDataError
 from schemas.ids import Ts, UpstreamId, physical_ms
@@ -23,7 +24,6 @@ from schemas.nodes.changefeed import (
     ChangefeedState,
     ChangefeedStatus,
     ZkPaths,
-    decode_changefeed_info,
     decode_changefeed_status,
     state_of,
 )
@@ -163,7 +163,7 @@ class Monitor:
         """Return the changefeed's state: what its user wants goes before what its status says."""
         with contextlib.suppress(KazooException):
             path = self._paths.changefeed_info(NAMESPACE_DEFAULT, changefeed_id)
-            return state_of(decode_changefeed_info(self._zookeeper.get(path)[0]), status)
+            return state_of(decode_info(self._zookeeper.get(path)[0]), status)
         return "normal" if status is None else status.state
 
     def view(self) -> BusView:

@@ -21,10 +21,10 @@ from compose.local.promises import Hashes, PartitionCheck, SetDifference, compar
 from consumers.control.changefeeds.store import ChangefeedStore
 from edges.kafka.access import KafkaAccess
 from edges.kafka.clients import kafka_admin, kafka_consumer
+from edges.secrets import load_with_secrets
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from schemas.changes import Op, RowChanges
-from schemas.config.changefeed import load_changefeed
 from schemas.config.client_options import librdkafka_options
 from schemas.config.settings import ChangefeedConfig
 from schemas.ddl.bad_jobs import BadJobs
@@ -118,7 +118,7 @@ def check_changefeed(
         info, status = store.get(changefeed_id, namespace), store.status(changefeed_id, namespace)
     if status is None:
         raise SelfCheckError("changefeed has no checkpoint yet; its sorter has not run", changefeed=changefeed_id)
-    config = load_changefeed(info.sink_uri, info.config)
+    config = load_with_secrets(info)
     # The user of a sink may only write. Where the sink is the bus's own Kafka, who checks reads as himself.
     sink = kafka.config() if config.uri.bootstrap_servers == kafka.servers else librdkafka_options(config)
     # Topics first: whatever stands in them has been in the raw log for long.

@@ -19,9 +19,9 @@ from consumers.processors.core.recovery import check_sink, target_of
 from consumers.processors.processor import ProcessorOptions
 from consumers.processors.recovery import Applied, Stored, apply_upto, stored, wait_alone
 from edges.kafka.access import KafkaAccess
+from edges.secrets import load_with_secrets
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
-from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError
 from schemas.ids import Ts, physical_ms
 from schemas.masking import mask_uri
@@ -90,7 +90,7 @@ def recover(options: RecoverOptions, say: Callable[[str], None]) -> RecoverRepor
     )
     with Session(options.zookeeper) as session:
         stored_feed = stored(session, feed)
-        config = load_changefeed(stored_feed.info.sink_uri, stored_feed.info.config)
+        config = load_with_secrets(stored_feed.info)
         check_sink(stored_feed.info, config)
         if not options.dry_run:
             wait_alone(session, feed, say)

@@ -24,6 +24,7 @@ from consumers.control.changefeeds.processor_nodes import (
     encode_processor,
     encode_shares,
 )
+from edges.secrets import decode_info
 from edges.zookeeper.session import Session
 from schemas.errors import Action, BusError
 from schemas.ids import CaptureId
@@ -33,7 +34,6 @@ from schemas.nodes.changefeed import (
     ChangefeedStatus,
     SorterFailure,
     ZkPaths,
-    decode_changefeed_info,
     decode_changefeed_status,
     encode_changefeed_status,
     state_of,
@@ -101,7 +101,7 @@ class ProcessorBoard:
                 return None
             status, applied = _content(client, self._status_path), _content(client, self._applied_path)
         return Wanted(
-            decode_changefeed_info(node),
+            decode_info(node),
             (int(stat.czxid), int(stat.version)),
             None if status is None else decode_changefeed_status(status),
             None if applied is None else decode_applied(applied),

@@ -23,9 +23,9 @@ from consumers.processors.core.backoff import Backoff
 from consumers.processors.run import LOOK_S, ProcessorRun, RunParts, Work
 from consumers.processors.sink_source import SinkTopicMissingError
 from edges.kafka.access import KafkaAccess
+from edges.secrets import load_with_secrets
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import LeaseLostError, Session, ZooKeeperError, ZooKeeperUnreachableError
-from schemas.config.changefeed import load_changefeed
 from schemas.config.settings import ChangefeedConfig
 from schemas.errors import Action, BusError, ConfigError
 from schemas.ids import CaptureId
@@ -160,7 +160,7 @@ class ProcessorProcess:
         assignment = Assignment(
             options=options,
             info=info,
-            config=load_changefeed(info.sink_uri, info.config),
+            config=load_with_secrets(info),
             stopped=self._stop.is_set,
             check_lease=session.check_lease,
         )

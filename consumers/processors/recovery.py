@@ -22,8 +22,8 @@ from consumers.processors.alone import AloneRun
 from consumers.processors.board import ProcessorBoard, Wanted
 from consumers.processors.core.recovery import check_alone
 from consumers.processors.processor import Assignment, BeginWork, ProcessorOptions
+from edges.secrets import load_with_secrets
 from edges.zookeeper.session import SESSION_TIMEOUT_S, Session
-from schemas.config.changefeed import load_changefeed
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus, ZkPaths, state_of
@@ -130,7 +130,7 @@ def apply_upto(
             if wanted is None:
                 raise ChangefeedNotFoundError("changefeed was removed meanwhile", changefeed=options.changefeed_id)
             info = wanted.info
-            config = load_changefeed(info.sink_uri, info.config)
+            config = load_with_secrets(info)
             assignment = Assignment(
                 options=options, info=info, config=config, stopped=lambda: False, check_lease=session.check_lease
             )

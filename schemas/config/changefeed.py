@@ -18,6 +18,7 @@ from schemas.config.not_yet import (
 )
 from schemas.config.notes import notes_for
 from schemas.config.parse.origin import Origin, Path
+from schemas.config.parse.references import with_stand_ins
 from schemas.config.parse.section import read_section, write_section
 from schemas.config.parse.toml_lines import key_lines
 from schemas.config.rules import check_changefeed
@@ -59,6 +60,7 @@ def load_changefeed(
 
     Args:
         sink_uri: where to; its parameters override the file's settings.
+            References to secrets are checked by a stand-in: ``edges.secrets`` resolves them for who connects.
         toml: the changefeed file, as text or as its parsed table (``ChangefeedInfo.config``). None: all defaults.
         file: the file's name, for errors.
 
@@ -71,6 +73,7 @@ def load_changefeed(
     if isinstance(toml, str):
         table, origin = parse_changefeed_text(toml, file=file)
     assert not isinstance(table, str)
+    sink_uri, table = with_stand_ins(sink_uri, table)
     uri, overrides, names = parse_sink_uri(sink_uri)
     origin = dataclasses.replace(origin, uri_params=names)
     merged = without_unread_tables(table, origin)

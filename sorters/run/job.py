@@ -14,9 +14,9 @@ from typing import Any
 
 from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
+from edges.secrets import load_with_secrets
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import ZooKeeperUnreachableError
-from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError
 from schemas.nodes.changefeed import (
     CLUSTER_DEFAULT,
@@ -195,7 +195,7 @@ class SorterProcess:
         run: FeedRun | None = None
         try:
             checkpoint_ts = board.open(info, edition)
-            config = sorter_config(load_changefeed(info.sink_uri, info.config), info, options.kafka.servers)
+            config = sorter_config(load_with_secrets(info), info, options.kafka.servers)
             if info.target_ts is not None and checkpoint_ts >= info.target_ts:
                 return None
             if not options.master.startswith("local"):

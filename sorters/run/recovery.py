@@ -16,7 +16,7 @@ from typing import Any
 from edges.kafka.access import KafkaAccess
 from edges.kafka.offsets import TopicReader
 from edges.registry.access import RegistryAccess
-from schemas.config.changefeed import load_changefeed
+from edges.secrets import load_with_secrets
 from schemas.config.settings import ChangefeedConfig
 from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import Action, BusError
@@ -182,7 +182,7 @@ class SorterRecovery:
         checkpoint_ts = board.open(info, edition)
         if checkpoint_ts >= target_ts:
             return checkpoint_ts
-        config = sorter_config(load_changefeed(info.sink_uri, info.config), info, options.kafka.servers)
+        config = sorter_config(load_with_secrets(info), info, options.kafka.servers)
 
         def note(progress: CutProgress) -> None:
             self.rows += progress.rows

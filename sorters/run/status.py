@@ -10,6 +10,7 @@ from typing import Any
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
+from edges.secrets import decode_info
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import ZooKeeperUnreachableError
 from schemas.errors import Action, BusError
@@ -19,7 +20,6 @@ from schemas.nodes.changefeed import (
     ChangefeedStatus,
     SorterFailure,
     ZkPaths,
-    decode_changefeed_info,
     decode_changefeed_status,
     encode_changefeed_status,
 )
@@ -85,7 +85,7 @@ class StatusBoard:
             ZooKeeperUnreachableError, CorruptDataError
         """
         node = self._found(self._info_path)
-        return node and (decode_changefeed_info(node[0]), Edition(int(node[1].czxid), int(node[1].version)))
+        return node and (decode_info(node[0]), Edition(int(node[1].czxid), int(node[1].version)))
 
     def status(self) -> ChangefeedStatus | None:
         """Return the last status that was written, by whom ever.

@@ -33,6 +33,7 @@ from consumers.control.core.changefeeds.state import (
     WaitsForTables,
     step,
 )
+from edges.secrets import decode_info, encode_info
 from edges.zookeeper.session import Session, ZooKeeperError
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import ConfigError, CorruptDataError
@@ -42,9 +43,7 @@ from schemas.nodes.changefeed import (
     ChangefeedInfo,
     ChangefeedStatus,
     ZkPaths,
-    decode_changefeed_info,
     decode_changefeed_status,
-    encode_changefeed_info,
     encode_changefeed_status,
 )
 
@@ -230,7 +229,7 @@ class FeedStates:
             transaction = client.transaction()
             path = self._paths.changefeed_info(*name)
             if info != nodes.info:
-                transaction.set_data(path, encode_changefeed_info(info), nodes.info_version)
+                transaction.set_data(path, encode_info(info), nodes.info_version)
             else:
                 transaction.check(path, nodes.info_version)
             path = self._paths.changefeed_status(*name)
@@ -307,7 +306,7 @@ class FeedStates:
         stat = info[1]
         try:
             same = nodes is not None and (stat.czxid, stat.version) == (nodes.created_zxid, nodes.info_version)
-            read = nodes.info if nodes is not None and same else decode_changefeed_info(info[0])
+            read = nodes.info if nodes is not None and same else decode_info(info[0])
             if read.upstream != self._upstream:
                 if name not in self._others:
                     log.warning(

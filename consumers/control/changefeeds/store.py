@@ -13,6 +13,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotE
 
 from consumers.control.changefeeds.processor_nodes import decode_applied, with_applied
 from consumers.control.log.raw_log import FrontierWindow
+from edges.secrets import decode_info, encode_info
 from edges.zookeeper.session import Session
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import Action, BusError, ConfigError
@@ -22,9 +23,7 @@ from schemas.nodes.changefeed import (
     ChangefeedInfo,
     ChangefeedStatus,
     ZkPaths,
-    decode_changefeed_info,
     decode_changefeed_status,
-    encode_changefeed_info,
     encode_changefeed_status,
 )
 from schemas.sink.topic import has_processors
@@ -142,7 +141,7 @@ class ChangefeedStore:
             except NoNodeError:
                 return None
             status = decode_changefeed_status(node)
-            feed = decode_changefeed_info(info)
+            feed = decode_info(info)
             if not has_processors(feed.sink_uri):
                 return status
             try:
@@ -202,7 +201,7 @@ class ChangefeedStore:
             with self._session.requests("updating a changefeed") as client:
                 try:
                     path = self._paths.changefeed_info(namespace, changefeed_id)
-                    client.set(path, encode_changefeed_info(changed), version=node_version)
+                    client.set(path, encode_info(changed), version=node_version)
                 except BadVersionError:
                     continue
                 except NoNodeError as error:
@@ -252,13 +251,13 @@ class ChangefeedStore:
                 node, stat = client.get(self._paths.changefeed_info(namespace, changefeed_id))
             except NoNodeError as error:
                 raise _not_found(changefeed_id, namespace) from error
-        return decode_changefeed_info(node), int(stat.version)
+        return decode_info(node), int(stat.version)
 
     def _write_new(self, info: ChangefeedInfo) -> None:
         path = self._paths.changefeed_info(info.namespace, info.changefeed_id)
         with self._session.requests("creating a changefeed") as client:
             try:
-                client.create(path, encode_changefeed_info(info), makepath=True)
+                client.create(path, encode_info(info), makepath=True)
             except NodeExistsError as error:
                 raise ChangefeedExistsError(
                     "changefeed exists; take another --changefeed-id, or remove it first",

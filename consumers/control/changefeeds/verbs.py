@@ -14,6 +14,7 @@ from kazoo.exceptions import BadVersionError, KazooException, NoNodeError, Rolle
 from consumers.control.changefeeds.store import ChangefeedNotFoundError, ChangefeedStore
 from consumers.control.core.changefeeds.errors import FeedError
 from consumers.control.core.changefeeds.state import Feed, Pause, RemoveFeed, Resume, step
+from edges.secrets import decode_info, encode_info
 from edges.zookeeper.session import Session, ZooKeeperError
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import Action, BusError, ConfigError
@@ -24,9 +25,7 @@ from schemas.nodes.changefeed import (
     ChangefeedState,
     ChangefeedStatus,
     ZkPaths,
-    decode_changefeed_info,
     decode_changefeed_status,
-    encode_changefeed_info,
     encode_changefeed_status,
 )
 from schemas.nodes.changefeed import state_of as state_of  # callers of the verbs have it from here
@@ -156,7 +155,7 @@ class ChangefeedControl:
                     changefeed=changefeed_id,
                     namespace=namespace,
                 ) from error
-            info = decode_changefeed_info(node)
+            info = decode_info(node)
             try:
                 node, status_stat = client.get(self._paths.changefeed_status(namespace, changefeed_id))
             except NoNodeError:
@@ -170,9 +169,7 @@ class ChangefeedControl:
         namespace, changefeed_id = info.namespace, info.changefeed_id
         with self._session.requests("changing a changefeed") as client:
             transaction = client.transaction()
-            transaction.set_data(
-                self._paths.changefeed_info(namespace, changefeed_id), encode_changefeed_info(info), version
-            )
+            transaction.set_data(self._paths.changefeed_info(namespace, changefeed_id), encode_info(info), version)
             if status is not None and status_version is not None:
                 path = self._paths.changefeed_status(namespace, changefeed_id)
                 transaction.set_data(path, encode_changefeed_status(status), status_version)

@@ -28,9 +28,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from edges.secret_file import read_secret_lines
 from schemas.config.changefeed import load_changefeed
 from schemas.config.parse.references import with_secrets
-from schemas.config.parse.secret import mask_uri
 from schemas.config.settings import ChangefeedConfig
 from schemas.errors import Action, BusError
+from schemas.masking import mask_uri
 from schemas.nodes.changefeed import ChangefeedInfo, decode_changefeed_info, encode_changefeed_info
 
 log = logging.getLogger(__name__)

@@ -17,6 +17,7 @@ from edges.zookeeper.session import Session
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import ConfigError, CorruptDataError
 from schemas.ids import Ts, UpstreamId
+from schemas.masking import mask_uri
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, encode_changefeed_info
 
 WORD = "pass-word-that-nobody-may-see"
@@ -187,3 +188,9 @@ def test_key_file_that_is_weak_is_refused_without_its_words(tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="secret-key-file") as refused:
         Keyring.read(key_file(tmp_path, "word123"))
     assert "word123" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["account_key", "account-key", "Account%5Fkey", "sas_token", "AWS_SECRET_ACCESS_KEY"])
+def test_secret_parameter_is_masked_however_it_is_written(name: str) -> None:
+    shown = mask_uri(f"abfs://c/p?protocol=csv&{name}={WORD}&a=b")
+    assert WORD not in shown and shown.endswith("&a=b")

@@ -5,7 +5,7 @@ import logging
 import re
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -66,8 +66,8 @@ class ChangefeedRequest:
     """What a user asks for."""
 
     upstream: UpstreamId
-    sink_uri: str
-    config: dict[str, Any]
+    sink_uri: str = field(repr=False)
+    config: dict[str, Any] = field(repr=False)
     changefeed_id: str | None = None
     """None: a UUID."""
     namespace: str = NAMESPACE_DEFAULT

@@ -6,7 +6,7 @@ the sorter notice by the version of ``info``, and find the checkpoint in ``statu
 """
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kazoo.exceptions import BadVersionError, KazooException, NoNodeError, RolledBackError
@@ -45,8 +45,8 @@ class UpdateRefusedError(BusError):
 class ConfigChange:
     """Parts of a changefeed's settings; None: as they are. ``config`` is replaced as a whole, as TiCDC does."""
 
-    sink_uri: str | None = None
-    config: dict[str, Any] | None = None
+    sink_uri: str | None = field(default=None, repr=False)
+    config: dict[str, Any] | None = field(default=None, repr=False)
     target_ts: Ts | None = None
 
 

@@ -311,7 +311,7 @@ class OwnerLoop:
             record = owner.start(lambda: snapshot_ts)
             # TiKV registers a region at any ts, also where the changes after it are collected already.
             keeper = stack.enter_context(upstream.keep_history(needed_ts(record)))
-            stack.enter_context(upstream.watch_log(lambda: owner.place))
+            stack.enter_context(upstream.watch_log(lambda: owner.published))
             is_past = stack.enter_context(upstream.clock_bound())
             parts.watch.refresh()  # whoever is registered after the election may hold spans of a predecessor's
             reign = Reign(

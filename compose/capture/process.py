@@ -44,6 +44,7 @@ from consumers.control.core.changefeeds.errors import FeedError
 from consumers.control.fleets.processor_fleet import ProcessorFleet
 from consumers.control.fleets.sorter_fleet import BY_HAND, BusAddresses, SorterFleet
 from consumers.control.log.frontier_topic import FrontierTopic
+from consumers.control.log.log_watch import check_topics
 from consumers.control.owner.owner_loop import OwnerLoop, OwnerParts
 from consumers.control.owner.reign_orders import ReignOrders
 from consumers.control.peers.grpc_peers import GrpcPeers
@@ -167,6 +168,7 @@ class Capture:
         # Whoever is registered hears of every owner from then on: those before it are not obeyed.
         revision = election.revision()
         ensure_raw_topics(options.kafka, topics, self._settings.raw_log)
+        check_topics(options.kafka, topics)
         with contextlib.closing(FrontierTopic(options.kafka, topics.frontier)) as frontier:
             record = frontier.newest()
         self._puller = puller = Puller(

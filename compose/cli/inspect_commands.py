@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compose.cli.options import Duration, kafka_option, pd_option, recording_option, tls_options
+from compose.cli.options import Duration, kafka_option, pd_option, recording_option, tls_options, upstream_option
 from schemas.errors import BusError, ConfigError
+from schemas.ids import UpstreamId
 
 if TYPE_CHECKING:
     from edges.kafka.access import KafkaAccess
@@ -29,15 +30,20 @@ def setup(spark_only: bool) -> None:
 @click.command()
 @pd_option(required=False)
 @tls_options
-def doctor(pd: str, tls: "TlsSettings") -> int:
+@kafka_option(required=False)
+@upstream_option
+def doctor(pd: str, tls: "TlsSettings", kafka: "KafkaAccess", upstream: str) -> int:
     """Say what this machine has and lacks; exit status 1 if something needed is missing.
 
-    With --pd also whether that TiDB cluster can be reached and trusted.
+    With --pd also whether that TiDB cluster can be reached and trusted, with --kafka whether an upstream's raw topics
+    keep what they are given.
     """
-    from compose.operator.doctor import examine, examine_upstream
+    from compose.operator.doctor import examine, examine_raw_log, examine_upstream
 
     healthy = True
-    for finding in itertools.chain(examine(Path("data")), examine_upstream(pd, tls) if pd else ()):
+    beyond = examine_upstream(pd, tls) if pd else ()
+    raw_log = examine_raw_log(kafka, UpstreamId(upstream)) if kafka.servers else ()
+    for finding in itertools.chain(examine(Path("data")), beyond, raw_log):
         mark = "ok  " if finding.ok else ("FAIL" if finding.needed else "note")
         healthy &= finding.ok or not finding.needed
         click.echo(f"{mark}  {finding.name:<7} {finding.said}")

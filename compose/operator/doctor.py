@@ -14,11 +14,15 @@ from compose.stack.errors import JarChecksumError, MachineError
 from compose.stack.jars import PARTS, cache_dir, missing_parts, part_dir
 from compose.stack.java import find_java, java_major
 from compose.stack.ports import free_ports
+from edges.kafka.access import KafkaAccess
+from edges.kafka.topic_state import seen_topics
 from producers.pull.pd.client import PdClient
 from producers.tls import Channels, TlsSettings
 from schemas.errors import BusError
-from schemas.ids import physical_ms
+from schemas.ids import UpstreamId, physical_ms
 from schemas.proto.metapb_pb2 import Store
+from schemas.rawlog.topic_settings import complaints
+from schemas.rawlog.topics import raw_topics
 
 PYTHON_MIN, PYTHON_MAX = (3, 11), (3, 13)
 """The newest that the pinned pyspark and pandas have wheels for."""
@@ -112,6 +116,24 @@ def examine_upstream(pd: str, tls: TlsSettings) -> Iterator[Finding]:
                 yield _store(store, channels)
     except BusError as error:
         yield Finding("pd", False, str(error))
+
+
+def examine_raw_log(kafka: KafkaAccess, upstream: UpstreamId) -> Iterator[Finding]:
+    """Yield how an upstream's raw topics are set."""
+    topics = raw_topics(upstream)
+    try:
+        seen = seen_topics(kafka.config(), (topics.region_events, topics.ddl, topics.frontier))
+    except BusError as error:
+        yield Finding("raw log", False, str(error))
+        return
+    if not seen:
+        yield Finding("raw log", True, f"no topics of upstream {upstream} yet; the first capture makes them")
+        return
+    found = complaints(topics, seen)
+    for complaint in found:
+        yield Finding("raw log", False, str(complaint), needed=complaint.loses)
+    if not found:
+        yield Finding("raw log", True, f"{len(seen)} topics keep what they are given")
 
 
 def _store(store: Store, channels: Channels) -> Finding:

@@ -6,11 +6,12 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
 
 from edges.kafka.clients import kafka_admin
 from edges.kafka.errors import KafkaUnreachableError
 from schemas.rawlog.log_state import TopicState
+from schemas.rawlog.topic_settings import SETTINGS, SeenTopic
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,33 @@ def _asked(admin: Any, topics: list[str]) -> dict[str, TopicState]:
         )
         for name, topic in described.items()
     }
+
+
+def seen_topics(config: Mapping[str, Any], topics: Collection[str]) -> dict[str, SeenTopic]:
+    """Return how topics are set, of those that there are; without what we may not see.
+
+    Raises:
+        KafkaUnreachableError: the brokers do not answer.
+    """
+    admin = kafka_admin(config, log)
+    try:
+        listed = admin.list_topics(timeout=ANSWER_S).topics
+    except KafkaException as error:
+        raise KafkaUnreachableError("topics cannot be looked at", reason=error.args[0]) from error
+    present = {name: listed[name] for name in topics if name in listed and listed[name].error is None}
+    wanted = {name: ConfigResource(ResourceType.TOPIC, name) for name in present}
+    futures = admin.describe_configs(list(wanted.values()), request_timeout=ANSWER_S) if wanted else {}
+    seen = {}
+    for name, topic in present.items():
+        settings: dict[str, str] = {}
+        try:
+            entries = futures[wanted[name]].result()
+            settings = {key: str(entries[key].value) for key in SETTINGS if key in entries}
+        except KafkaException as error:
+            log.warning("settings of a topic are not shown to us", extra={"topic": name, "reason": str(error.args[0])})
+        replicas = min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
+        seen[name] = SeenTopic(replicas=replicas, settings=settings)
+    return seen
 
 
 def _id_text(topic_id: Any) -> str:

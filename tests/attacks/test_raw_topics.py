@@ -5,17 +5,26 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
 
+from compose.cli import run_cli
 from compose.stack.local import Addresses
 from consumers.control.core.frontier.frontier import first_record
-from consumers.control.log.log_watch import look_at_log, watched_log
+from consumers.control.log.log_watch import check_topics, look_at_log, watched_log
 from edges.kafka.access import KafkaAccess
 from edges.kafka.topic_state import topic_states
 from schemas.errors import BusError
 from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord, TopicIds
 from schemas.rawlog.log_state import RawLogLostError, RawLogRecreatedError, TopicState, check_raw_log
+from schemas.rawlog.topic_settings import RawTopicSettingsError, SeenTopic, check_settings, complaints
 from schemas.rawlog.topics import RawTopics
 from tests.support.feed_sink import wait_until
 from tests.support.raw_log import RawLog, create_topic
@@ -100,3 +109,81 @@ def test_partitions_that_come_are_counted_and_nothing_is_lost(log: RawLog) -> No
         time.sleep(0.1)
     assert ends() == (2, 1, 0, 0)
     assert look_at_log(kafka, log.topics, record_of(log, topic_ids=ids)) == ids
+
+
+# -- how the topics are set
+
+SAFE = SeenTopic(
+    replicas=3,
+    settings={"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "min.insync.replicas": "2"},
+)
+
+
+def seen(topic: str, **changed: str) -> dict[str, SeenTopic]:
+    named = {name.replace("_", "."): value for name, value in changed.items()}
+    return dict.fromkeys("edf", SAFE) | {topic: replace(SAFE, settings={**SAFE.settings, **named})}
+
+
+def test_topics_that_keep_everything_are_taken() -> None:
+    assert complaints(TOPICS, seen("e", retention_ms="1000", retention_bytes="5")) == []
+    assert complaints(TOPICS, {}) == []
+    hidden = dict.fromkeys("edf", SeenTopic(replicas=3))
+    assert complaints(TOPICS, hidden) == [], "what brokers do not show is not judged"
+
+
+@pytest.mark.parametrize(
+    ("topic", "setting", "value"),
+    [
+        ("d", "retention_ms", "604800000"),
+        ("d", "retention_bytes", "1000000"),
+        ("d", "cleanup_policy", "compact"),
+        ("e", "cleanup_policy", "compact,delete"),
+        ("f", "cleanup_policy", "compact"),
+        ("f", "retention_ms", "1000"),
+        ("f", "retention_bytes", "1"),
+    ],
+)
+def test_topic_that_loses_records_is_refused_by_name(topic: str, setting: str, value: str) -> None:
+    named = setting.replace("_", ".")
+    with pytest.raises(RawTopicSettingsError, match=rf"topic={topic}, setting={named}, seen={value}") as refused:
+        check_settings(TOPICS, seen(topic, **{setting: value}))
+    assert "\n" not in str(refused.value)
+
+
+def test_topic_that_a_brokers_fall_may_cut_is_warned_of() -> None:
+    lone = dict.fromkeys("edf", replace(SAFE, replicas=1))
+    assert {complaint.setting for complaint in check_settings(TOPICS, lone)} == {"replication factor"}
+    for changed in ({"unclean_leader_election_enable": "true"}, {"min_insync_replicas": "1"}):
+        (complaint,) = check_settings(TOPICS, seen("e", **changed))
+        assert not complaint.loses
+    assert check_settings(TOPICS, seen("e", min_insync_replicas="3"))
+
+
+def test_real_topics_are_judged_by_capture_and_doctor(
+    stack: Addresses, log: RawLog, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kafka = KafkaAccess(stack.kafka)
+    check_topics(kafka, log.topics)
+    said = [str(vars(record).get("said")) for record in caplog.records]
+    assert any("replication factor is 1" in line for line in said)
+    doctor = ["doctor", "--kafka", stack.kafka, "--upstream", log.upstream]
+    run_cli(doctor)
+    assert "FAIL  raw log" not in capsys.readouterr().out
+    resource = ConfigResource(
+        ResourceType.TOPIC,
+        log.topics.ddl,
+        incremental_configs=[ConfigEntry("retention.ms", "604800000", incremental_operation=AlterConfigOpType.SET)],
+    )
+    admin = AdminClient({"bootstrap.servers": log.kafka})
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+    def is_refused() -> bool:
+        try:
+            check_topics(kafka, log.topics)
+        except RawTopicSettingsError as error:
+            return log.topics.ddl in str(error)
+        return False
+
+    wait_until(is_refused, lambda: None)
+    assert run_cli(doctor) == 1
+    assert f"FAIL  raw log {log.topics.ddl}: retention.ms is 604800000" in capsys.readouterr().out

@@ -75,7 +75,7 @@ class RawLog:
         settings = {"message.max.bytes": RAW_MESSAGE_BYTES_MAX, "enable.idempotence": True}
         self._producer = Producer({"bootstrap.servers": self.kafka, **settings})
         create_topic(self.kafka, self.topics.region_events, self.partitions, {"max.message.bytes": "16777216"})
-        create_topic(self.kafka, self.topics.ddl, 1)
+        create_topic(self.kafka, self.topics.ddl, 1, {"retention.ms": "-1"})
         create_topic(self.kafka, self.topics.frontier, 1)
 
     def snapshot(self, infos: Sequence[dict[str, Any]], schema: str = "sb", ts: Ts = START_TS) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from edges.kafka.access import KafkaAccess
-from edges.kafka.topic_state import topic_states
+from edges.kafka.topic_state import seen_topics, topic_states
 from schemas.errors import Action, BusError
 from schemas.rawlog.frontier import NO_TOPIC_IDS, FrontierRecord, TopicIds
 from schemas.rawlog.log_state import check_raw_log, topic_ids
+from schemas.rawlog.topic_settings import RawTopicSettingsError, check_settings
 from schemas.rawlog.topics import RawTopics
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,18 @@ def look_at_log(kafka: KafkaAccess, topics: RawTopics, record: FrontierRecord | 
     if record is not None:
         check_raw_log(record, topics, states)
     return topic_ids(topics, states) if states else NO_TOPIC_IDS
+
+
+def check_topics(kafka: KafkaAccess, topics: RawTopics) -> None:
+    """Check how the raw topics are set, and warn of what loses records when brokers fail.
+
+    Raises:
+        RawTopicSettingsError: records get lost for certain.
+        KafkaUnreachableError: the brokers do not answer.
+    """
+    seen = seen_topics(kafka.config(), (topics.region_events, topics.ddl, topics.frontier))
+    for complaint in check_settings(topics, seen):
+        log.warning("raw topic is not safe", extra={"code": RawTopicSettingsError.code, "said": str(complaint)})
 
 
 @contextlib.contextmanager

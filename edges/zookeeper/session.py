@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from kazoo.client import KazooState
 from kazoo.exceptions import KazooException
@@ -31,6 +31,17 @@ SESSION_TIMEOUT_MIN_S, SESSION_TIMEOUT_MAX_S = 4.0, 60.0
 """Servers with ZooKeeper's default tickTime of 2 s grant 4 to 40 s, whatever is asked for."""
 CONNECT_TIMEOUT_S = 15.0
 """A whole ensemble restarts in less; a wrong address must not look like a hang."""
+
+
+def lease_clock() -> float:
+    """Return seconds of a clock that goes on while the machine is suspended, as a virtual one may be for hours: the
+    ensemble's goes on, too, and ends the session. (``time.monotonic`` stands still meanwhile.)
+    """
+    return time.clock_gettime(_LEASE_CLOCK)
+
+
+_LEASE_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux has it; where there is none a suspended machine's lease looks longer than it is."""
 
 
 class ZooKeeperUnreachableError(BusError):
@@ -116,11 +127,11 @@ class Session:
         self.hosts, self.timeout_s = access.servers, timeout_s
         self._lost = threading.Event()
         self._closing = threading.Event()
-        self._answered_at = time.monotonic()
+        self._answered_at = lease_clock()
         self.client: Any = access.client(timeout_s, _BoundedHandler(timeout_s))
         self.client.add_listener(self._on_state)
         self._hear_what_is_granted(timeout_s)
-        sent_at = time.monotonic()
+        sent_at = lease_clock()
         try:
             self.client.start(timeout=connect_timeout_s)
         except (KazooTimeoutError, KazooException, OSError, ValueError) as error:
@@ -140,7 +151,7 @@ class Session:
         """Return for how long this process may act as the holder of its session; 0 when it may not."""
         if self._lost.is_set() or self._closing.is_set():
             return 0.0
-        return max(0.0, self._answered_at + self.timeout_s * 2 / 3 - time.monotonic())
+        return max(0.0, self._answered_at + self.timeout_s * 2 / 3 - lease_clock())
 
     def check_lease(self) -> None:
         """Call before every write that only the holder of the session may do.
@@ -152,7 +163,7 @@ class Session:
             raise LeaseLostError(
                 "the ZooKeeper session is lost or cannot be confirmed; writing has stopped",
                 hosts=self.hosts,
-                unanswered_s=round(time.monotonic() - self._answered_at, 1),
+                unanswered_s=round(lease_clock() - self._answered_at, 1),
             )
 
     @contextlib.contextmanager
@@ -219,7 +230,7 @@ class Session:
 
     def _keep(self) -> None:
         while not self._closing.wait(self.timeout_s / 4) and not self._lost.is_set():
-            sent_at = time.monotonic()
+            sent_at = lease_clock()
             try:
                 self.client.exists_async("/").get(timeout=self.timeout_s / 4)
                 self._answered_at = sent_at

@@ -289,6 +289,17 @@ class SchemaStore:
             self._put_table(record.ts, stored)
 
     def _apply_job(self, record: DdlRecord) -> SchemaChange | None:
+        try:
+            return self._apply_job_of_any_form(record)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+            raise CorruptDataError(
+                "ddl job does not decode",
+                job_id=str(record.payload.get("id"))[:40],
+                ts=record.ts,
+                reason=repr(error)[:500],
+            ) from error
+
+    def _apply_job_of_any_form(self, record: DdlRecord) -> SchemaChange | None:
         job = parse_ddl_job(record)
         last_ts, last_ids = self._last
         if job.finished_ts < last_ts or (job.finished_ts == last_ts and (job.job_id in last_ids or not last_ids)):

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
+from schemas.json_text import read_json
 
 DdlRecordKind = Literal["schema", "table", "snapshot_end", "job", "undecodable"]
 _KINDS = ("schema", "table", "snapshot_end", "job", "undecodable")
@@ -61,7 +62,7 @@ def decode_ddl_record(value: bytes) -> DdlRecord:
         CorruptDataError: not JSON, an unknown kind, or a field is missing.
     """
     try:
-        raw = json.loads(value)
+        raw = read_json(value)
         if raw["kind"] not in _KINDS:
             raise ValueError(f"kind {raw['kind']!r} is none of {_KINDS}")
         return DdlRecord(
@@ -71,5 +72,5 @@ def decode_ddl_record(value: bytes) -> DdlRecord:
             schema_id=int(raw["schema_id"]),
             payload=dict(raw["payload"]),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, AttributeError) as error:
         raise CorruptDataError("ddl record does not decode", value=value[:200], reason=repr(error)) from error

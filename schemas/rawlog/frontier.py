@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from schemas.errors import CorruptDataError
 from schemas.ids import CaptureId, TableId, Ts
+from schemas.json_text import read_int, read_json
 from schemas.rawlog.pull_figures import PullFigures
 from schemas.tidb.spans import TableSpan
 
@@ -201,13 +202,13 @@ def decode_frontier(value: bytes) -> FrontierRecord:
         CorruptDataError: not JSON, or a field is missing or of another type.
     """
     try:
-        raw = json.loads(value)
+        raw = read_json(value)
         return FrontierRecord(
             owner_rev=int(raw["owner_rev"]),
-            resolved_ts=Ts(int(raw["resolved_ts"])),
+            resolved_ts=Ts(read_int(raw["resolved_ts"])),
             high=_vector(raw["high"]),
             low=_vector(raw["low"]),
-            ddl_high=int(raw["ddl_high"]),
+            ddl_high=read_int(raw["ddl_high"], bits=63),
             repeat_high=_vector(raw["repeat_high"]),
             held=tuple(
                 HeldTables(
@@ -220,7 +221,7 @@ def decode_frontier(value: bytes) -> FrontierRecord:
             held_ddl=tuple(_held_ddl(held) for held in raw.get("held_ddl", ())),
             topic_ids=_topic_ids(raw.get("topic_ids")),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, AttributeError) as error:
         raise CorruptDataError("frontier record does not decode", value=value[:200], reason=repr(error)) from error
 
 
@@ -251,4 +252,4 @@ def _topic_ids(raw: dict[str, Any] | None) -> TopicIds:
 
 
 def _vector(items: list[int]) -> tuple[int, ...]:
-    return tuple(int(item) for item in items)
+    return tuple(read_int(item, bits=63) for item in items)

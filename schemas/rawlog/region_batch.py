@@ -227,6 +227,8 @@ def _zigzag(record: bytes | memoryview, at: int) -> tuple[int, int]:
         at += 1
         result |= (byte & 0x7F) << shift
         if not byte & 0x80:
+            if result >> 64:
+                raise ValueError("varint of more than 64 bits")
             return (result >> 1) ^ -(result & 1), at
         shift += 7
         if shift > 63:

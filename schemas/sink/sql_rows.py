@@ -31,6 +31,8 @@ import numpy.typing as npt
 
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
+from schemas.json_text import read_json
+from schemas.sink.position import RowOp
 
 HEADS = np.dtype([("commit_ts", ">u8"), ("start_ts", ">u8"), ("op", "u1"), ("key", ">u4"), ("row", ">u4")])
 HEAD_BYTES = HEADS.itemsize
@@ -43,6 +45,7 @@ KEY_END, ROW_END = b",", b","
 CONDITION_END = b" OR "
 """What literals end with: keys of one column, rows; keys of several columns."""
 _VERSION = 2
+_OP_MAX = max(RowOp)
 IntArray = npt.NDArray[np.int64]
 
 
@@ -168,11 +171,11 @@ def decode_form(key: bytes) -> TableForm:
         CorruptDataError: it is none.
     """
     try:
-        version, schema, table, ts, columns, handle = json.loads(key.decode("utf-8", "surrogateescape"))
+        version, schema, table, ts, columns, handle = read_json(key.decode("utf-8", "surrogateescape"))
         if version != _VERSION:
             raise ValueError(f"version {version}, ours is {_VERSION}: sorter and processors are of one release")
         return TableForm(schema=schema, table=table, version=Ts(int(ts)), columns=tuple(columns), key=tuple(handle))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise CorruptDataError("form of a row message does not decode", key=key[:200], reason=repr(error)) from error
 
 
@@ -202,6 +205,8 @@ def decode_rows(value: bytes) -> SqlRows:
     if count > len(ends) or int(ends[count - 1]) != len(value):
         raise CorruptDataError("row message does not add up", bytes=len(value))
     heads = guess[:count]
+    if (heads["op"] & ~np.uint8(LOOSE)).max() > _OP_MAX:
+        raise CorruptDataError("row message has an unknown op", bytes=len(value))
     key_at, row_at = np.empty(count + 1, np.int64), np.empty(count + 1, np.int64)
     key_at[0] = count * HEAD_BYTES
     np.cumsum(key_bytes[:count], out=key_at[1:])
@@ -222,6 +227,8 @@ def _single_row(value: bytes) -> SqlRows | None:
     row_at = HEAD_BYTES + key_bytes
     if row_at + row_bytes != len(value):
         return None
+    if op & ~LOOSE > _OP_MAX:
+        raise CorruptDataError("row message has an unknown op", bytes=len(value))
     starts = np.array((HEAD_BYTES, row_at, len(value)), np.int64)
     return SqlRows(
         value,
@@ -257,7 +264,7 @@ def decode_ddl(value: bytes) -> SqlDdl:
         CorruptDataError: it is none.
     """
     try:
-        raw = json.loads(value)
+        raw = read_json(value)
         return SqlDdl(
             commit_ts=Ts(int(raw["commit_ts"])),
             ddl_type=int(raw["type"]),
@@ -270,7 +277,7 @@ def decode_ddl(value: bytes) -> SqlDdl:
             sql_mode=int(raw.get("sql_mode", 0)),
             clock=raw["clock"],
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, AttributeError) as error:
         raise CorruptDataError("ddl message does not decode", value=value[:200], reason=repr(error)) from error
 
 

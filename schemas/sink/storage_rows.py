@@ -26,12 +26,14 @@ import numpy.typing as npt
 
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
+from schemas.json_text import read_json
 from schemas.sink.file_names import is_schema_file_path
 from schemas.sink.position import Position, PositionClass, RowOp
 
 HEADS = np.dtype([("commit_ts", ">u8"), ("start_ts", ">u8"), ("op", "u1"), ("key", ">u4"), ("line", ">u4")])
 HEAD_BYTES = HEADS.itemsize
 _VERSION = 1
+_OP_MAX = max(RowOp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +105,13 @@ def decode_folder(key: bytes) -> FolderForm:
         CorruptDataError: it is none.
     """
     try:
-        version, schema, table, ts, partition_id, head = json.loads(key.decode("utf-8", "surrogateescape"))
+        version, schema, table, ts, partition_id, head = read_json(key.decode("utf-8", "surrogateescape"))
         if version != _VERSION:
             raise ValueError(f"version {version}")
         return FolderForm(
             str(schema), str(table), Ts(int(ts)), None if partition_id is None else int(partition_id), head
         )
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise CorruptDataError("folder of a row message does not decode", key=key[:200], reason=repr(error)) from error
 
 
@@ -125,6 +127,8 @@ def decode_storage_rows(value: bytes) -> StorageRows:
     count = int(np.searchsorted(ends, len(value))) + 1
     if count > len(ends) or int(ends[count - 1]) != len(value):
         raise CorruptDataError("row message does not add up", bytes=len(value))
+    if guess["op"][:count].max() > _OP_MAX:
+        raise CorruptDataError("row message has an unknown op", bytes=len(value))
     return StorageRows(guess[:count], value)
 
 
@@ -140,10 +144,10 @@ def decode_schema_file(value: bytes) -> SchemaFile:
         CorruptDataError: it is none.
     """
     try:
-        raw = json.loads(value)
+        raw = read_json(value)
         file = SchemaFile(str(raw["path"]), str(raw["content"]), bool(raw["is_ddl"]))
         if not is_schema_file_path(file.path):
             raise ValueError(f"{file.path[:200]!r} is no path of a schema file")
         return file
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, AttributeError) as error:
         raise CorruptDataError("schema file does not decode", value=value[:200], reason=repr(error)) from error

@@ -1,0 +1,31 @@
+"""JSON that anybody may have written: what a parser could not take is a ValueError like any other."""
+
+import json
+from typing import Any
+
+
+def read_json(text: bytes | str) -> Any:
+    """Return what a JSON text says.
+
+    Raises:
+        ValueError: it is no JSON, nests too deep, or holds a number that JSON has not.
+    """
+    try:
+        return json.loads(text, parse_constant=_refused)
+    except RecursionError:
+        raise ValueError("nests too deep") from None
+
+
+def read_int(value: Any, *, bits: int = 64) -> int:
+    """Return a whole number that is not negative and has at most ``bits`` bits.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << bits:
+        raise ValueError(f"{str(value)[:40]} is no whole number of {bits} bits")
+    return value
+
+
+def _refused(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")

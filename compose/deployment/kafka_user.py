@@ -6,18 +6,20 @@ the user. Giving them again changes nothing but the password, so this also rotat
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
     AclPermissionType,
-    AdminClient,
     ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+
+from edges.kafka.clients import kafka_admin
 
 ANSWER_S = 60.0
 ITERATIONS = 8192
@@ -46,7 +48,7 @@ def bindings(user: str) -> list[AclBinding]:
     ]
 
 
-def admit(admin: AdminClient, user: str, password: str) -> None:
+def admit(admin: Any, user: str, password: str) -> None:
     """Create the user, or change its password, and add its rights.
 
     Raises:
@@ -73,7 +75,7 @@ def main() -> None:
     parser.add_argument("--user", type=Path, required=True)
     given = parser.parse_args()
     user = read_settings(given.user)
-    admit(AdminClient(read_settings(given.admin)), user["sasl.username"], user["sasl.password"])
+    admit(kafka_admin(read_settings(given.admin)), user["sasl.username"], user["sasl.password"])
     print(f"user {user['sasl.username']} is admitted")
 
 

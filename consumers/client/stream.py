@@ -20,6 +20,7 @@ from consumers.client.core.partition import PartitionKey, RecordsLostError, Stre
 from consumers.client.core.stream import ReadPosition, Released, StreamReader
 from consumers.client.errors import NoPositionError, StreamUnavailableError
 from edges.kafka.clients import kafka_consumer
+from edges.kafka.errors import KafkaSettingsError
 from schemas.errors import ConfigError
 from schemas.ids import Ts
 from schemas.sink.position import POSITION_HEADER, Position, decode_position
@@ -86,7 +87,7 @@ class ChangeStream:
         try:
             self._consumer: Any = kafka_consumer(settings)
             self._consumer.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked)
-        except (KafkaException, TypeError, ValueError) as error:
+        except (KafkaSettingsError, KafkaException, TypeError, ValueError) as error:
             raise StreamUnavailableError("Kafka consumer settings are refused", reason=error) from error
 
     def __enter__(self) -> Self:

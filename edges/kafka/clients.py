@@ -5,39 +5,48 @@ of its own (:mod:`schemas.config.client_options`), with what the caller's work n
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
+
+from edges.kafka.errors import KafkaSettingsError
 
 
 def kafka_consumer(config: Mapping[str, Any], log: logging.Logger | None = None) -> Any:
     """Return a consumer; ``log`` takes librdkafka's own words, which go to stderr otherwise.
 
     Raises:
-        KafkaException: librdkafka refuses the settings.
+        KafkaSettingsError: librdkafka refuses the settings.
     """
-    return Consumer(dict(config), **_logged(log))
+    return _made(Consumer, config, log)
 
 
 def kafka_producer(config: Mapping[str, Any], log: logging.Logger | None = None) -> Any:
     """Return a producer; see :func:`kafka_consumer`.
 
     Raises:
-        KafkaException: librdkafka refuses the settings.
+        KafkaSettingsError: librdkafka refuses the settings.
     """
-    return Producer(dict(config), **_logged(log))
+    return _made(Producer, config, log)
 
 
 def kafka_admin(config: Mapping[str, Any], log: logging.Logger | None = None) -> Any:
     """Return an admin client; see :func:`kafka_consumer`.
 
     Raises:
-        KafkaException: librdkafka refuses the settings.
+        KafkaSettingsError: librdkafka refuses the settings.
     """
-    return AdminClient(dict(config), **_logged(log))
+    return _made(AdminClient, config, log)
 
 
-def _logged(log: logging.Logger | None) -> dict[str, logging.Logger]:
-    return {} if log is None else {"logger": log}
+def _made(kind: Callable[..., Any], config: Mapping[str, Any], log: logging.Logger | None) -> Any:
+    try:
+        return kind(dict(config), **({} if log is None else {"logger": log}))
+    except (KafkaException, TypeError, ValueError) as error:
+        # A file that is not there or no PEM, a key that does not fit its certificate, a value that is none.
+        reason = error.args[0].str() if isinstance(error, KafkaException) else error
+        raise KafkaSettingsError(
+            "Kafka's client refuses its settings", kafka=config.get("bootstrap.servers"), reason=reason
+        ) from error

@@ -1,6 +1,12 @@
-"""What can go wrong with a topic that is read by offset."""
+"""What can go wrong with a client of Kafka, and with a topic that is read by offset."""
 
 from schemas.errors import Action, BusError
+
+
+class KafkaSettingsError(BusError):
+    """Kafka's client cannot be made with its settings: a file that it cannot read, a key of another certificate."""
+
+    code, action = "kafka.settings_refused", Action.STOP_CHANGEFEED
 
 
 class KafkaUnreachableError(BusError):

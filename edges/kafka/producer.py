@@ -17,6 +17,6 @@ def ordered_producer(config: Mapping[str, Any], log: logging.Logger | None = Non
         log: takes librdkafka's own words, which go to stderr otherwise.
 
     Raises:
-        KafkaException: librdkafka refuses the settings.
+        KafkaSettingsError: librdkafka refuses the settings.
     """
     return kafka_producer({**config, **KEEPS_ORDER}, log)

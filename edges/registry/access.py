@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from edges.properties import KnownKeys, read_properties
+from edges.tls_files import check_tls_files
 from schemas.config.parse.secret import is_url
 from schemas.errors import ConfigError
 from schemas.masking import mask_uri
@@ -97,7 +98,11 @@ class RegistryAccess:
         """Return Confluent's client; ``more`` are its settings, with ``_`` for ``.``.
 
         It is imported here: that costs as much as half of a sorter, and most sorters have no registry.
+
+        Raises:
+            ConfigError: a file of TLS cannot be used.
         """
+        check_tls_files(*(dict(self.settings).get(key, "") for key in _TLS_KEYS))
         from confluent_kafka.schema_registry import SchemaRegistryClient
 
         config: dict[str, Any] = {"url": self.url, **dict(self.settings)}

@@ -8,6 +8,7 @@ from kazoo.client import KazooClient, TransactionRequest
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from edges.properties import KnownKeys, read_properties
+from edges.tls_files import check_tls_files
 from schemas.errors import ConfigError
 
 _SERVERS, _USER, _PASSWORD = "servers", "digest.username", "digest.password"
@@ -95,7 +96,13 @@ class ZooKeeperAccess:
         return list(CREATOR_ALL_ACL if known else OPEN_ACL_UNSAFE)
 
     def client(self, timeout_s: float, handler: Any = None) -> Any:
-        """Return a client that is not started; ``timeout_s`` of its session is what the servers are asked for."""
+        """Return a client that is not started; ``timeout_s`` of its session is what the servers are asked for.
+
+        Raises:
+            ConfigError: a file of TLS cannot be used; kazoo would try it for ever, and say that no server answers.
+        """
+        if self.tls:
+            check_tls_files(self.ca_path, self.cert_path, self.key_path, self.key_password)
         return _Client(
             hosts=self.servers,
             timeout=timeout_s,

@@ -10,9 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
-
 from edges.kafka.access import KafkaAccess
+from edges.kafka.errors import KafkaSettingsError
 from edges.kafka.producer import ordered_producer
 from edges.registry.access import RegistryAccess
 from producers.ending import Ending
@@ -335,7 +334,7 @@ def raw_log_producer(
             },
             kafka_log,
         )
-    except (KafkaException, TypeError) as error:
+    except KafkaSettingsError as error:
         raise DeliveryFailedError("Kafka producer settings are refused", reason=error) from error
 
 

@@ -16,6 +16,7 @@ from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
 from edges.secrets import load_with_secrets
 from edges.zookeeper.access import ZooKeeperAccess
+from edges.zookeeper.connection import zookeeper_client
 from edges.zookeeper.session import ZooKeeperUnreachableError
 from schemas.errors import BusError
 from schemas.nodes.changefeed import (
@@ -32,7 +33,7 @@ from sorters.log.failures import bus_error
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_lock import SESSION_S, FeedLock, SorterLockLostError
 from sorters.run.feed_run import FeedRun
-from sorters.run.status import Edition, StatusBoard, zookeeper_client
+from sorters.run.status import Edition, StatusBoard
 from sorters.spark.session import DRIVER_MEMORY, SparkOnDemand, create_session
 
 log = logging.getLogger(__name__)

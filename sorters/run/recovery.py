@@ -17,6 +17,7 @@ from edges.kafka.access import KafkaAccess
 from edges.kafka.offsets import TopicReader
 from edges.registry.access import RegistryAccess
 from edges.secrets import load_with_secrets
+from edges.zookeeper.connection import zookeeper_client
 from schemas.config.settings import ChangefeedConfig
 from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import Action, BusError
@@ -36,7 +37,7 @@ from sorters.run.feed_lock import SESSION_S, FeedLock
 from sorters.run.feed_run import FeedRun
 from sorters.run.job import SorterOptions
 from sorters.run.schema_feed import SchemaFeed
-from sorters.run.status import StatusBoard, zookeeper_client
+from sorters.run.status import StatusBoard
 from sorters.spark.session import Session, SparkOnDemand
 
 log = logging.getLogger(__name__)

@@ -2,8 +2,7 @@
 
 import datetime
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +10,6 @@ from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, N
 from kazoo.handlers.threading import KazooTimeoutError
 
 from edges.secrets import decode_info
-from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import ZooKeeperUnreachableError
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
@@ -25,29 +23,9 @@ from schemas.nodes.changefeed import (
 )
 
 _NO_TS = Ts(0)
-START_S = 30.0
 ANSWER_S = 2.0
 """kazoo keeps a request until the connection is back, however long that takes; nobody here may hang so long."""
 log = logging.getLogger(__name__)
-
-
-@contextmanager
-def zookeeper_client(access: ZooKeeperAccess, session_s: float) -> Iterator[Any]:
-    """Connect, and leave with everything that is held by the session.
-
-    Raises:
-        ZooKeeperUnreachableError: nobody answers there.
-    """
-    client = access.client(session_s)
-    try:
-        client.start(timeout=START_S)
-    except KazooTimeoutError as error:
-        raise ZooKeeperUnreachableError("zookeeper does not answer", address=access.servers) from error
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,12 @@ from consumers.control.cluster.election import Election
 from consumers.control.log.raw_log import FrontierWindow
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.acl import close_nodes
+from edges.zookeeper.connection import zookeeper_client
 from edges.zookeeper.session import Session, ZooKeeperUnreachableError
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.nodes.changefeed import ZkPaths
 from sorters.run.feed_lock import FeedLock
-from sorters.run.status import StatusBoard, zookeeper_client
+from sorters.run.status import StatusBoard
 
 A = CaptureId("capture-a")
 

@@ -1,13 +1,14 @@
 """``--kafka-config``: what it takes, what it refuses by name, and that no secret of it is seen."""
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
 
 from edges.kafka.access import KafkaAccess, check_settings
 from edges.kafka.clients import kafka_admin, kafka_consumer, kafka_producer
+from edges.kafka.errors import KafkaSettingsError
 from edges.kafka.settings import KAFKA_KEYS
 from schemas.errors import ConfigError
 
@@ -187,8 +188,15 @@ def test_librdkafka_knows_each_key(key: str) -> None:
     config = {"log_level": 0, key: EXAMPLES.get(key, number_or_flag)}
     try:
         kafka_admin(config)
-    except KafkaException as error:
+    except KafkaSettingsError as error:
         assert "No such configuration property" not in str(error), key
+
+
+@pytest.mark.parametrize("make", [kafka_admin, kafka_producer, kafka_consumer])
+def test_client_that_cannot_read_its_ca_says_so_by_a_code(make: Callable[[dict[str, str]], object]) -> None:
+    settings = {"security.protocol": "SSL", "ssl.ca.location": "/none.pem", "group.id": "g"}
+    with pytest.raises(KafkaSettingsError, match=r"ssl\.ca\.location failed"):
+        make(KafkaAccess("k:1", settings).config())
 
 
 def test_clients_take_a_checked_access() -> None:

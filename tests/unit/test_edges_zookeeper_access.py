@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
+from compose.stack.secure.certificates import Authority
 from edges.zookeeper.access import ZooKeeperAccess
+from edges.zookeeper.session import Session
 from schemas.errors import ConfigError
 
 USER = "digest.username=bus\ndigest.password=hunter2\n"
@@ -29,14 +31,27 @@ def test_without_a_file_everybody_may_do_everything() -> None:
 
 
 def test_user_makes_nodes_for_nobody_else(tmp_path: Path) -> None:
-    access = ZooKeeperAccess.read("h:2181", config_file(tmp_path, USER + TLS))
+    pair = Authority(tmp_path).issue("client")
+    text = f"ssl.ca.location=ca.pem\nssl.certificate.location={pair.cert}\nssl.key.location={pair.key}\n"
+    access = ZooKeeperAccess.read("h:2181", config_file(tmp_path, USER + text))
     client = access.client(6.0)
     assert access.acl == client.default_acl == CREATOR_ALL_ACL
     assert client.auth_data == {("digest", "bus:hunter2")}
     assert (client.use_ssl, client.check_hostname, client.verify_certs) == (True, True, True)
-    assert (client.ca, client.certfile, client.keyfile) == tuple(
-        str(tmp_path / name) for name in ("ca.pem", "cert.pem", "key.pem")
-    )
+    assert (client.ca, client.certfile, client.keyfile) == (str(tmp_path / "ca.pem"), pair.cert, pair.key)
+
+
+def test_files_of_tls_that_cannot_be_used_are_named_before_a_server_is_asked(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    one, other = authority.issue("one"), authority.issue("other")
+    for given, key in (
+        ({"ca_path": "/none.pem"}, "ssl.ca.location"),
+        ({"ca_path": one.key}, "ssl.ca.location"),
+        ({"ca_path": authority.path, "cert_path": one.cert, "key_path": other.key}, "ssl.certificate.location"),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            Session(ZooKeeperAccess("127.0.0.1:1", tls=True, **given))  # type: ignore[arg-type]
+        assert refused.value.fields["key"] == key
 
 
 def test_certificate_alone_is_an_identity_and_the_ca_alone_is_none(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -12,7 +12,7 @@ from consumers.control.owner.reign import ReignOptions
 from consumers.control.peers.interface import upstream_feed
 from schemas.errors import Action, BusError, InvariantBrokenError
 from schemas.ids import CaptureId, Ts, UpstreamId
-from schemas.rawlog.frontier import DdlReport, FrontierRecord
+from schemas.rawlog.frontier import DdlReport, FrontierRecord, TopicIds
 from tests.support.local_peers import LocalNet
 
 CAPTURE = CaptureId("a")
@@ -91,6 +91,18 @@ class OneUpstream:
 
     def ensure_topics(self) -> int:
         return 1
+
+    def count_partitions(self) -> int:
+        return 1
+
+    def look_at_log(self, frontier: FrontierRecord | None) -> TopicIds:
+        return ()
+
+    def watch_log(self, newest: Callable[[], FrontierRecord]) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def clock_bound(self) -> contextlib.AbstractContextManager[Callable[[Ts], bool]]:
+        return contextlib.nullcontext(lambda _: True)
 
     def open_frontier(self) -> Any:
         return self.topic

@@ -1,0 +1,141 @@
+"""The reader of exact ranges, over a consumer that plays what brokers do."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from consumers.control.log.frontier_topic import FrontierTopic, FrontierUnavailableError
+from edges.kafka import offsets
+from edges.kafka.access import KafkaAccess
+from edges.kafka.errors import HistoryLostError, KafkaUnreachableError
+from edges.kafka.offsets import TopicReader
+from schemas.ids import Ts
+from schemas.rawlog.frontier import FrontierRecord, encode_frontier
+
+
+class Message:
+    """A record, or what stands for an error."""
+
+    def __init__(self, offset: int, value: bytes = b"v", error: int | None = None) -> None:
+        self._offset, self._value, self._error = offset, value, error
+
+    def error(self) -> KafkaError | None:
+        return None if self._error is None else KafkaError(self._error)
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self._offset
+
+    def value(self) -> bytes:
+        return self._value
+
+
+class Consumer:
+    """Hands out what it was given, once; then nothing."""
+
+    def __init__(self, messages: Sequence[Message], bounds: Sequence[Any] = ((0, 9),)) -> None:
+        self.messages, self.bounds, self.assigned = list(messages), list(bounds), 0
+
+    def poll(self, _timeout_s: float) -> Message | None:
+        return self.messages.pop(0) if self.messages else None
+
+    def consume(self, _count: int, timeout: float) -> list[Message]:
+        assert timeout == 0
+        taken, self.messages = self.messages, []
+        return taken
+
+    def assign(self, _partitions: object) -> None:
+        self.assigned += 1
+
+    def unassign(self) -> None:
+        self.assigned -= 1
+
+    def close(self) -> None:
+        pass
+
+    def get_watermark_offsets(self, _partition: object, timeout: float) -> tuple[int, int]:
+        answer = self.bounds.pop(0)
+        if isinstance(answer, int):
+            raise KafkaException(KafkaError(answer))
+        low, high = answer
+        return low, high
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def with_consumer(consumer: Consumer) -> Consumer:
+        monkeypatch.setattr(offsets, "kafka_consumer", lambda _config, _log: consumer)
+        monkeypatch.setattr(offsets, "_LEADER_RETRY_S", 0.0)
+        return consumer
+
+    return with_consumer
+
+
+def reader() -> TopicReader:
+    """Return one that does not wait."""
+    return TopicReader({}, "t", timeout_s=0.0)
+
+
+def test_range_is_read_to_its_end_and_no_further(play: Any) -> None:
+    consumer = play(Consumer([Message(3, b"c"), Message(4, b"d"), Message(5, b"e")]))
+    with closing(reader()) as topic:
+        assert list(topic.read(3, 5)) == [(3, b"c"), (4, b"d")]
+    assert consumer.assigned == 0, "it would go on fetching what nobody reads"
+
+
+def test_empty_range_asks_nobody(play: Any) -> None:
+    play(Consumer([]))
+    with closing(reader()) as topic:
+        assert list(topic.read(5, 5)) == []
+
+
+def test_gap_is_an_error_that_names_where(play: Any) -> None:
+    consumer = play(Consumer([Message(3), Message(5)]))
+    with closing(reader()) as topic, pytest.raises(KafkaUnreachableError, match="passed over") as gap:
+        list(topic.read(3, 6))
+    assert gap.value.fields["at"] == 4
+    assert consumer.assigned == 0
+
+
+def test_topic_that_ends_before_the_range_does_is_an_error(play: Any) -> None:
+    play(Consumer([Message(3)]))
+    with closing(reader()) as topic, pytest.raises(KafkaUnreachableError, match="did not come"):
+        list(topic.read(3, 5))
+
+
+@pytest.mark.parametrize("code", [KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE])
+def test_records_that_retention_has_passed_are_lost_history(play: Any, code: int) -> None:
+    play(Consumer([Message(3, error=code)]))
+    with closing(reader()) as topic, pytest.raises(HistoryLostError):
+        list(topic.read(3, 5))
+
+
+def test_errors_that_heal_are_waited_out(play: Any) -> None:
+    play(Consumer([Message(-1, error=KafkaError._TRANSPORT), Message(3)]))
+    with closing(reader()) as topic:
+        assert list(topic.read(3, 4)) == [(3, b"v")]
+
+
+def test_bounds_are_asked_again_while_the_leader_moves_and_not_otherwise(play: Any) -> None:
+    play(Consumer([], [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._UNKNOWN_PARTITION, (2, 7)]))
+    with closing(reader()) as topic:
+        assert topic.bounds() == (2, 7)
+    play(Consumer([], [KafkaError.TOPIC_AUTHORIZATION_FAILED, (2, 7)]))
+    with closing(reader()) as topic, pytest.raises(KafkaUnreachableError):
+        topic.bounds()
+
+
+def test_owner_does_not_take_a_frontier_topic_that_was_cut_for_the_whole_one(
+    play: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an unclean election the end that a broker told may be gone: the newest record is not the last one read."""
+    monkeypatch.setattr("consumers.control.log.frontier_topic.READ_TIMEOUT_S", 0.0)
+    record = FrontierRecord(owner_rev=1, resolved_ts=Ts(5), low=(0,), high=(0,), ddl_high=0, repeat_high=(0,))
+    play(Consumer([Message(0, encode_frontier(record))], [(0, 2)]))
+    with closing(FrontierTopic(KafkaAccess("k:1"), "t")) as topic, pytest.raises(FrontierUnavailableError):
+        topic.newest()

@@ -3,8 +3,10 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from compose.stack.local import Addresses
@@ -60,6 +62,20 @@ def tries(records: list[SinkRecord]) -> list[list[SinkRecord]]:
     return attempts
 
 
+def assert_secret_is_shown_nowhere(cluster: SparkCluster) -> None:
+    """Look through all command lines, executors' among them, and all that master, workers and executors have logged."""
+    lines = []
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess):
+            lines.append(" ".join(process.cmdline()))
+    assert any("CoarseGrainedExecutorBackend" in line for line in lines), "executors run now"
+    assert not [line for line in lines if cluster.secret in line]
+    files = cluster.secret_file.parent.rglob("*")
+    logs = [file for file in files if file.name in ("stdout", "stderr") or file.suffix == ".log"]
+    assert len(logs) > 3
+    assert not [file for file in logs if cluster.secret in file.read_text(errors="replace")]
+
+
 def test_sorter_on_a_cluster_whose_worker_is_killed_in_mid_batch_loses_nothing_and_repeats_the_same(
     stack: Addresses, sorter: Sorter, cluster: SparkCluster, fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -74,6 +90,7 @@ def test_sorter_on_a_cluster_whose_worker_is_killed_in_mid_batch_loses_nothing_a
     sorter.create(raw_log.upstream, uri, start_ts=START_TS, config=dispatch)
     sorter.start()
     wait_for_records(stack.kafka, topic, 1_000, WAIT_S)
+    assert_secret_is_shown_nowhere(cluster)
     cluster.workers[0].kill()
     at_kill = sorter.status()
     assert at_kill is None or at_kill.checkpoint_ts == START_TS, "the batch was over before the kill: nothing is shown"

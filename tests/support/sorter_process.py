@@ -31,7 +31,11 @@ from schemas.nodes.changefeed import (
 _MAIN = (
     "import json, sys, logging; from pathlib import Path; from sorters.run.job import SorterOptions, run_sorter; "
     "logging.basicConfig(level=logging.INFO); raw = json.loads(sys.argv[1]); exec(sys.argv[2]); "
-    "sys.exit(run_sorter(SorterOptions(**{**raw, 'data_dir': Path(raw['data_dir'])})))"
+    "from edges.kafka.access import KafkaAccess; from edges.registry.access import RegistryAccess; "
+    "from edges.zookeeper.access import ZooKeeperAccess; "
+    "raw |= {'kafka': KafkaAccess(raw['kafka']), 'zookeeper': ZooKeeperAccess(raw['zookeeper'])}; "
+    "raw |= {'schema_registry': RegistryAccess.at(raw['schema_registry'] or ''), 'data_dir': Path(raw['data_dir'])}; "
+    "sys.exit(run_sorter(SorterOptions(**raw)))"
 )
 
 

@@ -5,7 +5,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from compose.stack.children import Child, Nursery
@@ -22,7 +22,7 @@ class SparkCluster:
 
     master: str
     workers: tuple[Child, ...]
-    secret: str
+    secret: str = field(repr=False)
     secret_file: Path
     """What drivers are given."""
 

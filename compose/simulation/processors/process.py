@@ -39,7 +39,7 @@ KEEPS_A_TICK = 0.25
 """Of the clock by which positions without rows are kept: a simulation lasts no minutes."""
 
 
-class Sides:
+class SimSides:
     """One run's :class:`consumers.processors.apply.begin.DatabaseSides`."""
 
     settings = RunSettings(worker_count=1, max_txn_row=TXN_ROWS)
@@ -76,7 +76,7 @@ class Sides:
 class _Share(DatabaseShare):
     """Makes calls where the product has threads."""
 
-    def __init__(self, world: ChangefeedSurroundings, sides: Sides, calls: Calls, who: str) -> None:
+    def __init__(self, world: ChangefeedSurroundings, sides: SimSides, calls: Calls, who: str) -> None:
         def clock() -> float:
             return world.now * KEEPS_A_TICK
 
@@ -93,7 +93,7 @@ class _Share(DatabaseShare):
 class _Work(DatabaseWork):
     """Makes calls where the product has threads."""
 
-    def __init__(self, world: ChangefeedSurroundings, sides: Sides, who: str) -> None:
+    def __init__(self, world: ChangefeedSurroundings, sides: SimSides, who: str) -> None:
         super().__init__(cast("Any", sides))
         self._world, self._who = world, who
         self.calls = [Calls(world, who)]
@@ -116,7 +116,7 @@ class SimProcessor:
         self.session = SimSession(self.capture, world.zookeeper, lambda: world.now)
         self.peers = SimPeers(self.capture, world.network, lambda: world.now)
         self.peers.sending = lambda: world.pause(name, "")
-        sides = Sides(world, name)
+        sides = SimSides(world, name)
         self.work = _Work(world, sides, name)
         self.run: ProcessorRun | None = None
         self.is_dead = self.busy = self.is_leaving = False

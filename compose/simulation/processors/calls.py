@@ -131,7 +131,7 @@ class DestinationOf:
         self._destination = world.destination
         self._opened: dict[int, int] = {}
 
-    def connect(self) -> SimConnection:
+    def connect(self, *, multi_statements: bool = False) -> SimConnection:
         """See there."""
         return SimConnection()
 

@@ -5,9 +5,11 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 from kazoo.exceptions import NoNodeError
 
 from compose.changefeeds import open_store
@@ -30,6 +32,9 @@ from tests.support.validator import UpstreamChange
 
 POLL_S = 0.1
 LOSSY_SOURCE_BITS = 0xFF00
+NO_LEADER_YET = (
+    KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART,
+)  # fmt: skip
 
 
 def wait_until(done: Callable[[], bool], timeout_s: float, what: str, bus: LocalBus | None = None) -> None:
@@ -114,12 +119,30 @@ def topic_records(kafka: str, prefix: str) -> Iterator[TopicRecord]:
 
 
 def topic_count(kafka: str, prefix: str) -> int:
-    """Return how many records the topics with a prefix hold."""
-    count = 0
-    for topic in topic_names(kafka, prefix):
-        with TopicFollower(KafkaAccess(kafka), topic) as follower:
-            count += sum(high - low for low, high in follower.bounds().values())
-    return count
+    """Return how many records the topics with a prefix hold; in two requests, so that whoever waits for a moment
+    comes in time.
+    """
+    admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
+    topics = admin.list_topics(timeout=20).topics
+    partitions = [
+        TopicPartition(name, number)
+        for name, topic in topics.items()
+        if name.startswith(prefix)
+        for number in topic.partitions
+    ]
+    if not partitions:
+        return 0
+    ends = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()), request_timeout=20)
+    return sum(map(_end_offset, ends.values()))
+
+
+def _end_offset(end: "Future[ListOffsetsResultInfo]") -> int:
+    try:
+        return int(end.result().offset)
+    except KafkaException as error:
+        if error.args[0].code() not in NO_LEADER_YET:
+            raise
+        return 0  # the topic was made a moment ago
 
 
 def recorded_upstream(*, after_ts: int, without: frozenset[str]) -> Iterator[UpstreamChange]:

@@ -12,7 +12,7 @@ from consumers.control.owner.reign import ReignOptions
 from consumers.control.peers.interface import upstream_feed
 from schemas.errors import Action, BusError, InvariantBrokenError
 from schemas.ids import CaptureId, Ts, UpstreamId
-from schemas.rawlog.frontier import DdlReport, FrontierRecord, TopicIds
+from schemas.rawlog.frontier import NO_TOPIC_IDS, DdlReport, FrontierRecord, TopicIds
 from tests.support.local_peers import LocalNet
 
 CAPTURE = CaptureId("a")
@@ -96,7 +96,7 @@ class OneUpstream:
         return 1
 
     def look_at_log(self, frontier: FrontierRecord | None) -> TopicIds:
-        return ()
+        return NO_TOPIC_IDS
 
     def watch_log(self, newest: Callable[[], FrontierRecord]) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

@@ -248,7 +248,7 @@ def test_capture_lost_session_starts_anew_under_another_id_and_revision(
         one = serve(replace(options, pd=server.pd_address, session_timeout_s=4.0))
         try:
             reached(options.kafka.servers, topics, Ts(1))
-            twin = KazooClient(hosts=options.zookeeper, client_id=sessions[0].client.client_id, timeout=4.0)
+            twin = KazooClient(hosts=options.zookeeper.servers, client_id=sessions[0].client.client_id, timeout=4.0)
             twin.start()
             twin.stop()  # closing a second connection to a session ends the session
             deadline = time.monotonic() + REACH_S

@@ -4,6 +4,7 @@
 ``python -m compose.cli …``; a part that is given by address is not started. Sorters are the capture's own children.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from compose.stack.scoped import Scoped
 from compose.stack.secure.folder import StackSecrets
 from consumers.control.changefeeds.store import ChangefeedRequest
 from edges.kafka.access import KafkaAccess
+from edges.secrets import KEY_FILE_VARIABLE
 from producers.tls import TlsSettings
 from schemas.ids import UpstreamId
 from schemas.nodes.changefeed import CLUSTER_DEFAULT, ChangefeedInfo, ZkPaths
@@ -103,6 +105,9 @@ class LocalBus(Scoped):
             ChildError, JarsError, MachineError
         """
         spark_connector_jars(self._say)  # for the sorters, which fetch nothing
+        if self.secrets is not None:
+            # For this process and for all that it starts; edges/secrets.py says why by the environment.
+            os.environ[KEY_FILE_VARIABLE] = str(self.secrets.secret_key())
         region_server = None if self.pd else self._begin_region_server()
         self._stack.start()
         for part in self._stack.children.values():
@@ -199,6 +204,8 @@ class LocalBus(Scoped):
             if name != REGION_SERVER:
                 process.stop(CAPTURE_STOP_S)
         self.nursery.stop()
+        if self.secrets is not None:
+            os.environ.pop(KEY_FILE_VARIABLE, None)
 
     def _names(self) -> list[str]:
         return ["--cluster", self.options.cluster, "--upstream", self.options.upstream]

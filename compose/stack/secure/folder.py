@@ -38,7 +38,7 @@ class StackSecrets:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
         authority = Authority(folder)
-        passwords = {role: secrets.token_urlsafe(24) for role in (*ROLES, "zookeeper", "registry")}
+        passwords = {role: secrets.token_urlsafe(24) for role in (*ROLES, "zookeeper", "registry", "settings")}
         return cls(
             folder,
             authority.path,
@@ -52,7 +52,7 @@ class StackSecrets:
         return f"StackSecrets({self.folder})"
 
     def password(self, role: str) -> str:
-        """Return a password: of a role in Kafka, of ``zookeeper`` or of ``registry``."""
+        """Return a password: of a role in Kafka, of ``zookeeper``, ``registry`` or ``settings``."""
         return self._passwords[role]
 
     def java_key_store(self, name: str) -> Path:
@@ -84,6 +84,12 @@ class StackSecrets:
             "sasl-user": "sink",
             "sasl-password": self.password("sink"),
         }
+
+    def secret_key(self) -> Path:
+        """Write the ``--secret-key-file``: a key for the changefeeds' settings in ZooKeeper."""
+        path = self.folder / "secret-key"
+        write_private(path, f"{self.password('settings')}\n".encode())
+        return path
 
     def zookeeper_config(self) -> Path:
         """Write the ``--zookeeper-config``: one user for all, since nodes are their creator's alone."""

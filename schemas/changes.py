@@ -1,8 +1,9 @@
 """Committed row changes as columns: the one in-memory shape that matcher, raw log, mounter and dry run share."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +18,27 @@ class Op(IntEnum):
     DELETE = 2
 
 
-BinaryArray = Any
-"""``pyarrow.BinaryArray`` (int32 offsets, no nulls); pyarrow ships no types."""
+class BinaryArray(Protocol):
+    """``pyarrow.BinaryArray`` (int32 offsets, no nulls), as far as we use it: pyarrow ships no types."""
+
+    nbytes: int
+    offset: int
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, row: int) -> Any: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def take(self, rows: Any) -> "BinaryArray": ...
+
+    def filter(self, mask: Any) -> "BinaryArray": ...
+
+    def slice(self, offset: int, length: int | None = None) -> "BinaryArray": ...
+
+    def to_pylist(self) -> list[bytes]: ...
+
+    def buffers(self) -> list[Any]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -210,7 +210,8 @@ def _unpack(field: memoryview, count: int) -> BinaryArray:
     offsets = np.zeros(count + 1, np.int32)
     offsets[1:] = ends
     data = pa.py_buffer(field[data_start:])
-    return pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), data])
+    values: BinaryArray = pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), data])
+    return values
 
 
 def _fixed(field: memoryview, dtype: str, count: int) -> Any:

@@ -81,8 +81,9 @@ def read_raw_log(kafka: str, topic: str, last: FrontierRecord) -> RawLog:
         log.append([])
         for value in read_partition(kafka, topic, partition, 0, high):
             rows = decode_region_batch(value).rows
-            columns = (rows.commit_ts, rows.start_ts, rows.op, rows.key, rows.value, rows.old_value, rows.txn_source)
-            log[-1].append((rows.table_id, list(zip(*(column.tolist() for column in columns), strict=True))))
+            numbers = (column.tolist() for column in (rows.commit_ts, rows.start_ts, rows.op))
+            texts = (column.to_pylist() for column in (rows.key, rows.value, rows.old_value))
+            log[-1].append((rows.table_id, list(zip(*numbers, *texts, rows.txn_source.tolist(), strict=True))))
     return log
 
 

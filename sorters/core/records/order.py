@@ -149,6 +149,10 @@ def row_positions(
     if len(heads) < SMALL_ROWS:
         size, joined = _ROW_HEAD.itemsize, heads.tobytes()
         pairs = enumerate(key.to_pylist())
-        return pa.array([joined[at * size : (at + 1) * size] + row_key for at, row_key in pairs], pa.binary())
+        few: BinaryArray = pa.array(
+            [joined[at * size : (at + 1) * size] + row_key for at, row_key in pairs], pa.binary()
+        )
+        return few
     fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(_ROW_HEAD.itemsize), len(heads), [None, pa.py_buffer(heads)])
-    return pc.binary_join_element_wise(fixed.cast(pa.binary()), key, b"")
+    positions: BinaryArray = pc.binary_join_element_wise(fixed.cast(pa.binary()), key, b"")
+    return positions

@@ -50,4 +50,5 @@ def _binary(column: JoinedBytes, ends: Int64s, first: int, last: int) -> BinaryA
     offsets = np.zeros(last - first + 1, np.int32)
     offsets[1:] = ends[first:last] - start
     data = pa.py_buffer(memoryview(column.data)[start:end])
-    return pa.BinaryArray.from_buffers(pa.binary(), last - first, [None, pa.py_buffer(offsets), data])
+    values: BinaryArray = pa.BinaryArray.from_buffers(pa.binary(), last - first, [None, pa.py_buffer(offsets), data])
+    return values

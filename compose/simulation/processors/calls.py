@@ -139,11 +139,11 @@ class DestinationOf:
         """See there; the caller waits."""
         self._world.pause(self._who, "lead")
         noted, syncpoint_ts = self._destination.lead(self._revision)
-        cursors = self.places(range(partitions))
+        cursors = self.positions(range(partitions))
         self._world.pause(self._who, "leads")
         return DestinationState(positions=cursors, ddl_noted=noted, syncpoint_ts=syncpoint_ts)
 
-    def places(self, parts: Collection[int]) -> dict[int, PartitionPosition]:
+    def positions(self, parts: Collection[int]) -> dict[int, PartitionPosition]:
         """See there."""
         return {part: PartitionPosition(*self._destination.locate(part)) for part in parts}
 
@@ -160,10 +160,10 @@ class DestinationOf:
         self._destination.apply(part, self._opened[part], before, claim, self._who)
         return 1
 
-    def keep(self, _: SimConnection, part: int, before: bytes, place: PartitionPosition) -> None:
+    def keep(self, _: SimConnection, part: int, before: bytes, at: PartitionPosition) -> None:
         """See there."""
         opened = self._opened[part]
-        self._destination.keep(part, opened, before, place.position, place.next_offset, self._who)
+        self._destination.keep(part, opened, before, at.position, at.next_offset, self._who)
 
 
 class _NoIndexes:

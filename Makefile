@@ -61,6 +61,7 @@ nightly: setup  ## many more random schedules than `make test` runs: SCHEDULES=1
 	  tests/simulation/test_feed_law.py tests/simulation/test_scheduling_law.py tests/simulation/test_cluster_law.py \
 	  tests/simulation/test_processor_law.py
 	NIGHTLY_DATABASE=1 $(BIN)/pytest -q tests/e2e/test_database.py
+	TIDEBUS_SECURE=1 $(BIN)/pytest -q tests/e2e/test_kill_nine.py
 
 bench: setup  ## figures as JSON lines and a plot in bench-out/, some 18 min; ONLY=mount_encode (puller, lag, …) runs one
 	@$(BIN)/python -m tests.bench.run $(if $(ONLY),--only $(ONLY))

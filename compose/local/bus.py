@@ -40,7 +40,7 @@ class BusOptions:
     given: Addresses = field(default_factory=Addresses)
     pd: str = ""
     tls: TlsSettings = field(default_factory=TlsSettings)
-    secure: bool = False
+    secrets: StackSecrets | None = None
     """Lock everything down that is started here (:mod:`compose.stack.secure`): parts, region server and captures."""
     upstream: UpstreamId = UpstreamId("local")
     cluster: str = CLUSTER_DEFAULT
@@ -70,7 +70,7 @@ class LocalBus(Scoped):
         self.processes: dict[str, Child] = {}
         self.pd = options.pd
         self._say = say
-        self.secrets = StackSecrets.make(options.data_dir.resolve() / "secrets") if options.secure else None
+        self.secrets = options.secrets
         given = options.given if self.secrets is None else _as_operator(options.given, self.secrets)
         self.tls = options.tls if self.secrets is None else _captures_tls(self.secrets)
         """What captures show to PD and TiKV, to each other and to the clients of their API."""

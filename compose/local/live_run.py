@@ -23,6 +23,7 @@ from compose.stack.errors import ChildError
 from compose.stack.jars import checkout
 from compose.stack.local import Addresses
 from compose.stack.ports import LOOPBACK, free_ports, is_free
+from compose.stack.secure.folder import StackSecrets
 from consumers.control.changefeeds.store import ChangefeedRequest, NoFrontierError
 from consumers.control.log.raw_log import RawLogUnavailableError, frontier_window
 from producers.pull.pd.client import PdClient
@@ -106,7 +107,7 @@ def live_run(options: LiveRunOptions) -> int:
             given=options.given,
             pd=options.pd,
             tls=options.tls,
-            secure=options.secure,
+            secrets=StackSecrets.make(data.resolve() / "secrets") if options.secure else None,
             upstream=options.upstream,
             recording=recording,
             speed=options.speed,

@@ -157,7 +157,7 @@ def test_topics_hold_exactly_the_upstreams_history_and_the_bank_adds_up(loaded: 
     upstream = [change for change in upstream if change.commit_ts > loaded.start_ts]
     assert len(upstream) > 3_000
     validator = Validator(decode_canal_json, upstream)
-    records = list(topic_records(cluster.bus.addresses.kafka, TOPIC))
+    records = list(topic_records(cluster.bus.addresses.kafka_access, TOPIC))
     for record in records:
         validator.note(record)
     assert validator.finish(need_watermark=last_ts) == []

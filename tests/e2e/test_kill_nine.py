@@ -13,9 +13,11 @@ import pytest
 
 from compose.kafka_follower import TopicFollower
 from compose.local.bus import BusOptions, LocalBus
+from compose.stack.secure.folder import StackSecrets
 from consumers.control.changefeeds.store import ChangefeedRequest
 from consumers.control.changefeeds.verbs import ChangefeedControl
 from consumers.control.log.raw_log import frontier_window
+from edges.kafka.access import KafkaAccess
 from edges.zookeeper.session import Session
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions
@@ -33,6 +35,7 @@ from tests.support.bus import (
     wait_until,
 )
 from tests.support.messages import decode_canal_json
+from tests.support.secure_bus import SECURE, region_server_tls, with_parameters
 from tests.support.validator import Validator
 
 FEED, TOPIC = "kill", "kill_"
@@ -90,7 +93,7 @@ class Chaos:
         stored = self.server.act(lambda store: stored_upstream(store, names))
         upstream = [change for change in stored if change.commit_ts > self.start_ts]
         validator = Validator(decode_canal_json, upstream)
-        for record in topic_records(self.bus.addresses.kafka, TOPIC):
+        for record in topic_records(self.bus.addresses.kafka_access, TOPIC):
             validator.note(record)
         assert len(upstream) > 1_000
         assert validator.finish(need_watermark=upto_ts) == []
@@ -99,12 +102,16 @@ class Chaos:
 
 @pytest.fixture(scope="module")
 def chaos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chaos]:
-    with RegionServer(RegionServerOptions(min_ts_interval_ms=200)) as server:
+    folder = tmp_path_factory.mktemp("kill")
+    secrets = StackSecrets.make(folder / "secrets") if SECURE else None
+    tls = None if secrets is None else region_server_tls(secrets)
+    with RegionServer(RegionServerOptions(min_ts_interval_ms=200, tls=tls)) as server:
         # Makes what TiDB's own bootstrap would have made; a capture waits for no less.
         server.spawn(Generator(server, GeneratorOptions(schema="boot", tables=1, rows_max=1)).run()).result(60)
-        options = BusOptions(data_dir=tmp_path_factory.mktemp("kill"), pd=server.pd_address, upstream=UPSTREAM)
+        options = BusOptions(data_dir=folder, pd=server.pd_address, upstream=UPSTREAM, secrets=secrets)
         with LocalBus(options) as bus:
             uri = f"kafka://{bus.addresses.kafka}/{TOPIC}ddl?protocol=canal-json&enable-tidb-extension=true&partition-num=2"
+            uri = with_parameters(uri, bus.sink_parameters)
             dispatch = {"matcher": ["*.*"], "topic": TOPIC + "{schema}_{table}", "partition": "index-value"}
             request = ChangefeedRequest(
                 upstream=UPSTREAM, sink_uri=uri, config={"sink": {"dispatchers": [dispatch]}}, changefeed_id=FEED
@@ -113,7 +120,7 @@ def chaos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chaos]:
             yield Chaos(bus, server, start_ts)
 
 
-def is_epoch_open(kafka: str, checkpoint_ts: int) -> bool:
+def is_epoch_open(kafka: KafkaAccess, checkpoint_ts: int) -> bool:
     """Tell whether the topics hold rows above a checkpoint and no watermark above it: the epoch was cut in two."""
     newest = dict.fromkeys(PositionClass, 0)
     for record in topic_records(kafka, TOPIC):
@@ -125,7 +132,7 @@ def is_epoch_open(kafka: str, checkpoint_ts: int) -> bool:
 
 def kill_sorter_in_mid_epoch(chaos: Chaos, rows: int) -> bool:
     """Kill the sorter when it begins to write what has piled up in a pause; tell whether it had not written all."""
-    kafka = chaos.bus.addresses.kafka
+    kafka = chaos.bus.addresses.kafka_access
 
     def feed_pid() -> int | None:
         return sorter_pid(chaos.bus, FEED)

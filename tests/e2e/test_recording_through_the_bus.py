@@ -83,7 +83,7 @@ def canal(bus: LocalBus) -> Validator:
     """What a consumer of the canal-json topics has read."""
     upstream = recorded_upstream(after_ts=0, without=CANAL_WITHOUT)
     validator = Validator(decode_canal_json, upstream)
-    for record in topic_records(bus.addresses.kafka, "canal"):
+    for record in topic_records(bus.addresses.kafka_access, "canal"):
         validator.note(record)
     return validator
 
@@ -108,7 +108,7 @@ def test_recording_avro_keeps_order_and_every_change(bus: LocalBus) -> None:
     registry = SchemaRegistryClient({"url": bus.addresses.schema_registry})
     decode = AvroDecoder(lambda schema_id: registry.get_schema(schema_id).schema_str)
     validator = Validator(decode, recorded_upstream(after_ts=0, without=AVRO_WITHOUT))
-    for record in topic_records(bus.addresses.kafka, "avro"):
+    for record in topic_records(bus.addresses.kafka_access, "avro"):
         validator.note(record)
     reached = status(bus, "avro-demo")
     assert reached is not None
@@ -145,7 +145,7 @@ def test_recording_materialised_from_topics_is_what_select_returned(canal: Valid
 
 
 def test_recording_topics_are_one_per_table_with_the_asked_partitions(bus: LocalBus) -> None:
-    canal, avro = (topic_names(bus.addresses.kafka, f"{name}_") for name in ("canal", "avro"))
+    canal, avro = (topic_names(bus.addresses.kafka_access, f"{name}_") for name in ("canal", "avro"))
     tables = {f"{row['schema']}_{row['table']}" for row in oracle("mounted")}
     assert {f"canal_{table}" for table in tables - {"d2_t_pkadd"}} <= set(canal)
     assert {f"avro_{table}" for table in tables - {"d2_t_pkadd", "d1_t_all"}} <= set(avro)

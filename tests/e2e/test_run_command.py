@@ -8,17 +8,23 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.support.recording import TIDB_DATA
 
 RUN_S = 500.0
 
 
-def test_run_of_the_recording_to_its_end_holds_its_promises(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flags", [(), ("--secure",)], ids=["open", "locked down"])
+def test_run_of_the_recording_to_its_end_holds_its_promises(flags: tuple[str, ...], tmp_path: Path) -> None:
     data = tmp_path / "run"
     command = [sys.executable, "-m", "compose.cli", "run", "--recording", str(TIDB_DATA), "--exit-at-end"]
     ran = subprocess.run(
-        [*command, "--data-dir", str(data)], capture_output=True, text=True, timeout=RUN_S, stdin=subprocess.DEVNULL
+        [*command, *flags, "--data-dir", str(data)],
+        capture_output=True,
+        text=True,
+        timeout=RUN_S,
+        stdin=subprocess.DEVNULL,
     )
     assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]
     assert ran.stdout.count("promises hold") == 2

@@ -103,26 +103,26 @@ def wait_checkpoint(bus: LocalBus, changefeed_id: str, ts: int, timeout_s: float
         wait_until(passed, timeout_s, f"checkpoint of {changefeed_id} at {ts}", bus)
 
 
-def topic_names(kafka: str, prefix: str) -> list[str]:
+def topic_names(kafka: KafkaAccess, prefix: str) -> list[str]:
     """Return the topics whose names start so."""
-    topics = AdminClient({"bootstrap.servers": kafka, "log_level": 0}).list_topics(timeout=20).topics
+    topics = AdminClient({**kafka.config(), "log_level": 0}).list_topics(timeout=20).topics
     return sorted(name for name in topics if name.startswith(prefix))
 
 
-def topic_records(kafka: str, prefix: str) -> Iterator[TopicRecord]:
+def topic_records(kafka: KafkaAccess, prefix: str) -> Iterator[TopicRecord]:
     """Yield what a consumer reads from all topics with a prefix, each partition in its order."""
     for topic in topic_names(kafka, prefix):
-        with TopicFollower(KafkaAccess(kafka), topic) as follower:
+        with TopicFollower(kafka, topic) as follower:
             for record in follower.read_to_end():
                 position = dict(record.headers).get(POSITION_HEADER)
                 yield TopicRecord(topic, record.partition, record.offset, record.key, record.value, position)
 
 
-def topic_count(kafka: str, prefix: str) -> int:
+def topic_count(kafka: KafkaAccess, prefix: str) -> int:
     """Return how many records the topics with a prefix hold; in two requests, so that whoever waits for a moment
     comes in time.
     """
-    admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
+    admin = AdminClient({**kafka.config(), "log_level": 0})
     topics = admin.list_topics(timeout=20).topics
     partitions = [
         TopicPartition(name, number)

@@ -12,10 +12,10 @@ from types import MappingProxyType
 
 from compose.changefeeds import create_changefeed
 from compose.local.supervisor import Supervisor
+from compose.ports import LOOPBACK, free_ports, is_listening
 from compose.stack.children import TIDEBUS, Child, Nursery
 from compose.stack.jars import Say, spark_connector_jars
 from compose.stack.local import Addresses, LocalStack
-from compose.stack.ports import LOOPBACK, free_ports, is_listening
 from compose.stack.scoped import Scoped
 from compose.stack.secure.folder import StackSecrets
 from consumers.control.changefeeds.store import ChangefeedRequest

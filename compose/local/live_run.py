@@ -19,10 +19,10 @@ from compose.local.bus import NO_PARAMETERS, BusOptions, LocalBus
 from compose.local.live_view import live_picture, progress_line, summary_table, topics_line
 from compose.local.monitor import BusView, Monitor
 from compose.local.self_check import check_changefeed
+from compose.ports import LOOPBACK, free_ports, is_free
 from compose.stack.errors import ChildError
 from compose.stack.jars import checkout
 from compose.stack.local import Addresses
-from compose.stack.ports import LOOPBACK, free_ports, is_free
 from compose.stack.secure.folder import StackSecrets
 from consumers.control.changefeeds.store import ChangefeedRequest, NoFrontierError
 from consumers.control.log.raw_log import RawLogUnavailableError, frontier_window

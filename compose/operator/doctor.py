@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from compose.ports import free_ports
 from compose.stack.checksums import check_part
 from compose.stack.errors import JarChecksumError, MachineError
 from compose.stack.jars import PARTS, cache_dir, missing_parts, part_dir
 from compose.stack.java import find_java, java_major
-from compose.stack.ports import free_ports
 from edges.kafka.access import KafkaAccess
 from edges.kafka.topic_state import seen_topics
 from producers.pull.pd.client import PdClient

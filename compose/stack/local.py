@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from compose.ports import LOOPBACK, free_ports, is_listening
 from compose.stack.children import Child, Nursery
 from compose.stack.jars import Say
 from compose.stack.parts import (
@@ -19,7 +20,6 @@ from compose.stack.parts import (
     start_zookeeper,
     zookeeper_ready,
 )
-from compose.stack.ports import LOOPBACK, free_ports, is_listening
 from compose.stack.scoped import Scoped
 from compose.stack.secure.folder import StackSecrets
 from compose.stack.secure.servers import admit_roles

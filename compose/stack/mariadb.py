@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pymysql
 
+from compose.ports import LOOPBACK, free_ports, is_listening
 from compose.stack.children import Child, Nursery
 from compose.stack.errors import ChildError, MachineError
 from compose.stack.jars import Say, cache_dir
-from compose.stack.ports import LOOPBACK, free_ports, is_listening
 from compose.stack.scoped import Scoped
 
 PACKAGES = ("mariadb-server-core", "libaio1", "liburing2", "mariadb-common", "mysql-common")

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
+from compose.ports import LOOPBACK, is_listening
 from compose.stack.children import Child, Nursery
 from compose.stack.errors import ChildError
 from compose.stack.jars import Say, kafka_jars, pyspark_jars, registry_home
 from compose.stack.java import find_java
-from compose.stack.ports import LOOPBACK, is_listening
 from compose.stack.secure.folder import REGISTRY_USER, StackSecrets
 from compose.stack.secure.registry_proxy import PASSWORD_ENV
 from compose.stack.secure.servers import admin_config, kafka_settings, zookeeper_says_ok, zookeeper_settings

@@ -11,7 +11,7 @@ import pytest
 
 from compose.peers import open_peers
 from compose.stack.secure.certificates import Authority
-from consumers.control.core.peers.admission import Ends, Role, proof
+from consumers.control.core.peers.admission import Ends, ProofSide, proof
 from consumers.control.core.peers.message_codec import encode_message
 from consumers.control.core.replication.messages import Header, Heartbeat, Message
 from consumers.control.peers import server
@@ -77,7 +77,7 @@ def greet(address: str, sender: CaptureId = VICTIM) -> bytes:
 
 def headers(challenge: bytes, sender: CaptureId = VICTIM, epoch: int = 1, *, secret: str = SECRET) -> Metadata:
     ends = Ends(sender=sender, receiver=OWNER)
-    shown = proof(secret.encode(), Role.CLIENT, ends, challenge, str(epoch).encode())
+    shown = proof(secret.encode(), ProofSide.CLIENT, ends, challenge, str(epoch).encode())
     return ((SENDER, sender), (EPOCH, str(epoch)), (CHALLENGE, challenge.hex()), (PROOF, shown))
 
 

@@ -1,7 +1,6 @@
 """A processor writes a sink log into a real MariaDB: exactly once, whatever dies where."""
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 
 import pymysql
 import pytest
@@ -11,7 +10,6 @@ from consumers.processors.apply.connection import execute
 from consumers.processors.apply.destination import DatabaseDestination
 from consumers.processors.apply.errors import (
     DdlRefusedError,
-    DestinationUnreachableError,
     ProcessorReplacedError,
     RowRefusedError,
 )
@@ -22,35 +20,17 @@ from schemas.ids import Ts, compose_ts
 from schemas.sink.parts import cut_message
 from schemas.sink.position import RowOp
 from tests.support.apply import Crash, Faults, Processor, faulty_connections, rows, run_sql, table
+from tests.support.apply_tables import A, B, feed, two_tables
 from tests.support.mariadb import mariadb
 from tests.support.sink_log import SinkLog, form
 
-__all__ = ["mariadb"]
+__all__ = ["feed", "mariadb"]
 
 INSERT, UPDATE, DELETE = RowOp.INSERT, RowOp.UPDATE, RowOp.DELETE
 
 
-@pytest.fixture
-def feed(mariadb: LocalMariaDb, fresh_name: Callable[[str], str]) -> Iterator[str]:
-    run_sql(mariadb, "DROP DATABASE IF EXISTS d", "CREATE DATABASE d")
-    yield fresh_name("feed")
-    run_sql(mariadb, "DROP DATABASE IF EXISTS d")
-
-
-def _two_tables(mariadb: LocalMariaDb) -> None:
-    run_sql(
-        mariadb,
-        "CREATE TABLE d.a (id INT PRIMARY KEY, v INT)",
-        "CREATE TABLE d.b (id INT, k VARCHAR(10), v INT, PRIMARY KEY (id, k))",
-    )
-
-
-A = form("d.a", "id", "v")
-B = form("d.b", "id", "k", "v", key=("id", "k"))
-
-
 def test_apply_rows_of_all_kinds_leaves_what_upstream_has(mariadb: LocalMariaDb, feed: str) -> None:
-    _two_tables(mariadb)
+    two_tables(mariadb)
     log = SinkLog()
     log.rows(0, A, 10, (INSERT, "1", "(1,10)"), (INSERT, "2", "(2,20)"))
     log.rows(0, A, 11, (DELETE, "1", ""), (UPDATE, "2", "(2,21)"))
@@ -65,7 +45,7 @@ def test_apply_rows_of_all_kinds_leaves_what_upstream_has(mariadb: LocalMariaDb,
 
 
 def test_apply_again_from_the_beginning_changes_nothing(mariadb: LocalMariaDb, feed: str) -> None:
-    _two_tables(mariadb)
+    two_tables(mariadb)
     log = SinkLog()
     log.rows(0, A, 10, (INSERT, "1", "(1,10)"))
     log.watermark(15)
@@ -80,7 +60,7 @@ def test_apply_again_from_the_beginning_changes_nothing(mariadb: LocalMariaDb, f
 
 
 def test_apply_by_a_processor_that_was_replaced_is_refused_by_the_destination(mariadb: LocalMariaDb, feed: str) -> None:
-    _two_tables(mariadb)
+    two_tables(mariadb)
     log = SinkLog()
     log.rows(0, A, 10, (INSERT, "1", "(1,10)"))
     log.watermark(15)
@@ -105,7 +85,7 @@ def test_apply_takes_over_from_one_that_froze_in_a_transaction(
 ) -> None:
     """Its server-side session holds the lock of a position, until the server ends it."""
     monkeypatch.setattr("consumers.processors.apply.connection.IDLE_MAX_S", 1)
-    _two_tables(mariadb)
+    two_tables(mariadb)
     log = SinkLog()
     log.rows(0, A, 10, (INSERT, "1", "(1,10)"))
     log.watermark(15)
@@ -206,87 +186,6 @@ def test_apply_killed_at_every_statement_goes_on_exactly_once(
     assert died >= clean.count - 5 > 40
 
 
-INDEX = "ALTER TABLE `a` ADD INDEX (`v`)"
-"""Without a name: a second run would make a second one."""
-
-
-def test_apply_index_is_built_beside_the_rows_and_a_later_ddl_of_its_table_waits(
-    mariadb: LocalMariaDb, feed: str
-) -> None:
-    _two_tables(mariadb)
-    log = SinkLog()
-    log.rows(0, A, 10, (INSERT, "1", "(1,1)"))
-    log.ddl(11, DdlType.ADD_INDEX, "d.a", INDEX, pre="d.a")
-    log.rows(1, B, 12, (INSERT, "(`id`=1 AND `k`='x')", "(1,'x',1)"))
-    log.ddl(13, DdlType.ADD_COLUMN, "d.b", "ALTER TABLE `b` ADD COLUMN `w` INT", pre="d.b")
-    log.watermark(15)
-    log.ddl(16, DdlType.ADD_COLUMN, "d.a", "ALTER TABLE `a` ADD COLUMN `w` INT", pre="d.a")
-    log.rows(0, form("d.a", "id", "v", "w"), 17, (INSERT, "2", "(2,2,2)"))
-    log.watermark(20)
-    holder = mariadb.connect()
-    holder.begin()
-    holder.cursor().execute("SELECT * FROM d.a")  # no index can be built while this goes on
-    processor = Processor(mariadb, log, feed)
-    run = processor.open()
-    processor.until_true(lambda: run.rows_total == 2 and run.ddl_total == 2 and run.checkpoint_ts >= 10)
-    assert run.checkpoint_ts == 10
-    assert len(rows(mariadb, "SHOW INDEX FROM d.a")) == 1
-    holder.rollback()
-    holder.close()
-    processor.apply(20)
-    assert len(rows(mariadb, "SHOW INDEX FROM d.a")) == 2
-    assert table(mariadb, "d.a") == [(1, 1, None), (2, 2, 2)]
-    assert table(mariadb, "d.b") == [(1, "x", 1, None)]
-    assert rows(mariadb, f"SELECT COUNT(*) FROM tidebus.index_ddl WHERE feed = '{feed}'") == [(0,)]
-
-
-def test_apply_killed_at_every_statement_builds_an_index_once(
-    mariadb: LocalMariaDb, fresh_name: Callable[[str], str]
-) -> None:
-    log = SinkLog(partitions=1)
-    log.ddl(12, DdlType.ADD_INDEX, "d.a", INDEX, pre="d.a")
-    log.rows(0, A, 13, (INSERT, "1", "(1,1)"))
-    log.watermark(20)
-
-    def begin() -> None:
-        run_sql(
-            mariadb, "DROP DATABASE IF EXISTS d", "CREATE DATABASE d", "CREATE TABLE d.a (id INT PRIMARY KEY, v INT)"
-        )
-
-    def check() -> None:
-        assert len(rows(mariadb, "SHOW INDEX FROM d.a")) == 2
-        assert table(mariadb, "d.a") == [(1, 1)]
-
-    begin()
-    clean = Faults()
-    with faulty_connections(clean):
-        Processor(mariadb, log, fresh_name("clean")).apply(20)
-    check()
-    built = next(at for at, text in enumerate(clean.said) if text == INDEX)
-    for at in range(built - 12, clean.count):
-        feed = fresh_name("killed")
-        begin()
-        with faulty_connections(Faults(at=at)), suppress(Crash, DestinationUnreachableError):
-            Processor(mariadb, log, feed, revision=1).apply(20)
-        Processor(mariadb, log, feed, revision=2).apply(20)
-        check()
-
-
-def test_apply_index_that_is_refused_is_named_and_can_be_skipped(mariadb: LocalMariaDb, feed: str) -> None:
-    _two_tables(mariadb)
-    log = SinkLog()
-    log.ddl(12, DdlType.ADD_INDEX, "d.a", "ALTER TABLE `a` ADD INDEX `i` (`nowhere`)", pre="d.a")
-    log.rows(0, A, 13, (INSERT, "1", "(1,1)"))
-    log.watermark(20)
-    with pytest.raises(DdlRefusedError) as caught:
-        Processor(mariadb, log, feed).apply(20)
-    assert (caught.value.fields["table"], caught.value.fields["start_ts"]) == ("d.a", 11)
-    with pytest.raises(DdlRefusedError):
-        Processor(mariadb, log, feed, revision=2).apply(20)
-    Processor(mariadb, log, feed, revision=3, ignore_start_ts=frozenset({11})).apply(20)
-    assert table(mariadb, "d.a") == [(1, 1)]
-
-
 @pytest.mark.parametrize(
     ("create", "row", "number"),
     [
@@ -345,7 +244,7 @@ def test_apply_row_longer_than_the_server_takes_is_named_and_goes_in_when_it_tak
 
 
 def test_apply_without_privilege_names_the_row_and_resumes_when_it_is_given(mariadb: LocalMariaDb, feed: str) -> None:
-    _two_tables(mariadb)
+    two_tables(mariadb)
     run_sql(
         mariadb,
         "CREATE USER IF NOT EXISTS 'poor'@'127.0.0.1' IDENTIFIED BY 'poor'",
@@ -365,7 +264,7 @@ def test_apply_without_privilege_names_the_row_and_resumes_when_it_is_given(mari
 
 
 def test_apply_in_safe_mode_writes_over_what_is_there(mariadb: LocalMariaDb, feed: str) -> None:
-    _two_tables(mariadb)
+    two_tables(mariadb)
     run_sql(mariadb, "INSERT INTO d.a VALUES (1, 0), (2, 0)")
     log = SinkLog()
     log.rows(0, A, 10, (INSERT, "1", "(1,1)"))
@@ -379,7 +278,7 @@ def test_apply_in_safe_mode_writes_over_what_is_there(mariadb: LocalMariaDb, fee
 def test_apply_ddl_that_is_refused_is_named_and_can_be_skipped_or_made_by_hand(
     mariadb: LocalMariaDb, feed: str
 ) -> None:
-    _two_tables(mariadb)
+    two_tables(mariadb)
     log = SinkLog()
     log.rows(0, A, 9, (INSERT, "1", "(1,1)"))
     log.ddl(10, DdlType.ADD_COLUMN, "d.a", "ALTER TABLE `a` ADD COLUMN `e` VECTOR(3)", pre="d.a")
@@ -402,7 +301,7 @@ def test_apply_ddl_that_is_refused_is_named_and_can_be_skipped_or_made_by_hand(
 
 def test_apply_syncpoints_are_written_where_the_destination_stands_still(mariadb: LocalMariaDb, feed: str) -> None:
     """Interval 30 s: at 30 s and 60 s; rows at those ts are in, later ones are not."""
-    _two_tables(mariadb)
+    two_tables(mariadb)
     first, second = compose_ts(30_000), compose_ts(60_000)
     log, seen = SinkLog(), list[tuple[int, list[tuple[int, int]]]]()
     for number, ts in enumerate((10, first, first + 1, second - 1, second, second + 1)):

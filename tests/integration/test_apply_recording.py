@@ -15,8 +15,8 @@ import pymysql
 import pytest
 from pymysql.converters import encoders
 
+from compose.ports import LOOPBACK
 from compose.stack.mariadb import PASSWORD, USER, LocalMariaDb
-from compose.stack.ports import LOOPBACK
 from consumers.processors.apply.destination import DatabaseDestination
 from consumers.processors.apply.errors import DdlRefusedError
 from schemas.ids import Ts

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Producer
 
 from compose.cli import run_cli
+from compose.ports import free_ports
 from compose.stack.local import Addresses
-from compose.stack.ports import free_ports
 from consumers.control.cluster.election import Election, raise_revision
 from consumers.control.core.frontier.frontier import NewerOwnerError
 from consumers.control.log.frontier_topic import FrontierTopic

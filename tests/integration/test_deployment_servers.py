@@ -14,10 +14,10 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from compose.deployment.kafka_user import admit, read_settings
 from compose.deployment.secrets import make_secrets
+from compose.ports import LOOPBACK, free_ports, is_listening
 from compose.stack.children import Child, Nursery
 from compose.stack.jars import kafka_jars, pyspark_jars
 from compose.stack.java import find_java
-from compose.stack.ports import LOOPBACK, free_ports, is_listening
 from tests.support.deployment import FOLDER
 
 pytestmark = pytest.mark.integration

@@ -9,9 +9,9 @@ from kazoo.exceptions import NoAuthError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.security import OPEN_ACL_UNSAFE
 
+from compose.ports import LOOPBACK, free_ports
 from compose.stack.children import Nursery
 from compose.stack.parts import READY_S, start_zookeeper, zookeeper_ready
-from compose.stack.ports import LOOPBACK, free_ports
 from compose.stack.secure.folder import StackSecrets
 from consumers.control.changefeeds.store import ChangefeedRequest, ChangefeedStore
 from consumers.control.cluster.capture_registry import CaptureInfo, list_captures, register_capture

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from compose.local.bus import BusOptions, LocalBus
+from compose.ports import LOOPBACK, free_ports
 from compose.stack.children import Child
 from compose.stack.local import Addresses
-from compose.stack.ports import LOOPBACK, free_ports
 from consumers.control.cluster.capture_registry import CaptureInfo, list_captures
 from consumers.control.cluster.election import Election
 from consumers.control.cluster.upstream_node import UpstreamNode

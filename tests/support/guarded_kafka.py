@@ -16,10 +16,10 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
+from compose.ports import LOOPBACK, free_ports
 from compose.stack.children import Child, Nursery
 from compose.stack.jars import kafka_jars
 from compose.stack.java import find_java
-from compose.stack.ports import LOOPBACK, free_ports
 from compose.stack.secure.certificates import Authority
 
 USER, PASSWORD = "bus", 'a "quoted" \\ pass=word;'

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from compose.ports import LOOPBACK, free_ports, is_listening
 from compose.stack.children import Child, Nursery
 from compose.stack.jars import pyspark_jars
 from compose.stack.java import find_java
-from compose.stack.ports import LOOPBACK, free_ports, is_listening
 
 READY_S = 90.0
 

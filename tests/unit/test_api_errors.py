@@ -12,7 +12,7 @@ import pytest
 
 from compose.cli import run_cli
 from compose.operator.api_calls import HINTS, USAGE_CODES
-from compose.stack.ports import free_ports
+from compose.ports import free_ports
 from consumers.control.api.codes import CDC_CODES, INTERNAL, KEY_CODES, STATUSES
 from consumers.control.api.errors import cdc_code, error_body, status_of
 from consumers.control.api.server import ApiServer

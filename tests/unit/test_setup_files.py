@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from compose.ports import free_ports, is_free
 from compose.stack import jars, java
 from compose.stack.errors import MachineError
-from compose.stack.ports import free_ports, is_free
 
 ROOT = Path(__file__).parents[2]
 LOCK = (ROOT / "requirements.lock").read_text()

@@ -12,7 +12,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from compose.stack.ports import LOOPBACK
+from compose.ports import LOOPBACK
 from compose.stack.secure.acls import acls
 from compose.stack.secure.folder import MECHANISM, ROLES, StackSecrets
 from edges.kafka.clients import kafka_admin

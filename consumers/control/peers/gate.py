@@ -16,7 +16,7 @@ from consumers.control.core.peers.admission import (
     NONCE_BYTES,
     Challenges,
     Ends,
-    Role,
+    ProofSide,
     is_proven,
     names_host,
     proof,
@@ -64,7 +64,7 @@ class Gate:
         with self._lock:
             challenge = self._challenges.make(secrets.token_bytes(NONCE_BYTES), _now_ms())
         greeting = headers[GREETING].encode()
-        proofs = [proof(secret, Role.SERVER, ends, greeting, challenge) for secret in self._secrets[:SECRETS_MAX]]
+        proofs = [proof(secret, ProofSide.SERVER, ends, greeting, challenge) for secret in self._secrets[:SECRETS_MAX]]
         context.send_initial_metadata(((CHALLENGE, challenge.hex()), (PROOF, ",".join(proofs))))
         return True
 
@@ -99,7 +99,7 @@ class Gate:
             if not self._challenges.is_open(challenge, _now_ms()):
                 return "the proof is of no challenge that was made a moment ago"
             shown = (headers[PROOF],)
-            if not is_proven(self._secrets, shown, Role.CLIENT, ends, challenge, epoch.encode()):
+            if not is_proven(self._secrets, shown, ProofSide.CLIENT, ends, challenge, epoch.encode()):
                 return "the proof is not of this cluster's secret"
             self._challenges.use_up(challenge, _now_ms())
         return ""
@@ -138,12 +138,12 @@ def stream_headers(
     except ValueError:
         challenge = b""
     shown = answer.get(PROOF, "").split(",")[:SECRETS_MAX]
-    if not challenge or not is_proven(cluster_secrets, shown, Role.SERVER, ends, greeting.encode(), challenge):
+    if not challenge or not is_proven(cluster_secrets, shown, ProofSide.SERVER, ends, greeting.encode(), challenge):
         raise PeerNotAuthenticatedError(
             "a peer does not prove that it knows the cluster's secret; give all captures the same file",
             peer=ends.receiver,
         )
-    own_proof = proof(cluster_secrets[0], Role.CLIENT, ends, challenge, str(epoch).encode())
+    own_proof = proof(cluster_secrets[0], ProofSide.CLIENT, ends, challenge, str(epoch).encode())
     return (*own, (CHALLENGE, challenge.hex()), (PROOF, own_proof))
 
 

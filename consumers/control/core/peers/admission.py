@@ -27,7 +27,7 @@ CHALLENGE_LIFE_MS: Final = 10_000
 """Between greeting and stream; both are sent on one connection that is open already."""
 
 
-class Role(Enum):
+class ProofSide(Enum):
     """Whose proof it is."""
 
     CLIENT = b"tidebus peer client"
@@ -42,14 +42,14 @@ class Ends:
     receiver: CaptureId
 
 
-def proof(secret: bytes, role: Role, ends: Ends, *parts: bytes) -> str:
+def proof(secret: bytes, role: ProofSide, ends: Ends, *parts: bytes) -> str:
     """Return a proof of knowing the secret, as hexadecimal."""
     fields = (role.value, ends.sender.encode(), ends.receiver.encode(), *parts)
     message = b"".join(len(part).to_bytes(4, "big") + part for part in fields)
     return hmac.new(secret, message, hashlib.sha256).hexdigest()
 
 
-def is_proven(secrets: Sequence[bytes], shown: Collection[str], role: Role, ends: Ends, *parts: bytes) -> bool:
+def is_proven(secrets: Sequence[bytes], shown: Collection[str], role: ProofSide, ends: Ends, *parts: bytes) -> bool:
     """Say whether one of the proofs ``shown`` was made with one of the secrets."""
     right = [proof(secret, role, ends, *parts) for secret in secrets]
     return any(hmac.compare_digest(one.encode(), other.encode()) for one in right for other in shown)

@@ -1,11 +1,13 @@
 """A registry that is away, refuses or has forgotten, and the captures that land all the same."""
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
 
 from edges.registry.access import RegistryAccess
+from edges.zookeeper.session import ZooKeeperError
 from producers.errors import RegistryError, RegistryRefusedError
 from producers.pull.landing import batch_schema
 from producers.pull.landing.batch_schema import UNREGISTERED, BatchSchema
@@ -85,6 +87,32 @@ def test_remembered_id_is_taken_without_asking_and_asked_for_later(
     assert schema.schema_id == 7
     assert later_id(schema) == 8, "the registry has lost its schemas, and gives another id"
     assert memory.schema_id == 8
+
+
+def test_memory_that_cannot_be_reached_ends_no_start(answers: Callable[..., list[int | RegistryError]]) -> None:
+    class Unreachable(Memory):
+        is_away = True
+
+        def read(self) -> int | None:
+            if self.is_away:
+                raise ZooKeeperError("request failed")
+            return super().read()
+
+        def write(self, schema_id: int) -> None:
+            if self.is_away:
+                self.is_away = False
+                raise ZooKeeperError("request failed")
+            super().write(schema_id)
+
+    left, memory = answers(7, 7), Unreachable()
+    schema = BatchSchema(REGISTRY, "t", memory)
+    assert schema.schema_id == 7
+    schema.start(lambda _: None)
+    deadline = time.monotonic() + 20
+    while memory.schema_id != 7 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert memory.schema_id == 7, "what could not be remembered is remembered later"
+    assert left == []
 
 
 def test_registry_that_refuses_stops_a_start_only_while_no_id_is_known(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from edges.registry.access import RegistryAccess
-from producers.errors import RegistryError, RegistryRefusedError
+from producers.errors import RegistryRefusedError
 from producers.pull.landing.raw_log import register_region_batch
 from schemas.errors import BusError
 
@@ -66,20 +66,19 @@ class BatchSchema:
 
         Raises:
             RegistryRefusedError: none is remembered, and the registry will not have the schema, or us.
-            BusError: the memory cannot be read.
         """
         self._registry, self._topic, self._memory = registry, topic, memory
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_confirmed = False
-        remembered = memory.read()
+        remembered = self._remembered()
         self.schema_id = UNREGISTERED if remembered is None else remembered
         if remembered is None:
             try:
                 self._ask(FIRST_TRY_S)
             except RegistryRefusedError:
                 raise
-            except RegistryError as error:
+            except BusError as error:
                 log.warning(
                     "records go out without the id of their schema until the registry answers",
                     extra={"topic": topic, "code": error.code, "reason": str(error)},
@@ -113,8 +112,17 @@ class BatchSchema:
                 on_id(self.schema_id)
             return
 
+    def _remembered(self) -> int | None:
+        """Ask the memory; one that cannot be read must not end a capture that could land."""
+        try:
+            return self._memory.read()
+        except BusError as error:
+            log.warning("the id of the raw log's schema cannot be looked up", extra={"code": error.code})
+            return None
+
     def _ask(self, timeout_s: float) -> None:
         schema_id = register_region_batch(self._registry, self._topic, timeout_s)
         if not self._stopped.is_set():
+            self.schema_id = schema_id
             self._memory.write(schema_id)
-            self.schema_id, self._is_confirmed = schema_id, True
+            self._is_confirmed = True

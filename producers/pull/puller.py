@@ -123,7 +123,7 @@ class PullerStats:
 class Puller:
     """See the module's text. All methods may be called from any thread."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # the parts of a process, wired once
         self,
         *,
         capture: CaptureId,

@@ -52,7 +52,7 @@ class Epoch:
 class Epochs:
     """Plans and runs epochs, one at a time and in order."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # the parts of a run, wired once
         self,
         *,
         frontier: FrontierReader,

@@ -73,7 +73,7 @@ class TargetNotReachedError(BusError):
 class FeedRun:
     """Holds the clients of one run; :meth:`close` must be called."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # the parts of a run, wired once
         self,
         spark: Session,
         *,

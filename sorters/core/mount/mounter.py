@@ -90,7 +90,7 @@ def mount(
 class _PartRows:
     """The rows of one kind, before they are mounted."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # the columns of a pass
         self,
         table: TableVersion,
         kind: RowKind,

@@ -47,7 +47,7 @@ class MountedRow:
     """Only when asked for, and only of rows that carry one."""
 
 
-def mount_row(
+def mount_row(  # noqa: PLR0913 # the twin of a column's decoder
     table: TableVersion,
     *,
     key: bytes,

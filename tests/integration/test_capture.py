@@ -236,8 +236,8 @@ def test_capture_lost_session_starts_anew_under_another_id_and_revision(
     sessions: list[Session] = []
 
     class Kept(Session):
-        def __init__(self, hosts: str, *, timeout_s: float) -> None:
-            super().__init__(ZooKeeperAccess(hosts), timeout_s=timeout_s)
+        def __init__(self, hosts: ZooKeeperAccess, *, timeout_s: float) -> None:
+            super().__init__(hosts, timeout_s=timeout_s)
             sessions.append(self)
 
     monkeypatch.setattr(compose.capture.process, "Session", Kept)

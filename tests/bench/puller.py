@@ -21,6 +21,7 @@ import random
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,7 @@ def feed_over(landing: Landing) -> tuple[EventFeed, OpenStream]:
         stream.table.add(registration)
         initialized = cdcpb_pb2.Event(region_id=table, request_id=registration.request_id)
         initialized.entries.entries.add(type=cdcpb_pb2.Event.INITIALIZED)
-        feed._bytes(stream, cdcpb_pb2.ChangeDataEvent(events=[initialized]).SerializeToString())
+        deque(feed._bytes(stream, cdcpb_pb2.ChangeDataEvent(events=[initialized]).SerializeToString()), maxlen=0)
     return feed, stream
 
 
@@ -138,7 +139,7 @@ def measure(raw: list[bytes], landing: Landing, rows: int) -> dict[str, int]:
     feed, stream = feed_over(landing)
     wall, cpu = time.perf_counter(), time.process_time()
     for number, message in enumerate(raw):
-        feed._bytes(stream, message)
+        deque(feed._bytes(stream, message), maxlen=0)
         if number % 20 == 0:
             feed._report_resolved(time.monotonic())
             landing.turn(time.monotonic())

@@ -25,7 +25,7 @@ class Retry:
     attempt: int = 0
     """Failures since it last worked (was INITIALIZED): the back-off grows with it."""
     faults: int = 0
-    """Bad data in a row, without a step of its resolved ts between: bounded (producers.pull.core.faults)."""
+    """Bad data in a row, without a step of its resolved ts between: bounded by ``FAULTS_MAX`` of region_errors."""
     read_to: bytes = b""
     """Its neighbours that failed with it end here: PD is asked for all of them at once."""
 

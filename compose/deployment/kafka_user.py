@@ -6,7 +6,6 @@ the user. Giving them again changes nothing but the password, so this also rotat
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -14,15 +13,11 @@ from confluent_kafka.admin import (
     AclPermissionType,
     ResourcePatternType,
     ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
 )
 
+from compose.stack.secure.acls import admit
 from edges.kafka.clients import kafka_admin
 
-ANSWER_S = 60.0
-ITERATIONS = 8192
 RIGHTS = {
     (ResourceType.TOPIC, "tidebus."): (
         AclOperation.CREATE,
@@ -48,21 +43,6 @@ def bindings(user: str) -> list[AclBinding]:
     ]
 
 
-def admit(admin: Any, user: str, password: str) -> None:
-    """Create the user, or change its password, and add its rights.
-
-    Raises:
-        KafkaException: the cluster did not take them.
-    """
-    scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
-    asked = [
-        *admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, scram, password.encode())]).values(),
-        *admin.create_acls(bindings(user)).values(),
-    ]
-    for answer in asked:
-        answer.result(ANSWER_S)
-
-
 def read_settings(path: Path) -> dict[str, str]:
     """Return the ``key=value`` lines of a file."""
     return dict(line.split("=", 1) for line in path.read_text().splitlines() if line and not line.startswith("#"))
@@ -75,8 +55,9 @@ def main() -> None:
     parser.add_argument("--user", type=Path, required=True)
     given = parser.parse_args()
     user = read_settings(given.user)
-    admit(kafka_admin(read_settings(given.admin)), user["sasl.username"], user["sasl.password"])
-    print(f"user {user['sasl.username']} is admitted")
+    name = user["sasl.username"]
+    admit(kafka_admin(read_settings(given.admin)), {name: user["sasl.password"]}, bindings(name))
+    print(f"user {name} is admitted")
 
 
 if __name__ == "__main__":

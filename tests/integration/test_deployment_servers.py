@@ -12,12 +12,13 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
-from compose.deployment.kafka_user import admit, read_settings
+from compose.deployment.kafka_user import bindings, read_settings
 from compose.deployment.secrets import make_secrets
 from compose.ports import LOOPBACK, free_ports, is_listening
 from compose.stack.children import Child, Nursery
 from compose.stack.jars import kafka_jars, pyspark_jars
 from compose.stack.java import find_java
+from compose.stack.secure.acls import admit
 from tests.support.deployment import FOLDER
 
 pytestmark = pytest.mark.integration
@@ -105,8 +106,9 @@ def test_broker_of_the_deployment_lets_in_the_captures_user_to_the_buss_own_topi
     located = {key: str(home / Path(value).name) for key, value in settings.items() if key.endswith(".location")}
     admin = AdminClient({**settings, **located, "bootstrap.servers": kafka["internal"]})
     user = read_settings(home / "user.properties")
-    admit(admin, user["sasl.username"], user["sasl.password"])
-    admit(admin, user["sasl.username"], user["sasl.password"])  # again, as after a restart
+    passwords, rights = {user["sasl.username"]: user["sasl.password"]}, bindings(user["sasl.username"])
+    admit(admin, passwords, rights)
+    admit(admin, passwords, rights)  # again, as after a restart
 
     capture = read_settings(secrets / "capture-1" / "kafka.properties")
     capture |= {"bootstrap.servers": kafka["client"], "ssl.ca.location": str(secrets / "capture-1" / "ca.pem")}

@@ -4,14 +4,41 @@ A capture makes and writes the raw log; a sorter reads it, and writes what proce
 user of a sink URI writes the topics of users and nothing of ours; an operator reads.
 """
 
-from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+ANSWER_S: Final = 60.0
+ITERATIONS: Final = 8192
 RAW_PREFIX = "tidebus."
 SINK_PREFIX = "tidebus.sink."
 GROUP_PREFIX = "tidebus-"
 _MAKE = (AclOperation.CREATE, AclOperation.ALTER_CONFIGS)
 _READ = (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
 _WRITE = (AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
+
+
+def admit(admin: Any, passwords: Mapping[str, str], bindings: Sequence[AclBinding]) -> None:
+    """Create users by their passwords, or change those, and add rights. Giving them again changes nothing else.
+
+    Raises:
+        KafkaException: the cluster did not take them.
+    """
+    scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
+    users = [UserScramCredentialUpsertion(user, scram, password.encode()) for user, password in passwords.items()]
+    asked = [*admin.alter_user_scram_credentials(users).values(), *admin.create_acls(list(bindings)).values()]
+    for answer in asked:
+        answer.result(ANSWER_S)
 
 
 def acls() -> list[AclBinding]:

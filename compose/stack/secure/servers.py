@@ -6,19 +6,11 @@ Sources: Kafka's security documentation (listeners, PEM stores, StandardAuthoriz
 import socket
 import ssl
 
-from confluent_kafka.admin import (
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
-
 from compose.ports import LOOPBACK
-from compose.stack.secure.acls import acls
+from compose.stack.secure.acls import acls, admit
 from compose.stack.secure.folder import MECHANISM, ROLES, StackSecrets
 from edges.kafka.clients import kafka_admin
 
-ANSWER_S = 30.0
-_ITERATIONS = 4096
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 
 
@@ -67,12 +59,7 @@ def admit_roles(secrets: StackSecrets, admin_port: int) -> None:
     Raises:
         KafkaException: it did not take them.
     """
-    admin = kafka_admin(admin_config(secrets, admin_port))
-    scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _ITERATIONS)
-    users = [UserScramCredentialUpsertion(role, scram, secrets.password(role).encode()) for role in ROLES]
-    asked = [*admin.alter_user_scram_credentials(users).values(), *admin.create_acls(acls()).values()]
-    for answer in asked:
-        answer.result(ANSWER_S)
+    admit(kafka_admin(admin_config(secrets, admin_port)), {role: secrets.password(role) for role in ROLES}, acls())
 
 
 def zookeeper_settings(secrets: StackSecrets, port: int) -> str:

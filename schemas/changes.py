@@ -19,10 +19,12 @@ class Op(IntEnum):
 
 
 class BinaryArray(Protocol):
-    """``pyarrow.BinaryArray`` (int32 offsets, no nulls), as far as we use it: pyarrow ships no types."""
+    """``pyarrow.BinaryArray`` or ``StringArray`` (int32 offsets), as far as we use it: pyarrow ships no types."""
 
     nbytes: int
     offset: int
+    null_count: int
+    type: Any
 
     def __len__(self) -> int: ...
 
@@ -39,6 +41,20 @@ class BinaryArray(Protocol):
     def to_pylist(self) -> list[bytes]: ...
 
     def buffers(self) -> list[Any]: ...
+
+    def is_valid(self) -> Any: ...
+
+    def is_null(self) -> Any: ...
+
+    def drop_null(self) -> "BinaryArray": ...
+
+    def dictionary_encode(self) -> Any: ...
+
+    def equals(self, other: Any) -> bool: ...
+
+    def cast(self, _type: Any) -> "BinaryArray": ...
+
+    def fill_null(self, _value: Any) -> "BinaryArray": ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

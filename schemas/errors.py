@@ -3,11 +3,12 @@
 A concrete error lives beside the code that raises it, subclasses :class:`BusError` and sets ``code`` (public, never
 renamed: operators grep for it and the API returns it) and ``action``. Text: lower case, no full stop, what was seen and
 what is allowed; ``fields`` say where (table, key, commit_ts, config key, line). Keys go in as hex. URIs are
-masked in all of it.
+masked in all of it, and what is very long (a key, what a server has said) is cut: an error is one readable line.
 """
 
+import traceback
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from schemas.masking import mask_text
 
@@ -23,6 +24,10 @@ class Action(Enum):
     """Our own bug: halt before wrong data gets downstream."""
 
 
+TEXT_CHARS_MAX: Final = 4_000
+"""Of a message, and of each text in its fields."""
+
+
 class BusError(Exception):
     """Base of all errors that we raise on purpose."""
 
@@ -30,17 +35,31 @@ class BusError(Exception):
     action: ClassVar[Action] = Action.CRASH
 
     def __init__(self, message: str, **fields: object) -> None:
-        super().__init__(mask_text(message))
-        self.message = mask_text(message)
-        self.fields = {name: mask_text(value) if isinstance(value, str) else value for name, value in fields.items()}
+        self.message = _for_people(message)
+        super().__init__(self.message)
+        self.fields = {name: _for_people(value) if isinstance(value, str) else value for name, value in fields.items()}
 
     def __str__(self) -> str:
-        where = ", ".join(f"{name}={value}" for name, value in self.fields.items())
+        where = ", ".join(f"{name}={shortened(str(value))}" for name, value in self.fields.items())
         return mask_text(f"[{self.code}] {self.message}" + (f" ({where})" if where else ""))
 
     def __reduce__(self) -> tuple[object, ...]:
         # Copies, and processes of our own that hand errors on, need the keyword fields too.
         return _rebuild, (type(self), self.message, self.fields)
+
+
+def shortened(text: str, chars_max: int = TEXT_CHARS_MAX) -> str:
+    """Return a text, or its beginning and how long it was.
+
+    >>> shortened("a" * 60, 3)
+    'aaa… (60 characters)'
+    """
+    # With room for what is added here: a text that was shortened is not shortened again.
+    return text if len(text) <= chars_max + 40 else f"{text[:chars_max]}… ({len(text)} characters)"
+
+
+def _for_people(text: str) -> str:
+    return shortened(mask_text(text))  # in this order: half a URI would be masked by half
 
 
 def _rebuild(kind: type[BusError], message: str, fields: dict[str, object]) -> BusError:
@@ -69,6 +88,23 @@ class InvariantBrokenError(BusError):
     """A state that cannot happen did: a bug of ours, or data that breaks the protocol's own promise."""
 
     code, action = "bus.invariant_broken", Action.CRASH
+
+
+class UnexpectedError(BusError):
+    """An exception that has no code: a bug of ours. ``fields`` say its kind, its text, and the line that raised it."""
+
+    code, action = "bus.unexpected", Action.CRASH
+
+    @classmethod
+    def of(cls, error: BaseException) -> "UnexpectedError":
+        """Return what tells of an exception, which becomes its cause."""
+        frames = traceback.extract_tb(error.__traceback__)
+        # The innermost line of our own: what a library was given says more than where in it that went wrong.
+        ours = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+        where = {"at": "/".join(ours[-1].filename.split("/")[-3:]) + f":{ours[-1].lineno}"} if ours else {}
+        made = cls("something unforeseen went wrong", kind=type(error).__name__, reason=str(error), **where)
+        made.__cause__ = error
+        return made
 
 
 class ConfigError(BusError):

@@ -27,5 +27,28 @@ def read_int(value: Any, *, bits: int = 64) -> int:
     return value
 
 
+def read_text(value: Any, chars_max: int = 1 << 20) -> str:
+    """Return a text.
+
+    Raises:
+        ValueError: it is none, holds half a character, or is too long.
+    """
+    if not isinstance(value, str) or len(value) > chars_max:
+        raise ValueError(f"{str(value)[:40]!r} is no text of at most {chars_max} characters")
+    value.encode()  # half of a pair, as JSON may spell it, could be written nowhere
+    return value
+
+
+def read_bool(value: Any) -> bool:
+    """Return true or false.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if not isinstance(value, bool):
+        raise ValueError(f"{str(value)[:40]!r} is neither true nor false")
+    return value
+
+
 def _refused(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON")

@@ -1,7 +1,7 @@
 """A changefeed's settings: TiCDC's file and sink URI, checked once, as frozen values.
 
 :func:`load_changefeed` takes the sink URI and the file's text or parsed table; the URI's parameters override the file.
-What it returns needs no second check. ``config_table`` is its inverse.
+What it returns needs no second check.
 """
 
 import dataclasses
@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
+from schemas.config.adjusted import adjusted
 from schemas.config.not_yet import (
     OF_DATABASE_SINKS,
     OF_STORAGE_SINKS,
@@ -19,7 +20,7 @@ from schemas.config.not_yet import (
 from schemas.config.notes import notes_for
 from schemas.config.parse.origin import Origin, Path
 from schemas.config.parse.references import with_stand_ins
-from schemas.config.parse.section import read_section, write_section
+from schemas.config.parse.section import read_section
 from schemas.config.parse.toml_lines import key_lines
 from schemas.config.rules import check_changefeed
 from schemas.config.settings import ChangefeedConfig, ChangefeedFile
@@ -79,23 +80,17 @@ def load_changefeed(
     merged = without_unread_tables(table, origin)
     for path, value in overrides.items():
         merged = _with(merged, path, value, origin)
+    merged, changed = adjusted(merged)
     read = read_section(ChangefeedFile, merged, (), origin)
     values = {field.name: getattr(read, field.name) for field in dataclasses.fields(ChangefeedFile)}
     config = ChangefeedConfig(uri=uri, origin=origin, **values)
     check_changefeed(config, origin)
     read_here = OF_DATABASE_SINKS if uri.server else OF_STORAGE_SINKS if uri.storage else frozenset[str]()
     refuse_what_would_be_ignored(read, origin, read=read_here)
-    return dataclasses.replace(config, notes=notes_for(config))
-
-
-def config_table(config: ChangefeedConfig) -> dict[str, Any]:
-    """Return the settings as the changefeed file's table, without defaults; JSON can hold it.
-
-    ``load_changefeed(sink_uri, config_table(config)) == config`` for the sink URI that it was loaded with, and for one
-    without parameters. Secrets stand in it in clear: it is for storage, never for people.
-    """
-    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(ChangefeedFile)}
-    return write_section(ChangefeedFile(**values))
+    notes = (*changed, *notes_for(config))
+    if uri.server is not None:  # a database has whole rows, whatever the selectors say
+        config = dataclasses.replace(config, sink=dataclasses.replace(config.sink, column_selectors=()))
+    return dataclasses.replace(config, notes=notes)
 
 
 def _with(table: Mapping[str, Any], path: Path, value: object, origin: Origin) -> dict[str, Any]:

@@ -16,10 +16,9 @@ PROTOCOLS = ("canal-json", "avro", "open-protocol", "default", "simple", "debezi
 
 SETTINGS: dict[str, str] = {
     "enable-sync-point": "syncpoints",
-    "sync-point-interval": "syncpoints",
-    "sync-point-retention": "syncpoints",
+    "initial": "table images, which no sink writes yet",
+    "initial-rules": "table images, which no sink writes yet",
     "sql-mode": "another sql_mode for value expressions",
-    "sink.csv.output-handle-key": "the handle key as a field of its own",
     "sink.csv": "the csv protocol",
     "sink.terminator": "storage sinks",
     "sink.date-separator": "storage sinks",
@@ -27,7 +26,6 @@ SETTINGS: dict[str, str] = {
     "sink.file-index-digit": "storage sinks",
     "sink.safe-mode": "database sinks",
     "sink.mysql-config": "database sinks",
-    "sink.cloud-storage-config.file-expiration-days": "the removal of old files",
     "sink.cloud-storage-config": "storage sinks",
     **{
         f"sink.kafka-config.sasl-gssapi-{name}": "SASL with GSSAPI, which the Kafka client is built without"
@@ -37,13 +35,13 @@ SETTINGS: dict[str, str] = {
         )
     },
     "sink.kafka-config.sasl-oauth-audience": "an audience, which the Kafka client does not send",
-    "consistent": "the redo log",
+    "enable-active-active": "active-active replication",
+    "active-active-progress-interval": "active-active replication",
+    "active-active-sync-stats-interval": "active-active replication",
 }
 """Key of the setting (``[]``: any item of a list) and what it is about. A table: all that is in it."""
 
-OF_DATABASE_SINKS = frozenset(
-    {"enable-sync-point", "sync-point-interval", "sync-point-retention", "sink.safe-mode", "sink.mysql-config"}
-)
+OF_DATABASE_SINKS = frozenset({"enable-sync-point", "sink.safe-mode", "sink.mysql-config"})
 """Keys of ``SETTINGS`` that a database sink reads."""
 OF_STORAGE_SINKS = frozenset(
     {
@@ -53,6 +51,8 @@ OF_STORAGE_SINKS = frozenset(
 )
 """Keys of ``SETTINGS`` that a storage sink reads."""
 OTHER_SINKS = {
+    "sync-point-interval": "database sinks",
+    "sync-point-retention": "database sinks",
     "sink.safe-mode": "database sinks",
     "sink.mysql-config": "database sinks",
     **dict.fromkeys(sorted(OF_STORAGE_SINKS), "storage sinks"),

@@ -5,13 +5,19 @@ import re
 from schemas.config.not_yet import other_sinks, walk_settings
 from schemas.config.parse.origin import dotted
 from schemas.config.rules import PARTITION_RULES
+from schemas.config.sections import ConsistentConfig
 from schemas.config.settings import ChangefeedConfig
 
 NO_EFFECT = {
     "memory-quota": "rows wait in Kafka, and Spark's own settings bound its memory",
     "check-gc-safe-point": "a changefeed may start at any ts that the raw log still holds",
-    "ignore-ineligible-table": "tables without a usable key are always left out, unless force-replicate is on",
     "enable-table-monitor": "there is no per-table monitor to turn on",
+    "performance-mode": "batches grow and shrink with the load by themselves",
+    "event-collector-batch-count": "there is no event collector",
+    "event-collector-batch-bytes": "there is no event collector",
+    "sink.mysql-config.async-ddl-timeout": "DDL that the destination runs in the background is waited for",
+    "sink.cloud-storage-config.spool-disk-quota": "rows wait in Kafka, not on a disk",
+    "sink.cloud-storage-config.spool-base-dir": "rows wait in Kafka, not on a disk",
     "mounter.worker-num": "Spark's parallelism decides",
     "scheduler.enable-table-across-nodes": "captures divide large tables by their own --enable-table-across-nodes",
     "scheduler": "Spark's parallelism decides",
@@ -23,6 +29,9 @@ NO_EFFECT = {
     "sink.mysql-config.max-multi-update-row": "an update is written as its whole row; max-txn-row bounds statements",
     "sink.mysql-config.max-multi-update-row-size": "an update is written as its whole row, of any size",
     "sink.kafka-config.max-retry": "the producer retries for two minutes or more, then the batch fails and is repeated",
+    "sink.kafka-config.write-timeout": "a cut fails where the brokers take nothing for two minutes",
+    "sink.csv.output-handle-key": "TiCDC reads it and writes no handle key either",
+    "sink.cloud-storage-config.flush-concurrency": "a file is sent whole",
     "sink.kafka-config.kafka-version": "clients agree with the brokers on versions by themselves",
 }
 """Key of the setting and why it changes nothing. They tune TiCDC's own process and cannot change what is sent."""
@@ -34,6 +43,9 @@ ONLY_FOR = {
     "sink.open.output-old-value": _OPEN,
     "sink.debezium-disable-schema": ("debezium",),
     "sink.debezium.output-old-value": ("debezium",),
+    "sink.debezium.include-start-ts": ("debezium",),
+    "sink.kafka-config.codec-config.avro-include-before-value": ("avro",),
+    "sink.kafka-config.codec-config.output-row-key": ("canal-json",),
     "sink.delete-only-output-handle-key-columns": ("canal-json", "canal", *_OPEN),
     "sink.send-bootstrap-interval-in-sec": ("simple",),
     "sink.send-bootstrap-in-msg-count": ("simple",),
@@ -74,6 +86,34 @@ def notes_for(config: ChangefeedConfig) -> tuple[str, ...]:
             notes.append(f"{dotted(path)} has no effect: it is for {other}")
         if key_path in ONLY_FOR and config.protocol not in ONLY_FOR[key_path]:
             notes.append(f"{dotted(path)} has no effect: protocol {config.protocol} does not read it")
+    if config.consistent.level == "eventual":
+        notes.append(
+            "consistent: the raw log in Kafka is the redo log of every changefeed, for as long as Kafka keeps it; "
+            "nothing is written to consistent.storage, and `tidebus recover` stands in for `cdc redo apply`"
+        )
+    elif config.consistent != ConsistentConfig():
+        notes.append("consistent has no effect: its level is none")
+    if config.uri.server is not None and config.sink.column_selectors:
+        notes.append(
+            "sink.column-selectors has no effect: it is for Kafka and storage sinks, a database has whole rows"
+        )
+    if not config.uri.brokers:
+        notes += [
+            f"filter.event-filters[{index}].ignore-update-only-columns has no effect: it is for Kafka sinks"
+            for index, rule in enumerate(config.filter.event_filters)
+            if rule.ignore_update_only_columns
+        ]
+    if config.codec.output_row_key and config.protocol == "canal-json" and not config.codec.enable_tidb_extension:
+        notes.append(
+            "sink.kafka-config.codec-config.output-row-key has no effect: the key stands in the TiDB extension, and "
+            "enable-tidb-extension is off"
+        )
+    expires = config.uri.storage is not None and config.sink.cloud_storage.file_expiration_days > 0
+    if expires and config.sink.date_separator != "day":
+        notes.append("sink.cloud-storage-config.file-expiration-days has no effect: date-separator is not `day`")
+    if config.uri.unread:
+        shown = ", ".join(config.uri.unread)
+        notes.append(f"sink URI: nobody reads {shown}; TiCDC passes over unknown parameters, and so do we")
     for index, rule in enumerate(config.sink.dispatchers):
         word = (rule.partition or rule.dispatcher or "default").lower()
         where = f"sink.dispatchers[{index}]"

@@ -6,8 +6,9 @@ from base64 import b64decode
 from schemas.config.filter.event_names import EVENT_NAMES
 from schemas.config.filter.expression_tokens import ExpressionTextError
 from schemas.config.filter.filter_rule import parse_column_rule, parse_rule
-from schemas.config.filter.re2 import translate
+from schemas.config.filter.re2 import Expression
 from schemas.config.filter.value_expression import parse_expression
+from schemas.config.parse.cron import parse_cron
 from schemas.config.parse.origin import ExpressionParseError, Origin, Path
 from schemas.config.parse.secret import is_url
 from schemas.config.parse.section import unknown_key
@@ -21,6 +22,8 @@ from schemas.config.sink.topic_rule import topic_expression_fault
 PARTITION_RULES = ("default", "table", "index-value", "rowid", "columns", "ts")
 """``rowid`` is an old name of index-value."""
 _CLIENT_ID = re.compile(r"[A-Za-z0-9._\-]+")
+_TARGET = re.compile(r"(?:[^{}]|\{schema\}|\{table\})*")
+"""Of table routes, as TiCDC's ``validRoutingExpressionRegexp``."""
 _CODEC_PATH = (*KAFKA_PATH, "codec-config")
 _LARGE_PATH = (*KAFKA_PATH, "large-message-handle")
 
@@ -42,6 +45,8 @@ def check_changefeed(config: ChangefeedConfig, origin: Origin) -> None:
     _check_integrity(config, origin)
     _check_security(config, origin)
     _check_filter(config, origin)
+    for number, initial in enumerate(config.initial_rules):
+        _check_matcher(initial.matcher, ("initial-rules", number, "matcher"), origin)
     for index, rule in enumerate(config.sink.dispatchers):
         _check_dispatcher(rule, ("sink", "dispatchers", index), origin, protocol=config.protocol)
     for index, selector in enumerate(config.sink.column_selectors):
@@ -57,8 +62,6 @@ def _check_database(config: ChangefeedConfig, origin: Origin) -> None:
     if config.bdr_mode:
         text = "bdr-mode is not supported yet with a database sink: what it writes would come back"
         raise origin.not_yet(("bdr-mode",), text)
-    if config.sink.column_selectors:
-        raise origin.error(("sink", "column-selectors"), "column-selectors are for Kafka sinks")
 
 
 def _check_storage(config: ChangefeedConfig, origin: Origin) -> None:
@@ -69,8 +72,11 @@ def _check_storage(config: ChangefeedConfig, origin: Origin) -> None:
     if sink.transaction_atomicity == "table":
         at = ("sink", "transaction-atomicity")
         raise origin.error(at, "transaction-atomicity `table` is for database sinks; a storage sink takes only `none`")
-    if sink.column_selectors:
-        raise origin.error(("sink", "column-selectors"), "column-selectors are for Kafka sinks")
+    try:
+        parse_cron(sink.cloud_storage.file_cleanup_cron_spec)
+    except ValueError as error:
+        spec_path = ("sink", "cloud-storage-config", "file-cleanup-cron-spec")
+        raise origin.error(spec_path, f"file-cleanup-cron-spec {error}") from None
     path = ("sink", "csv")
     if not 1 <= len(csv.delimiter) <= 3:
         raise origin.error((*path, "delimiter"), "delimiter must have one to three characters")
@@ -247,7 +253,7 @@ def _check_filter(config: ChangefeedConfig, origin: Origin) -> None:
             _check_expression(getattr(rule, f"ignore_{event.replace('-', '_')}_value_expr"), path, event, origin)
         for number, expression in enumerate(rule.ignore_sql):
             try:
-                translate(expression)
+                Expression(expression)
             except ValueError as error:
                 raise origin.error((*path, "ignore-sql", number), str(error)) from None
 
@@ -287,6 +293,10 @@ def _check_dispatcher(rule: DispatchRule, path: Path, origin: Origin, *, protoco
     fault = topic_expression_fault(rule.topic, needs_table=protocol == "avro") if rule.topic else None
     if fault:
         raise origin.error((*path, "topic"), fault)
+    for name, expression in (("target-schema", rule.target_schema), ("target-table", rule.target_table)):
+        if not _TARGET.fullmatch(expression):
+            text = f"{name} `{expression}` must hold nothing in braces but {{schema}} and {{table}}"
+            raise origin.error((*path, name), text)
     partition = (rule.partition or rule.dispatcher or "default").lower()
     if rule.index and partition not in ("index-value", "rowid"):
         raise origin.error((*path, "index"), f'`index` goes with partition = "index-value", got "{partition}"')

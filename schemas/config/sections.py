@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from schemas.config.parse.duration import Seconds
 from schemas.config.parse.secret import Secret
 from schemas.config.parse.section import at_least, between, section, setting
 
@@ -23,7 +24,7 @@ class RedoMemoryUsage:
 
 @dataclass(frozen=True, kw_only=True)
 class ConsistentConfig:
-    """``[consistent]``: the redo log."""
+    """``[consistent]``: the redo log. Nothing reads it: the raw log is one."""
 
     level: Literal["none", "eventual"] = "none"
     max_log_size_mib: int = setting(64, key="max-log-size", check=at_least(1))
@@ -36,6 +37,7 @@ class ConsistentConfig:
     use_file_backend: bool = False
     compression: Literal["", "lz4"] = ""
     flush_concurrency: int = setting(1, check=at_least(1))
+    event_collector_batch_count: int = setting(0, check=at_least(0))
     memory_usage: RedoMemoryUsage = section(RedoMemoryUsage)
 
 
@@ -47,6 +49,14 @@ class SchedulerConfig:
     region_threshold: int = setting(100_000, check=at_least(0))
     write_key_threshold: int = setting(0, check=at_least(0))
     region_per_span: int = setting(0, check=at_least(0))
+    region_count_per_span: int = setting(100, check=at_least(0))
+    region_count_refresh_interval_s: Seconds = setting(Seconds(300), key="region-count-refresh-interval")
+    scheduling_task_count_per_node: int = setting(20, check=at_least(0))
+    enable_splittable_check: bool = False
+    force_split: bool = False
+    balance_score_threshold: int = setting(20, check=at_least(0))
+    min_traffic_percentage: float = setting(0.8, check=at_least(0))
+    max_traffic_percentage: float = setting(1.25, check=at_least(0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,3 +78,30 @@ class SyncedStatusConfig:
 
     synced_check_interval_s: int = setting(300, key="synced-check-interval", check=at_least(1))
     checkpoint_interval_s: int = setting(15, key="checkpoint-interval", check=at_least(1))
+
+
+Initial = Literal["none", "snapshot"]
+"""Whether rows that a table had before its changefeed came to it go out, as a table image."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitialRule:
+    """One item of ``initial-rules``; the first whose matcher matches a table counts. TiCDC has no such list."""
+
+    matcher: tuple[str, ...] = setting()
+    """Table-filter rules."""
+    initial: Initial = setting()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SorterConfig:
+    """``[sorter]``: how TideBus runs the changefeed. TiCDC has no such table."""
+
+    isolation: Literal["shared", "process"] = "shared"
+    """``process``: in a service of its own, from the start."""
+    run_cuts: Literal["auto", "driver", "spark"] = "auto"
+    """By whom: ``auto`` goes by cost."""
+    cpu_share_max_percent: int = setting(0, key="cpu-share-max", check=at_least(0))
+    """Of one core, what its cuts may take of their service over time; 0: no bound."""
+    rows_per_second_max: int = setting(0, check=at_least(0))
+    """Rows that it may write, over time; 0: no bound."""

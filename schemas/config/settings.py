@@ -2,15 +2,19 @@
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Literal
 
 from schemas.config.parse.duration import Seconds
 from schemas.config.parse.origin import Origin
-from schemas.config.parse.section import at_least, section, setting, shortest_duration
+from schemas.config.parse.section import at_least, between, section, setting, shortest_duration
 from schemas.config.sections import (
     ConsistentConfig,
+    Initial,
+    InitialRule,
     IntegrityConfig,
     MounterConfig,
     SchedulerConfig,
+    SorterConfig,
     SyncedStatusConfig,
 )
 from schemas.config.sink.kafka import CodecConfig, KafkaConfig
@@ -33,7 +37,7 @@ class ChangefeedFile:
 
     memory_quota_bytes: int = setting(1024 * 1024 * 1024, key="memory-quota", check=at_least(1))
     case_sensitive: bool = False
-    """Of table-filter rules and dispatcher matchers."""
+    """Of table-filter rules and matchers; those of value expressions are always case-sensitive."""
     force_replicate: bool = False
     """Also rows of tables without primary key and not-null unique key."""
     check_gc_safe_point: bool = True
@@ -48,7 +52,16 @@ class ChangefeedFile:
         Seconds(1800), key="changefeed-error-stuck-duration", check=shortest_duration("30m")
     )
     enable_table_monitor: bool = False
+    performance_mode: Literal["throughput", "low-latency"] = "throughput"
+    event_collector_batch_count: int = setting(0, check=between(0, 8192))
+    event_collector_batch_bytes: int = setting(0, check=at_least(0))
+    enable_active_active: bool = False
+    active_active_progress_interval_s: Seconds = setting(Seconds(1800), key="active-active-progress-interval")
+    active_active_sync_stats_interval_s: Seconds = setting(Seconds(60), key="active-active-sync-stats-interval")
     sql_mode: str = SQL_MODE_DEFAULT
+    initial: Initial = "none"
+    """Of tables that no item of ``initial_rules`` matches. Ours."""
+    initial_rules: tuple[InitialRule, ...] = ()
     filter: FilterConfig = section(FilterConfig)
     mounter: MounterConfig = section(MounterConfig)
     sink: SinkConfig = section(SinkConfig)
@@ -56,6 +69,7 @@ class ChangefeedFile:
     scheduler: SchedulerConfig = section(SchedulerConfig)
     integrity: IntegrityConfig = section(IntegrityConfig)
     synced_status: SyncedStatusConfig = section(SyncedStatusConfig)
+    sorter: SorterConfig = section(SorterConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +81,8 @@ class ChangefeedConfig(ChangefeedFile):
     """Where the settings stand: for errors that only a table, a topic or a row brings up."""
     start_ts: Ts = Ts(0)
     """The changefeed's, where what its sorter writes depends on it: in the table versions of a storage sink."""
+    time_zone: str = "UTC"
+    """The changefeed's, for TIMESTAMPs: no setting, but what it was created with (``ChangefeedInfo.time_zone``)."""
     notes: tuple[str, ...] = dataclasses.field(default=(), compare=False)
     """Settings that were accepted but mean nothing here, or less than they say: to be shown at creation."""
 

@@ -41,6 +41,7 @@ class DdlType(IntEnum):
     DROP_FOREIGN_KEY = 10
     TRUNCATE_TABLE = 11
     MODIFY_COLUMN = 12
+    REBASE_AUTO_ID = 13
     RENAME_TABLE = 14
     SET_DEFAULT_VALUE = 15
     MODIFY_TABLE_COMMENT = 17
@@ -67,6 +68,9 @@ class DdlType(IntEnum):
     REMOVE_TTL = 67
     ALTER_TABLE_PARTITIONING = 71
     REMOVE_PARTITIONING = 72
+    ADD_FULLTEXT_INDEX = 230
+    """TiCDC's own number, as the next: TiDB has none yet, so the statement tells (:func:`_type_of`)."""
+    CREATE_HYBRID_INDEX = 231
 
 
 DDL_TYPE_NAMES: dict[DdlType, str] = {
@@ -82,6 +86,7 @@ DDL_TYPE_NAMES: dict[DdlType, str] = {
     DdlType.DROP_FOREIGN_KEY: "drop foreign key",
     DdlType.TRUNCATE_TABLE: "truncate table",
     DdlType.MODIFY_COLUMN: "modify column",
+    DdlType.REBASE_AUTO_ID: "rebase auto_increment ID",
     DdlType.RENAME_TABLE: "rename table",
     DdlType.SET_DEFAULT_VALUE: "set default value",
     DdlType.MODIFY_TABLE_COMMENT: "modify table comment",
@@ -108,18 +113,21 @@ DDL_TYPE_NAMES: dict[DdlType, str] = {
     DdlType.REMOVE_TTL: "alter table no_ttl",
     DdlType.ALTER_TABLE_PARTITIONING: "alter table partition by",
     DdlType.REMOVE_PARTITIONING: "alter table remove partitioning",
+    DdlType.ADD_FULLTEXT_INDEX: "add fulltext index",
+    DdlType.CREATE_HYBRID_INDEX: "create hybrid index",
 }
-"""``ActionType.String()``; event filters and oracles use these words."""
+"""``ActionType.String()``; event filters and oracles use these words. The last two are TiCDC's events."""
+_INVOLVES_SHARED = 1
+"""``model.SharedInvolving``, of ``involving_schema_info``."""
 _TYPE_IDS = frozenset(int(type_) for type_ in DdlType)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rename:
-    """One table of a rename; the old names may be missing in the oldest versions ('')."""
+    """One table of a rename."""
 
     table_id: TableId
     old_schema: str
-    old_table: str
     new_schema_id: int
     new_table: str
 
@@ -145,6 +153,8 @@ class DdlJob:
     """MultipleTableInfos, of create tables and rename tables."""
     renames: tuple[Rename, ...]
     """Of rename tables only."""
+    referred: tuple[tuple[str, str], ...]
+    """Schema and table of what it reads and does not change: of LIKE, and of foreign keys."""
     charset: str
     collation: str
     sql_mode: int
@@ -292,8 +302,22 @@ def _job_meta(value: bytes, table: dict[str, Any]) -> bytes:
     return job_meta
 
 
+def _type_of(type_id: int, query: str) -> int:
+    """Return a job's type; of one that is not known, TiCDC's own where the statement tells.
+
+    Source: pingcap/ticdc ``logservice/schemastore/persist_storage.go``, ``handleDDLJob``, which asks it of all jobs.
+    """
+    if type_id in _TYPE_IDS:
+        return type_id
+    text = query.strip().upper()
+    if text.startswith("CREATE HYBRID INDEX"):
+        return DdlType.CREATE_HYBRID_INDEX
+    return DdlType.ADD_FULLTEXT_INDEX if "ADD FULLTEXT INDEX" in text else type_id
+
+
 def _parse(raw: dict[str, Any], record: DdlRecord) -> DdlJob:
-    type_id, binlog = int(raw["type"]), raw["binlog"]
+    binlog = raw["binlog"]
+    type_id = _type_of(int(raw["type"]), str(raw.get("query") or ""))
     known = type_id in _TYPE_IDS
     return DdlJob(
         job_id=int(raw["id"]),
@@ -311,6 +335,11 @@ def _parse(raw: dict[str, Any], record: DdlRecord) -> DdlJob:
         table_info=binlog.get("TableInfo"),
         table_infos=tuple(binlog.get("MultipleTableInfos") or ()),
         renames=_renames(raw) if type_id == DdlType.RENAME_TABLES else (),
+        referred=tuple(
+            (str(item["database"]), str(item["table"]))
+            for item in raw.get("involving_schema_info") or ()
+            if item.get("mode") == _INVOLVES_SHARED
+        ),
         charset=str(raw.get("charset") or ""),
         collation=str(raw.get("collate") or ""),
         sql_mode=int(raw.get("sql_mode") or 0),
@@ -326,22 +355,19 @@ def _renames(raw: dict[str, Any]) -> tuple[Rename, ...]:
             Rename(
                 table_id=TableId(int(item["table_id"])),
                 old_schema=ci_name(item["old_schema_name"]),
-                old_table=ci_name(item["old_table_name"]),
                 new_schema_id=int(item["new_schema_id"]),
                 new_table=ci_name(item["new_table_name"]),
             )
             for item in args["rename_table_infos"]
         )
-    _, new_schema_ids, new_names, table_ids, old_schemas, *rest = args
-    old_names = rest[0] if rest else [""] * len(table_ids)
-    columns = zip(table_ids, old_schemas, old_names, new_schema_ids, new_names, strict=True)
+    _, new_schema_ids, new_names, table_ids, old_schemas, *_ = args  # old names follow where the version has them
+    columns = zip(table_ids, old_schemas, new_schema_ids, new_names, strict=True)
     return tuple(
         Rename(
             table_id=TableId(int(table_id)),
             old_schema=ci_name(old_schema),
-            old_table=ci_name(old_name),
             new_schema_id=int(new_schema_id),
             new_table=ci_name(new_name),
         )
-        for table_id, old_schema, old_name, new_schema_id, new_name in columns
+        for table_id, old_schema, new_schema_id, new_name in columns
     )

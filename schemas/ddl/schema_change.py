@@ -27,7 +27,9 @@ class InconsistentDdlError(BusError):
 
 @dataclass(frozen=True, slots=True)
 class StoredTable:
-    """One version of a table, not decoded. ``blob`` is the zlib-compressed TableInfo JSON."""
+    """One version of a table, not decoded. ``blob`` is the zlib-compressed TableInfo JSON; a table that is routed has
+    another name than stands there.
+    """
 
     schema_id: int
     schema: str
@@ -57,7 +59,8 @@ class StoredTable:
         Raises:
             CorruptDataError: the TableInfo does not decode.
         """
-        return table_version(self.info(), schema_id=self.schema_id, schema=self.schema, version=self.version)
+        version = table_version(self.info(), schema_id=self.schema_id, schema=self.schema, version=self.version)
+        return version if version.table == self.table else replace(version, table=self.table)
 
     def info(self) -> dict[str, Any]:
         """Return TiDB's TableInfo JSON."""

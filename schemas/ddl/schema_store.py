@@ -3,15 +3,16 @@
 Law: a row with commit_ts C of physical table T has the schema that the last DDL of T with finished_ts < C left. A row
 and a DDL at one ts: the row has the schema before it.
 
-One writer feeds the store in place (the driver, the owner); lookups read it; it pickles (Spark broadcasts it). Tables
-are kept as their compressed JSON and decoded at their first lookup, so 100,000 tables cost little more than their text,
-and a pickled store carries no decoded ones.
+One writer feeds the store in place (the driver, the owner); lookups read it; it pickles (Spark broadcasts it). Who
+feeds one that others read at the same time feeds a :meth:`SchemaStore.copy` and hands that out. Tables are kept as
+their compressed JSON and decoded at their first lookup, so 100,000 tables cost little more than their text, and a
+pickled store carries no decoded ones.
 """
 
 import bisect
 from collections import deque
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Self
 
@@ -54,33 +55,35 @@ class NoSchema(Enum):
     SYSTEM = "table of a system schema"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _History:
-    """Versions of one id: ``tables[i]`` holds for ``valid_after[i] < commit_ts <= valid_after[i+1]``; None: gone."""
+    """Versions of one id: ``tables[i]`` holds for ``valid_after[i] < commit_ts <= valid_after[i+1]``; None: gone.
 
-    valid_after: list[Ts] = field(default_factory=list)
-    tables: list[StoredTable | None] = field(default_factory=list)
+    Never changed: copies of a store share it.
+    """
+
+    valid_after: tuple[Ts, ...] = ()
+    tables: tuple[StoredTable | None, ...] = ()
 
     def __reduce__(self) -> tuple[object, ...]:
         return _History, (self.valid_after, self.tables)
 
-    def put(self, ts: Ts, table: StoredTable | None) -> None:
-        if self.valid_after and self.valid_after[-1] == ts:
-            self.tables[-1] = table
-        else:
-            self.valid_after.append(ts)
-            self.tables.append(table)
+    def put(self, ts: Ts, table: StoredTable | None) -> "_History":
+        kept = -1 if self.valid_after and self.valid_after[-1] == ts else len(self.tables)
+        return _History((*self.valid_after[:kept], ts), (*self.tables[:kept], table))
 
     def at(self, commit_ts: Ts) -> StoredTable | None:
         index = bisect.bisect_left(self.valid_after, commit_ts) - 1
         return self.tables[index] if index >= 0 else None
 
-    def collect(self, ts: Ts) -> list[StoredTable]:
-        """Forget the versions that ended at or before ``ts`` and return them."""
+    def without(self, ts: Ts) -> "tuple[_History, list[StoredTable]]":
+        """Return it less the versions that ended at or before ``ts``, and those."""
         first = max(bisect.bisect_right(self.valid_after, ts) - 1, 0)
         gone = [table for table in self.tables[:first] if table]
-        del self.valid_after[:first], self.tables[:first]
-        return gone
+        return _History(self.valid_after[first:], self.tables[first:]), gone
+
+
+_NONE = _History()
 
 
 class SchemaStore:
@@ -95,8 +98,9 @@ class SchemaStore:
         self._current: dict[TableId, StoredTable] = {}
         self._logical: dict[TableId, _History] = {}
         self._physical: dict[TableId, _History] = {}
-        self._superseded: deque[tuple[Ts, _History]] = deque()
-        """Each history that got a version after its first one, with that version's ts: what :meth:`gc` looks at."""
+        self._superseded: deque[tuple[Ts, bool, TableId]] = deque()
+        """Each history that got a version after its first one, with that version's ts, and whether it is a physical
+        table's: what :meth:`gc` looks at."""
         self._truncated: set[TableId] = set()
         self._system_tables: set[TableId] = set()
         self._last: tuple[Ts, frozenset[int]] = (Ts(0), frozenset())
@@ -108,6 +112,18 @@ class SchemaStore:
     def empty(cls) -> Self:
         """Return a store without a snapshot."""
         return cls()
+
+    def copy(self) -> "SchemaStore":
+        """Return a store that says the same, and can be fed while others read this one."""
+        copied = SchemaStore()
+        copied.__dict__.update(self.__dict__)  # what is replaced and never changed, and the cache of decoded tables
+        copied.changes = list(self.changes)
+        copied._schemas, copied._current = dict(self._schemas), dict(self._current)
+        copied._logical, copied._physical = dict(self._logical), dict(self._physical)
+        copied._superseded = deque(self._superseded)
+        copied._truncated, copied._system_tables = set(self._truncated), set(self._system_tables)
+        copied._late_ids = set(self._late_ids)
+        return copied
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_decoded": {}}
@@ -144,9 +160,11 @@ class SchemaStore:
     def gc(self, ts: Ts) -> None:
         """Forget what only rows with commit_ts <= ``ts`` need."""
         while self._superseded and self._superseded[0][0] <= ts:
-            _, history = self._superseded.popleft()
-            for gone in history.collect(ts):
-                self._decoded.pop(_key(gone), None)
+            _, is_physical, table_id = self._superseded.popleft()
+            histories = self._physical if is_physical else self._logical
+            histories[table_id], gone = histories[table_id].without(ts)
+            for stored in gone:
+                self._decoded.pop(_key(stored), None)
         del self.changes[: bisect.bisect_right(self.changes, ts, key=_finished_ts)]
         if self.snapshot_ts is not None:
             self.snapshot_ts = max(self.snapshot_ts, ts)
@@ -208,6 +226,11 @@ class SchemaStore:
         pairs = zip(history.valid_after, history.tables, strict=True)
         return [(ts, self.decoded(stored) if stored else None) for ts, stored in pairs]
 
+    def stored_of(self, physical_id: TableId) -> Sequence[StoredTable | None]:
+        """Return the schemas of :meth:`versions_of`, decoding nothing."""
+        history = self._physical.get(physical_id)
+        return history.tables if history is not None else ()
+
     def boundaries_of(self, physical_id: TableId) -> npt.NDArray[np.int64]:
         """Return the ``valid_after_ts`` of :meth:`versions_of` alone, int64 ascending, decoding nothing.
 
@@ -223,10 +246,6 @@ class SchemaStore:
         if table is None:
             table = self._decoded[key] = stored.decode()
         return table
-
-    def is_truncated(self, physical_id: TableId) -> bool:
-        """Tell whether a TRUNCATE retired this id: its late rows are skipped."""
-        return physical_id in self._truncated
 
     def is_system(self, physical_id: TableId) -> bool:
         """Tell whether this is a table of a system schema."""
@@ -343,20 +362,21 @@ class SchemaStore:
 
     def _remove_table(self, ts: Ts, table: StoredTable) -> None:
         self._current.pop(table.table_id, None)
-        self._put(self._logical[table.table_id], ts, None)
+        self._put(self._logical, table.table_id, ts, None)
         for pid in table.physical_ids:
-            self._put(self._physical[pid], ts, None)
+            self._put(self._physical, pid, ts, None)
 
     def _put_table(self, ts: Ts, table: StoredTable) -> None:
         self._current[table.table_id] = table
-        self._put(self._logical.setdefault(table.table_id, _History()), ts, table)
+        self._put(self._logical, table.table_id, ts, table)
         for pid in table.physical_ids:
-            self._put(self._physical.setdefault(pid, _History()), ts, table)
+            self._put(self._physical, pid, ts, table)
 
-    def _put(self, history: _History, ts: Ts, table: StoredTable | None) -> None:
+    def _put(self, histories: dict[TableId, _History], table_id: TableId, ts: Ts, table: StoredTable | None) -> None:
+        history = histories.get(table_id, _NONE)
         if history.valid_after and history.valid_after[-1] < ts:
-            self._superseded.append((ts, history))
-        history.put(ts, table)
+            self._superseded.append((ts, histories is self._physical, table_id))
+        histories[table_id] = history.put(ts, table)
 
 
 def _finished_ts(change: SchemaChange) -> Ts:

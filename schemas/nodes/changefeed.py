@@ -6,17 +6,29 @@ what a sorter says under an older one is not heard. Both nodes are JSON, changed
 """
 
 import json
+import math
+import re
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts, UpstreamId
+from schemas.json_text import read_bool, read_int, read_json, read_text
 
 ChangefeedState = Literal["normal", "warning", "pending", "failed", "stopped", "finished", "removed"]
+_STATES: Final[frozenset[ChangefeedState]] = frozenset(get_args(ChangefeedState))
 RUNNING: Final[frozenset[ChangefeedState]] = frozenset({"normal", "warning"})
 """States in which a sorter runs."""
 CLUSTER_DEFAULT = "default"
 NAMESPACE_DEFAULT = "default"
+ID_PATTERN: Final = re.compile(r"[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*")
+"""TiCDC's rule for ids of clusters, namespaces and changefeeds (docs/formats/cluster.md §1). They become parts of paths
+and words of commands."""
+ID_CHARS_MAX: Final = 128
+_TS_BITS: Final = 63
+SET_EPOCH_UNKNOWN: Final = 2**63 - 1
+"""Of a status that a version which keeps no ``set_epoch`` has written last, and may have set back: above the epoch of
+every entry of a service, so that none counts beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +51,9 @@ class ChangefeedInfo:
     create_time: str = ""
     """RFC 3339; empty: created by a version that did not note it."""
     creator_version: str = ""
+    time_zone: str = "UTC"
+    """Name of the zone that TIMESTAMPs are written in, as the capture had it that created the changefeed; UTC where a
+    version has created it that knew no other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +101,11 @@ class ChangefeedStatus:
     sorter_deaths: int = 0
     """How often a sorter has ended without a word (killed, out of memory, a JVM's crash) since the changefeed was
     created or resumed."""
+    spark_rows_total: int = 0
+    """Rows of ``rows_total`` that Spark's tasks wrote; the sorter's driver wrote the others."""
+    set_epoch: int = 0
+    """The changefeed's epoch when a user set its checkpoint last: what was said under an older one says nothing of how
+    far it is. 0: nobody has; :data:`SET_EPOCH_UNKNOWN`: the node does not say."""
 
 
 def state_of(info: ChangefeedInfo, status: ChangefeedStatus | None) -> ChangefeedState:
@@ -145,6 +165,10 @@ class ZkPaths:
         """What the changefeed's sorter has begun last, for the next one, on whatever machine."""
         return f"{self.changefeeds}/{namespace}/{changefeed_id}/begun"
 
+    def changefeed_partitions(self, namespace: str, changefeed_id: str) -> str:
+        """Below it, what the changefeed's sorter uses of its sink topics."""
+        return f"{self.changefeeds}/{namespace}/{changefeed_id}/partitions"
+
     def changefeed_sorter(self, namespace: str, changefeed_id: str) -> str:
         """Ephemeral: held by the one sorter that may write."""
         return f"{self.changefeeds}/{namespace}/{changefeed_id}/sorter"
@@ -177,31 +201,42 @@ def encode_changefeed_info(info: ChangefeedInfo) -> bytes:
             "epoch": info.epoch,
             "create_time": info.create_time,
             "creator_version": info.creator_version,
+            "time_zone": info.time_zone,
         }
     ).encode()
+
+
+def is_id(text: str) -> bool:
+    """Tell whether a text may be the id of a changefeed or the name of a namespace.
+
+    >>> [is_id(text) for text in ("orders-2", "..", "-rf", "a/b", "a\\n")]
+    [True, False, False, False, False]
+    """
+    return len(text) <= ID_CHARS_MAX and ID_PATTERN.fullmatch(text) is not None
 
 
 def decode_changefeed_info(node: bytes) -> ChangefeedInfo:
     """Read an ``info`` node.
 
     Raises:
-        CorruptDataError: not JSON, or a field is missing.
+        CorruptDataError: not JSON, a field is missing, or what is in it cannot be.
     """
     try:
-        raw = json.loads(node)
+        raw = read_json(node)
         return ChangefeedInfo(
-            changefeed_id=raw["changefeed_id"],
-            namespace=raw["namespace"],
-            upstream=UpstreamId(raw["upstream"]),
-            sink_uri=raw["sink_uri"],
-            config=raw["config"],
-            start_ts=Ts(int(raw["start_ts"])),
-            target_ts=None if raw["target_ts"] is None else Ts(int(raw["target_ts"])),
-            desired_state=raw["desired_state"],
+            changefeed_id=_id(raw["changefeed_id"]),
+            namespace=_id(raw["namespace"]),
+            upstream=UpstreamId(read_text(raw["upstream"])),
+            sink_uri=read_text(raw["sink_uri"]),
+            config=_object(raw["config"]),
+            start_ts=_ts(raw["start_ts"]),
+            target_ts=None if raw["target_ts"] is None else _ts(raw["target_ts"]),
+            desired_state=_state(raw["desired_state"]),
             # Absent from nodes of earlier versions.
-            epoch=int(raw.get("epoch", 0)),
-            create_time=str(raw.get("create_time", "")),
-            creator_version=str(raw.get("creator_version", "")),
+            epoch=read_int(raw.get("epoch", 0), bits=_TS_BITS),
+            create_time=read_text(raw.get("create_time", "")),
+            creator_version=read_text(raw.get("creator_version", "")),
+            time_zone=read_text(raw.get("time_zone", "UTC")),
         )
     except (ValueError, KeyError, TypeError) as error:
         # The node itself stays out of the error: it may hold passwords.
@@ -224,6 +259,8 @@ def encode_changefeed_status(status: ChangefeedStatus) -> bytes:
             "last_synced_ts": status.last_synced_ts,
             "failure": failure and asdict(failure),
             "sorter_deaths": status.sorter_deaths,
+            "spark_rows_total": status.spark_rows_total,
+            **({} if status.set_epoch == SET_EPOCH_UNKNOWN else {"set_epoch": status.set_epoch}),
         }
     ).encode()
 
@@ -232,23 +269,72 @@ def decode_changefeed_status(node: bytes) -> ChangefeedStatus:
     """Read a ``status`` node.
 
     Raises:
-        CorruptDataError: not JSON, or a field is missing.
+        CorruptDataError: not JSON, a field is missing, or what is in it cannot be.
     """
     try:
-        raw = json.loads(node)
+        raw = read_json(node)
         return ChangefeedStatus(
-            state=raw["state"],
-            checkpoint_ts=Ts(int(raw["checkpoint_ts"])),
-            resolved_ts=Ts(int(raw["resolved_ts"])),
-            error=ChangefeedError(**raw["error"]) if raw["error"] else None,
-            rows_total=int(raw["rows_total"]),
-            corrupt_rows_total=int(raw.get("corrupt_rows_total", 0)),
-            batch_rows=int(raw["batch_rows"]),
-            batch_s=float(raw["batch_s"]),
+            state=_state(raw["state"]),
+            checkpoint_ts=_ts(raw["checkpoint_ts"]),
+            resolved_ts=_ts(raw["resolved_ts"]),
+            error=_error(raw["error"]) if raw["error"] else None,
+            rows_total=_count(raw["rows_total"]),
+            corrupt_rows_total=_count(raw.get("corrupt_rows_total", 0)),
+            batch_rows=_count(raw["batch_rows"]),
+            batch_s=_seconds(raw["batch_s"]),
             # Absent from nodes of earlier versions.
-            last_synced_ts=Ts(int(raw.get("last_synced_ts", 0))),
-            failure=SorterFailure(**raw["failure"]) if raw.get("failure") else None,
-            sorter_deaths=int(raw.get("sorter_deaths", 0)),
+            last_synced_ts=_ts(raw.get("last_synced_ts", 0)),
+            failure=_failure(raw["failure"]) if raw.get("failure") else None,
+            sorter_deaths=_count(raw.get("sorter_deaths", 0)),
+            spark_rows_total=_count(raw.get("spark_rows_total", 0)),
+            set_epoch=_count(raw.get("set_epoch", SET_EPOCH_UNKNOWN)),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptDataError("changefeed status does not decode", node=node[:200], reason=repr(error)) from error
+
+
+def _id(value: Any) -> str:
+    if not is_id(read_text(value)):
+        raise ValueError(f"{value[:40]!r} is no id")
+    return str(value)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{str(value)[:40]!r} is no object")
+    return value
+
+
+def _state(value: Any) -> ChangefeedState:
+    for state in _STATES:
+        if value == state:
+            return state
+    raise ValueError(f"{str(value)[:40]!r} is no state")
+
+
+def _ts(value: Any) -> Ts:
+    return Ts(read_int(value, bits=_TS_BITS))
+
+
+def _count(value: Any) -> int:
+    return read_int(value, bits=_TS_BITS)
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{str(value)[:40]!r} is no number of seconds")
+    return float(value)
+
+
+def _error(raw: Any) -> ChangefeedError:
+    return ChangefeedError(code=read_text(raw["code"]), message=read_text(raw["message"]), time=read_text(raw["time"]))
+
+
+def _failure(raw: Any) -> SorterFailure:
+    return SorterFailure(
+        epoch=_count(raw["epoch"]),
+        code=read_text(raw["code"]),
+        message=read_text(raw["message"]),
+        time=read_text(raw["time"]),
+        may_heal=read_bool(raw["may_heal"]),
+    )

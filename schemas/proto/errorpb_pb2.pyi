@@ -177,6 +177,57 @@ class StoreNotMatch(_message.Message):
 Global___StoreNotMatch: _TypeAlias = StoreNotMatch  # noqa: Y015
 
 @_typing.final
+class ReadIndexNotReady(_message.Message):
+    """A follower cannot ask its leader how far it must be; it can soon."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    REGION_ID_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    region_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+        region_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "region_id", b"region_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadIndexNotReady: _TypeAlias = ReadIndexNotReady  # noqa: Y015
+
+@_typing.final
+class DataIsNotReady(_message.Message):
+    """A stale read above the replica's safe_ts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REGION_ID_FIELD_NUMBER: _builtins.int
+    PEER_ID_FIELD_NUMBER: _builtins.int
+    SAFE_TS_FIELD_NUMBER: _builtins.int
+    region_id: _builtins.int
+    peer_id: _builtins.int
+    safe_ts: _builtins.int
+    def __init__(
+        self,
+        *,
+        region_id: _builtins.int = ...,
+        peer_id: _builtins.int = ...,
+        safe_ts: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["peer_id", b"peer_id", "region_id", b"region_id", "safe_ts", b"safe_ts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DataIsNotReady: _TypeAlias = DataIsNotReady  # noqa: Y015
+
+@_typing.final
 class Error(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -188,6 +239,8 @@ class Error(_message.Message):
     SERVER_IS_BUSY_FIELD_NUMBER: _builtins.int
     STALE_COMMAND_FIELD_NUMBER: _builtins.int
     STORE_NOT_MATCH_FIELD_NUMBER: _builtins.int
+    READ_INDEX_NOT_READY_FIELD_NUMBER: _builtins.int
+    DATA_IS_NOT_READY_FIELD_NUMBER: _builtins.int
     message: _builtins.str
     @_builtins.property
     def not_leader(self) -> Global___NotLeader: ...
@@ -203,6 +256,10 @@ class Error(_message.Message):
     def stale_command(self) -> Global___StaleCommand: ...
     @_builtins.property
     def store_not_match(self) -> Global___StoreNotMatch: ...
+    @_builtins.property
+    def read_index_not_ready(self) -> Global___ReadIndexNotReady: ...
+    @_builtins.property
+    def data_is_not_ready(self) -> Global___DataIsNotReady: ...
     def __init__(
         self,
         *,
@@ -214,10 +271,12 @@ class Error(_message.Message):
         server_is_busy: Global___ServerIsBusy | None = ...,
         stale_command: Global___StaleCommand | None = ...,
         store_not_match: Global___StoreNotMatch | None = ...,
+        read_index_not_ready: Global___ReadIndexNotReady | None = ...,
+        data_is_not_ready: Global___DataIsNotReady | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["epoch_not_match", b"epoch_not_match", "key_not_in_region", b"key_not_in_region", "not_leader", b"not_leader", "region_not_found", b"region_not_found", "server_is_busy", b"server_is_busy", "stale_command", b"stale_command", "store_not_match", b"store_not_match"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data_is_not_ready", b"data_is_not_ready", "epoch_not_match", b"epoch_not_match", "key_not_in_region", b"key_not_in_region", "not_leader", b"not_leader", "read_index_not_ready", b"read_index_not_ready", "region_not_found", b"region_not_found", "server_is_busy", b"server_is_busy", "stale_command", b"stale_command", "store_not_match", b"store_not_match"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch_not_match", b"epoch_not_match", "key_not_in_region", b"key_not_in_region", "message", b"message", "not_leader", b"not_leader", "region_not_found", b"region_not_found", "server_is_busy", b"server_is_busy", "stale_command", b"stale_command", "store_not_match", b"store_not_match"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_is_not_ready", b"data_is_not_ready", "epoch_not_match", b"epoch_not_match", "key_not_in_region", b"key_not_in_region", "message", b"message", "not_leader", b"not_leader", "read_index_not_ready", b"read_index_not_ready", "region_not_found", b"region_not_found", "server_is_busy", b"server_is_busy", "stale_command", b"stale_command", "store_not_match", b"store_not_match"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

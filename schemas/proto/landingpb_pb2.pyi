@@ -43,6 +43,8 @@ class LandingReport(_message.Message):
     CHUNK_START_OFFSETS_FIELD_NUMBER: _builtins.int
     CHUNK_MAX_COMMIT_TS_FIELD_NUMBER: _builtins.int
     FIGURES_FIELD_NUMBER: _builtins.int
+    KNOWS_IMAGES_FIELD_NUMBER: _builtins.int
+    SCANS_FIELD_NUMBER: _builtins.int
     removed: _builtins.bytes
     """Places in the list to delete, ascending, four bytes each."""
     places: _builtins.bytes
@@ -53,6 +55,8 @@ class LandingReport(_message.Message):
     """Or what they are above `base_ts`, four or eight bytes each. None of the three columns: `base_ts` each."""
     above: _builtins.bytes
     far_above: _builtins.bytes
+    knows_images: _builtins.bool
+    """The capture knows of table images; its scans, those of open barriers."""
     @_builtins.property
     def added(self) -> _containers.RepeatedCompositeFieldContainer[_tablepb_pb2.Span]:
         """Spans to append."""
@@ -81,6 +85,8 @@ class LandingReport(_message.Message):
     def figures(self) -> Global___PullFigures:
         """Only where they are others than those told last on the stream."""
 
+    @_builtins.property
+    def scans(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScanResult]: ...
     def __init__(
         self,
         *,
@@ -100,14 +106,68 @@ class LandingReport(_message.Message):
         chunk_start_offsets: _abc.Iterable[_builtins.int] | None = ...,
         chunk_max_commit_ts: _abc.Iterable[_builtins.int] | None = ...,
         figures: Global___PullFigures | None = ...,
+        knows_images: _builtins.bool = ...,
+        scans: _abc.Iterable[Global___ScanResult] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["figures", b"figures"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["above", b"above", "added", b"added", "base_ts", b"base_ts", "chunk_max_commit_ts", b"chunk_max_commit_ts", "chunk_partitions", b"chunk_partitions", "chunk_start_offsets", b"chunk_start_offsets", "distinct_ts", b"distinct_ts", "ends", b"ends", "far_above", b"far_above", "figures", b"figures", "floors", b"floors", "indexes", b"indexes", "places", b"places", "removed", b"removed", "repeat_ends", b"repeat_ends", "some", b"some"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["above", b"above", "added", b"added", "base_ts", b"base_ts", "chunk_max_commit_ts", b"chunk_max_commit_ts", "chunk_partitions", b"chunk_partitions", "chunk_start_offsets", b"chunk_start_offsets", "distinct_ts", b"distinct_ts", "ends", b"ends", "far_above", b"far_above", "figures", b"figures", "floors", b"floors", "indexes", b"indexes", "knows_images", b"knows_images", "places", b"places", "removed", b"removed", "repeat_ends", b"repeat_ends", "scans", b"scans", "some", b"some"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LandingReport: _TypeAlias = LandingReport  # noqa: Y015
+
+@_typing.final
+class ScanResult(_message.Message):
+    """What came of a scan of a table image (docs/formats/table-images.md)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BARRIER_TS_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    REACHED_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    START_OFFSET_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    barrier_ts: _builtins.int
+    number: _builtins.int
+    attempt: _builtins.int
+    reached: _builtins.bytes
+    partition: _builtins.int
+    start_offset: _builtins.int
+    end_offset: _builtins.int
+    rows: _builtins.int
+    bytes: _builtins.int
+    failure: _builtins.str
+    """The code of an error, and what it says; nothing else counts then."""
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        barrier_ts: _builtins.int = ...,
+        number: _builtins.int = ...,
+        attempt: _builtins.int = ...,
+        reached: _builtins.bytes = ...,
+        partition: _builtins.int = ...,
+        start_offset: _builtins.int = ...,
+        end_offset: _builtins.int = ...,
+        rows: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+        failure: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "barrier_ts", b"barrier_ts", "bytes", b"bytes", "end_offset", b"end_offset", "failure", b"failure", "number", b"number", "partition", b"partition", "reached", b"reached", "reason", b"reason", "rows", b"rows", "start_offset", b"start_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScanResult: _TypeAlias = ScanResult  # noqa: Y015
 
 @_typing.final
 class PullFigures(_message.Message):

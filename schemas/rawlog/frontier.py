@@ -15,6 +15,8 @@ from typing import Any, Final
 from schemas.errors import CorruptDataError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.json_text import read_int, read_json
+from schemas.rawlog.images import NO_IMAGES, ImageState, ScanResult, follow_images
+from schemas.rawlog.images_codec import images_json, read_images
 from schemas.rawlog.pull_figures import PullFigures
 from schemas.tidb.spans import TableSpan
 
@@ -45,6 +47,9 @@ class LandingReport:
     """The offset after the last record that may repeat a change landed before (0: none)."""
     figures: PullFigures | None = None
     """For people; None: not told yet."""
+    scans: tuple[ScanResult, ...] | None = None
+    """Of scans whose barrier is open in the newest record that the capture has heard of; None: it knows of no images.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +124,8 @@ class FrontierRecord:
     held_ddl: tuple[HeldDdl, ...] = ()
     topic_ids: TopicIds = NO_TOPIC_IDS
     """Of the topics that all offsets are of; those of versions that did not know them are empty."""
+    images: ImageState = NO_IMAGES
+    """Table images: their own changes, at any R."""
 
     def widened(self, partitions: int) -> "FrontierRecord":
         """Return the record for a region-events of so many partitions; of more than there were when it was published.
@@ -170,6 +177,7 @@ def follow_frontier(last: FrontierRecord | None, record: FrontierRecord) -> Fron
         held=record.held if record.resolved_ts >= last.resolved_ts else last.held,
         held_ddl=record.held_ddl if record.resolved_ts >= last.resolved_ts else last.held_ddl,
         topic_ids=record.topic_ids.or_else(last.topic_ids),
+        images=follow_images(last.images, record.images),
     )
 
 
@@ -190,6 +198,7 @@ def encode_frontier(record: FrontierRecord) -> bytes:
             "held": [{"tables": held.tables, "ts": held.ts, "low": held.low} for held in record.held],
             **({"held_ddl": [_held_ddl_json(held) for held in record.held_ddl]} if record.held_ddl else {}),
             **({"topic_ids": {"events": ids.events, "ddl": ids.ddl}} if (ids := record.topic_ids).is_known else {}),
+            **({"images": images_json(record.images)} if record.images != NO_IMAGES else {}),
         },
         separators=(",", ":"),
     ).encode()
@@ -220,8 +229,9 @@ def decode_frontier(value: bytes) -> FrontierRecord:
             ),
             held_ddl=tuple(_held_ddl(held) for held in raw.get("held_ddl", ())),
             topic_ids=_topic_ids(raw.get("topic_ids")),
+            images=read_images(raw.get("images")),
         )
-    except (ValueError, KeyError, TypeError, OverflowError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, AttributeError, IndexError) as error:
         raise CorruptDataError("frontier record does not decode", value=value[:200], reason=repr(error)) from error
 
 

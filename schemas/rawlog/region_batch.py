@@ -16,11 +16,11 @@ from typing import Any
 
 import fastavro
 import numpy as np
-import pyarrow as pa
 
-from schemas.changes import BinaryArray, RowChanges
+from schemas.changes import RowChanges
 from schemas.errors import CorruptDataError
 from schemas.ids import RegionId, TableId, Ts
+from schemas.rawlog.binary_columns import pack_binary, read_bytes, read_zigzag, unpack_binary
 
 REGION_BATCH_SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -71,6 +71,20 @@ class BatchHead:
     may_repeat: bool
 
 
+class SharedRecord(bytes):
+    """A record that several readers take apart: its head and columns are decoded once for all of them.
+
+    From any thread: two that come at once may both decode, and get the same.
+    """
+
+    head: BatchHead | None = None
+    batch: RegionBatch | None = None
+
+    def forget(self) -> None:
+        """Let go of the columns, which hold a copy of the record; who asks again decodes again."""
+        self.batch = None
+
+
 def encode_region_batch(batch: RegionBatch, schema_id: int) -> bytes:
     """Return the Kafka record value of ``batch``, which must hold at least one row."""
     rows = batch.rows
@@ -85,9 +99,9 @@ def encode_region_batch(batch: RegionBatch, schema_id: int) -> bytes:
         "commit_ts": rows.commit_ts.astype("<i8", copy=False).tobytes(),
         "start_ts": rows.start_ts.astype("<i8", copy=False).tobytes(),
         "op": rows.op.tobytes(),
-        "key": _pack(rows.key),
-        "value": _pack(rows.value),
-        "old_value": _pack(rows.old_value),
+        "key": pack_binary(rows.key),
+        "value": pack_binary(rows.value),
+        "old_value": pack_binary(rows.old_value),
         "txn_source": txn_source,
         "part": b"",
     }
@@ -106,12 +120,21 @@ def read_batch_head(record: bytes | memoryview) -> BatchHead:
     Raises:
         CorruptDataError: the record does not start as a RegionBatch does.
     """
+    if not isinstance(record, SharedRecord):
+        return _read_head(record)
+    head = record.head
+    if head is None:
+        head = record.head = _read_head(record)
+    return head
+
+
+def _read_head(record: bytes | memoryview) -> BatchHead:
     try:
         if record[0] != 0:
             raise ValueError("magic byte is not 0")
         at, longs = 5, []
         for _ in range(5):
-            value, at = _zigzag(record, at)
+            value, at = read_zigzag(record, at)
             longs.append(value)
         return BatchHead(
             table_id=TableId(longs[0]),
@@ -131,7 +154,17 @@ def decode_region_batch(record: bytes | memoryview) -> RegionBatch:
     Raises:
         CorruptDataError: not a RegionBatch, or its columns disagree with its count.
     """
-    head = read_batch_head(record)
+    if not isinstance(record, SharedRecord):
+        return _decode(record)
+    batch = record.batch
+    if batch is None:
+        # Of a copy: columns that wrap the record itself would keep it, and it them, for ever.
+        batch = record.batch = _decode(bytes(record))
+    return batch
+
+
+def _decode(record: bytes | memoryview) -> RegionBatch:
+    head = _read_head(record)
     try:
         columns = _column_fields(memoryview(record))
         if columns["part"]:
@@ -142,9 +175,9 @@ def decode_region_batch(record: bytes | memoryview) -> RegionBatch:
             commit_ts=_fixed(columns["commit_ts"], "<i8", n),
             start_ts=_fixed(columns["start_ts"], "<i8", n),
             op=_fixed(columns["op"], "i1", n),
-            key=_unpack(columns["key"], n),
-            value=_unpack(columns["value"], n),
-            old_value=_unpack(columns["old_value"], n),
+            key=unpack_binary(columns["key"], n),
+            value=unpack_binary(columns["value"], n),
+            old_value=unpack_binary(columns["old_value"], n),
             txn_source=_fixed(columns["txn_source"], "<i8", n) if columns["txn_source"] else np.zeros(n, np.int64),
         )
     except (ValueError, IndexError) as error:
@@ -173,13 +206,6 @@ def _record(magic: bytes, datum: dict[str, Any]) -> bytes:
     return out.getvalue()
 
 
-def _pack(column: BinaryArray) -> bytes:
-    _, offsets_buffer, data = column.buffers()
-    offsets = np.frombuffer(offsets_buffer, np.int32, len(column) + 1, column.offset * 4)
-    joined = memoryview(data)[offsets[0] : offsets[-1]] if data is not None else b""
-    return b"".join(((offsets[1:] - offsets[0]).astype("<i4", copy=False).tobytes(), joined))
-
-
 def _column_fields(record: memoryview) -> dict[str, memoryview]:
     """Return the ``bytes`` fields behind the head as slices of the record.
 
@@ -188,30 +214,14 @@ def _column_fields(record: memoryview) -> dict[str, memoryview]:
     """
     at = 5
     for _ in range(5):
-        _, at = _zigzag(record, at)
+        _, at = read_zigzag(record, at)
     at += 1
     fields = {}
     for name in _COLUMN_NAMES:
-        size, at = _zigzag(record, at)
-        if not 0 <= size <= len(record) - at:
-            raise ValueError(f"column {name} ends outside the record")
-        fields[name] = record[at : at + size]
-        at += size
+        fields[name], at = read_bytes(record, at)
     if at != len(record):
         raise ValueError(f"{len(record) - at} bytes follow the last column")
     return fields
-
-
-def _unpack(field: memoryview, count: int) -> BinaryArray:
-    ends = np.frombuffer(field, "<i4", count)
-    data_start = 4 * count
-    if count and (ends[-1] != len(field) - data_start or ends[0] < 0 or (ends[1:] < ends[:-1]).any()):
-        raise ValueError(f"column ends do not fit its {len(field)} bytes")
-    offsets = np.zeros(count + 1, np.int32)
-    offsets[1:] = ends
-    data = pa.py_buffer(field[data_start:])
-    values: BinaryArray = pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), data])
-    return values
 
 
 def _fixed(field: memoryview, dtype: str, count: int) -> Any:
@@ -219,18 +229,3 @@ def _fixed(field: memoryview, dtype: str, count: int) -> Any:
     if len(column) != count:
         raise ValueError(f"column has {len(column)} items, the batch {count}")
     return column
-
-
-def _zigzag(record: bytes | memoryview, at: int) -> tuple[int, int]:
-    result = shift = 0
-    while True:
-        byte = record[at]
-        at += 1
-        result |= (byte & 0x7F) << shift
-        if not byte & 0x80:
-            if result >> 64:
-                raise ValueError("varint of more than 64 bits")
-            return (result >> 1) ^ -(result & 1), at
-        shift += 7
-        if shift > 63:
-            raise ValueError("varint longer than 10 bytes")

@@ -54,19 +54,19 @@ class Complaint:
 
 def complaints(topics: RawTopics, seen: Mapping[str, SeenTopic]) -> list[Complaint]:
     """Return what is wrong with the three raw topics, the worst first."""
-    found = [complaint for name in seen for complaint in _of_any(name, seen[name])]
+    faults = [complaint for name in seen for complaint in _of_any(name, seen[name])]
     for name in (topics.ddl, topics.frontier):
         if name in seen:
-            found += _unless(name, seen[name], "retention.bytes", FOREVER)
+            faults += _unless(name, seen[name], "retention.bytes", FOREVER)
     if topics.ddl in seen:
-        found += _unless(topics.ddl, seen[topics.ddl], "retention.ms", FOREVER)
+        faults += _unless(topics.ddl, seen[topics.ddl], "retention.ms", FOREVER)
     if topics.frontier in seen and topics.region_events in seen:
         rows = seen[topics.region_events].number("retention.ms", FOREVER)
         kept = seen[topics.frontier].number("retention.ms", FOREVER)
         if kept != FOREVER and (rows == FOREVER or kept < rows):
             allowed = "-1" if rows == FOREVER else f"at least {topics.region_events}'s, {rows}"
-            found.append(_complaint(topics.frontier, "retention.ms", kept, allowed, loses=True))
-    return sorted(found, key=lambda complaint: not complaint.loses)
+            faults.append(_complaint(topics.frontier, "retention.ms", kept, allowed, loses=True))
+    return sorted(faults, key=lambda complaint: not complaint.loses)
 
 
 def check_settings(topics: RawTopics, seen: Mapping[str, SeenTopic]) -> list[Complaint]:
@@ -75,8 +75,8 @@ def check_settings(topics: RawTopics, seen: Mapping[str, SeenTopic]) -> list[Com
     Raises:
         RawTopicSettingsError: records get lost for certain.
     """
-    found = complaints(topics, seen)
-    for complaint in found:
+    faults = complaints(topics, seen)
+    for complaint in faults:
         if complaint.loses:
             raise RawTopicSettingsError(
                 "a raw topic is set so that it loses records; change it by kafka-configs",
@@ -85,7 +85,7 @@ def check_settings(topics: RawTopics, seen: Mapping[str, SeenTopic]) -> list[Com
                 seen=complaint.seen,
                 allowed=complaint.allowed,
             )
-    return found
+    return faults
 
 
 def _of_any(name: str, topic: SeenTopic) -> Iterator[Complaint]:

@@ -21,6 +21,8 @@ class RawTopics:
     region_events: str
     ddl: str
     frontier: str
+    images: str
+    """Made with the first image; an upstream without images has none."""
 
 
 def raw_topics(upstream: UpstreamId, prefix: str = "tidebus") -> RawTopics:
@@ -30,7 +32,12 @@ def raw_topics(upstream: UpstreamId, prefix: str = "tidebus") -> RawTopics:
     'tidebus.u.region-events'
     """
     stem = f"{prefix}.{upstream}"
-    return RawTopics(region_events=f"{stem}.region-events", ddl=f"{stem}.ddl", frontier=f"{stem}.frontier")
+    return RawTopics(
+        region_events=f"{stem}.region-events",
+        ddl=f"{stem}.ddl",
+        frontier=f"{stem}.frontier",
+        images=f"{stem}.images",
+    )
 
 
 def raw_partition(table_id: TableId, partitions: int) -> int:

@@ -41,6 +41,7 @@ class FolderForm:
     """Which folder rows go to, apart from the date."""
 
     schema: str
+    """Empty, as the table: the folder is named by ``partition_id``, the physical table's id, alone."""
     table: str
     version: Ts
     """commit_ts of the DDL that made the table so, or the changefeed's start_ts where that is later."""

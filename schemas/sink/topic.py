@@ -66,12 +66,15 @@ def group_id(info: ChangefeedInfo) -> str:
 
 
 def sorter_config(config: ChangefeedConfig, info: ChangefeedInfo, kafka: str) -> ChangefeedConfig:
-    """Return the settings that the sorter runs with: a Kafka sink's as they are, another's with the topic between.
+    """Return the settings that the sorter runs with: in the changefeed's time zone; of another sink than Kafka with the
+    topic between.
 
     Args:
         config: of ``info``.
         kafka: bootstrap servers of the brokers that hold the raw log.
     """
+    if config.time_zone != info.time_zone:
+        config = dataclasses.replace(config, time_zone=info.time_zone)
     if not writes_own_topic(config):
         return config
     brokers = tuple(broker.strip() for broker in kafka.split(","))
@@ -83,5 +86,10 @@ def sorter_config(config: ChangefeedConfig, info: ChangefeedInfo, kafka: str) ->
         compression="lz4",
         codec=config.codec,
     )
-    sink = dataclasses.replace(config.sink, kafka=own, dispatchers=())
+    # Of dispatchers only the names at the destination stay: there is one topic, and its partitions are the bus's.
+    routes = tuple(
+        dataclasses.replace(rule, topic="", partition=None, dispatcher=None, index="", columns=())
+        for rule in config.sink.dispatchers
+    )
+    sink = dataclasses.replace(config.sink, kafka=own, dispatchers=routes)
     return dataclasses.replace(config, uri=uri, sink=sink, start_ts=info.start_ts)

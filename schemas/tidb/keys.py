@@ -72,11 +72,6 @@ def decode_row_key(key: bytes) -> RowKey:
     return RowKey(TableId(decode_int(key, 1)[0]), key[ROW_HEAD:])
 
 
-def is_row_key(key: bytes) -> bool:
-    """Tell a row key from index and meta keys."""
-    return len(key) >= ROW_HEAD + _INT_HANDLE_BYTES and key[:1] == b"t" and key[9:ROW_HEAD] == b"_r"
-
-
 def row_key(table_id: TableId, handle: int | bytes) -> bytes:
     """Return a row's key; a common handle is padded to at least 9 bytes, which tells it from an integer.
 

@@ -64,6 +64,8 @@ class ColumnVersion:
     comment: str
     in_key: bool
     """The row key holds the whole value: a part of the clustered primary key, neither collated nor a prefix."""
+    default_is_expression: bool = False
+    """``default`` is the text of an expression that TiDB evaluates for each row, such as ``nextval(`d`.`sq`)``."""
     hidden: bool = False
     """TiDB made it for an index over an expression; users do not see it."""
 
@@ -97,8 +99,6 @@ class IndexVersion:
     column_names: tuple[str, ...]
     offsets: tuple[int, ...]
     """Into ``TableVersion.columns``; virtual generated columns are left out."""
-    not_null_unique: bool
-    """Can be the handle key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,10 +158,6 @@ class TableVersion:
     @property
     def pk_is_handle(self) -> bool:
         return self.handle_kind is HandleKind.INT
-
-    @property
-    def is_common_handle(self) -> bool:
-        return self.handle_kind is HandleKind.COMMON
 
 
 def table_version(info: dict[str, Any], *, schema_id: int, schema: str, version: Ts) -> TableVersion:
@@ -362,6 +358,7 @@ def _column(raw: dict[str, Any], offset: int, cdc_flag: CdcFlag, *, whole_in_key
             stored=bool(raw.get("generated_stored")),
             comment=str(raw.get("comment") or ""),
             in_key=whole_in_key and not needs_restored_data(tp, str(field["Charset"]), collation),
+            default_is_expression=bool(raw.get("default_is_expr")),
             hidden=bool(raw.get("hidden")),
         )
     )
@@ -382,7 +379,6 @@ def _index(raw: dict[str, Any], raw_columns: list[dict[str, Any]], offsets: list
         primary=bool(raw.get("is_primary")),
         column_names=tuple(ci_name(raw_columns[column]["name"]) for column in columns),
         offsets=tuple(offsets[column] for column in columns if offsets[column] >= 0),
-        not_null_unique=_not_null_unique(raw, raw_columns),
     )
 
 

@@ -45,6 +45,8 @@ DDL_EVENT_OF_TYPE: dict[str, str] = {
     "alter table multi-schema change": "multi schema change",
     "add foreign key": "add foreign key",
     "drop foreign key": "drop foreign key",
+    "add fulltext index": "add fulltext index",
+    "create hybrid index": "create hybrid index",
 }
 """TiDB's name of a DDL job's type to the event name; jobs of many count as their single form. A type that is not
 here is never ignored."""
@@ -53,10 +55,10 @@ ALIASES = {"create database": "create schema", "drop database": "drop schema"}
 
 ALTER_TABLE_EVENTS = frozenset(DDL_EVENT_OF_TYPE.values()) - {
     *("create schema", "drop schema", "modify schema charset and collate"),
-    *("create table", "drop table", "truncate table", "rename table", "recover table"),
-    *("create view", "drop view"),
+    *("create table", "drop table", "truncate table", "recover table"),
+    *("create view", "drop view", "add foreign key", "drop foreign key", "add fulltext index", "create hybrid index"),
 }
-"""What ``alter table`` covers: all its subtypes, and create and drop index."""
+"""What ``alter table`` covers. Source: pingcap/tiflow ``pkg/filter/utils.go``, ``alterTableSubType``."""
 
 EVENT_NAMES = (
     ALL_DML,

@@ -14,11 +14,10 @@
 Source: pingcap/tidb ``pkg/util/table-filter``. It also reads ``@path``, rules from a file on the server; we refuse it.
 """
 
-import re
 from dataclasses import dataclass
 from enum import Enum
 
-from schemas.config.filter.re2 import translate
+from schemas.config.filter.re2 import Expression, literal
 
 
 class PatternKind(Enum):
@@ -34,7 +33,7 @@ class PatternKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One half of a rule. ``text``: the name, or Python's form of the regular expression."""
+    """One half of a rule. ``text``: the name, or the regular expression in RE2's syntax."""
 
     kind: PatternKind
     text: str
@@ -144,7 +143,8 @@ class _RuleParser:
             self.at += 2 if self.text[self.at] == "\\" else 1
         source = self.text[start : self.at].replace("\\/", "/")
         self.at += 1
-        return Pattern(PatternKind.REGEX, translate(source))
+        Expression(source)
+        return Pattern(PatternKind.REGEX, source)
 
     def _quoted(self, quote: str) -> Pattern:
         start, name = self.at + 1, ""
@@ -192,7 +192,7 @@ class _RuleParser:
             )
         if plain:
             return Pattern(PatternKind.NAME, "".join(patterns))
-        return Pattern(PatternKind.WILD, "".join(p if p[0] in "([" else re.escape(p) for p in patterns))
+        return Pattern(PatternKind.WILD, "".join(p if p[0] in "([" else literal(p) for p in patterns))
 
     def _escaped(self) -> str:
         """Read what stands behind a backslash: anything but a letter or digit, as itself."""
@@ -205,7 +205,7 @@ class _RuleParser:
         return char
 
     def _class(self) -> str:
-        """Read ``[…]`` behind its bracket, and return Python's form."""
+        """Read ``[…]`` behind its bracket, and return RE2's form."""
         start = self.at
         negated = self.text[self.at : self.at + 1] == "!"
         self.at += negated
@@ -218,16 +218,16 @@ class _RuleParser:
             if char == "]":
                 break
             if char == "\\":
-                members += re.escape(self._escaped())
+                members += literal(self._escaped())
             else:
-                members += char if char == "-" or char.isalnum() else "\\" + char
+                members += char if char == "-" else literal(char)
         if not members:
             raise ValueError(f"the class at character {start} is empty")
         source = f"[{'^' if negated else ''}{members}]"
         try:
-            re.compile(source)
-        except re.error as error:
-            raise ValueError(f"the class at character {start} is illegal: {error.msg}") from None
+            Expression(source)
+        except ValueError as error:
+            raise ValueError(f"the class at character {start} is illegal: {error}") from None
         return source
 
 

@@ -8,22 +8,47 @@
     not      = "NOT" not | test
     test     = range { compare range | "IS" ["NOT"] (NULL | TRUE | FALSE) }
     compare  = "=" | "<=>" | "<>" | "!=" | "<" | "<=" | ">" | ">="
-    range    = sum [ ["NOT"] ( "IN" "(" or {"," or} ")" | "BETWEEN" sum "AND" range | "LIKE" sign ["ESCAPE" string] ) ]
+    range    = bits [ ["NOT"] ( "IN" "(" or {"," or} ")" | "BETWEEN" bits "AND" range
+                              | "LIKE" sign ["ESCAPE" string] | ("REGEXP" | "RLIKE") sign ) ]
+    bits     = and_bits { "|" and_bits }
+    and_bits = shift { "&" shift }
+    shift    = sum { ("<<" | ">>") sum }
     sum      = product { ("+" | "-") product }
-    product  = sign { ("*" | "DIV" | "%" | "MOD") sign }
-    sign     = ("-" | "+" | "!") sign | "(" or ")" | literal | column
+    product  = xor_bits { ("*" | "/" | "DIV" | "%" | "MOD") xor_bits }
+    xor_bits = sign { "^" sign }
+    sign     = ("-" | "+" | "!" | "~" | "BINARY") sign | simple { "COLLATE" name }
+    simple   = "(" or ")" | literal | [table "."] column | function "(" [or {"," or}] ")" | case | cast
+    case     = "CASE" [or] {"WHEN" or "THEN" or} ["ELSE" or] "END"
+    cast     = "CAST" "(" or "AS" type ")" | "CONVERT" "(" or "," type ")"
+    type     = "SIGNED" | "UNSIGNED" | "CHAR" ["(" n ")"] | "BINARY" | "DECIMAL" ["(" n ["," n] ")"] | "DOUBLE" | "DATE"
     literal  = number | string | "NULL" | "TRUE" | "FALSE" | ("DATE" | "TIMESTAMP") string
 
-TiCDC reads all of TiDB's SQL here. What is left out is refused by its name and position: functions, CASE, casts, ``/``,
-bit operations, regular expressions, COLLATE, subqueries, names with a table. Source of the grammar: MySQL's manual on
-expressions and operator precedence, in the default sql_mode.
+TiCDC reads all of TiDB's SQL here. What is left out is refused by its name and position: other functions, what asks the
+clock or the session, subqueries, variables, JSON's arrows. Source of the grammar: MySQL's manual on expressions and
+operator precedence, in the default sql_mode.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
+from schemas.config.filter.expression_functions import FUNCTIONS, NEVER, SYNONYMS
+from schemas.config.filter.expression_nodes import (
+    Binary,
+    Call,
+    Case,
+    Cast,
+    Collate,
+    ColumnName,
+    Is,
+    Like,
+    Literal,
+    Node,
+    OneOf,
+    Regexp,
+    TimeLiteral,
+    Unary,
+)
 from schemas.config.filter.expression_tokens import ExpressionTextError, ExpressionToken, expression_tokens
 
 DEPTH_MAX: Final = 20
@@ -31,88 +56,16 @@ DEPTH_MAX: Final = 20
 OPERATORS_MAX: Final = 200
 """Of one expression, for the same reason: chains are trees as deep as they are long."""
 UINT64_MAX: Final = (1 << 64) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Literal:
-    """A value. str: a text; Decimal: a number with a point; float: one with an exponent; bool does not occur."""
-
-    at: int
-    value: int | Decimal | float | str | None
-
-
-@dataclass(frozen=True, slots=True)
-class TimeLiteral:
-    """``DATE '…'`` or ``TIMESTAMP '…'``."""
-
-    at: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnName:
-    """A column, by its name."""
-
-    at: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unary:
-    """``NOT`` or ``-``."""
-
-    at: int
-    operator: str
-    operand: "Node"
-
-
-@dataclass(frozen=True, slots=True)
-class Binary:
-    """AND, OR, XOR, a comparison or an arithmetic operator, in one spelling each: ``<>`` and ``%``."""
-
-    at: int
-    operator: str
-    left: "Node"
-    right: "Node"
-
-
-@dataclass(frozen=True, slots=True)
-class OneOf:
-    """``IN``."""
-
-    at: int
-    operand: "Node"
-    items: tuple["Node", ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Like:
-    """``LIKE``."""
-
-    at: int
-    operand: "Node"
-    pattern: "Node"
-    escape: str
-    """One character, or none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Is:
-    """``IS NULL``, ``IS TRUE`` or ``IS FALSE``."""
-
-    at: int
-    operand: "Node"
-    what: str
-
-
-Node = Literal | TimeLiteral | ColumnName | Unary | Binary | OneOf | Like | Is
-
+_LENGTH_MAX: Final = 65
+"""Digits of a DECIMAL."""
+_SCALE_MAX: Final = 30
+_DECIMAL_DIGITS: Final = 10
 _COMPARISONS = {"=": "=", "<=>": "<=>", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _RESERVED = frozenset(
     {
         *("AND", "OR", "XOR", "NOT", "IN", "IS", "BETWEEN", "LIKE", "ILIKE", "ESCAPE", "DIV", "MOD", "NULL", "TRUE"),
         *("FALSE", "CASE", "WHEN", "THEN", "ELSE", "INTERVAL", "BINARY", "COLLATE", "REGEXP", "RLIKE", "SELECT"),
-        *("EXISTS", "MATCH", "CAST", "CONVERT"),
+        *("EXISTS", "MATCH", "CAST", "CONVERT", "END", "AS", "USING", "FROM"),
     }
 )
 
@@ -167,8 +120,8 @@ class _ExpressionParser:
                 return node
 
     def _range(self) -> Node:
-        node, token = self._sum(), self._peek()
-        negated = token.word == "NOT" and self._peek(1).word in {"IN", "BETWEEN", "LIKE"}
+        node, token = self._bits(), self._peek()
+        negated = token.word == "NOT" and self._peek(1).word in {"IN", "BETWEEN", "LIKE", "REGEXP", "RLIKE"}
         if negated:
             self._take()
         match self._peek().word:
@@ -177,7 +130,7 @@ class _ExpressionParser:
                 return _negated(negated, OneOf(token.at, node, self._items()))
             case "BETWEEN":
                 self._take()
-                low = self._sum()
+                low = self._bits()
                 self._expect("AND")
                 high = self._range()
                 inside = Binary(token.at, "AND", Binary(token.at, ">=", node, low), Binary(token.at, "<=", node, high))
@@ -186,6 +139,9 @@ class _ExpressionParser:
                 self._take()
                 pattern = self._sign()
                 return _negated(negated, Like(token.at, node, pattern, self._escape()))
+            case "REGEXP" | "RLIKE":
+                self._take()
+                return _negated(negated, Regexp(token.at, node, self._sign()))
             case _:
                 return node
 
@@ -205,10 +161,15 @@ class _ExpressionParser:
             raise ExpressionTextError("ESCAPE takes a string of one character", token.at)
         return token.text
 
-    def _sum(self) -> Node:
-        return self._chain(
-            lambda: self._chain(self._sign, {"*": "*", "DIV": "DIV", "%": "%", "MOD": "%"}), {"+": "+", "-": "-"}
-        )
+    def _bits(self) -> Node:
+        return self._chain(lambda: self._chain(self._shift, {"&": "&"}), {"|": "|"})
+
+    def _shift(self) -> Node:
+        return self._chain(lambda: self._chain(self._product, {"+": "+", "-": "-"}), {"<<": "<<", ">>": ">>"})
+
+    def _product(self) -> Node:
+        operators = {"*": "*", "/": "/", "DIV": "DIV", "%": "%", "MOD": "%"}
+        return self._chain(lambda: self._chain(self._sign, {"^": "^"}), operators)
 
     def _sign(self) -> Node:
         token = self._peek()
@@ -219,14 +180,102 @@ class _ExpressionParser:
                 return self._deeper(lambda at: self._sign())
             case "!":
                 return self._deeper(lambda at: Unary(at, "NOT", self._sign()))
-            case "(":
-                node = self._deeper(lambda at: self.disjunction())
-                if self._peek().word == ",":
-                    raise ExpressionTextError("rows of values are not supported", token.at)
-                self._expect(")")
-                return node
+            case "~":
+                return self._deeper(lambda at: Unary(at, "~", self._sign()))
+            case "BINARY":
+                return self._deeper(lambda at: Cast(at, self._sign(), "BINARY"))
             case _:
-                return self._operand()
+                return self._collated(self._simple())
+
+    def _collated(self, node: Node) -> Node:
+        while self._peek().word == "COLLATE":
+            at = self._take().at
+            name = self._take()
+            if name.kind not in {"word", "string", "name"}:
+                raise self._unexpected(name)
+            node = Collate(at, node, name.text.lower())
+        return node
+
+    def _simple(self) -> Node:
+        token, following = self._peek(), self._peek(1)
+        if token.word == "(":
+            node = self._deeper(lambda at: self.disjunction())
+            if self._peek().word == ",":
+                raise ExpressionTextError("rows of values are not supported", token.at)
+            self._expect(")")
+            return node
+        if token.kind != "word":
+            return self._operand()
+        if token.word == "CASE":
+            return self._deeper(self._case)
+        if following.word == "(" and token.word in {"CAST", "CONVERT"}:
+            return self._deeper(lambda at: self._cast(at, token.word))
+        if following.word == "(" and token.word not in {"AND", "OR", "XOR", "IN", "IS", "LIKE", "NOT"}:
+            return self._deeper(lambda at: self._call(at, token.word))
+        return self._operand()
+
+    def _call(self, at: int, word: str) -> Node:
+        name = SYNONYMS.get(word, word)
+        if name in NEVER:
+            raise ExpressionTextError(f"function {word} is not supported: a repeated row would see another value", at)
+        if name not in FUNCTIONS:
+            raise ExpressionTextError(f"function {word} is not supported", at)
+        self._expect("(")
+        arguments = [] if self._peek().word == ")" else [self._deeper_in(self.disjunction)]
+        separators = ("FROM", "FOR") if name == "SUBSTRING" and self._peek().word == "FROM" else (",", ",")
+        while self._accept(separators[min(len(arguments), 2) - 1]):
+            arguments.append(self._deeper_in(self.disjunction))
+        self._expect(")")
+        low, high = FUNCTIONS[name]
+        if not low <= len(arguments) <= high:
+            raise ExpressionTextError(f"function {word} takes another number of arguments than {len(arguments)}", at)
+        return Call(at, name, tuple(arguments))
+
+    def _case(self, at: int) -> Node:
+        operand = None if self._peek().word == "WHEN" else self.disjunction()
+        branches = []
+        while self._accept("WHEN"):
+            self._operators += 1
+            held = self.disjunction()
+            self._expect("THEN")
+            branches.append((held, self.disjunction()))
+        if not branches:
+            raise self._unexpected(wanted=", wanted WHEN")
+        otherwise = self.disjunction() if self._accept("ELSE") else None
+        self._expect("END")
+        return Case(at, operand, tuple(branches), otherwise)
+
+    def _cast(self, at: int, word: str) -> Node:
+        self._expect("(")
+        operand = self.disjunction()
+        self._expect("AS" if word == "CAST" else ",")
+        kind, numbers = self._take(), list[int]()
+        if self._accept("("):
+            numbers.append(self._whole())
+            while self._accept(","):
+                numbers.append(self._whole())
+            self._expect(")")
+        if kind.word in {"SIGNED", "UNSIGNED"}:
+            self._accept("INTEGER")
+        self._expect(")")
+        match kind.word, numbers:
+            case "SIGNED" | "UNSIGNED" | "BINARY" | "DOUBLE" | "DATE", []:
+                return Cast(at, operand, kind.word)
+            case "CHAR", [] | [_]:
+                return Cast(at, operand, "CHAR", numbers[0] if numbers else None)
+            case "DECIMAL", [] | [_] | [_, _]:
+                digits, scale = (*numbers, *(_DECIMAL_DIGITS, 0)[len(numbers) :])
+                if not scale <= digits <= _LENGTH_MAX or scale > _SCALE_MAX or not digits:
+                    raise ExpressionTextError(f"there is no DECIMAL({digits}, {scale})", kind.at)
+                return Cast(at, operand, "DECIMAL", digits, scale)
+            case _:
+                raise ExpressionTextError(f"{word} as {kind.text} is not supported so", kind.at)
+
+    def _whole(self) -> int:
+        token = self._take()
+        if token.kind != "number" or not token.text.isdecimal():
+            raise self._unexpected(token)
+        return int(token.text)
 
     def _operand(self) -> Node:
         token = self._take()
@@ -245,9 +294,7 @@ class _ExpressionParser:
                 return Literal(at, {"NULL": None, "TRUE": 1, "FALSE": 0}[token.word])
             case "word" if token.word in {"DATE", "TIMESTAMP"} and self._peek().kind == "string":
                 return TimeLiteral(at, self._take().text)
-            case "word" if self._peek().word == "(" and token.word not in {"AND", "OR", "XOR", "IN", "IS", "LIKE"}:
-                raise ExpressionTextError(f"function {token.word} is not supported", at)
-            case "word" if token.word in {"CASE", "INTERVAL", "BINARY", "EXISTS", "MATCH", "SELECT"}:
+            case "word" if token.word in {"INTERVAL", "EXISTS", "MATCH", "SELECT"}:
                 raise ExpressionTextError(f"{token.word} is not supported", at)
             case "word" if token.word not in _RESERVED:
                 return self._column(token)
@@ -255,9 +302,14 @@ class _ExpressionParser:
                 raise self._unexpected(token)
 
     def _column(self, token: ExpressionToken) -> Node:
+        if not self._accept("."):
+            return ColumnName(token.at, token.text)
+        name = self._take()
+        if name.kind not in {"word", "name"}:
+            raise self._unexpected(name)
         if self._peek().word == ".":
-            raise ExpressionTextError(f"write column names alone, without `{token.text}.`", token.at)
-        return ColumnName(token.at, token.text)
+            raise ExpressionTextError(f"write column names without their schema, `{token.text}.`", token.at)
+        return ColumnName(token.at, name.text, token.text)
 
     def _chain(self, operand: Callable[[], Node], operators: dict[str, str]) -> Node:
         node = operand()
@@ -306,23 +358,7 @@ class _ExpressionParser:
         token = token or self._peek()
         if token is self._end:
             return ExpressionTextError(f"the expression ends too early{wanted}", token.at)
-        if token.word in {
-            "/",
-            "|",
-            "&",
-            "^",
-            "~",
-            "<<",
-            ">>",
-            "->",
-            "->>",
-            ":=",
-            "@",
-            "?",
-            "REGEXP",
-            "RLIKE",
-            "COLLATE",
-        }:
+        if token.word in {"->", "->>", ":=", "@", "?"}:
             return ExpressionTextError(f"operator {token.word} is not supported", token.at)
         return ExpressionTextError(f"unexpected `{token.text}`{wanted}", token.at)
 

@@ -15,14 +15,9 @@ STAND_IN: Final = "tidebus-secret"
 _REFERENCE: Final = re.compile(r"\$\{(env|file):([^{}]{1,500})\}")
 
 
-def has_references(sink_uri: str, config: Mapping[str, Any] | str | None) -> bool:
-    """Say whether anything stands for a secret."""
-    return bool(_REFERENCE.search(sink_uri)) or _any_reference(config)
-
-
 def with_secrets(sink_uri: str, config: Any, resolve: Resolve) -> tuple[str, Any]:
     """Return URI and settings with secrets in place of references; in the URI they are escaped."""
-    return _REFERENCE.sub(lambda found: quote(resolve(found[1], found[2]), safe=""), sink_uri), _replaced(
+    return _REFERENCE.sub(lambda reference: quote(resolve(reference[1], reference[2]), safe=""), sink_uri), _replaced(
         config, resolve
     )
 
@@ -34,17 +29,9 @@ def with_stand_ins(sink_uri: str, config: Any) -> tuple[str, Any]:
 
 def _replaced(value: Any, resolve: Resolve) -> Any:
     if isinstance(value, str):
-        return _REFERENCE.sub(lambda found: resolve(found[1], found[2]), value)
+        return _REFERENCE.sub(lambda reference: resolve(reference[1], reference[2]), value)
     if isinstance(value, Mapping):
         return {key: _replaced(inner, resolve) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_replaced(inner, resolve) for inner in value]
     return value
-
-
-def _any_reference(value: Any) -> bool:
-    if isinstance(value, str):
-        return bool(_REFERENCE.search(value))
-    if isinstance(value, Mapping):
-        return any(map(_any_reference, value.values()))
-    return isinstance(value, list | tuple) and any(map(_any_reference, value))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from schemas.config.parse.duration import Seconds, format_duration, parse_duration
+from schemas.config.parse.duration import Seconds, parse_duration
 from schemas.config.parse.origin import Origin, Path, UriText
 from schemas.config.parse.secret import Secret
 
@@ -93,19 +93,6 @@ def read_section(kind: type[Section], table: object, path: Path, origin: Origin)
     return kind(**values)
 
 
-def write_section(value: Any) -> dict[str, Any]:
-    """Return the table that :func:`read_section` reads back as an equal section; defaults are left out.
-
-    Secrets stand in it in clear: it is for storage, never for people.
-    """
-    table = {}
-    for key, (field, hint) in fields_by_key(type(value)).items():
-        item = getattr(value, field.name)
-        if _no_default(field) or item != default_of(field):
-            table[key] = _write(item, hint)
-    return table
-
-
 def unknown_key(key: str, known: Mapping[str, object], where: str) -> str:
     """Return the text of an unknown-key error: the key, where, and the likeliest right ones."""
     near = difflib.get_close_matches(key, known, n=1)
@@ -125,18 +112,6 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 def is_section(value: object) -> bool:
     """Tell whether a setting's value is a table of settings."""
     return dataclasses.is_dataclass(value) and not isinstance(value, type | Secret)
-
-
-def _write(item: Any, hint: Any) -> Any:
-    if is_section(item):
-        return write_section(item)
-    if isinstance(item, Secret):
-        return item.reveal()
-    if isinstance(item, tuple):
-        return [_write(each_item, get_args(hint)[0]) for each_item in item]
-    if Seconds in (hint, *get_args(hint)) and item is not None:
-        return format_duration(item)
-    return item
 
 
 def _read(hint: Any, raw: object, path: Path, origin: Origin) -> Any:
@@ -176,6 +151,10 @@ def _read_scalar(hint: Any, raw: object, path: Path, origin: Origin) -> Any:
         if isinstance(raw, bool) or not isinstance(raw, int):
             raise origin.error(path, f"{_name(path)} must be a whole number, got {_show(raw)}")
         return raw
+    if hint is float:
+        if isinstance(raw, bool) or not isinstance(raw, int | float):
+            raise origin.error(path, f"{_name(path)} must be a number, got {_show(raw)}")
+        return float(raw)
     if not isinstance(raw, str):
         raise origin.error(path, f"{_name(path)} must be {_expected(hint)}, got {_show(raw)}")
     if hint is Seconds:

@@ -32,6 +32,8 @@ class CodecConfig:
     """``long`` wraps values from 2^63 to negative numbers."""
     encoding_format: Literal["json", "avro"] = "json"
     """simple only."""
+    avro_include_before_value: bool = False
+    output_row_key: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +122,7 @@ URI_PARAMS: dict[str, tuple[str, ...]] = {
     "only-output-updated-columns": ("sink", "only-output-updated-columns"),
     "content-compatible": ("sink", "content-compatible"),
     "debezium-disable-schema": ("sink", "debezium-disable-schema"),
+    "debezium-include-start-ts": ("sink", "debezium", "include-start-ts"),
     **{
         name: (*KAFKA_PATH, name)
         for name in (
@@ -162,6 +165,8 @@ URI_PARAMS: dict[str, tuple[str, ...]] = {
             "avro-decimal-handling-mode",
             "avro-bigint-unsigned-handling-mode",
             "encoding-format",
+            "avro-include-before-value",
+            "output-row-key",
         )
     },
     # TiCDC's old name of max-batch-size.

@@ -23,13 +23,14 @@ class MysqlConfig:
     ssl_ca: str | None = None
     ssl_cert: str | None = None
     ssl_key: str | None = None
-    time_zone: str = "UTC"
-    """Of sessions that run DDL, for defaults of TIMESTAMP columns; rows are written in UTC. Empty or ``System``: the
-    server's."""
+    time_zone: str | None = None
+    """Of sessions that run DDL, for defaults of TIMESTAMP columns; rows are written in UTC. None: the changefeed's;
+    empty: the server's."""
     write_timeout_s: Seconds = setting(Seconds(120), key="write-timeout")
     read_timeout_s: Seconds = setting(Seconds(120), key="read-timeout")
     timeout_s: Seconds = setting(Seconds(10), key="timeout")
     """For a connection to open."""
+    async_ddl_timeout_s: Seconds = setting(Seconds(0), key="async-ddl-timeout")
     enable_batch_dml: bool = True
     """False: one row a statement."""
     enable_multi_statement: bool = True
@@ -39,6 +40,7 @@ class MysqlConfig:
 
 MYSQL_PATH = ("sink", "mysql-config")
 MYSQL_URI_PARAMS: dict[str, tuple[str, ...]] = {
+    "protocol": ("sink", "protocol"),
     "safe-mode": ("sink", "safe-mode"),
     "transaction-atomicity": ("sink", "transaction-atomicity"),
     "max-multi-update-row-count": (*MYSQL_PATH, "max-multi-update-row"),
@@ -60,6 +62,7 @@ MYSQL_URI_PARAMS: dict[str, tuple[str, ...]] = {
             "write-timeout",
             "read-timeout",
             "timeout",
+            "async-ddl-timeout",
         )
     },
 }

@@ -31,6 +31,10 @@ class DispatchRule:
     """Index of an index-value rule; empty: the handle key."""
     columns: tuple[str, ...] = ()
     """Columns of a columns rule."""
+    target_schema: str = ""
+    """The schema's name at the destination; may hold ``{schema}`` and ``{table}``. Empty: as upstream."""
+    target_table: str = ""
+    """The table's, likewise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +63,16 @@ class CsvConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OldValueConfig:
-    """``[sink.open]`` and ``[sink.debezium]``."""
+    """``[sink.open]``."""
 
     output_old_value: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebeziumConfig(OldValueConfig):
+    """``[sink.debezium]``."""
+
+    include_start_ts: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +109,7 @@ class SinkConfig:
     send_all_bootstrap_at_start: bool = False
     debezium_disable_schema: bool = False
     open: OldValueConfig = section(OldValueConfig)
-    debezium: OldValueConfig = section(OldValueConfig)
+    debezium: DebeziumConfig = section(DebeziumConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +117,7 @@ class EventFilterRule:
     """One item of ``[filter] event-filters``."""
 
     matcher: tuple[str, ...] = setting()
-    """Table-filter rules, always case-sensitive; an empty list matches nothing."""
+    """Table-filter rules, case-sensitive for value expressions; an empty list matches nothing."""
     ignore_event: tuple[str, ...] = ()
     ignore_sql: tuple[str, ...] = ()
     """Regular expressions over the text of a DDL."""
@@ -114,6 +125,7 @@ class EventFilterRule:
     ignore_update_new_value_expr: str = ""
     ignore_update_old_value_expr: str = ""
     ignore_delete_value_expr: str = ""
+    ignore_update_only_columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """The sink URI: ``scheme://host[:port][,host2…]/topic[?params]``."""
 
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +8,6 @@ from urllib.parse import unquote, unquote_plus
 
 from schemas.config.parse.origin import NotSupportedYetError, Path, UriText
 from schemas.config.parse.secret import Secret
-from schemas.config.parse.section import unknown_key
 from schemas.config.sink.kafka import URI_PARAMS
 from schemas.config.sink.mysql import MYSQL_URI_PARAMS
 from schemas.config.sink.storage import STORAGE_SCHEMES, STORAGE_URI_PARAMS
@@ -19,6 +19,11 @@ KAFKA_SCHEMES = ("kafka", "kafka+ssl")
 DATABASE_SCHEMES = ("mysql", "mysql+ssl", "tidb", "tidb+ssl")
 LATER_SCHEMES = (*("pulsar", "pulsar+ssl", "pulsar+http", "pulsar+https"), "noop", "blackhole")
 """TiCDC's other sinks; ``config.not_supported_yet``."""
+LATER_PARAMS = {
+    "dry-run": "a run that writes nothing; `tidebus dry-run` shows what would be written",
+    "where-clause": "a WHERE of its own in statements",
+}
+"""TiCDC's parameters that nobody may pass over; ``config.not_supported_yet``."""
 KAFKA_PORT_DEFAULT = 9092
 DATABASE_PORTS = {"mysql": 3306, "tidb": 4000}
 TOPIC_LENGTH_MAX = 249
@@ -56,6 +61,8 @@ class SinkUri:
     """Of a database sink."""
     storage: StorageUri | None = None
     """Of a storage sink."""
+    unread: tuple[str, ...] = ()
+    """Names of parameters that nobody reads; '' of what is no ``name=value``, which may be part of a password."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -87,12 +94,14 @@ def parse_sink_uri(uri: str) -> tuple[SinkUri, dict[Path, UriText], dict[Path, s
     address, _, query = rest.partition("?")
     authority, _, path = address.partition("/")
     if scheme in DATABASE_SCHEMES:
-        sink = SinkUri(scheme=scheme, brokers=(), default_topic="", server=_server(scheme, authority, path))
-        return sink, *_params(query, MYSQL_URI_PARAMS)
+        server, (settings, names, unread) = _server(scheme, authority), _params(query, MYSQL_URI_PARAMS)
+        unread = (*unread, "its path") if path.strip("/") else unread
+        return SinkUri(scheme=scheme, brokers=(), default_topic="", server=server, unread=unread), settings, names
     if scheme in STORAGE_SCHEMES:
         return _storage(scheme, f"{uri[: match.end()]}{address}", query)
-    sink = SinkUri(scheme=scheme, brokers=_brokers(authority), default_topic=_topic(path))
-    return sink, *_params(query, URI_PARAMS)
+    brokers, topic = _brokers(authority), _topic(path)
+    settings, names, unread = _params(query, URI_PARAMS)
+    return SinkUri(scheme=scheme, brokers=brokers, default_topic=topic, unread=unread), settings, names
 
 
 def _error(message: str, **fields: object) -> ConfigError:
@@ -116,15 +125,13 @@ def _brokers(authority: str) -> tuple[str, ...]:
     return tuple(brokers)
 
 
-def _server(scheme: str, authority: str, path: str) -> DatabaseServer:
+def _server(scheme: str, authority: str) -> DatabaseServer:
     user_info, _, address = authority.rpartition("@")
     user, _, password = user_info.partition(":")
     match = _HOST.fullmatch(address)
     if not match:
         form = "user:password@host:port/"  # apart from the scheme: a whole URI would be masked
         raise _error(f"a database sink URI is {scheme}:// and {form}; write @, :, / and ? in it as %40 …")
-    if path.strip("/"):
-        raise _error("a database sink URI has no path: tables keep the schemas that they have upstream")
     port = int(match[2]) if match[2] else DATABASE_PORTS[scheme.removesuffix("+ssl")]
     if not 0 < port < 65536:
         raise _error("port must be from 1 to 65535", got=address)
@@ -148,7 +155,9 @@ def _storage(scheme: str, address: str, query: str) -> tuple[SinkUri, dict[Path,
         storage = parse_storage_uri(address + (f"?{others}" if others else ""))
     except ValueError as error:
         raise _error(f"sink URI {error}; parameters of the sink are {', '.join(STORAGE_URI_PARAMS)}") from None
-    return SinkUri(scheme=scheme, brokers=(), default_topic="", storage=storage), *_params(ours, STORAGE_URI_PARAMS)
+    settings, names, unread = _params(ours, STORAGE_URI_PARAMS)
+    unread = (*unread, *storage.unread)
+    return SinkUri(scheme=scheme, brokers=(), default_topic="", storage=storage, unread=unread), settings, names
 
 
 def _topic(path: str) -> str:
@@ -173,20 +182,30 @@ def check_topic_name(topic: str, what: str) -> None:
         raise _error(f"{what} has {len(topic)} characters, {TOPIC_LENGTH_MAX} are allowed", got=topic[:40] + "…")
 
 
-def _params(query: str, known: Mapping[str, Path]) -> tuple[dict[Path, UriText], dict[Path, str]]:
+def _params(query: str, known: Mapping[str, Path]) -> tuple[dict[Path, UriText], dict[Path, str], tuple[str, ...]]:
     settings: dict[Path, UriText] = {}
     names: dict[Path, str] = {}
+    unread: list[str] = []
     for item in filter(None, query.split("&")):
         raw_name, _, raw_value = item.partition("=")
         name = _unquote(raw_name, plus=True, what="parameter name")
+        if name in LATER_PARAMS and raw_value:
+            what = LATER_PARAMS[name]
+            raise NotSupportedYetError(f"`{name}` is not supported yet: {what}", where="sink URI", key=name)
         if name not in known:
-            raise _error(unknown_key(name, known, "in the sink URI"), key=name)
+            unread.append(_unread(name, known) if raw_value else "a parameter without value")
+            continue
         path = known[name]
         if path in names:
             raise _error(f"sink URI gives `{names[path]}` and `{name}`; one of them, once", key=name)
         settings[path] = UriText(_unquote(raw_value, plus=True, what=f"parameter `{name}`"))
         names[path] = name
-    return settings, names
+    return settings, names, tuple(unread)
+
+
+def _unread(name: str, known: Mapping[str, Path]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"`{name}`" + (f" (did you mean `{near[0]}`?)" if near else "")
 
 
 def _unquote(text: str, *, plus: bool, what: str) -> str:

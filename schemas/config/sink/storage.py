@@ -23,6 +23,10 @@ class CloudStorageConfig:
     """Column ids in schema files."""
     file_expiration_days: int = setting(0, check=at_least(0))
     file_cleanup_cron_spec: str = "0 0 2 * * *"
+    spool_disk_quota_bytes: int = setting(0, key="spool-disk-quota", check=at_least(0))
+    spool_base_dir: str = ""
+    use_table_id_as_path: bool = False
+    """Folders are named by physical table ids, without schemas."""
     output_raw_change_event: bool = False
     """Leave updates of a unique key as they are."""
 
@@ -32,5 +36,10 @@ STORAGE_URI_PARAMS: dict[str, tuple[str, ...]] = {
     "protocol": ("sink", "protocol"),
     "enable-tidb-extension": ("sink", "kafka-config", "codec-config", "enable-tidb-extension"),
     **{name: (*_PATH, name) for name in ("worker-count", "flush-interval", "file-size", "flush-concurrency")},
+    **{name: (*_PATH, name) for name in ("spool-disk-quota", "spool-base-dir", "use-table-id-as-path")},
+    "content-compatible": ("sink", "content-compatible"),
+    "only-output-updated-columns": ("sink", "only-output-updated-columns"),
+    "transaction-atomicity": ("sink", "transaction-atomicity"),
+    "output-row-key": ("sink", "kafka-config", "codec-config", "output-row-key"),
 }
 """Parameters of a storage sink URI and the setting that each one overrides; all others are the storage's own."""

@@ -15,6 +15,9 @@ _S3_BUCKET_HELP = "must be s3://bucket or s3://bucket/prefix"
 OTHER_STORAGES = ("ks3", "hdfs", "noop")
 """Schemes that TiCDC takes and we do not yet."""
 
+LATER_PARAMETERS = frozenset({"storage-class", "predefined-acl", "access-tier", "encryption-scope", "encryption-key"})
+"""TiCDC's parameters that change where or how is written, and that we do not have yet."""
+
 Options = dict[str, Any]
 _Put = Callable[[Options, str], None]
 
@@ -30,7 +33,9 @@ class StorageUri:
     root: str
     """The folder there: an absolute path, or bucket and prefix; without a ``/`` at its end."""
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """For the file system; credentials are among them."""
+    """For the file system; credentials are among them. ``role`` is for who makes it: ``arn`` and ``external_id``."""
+    unread: tuple[str, ...] = ()
+    """Names of parameters that nobody reads."""
 
     def masked(self, text: str) -> str:
         """Return a text, such as a client library's error, without this URI's secrets."""
@@ -58,23 +63,34 @@ def parse_storage_uri(uri: str) -> StorageUri:
     parts = urlsplit(uri)
     scheme = parts.scheme.lower()
     if scheme in _LOCAL:
-        if parts.netloc or not parts.path.startswith("/") or parts.query or parts.fragment:
+        if parts.netloc or not parts.path.startswith("/") or parts.fragment:
             raise ValueError("must be file:///path, an absolute path and nothing else")
-        return StorageUri(public=uri.removesuffix("/"), protocol="file", root=unquote(parts.path).rstrip("/") or "/")
+        public, root = uri.partition("?")[0].removesuffix("/"), unquote(parts.path).rstrip("/") or "/"
+        others = tuple(f"`{name}`" for name, _ in parse_qsl(parts.query))
+        return StorageUri(public=public, protocol="file", root=root, unread=others)
     if scheme not in _REMOTE:
         raise ValueError("must be file:///path, s3://bucket/prefix, gs://bucket/prefix or azure://container/prefix")
     if not parts.netloc or "@" in parts.netloc or parts.fragment:
         raise ValueError(_S3_BUCKET_HELP.replace("s3", scheme))
     protocol, defaults, parameters = _REMOTE[scheme]
     options = _copied(defaults)
-    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+    unread: list[str] = []
+    # A `+` stands for itself, as in the secrets that S3 gives out: no parameter here holds a blank.
+    for name, value in parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True):
         put = parameters.get(name.lower().replace("_", "-"))
+        if put is None and name.lower().replace("_", "-") in LATER_PARAMETERS:
+            raise ValueError(f"has the parameter `{name}`, which is not supported yet")
         if put is None:
-            raise ValueError(f"has the parameter `{name}`, known are: {', '.join(sorted(parameters))}")
+            unread.append(f"`{name}`" if value else "a parameter without value")
+            continue
         put(options, value)
+    if "role" in options and "arn" not in options["role"]:
+        raise ValueError("has the parameter external-id without role-arn")
     path = unquote(parts.path).strip("/")
     root = f"{parts.netloc}/{path}" if path else parts.netloc
-    return StorageUri(public=f"{parts.scheme}://{root}", protocol=protocol, root=root, options=options)
+    return StorageUri(
+        public=f"{parts.scheme}://{root}", protocol=protocol, root=root, options=options, unread=tuple(unread)
+    )
 
 
 def other_storage(uri: str) -> str | None:
@@ -102,6 +118,22 @@ def _addressing(options: Options, value: str) -> None:
     options.setdefault("config_kwargs", {}).setdefault("s3", {})["addressing_style"] = style
 
 
+def _accelerated(options: Options, value: str) -> None:
+    word = value.lower()
+    if word not in ("true", "false", "1", "0", ""):
+        raise ValueError("has use-accelerate-endpoint that is neither true nor false")
+    if word in ("true", "1"):
+        s3 = options.setdefault("config_kwargs", {}).setdefault("s3", {})
+        s3.update(use_accelerate_endpoint=True, addressing_style="virtual")
+
+
+def _azure_host(options: Options, value: str) -> None:
+    host = value.removeprefix("https://").rstrip("/")
+    if "://" in host or "/" in host or not host:
+        raise ValueError("has an endpoint that is no https://host")
+    options["account_host"] = host
+
+
 def _unread(options: Options, value: str) -> None:
     """The name of who offers the storage, or a choice that its client makes by itself: nothing to tell."""
 
@@ -122,6 +154,11 @@ _S3: dict[str, _Put] = {
     "acl": _to("s3_additional_kwargs", "ACL"),
     "storage-class": _to("s3_additional_kwargs", "StorageClass"),
     "provider": _unread,
+    "role-arn": _to("role", "arn"),
+    "external-id": _to("role", "external_id"),
+    "profile": _to("profile"),
+    "use-accelerate-endpoint": _accelerated,
+    "object-lock-enabled": _unread,  # it asks for checksums, which the client always sends
 }
 _S3_DEFAULTS: Options = {"config_kwargs": {"s3": {"addressing_style": "path"}}}
 """TiDB addresses a bucket by path unless ``force-path-style=false``."""
@@ -130,6 +167,7 @@ _AZURE: dict[str, _Put] = {
     "account-name": _to("account_name"),
     "account-key": _to("account_key"),
     "sas-token": _to("sas_token"),
+    "endpoint": _azure_host,
 }
 _REMOTE: dict[str, tuple[str, Options, dict[str, _Put]]] = {
     "s3": ("s3", _S3_DEFAULTS, _S3),

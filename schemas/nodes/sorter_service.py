@@ -1,0 +1,312 @@
+"""Sorter services as ZooKeeper keeps them: who is there, which changefeeds each has, and how far those are.
+
+    services/{service}            ephemeral, by the service: who it is, and whose changefeeds it takes
+    assignments/{service}         by the owner: which changefeeds it runs; its version is checked by all that it writes
+    progress/{service}/{number}   by the service: for each of its changefeeds what it has begun last and how far it is
+
+A service writes the entries of all its changefeeds together, in one transaction that checks its registration and its
+assignment: what a service says of a changefeed that it has no more is refused by ZooKeeper itself. Where a changefeed
+rests, its own ``status`` and ``begun`` nodes say all; where it runs, an entry may be newer
+(docs/formats/zookeeper.md).
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
+from typing import Any, Final
+
+from schemas.errors import CorruptDataError
+from schemas.ids import Ts
+from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
+
+FeedName = tuple[str, str]
+"""Namespace and id of a changefeed."""
+ENTRIES_MAX: Final = 128
+"""Entries in one node: some 450 bytes each, so that a node stays under 64 KiB."""
+NODE_BYTES_MAX: Final = 512 * 1024
+"""What a reader takes; ZooKeeper itself takes 1 MiB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceInfo:
+    """Who a sorter service is."""
+
+    service: str
+    """Its id, made anew at each start by hand; a capture names the one that it starts."""
+    host: str
+    pid: int
+    version: str
+    started_at_s: int
+    master: str
+    """Spark's."""
+    dedicated: str = ""
+    """``namespace/id`` of the one changefeed that it takes; empty: whatever it is given."""
+    spark_ui: str = ""
+    """Where its Spark shows itself; empty: not started, or switched off."""
+    is_stopping: bool = False
+    """It takes nothing more, and its changefeeds go elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned:
+    """One changefeed of an assignment."""
+
+    namespace: str
+    changefeed_id: str
+    created_zxid: int
+    """Of its ``info`` node: one that was removed and created again is another."""
+    epoch: int
+    """Under which it is to run."""
+    revision: int
+    """Grows whenever the changefeed gets another service; the highest one has it."""
+
+    @property
+    def name(self) -> FeedName:
+        return self.namespace, self.changefeed_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What one service is to run, and which changefeeds its capture is to give processes of their own."""
+
+    owner_rev: int = 0
+    feeds: tuple[Assigned, ...] = ()
+    dedicated: tuple[FeedName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedEntry:
+    """How far a running changefeed is, as its service says."""
+
+    namespace: str
+    changefeed_id: str
+    created_zxid: int
+    epoch: int
+    revision: int
+    checkpoint_ts: Ts
+    resolved_ts: Ts
+    begun: str = ""
+    """What is begun, as :func:`sorters.core.cut.beginning.encode_begun` writes it; empty: nothing yet."""
+    rows_total: int = 0
+    """Row messages written since the changefeed began to run there."""
+    spark_rows_total: int = 0
+    """Rows among them that Spark's tasks wrote; the driver wrote the others."""
+    corrupt_rows_total: int = 0
+    batch_rows: int = 0
+    batch_s: float = 0.0
+    last_synced_ts: Ts = Ts(0)
+    cpu_s: float = 0.0
+    """CPU time that the driver has spent on the changefeed."""
+    reason: str = ""
+    """Why its last cut ran where it ran (:mod:`sorters.core.cut`)."""
+
+    @property
+    def name(self) -> FeedName:
+        return self.namespace, self.changefeed_id
+
+
+_ENTRY_FIELDS: Final = tuple(field.name for field in fields(FeedEntry))
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePaths:
+    """Paths of sorter services under one cluster's root."""
+
+    paths: ZkPaths
+
+    @property
+    def services(self) -> str:
+        return f"{self.paths.root}/services"
+
+    @property
+    def assignments(self) -> str:
+        return f"{self.paths.root}/assignments"
+
+    @property
+    def progress(self) -> str:
+        return f"{self.paths.root}/progress"
+
+    def service(self, service: str) -> str:
+        return f"{self.services}/{service}"
+
+    def assignment(self, service: str) -> str:
+        return f"{self.assignments}/{service}"
+
+    def service_progress(self, service: str) -> str:
+        return f"{self.progress}/{service}"
+
+    def entries(self, service: str, number: int) -> str:
+        return f"{self.progress}/{service}/{number}"
+
+
+def newest_entries(entries: Iterable[FeedEntry]) -> dict[tuple[FeedName, int], FeedEntry]:
+    """Return for each changefeed, by name and creation, the entry of the highest revision."""
+    newest: dict[tuple[FeedName, int], FeedEntry] = {}
+    for entry in entries:
+        key = (entry.name, entry.created_zxid)
+        known = newest.get(key)
+        if known is None or (entry.revision, entry.checkpoint_ts) > (known.revision, known.checkpoint_ts):
+            newest[key] = entry
+    return newest
+
+
+def with_progress(status: ChangefeedStatus | None, entry: FeedEntry | None) -> ChangefeedStatus | None:
+    """Return a changefeed's status with what its service says of how far it is.
+
+    An entry from before a user has set the checkpoint says nothing any more; elsewhere the higher checkpoint counts.
+    """
+    if entry is None or (status is not None and entry.epoch < status.set_epoch):
+        return status
+    if status is None:
+        status = ChangefeedStatus(state="normal", checkpoint_ts=entry.checkpoint_ts, resolved_ts=entry.resolved_ts)
+    if entry.checkpoint_ts < status.checkpoint_ts:
+        return status
+    return replace(
+        status,
+        checkpoint_ts=entry.checkpoint_ts,
+        resolved_ts=max(status.resolved_ts, entry.resolved_ts),
+        rows_total=entry.rows_total,
+        spark_rows_total=entry.spark_rows_total,
+        corrupt_rows_total=entry.corrupt_rows_total,
+        batch_rows=entry.batch_rows,
+        batch_s=entry.batch_s,
+        last_synced_ts=max(status.last_synced_ts, entry.last_synced_ts),
+    )
+
+
+def encode_service(info: ServiceInfo) -> bytes:
+    return json.dumps(asdict(info)).encode()
+
+
+def decode_service(node: bytes) -> ServiceInfo:
+    """Read a ``services/…`` node.
+
+    Raises:
+        CorruptDataError: it is no such node.
+    """
+    raw = _document(node, "sorter service")
+    try:
+        return ServiceInfo(
+            service=_text(raw, "service"),
+            host=_text(raw, "host"),
+            pid=_number(raw, "pid"),
+            version=_text(raw, "version"),
+            started_at_s=_number(raw, "started_at_s"),
+            master=_text(raw, "master"),
+            dedicated=_text(raw, "dedicated"),
+            spark_ui=_text(raw, "spark_ui"),
+            is_stopping=raw.get("is_stopping") is True,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptDataError("sorter service does not decode", bytes=len(node), reason=repr(error)) from error
+
+
+def encode_assignment(assignment: Assignment) -> bytes:
+    return json.dumps(
+        {
+            "owner_rev": assignment.owner_rev,
+            "feeds": [
+                [feed.namespace, feed.changefeed_id, feed.created_zxid, feed.epoch, feed.revision]
+                for feed in assignment.feeds
+            ],
+            "dedicated": [list(name) for name in assignment.dedicated],
+        }
+    ).encode()
+
+
+def decode_assignment(node: bytes) -> Assignment:
+    """Read an ``assignments/…`` node.
+
+    Raises:
+        CorruptDataError: it is no such node.
+    """
+    raw = _document(node, "assignment of a sorter service")
+    try:
+        feeds = tuple(
+            Assigned(
+                namespace=str(namespace),
+                changefeed_id=str(changefeed_id),
+                created_zxid=int(created_zxid),
+                epoch=int(epoch),
+                revision=int(revision),
+            )
+            for namespace, changefeed_id, created_zxid, epoch, revision in raw["feeds"]
+        )
+        dedicated = tuple((str(namespace), str(changefeed_id)) for namespace, changefeed_id in raw["dedicated"])
+        return Assignment(owner_rev=_number(raw, "owner_rev"), feeds=feeds, dedicated=dedicated)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise CorruptDataError(
+            "assignment of a sorter service does not decode", bytes=len(node), reason=repr(error)
+        ) from error
+
+
+def encode_entries(entries: Iterable[FeedEntry]) -> bytes:
+    return f"[{','.join(map(_entry_text, entries))}]".encode()
+
+
+@lru_cache(maxsize=4096)
+def _entry_text(entry: FeedEntry) -> str:
+    # Kept: a group's write holds 128 entries, most of which are as they were in the last one.
+    return json.dumps({name: getattr(entry, name) for name in _ENTRY_FIELDS}, separators=(",", ":"))
+
+
+def decode_entries(node: bytes) -> list[FeedEntry]:
+    """Read a ``progress/…`` node.
+
+    Raises:
+        CorruptDataError: it is no such node.
+    """
+    raw = _document(node, "progress of a sorter service", kind=list)
+    try:
+        return [
+            FeedEntry(
+                namespace=_text(entry, "namespace"),
+                changefeed_id=_text(entry, "changefeed_id"),
+                created_zxid=_number(entry, "created_zxid"),
+                epoch=_number(entry, "epoch"),
+                revision=_number(entry, "revision"),
+                checkpoint_ts=Ts(_number(entry, "checkpoint_ts")),
+                resolved_ts=Ts(_number(entry, "resolved_ts")),
+                begun=_text(entry, "begun"),
+                rows_total=_number(entry, "rows_total"),
+                spark_rows_total=_number(entry, "spark_rows_total"),
+                corrupt_rows_total=_number(entry, "corrupt_rows_total"),
+                batch_rows=_number(entry, "batch_rows"),
+                batch_s=float(entry["batch_s"]),
+                last_synced_ts=Ts(_number(entry, "last_synced_ts")),
+                cpu_s=float(entry["cpu_s"]),
+                reason=_text(entry, "reason"),
+            )
+            for entry in raw
+        ]
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise CorruptDataError(
+            "progress of a sorter service does not decode", bytes=len(node), reason=repr(error)
+        ) from error
+
+
+def _document(node: bytes, what: str, kind: type = dict) -> Any:
+    if len(node) > NODE_BYTES_MAX:
+        raise CorruptDataError(f"{what} is too large", bytes=len(node), bytes_max=NODE_BYTES_MAX)
+    try:
+        raw = json.loads(node)
+    except (ValueError, RecursionError) as error:
+        raise CorruptDataError(f"{what} does not decode", bytes=len(node), reason=repr(error)) from error
+    if not isinstance(raw, kind):
+        raise CorruptDataError(f"{what} does not decode", bytes=len(node), seen=type(raw).__name__)
+    return raw
+
+
+def _text(raw: Mapping[str, Any], key: str) -> str:
+    value = raw[key]
+    if not isinstance(value, str):
+        raise TypeError(f"{key} is no text")
+    return value
+
+
+def _number(raw: Mapping[str, Any], key: str) -> int:
+    value = raw[key]
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 64:
+        raise ValueError(f"{key} is no number that fits")
+    return value

@@ -6,16 +6,12 @@ say nothing. No value is ever part of an error: it may be a password that was pu
 """
 
 import difflib
-import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from edges.secret_file import check_secret_mode, read_with_status
 from schemas.errors import ConfigError
-
-FILE_BYTES_MAX = 1 << 20
-"""A file of settings is small, with PEM texts in it too; a device or a pipe of another kind has no end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,22 +33,13 @@ def read_properties(path: Path, keys: KnownKeys) -> dict[str, str]:
     """Return a file's settings.
 
     Raises:
-        ConfigError: it is not readable, others can read a secret in it, or a key is unknown, refused or there twice.
+        SecretFileModeError: others can read a secret in it.
+        ConfigError: it is not readable, or a key is unknown, refused or there twice.
     """
-    where = {"key": keys.option, "file": path}
-    try:
-        with path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            content = file.read(FILE_BYTES_MAX + 1)
-        text = content.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = type(error).__name__ if isinstance(error, UnicodeDecodeError) else error  # the one quotes the bytes
-        raise ConfigError("file of settings is not readable", **where, reason=reason) from None
-    if len(content) > FILE_BYTES_MAX:
-        raise ConfigError("file of settings is too large", **where, bytes_max=FILE_BYTES_MAX)
+    text, status = read_with_status(path, keys.option)
     settings = parse_properties(text, keys, file=str(path))
     if any(key in settings for key in keys.secret):
-        _check_mode(status, where)
+        check_secret_mode(status, path, keys.option)
     for key in keys.paths:
         if key in settings:
             settings[key] = str(path.resolve().parent / settings[key])
@@ -88,15 +75,3 @@ def _check_key(key: str, keys: KnownKeys, where: Mapping[str, object]) -> None:
         # A line that is no setting may begin with a password that holds a "=": only what looks like a key is shown.
         shown = key if key.replace(".", "").replace("-", "").replace("_", "").isalnum() and "." in key else "?"
         raise ConfigError(f"unknown setting in the file of {keys.option}{hint}", key=shown, **where)
-
-
-def _check_mode(status: os.stat_result, where: Mapping[str, object]) -> None:
-    """Refuse a file with secrets that others can read.
-
-    The group may read one that belongs to another user: so orchestrators mount secrets for a process that is not root.
-    """
-    mode, shared = status.st_mode, stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
-    if status.st_uid == os.geteuid():
-        shared |= stat.S_IRGRP
-    if stat.S_ISREG(mode) and mode & shared:
-        raise ConfigError("a file with secrets must be its owner's alone; chmod 600 it", **where)

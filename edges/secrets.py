@@ -3,7 +3,8 @@
 **Sealed**: ``sink_uri`` and ``config`` of a changefeed's ``info`` node rest as one AES-256-GCM text, bound to the
 changefeed, so that none can be moved to another. A key is derived (HKDF-SHA256) from each line of
 ``--secret-key-file``: the first seals, all open, so keys can be rotated. Child processes find the file by
-TIDEBUS_SECRET_KEY_FILE.
+TIDEBUS_SECRET_KEY_FILE. Who has a key takes no node in the clear, unless ``--accept-unsealed`` (for children
+TIDEBUS_ACCEPT_UNSEALED) says so: whoever may write to ZooKeeper could send rows, and secrets by reference, anywhere.
 
 **References** reach only what was meant for it: variables whose names begin with TIDEBUS_SECRET_, and files in the
 folder that TIDEBUS_SECRET_DIR names. Else whoever may create changefeeds could read any file of the machine.
@@ -36,9 +37,10 @@ from schemas.nodes.changefeed import ChangefeedInfo, decode_changefeed_info, enc
 log = logging.getLogger(__name__)
 
 KEY_FILE_VARIABLE: Final = "TIDEBUS_SECRET_KEY_FILE"
+ACCEPT_VARIABLE: Final = "TIDEBUS_ACCEPT_UNSEALED"
 FOLDER_VARIABLE: Final = "TIDEBUS_SECRET_DIR"
 VARIABLE_PREFIX: Final = "TIDEBUS_SECRET_"
-_OWN_VARIABLES: Final = frozenset({KEY_FILE_VARIABLE, FOLDER_VARIABLE})
+_OWN_VARIABLES: Final = frozenset({KEY_FILE_VARIABLE, ACCEPT_VARIABLE, FOLDER_VARIABLE})
 _VERSION: Final = "v1"
 _NONCE_BYTES: Final = 12
 _SECRET_BYTES_MAX: Final = 64 << 10
@@ -48,6 +50,12 @@ class SecretKeyError(BusError):
     """A changefeed's settings are sealed, and none of the keys of --secret-key-file opens them."""
 
     code, action = "secrets.no_key", Action.STOP_CHANGEFEED
+
+
+class UnsealedSettingsError(SecretKeyError):
+    """A changefeed's settings rest in the clear, and this process has a key: anybody may have written them."""
+
+    code = "secrets.unsealed"
 
 
 class SecretReferenceError(BusError):
@@ -61,15 +69,18 @@ class Keyring:
     """Keys by which nodes are sealed; none: they rest in the clear."""
 
     keys: tuple[AESGCM, ...] = ()
+    accepts_unsealed: bool = False
+    """Read nodes in the clear, too; without a key they are read in any case."""
 
     @classmethod
-    def read(cls, path: Path) -> "Keyring":
+    def read(cls, path: Path, *, accepts_unsealed: bool = False) -> "Keyring":
         """Read a key file.
 
         Raises:
             ConfigError: it cannot be used.
         """
-        return cls(tuple(_key(line.encode()) for line in read_secret_lines(path, "secret-key-file")))
+        keys = tuple(_key(line.encode()) for line in read_secret_lines(path, "secret-key-file"))
+        return cls(keys, accepts_unsealed)
 
     def encode(self, info: ChangefeedInfo) -> bytes:
         """Return an ``info`` node's bytes."""
@@ -90,19 +101,26 @@ class Keyring:
         """Read an ``info`` node, sealed or not.
 
         Raises:
+            UnsealedSettingsError: it is in the clear, and we have a key and do not accept that.
             SecretKeyError: none of the keys opens it, or it was sealed for another changefeed.
             CorruptDataError: it is none.
         """
         info = decode_changefeed_info(node)
         sealed = json.loads(node).get("sealed")
+        where = {"changefeed": info.changefeed_id, "namespace": info.namespace}
         if sealed is None:
+            if self.keys and not self.accepts_unsealed:
+                raise UnsealedSettingsError(
+                    "the settings are not sealed, so anybody may have written them; if they are yours, seal them: "
+                    "tidebus cli unsafe seal-changefeeds",
+                    **where,
+                )
             return info
         version, _, text = str(sealed).partition(":")
         try:
             content = base64.b64decode(text, validate=True)
         except (ValueError, binascii.Error):
             content = b""
-        where = {"changefeed": info.changefeed_id, "namespace": info.namespace}
         if version != _VERSION or len(content) <= _NONCE_BYTES:
             raise SecretKeyError("the settings are sealed in a way that this version does not know", **where)
         nonce, rest = content[:_NONCE_BYTES], content[_NONCE_BYTES:]
@@ -116,6 +134,14 @@ class Keyring:
             "the settings are sealed, and no key here opens them; give --secret-key-file", keys=len(self.keys), **where
         )
 
+    def has_sealed(self, node: bytes) -> bool:
+        """Tell whether an ``info`` node is sealed, and by the key that seals now."""
+        try:
+            replace(self, keys=self.keys[:1], accepts_unsealed=False).decode(node)
+        except SecretKeyError:
+            return False
+        return bool(self.keys)
+
 
 def encode_info(info: ChangefeedInfo) -> bytes:
     """Return an ``info`` node's bytes, sealed if this process has a key.
@@ -123,18 +149,19 @@ def encode_info(info: ChangefeedInfo) -> bytes:
     Raises:
         ConfigError: the key file cannot be used.
     """
-    return _own_keyring().encode(info)
+    return own_keyring().encode(info)
 
 
 def decode_info(node: bytes) -> ChangefeedInfo:
     """Read an ``info`` node.
 
     Raises:
+        UnsealedSettingsError: it is in the clear, and this process has a key.
         SecretKeyError: it is sealed, and this process has not the key.
         ConfigError: the key file cannot be used.
         CorruptDataError: it does not decode.
     """
-    return _own_keyring().decode(node)
+    return own_keyring().decode(node)
 
 
 def load_with_secrets(info: ChangefeedInfo) -> ChangefeedConfig:
@@ -178,7 +205,12 @@ def resolve(kind: str, name: str) -> str:
         raise SecretReferenceError("the file cannot be read", **where, reason=reason) from None
 
 
-def _own_keyring() -> Keyring:
+def own_keyring() -> Keyring:
+    """Return this process's keys, as their file is now.
+
+    Raises:
+        ConfigError: the key file cannot be used.
+    """
     path = os.environ.get(KEY_FILE_VARIABLE, "")
     if not path:
         return Keyring()
@@ -187,12 +219,12 @@ def _own_keyring() -> Keyring:
         edition = (stands.st_ino, stands.st_mtime_ns, stands.st_size)
     except OSError:
         edition = (0, 0, 0)
-    return _keyring(path, edition)
+    return _keyring(path, edition, os.environ.get(ACCEPT_VARIABLE, "") == "1")
 
 
 @functools.lru_cache(maxsize=4)
-def _keyring(path: str, edition: tuple[int, int, int]) -> Keyring:
-    return Keyring.read(Path(path))
+def _keyring(path: str, edition: tuple[int, int, int], accepts_unsealed: bool) -> Keyring:
+    return Keyring.read(Path(path), accepts_unsealed=accepts_unsealed)
 
 
 def _key(line: bytes) -> AESGCM:

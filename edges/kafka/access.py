@@ -38,18 +38,12 @@ class KafkaAccess:
         """
         if config_file is None:
             return cls(servers)
-        found = read_properties(config_file, KAFKA_KEYS)
-        settings = check_settings(found, file=str(config_file))
+        given = read_properties(config_file, KAFKA_KEYS)
+        settings = check_settings(given, file=str(config_file))
         servers = settings.pop(SERVERS, servers)
         if not servers:
             raise ConfigError("no Kafka broker is named; give --kafka, or bootstrap.servers in --kafka-config")
         return cls(servers, settings, str(config_file.resolve()))
-
-    @property
-    def security(self) -> str:
-        """How we get in, for people: ``SASL_SSL SCRAM-SHA-256``."""
-        parts = (self.settings.get("security.protocol", "PLAINTEXT"), self.settings.get("sasl.mechanism", ""))
-        return " ".join(part for part in parts if part)
 
     def config(self) -> dict[str, Any]:
         """Return what every client of this cluster is made with; a caller adds what its own work needs."""

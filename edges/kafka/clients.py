@@ -5,13 +5,19 @@ of its own (:mod:`schemas.config.client_options`), with what the caller's work n
 """
 
 import logging
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
+from weakref import WeakValueDictionary
 
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from edges.kafka.errors import KafkaSettingsError
+
+_shared: "WeakValueDictionary[tuple[tuple[str, Any], ...], Any]" = WeakValueDictionary()
+"""Admin clients by their settings."""
+_sharing = threading.Lock()
 
 
 def kafka_consumer(config: Mapping[str, Any], log: logging.Logger | None = None) -> Any:
@@ -39,6 +45,21 @@ def kafka_admin(config: Mapping[str, Any], log: logging.Logger | None = None) ->
         KafkaSettingsError: librdkafka refuses the settings.
     """
     return _made(AdminClient, config, log)
+
+
+def shared_admin(config: Mapping[str, Any], log: logging.Logger | None = None) -> Any:
+    """Return an admin client that all have in this process who ask with the same settings, as long as any of them does:
+    each one is three threads and a connection. From any thread.
+
+    Raises:
+        KafkaSettingsError: librdkafka refuses the settings.
+    """
+    key = tuple(sorted(config.items()))
+    with _sharing:
+        admin = _shared.get(key)
+        if admin is None:
+            admin = _shared[key] = kafka_admin(config, log)
+    return admin
 
 
 def _made(kind: Callable[..., Any], config: Mapping[str, Any], log: logging.Logger | None) -> Any:

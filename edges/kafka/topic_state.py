@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka.admin import OffsetSpec
 
 from edges.kafka.clients import kafka_admin
 from edges.kafka.errors import KafkaUnreachableError
+from edges.kafka.topics import topic_settings
 from schemas.rawlog.log_state import TopicState
 from schemas.rawlog.topic_settings import SETTINGS, SeenTopic
 
@@ -72,13 +73,11 @@ def seen_topics(config: Mapping[str, Any], topics: Collection[str]) -> dict[str,
     except KafkaException as error:
         raise KafkaUnreachableError("topics cannot be looked at", reason=error.args[0]) from error
     present = {name: listed[name] for name in topics if name in listed and listed[name].error is None}
-    wanted = {name: ConfigResource(ResourceType.TOPIC, name) for name in present}
-    futures = admin.describe_configs(list(wanted.values()), request_timeout=ANSWER_S) if wanted else {}
     seen = {}
     for name, topic in present.items():
         settings: dict[str, str] = {}
         try:
-            entries = futures[wanted[name]].result()
+            entries = topic_settings(admin, [name], ANSWER_S)[name]
             settings = {key: str(entries[key].value) for key in SETTINGS if key in entries}
         except KafkaException as error:
             log.warning("settings of a topic are not shown to us", extra={"topic": name, "reason": str(error.args[0])})

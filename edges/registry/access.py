@@ -1,6 +1,7 @@
 """How a schema registry with the API of Confluent is reached."""
 
 import urllib.parse
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
@@ -21,6 +22,7 @@ REGISTRY_KEYS: Final = KnownKeys(
     secret=frozenset({_USER_INFO, "ssl.key.password"}),
     paths=frozenset(_TLS_KEYS[:3]),
 )
+SINK_REGISTRY_KEYS: Final = replace(REGISTRY_KEYS, option="--sink-registry-config")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +39,33 @@ class RegistryAccess:
     """Where :meth:`read` has found it, for child processes."""
     url_with_user: str = field(default="", repr=False)
     """The URL as it was given, where it names a user."""
+    sinks: tuple["RegistryAccess", ...] = field(default=(), repr=False)
+    """Registries that changefeeds may name, each by its URL; see :meth:`of_changefeed`."""
 
     @classmethod
-    def read(cls, url: str, config_file: Path | None = None) -> Self:
+    def read(cls, url: str, config_file: Path | None = None, sink_files: Sequence[Path] = ()) -> Self:
         """Return the access of ``--schema-registry`` and ``--schema-registry-config``; the file's url goes first.
 
+        ``sink_files`` are those of ``--sink-registry-config``.
+
         Raises:
-            ConfigError: the file is refused, or the URL is none.
+            ConfigError: a file is refused, the URL is none, or two files are of one registry.
         """
-        given = read_properties(config_file, REGISTRY_KEYS) if config_file is not None else {}
+        access = cls._of_file(url, config_file, REGISTRY_KEYS) if config_file is not None else cls.at(url)
+        sinks: dict[str, RegistryAccess] = {}
+        for file in sink_files:
+            sink = cls._of_file("", file, SINK_REGISTRY_KEYS)
+            where = {"key": SINK_REGISTRY_KEYS.option, "file": file}
+            if not sink:
+                raise ConfigError("the file must name its registry by url", **where)
+            if sinks.setdefault(sink.canonical_url, sink) is not sink:
+                raise ConfigError("another file is of the same registry", **where, url=sink.url)
+        return replace(access, sinks=tuple(sinks.values()))
+
+    @classmethod
+    def _of_file(cls, url: str, config_file: Path, keys: KnownKeys) -> Self:
+        given = read_properties(config_file, keys)
         access = cls.at(given.get("url", url))
-        if config_file is None:
-            return access
         where = {"file": config_file}
         for key, value in given.items():
             if not value:
@@ -79,6 +96,30 @@ class RegistryAccess:
         bare = parts._replace(netloc=parts.netloc.rsplit("@", 1)[-1]).geturl()
         return cls(bare, user_info, url_with_user=url if user_info else "")
 
+    def of_changefeed(self, url: str) -> "RegistryAccess":
+        """Return the access of the registry that a changefeed names; ``url`` may hold ``user:password@``; empty: ours.
+
+        A registry's file gives TLS and a user; a user of the changefeed's own goes before. The files are of exactly
+        their URL: neither certificate nor user is shown to another host, port or path.
+
+        Raises:
+            ConfigError: not an http or https URL with a host.
+        """
+        if not url:
+            return replace(self, sinks=())
+        named = type(self).at(url)
+        for known in (*self.sinks, self):
+            if known and known.canonical_url == named.canonical_url:
+                return replace(known, user_info=named.user_info or known.user_info, sinks=())
+        return named
+
+    @property
+    def canonical_url(self) -> str:
+        """The URL in the form by which two are compared."""
+        parts = urllib.parse.urlsplit(self.url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        return f"{parts.scheme}://{parts.hostname}:{port}{parts.path.rstrip('/')}"
+
     def __bool__(self) -> bool:
         return bool(self.url)
 
@@ -88,7 +129,8 @@ class RegistryAccess:
     def arguments(self) -> list[str]:
         """Return the options that give a child process the same access, with :meth:`environment`: no secret is here."""
         named = ["--schema-registry", self.url] if self.url and not self.url_with_user else []
-        return [*named, "--schema-registry-config", self.config_file] if self.config_file else named
+        named += ["--schema-registry-config", self.config_file] if self.config_file else []
+        return named + [part for sink in self.sinks for part in (SINK_REGISTRY_KEYS.option, sink.config_file)]
 
     def environment(self) -> dict[str, str]:
         """Return what a child needs beside :meth:`arguments`, which everybody on the machine sees."""

@@ -95,8 +95,9 @@ class ZooKeeperAccess:
         known = bool(self.user or self.cert_path) and not self.open_acl
         return list(CREATOR_ALL_ACL if known else OPEN_ACL_UNSAFE)
 
-    def client(self, timeout_s: float, handler: Any = None) -> Any:
+    def client(self, timeout_s: float, handler: Any = None, client_id: tuple[int, bytes] | None = None) -> Any:
         """Return a client that is not started; ``timeout_s`` of its session is what the servers are asked for.
+        ``client_id``: id and password of a session that it is to go on with.
 
         Raises:
             ConfigError: a file of TLS cannot be used; kazoo would try it for ever, and say that no server answers.
@@ -107,6 +108,7 @@ class ZooKeeperAccess:
             hosts=self.servers,
             timeout=timeout_s,
             handler=handler,
+            client_id=client_id,
             default_acl=self.acl,
             auth_data=[("digest", f"{self.user}:{self.password}")] if self.user else None,
             use_ssl=self.tls,

@@ -1,23 +1,30 @@
-"""A connected client for who keeps no lease of the session's own."""
+"""A connected client for who may come back with another session, and takes anew what hung on the last."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from kazoo.exceptions import KazooException
-from kazoo.handlers.threading import KazooTimeoutError
-
 from edges.zookeeper.access import ZooKeeperAccess
-from edges.zookeeper.session import ZooKeeperUnreachableError
+from edges.zookeeper.lease import Lease
+from edges.zookeeper.session import start_with_lease
 
 CONNECT_TIMEOUT_S = 30.0
 """For who has nothing else to do: a whole ensemble restarts in less."""
 
 
+@dataclass(frozen=True, slots=True)
+class LeasedClient:
+    """A started KazooClient, and the lease of whichever session it has."""
+
+    client: Any
+    lease: Lease
+
+
 @contextmanager
 def zookeeper_client(
     access: ZooKeeperAccess, session_s: float, connect_timeout_s: float = CONNECT_TIMEOUT_S
-) -> Iterator[Any]:
+) -> Iterator[LeasedClient]:
     """Connect, and leave with everything that is held by the session.
 
     Raises:
@@ -25,19 +32,11 @@ def zookeeper_client(
         ConfigError: a file of TLS cannot be used.
     """
     client = access.client(session_s)
+    lease = start_with_lease(client, access.servers, session_s, connect_timeout_s)
     try:
-        client.start(timeout=connect_timeout_s)
-    except (KazooTimeoutError, KazooException, OSError) as error:
-        with suppress(Exception):
-            client.close()
-        raise ZooKeeperUnreachableError(
-            "ZooKeeper does not answer; check --zookeeper and that a server runs there",
-            hosts=access.servers,
-            waited_s=connect_timeout_s,
-            reason=error,
-        ) from error
-    try:
-        yield client
+        yield LeasedClient(client, lease)
     finally:
+        lease.stop()
         client.stop()
         client.close()
+        lease.join()

@@ -34,9 +34,12 @@ class TlsRefusedError(BusError):
 
 
 class RegionMovedError(BusError):
-    """A store does not serve the region as we know it, or did not answer; the cache has dropped it."""
+    """A store does not serve the region as we know it, or did not answer; the cache has dropped what was wrong."""
 
     code, action = "producer.region_moved", Action.RETRY
+
+    wait_ms: int = 0
+    """The store wants to be left alone so long."""
 
 
 class KvRefusedError(BusError):
@@ -67,6 +70,18 @@ class SnapshotFailedError(BusError):
     """The schema snapshot could not be read; ``fields`` name the key range and the store's answer."""
 
     code, action = "producer.snapshot_failed", Action.RETRY
+
+
+class ImageScanStalledError(BusError):
+    """A scan of a table image read nothing in its time; ``fields`` say what was in its way. The range comes again."""
+
+    code, action = "producer.image_scan_stalled", Action.RETRY
+
+
+class ImageVersionGoneError(BusError):
+    """Garbage collection of TiKV has passed the barrier ts of a table image's scan. It comes again, at a later one."""
+
+    code, action = "producer.image_version_gone", Action.RETRY
 
 
 class DeliveryFailedError(BusError):

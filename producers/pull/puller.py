@@ -11,26 +11,25 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from edges.kafka.access import KafkaAccess
-from edges.kafka.errors import KafkaSettingsError
-from edges.kafka.producer import ordered_producer
 from edges.registry.access import RegistryAccess
 from producers.ending import Ending
-from producers.errors import DeliveryFailedError
 from producers.pull.core.landing.book import LandingBook
 from producers.pull.core.match.matcher_quota import MatcherQuota
 from producers.pull.feed.event_feed import EventFeed
 from producers.pull.feed.spill_files import SpillFiles, SpillSettings
 from producers.pull.feed.types import FeedCounters, FeedSettings, SpanStatus
+from producers.pull.images.image_log import ImageLog
+from producers.pull.images.scanner import ImageScanner
+from producers.pull.images.settings import ImageScanSettings
 from producers.pull.landing.batch_schema import NO_MEMORY, BatchSchema, SchemaMemory
 from producers.pull.landing.landing import Landing, LandingCounters, LandingSettings
 from producers.pull.landing.raw_log import (
-    QUIETER,
     RECORD_OVERHEAD_BYTES,
     RawLogSettings,
     ensure_raw_topics,
-    kafka_log,
     record_bytes_max,
 )
+from producers.pull.landing.raw_producer import close_producer, raw_log_producer
 from producers.pull.locks.kv_client import KvClient
 from producers.pull.locks.resolver import LockCounters, LockResolver
 from producers.pull.locks.watch import LockWatch
@@ -40,10 +39,10 @@ from producers.pull.pd.safe_point import SafePointKeeper, keep_safe_point
 from producers.pull.pd.table_regions import table_regions
 from producers.tls import Channels, TlsSettings
 from schemas.errors import BusError
-from schemas.ids import CaptureId, TableId, Ts, UpstreamId, physical_ms
+from schemas.ids import CaptureId, TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import CLUSTER_DEFAULT
 from schemas.rawlog.frontier import FrontierRecord, LandingReport, needed_ts
-from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_topics
+from schemas.rawlog.topics import raw_topics
 from schemas.tidb.spans import TableSpan
 
 log = logging.getLogger(__name__)
@@ -68,6 +67,8 @@ class PullerSettings:
     spill: SpillSettings = field(default_factory=SpillSettings)
     tls: TlsSettings = field(default_factory=TlsSettings)
     """Secures the channels to PD and to every store."""
+    images: ImageScanSettings = field(default_factory=ImageScanSettings)
+    """Of scans of table images."""
     resolve_locks: bool = True
     """End locks that their transactions left behind where they hold a resolved ts back."""
     cluster: str = CLUSTER_DEFAULT
@@ -112,8 +113,6 @@ class PullerStats:
     in_flight: int
     """Records that wait for the broker."""
     locks: LockCounters = field(default_factory=LockCounters)
-    resolved_lag_s: float
-    """Of the slowest table, against this machine's clock; 0 without tables."""
     stalls: tuple[SpanStatus, ...]
     """Spans that something holds back, with the reason."""
     broker_reason: str
@@ -185,8 +184,17 @@ class Puller:
         self._quota = MatcherQuota(settings.matcher_memory_bytes_max, self._spill)
         cache = RegionCache(self._pd)
         self._feed = EventFeed(cache, self._landing, self._ending.fail, settings.feed, quota=self._quota)
-        self._resolver = LockResolver(KvClient(cache))
+        kv = KvClient(cache)
+        self._resolver = LockResolver(kv)
         self._lock_watch = LockWatch(self._feed, self._pd, self._resolver)
+        image_log = ImageLog(
+            kafka, schema_registry, self.topics, settings.raw_log,
+            partitions=self.partitions, compression=settings.compression, on_error=self._kafka_error,
+        )  # fmt: skip
+        self._images = ImageScanner(
+            capture, kv, self._resolver, image_log,
+            settings=settings.images, may_land=may_land, on_result=self.landed.set,
+        )  # fmt: skip
         self._gc_service_id = settings.gc_service_id(upstream)
         self._keeper = SafePointKeeper(
             self._pd, self._gc_service_id, ttl_s=settings.gc_ttl_s, on_fatal=self._ending.fail
@@ -226,6 +234,7 @@ class Puller:
         self._batch_schema.stop()
         self._keeper.stop()
         self._lock_watch.stop()
+        self._images.close()
         self._feed.stop()
         with self._feed.lock:
             left = self._landing.flush(flush_s)
@@ -258,14 +267,16 @@ class Puller:
         return table_regions(self._pd, tables, at_least)
 
     def report(self) -> LandingReport:
-        """Return what has landed, at one moment."""
+        """Return what has landed, at one moment, and what came of scans of table images."""
         with self._feed.lock:
-            return self._landing.book.report()
+            report = self._landing.book.report()
+        return replace(report, scans=self._images.results())
 
     def published(self, record: FrontierRecord) -> None:
         """Take the owner's newest frontier record."""
         with self._feed.lock:
             self._landing.book.published(record)
+        self._images.follow(record.images)
         self._keeper.keep(needed_ts(record))
 
     def stats(self) -> PullerStats:
@@ -273,7 +284,6 @@ class Puller:
         spans = self._feed.status()
         with self._feed.lock:
             spans = [self._as_landed(span) for span in spans]
-            slowest = min((physical_ms(span.resolved_ts) for span in spans), default=None)
             scans_running, scans_waiting = self._feed.scans()
             return PullerStats(
                 at_s=time.monotonic(),
@@ -291,7 +301,6 @@ class Puller:
                 spilled_bytes=self._quota.spilled_bytes,
                 in_flight=self._landing.book.in_flight(),
                 locks=replace(self._resolver.counters),
-                resolved_lag_s=max(0.0, time.time() - slowest / 1000) if slowest is not None else 0.0,
                 stalls=tuple(span for span in spans if span.reason),
                 broker_reason=self._landing.slow_reason()
                 and f"{self._landing.slow_reason()} {self._kafka_trouble}".strip(),
@@ -308,40 +317,6 @@ class Puller:
     def _kafka_error(self, error: Any) -> None:
         self._kafka_trouble = str(error.str())
         self._ending.kafka_error(error)
-
-
-def raw_log_producer(
-    kafka: KafkaAccess, compression: str, on_error: Callable[[Any], None], record_bytes: int = RAW_MESSAGE_BYTES_MAX
-) -> Any:
-    """Return a producer that loses nothing: acks of all replicas, idempotent, and it tries as long as it lives.
-
-    Raises:
-        DeliveryFailedError: librdkafka refuses the settings.
-    """
-    try:
-        return ordered_producer(
-            {
-                **QUIETER,
-                **kafka.config(),
-                # 0 = no limit. Giving a record up would only stop the table and start it again from the published R;
-                # how long the broker has been silent is shown by `broker_reason` instead.
-                "message.timeout.ms": 0,
-                "message.max.bytes": record_bytes,
-                "linger.ms": 1,
-                "queue.buffering.max.kbytes": 256 * 1024,
-                "compression.type": compression,
-                "error_cb": on_error,
-            },
-            kafka_log,
-        )
-    except KafkaSettingsError as error:
-        raise DeliveryFailedError("Kafka producer settings are refused", reason=error) from error
-
-
-def close_producer(producer: Any) -> None:
-    """End a producer's threads. What is not acknowledged is given up: the next start lands it again."""
-    producer.purge()
-    producer.close()
 
 
 def _as_dict(counters: FeedCounters | LandingCounters) -> dict[str, int]:

@@ -93,6 +93,8 @@ class Chaos:
                 self._node(store_id).endpoint.drop_streams(_status(status), "stream was dropped")
             case chaos.RefuseRegistrations(store_id, count, backoff_ms):
                 self._node(store_id).endpoint.refuse(count, backoff_ms)
+            case chaos.RefuseCalls(store_id, error, count, backoff_ms):
+                self._node(store_id).call_faults.plant(error, count, backoff_ms)
             case chaos.HoldScans(store_id, for_ms):
                 endpoint = self._node(store_id).endpoint
                 endpoint.hold_scans(True)

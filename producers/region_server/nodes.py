@@ -5,23 +5,15 @@ import grpc.aio
 
 from producers.region_server.cdc.endpoint import Endpoint
 from producers.region_server.cdc.service import ChangeDataService
+from producers.region_server.kv.call_gate import CallFaults, CallGate
 from producers.region_server.kv.service import TikvService
 from producers.region_server.pd.cluster import PdCluster
 from producers.region_server.pd.service import PdService
+from producers.region_server.rpc.server_options import SERVER_OPTIONS
 from producers.region_server.rpc.server_tls import ServerTls
 from schemas.errors import InvariantBrokenError
 from schemas.ids import StoreId
 from schemas.proto import pdpb_pb2_grpc, tikvpb_pb2_grpc
-
-_SERVER_OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    # Clients ping every 10 s, also without a stream; the default calls that abuse and closes the connection.
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
-    ("grpc.http2.max_ping_strikes", 0),
-    ("grpc.so_reuseport", 0),
-)
 
 
 class StoreNode:
@@ -45,6 +37,8 @@ class StoreNode:
         self._quota_bytes = quota_bytes
         self._patience_s = patience_s
         self._tls = tls
+        self.call_faults = CallFaults()
+        """Of the KV calls; they outlive a restart."""
         self._server: grpc.aio.Server | None = None
 
     @property
@@ -58,10 +52,17 @@ class StoreNode:
         Raises:
             InvariantBrokenError: the port is taken.
         """
-        self._server = grpc.aio.server(options=_SERVER_OPTIONS)
+        self._server = grpc.aio.server(options=SERVER_OPTIONS)
         service = ChangeDataService(self.endpoint, self._quota_bytes, self._patience_s)
         self._server.add_generic_rpc_handlers((service.handlers(),))
-        kv = TikvService(self.store_id, self._cluster.store, lambda: self.endpoint.delay_s)
+        gate = CallGate(
+            self.store_id,
+            self._cluster.store,
+            delay_s=lambda: self.endpoint.delay_s,
+            faults=self.call_faults,
+            resolved_ts=self._cluster.replica_resolved_ts,
+        )
+        kv = TikvService(self._cluster.store, gate)
         tikvpb_pb2_grpc.add_TikvServicer_to_server(kv, self._server)
         self._cluster.addresses[self.store_id] = f"{self._host}:{_bind(self._server, self._host, port, self._tls)}"
         await self._server.start()
@@ -97,7 +98,7 @@ class PdNode:
         Raises:
             InvariantBrokenError: the port is taken.
         """
-        self._server = grpc.aio.server(options=_SERVER_OPTIONS)
+        self._server = grpc.aio.server(options=SERVER_OPTIONS)
         pdpb_pb2_grpc.add_PDServicer_to_server(PdService(self._cluster, self._index), self._server)
         self._port = _bind(self._server, self._host, port or self._port, self._tls)
         member = self._cluster.members[self._index]

@@ -69,6 +69,9 @@ class RegionServerOptions:
     """How long versions are kept, as TiDB's ``tidb_gc_life_time`` (600); None keeps everything. Service safe points
     of PD hold it back, as always."""
     gc_interval_s: float = 10.0
+    replica_lag_ms: int = 1000
+    """How far followers' resolved ts is behind PD's clock: above it a stale read is not ready. TiKV's
+    ``resolved-ts.advance-ts-interval``, 20 s there."""
     tls: ServerTls | None = None
     """For PD and all stores; clients need a certificate of the same CA."""
 
@@ -82,6 +85,7 @@ class RegionServer:
         self.store = ClusterStore(store_ids, region_max_keys=self.options.region_max_keys)
         self.oracle = TimestampOracle(wall_clock_ms)
         self.pd = PdCluster(self.store, self.oracle, self.options.cluster_id, self.options.gc_api)
+        self.pd.replica_lag_ms = self.options.replica_lag_ms
         self.pd.members = [PdMember(f"pd-{number}", number) for number in range(1, self.options.pd_members + 1)]
         self.pd_nodes = [
             PdNode(self.pd, at, host=self.options.host, tls=self.options.tls) for at in range(self.options.pd_members)
@@ -90,7 +94,7 @@ class RegionServer:
         self.endpoints: dict[StoreId, Endpoint] = {}
         self.chaos = Chaos(self.store, self.pd, self.nodes, self.pd_nodes, self.background)
         self._control: ControlServer | None = None
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop  # made by start: who never starts has nothing to give back
         self._thread = threading.Thread(target=self._run, name="region-server", daemon=True)
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -98,13 +102,14 @@ class RegionServer:
 
     def start(self) -> Self:
         """Bind all ports and serve."""
+        self._loop = asyncio.new_event_loop()
         self._thread.start()
         self.call(self._start())
         return self
 
     def stop(self) -> None:
         """End all tasks and streams and give the ports back. A second call does nothing."""
-        if self._loop.is_closed():
+        if not self.started or self._loop.is_closed():
             return
         if self._thread.is_alive():
             self.call(self._stop())

@@ -31,13 +31,14 @@ from producers.pull.feed.event_feed import EventFeed
 from producers.pull.feed.types import SpanStatus
 from producers.pull.landing.landing import RecordProducer
 from producers.pull.landing.raw_log import QUIETER, ensure_raw_topics, kafka_log
+from producers.pull.landing.raw_producer import close_producer, raw_log_producer
 from producers.pull.locks.kv_client import KvClient
 from producers.pull.locks.resolver import LockResolver
 from producers.pull.locks.watch import LockWatch
 from producers.pull.pd.client import PdClient
 from producers.pull.pd.region_cache import RegionCache
 from producers.pull.pd.safe_point import keep_safe_point
-from producers.pull.puller import PullerSettings, close_producer, raw_log_producer
+from producers.pull.puller import PullerSettings
 from producers.tls import Channels
 from schemas.changes import Op
 from schemas.ddl.job import DDL_JOB_TABLE_ID, DdlDecodeError, decode_ddl_job_row, undecodable_record

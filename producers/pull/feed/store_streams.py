@@ -37,7 +37,6 @@ class OpenStream:
     subscription: Subscription | None
     """Whose it is, without multiplexing."""
     table: StreamTable
-    opened_at_s: float
     heard_at_s: float
     """When the feed last took a message of it."""
     empty_since_s: float | None
@@ -129,7 +128,6 @@ class StoreStreams:
             address=address,
             subscription=owner,
             table=StreamTable(multiplexed=multiplexed),
-            opened_at_s=now_s,
             heard_at_s=now_s,
             empty_since_s=now_s,
         )

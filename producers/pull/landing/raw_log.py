@@ -2,20 +2,22 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 from confluent_kafka.schema_registry import Schema
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from edges.kafka.access import KafkaAccess
 from edges.kafka.clients import kafka_admin
+from edges.kafka.topics import await_topics, create_topics, partition_counts, topic_settings
 from edges.registry.access import RegistryAccess
 from producers.errors import RawTopicError, RegistryError, RegistryRefusedError
+from schemas.rawlog.image_batch import IMAGE_BATCH_SCHEMA_TEXT
 from schemas.rawlog.region_batch import REGION_BATCH_SCHEMA_TEXT
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, RawTopics
 
@@ -75,44 +77,51 @@ def ensure_raw_topics(kafka: KafkaAccess, topics: RawTopics, settings: RawLogSet
         topics.ddl: (1, {**keep, **large}),
         topics.frontier: (1, frontier),
     }
-    present = _partition_counts(admin, kafka)
-    made = (
-        admin.create_topics(
-            [
-                NewTopic(name, num_partitions=count, replication_factor=settings.replication_factor, config=config)
-                for name, (count, config) in wanted.items()
-                if name not in present
-            ],
-            operation_timeout=ADMIN_TIMEOUT_S,
-        )
-        if any(name not in present for name in wanted)
-        else {}
-    )
-    for name, future in made.items():
-        try:
-            future.result(ADMIN_TIMEOUT_S)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise RawTopicError("Kafka refuses to create a raw topic", topic=name, reason=error.args[0]) from error
-    return _checked(admin, kafka, wanted, topics)
-
-
-def _checked(admin: Any, kafka: KafkaAccess, wanted: Mapping[str, Any], topics: RawTopics) -> int:
-    deadline = time.monotonic() + ADMIN_TIMEOUT_S
-    while True:
-        present = _partition_counts(admin, kafka)
-        missing = [name for name in wanted if not present.get(name)]
-        if not missing:
-            break
-        if time.monotonic() > deadline:
-            raise RawTopicError("raw topics do not appear after their creation", topics=missing)
-        time.sleep(0.1)
+    with _answers(kafka):
+        present = partition_counts(admin.list_topics(timeout=ADMIN_TIMEOUT_S))
+        missing = {name: settled for name, settled in wanted.items() if name not in present}
+        for name, error in create_topics(admin, missing, settings.replication_factor).items():
+            raise RawTopicError("Kafka refuses to create a raw topic", topic=name, reason=error.args[0]) from error
+        present, absent = await_topics(admin, wanted, ADMIN_TIMEOUT_S)
+    if absent:
+        raise RawTopicError("raw topics do not appear after their creation", topics=absent)
     for name in (topics.ddl, topics.frontier):
         if present[name] != 1:
             raise RawTopicError(
                 "topic must have one partition, its records are in order", topic=name, has=present[name]
             )
     return present[topics.region_events]
+
+
+def ensure_images_topic(kafka: KafkaAccess, topics: RawTopics, settings: RawLogSettings, partitions: int) -> int:
+    """Create the images topic if there is none; return how many partitions it has.
+
+    It is made with the first scan of an image, as long-lived and as wide as region-events are made: a changefeed that
+    reads old changes again needs the rows that stood before them.
+
+    Raises:
+        RawTopicError: Kafka does not answer or refuses.
+    """
+    admin = kafka_admin({**QUIETER, **kafka.config()}, kafka_log)
+    wanted = {
+        topics.images: (
+            partitions,
+            {
+                "cleanup.policy": "delete",
+                "retention.ms": str(settings.retention_ms),
+                "max.message.bytes": str(RAW_MESSAGE_BYTES_MAX),
+            },
+        )
+    }
+    with _answers(kafka):
+        present = partition_counts(admin.list_topics(timeout=ADMIN_TIMEOUT_S))
+        if topics.images not in present:
+            for name, error in create_topics(admin, wanted, settings.replication_factor).items():
+                raise RawTopicError("Kafka refuses to create a raw topic", topic=name, reason=error.args[0]) from error
+            present, absent = await_topics(admin, wanted, ADMIN_TIMEOUT_S)
+            if absent:
+                raise RawTopicError("raw topics do not appear after their creation", topics=absent)
+    return present[topics.images]
 
 
 def record_bytes_max(kafka: KafkaAccess, topic: str) -> int:
@@ -122,27 +131,21 @@ def record_bytes_max(kafka: KafkaAccess, topic: str) -> int:
         RawTopicError: Kafka does not answer.
     """
     admin = kafka_admin({**QUIETER, **kafka.config()}, kafka_log)
-    resource, deadline = ConfigResource(ResourceType.TOPIC, topic), time.monotonic() + ADMIN_TIMEOUT_S
-    while True:
-        try:
-            config = admin.describe_configs([resource], request_timeout=ADMIN_TIMEOUT_S)[resource].result()
-            return min(int(config["max.message.bytes"].value), RAW_MESSAGE_BYTES_MAX) - RECORD_OVERHEAD_BYTES
-        except KafkaException as error:
-            code = error.args[0].code()
-            if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                return RAW_MESSAGE_BYTES_MAX - RECORD_OVERHEAD_BYTES
-            # A topic that was just made is not known to every broker yet.
-            if code != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline:
-                raise RawTopicError("a raw topic's settings are not readable", topic=topic, reason=error) from error
-        time.sleep(0.1)
-
-
-def _partition_counts(admin: Any, kafka: KafkaAccess) -> dict[str, int]:
     try:
-        listed = admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics
+        config = topic_settings(admin, [topic], ADMIN_TIMEOUT_S)[topic]
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return RAW_MESSAGE_BYTES_MAX - RECORD_OVERHEAD_BYTES
+        raise RawTopicError("a raw topic's settings are not readable", topic=topic, reason=error) from error
+    return min(int(config["max.message.bytes"].value), RAW_MESSAGE_BYTES_MAX) - RECORD_OVERHEAD_BYTES
+
+
+@contextmanager
+def _answers(kafka: KafkaAccess) -> Iterator[None]:
+    try:
+        yield
     except KafkaException as error:
         raise RawTopicError("Kafka does not answer", bootstrap_servers=kafka.servers, reason=error.args[0]) from error
-    return {name: len(topic.partitions) for name, topic in listed.items() if topic.error is None}
 
 
 def register_region_batch(registry: RegistryAccess, topic: str, timeout_s: float = ADMIN_TIMEOUT_S) -> int:
@@ -152,21 +155,32 @@ def register_region_batch(registry: RegistryAccess, topic: str, timeout_s: float
         RegistryRefusedError: the registry refuses it, or us.
         RegistryError: the registry does not answer, or with an error of its own.
     """
-    client = registry.client(timeout=timeout_s, max_retries=0)
+    return _register(registry, topic, REGION_BATCH_SCHEMA_TEXT, timeout_s)
+
+
+def register_image_batch(registry: RegistryAccess, topic: str, timeout_s: float = ADMIN_TIMEOUT_S) -> int:
+    """Register ImageBatch's schema as ``<topic>-value``; return its id. Errors as of :func:`register_region_batch`."""
+    return _register(registry, topic, IMAGE_BATCH_SCHEMA_TEXT, timeout_s)
+
+
+def _register(registry: RegistryAccess, topic: str, schema: str, timeout_s: float) -> int:
+    with registry.client(timeout=timeout_s, max_retries=0) as client:
+        return _register_by(client, registry.url, topic, schema)
+
+
+def _register_by(client: Any, url: str, topic: str, schema: str) -> int:
     for pause_s in (*REGISTRY_PAUSES_S, None):
         try:
-            return int(client.register_schema(f"{topic}-value", Schema(REGION_BATCH_SCHEMA_TEXT, "AVRO")))
+            return int(client.register_schema(f"{topic}-value", Schema(schema, "AVRO")))
         except SchemaRegistryError as error:
             if error.http_status_code == HTTPStatus.CONFLICT and pause_s is not None:
                 time.sleep(pause_s)  # another capture may be registering it at this moment
                 continue
             status = error.http_status_code
             kind = RegistryRefusedError if 400 <= status < 500 and status not in MAY_PASS else RegistryError
-            raise kind(
-                "the registry refuses the schema", url=registry.url, subject=f"{topic}-value", reason=error
-            ) from error
+            raise kind("the registry refuses the schema", url=url, subject=f"{topic}-value", reason=error) from error
         except (
             Exception
         ) as error:  # the client lets its HTTP library's errors through, and which one differs by version
-            raise RegistryError("the registry does not answer", url=registry.url, reason=repr(error)) from error
+            raise RegistryError("the registry does not answer", url=url, reason=repr(error)) from error
     raise AssertionError("the last attempt returns or raises")

@@ -7,11 +7,11 @@ from typing import Any, Final
 import grpc
 
 from producers.errors import KvRefusedError, RegionMovedError
-from producers.pull.core.regions.region_map import KEY_END, RegionInfo
+from producers.pull.core.regions.call_errors import decide_call
+from producers.pull.core.regions.region_map import KEY_END, Peer, RegionInfo
 from producers.pull.core.regions.span_frontier import KeyRange
 from producers.pull.pd.region_cache import RegionCache
-from schemas.ids import StoreId
-from schemas.proto import errorpb_pb2, kvrpcpb_pb2, metapb_pb2, tikvpb_pb2_grpc
+from schemas.proto import kvrpcpb_pb2, metapb_pb2, tikvpb_pb2_grpc
 from schemas.tidb.codec import decode_bytes, encode_bytes
 
 CALL_TIMEOUT_S: Final = 20.0
@@ -62,8 +62,23 @@ class KvClient:
             groups.setdefault(region.region_id, (region, []))[1].append(key)
         return [(region, tuple(group)) for region, group in groups.values()]
 
-    def call(self, name: str, region: RegionInfo, request: Any) -> Any:
-        """Make one call; ``request.context`` is filled in here.
+    def call(
+        self,
+        name: str,
+        region: RegionInfo,
+        request: Any,
+        *,
+        at: Peer | None = None,
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> Any:
+        """Make one call; where ``request.context`` says which region is meant, it is filled in here.
+
+        Args:
+            name: of the call.
+            region: with a leader.
+            request: without a region in its context.
+            at: a follower that is asked instead of the leader.
+            timeout_s: for the answer.
 
         Raises:
             RegionMovedError: the store does not serve the region as we know it, or does not answer. The cache has
@@ -71,11 +86,12 @@ class KvClient:
             KvRefusedError: the store does not know the call.
             StoreUnavailableError: PD does not know the store.
         """
-        assert region.leader is not None, "region_of gives only regions with a leader"
-        address = self.cache.address(region.leader.store_id)
-        request.context.CopyFrom(context_of(region))
+        peer = at or region.leader
+        assert peer is not None, "region_of gives only regions with a leader"
+        address = self.cache.address(peer.store_id)
+        request.context.MergeFrom(context_of(region, peer))
         try:
-            reply = getattr(tikvpb_pb2_grpc.TikvStub(self._channel(address)), name)(request, timeout=CALL_TIMEOUT_S)
+            reply = getattr(tikvpb_pb2_grpc.TikvStub(self._channel(address)), name)(request, timeout=timeout_s)
         except ValueError as error:  # the channel was closed under the call
             raise RegionMovedError("the client is closed", call=name, address=address) from error
         except grpc.RpcError as error:
@@ -86,21 +102,21 @@ class KvClient:
             self.cache.forget_stores()
             raise RegionMovedError("store does not answer", call=name, address=address, said=said) from error
         if reply.HasField("region_error"):
-            self._heed(region, reply.region_error)
-            raise RegionMovedError(
+            decision = decide_call(reply.region_error)
+            if decision.new_leader is not None:
+                self.cache.set_leader(region.region_id, region.range, decision.new_leader)
+            elif not decision.keep:
+                self.cache.drop(region.range)
+            moved = RegionMovedError(
                 "region has moved",
                 call=name,
                 region_id=region.region_id,
+                kind=decision.kind,
                 said=" ".join(str(reply.region_error).split()),
             )
+            moved.wait_ms = decision.wait_ms
+            raise moved
         return reply
-
-    def _heed(self, region: RegionInfo, error: errorpb_pb2.Error) -> None:
-        hint = error.not_leader.leader.store_id if error.HasField("not_leader") else 0
-        if hint:
-            self.cache.set_leader(region.region_id, region.range, StoreId(hint))
-        elif not error.HasField("server_is_busy"):
-            self.cache.drop(region.range)
 
     def _channel(self, address: str) -> grpc.Channel:
         with self._lock:
@@ -111,13 +127,12 @@ class KvClient:
             return self._channels[address]
 
 
-def context_of(region: RegionInfo) -> kvrpcpb_pb2.Context:
-    """Return which region at which epoch a request means."""
-    leader = region.leader
+def context_of(region: RegionInfo, peer: Peer) -> kvrpcpb_pb2.Context:
+    """Return which region at which epoch, and which replica of it, a request means."""
     return kvrpcpb_pb2.Context(
         region_id=region.region_id,
         region_epoch=metapb_pb2.RegionEpoch(conf_ver=region.conf_ver, version=region.version),
-        peer=metapb_pb2.Peer(id=leader.peer_id, store_id=leader.store_id) if leader is not None else None,
+        peer=metapb_pb2.Peer(id=peer.peer_id, store_id=peer.store_id),
     )
 
 

@@ -30,7 +30,15 @@ from producers.pull.core.locks.messages import (
     WaitMs,
     Woken,
 )
-from producers.pull.core.locks.resolving import SCAN_LIMIT, Phase, Task, locks_task, range_task, step
+from producers.pull.core.locks.resolving import (
+    SCAN_LIMIT,
+    Phase,
+    Task,
+    locks_task,
+    range_task,
+    reader_task,
+    step,
+)
 from producers.pull.core.regions.region_map import RegionInfo
 from producers.pull.locks.kv_client import KvClient, raw_end
 from schemas.errors import Action, BusError, InvariantBrokenError
@@ -49,7 +57,6 @@ class LockCounters:
     """What the resolver has done since its start."""
 
     tasks: int = 0
-    locks_seen: int = 0
     committed: int = 0
     """Transactions whose locks, in one region or all, were committed."""
     rolled_back: int = 0
@@ -79,6 +86,10 @@ class LockResolver:
     def resolve(self, locks: Iterable[SeenLock]) -> Task:
         """Resolve locks that a reader met."""
         return self._run(locks_task(locks))
+
+    def resolve_for_read(self, locks: Iterable[SeenLock], reader_ts: Ts) -> Task:
+        """Resolve locks that keep a reader at a version out; the task says which it may pass by or read through."""
+        return self._run(reader_task(locks, reader_ts))
 
     def _run(self, task: Task) -> Task:
         """Drive one task to its end.
@@ -165,8 +176,6 @@ class LockResolver:
             yield Refused(request, _text(reply.error))
             return
         locks = tuple(lock_of(info) for info in reply.locks)
-        with self._lock:
-            self.counters.locks_seen += len(locks)
         after = locks[-1].key + b"\0" if len(locks) >= SCAN_LIMIT else stop
         yield Scanned(request, locks, after if after < request.end else None)
 
@@ -180,7 +189,7 @@ class LockResolver:
         wanted = kvrpcpb_pb2.CheckTxnStatusRequest(
             primary_key=request.primary,
             lock_ts=request.start_ts,
-            caller_start_ts=0,  # a transaction that lives is not pushed
+            caller_start_ts=request.caller_start_ts,
             current_ts=request.current_ts,
             rollback_if_not_exist=request.rollback_if_not_exist,
             force_sync_commit=request.force_sync_commit,
@@ -197,7 +206,8 @@ class LockResolver:
                 yield Refused(request, _text(reply.error))
             return
         lock = lock_of(reply.lock_info) if reply.HasField("lock_info") else None
-        yield Status(request, reply.lock_ttl, Ts(reply.commit_version), lock)
+        pushed = reply.action == kvrpcpb_pb2.MinCommitTSPushed
+        yield Status(request, reply.lock_ttl, Ts(reply.commit_version), lock, pushed=pushed)
 
     def _secondaries(self, request: CheckSecondaries, region: RegionInfo, keys: tuple[bytes, ...]) -> Iterator[Message]:
         wanted = kvrpcpb_pb2.CheckSecondaryLocksRequest(keys=keys, start_version=request.start_ts)

@@ -120,6 +120,20 @@ class RefuseRegistrations:
 
 
 @dataclass(frozen=True, slots=True)
+class RefuseCalls:
+    """The next KV calls at a store (reads at a version, a lock resolver's) are answered with a region error.
+
+    ``error``: not_leader, region_not_found, epoch_not_match, server_is_busy, stale_command, read_index_not_ready,
+    data_is_not_ready, or none (one without any field, of a version that knows more errors than we do).
+    """
+
+    store_id: StoreId
+    error: str
+    count: int = 1
+    backoff_ms: int = 100
+
+
+@dataclass(frozen=True, slots=True)
 class HoldScans:
     """A store's scans stand still for a while: rows written meanwhile overtake what they follow on.
 
@@ -157,6 +171,7 @@ ClusterEvent = (
     | DropStreams
     | FailRegion
     | RefuseRegistrations
+    | RefuseCalls
     | HoldScans
     | HideRegion
     | MovePdLeader
@@ -201,6 +216,7 @@ class ChaosLimits:
             "drop_streams": 3,
             "fail_region": 4,
             "refuse": 2,
+            "refuse_calls": 2,
             "hold_scans": 4,
             "hide_region": 2,
             "move_pd": 2,
@@ -243,11 +259,23 @@ _KINDS: Final = (
     "drop_streams",
     "fail_region",
     "refuse",
+    "refuse_calls",
     "hold_scans",
     "hide_region",
     "move_pd",
 )
 _REGION_ERRORS: Final = ("region_not_found", "congested", "server_is_busy", "none")
+CALL_ERRORS: Final = (
+    "not_leader",
+    "region_not_found",
+    "epoch_not_match",
+    "server_is_busy",
+    "stale_command",
+    "read_index_not_ready",
+    "data_is_not_ready",
+    "none",
+)
+"""What a KV call can be refused with."""
 _STREAM_ENDS: Final = ("UNAVAILABLE", "CANCELLED", "UNKNOWN", "INTERNAL")
 
 
@@ -263,6 +291,7 @@ def _possible(view: ClusterView, limits: ChaosLimits) -> set[str]:
         "drop_streams": bool(view.up),
         "fail_region": bool(view.regions),
         "refuse": bool(view.up),
+        "refuse_calls": bool(view.up),
         "hold_scans": bool(view.up),
         "hide_region": bool(view.regions),
         "move_pd": view.pd_members > 1,
@@ -300,6 +329,10 @@ def _draw(kind: str, dice: Dice, view: ClusterView, limits: ChaosLimits) -> Clus
             return FailRegion(_one(dice, view.regions).region_id, _one(dice, _REGION_ERRORS))
         case "refuse":
             return RefuseRegistrations(_one(dice, view.up), 1 + dice.randrange(5), pause())
+        case "refuse_calls":
+            return RefuseCalls(
+                _one(dice, view.up), _one(dice, CALL_ERRORS), 1 + dice.randrange(5), 1 + dice.randrange(50)
+            )
         case "hold_scans":
             return HoldScans(_one(dice, view.up), pause())
         case "hide_region":

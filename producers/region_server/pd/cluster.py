@@ -8,7 +8,7 @@ from producers.region_server.core.store.gc_state import GcState
 from producers.region_server.core.store.oracle import TimestampOracle
 from producers.region_server.core.store.safe_points import ServiceSafePoints
 from producers.region_server.kv.store import ClusterStore
-from schemas.ids import StoreId, Ts
+from schemas.ids import StoreId, Ts, compose_ts
 from schemas.proto import metapb_pb2, pdpb_pb2
 
 SERVER_VERSION = "8.5.0"
@@ -36,6 +36,8 @@ class PdCluster:
     oracle: TimestampOracle
     cluster_id: int
     gc_api: GcApi = "service_safe_points"
+    replica_lag_ms: int = 0
+    """How far a follower's resolved ts is behind."""
     members: list[PdMember] = field(default_factory=list)
     leader: int = 0
     """Index of the member that leads."""
@@ -60,6 +62,10 @@ class PdCluster:
     def gc_safe_point(self) -> Ts:
         """Below it history may be gone."""
         return self.safe_points.collected if self.gc_api == "service_safe_points" else self.gc.gc_safe_point
+
+    def replica_resolved_ts(self) -> Ts:
+        """Up to where followers have everything, as far as no open transaction holds them back."""
+        return Ts(max(0, self.oracle.tso() - compose_ts(self.replica_lag_ms)))
 
     def member_metas(self) -> list[pdpb_pb2.Member]:
         """All members as GetMembers names them."""

@@ -23,6 +23,7 @@ import zstandard
 
 from producers.region_server.core.replay.recording import FeedRecording, Note, read_feed
 from producers.region_server.replay.services import ReplayChangeData, ReplayHub, ReplayPd
+from producers.region_server.rpc.server_options import SERVER_OPTIONS
 from schemas.errors import ConfigError
 from schemas.ids import StoreId
 from schemas.proto import pdpb_pb2_grpc
@@ -70,7 +71,7 @@ class FeedReplayServer:
         self._recording = recording
         self._speed = speed
         self._hub = ReplayHub(recording, math.inf if math.isinf(speed) else 0.0, on_note)
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop  # made by start: who never starts has nothing to give back
         self._thread = threading.Thread(target=self._run, name="feed-replay", daemon=True)
         self._servers: list[grpc.aio.Server] = []
         self._ticking: asyncio.Task[None] | None = None
@@ -80,13 +81,14 @@ class FeedReplayServer:
 
     def start(self) -> Self:
         """Bind all ports and serve; the recording begins when the client asks for something."""
+        self._loop = asyncio.new_event_loop()
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(60)
         return self
 
     def stop(self) -> None:
         """End every stream and give the ports back. A second call does nothing."""
-        if self._loop.is_closed():
+        if self._thread.ident is None or self._loop.is_closed():
             return
         if self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(60)
@@ -108,6 +110,11 @@ class FeedReplayServer:
     def waits_for(self) -> str:
         """What the recording waits for; '' if nothing but time. For people."""
         return self._hub.replay.waits_for
+
+    @property
+    def line(self) -> int:
+        """The recording's line of the next step."""
+        return self._hub.replay.line
 
     @property
     def finished(self) -> bool:
@@ -141,7 +148,7 @@ class FeedReplayServer:
         await asyncio.gather(*(server.stop(grace=None) for server in self._servers))
 
     def _new_server(self) -> "grpc.aio.Server":
-        server = grpc.aio.server(options=(("grpc.max_send_message_length", -1), ("grpc.so_reuseport", 0)))
+        server = grpc.aio.server(options=SERVER_OPTIONS)
         self._servers.append(server)
         return server
 

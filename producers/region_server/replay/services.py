@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import grpc
 
-from producers.region_server.core.replay.player import End, FeedReplay, Send, Stream
+from producers.region_server.core.replay.player import End, FeedReplay, Send
 from producers.region_server.core.replay.recording import FeedRecording, Note
+from producers.region_server.core.replay.served import Stream
 from producers.region_server.rpc.change_data_rpc import ChangeDataContext, ChangeDataRpc
 from schemas.ids import PHYSICAL_SHIFT_BITS, StoreId
 from schemas.proto import cdcpb_pb2, metapb_pb2, pdpb_pb2, pdpb_pb2_grpc

@@ -47,6 +47,8 @@ class CheckTxn:
     primary: bytes
     start_ts: Ts
     current_ts: Ts
+    caller_start_ts: Ts = Ts(0)
+    """A reader's version: a live transaction is pushed to commit above it. 0: nobody reads, and none is pushed."""
     rollback_if_not_exist: bool = False
     force_sync_commit: bool = False
 
@@ -111,12 +113,14 @@ class Scanned:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What CheckTxnStatus said. ``lock``: the primary's lock, if it still stands."""
+    """What CheckTxnStatus said. ``lock``: the primary's lock, if it still stands; ``pushed``: it commits above the
+    caller's version, if it does."""
 
     request: CheckTxn
     ttl_ms: int
     commit_ts: Ts
     lock: SeenLock | None = None
+    pushed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

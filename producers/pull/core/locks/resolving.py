@@ -17,8 +17,10 @@ A key that is not reached (its region moved, its store is away) is asked for aga
 waited for :data:`GIVE_UP_MS` in all, the transaction is left and noted, and the others get at least one try. Nothing is
 lost by that: the span is still stuck and is looked at again.
 
-A transaction that is alive is never pushed or ended: caller_start_ts is 0, and only a TTL that has run out by PD's
-clock lets TiKV roll it back.
+A transaction that is alive is never ended: only a TTL that has run out by PD's clock lets TiKV roll it back. Nor is it
+pushed, unless somebody reads (``reader_ts``): then its least commit_ts is moved above the reader's version, and the
+reader learns whose locks it may pass by (``passable``: rolled back, or committed above its version if at all) and whose
+it must read through (``readable``: committed at or below it). Async commit cannot be pushed: a reader waits it out.
 """
 
 from collections.abc import Iterable
@@ -59,6 +61,8 @@ BACKOFF_FIRST_MS: Final = 50
 BACKOFF_MAX_MS: Final = 2_000
 GIVE_UP_MS: Final = 20_000
 """Of waiting in one task; as client-go's back-off for locating a region."""
+READER_GIVE_UP_MS: Final = 2_000
+"""As GIVE_UP_MS, for who reads: a reader has a time of its own."""
 TS_MAX: Final = Ts((1 << 64) - 1)
 
 Phase = Enum("Phase", ["START", "SCAN", "CHECK", "SECONDARIES", "RESOLVE", "DONE"])
@@ -94,6 +98,12 @@ class Task:
     now: Ts = Ts(0)
     todo: tuple[LockedTxn, ...] = ()
     """todo[0] is the transaction at work, outside SCAN."""
+    reader_ts: Ts = Ts(0)
+    """At which version somebody reads; 0: nobody."""
+    passable: tuple[Ts, ...] = ()
+    """For a reader: start_ts of transactions of which nothing shows at its version, now or ever."""
+    readable: tuple[Ts, ...] = ()
+    """For a reader: start_ts of transactions that are committed at or below its version."""
     asked: Asked | None = None
     """The request under way; an answer to any other is a repeat."""
     after_wait: Asked | None = None
@@ -108,6 +118,7 @@ class Task:
     """Some secondary has no lock any more, so commit_ts is what the stores say and not ours to choose."""
     attempt: int = 0
     waited_ms: int = 0
+    give_up_ms: int = GIVE_UP_MS
     held: tuple[LiveLock, ...] = ()
     troubles: tuple[str, ...] = ()
     committed: int = 0
@@ -126,6 +137,11 @@ def range_task(start: bytes, end: bytes, max_version: Ts) -> Task:
 def locks_task(locks: Iterable[SeenLock]) -> Task:
     """Return the task for locks that a reader met."""
     return Task(cursor=None, todo=_grouped(locks))
+
+
+def reader_task(locks: Iterable[SeenLock], reader_ts: Ts) -> Task:
+    """Return the task for locks that keep a reader at ``reader_ts`` out."""
+    return Task(cursor=None, todo=_grouped(locks), reader_ts=reader_ts, give_up_ms=READER_GIVE_UP_MS)
 
 
 def step(state: Task, message: Message) -> Stepped:
@@ -199,6 +215,7 @@ def _check(state: Task, *, rollback_if_not_exist: bool = False, force_sync_commi
         start_ts=lock.start_ts,
         # A lock with TTL 0 asks to be resolved whatever the clock says.
         current_ts=TS_MAX if lock.ttl_ms == 0 else state.now,
+        caller_start_ts=state.reader_ts,
         rollback_if_not_exist=rollback_if_not_exist,
         force_sync_commit=force_sync_commit,
     )
@@ -224,6 +241,9 @@ def _checked(state: Task, message: Status | TxnNotFound | PrimaryMismatch) -> St
                     return _ask_secondaries(state, lock)
                 return _leave(state, alive_ms=lock.ttl_ms)
             if message.ttl_ms > 0 and not message.commit_ts:
+                if message.pushed and state.reader_ts:
+                    passable = (*state.passable, txn.start_ts)
+                    return _next_txn(replace(state, passable=passable, todo=state.todo[1:]))
                 return _leave(state, alive_ms=message.ttl_ms)
             return _decided(state, message.commit_ts)
         case _:
@@ -247,7 +267,10 @@ def _secondaries(state: Task, answer: Secondaries) -> Stepped:
     if len(answer.locks) < len(answer.keys):
         if state.lock_missing and state.commit_ts != answer.commit_ts:
             raise InvariantBrokenError(
-                "one async commit has two ends", start_ts=start_ts, one=state.commit_ts, other=answer.commit_ts
+                "one async commit has two ends",
+                start_ts=start_ts,
+                commit_ts=state.commit_ts,
+                other_commit_ts=answer.commit_ts,
             )
         if 0 < answer.commit_ts < state.commit_ts:
             raise InvariantBrokenError(
@@ -264,6 +287,10 @@ def _secondaries(state: Task, answer: Secondaries) -> Stepped:
 
 def _decided(state: Task, commit_ts: Ts) -> Stepped:
     txn = state.todo[0]
+    if 0 < commit_ts <= state.reader_ts:
+        state = replace(state, readable=(*state.readable, txn.start_ts))
+    elif state.reader_ts:
+        state = replace(state, passable=(*state.passable, txn.start_ts))
     keys = dict.fromkeys(lock.key for lock in txn.locks)
     if state.primary_lock is not None:
         # All of an async commit at once: until then each of its readers would have to ask all its keys again.
@@ -302,7 +329,7 @@ def _answered(state: Task, keys: tuple[bytes, ...], reason: str = "") -> Stepped
 
 def _wait(state: Task, again: Asked, reason: str) -> Stepped:
     ms = min(BACKOFF_FIRST_MS << min(state.attempt, 16), BACKOFF_MAX_MS)
-    if state.waited_ms + ms > GIVE_UP_MS:
+    if state.waited_ms + ms > state.give_up_ms:
         return _leave(state, trouble=f"gave up: {reason}")
     state = replace(state, asked=None, after_wait=again, attempt=state.attempt + 1, waited_ms=state.waited_ms + ms)
     return state, (WaitMs(ms),)

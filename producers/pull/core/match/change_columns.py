@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,10 @@ Change = tuple[int, int, int, bytes, bytes, bytes, int]
 """``(commit_ts, start_ts, op, key, value, old_value, txn_source)``: one committed row change, in RowChanges' order."""
 
 Int64s = npt.NDArray[np.int64]
+
+
+_PUT: Final = 1
+"""cdcpb ``Event.OpType``."""
 
 
 class JoinedBytes(NamedTuple):
@@ -25,11 +29,20 @@ class JoinedBytes(NamedTuple):
         return cls(np.fromiter(map(len, column), np.int64, len(column)), b"".join(column))
 
     @classmethod
+    def empty(cls, count: int) -> "JoinedBytes":
+        """Return a column of ``count`` empty strings."""
+        return cls(np.zeros(count, np.int64), b"")
+
+    @classmethod
     def concatenated(cls, columns: Sequence["JoinedBytes"]) -> "JoinedBytes":
         """Return columns one after the other, at least one."""
         if len(columns) == 1:
             return columns[0]
         return cls(np.concatenate([column.lengths for column in columns]), b"".join(column.data for column in columns))
+
+    def equals(self, other: "JoinedBytes") -> bool:
+        """Tell whether the byte strings are the same ones, in the same order."""
+        return self.data == other.data and np.array_equal(self.lengths, other.lengths)
 
     def items(self) -> list[bytes]:
         """Return the byte strings."""
@@ -81,6 +94,30 @@ class ChangeColumns(Collection[Change]):
             JoinedBytes.of(value),
             JoinedBytes.of(old_value),
             np.fromiter(txn_source, np.int64, count),
+        )
+
+    @classmethod
+    def of_puts(
+        cls,
+        commit_ts: Sequence[int],
+        start_ts: int,
+        key: JoinedBytes,
+        value: JoinedBytes,
+        old_value: JoinedBytes,
+        txn_source: Sequence[int] | None,
+    ) -> "ChangeColumns":
+        """Return the changes of one transaction that only puts rows; no ``txn_source``: it is 0 in all of them."""
+        count = len(commit_ts)
+        first = commit_ts[0]
+        same = commit_ts.count(first) == count
+        return cls(
+            np.full(count, first, np.int64) if same else np.fromiter(commit_ts, np.int64, count),
+            np.full(count, start_ts, np.int64),
+            np.full(count, _PUT, np.int8),
+            key,
+            value,
+            old_value,
+            np.zeros(count, np.int64) if txn_source is None else np.fromiter(txn_source, np.int64, count),
         )
 
     @classmethod

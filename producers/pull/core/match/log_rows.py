@@ -74,6 +74,14 @@ class LogRows:
         """Return one field of all rows."""
         return self._column(name) or [b""] * len(self._rows)
 
+    def some_numbers(self, name: NumberField) -> list[int] | None:
+        """Return one field of all rows; None, if no row has it: it is 0 in all of them."""
+        return self._column(name) or None
+
+    def some_strings(self, name: BytesField) -> list[bytes] | None:
+        """Return one field of all rows; None, if no row has it: it is empty in all of them."""
+        return self._column(name) or None
+
     def common(self, name: NumberField) -> int | None:
         """Return what a field is in every row; None: they differ, or there are none."""
         column = self.numbers(name)

@@ -21,7 +21,7 @@ from itertools import compress, repeat
 from typing import Final
 
 from producers.pull.core.match.cached_rows import CachedRows
-from producers.pull.core.match.change_columns import Change, ChangeColumns
+from producers.pull.core.match.change_columns import Change, ChangeColumns, JoinedBytes
 from producers.pull.core.match.log_rows import COLUMNS_MIN, LogRow, LogRows
 from producers.pull.core.match.matcher_quota import MatcherQuota
 from producers.pull.core.match.open_txns import OpenTxns
@@ -57,8 +57,12 @@ class PrewriteNotMatchError(BusError):
     code = "producer.prewrite_not_match"
 
 
+INT64_MAX: Final = (1 << 63) - 1
+"""The protocol's numbers are unsigned; no clock gives more, and the raw log's are signed."""
+
+
 class BadRowError(InvariantBrokenError):
-    """A row's type or op is none that the protocol has; a new scan may bring the row whole."""
+    """A row's type or op is none that the protocol has, or a number none that TiKV gives; a new scan may mend it."""
 
     code = "producer.bad_row"
 
@@ -150,7 +154,8 @@ class Matcher:
         Raises:
             PrewriteNotMatchError: a COMMIT without PREWRITE after INITIALIZED.
             InvariantBrokenError: a change at or below the region's resolved ts.
-            BadRowError: an op that is neither PUT nor DELETE, or a row type that the protocol does not have.
+            BadRowError: an op that is neither PUT nor DELETE, a row type that the protocol does not have, or a number
+                beyond the signed ones.
             SpillCorruptError: rows that were on disk are lost; the region must be registered again.
             SpillRefusedError: rows must go to disk and cannot.
         """
@@ -170,9 +175,9 @@ class Matcher:
         return self._open.add_all(
             start_ts,
             rows.strings("key"),
-            rows.strings("value"),
-            rows.strings("old_value"),
-            rows.numbers("generation"),
+            rows.some_strings("value"),
+            rows.some_strings("old_value"),
+            rows.some_numbers("generation"),
         )
 
     def _committed_all(self, rows: LogRows) -> ChangeColumns | None:
@@ -186,7 +191,10 @@ class Matcher:
             return None
         values, old_values = rows.strings("value"), rows.strings("old_value")
         sources = rows.numbers("txn_source")
-        part = ChangeColumns.of(commit_ts, rows.numbers("start_ts"), ops, keys, values, old_values, sources)
+        try:
+            part = ChangeColumns.of(commit_ts, rows.numbers("start_ts"), ops, keys, values, old_values, sources)
+        except OverflowError:  # looked for here alone: a look at each number would cost more than the columns do
+            return None
         return part if len(part.key.data) + part.value_bytes <= PART_BYTES_MAX else None
 
     def _commit_all(self, start_ts: int, rows: LogRows) -> Iterator[Collection[Change]]:
@@ -196,11 +204,24 @@ class Matcher:
         wanted: list[bool] | None = None
         if least_ts <= self._start_ts or low < self._span_start or high >= self._span_end:
             wanted = list(map(self._wanted, keys, commit_ts))
+        sources = rows.numbers("txn_source")
         if least_ts <= self.resolved_ts or not _OPS.issuperset(ops):
             for row in rows if wanted is None else compress(rows, wanted):
                 self._check(row)
+        if wanted is None and COLUMNS_MIN <= len(keys) <= PART_ROWS_MAX and DELETE not in ops:
+            whole = self._open.take_columns(start_ts, JoinedBytes.of(keys), PART_BYTES_MAX)
+            if whole is not None:
+                some = rows.some_numbers("txn_source")
+                try:
+                    part = ChangeColumns.of_puts(commit_ts, start_ts, whole.keys, whole.values, whole.old_values, some)
+                except OverflowError:
+                    self._check_numbers(rows, start_ts, commit_ts, sources)
+                    raise
+                yield part
+                return
         txn = self._open.by_start_ts.get(start_ts)
         if txn is not None and txn.runs:
+            self._check_numbers(rows, start_ts, commit_ts, sources)
             yield from _cut(self._stored_changes(start_ts, keys, list(rows)))
             return
         try:
@@ -212,13 +233,20 @@ class Matcher:
         values, old_values, _ = zip(*prewrites, strict=True)
         if DELETE in ops:
             values = tuple(map(_value, ops, values))
-        columns = (commit_ts, [start_ts] * len(keys), ops, keys, values, old_values, rows.numbers("txn_source"))
+        columns = (commit_ts, [start_ts] * len(keys), ops, keys, values, old_values, sources)
+        if wanted is None and COLUMNS_MIN <= len(keys) <= PART_ROWS_MAX and size <= PART_BYTES_MAX:
+            try:
+                part = ChangeColumns.of(*columns)
+            except OverflowError:
+                self._check_numbers(rows, start_ts, commit_ts, sources)
+                raise
+            yield part
+            return
+        self._check_numbers(rows, start_ts, commit_ts, sources)
         if size > PART_BYTES_MAX or len(keys) > PART_ROWS_MAX:
             yield from _cut(compress(zip(*columns, strict=True), wanted or repeat(True)))
-        elif wanted is None and len(keys) >= COLUMNS_MIN:
-            yield ChangeColumns.of(*columns)
-        elif part := list(compress(zip(*columns, strict=True), wanted or repeat(True))):
-            yield part
+        elif few := list(compress(zip(*columns, strict=True), wanted or repeat(True))):
+            yield few
 
     def _stored_changes(self, start_ts: int, keys: Sequence[bytes], rows: Sequence[LogRow]) -> Iterator[Change]:
         """Take COMMIT rows, already checked, of a transaction that has parts on disk."""
@@ -246,6 +274,7 @@ class Matcher:
                 if not self.initialized and self._must_wait(opened.find(start_ts, key)):
                     if self._commits is None:
                         self._commits = CachedRows(self._quota)
+                    self._check_form(row)
                     self._commits.append((row.commit_ts, start_ts, key, row.op_type, row.txn_source))
                     continue
                 prewrite = opened.take(start_ts, key)
@@ -303,17 +332,33 @@ class Matcher:
         return commit_ts > self._start_ts and self._span_start <= key < self._span_end
 
     def _check(self, row: LogRow) -> None:
-        if row.commit_ts > self.resolved_ts and row.op_type in _OPS:
+        self._check_form(row)
+        if row.commit_ts <= self.resolved_ts:
+            raise InvariantBrokenError(
+                "a change came at or below its region's resolved ts",
+                region_id=self._region_id,
+                key=row.key.hex(),
+                commit_ts=row.commit_ts,
+                resolved_ts=self.resolved_ts,
+            )
+
+    def _check_numbers(self, rows: LogRows, start_ts: int, commit_ts: Sequence[int], sources: Sequence[int]) -> None:
+        if max(start_ts, max(commit_ts), max(sources)) > INT64_MAX:
+            for row in rows:
+                self._check_form(row)
+
+    def _check_form(self, row: LogRow) -> None:
+        is_change = row.op_type in _OPS
+        if is_change and max(row.commit_ts, row.start_ts, row.txn_source) <= INT64_MAX:
             return
-        late = row.commit_ts <= self.resolved_ts
-        kind = InvariantBrokenError if late else BadRowError
-        raise kind(
-            "a change came at or below its region's resolved ts" if late else "a change is neither PUT nor DELETE",
+        raise BadRowError(
+            "a change has a number that no TiKV gives" if is_change else "a change is neither PUT nor DELETE",
             region_id=self._region_id,
             key=row.key.hex(),
             op=row.op_type,
+            start_ts=row.start_ts,
             commit_ts=row.commit_ts,
-            resolved_ts=self.resolved_ts,
+            txn_source=row.txn_source,
         )
 
     def _unmatched(self, row: LogRow) -> PrewriteNotMatchError:

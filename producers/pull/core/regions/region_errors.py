@@ -34,6 +34,7 @@ bytes that are no ChangeDataEvent       LOCATE    1 s; bounded                st
 a ts that no clock gives (≥ 2^63)       LOCATE    1 s; bounded                the same
 COMMIT without PREWRITE, initialized    REGISTER  bounded                     a new scan brings the row whole
 row or op type of no protocol           REGISTER  bounded                     the same
+a row's number beyond 2^63              REGISTER  bounded                     the same
 spilled rows do not come back           REGISTER  bounded                     the same
 row at or below its resolved ts         FAIL                                  what was said is wrong: nothing heals
 event of a region never registered                                            passed over, counted, logged
@@ -49,7 +50,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from schemas.errors import Action, BusError
+from schemas.errors import Action, BusError, shortened
 from schemas.ids import StoreId
 from schemas.proto import cdcpb_pb2
 
@@ -58,6 +59,8 @@ BACKOFF_MAX_MS: Final = 2_000
 """50 ms doubling to 2 s, as the new engine; reset when the region is INITIALIZED."""
 BUSY_WAIT_MAX_MS: Final = 600_000
 """The new engine's cap on a server's own `backoff_ms`."""
+SAID_CHARS_MAX: Final = 500
+"""Of what a store says and people are shown."""
 FAULTS_MAX: Final = 10
 """With the back-off some ten seconds: enough for a store that was caught in a bad moment."""
 
@@ -143,7 +146,7 @@ def decide(error: cdcpb_pb2.Error) -> Decision:
         return Decision(
             kind="server_is_busy",
             step=RecoveryStep.REGISTER,
-            reason=f"server is busy: {busy.reason}",
+            reason=f"server is busy: {shortened(busy.reason, SAID_CHARS_MAX)}",
             wait_ms=min(busy.backoff_ms, BUSY_WAIT_MAX_MS),
         )
     return _fatal(error) or Decision(

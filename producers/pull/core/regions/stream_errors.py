@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from producers.pull.core.regions.region_errors import ClusterMismatchError, Decision, RecoveryStep
-from schemas.errors import Action, BusError
+from producers.pull.core.regions.region_errors import SAID_CHARS_MAX, ClusterMismatchError, Decision, RecoveryStep
+from schemas.errors import Action, BusError, shortened
 
 REOPEN_MS: Final = 1_000
 """A store whose stream broke is left alone so long, as both engines do."""
@@ -39,6 +39,7 @@ def decide_stream(code: str, details: str, *, multiplexed: bool, where: str) -> 
         multiplexed: it was EventFeedV2.
         where: names the store and its address, for people.
     """
+    details = shortened(details, SAID_CHARS_MAX)
     reason = f"stream to {where} ended: {code} {details}".rstrip()
     wait_ms, old_protocol = REOPEN_MS, False
     error: BusError | None = None

@@ -9,6 +9,8 @@ request ids. The client need not do what the recorder did; what it does differen
 * **Early and late.** A client that registers before the recorder did waits; one that comes later gets all that the
   registration was told so far, from its scan on, in order: what a store sends to a client that registers then,
   but in more rows.
+* **Twice.** Where the recorder had two subscriptions of one span, the client's registrations of it are spread over
+  both; one is enough for the gates, and it goes on with the other subscription when its own is given up.
 * **Elsewhere.** A client that asks the wrong store, or for regions that are no more, gets the error with which
   the store refused the recorder there; if there is none, the error that TiKV sends.
 * **Narrower, or from another ts.** A registration may ask for a part of the range (after a merge the recorder joined
@@ -20,7 +22,7 @@ Pure: bytes, sockets and the clock are the shell's (:mod:`producers.region_serve
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from producers.region_server.core.replay.history import History, scanned
@@ -34,34 +36,11 @@ from producers.region_server.core.replay.recording import (
     StoreDown,
     StoreUp,
 )
+from producers.region_server.core.replay.served import Served, Stream, covered, raw_range, wanted_part
 from schemas.ids import StoreId, Ts
 from schemas.proto import cdcpb_pb2, errorpb_pb2, pdpb_pb2
-from schemas.tidb.codec import decode_bytes
 
 Event = cdcpb_pb2.Event
-
-
-@dataclass(slots=True, eq=False)
-class Stream:
-    """One EventFeed stream of a client. Without multiplexing a region is registered once, and request ids mean nothing
-    in batched resolved ts."""
-
-    store_id: StoreId
-    multiplexed: bool
-    registered: "dict[tuple[int, int], Served]" = field(default_factory=dict)
-
-
-@dataclass(slots=True, eq=False)
-class Served:
-    """One registration of the client, and the recorded one that answers it."""
-
-    stream: Stream
-    request_id: int
-    region_id: int
-    start: bytes
-    end: bytes
-    checkpoint_ts: Ts
-    recorded: Recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +81,10 @@ class FeedReplay:
         self._history = History(recording.registrations)
         self._regions: dict[int, pdpb_pb2.Region] = {}
         self._served: dict[Recorded, list[Served]] = {registration: [] for registration in recording.registrations}
+        self._given_up = sorted(
+            (recorded for recorded in recording.registrations if recorded.given_up), key=lambda known: -known.end_line
+        )
+        """Those that end with no word to the client; the next one stands last."""
         self._streams: set[Stream] = set()
         self._down: dict[StoreId, str] = {}
         self._tried: set[StoreId] = set()
@@ -150,9 +133,21 @@ class FeedReplay:
                     self._out.append(step)
                 return t_ms
             line = self.line
+            self._go_over(line)
             self._at += 1
             self._run(line, step)
         return None
+
+    def _go_over(self, line: int) -> None:
+        """Let registrations that the recorder had given up before ``line`` be answered by another of the same span."""
+        while self._given_up and self._given_up[-1].end_line < line:
+            recorded = self._given_up.pop()
+            other = next((known for known in self._served if known.is_twin(recorded) and known.end_line >= line), None)
+            if other is not None:
+                for served in self._served[recorded]:
+                    served.recorded = other
+                self._served[other] += self._served[recorded]
+                self._served[recorded] = []
 
     def go_on(self) -> None:
         """What the note asks at which the cursor stands has been done."""
@@ -207,7 +202,8 @@ class FeedReplay:
             case StoreUp(store_id) if store_id not in self._tried:
                 return f"a stream to store {store_id}, which is down"
         for recorded in needed:
-            if not _covered(recorded, self._served[recorded]):
+            twins = [known for known in self._served if known.is_twin(recorded) and known.line <= self.line]
+            if not covered(recorded, [served for known in twins for served in self._served[known]]):
                 return f"a registration of region {recorded.region_id} at store {recorded.store_id}"
         return ""
 
@@ -235,14 +231,7 @@ class FeedReplay:
             self._refuse(stream, request, cdcpb_pb2.Error(duplicate_request=twice))
             return
         line = self.line
-        recorded = next(
-            (
-                recorded
-                for recorded in self._recording.registrations
-                if recorded.end_line >= line and recorded.overlaps(request.start_key, request.end_key)
-            ),
-            None,
-        )
+        recorded = self._answering(request, line)
         error = self._refusal(stream, request, recorded)
         if error is not None or recorded is None:
             self._refuse(stream, request, error or cdcpb_pb2.Error())
@@ -287,6 +276,17 @@ class FeedReplay:
         """Return one region, as far as PD knows it now."""
         return self._regions.get(region_id)
 
+    def _answering(self, request: cdcpb_pb2.ChangeDataRequest, line: int) -> Recorded | None:
+        """Return the recorded registration that answers a client's: of two at one time the one that nobody has yet."""
+        start, end = request.start_key, request.end_key
+        later = (known for known in self._recording.registrations if known.end_line >= line)
+        touched = [known for known in later if known.overlaps(start, end)]
+        if not touched:
+            return None
+        twins = [known for known in touched if known.is_twin(touched[0])]
+        free = (known for known in twins if not any(served.touches(start, end) for served in self._served[known]))
+        return next(free, touched[0])
+
     # Inside ----------------------------------------------------------------------------------------------------------
 
     def _refusal(
@@ -316,7 +316,7 @@ class FeedReplay:
 
     def _open(self, served: Served) -> None:
         """Send what a scan from the client's own ts finds below the recorded one."""
-        rows = self._history.between(served.checkpoint_ts, served.recorded.checkpoint_ts, *_raw_range(served))
+        rows = self._history.between(served.checkpoint_ts, served.recorded.checkpoint_ts, *raw_range(served))
         if rows:
             self._events([(served, scanned(rows))])
 
@@ -324,7 +324,7 @@ class FeedReplay:
         """Send events that stood in one message; each stream gets its own in one message too."""
         messages: dict[Stream, cdcpb_pb2.ChangeDataEvent] = {}
         for served, event in parts:
-            kept = _wanted_part(served, event)
+            kept = wanted_part(served, event)
             if kept is None:
                 continue
             kept.region_id, kept.request_id = served.region_id, served.request_id
@@ -352,42 +352,6 @@ class FeedReplay:
         for region_id in replaced:
             del self._regions[region_id]
         self._regions[meta.id] = region
-
-
-def _covered(recorded: Recorded, by: list[Served]) -> bool:
-    """Whether the client's registrations together span the recorded range."""
-    reached = recorded.start
-    for served in sorted(by, key=lambda served: served.start):
-        if served.start > reached:
-            return False
-        if not served.end:
-            return True
-        reached = max(reached, served.end)
-    return bool(recorded.end) and reached >= recorded.end
-
-
-def _wanted_part(served: Served, event: Event) -> Event | None:
-    """Return a copy of an event without the rows that this registration did not ask for; None if nothing is left."""
-    kept = Event()
-    recorded = served.recorded
-    narrower = (served.start, served.end) != (recorded.start, recorded.end)
-    if not event.HasField("entries") or not (narrower or served.checkpoint_ts > recorded.checkpoint_ts):
-        kept.CopyFrom(event)
-        return kept
-    start, end = _raw_range(served)
-    for row in event.entries.entries:
-        if row.type != Event.INITIALIZED:
-            if row.key < start or (end and row.key >= end):
-                continue
-            commit_ts = row.commit_ts or recorded.commit_ts.get((row.start_ts, row.key), 0)
-            if 0 < commit_ts <= served.checkpoint_ts:
-                continue
-        kept.entries.entries.append(row)
-    return kept if kept.entries.entries else None
-
-
-def _raw_range(served: Served) -> tuple[bytes, bytes]:
-    return decode_bytes(served.start)[0], decode_bytes(served.end)[0] if served.end else b""
 
 
 def _overlap(region: pdpb_pb2.Region, start: bytes, end: bytes) -> bool:

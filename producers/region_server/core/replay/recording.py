@@ -42,6 +42,8 @@ class Recorded:
     checkpoint_ts: Ts
     end_line: int = NEVER
     """Of the error, the broken stream or the Deregister that ended it."""
+    given_up: bool = False
+    """The recorder ended it, by a Deregister."""
     items: list[tuple[int, "cdcpb_pb2.Event | Ts"]] = field(default_factory=list)
     """(line, event or resolved ts), in order."""
     commit_ts: dict[tuple[int, bytes], int] = field(default_factory=dict)
@@ -54,6 +56,11 @@ class Recorded:
     def covers(self, start: bytes, end: bytes) -> bool:
         """Whether all of ``[start, end)`` is in it."""
         return self.start <= start and (not self.end or (bool(end) and end <= self.end))
+
+    def is_twin(self, other: "Recorded") -> bool:
+        """Whether both are of one region at one store, and some time at once; each is its own twin."""
+        mine, others = (self.store_id, self.region_id, self.version), (other.store_id, other.region_id, other.version)
+        return mine == others and self.line <= other.end_line and other.line <= self.end_line
 
     @property
     def answered(self) -> bool:
@@ -216,6 +223,7 @@ class _Reader:
         if request.WhichOneof("request") == "deregister":
             for known in list(self._open):
                 if known[:2] == triple[:2] and request.region_id in (0, known[2]):
+                    self._open[known].given_up = True
                     self._open.pop(known).end_line = line
                     self._deregistered[known] += 1
             return None

@@ -32,6 +32,9 @@ class Txn:
     for_update_ts: Ts = Ts(0)
     """The for_update_ts of a pessimistic transaction, else 0."""
     min_commit_ts: Ts = Ts(0)
+    """0: of a client that is too old to let readers push it."""
+    size: int = 0
+    """How many keys it has; TiKV counts those of a region."""
     use_async_commit: bool = False
     secondaries: tuple[bytes, ...] = ()
     """Async commit: on the primary's lock, all other keys."""

@@ -319,15 +319,16 @@ class RegionData:
         write = self.version_at(key, ts)
         return write is not None and write.commit_ts == ts
 
-    def keys_between(self, start: bytes, end: bytes) -> list[bytes]:
-        """Keys with versions in ``[start, end)``, ascending; an empty ``end`` is no bound."""
+    def keys_between(self, start: bytes, end: bytes, limit: int | None = None) -> list[bytes]:
+        """Keys with versions in ``[start, end)``, ascending, the first ``limit``; an empty ``end`` is no bound."""
         if self._fresh:
             self._fresh.sort()
             self._ordered += self._fresh
             self._ordered.sort()
             self._fresh = []
         low = bisect_left(self._ordered, start)
-        return self._ordered[low : bisect_left(self._ordered, end) if end else None]
+        high = bisect_left(self._ordered, end) if end else len(self._ordered)
+        return self._ordered[low : high if limit is None else min(high, low + limit)]
 
     def locked_between(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, Lock]]:
         """Locks of any kind in ``[start, end)``, in no order."""

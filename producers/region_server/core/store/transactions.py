@@ -242,7 +242,9 @@ class ServerTransaction:
             txn_source=self._txn_source,
             ttl_ms=self._ttl_ms,
             for_update_ts=self._for_update_ts,
-            min_commit_ts=self._min_commit_ts,
+            # As TiDB's client: a reader that meets a lock of its may push it further.
+            min_commit_ts=max(self._min_commit_ts, Ts(self.start_ts + 1), Ts(self._for_update_ts + 1)),
+            size=len(self.keys),
             use_async_commit=self._async_commit,
             secondaries=tuple(key for key in self.keys if key != primary) if self._async_commit else (),
             generation=self._generation,

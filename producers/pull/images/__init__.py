@@ -1,0 +1,1 @@
+"""Scans of table images: their threads, calls and records."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edges.storages import file_system
 from schemas.config.sink.storage_uri import StorageUri
 from schemas.errors import Action, BusError
 from sorters.core.feed.claim_check import StoreClaim
@@ -58,10 +59,8 @@ class ClaimBucket:
 
     def _files(self) -> Any:
         """Return the file system; fsspec keeps one a process, thread and set of options."""
-        import fsspec  # a tenth of what a sorter imports, for the few that need it
-
         try:
-            return fsspec.filesystem(self.storage.protocol, **self.storage.options)
+            return file_system(self.storage)
         except ImportError as error:
             raise ClaimClientMissingError(
                 "storage needs a library that is not installed", storage=self.storage.public, reason=error

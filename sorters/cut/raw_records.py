@@ -15,7 +15,7 @@ from sorters.core.cut.cut import Cut, overlaps
 
 
 class ReadsRanges(Protocol):
-    """:class:`~edges.kafka.offsets.TopicReader`, or :class:`~sorters.cut.record_window.RecordWindow`."""
+    """:class:`~edges.kafka.offsets.TopicReader`, or a :class:`~sorters.cut.raw_cut.RawReader`."""
 
     def read_all(self, ranges: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, int, bytes]]:
         """Yield ``(partition, offset, value)`` for the offsets ``[start, end)`` of each partition."""

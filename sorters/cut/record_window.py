@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from confluent_kafka import TopicPartition
 
 from edges.kafka.offsets import NextRecords, offsets_consumer
+from sorters.core.cut.cut import Cut
+from sorters.cut.raw_cut import RawCut, read_cut
 
 _CONSUME_MAX = 1_000
 _FETCH_WAIT_MS = 100
@@ -32,8 +34,17 @@ class RecordWindow:
         """Partition → offset of the next message that the consumer will hand out; ``_held`` ends just below it."""
         self._consumer = offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS)
 
+    @classmethod
+    def maker(cls, config: Mapping[str, str], topic: str) -> "Callable[[Callable[[], bool]], RecordWindow]":
+        """Return what makes one, of the function that stops it."""
+        return lambda stopped: cls(config, topic, stopped=stopped)
+
     def close(self) -> None:
         self._consumer.close()
+
+    def read_cut(self, cut: Cut, raw_bytes_max: int) -> RawCut | None:
+        """See :class:`~sorters.cut.raw_cut.RawReader`."""
+        return read_cut(self, cut, raw_bytes_max)
 
     def read_all(self, ranges: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, int, bytes]]:
         """Yield ``(partition, offset, value)`` for the offsets ``[start, end)`` of each partition, which must have been

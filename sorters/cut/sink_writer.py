@@ -5,10 +5,15 @@ comes after it stands above it. So after a failure nothing more is sent: message
 refuses to go on behind a batch that the broker has refused for good (``enable.gapless.guarantee``), and the writer that
 failed is emptied and not used again. What a partition got until then is the start of what it is to get, which the next
 try writes again.
+
+librdkafka's thread polls without a pause while a flush waits for a broker that has all the requests which may be under
+way, and likewise once the first message of a queue is older than ``linger.ms``
+(docs/decisions/2026-11-22-waiting-without-a-flush.md). So a flush only sends the rest here, or what fills no batch.
 """
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -24,11 +29,21 @@ STALL_S = 120.0
 """A broker that has taken nothing for so long fails the cut, which is then repeated as it was."""
 BATCH_BYTES = 256 * 1024
 """The largest batch of a partition in one request. A topic counts a whole batch against its ``max.message.bytes``."""
-QUEUE_KIB = 32 * 1024
-"""Keys and values that wait for the broker; with what librdkafka keeps beside each, some 100 MiB for short rows."""
+NEW_PARTITION_S = 10.0
+"""For brokers to hear of a partition that has just been added."""
+QUEUE_KIB = 8 * 1024
+"""Keys and values that wait for the broker; with what librdkafka keeps beside each, some 25 MiB for short rows. Five
+batches are under way to a broker, so this feeds six brokers at once."""
+LINGER_MS = 10_000
+"""Longer than a queue takes to be sent. Nobody waits for it: who waits for a broker flushes in the end."""
+REST_BYTES = 1024 * 1024
+"""Keys and values of which a flush is to send the rest: what may be under way to one broker."""
 _ROWS_PER_SLICE, _BYTES_PER_SLICE = 4_096, 32 * 1024 * 1024
 """The most rows, and their bytes, that are Python objects at once."""
 _WAIT_S = 0.1
+_LOOK_S, _LOOKS, _PUSH_S = 0.01, 4, 0.004
+"""Between two looks whether the broker has taken something; how many in vain before partial batches are sent; for how
+long librdkafka is asked to."""
 _LAST_WORDS_S = 5.0
 _HALTED = (KafkaError._FATAL, KafkaError._GAPLESS_GUARANTEE)
 
@@ -37,21 +52,29 @@ class SinkWriter:
     """One producer. Whoever gets an error from it must take another one."""
 
     def __init__(
-        self, config: Mapping[str, Any], *, batch_bytes: int = BATCH_BYTES, stopped: Callable[[], bool] = lambda: False
+        self,
+        config: Mapping[str, Any],
+        *,
+        batch_bytes: int = BATCH_BYTES,
+        stopped: Callable[[], bool] = lambda: False,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """``config`` is librdkafka's, and must keep the order (idempotence, or one request in flight).
 
         Args:
             batch_bytes: no topic may allow less, or it refuses batches whose messages it would take.
             stopped: gives up what is under way.
+            waiting: entered around each wait for the broker.
         """
         self._failed: list[tuple[KafkaError, Message | None]] = []
         self._trouble: KafkaError | None = None
         """What librdkafka has last said of the brokers; it goes on trying."""
-        self._stopped = stopped
+        self._stopped, self._waiting = stopped, waiting
+        self._row_bytes = 1
+        """Mean size of the rows that were queued last."""
         limits = {
             "message.timeout.ms": 0,
-            "linger.ms": 20,
+            "linger.ms": LINGER_MS,
             "batch.size": min(batch_bytes, BATCH_BYTES),
             "queue.buffering.max.kbytes": max(QUEUE_KIB, 2 * int(config.get("message.max.bytes", 0)) // 1024),
             "delivery.report.only.error": True,
@@ -69,19 +92,23 @@ class SinkWriter:
         Raises:
             BusError: these or some before cannot be sent, or Kafka does not answer.
         """
-        produce, header = self._producer.produce, POSITION_HEADER
+        produce = self._producer.produce
+        headers = dict[str, bytes]()  # one for all rows: the client has copied it when it returns
+        self._row_bytes = 1 + records.nbytes // max(records.num_rows, 1)
         rows = max(1, min(_ROWS_PER_SLICE, records.num_rows * _BYTES_PER_SLICE // max(records.nbytes, 1)))
         for batch in records.to_batches(rows):
             columns = (batch.column(name).to_pylist() for name in ("topic", "partition", "key", "value", "position"))
-            for topic, partition, key, value, position in zip(*columns, strict=True):
+            for topic, partition, key, value, headers[POSITION_HEADER] in zip(*columns, strict=True):
                 while True:
                     try:
                         # By position, as names cost a third more: value, key, partition, callbacks, timestamp, headers.
-                        produce(topic, value, key, partition, None, None, 0, [(header, position)])
+                        produce(topic, value, key, partition, None, None, 0, headers)
                         break
                     except BufferError:
-                        self._wait(self._producer.poll)
+                        self._wait(self._poll)
                     except KafkaException as error:
+                        if error.args[0].code() == KafkaError._UNKNOWN_PARTITION and self._learns_of(topic, partition):
+                            continue
                         self._failed.append((error.args[0], None))
                         self._check()
             self._serve(self._producer.poll, 0)
@@ -93,8 +120,8 @@ class SinkWriter:
         Raises:
             BusError: see :meth:`write`.
         """
-        while len(self._producer):
-            self._wait(self._producer.flush)
+        while rows := len(self._producer):
+            self._wait(self._poll if rows * self._row_bytes > REST_BYTES else self._producer.flush)
         self._check()
 
     def abandon(self) -> None:
@@ -102,8 +129,30 @@ class SinkWriter:
         self._producer.purge()
         self._serve(self._producer.poll, 0)
 
+    def _learns_of(self, topic: str, partition: int) -> bool:
+        """Ask for a topic that has grown, until it has: the client asks each five minutes, brokers learn one by one."""
+        with self._waiting():
+            return self._hears_of(topic, partition)
+
+    def _hears_of(self, topic: str, partition: int) -> bool:
+        deadline = time.monotonic() + NEW_PARTITION_S
+        while not self._stopped():
+            try:
+                if partition in self._producer.list_topics(topic, timeout=_LAST_WORDS_S).topics[topic].partitions:
+                    return True
+            except KafkaException as error:
+                self._trouble = error.args[0]
+            if time.monotonic() > deadline:
+                return False
+            self._serve(self._producer.poll, _WAIT_S)
+        return False
+
     def _wait(self, serve: Callable[[float], int]) -> None:
         """Return when the broker has taken some of what is queued, or all of it."""
+        with self._waiting():
+            self._await_room(serve)
+
+    def _await_room(self, serve: Callable[[float], int]) -> None:
         queued, deadline = len(self._producer), time.monotonic() + STALL_S
         while queued and len(self._producer) >= queued:
             self._serve(serve, _WAIT_S)
@@ -111,6 +160,19 @@ class SinkWriter:
             if time.monotonic() > deadline:
                 self.abandon()
                 raise KafkaUnreachableError("kafka takes no records", seconds=STALL_S, reason=self._trouble)
+
+    def _poll(self, seconds: float) -> int:
+        """Wait for the broker to take something. When it takes nothing, perhaps no batch is full: send what there is.
+
+        Ends within ``seconds``, with how many records are queued.
+        """
+        queued = len(self._producer)
+        for _ in range(_LOOKS):
+            # Acknowledgements wake nobody, as only errors are reported.
+            self._producer.poll(min(seconds, _LOOK_S))
+            if len(self._producer) < queued:
+                return len(self._producer)
+        return int(self._producer.flush(_PUSH_S))
 
     def _serve(self, serve: Callable[[float], int], seconds: float) -> None:
         """Run callbacks. The client raises here, and not where it calls back, what its producer will not survive."""

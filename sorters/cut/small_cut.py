@@ -4,16 +4,17 @@ A Spark job has a fixed price, which a small cut never earns back
 (docs/decisions/2026-11-22-small-cuts-on-the-driver.md).
 """
 
+import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sorters.core.cut.cut import Cut
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.core.records.order import OutputRecords
-from sorters.cut.raw_records import raw_records
-from sorters.cut.record_window import RecordWindow
+from sorters.cut.feed_share import FeedShare, WholeProcess
+from sorters.cut.raw_cut import RawCut, RawReader
 from sorters.cut.sink_writer import SinkWriter
 from sorters.cut.worker import CutCounts, FeedProgram, batch_bytes, in_order, output_records
 from sorters.log.failures import KafkaUnreachableError
@@ -23,20 +24,58 @@ OUTPUT_BYTES_MAX = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class RawCut:
-    """The raw records of one cut, and the bytes that were read to get them."""
+class WholeCut:
+    """All records of one cut in their order, and what they were made of."""
 
-    records: list[bytes]
-    raw_bytes: int
+    records: OutputRecords
+    rows: int
+    corrupt: CorruptRows
+
+
+def whole_cut(
+    cut: Cut,
+    raw: RawCut,
+    program: FeedProgram,
+    extras: OutputRecords,
+    encoded_at_ms: int,
+    output_bytes_max: int,
+    between: Callable[[], None] = lambda: None,
+) -> WholeCut | None:
+    """Return the records of ``cut`` and ``extras``; None: they are more than ``output_bytes_max``.
+
+    ``between`` is called between two pieces of the work.
+
+    Raises:
+        BusError: a row cannot be sent.
+    """
+    corrupt, rows = list[CorruptRows](), list[OutputRecords]()
+    for table in output_records(iter(raw.records), cut, program, encoded_at_ms, corrupt.append, raw.shared):
+        rows.append(table)
+        if sum(part.nbytes for part in rows) > output_bytes_max:
+            return None
+        between()
+    records = in_order([*rows, extras] if extras.num_rows else rows, cut.may_repeat)
+    row_join = program.feed.row_join
+    whole = records if row_join is None else row_join.whole(records)
+    return WholeCut(whole, sum(table.num_rows for table in rows), sum(corrupt, CorruptRows()))
 
 
 class SmallCut:
-    """A consumer of the raw log and a producer of the sink, for one run of a changefeed."""
+    """A reader of the raw log and a producer of the sink, for one run of a changefeed."""
 
-    def __init__(self, raw_config: Mapping[str, Any], raw_topic: str, sink_config: Mapping[str, Any]) -> None:
-        """Both maps are librdkafka's; the sink's must keep the order (idempotence, or one request in flight)."""
+    def __init__(
+        self,
+        raw_reader: Callable[[Callable[[], bool]], RawReader],
+        sink_config: Mapping[str, Any],
+        share: FeedShare | None = None,
+    ) -> None:
+        """``raw_reader`` returns what reads until the function that it gets says stop. ``sink_config`` is librdkafka's,
+        and must keep the order (idempotence, or one request in flight). ``share`` is told what cuts
+        take of the process.
+        """
+        self._share = share or WholeProcess()
         self._closed = threading.Event()
-        self._reader = RecordWindow(raw_config, raw_topic, stopped=self._closed.is_set)
+        self._reader = raw_reader(self._closed.is_set)
         self._sink_config = sink_config
         self._writer: tuple[int, SinkWriter] | None = None
         """With the batch size that it was made for."""
@@ -55,6 +94,10 @@ class SmallCut:
                 self._writer[1].abandon()
             self._reader.close()
 
+    def is_given_up(self) -> bool:
+        """Tell whether what is under way is to fail."""
+        return self._closed.is_set()
+
     def read(self, cut: Cut, raw_bytes_max: int) -> RawCut | None:
         """Return the raw records of ``cut``; None: they are more than ``raw_bytes_max``.
 
@@ -62,18 +105,8 @@ class SmallCut:
             KafkaUnreachableError, HistoryLostError: Kafka does not hand them out.
             CorruptDataError: a record is not one of the raw log.
         """
-        records, raw_bytes = list[bytes](), 0
-
-        def count(size: int) -> None:
-            nonlocal raw_bytes
-            raw_bytes += size
-
         with self._running:
-            for record in raw_records(self._reader, cut, count):
-                records.append(record)
-                if raw_bytes > raw_bytes_max:
-                    return None
-        return RawCut(records, raw_bytes)
+            return self._reader.read_cut(cut, raw_bytes_max)
 
     def run(
         self, cut: Cut, raw: RawCut, program: FeedProgram, extras: OutputRecords, encoded_at_ms: int
@@ -91,19 +124,14 @@ class SmallCut:
             BusError: a row or a record cannot be sent, or Kafka does not answer. What was not sent never will be, so
                 nothing of this try can come after what the next one writes.
         """
-        corrupt, rows = list[CorruptRows](), list[OutputRecords]()
-        for table in output_records(iter(raw.records), cut, program, encoded_at_ms, corrupt.append):
-            rows.append(table)
-            if sum(part.nbytes for part in rows) > OUTPUT_BYTES_MAX:
+        with contextlib.ExitStack() as turn:
+            turn.enter_context(self._share.computing(self._closed.is_set))
+            whole = whole_cut(cut, raw, program, extras, encoded_at_ms, OUTPUT_BYTES_MAX, self._share.let_others)
+            if whole is None:
                 return None
-        records = in_order([*rows, extras] if extras.num_rows else rows, cut.may_repeat)
-        row_join = program.feed.row_join
-        self.write(records if row_join is None else row_join.whole(records), batch_bytes(program))
-        return CutCounts(
-            rows=sum(table.num_rows for table in rows),
-            raw_bytes=raw.raw_bytes,
-            corrupt=sum(corrupt, CorruptRows()),
-        )
+            with self._running:
+                self._write(whole.records, batch_bytes(program), on_queued=turn.close)
+        return CutCounts(rows=whole.rows, raw_bytes=raw.raw_bytes, corrupt=whole.corrupt)
 
     def write(self, records: OutputRecords, largest_batch: int) -> None:
         """Write records in their order, until they are acknowledged, in batches of at most ``largest_batch`` bytes.
@@ -114,15 +142,17 @@ class SmallCut:
         with self._running:
             self._write(records, largest_batch)
 
-    def _write(self, records: OutputRecords, largest_batch: int) -> None:
+    def _write(self, records: OutputRecords, largest_batch: int, on_queued: Callable[[], None] = lambda: None) -> None:
         if self._closed.is_set():  # between the reading and here: the writer that there was is closed
             raise KafkaUnreachableError("kafka did not take a record", reason="stopped")
         made_for, writer = self._writer or (0, None)
         self._writer = None
         if writer is None or made_for != largest_batch:
-            writer = SinkWriter(self._sink_config, batch_bytes=largest_batch, stopped=self._closed.is_set)
+            stopped, waiting = self._closed.is_set, self._share.waiting
+            writer = SinkWriter(self._sink_config, batch_bytes=largest_batch, stopped=stopped, waiting=waiting)
         try:
             writer.write(records)
+            on_queued()
             writer.finish()
         except BaseException:
             writer.abandon()

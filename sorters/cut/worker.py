@@ -1,8 +1,9 @@
 """What a cut's records are made with, on the driver or in a task: raw records in, output records out."""
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from schemas.changes import RowChanges
 from schemas.ddl.layered_schemas import LayeredSchemas
@@ -10,7 +11,7 @@ from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
 from schemas.ids import TableId
 from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
-from sorters.core.columnar.row_changes import join_rows, rows_between
+from sorters.core.columnar.row_changes import join_rows, rows_between, rows_where
 from sorters.core.cut.cut import Cut, overlaps
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.mount.corrupt_rows import CorruptRows, OnCorrupt
@@ -21,7 +22,8 @@ from sorters.core.records.order import (
     no_records,
     sort_records,
 )
-from sorters.core.rows.shared_pass import run_chunks
+from sorters.core.rows.shared_pass import KeptPasses, run_chunks
+from sorters.core.rows.table_plans import TablePlans
 from sorters.cut.claim_store import claim_store
 from sorters.cut.sink_writer import BATCH_BYTES
 
@@ -38,6 +40,12 @@ class FeedProgram:
 
     schemas: SchemaStore | LayeredSchemas
     feed: CompiledFeed
+    plans: TablePlans = field(default_factory=TablePlans, compare=False, repr=False)
+    """What was found out of tables so far."""
+
+    def is_wanted(self, table: TableId) -> bool:
+        """Tell whether the changefeed may want rows of a physical table, whatever their commit_ts."""
+        return self.plans.is_wanted(table, self.schemas, self.feed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +58,8 @@ class CutCounts:
     """The size of the raw records that were read."""
     corrupt: CorruptRows
     """Rows that were written although their checksum does not fit."""
+    by_spark: bool = False
+    """Whether Spark's tasks ran the cut, and not the driver."""
 
 
 def batch_bytes(program: FeedProgram) -> int:
@@ -57,24 +67,44 @@ def batch_bytes(program: FeedProgram) -> int:
     return min([BATCH_BYTES, *program.feed.topic_message_bytes.values()])
 
 
+class SharedRows(KeptPasses, Protocol):
+    """The rows of a cut that several changefeeds run, gathered for all of them."""
+
+    def tables(self) -> Set[TableId]:
+        """Return the physical tables that there may be rows of."""
+        ...
+
+    def rows(self, is_wanted: Callable[[TableId], bool]) -> Iterator[RowChanges]:
+        """Yield the same as :func:`gather_rows`, to each changefeed the same objects."""
+        ...
+
+
 def output_records(
-    raw: Iterator[bytes], cut: Cut, program: FeedProgram, encoded_at_ms: int, on_corrupt: OnCorrupt | None = None
+    raw: Iterator[bytes],
+    cut: Cut,
+    program: FeedProgram,
+    encoded_at_ms: int,
+    on_corrupt: OnCorrupt | None = None,
+    shared: SharedRows | None = None,
 ) -> Iterator[OutputRecords]:
     """Yield the records that the rows of a cut become, in no particular order.
 
     Args:
         encoded_at_ms: what messages say about when they were made.
         on_corrupt: gets the rows that do not fit their checksum.
+        shared: has the rows of ``raw``, which is not read then.
     """
     store = claim_store(program.feed)
     yield from run_chunks(
-        gather_rows(raw, cut),
+        gather_rows(raw, cut, program.is_wanted) if shared is None else shared.rows(program.is_wanted),
         program.schemas,
         program.feed,
         encoded_at_ms=encoded_at_ms,
         store_claim=store,
         on_corrupt=on_corrupt,
         on_refused=_log_refused,
+        plans=program.plans,
+        kept=shared,
     )
 
 
@@ -91,16 +121,22 @@ def in_order(tables: Sequence[OutputRecords], may_repeat: bool) -> OutputRecords
     return drop_repeats(records) if may_repeat else records
 
 
-def gather_rows(records: Iterator[bytes], cut: Cut) -> Iterator[RowChanges]:
-    """Yield the rows of the cut, those of one table joined to chunks; records outside it are skipped by their head."""
+def gather_rows(
+    records: Iterator[bytes], cut: Cut, is_wanted: Callable[[TableId], bool] = lambda _: True
+) -> Iterator[RowChanges]:
+    """Yield the rows of the cut, those of one table joined to chunks; records outside it, and of tables that are not
+    wanted, are skipped by their head. What the cut leaves out for images to come is not among them.
+    """
     waiting: dict[TableId, list[RowChanges]] = {}
     counts: dict[TableId, int] = {}
     held_bytes = 0
     for record in records:
         head = read_batch_head(record)
-        if not overlaps(head, cut.after_ts, cut.upto_ts):
+        if not overlaps(head, cut.after_ts, cut.upto_ts) or not is_wanted(head.table_id):
             continue
         rows = rows_between(decode_region_batch(record).rows, cut.after_ts, cut.upto_ts)
+        if cut.left_out is not None and (kept := cut.left_out.kept(head.table_id, rows.key)) is not None:
+            rows = rows_where(rows, kept)
         if not len(rows):
             continue
         waiting.setdefault(head.table_id, []).append(rows)

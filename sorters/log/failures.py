@@ -13,18 +13,22 @@ import base64
 import binascii
 import json
 import re
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
 from edges.kafka.errors import HistoryLostError as HistoryLostError
 from edges.kafka.errors import KafkaUnreachableError as KafkaUnreachableError
-from schemas.errors import Action, BusError, error_of_code
+from schemas.errors import Action, BusError, UnexpectedError, error_of_code
 from sorters.core.feed.large_messages import SinkMessageTooLargeError
 
 _MARKER = re.compile(r"tidebus-error<([0-9a-f]{32}):([A-Za-z0-9+/=]+)>")
 _CAUSES_MAX = 16
 _PY4J_CALL = "An error occurred while calling"
 _TOO_LARGE = ("RecordTooLargeException", "RecordBatchTooLargeException")
+_OF_CODE = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
+"""What code raises that meets what it does not know: the same records raise it again."""
+_SPARKS_PYTHON = ("pyspark", "py4j")
 _DATA_LOSS = ("OffsetOutOfRangeException", "Some data may have been lost", "KafkaIllegalStateException")
 
 
@@ -51,8 +55,7 @@ class WorkerError(Exception):
 
     def __init__(self, error: BusError, nonce: str) -> None:
         """``nonce`` is the job's: 32 hexadecimal digits, drawn at random by the driver."""
-        carried = [error.code, error.message, {name: _plain(value) for name, value in error.fields.items()}]
-        text = base64.b64encode(json.dumps(carried).encode()).decode()
+        text = base64.b64encode(error_as_json(error).encode()).decode()
         super().__init__(f"{error} tidebus-error<{nonce}:{text}>")
 
 
@@ -65,11 +68,24 @@ def worker_error(error: BaseException, nonce: str) -> BusError | None:
     return None
 
 
+def error_as_json(error: BusError) -> str:
+    """Return an error of ours as data: code, message and fields."""
+    return json.dumps([error.code, error.message, {name: _plain(value) for name, value in error.fields.items()}])
+
+
+def error_from_json(text: str | bytes) -> BusError | None:
+    """Return the error of :func:`error_as_json`, by its code; None: it is none."""
+    try:
+        code, message, fields = json.loads(text)
+        return error_of_code(str(code), str(message), {str(name): value for name, value in fields.items()})
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return None
+
+
 def _read(carried: str) -> BusError | None:
     try:
-        code, message, fields = json.loads(base64.b64decode(carried, validate=True))
-        return error_of_code(str(code), str(message), {str(name): value for name, value in fields.items()})
-    except (binascii.Error, ValueError, TypeError, AttributeError, KeyError):
+        return error_from_json(base64.b64decode(carried, validate=True))
+    except binascii.Error:
         return None
 
 
@@ -92,7 +108,20 @@ def bus_error(error: BaseException) -> BusError:
         return HistoryLostError("raw log no longer holds the offsets of this batch", reason=reason)
     if "org.apache.kafka.common.errors" in joined and "TimeoutException" in joined:
         return KafkaUnreachableError("kafka did not answer in time", reason=reason)
+    if is_of_code(error):
+        return UnexpectedError.of(error)
     return SparkJobError("spark job failed", kind=type(error).__name__, reason=reason)
+
+
+def is_of_code(error: BaseException) -> bool:
+    """Tell whether an exception is a bug of ours, not the world's: no attempt to come will end otherwise.
+
+    What Spark's own Python raises is the world's: without its JVM it stumbles over attributes that are None.
+    """
+    if not isinstance(error, _OF_CODE):
+        return False
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return not any(frame.f_globals.get("__name__", "").split(".")[0] in _SPARKS_PYTHON for frame in frames)
 
 
 def _reason(texts: list[str]) -> str:

@@ -1,31 +1,25 @@
 """Sink topics, on the driver: found or created before a row is sent to one (TiCDC's rules for a Kafka sink)."""
 
 import logging
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType
 
-from edges.kafka.clients import kafka_admin
+from edges.kafka.clients import shared_admin
+from edges.kafka.topics import await_topics, create_topics, described, is_passing, partition_counts, topic_settings
 from schemas.errors import Action, BusError
 from sorters.log.failures import KafkaUnreachableError
 
 log = logging.getLogger(__name__)
 TIMEOUT_S = 10.0
 """TiCDC's dial, read and write timeouts."""
-TOPICS_A_REQUEST = 500
-"""A broker makes some hundred topics a second, and answers when it has made all that it was asked for."""
-CREATE_TIMEOUT_S = 60.0
-"""For one such request."""
 PARTITIONS_DEFAULT = 3
 """How many a topic has that we create, where partition-num is not set."""
 MESSAGE_OVERHEAD_BYTES = 128
 """What TiCDC leaves free below the broker's limit for the record's own fields."""
-APPEAR_POLL_S = 0.05
-"""Between two looks for a topic that has just been created; Kafka tells nobody when its brokers have heard of one."""
 _MESSAGE_BYTES, _MIN_INSYNC = "max.message.bytes", "min.insync.replicas"
 
 
@@ -79,7 +73,7 @@ class TopicAdmin:
         """``config`` is librdkafka's; the rest is partition-num, replication-factor, auto-create-topic, whether
         required-acks is -1, and what topics are created with beside the brokers' defaults.
         """
-        self._client = kafka_admin(config, log)
+        self._client = shared_admin(config, log)
         self._address = config.get("bootstrap.servers")
         self._partitions = partitions
         self._replication = replication
@@ -98,7 +92,7 @@ class TopicAdmin:
         unknown = sorted(wanted - self._topics.keys())
         if unknown:
             cluster = self._cluster()
-            counts = _partition_counts(cluster)
+            counts = partition_counts(cluster)
             missing = [topic for topic in unknown if topic not in counts]
             if missing:
                 self._create(missing, cluster)
@@ -109,16 +103,43 @@ class TopicAdmin:
                 self._topics[topic] = SinkTopicLimits(partitions=usable, message_bytes_max=limits[topic])
         return {topic: self._topics[topic] for topic in wanted}
 
+    def recount(self, topics: Iterable[str]) -> dict[str, int]:
+        """Return how many partitions of ``topics`` may be used now; with a partition-num always as many.
+
+        Raises:
+            KafkaUnreachableError
+        """
+        if self._partitions is not None:
+            return dict.fromkeys(topics, self._partitions)
+        counts = partition_counts(self._cluster())
+        return {topic: counts[topic] for topic in topics if topic in counts}
+
     def existing(self, topics: Iterable[str]) -> dict[str, SinkTopicLimits]:
         """Return those of ``topics`` that are there, with all their partitions; nothing is created.
 
         Raises:
             TopicRefusedError, TopicReplicationError, KafkaUnreachableError
         """
-        counts = _partition_counts(self._cluster())
+        counts = partition_counts(self._cluster())
         present = sorted(set(topics) & counts.keys())
         limits = self._message_limits(present)
         return {topic: SinkTopicLimits(partitions=counts[topic], message_bytes_max=limits[topic]) for topic in present}
+
+    def check(self, topic: str) -> None:
+        """Check that a topic can be used, or made, as the changefeed says; nothing is created.
+
+        Raises:
+            TopicMissingError, TopicPartitionsError, TopicRefusedError, TopicReplicationError, KafkaUnreachableError
+        """
+        cluster = self._cluster()
+        counts = partition_counts(cluster)
+        if topic in counts:
+            self._message_limits([topic])
+            self._usable(topic, counts[topic])
+        elif self._auto_create:
+            self._check_broker(cluster)
+        else:
+            raise TopicMissingError("topic is missing and auto-create-topic is false", topics=topic)
 
     def _usable(self, topic: str, real: int) -> int:
         if self._partitions is None:
@@ -143,71 +164,43 @@ class TopicAdmin:
             raise TopicMissingError("topic is missing and auto-create-topic is false", topics=",".join(topics))
         self._check_broker(cluster)
         count = self._partitions or PARTITIONS_DEFAULT
-        for some in _some(topics):
-            new = [NewTopic(topic, count, self._replication, config=self._topic_config) for topic in some]
-            self._check_created(
-                self._client.create_topics(new, operation_timeout=CREATE_TIMEOUT_S, request_timeout=CREATE_TIMEOUT_S)
-            )
-
-    def _check_created(self, futures: Mapping[str, Any]) -> None:
-        for topic, future in futures.items():
-            try:
-                future.result()
-            except KafkaException as error:
-                reason: Any = error.args[0]
-                if reason.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                    continue  # another sorter of ours was first
-                if reason.retriable() or reason.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT):
-                    raise self._unreachable("topic was not created in time", error, topic=topic) from error
-                raise TopicRefusedError("broker refuses to create the topic", topic=topic, reason=reason) from error
+        refused = create_topics(self._client, dict.fromkeys(topics, (count, self._topic_config)), self._replication)
+        for topic, error in refused.items():
+            if is_passing(error):
+                raise self._unreachable("topic was not created in time", error, topic=topic) from error
+            raise TopicRefusedError("broker refuses to create the topic", topic=topic, reason=error.args[0]) from error
 
     def _await_topics(self, topics: Sequence[str]) -> dict[str, int]:
         """Return the partition counts of ``topics`` once the broker that we ask has heard of all of them."""
-        deadline = time.monotonic() + TIMEOUT_S
-        while True:
-            counts = _partition_counts(self._cluster())
-            absent = [topic for topic in topics if topic not in counts]
-            if not absent:
-                return counts
-            if time.monotonic() > deadline:
-                raise KafkaUnreachableError(
-                    "created topic did not appear in time", topics=",".join(absent), address=self._address
-                )
-            time.sleep(APPEAR_POLL_S)
+        try:
+            counts, absent = await_topics(self._client, topics, TIMEOUT_S)
+        except KafkaException as error:
+            raise self._unreachable("broker does not answer", error) from error
+        if absent:
+            raise KafkaUnreachableError(
+                "created topic did not appear in time", topics=",".join(absent), address=self._address
+            )
+        return counts
 
     def _message_limits(self, topics: Sequence[str]) -> dict[str, int]:
         limits = {}
         try:
-            for some in _some(topics):
-                resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in some]
-                for topic, entries in zip(some, self._settings(resources), strict=True):
-                    self._check_replication(entries, topic=topic)
-                    limits[topic] = int(entries[_MESSAGE_BYTES].value) - MESSAGE_OVERHEAD_BYTES
+            for topic, entries in topic_settings(self._client, topics, TIMEOUT_S).items():
+                self._check_replication(entries, topic=topic)
+                limits[topic] = int(entries[_MESSAGE_BYTES].value) - MESSAGE_OVERHEAD_BYTES
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise TopicRefusedError("topic settings may not be read", reason=error.args[0]) from error
             raise self._unreachable("topic settings are not readable", error) from error
         return limits
 
-    def _settings(self, resources: Sequence[ConfigResource]) -> list[dict[str, Any]]:
-        """Return the settings of each; a topic that this broker has not heard of yet is asked for again."""
-        deadline = time.monotonic() + TIMEOUT_S
-        while True:
-            answers = self._client.describe_configs(list(resources), request_timeout=TIMEOUT_S)
-            try:
-                return [answers[resource].result() for resource in resources]
-            except KafkaException as error:
-                unheard = error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-                if not unheard or time.monotonic() > deadline:
-                    raise
-            time.sleep(APPEAR_POLL_S)
-
     def _check_broker(self, cluster: Any) -> None:
         """Check what a new topic will inherit, before it is created with too few copies."""
         if not self._acks_all or not cluster.brokers:
             return
         try:
-            (entries,) = self._settings([ConfigResource(ResourceType.BROKER, str(min(cluster.brokers)))])
+            broker = ConfigResource(ResourceType.BROKER, str(min(cluster.brokers)))
+            (entries,) = described(self._client, [broker], TIMEOUT_S)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
                 return  # hosted brokers hide their settings; TiCDC passes over the check too
@@ -229,12 +222,3 @@ class TopicAdmin:
 
     def _unreachable(self, message: str, error: KafkaException, **where: object) -> KafkaUnreachableError:
         return KafkaUnreachableError(message, **where, address=self._address, reason=error.args[0])
-
-
-def _some(topics: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (topics[at : at + TOPICS_A_REQUEST] for at in range(0, len(topics), TOPICS_A_REQUEST))
-
-
-def _partition_counts(cluster: Any) -> dict[str, int]:
-    """Return the partition counts of the topics that a ``ClusterMetadata`` knows."""
-    return {name: len(topic.partitions) for name, topic in cluster.topics.items() if topic.error is None}

@@ -20,6 +20,10 @@ class ConfluentRegistry:
         # What is in use stays known: a changefeed has a subject or two a table.
         self._client = access.client(timeout=TIMEOUT_S, max_retries=0, cache_capacity=1_000_000)
 
+    def close(self) -> None:
+        """Close the client's connections."""
+        self._client.close()
+
     def register(self, subject: str, schema: str, *, table: str) -> int:
         """Return the id of ``schema`` (JSON text) under ``subject``; the registry gives the same one if it has it.
 

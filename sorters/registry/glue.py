@@ -37,6 +37,10 @@ class GlueRegistry:
         self._client = _client(config)
         self._ids: dict[tuple[str, str], int] = {}
 
+    def close(self) -> None:
+        """Close the client's connections."""
+        self._client.close()
+
     def register(self, subject: str, schema: str, *, table: str) -> int:
         """Return the number of the schema version's UUID.
 

@@ -33,3 +33,7 @@ class SchemaRegistry(Protocol):
             SchemaRefusedError, RegistryUnreachableError
         """
         ...
+
+    def close(self) -> None:
+        """Close the client's connections."""
+        ...

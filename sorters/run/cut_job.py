@@ -1,11 +1,15 @@
-"""One cut, from the raw log to the sink: by a Spark job, or by the driver if it is not worth one."""
+"""One cut, from the raw log to the sink: by Spark, or by the driver, as :mod:`sorters.core.cut.runner` chooses."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sorters.core.cut.cut import Cut
+from sorters.core.cut.runner import Choice, Costs, CutSize, Reason, Runner, choose_runner
 from sorters.core.records.order import OutputRecords
-from sorters.cut.raw_records import tables_of
+from sorters.cut.feed_share import FeedShare, WholeProcess
+from sorters.cut.raw_cut import RawReader
 from sorters.cut.small_cut import SmallCut
 from sorters.cut.worker import CutCounts, FeedProgram, batch_bytes
 from sorters.run.preparation import Preparation
@@ -14,34 +18,89 @@ from sorters.spark.session import Session
 if TYPE_CHECKING:
     from sorters.spark.cut import SparkCut
 
+log = logging.getLogger(__name__)
+
 DRIVER_CUT_BYTES_MAX = 16 * 1024 * 1024
-"""Raw bytes (some 70,000 rows) up to which the driver does the cut itself, in less time than a Spark job takes."""
+"""Raw bytes (some 70,000 rows) that the driver may hold of a cut."""
+TASK_CUT_BYTES_MAX = 16 * 1024 * 1024
+"""Raw bytes that one task may hold: a larger cut is a job of its own, of two steps."""
 TABLES_AT_ONCE_MAX = 500
 """Tables that are made ready for a large cut though they may have no rows in it; where more wait, its tasks look first
 which have: they read the raw log twice then."""
 RAW_RECORD_BYTES_GUESS = 4 * 1024
 """Size of a raw record before the first cut: low, since starting Spark in vain costs more than reading in vain."""
+RECORD_ROWS_GUESS = 16
+"""Row messages that come of a raw record, likewise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunBy:
+    """What is said of who runs a changefeed's cuts."""
+
+    on_cluster: bool = False
+    """Whether executors have machines of their own (:func:`sorters.core.cut.runner.is_cluster`)."""
+    tasks: int = 1
+    """That run at once, on cores of their own."""
+    is_warm: Callable[[], bool] = lambda: False
+    """Whether Spark runs already: the driver waits for no start of it, unless somebody asked for that."""
+    by_changefeed: Runner | None = None
+    """The changefeed's option; None: ``auto``."""
+    by_service: Runner | None = None
+    """The service's, likewise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A cut that was written."""
+
+    counts: CutCounts
+    choice: Choice
+
+
+@dataclass(frozen=True, slots=True)
+class _Orders:
+    cut: Cut
+    preparation: Preparation
+    extras: OutputRecords
+    encoded_at_ms: int
 
 
 class CutJob:
     """Runs cuts of one changefeed, one at a time."""
 
     def __init__(
-        self, spark: Session, *, raw_topic: str, raw_config: Mapping[str, Any], sink_config: Mapping[str, Any]
+        self,
+        spark: Session,
+        raw_reader: Callable[[Callable[[], bool]], RawReader],
+        *,
+        raw_topic: str,
+        raw_config: Mapping[str, Any],
+        sink_config: Mapping[str, Any],
+        run_by: RunBy | None = None,
+        name: str = "",
+        share: FeedShare | None = None,
     ) -> None:
         """Both maps are librdkafka's; the sink's must keep the order, and hold texts where it could name files.
+        ``raw_reader`` is for the driver: see :class:`~sorters.cut.small_cut.SmallCut`.
 
-        ``spark`` is asked for its session at the first cut that is worth it.
+        ``spark`` is asked for its session at each cut that Spark is to run: it may be another one each time. ``name``
+        is the changefeed's, in Spark's UI. ``share`` is told what the driver does.
         """
+        self._share = share or WholeProcess()
         self._spark = spark
         self._raw_topic, self._raw_config, self._sink_config = raw_topic, raw_config, sink_config
-        self._small = SmallCut(raw_config, raw_topic, sink_config)
+        self._run_by, self._name = run_by or RunBy(), name
+        self._small = SmallCut(raw_reader, sink_config, self._share)
         self._large: SparkCut | None = None
+        self._is_given_up = False
         self._record_bytes: float | None = None
         """Mean size of a raw record; None: no cut has been run yet."""
+        self._record_rows = float(RECORD_ROWS_GUESS)
+        """Mean number of row messages that come of one."""
 
     def give_up(self) -> None:
         """Let what is under way in another thread fail; nothing more is done from here on."""
+        self._is_given_up = True
         self._small.give_up()
         if self._large is not None:
             self._large.give_up()
@@ -51,8 +110,21 @@ class CutJob:
         self._small.close()
 
     def is_small(self, cut: Cut) -> bool:
-        """Tell whether the driver is going to try a cut by itself."""
-        return cut.offsets * (self._record_bytes or RAW_RECORD_BYTES_GUESS) <= DRIVER_CUT_BYTES_MAX
+        """Tell whether a cut is no backlog, for which a streaming query is worth it."""
+        return self._size(cut).raw_bytes <= DRIVER_CUT_BYTES_MAX
+
+    def choose(self, cut: Cut, *, backlog: bool = False) -> Choice:
+        """Return who is going to run a cut, and why."""
+        run_by = self._run_by
+        return choose_runner(
+            self._size(cut),
+            on_cluster=run_by.on_cluster,
+            tasks=run_by.tasks if run_by.is_warm() else 1,
+            backlog=backlog,
+            by_changefeed=run_by.by_changefeed,
+            by_service=run_by.by_service,
+            costs=Costs(driver_bytes_max=DRIVER_CUT_BYTES_MAX),
+        )
 
     def write(self, program: FeedProgram, records: OutputRecords) -> None:
         """Write records on the driver that stand before all of the next cut, in their order, until acknowledged.
@@ -62,49 +134,121 @@ class CutJob:
         """
         self._small.write(records, batch_bytes(program))
 
-    def run(self, cut: Cut, preparation: Preparation, extras: OutputRecords, encoded_at_ms: int) -> CutCounts:
+    def run(
+        self, cut: Cut, preparation: Preparation, extras: OutputRecords, encoded_at_ms: int, *, backlog: bool = False
+    ) -> Ran:
         """Write everything of ``cut``, and ``extras``, in order; return once that is acknowledged.
 
-        ``preparation`` has begun the cut (:meth:`Preparation.begin`).
+        ``preparation`` has begun the cut (:meth:`Preparation.begin`); ``backlog``: a streaming query runs it.
 
         Raises:
             Exception: Spark's, Py4J's; see :func:`sorters.log.failures.bus_error`.
         """
-        counts = self._run_small(cut, preparation, extras, encoded_at_ms) if self.is_small(cut) else None
+        orders, choice = _Orders(cut, preparation, extras, encoded_at_ms), self.choose(cut, backlog=backlog)
+        counts = self._run_on_driver(orders) if choice.runner is Runner.DRIVER else None
         if counts is None:
-            counts = self._run_large(cut, preparation, extras, encoded_at_ms)
+            if choice.runner is Runner.DRIVER:
+                choice = replace(choice, runner=Runner.SPARK, reason=Reason.BEYOND_DRIVER_MEMORY)
+            counts = self._run_by_spark(orders, may_repeat_here=not backlog)
         if cut.offsets:
             mean = counts.raw_bytes / cut.offsets
             self._record_bytes = mean if self._record_bytes is None else (self._record_bytes + mean) / 2
-        return counts
+            self._record_rows = (self._record_rows + counts.rows / cut.offsets) / 2
+        log.debug(
+            "cut is written",
+            extra={
+                "changefeed": self._name,
+                "after_ts": cut.after_ts,
+                "upto_ts": cut.upto_ts,
+                "rows": counts.rows,
+                "by": choice.runner.value,
+                "reason": choice.reason.value,
+            },
+        )
+        return Ran(counts, choice)
 
-    def _run_small(
-        self, cut: Cut, preparation: Preparation, extras: OutputRecords, encoded_at_ms: int
-    ) -> CutCounts | None:
+    def _size(self, cut: Cut) -> CutSize:
+        record_bytes = self._record_bytes or RAW_RECORD_BYTES_GUESS
+        return CutSize(raw_bytes=int(cut.offsets * record_bytes), rows=int(cut.offsets * self._record_rows))
+
+    def _run_on_driver(self, orders: _Orders) -> CutCounts | None:
         """Run a cut on the driver; None: it is too large for that, and nothing is written."""
         # With some slack where it is known how large records are: giving up has read them in vain.
         raw_bytes_max = DRIVER_CUT_BYTES_MAX * (1 if self._record_bytes is None else 2)
-        raw = self._small.read(cut, raw_bytes_max)
-        if raw is None:
-            return None
-        program = preparation.make_ready(cut, tables_of(raw.records, cut))
-        return self._small.run(cut, raw, program, extras, encoded_at_ms)
+        raw_bytes, cut = min(raw_bytes_max, self._size(orders.cut).raw_bytes), orders.cut
+        with self._share.holding(raw_bytes, self._small.is_given_up):
+            raw = self._small.read(cut, raw_bytes_max)
+            if raw is None:
+                return None
+            tables = raw.tables(cut) if orders.preparation.waiting else ()
+            program = orders.preparation.make_ready(cut, tables)
+            return self._small.run(cut, raw, program, orders.extras, orders.encoded_at_ms)
 
-    def _run_large(self, cut: Cut, preparation: Preparation, extras: OutputRecords, encoded_at_ms: int) -> CutCounts:
-        """Run a cut as a Spark job."""
+    def _run_by_spark(self, orders: _Orders, *, may_repeat_here: bool) -> CutCounts:
+        """Run a cut by Spark; by another session if this one ends meanwhile and ``spark`` has another.
+
+        A cut of a streaming query is not run again here: the query is gone with its session.
+        """
         large = self.large()
-        has_many = preparation.waiting > TABLES_AT_ONCE_MAX
-        program = preparation.make_ready(cut, large.tables_of(cut) if has_many else None)
-        return large.run(cut, program, preparation.sent(program), extras, encoded_at_ms)
+        try:
+            return self._run_in_session(large, orders)
+        except Exception as error:
+            if self._is_given_up or not may_repeat_here or not large.shared.is_gone():
+                raise
+            again = self.large()
+            if again is large:
+                raise
+            extra = {"changefeed": self._name, "reason": str(error)}
+            log.warning("spark has ended under a cut, which is run again", extra=extra)
+            return self._run_in_session(again, orders)
+
+    def _run_in_session(self, large: "SparkCut", orders: _Orders) -> CutCounts:
+        from sorters.spark.cut_answers import NotReady, TooLarge
+
+        cut, preparation = orders.cut, orders.preparation
+        is_small = self._size(cut).raw_bytes <= TASK_CUT_BYTES_MAX
+        if preparation.waiting > TABLES_AT_ONCE_MAX:
+            preparation.make_ready(cut, large.tables_of(cut))
+            not_ready = None
+        else:
+            not_ready = preparation.waiting_tables
+        while is_small:
+            answer = large.run_small(
+                cut,
+                preparation.sent(preparation.program),
+                orders.extras,
+                orders.encoded_at_ms,
+                not_ready=not_ready or frozenset(),
+                raw_bytes_max=2 * TASK_CUT_BYTES_MAX,
+                tables=preparation.tables_text,
+            )
+            if isinstance(answer, NotReady):
+                preparation.make_ready(cut, answer.tables)
+                not_ready = (not_ready or frozenset()) - answer.tables
+                continue
+            if isinstance(answer, TooLarge):
+                break
+            return answer
+        program = preparation.make_ready(cut, frozenset() if not_ready is None else None)
+        sent = preparation.sent(program)
+        return large.run(cut, program, sent, orders.extras, orders.encoded_at_ms, tables=preparation.tables_text)
 
     def large(self) -> "SparkCut":
-        """Return what runs large cuts; the first call starts Spark."""
-        if self._large is None:
-            spark = self._spark()
-            # After Spark's start: importing pyspark takes as long as all else that a small changefeed imports.
-            from sorters.spark.cut import SparkCut
+        """Return what runs cuts by Spark, in the session that lives; the first call starts Spark."""
+        spark = self._spark()
+        # After Spark's start: importing pyspark takes as long as all else that a small changefeed imports.
+        from sorters.spark.cut import SparkCut
+        from sorters.spark.session_jobs import session_jobs
 
+        shared = session_jobs(spark)
+        if self._large is None or self._large.shared is not shared:
             self._large = SparkCut(
-                spark, raw_topic=self._raw_topic, raw_config=self._raw_config, sink_config=self._sink_config
+                shared,
+                raw_topic=self._raw_topic,
+                raw_config=self._raw_config,
+                sink_config=self._sink_config,
+                name=self._name,
             )
+        if self._is_given_up:  # while the session began
+            self._large.give_up()
         return self._large

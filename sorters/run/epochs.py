@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from schemas.ddl.job import JobScope
+from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts, physical_ms
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, follow_frontier
 from sorters.core.cut.beginning import BegunEpoch
-from sorters.core.cut.cut import ChangefeedFrontier, Cut, frontier_for
+from sorters.core.cut.cut import ChangefeedFrontier, Cut, frontier_for, with_images
 from sorters.core.cut.cut_plan import plan_cuts
 from sorters.core.feed.scope import concerns, held_for
 from sorters.core.mount.corrupt_rows import CorruptRows
-from sorters.log.frontier_reader import FrontierReader
+from sorters.cut.feed_share import FeedShare, WholeProcess
 from sorters.run.cut_job import CutJob
 from sorters.run.preparation import Preparation
-from sorters.run.schema_feed import SchemaFeed
+from sorters.run.sources import FrontierSource, SchemaSource
 from sorters.spark.query_folder import Folder, epoch_offsets
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,10 @@ class CutProgress:
     """Rows among them that do not fit their checksum."""
     cut_s: float
     """How long the cut took."""
+    by_spark: bool = False
+    """Whether Spark's tasks ran it, and not the driver."""
+    reason: str = ""
+    """Why (:class:`sorters.core.cut.runner.Reason`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +60,10 @@ class Epochs:
     def __init__(  # noqa: PLR0913 # the parts of a run, wired once
         self,
         *,
-        frontier: FrontierReader,
+        frontier: FrontierSource,
         frontier_topic: str,
         folder: Folder,
-        schemas: SchemaFeed,
+        schemas: SchemaSource,
         preparation: Preparation,
         job: CutJob,
         origin_ts: Ts,
@@ -68,12 +73,18 @@ class Epochs:
         before_cut: Callable[[], None],
         on_progress: Callable[[CutProgress], None],
         stopping: Callable[[], bool],
+        share: FeedShare | None = None,
+        image_name: str = "",
     ) -> None:
         """``origin_ts`` is where the first epoch begins; ``checkpoint_ts`` what is downstream already.
 
-        ``on_begin`` writes down what is begun, before anything of it is written to the sink. ``before_cut`` raises
-        where this process must not write, there or to the sink. While ``stopping`` no further cut is begun.
+        ``on_begin`` writes down what is begun, before anything of it is written to the sink; it raises where this
+        process must not write, and so does ``before_cut``, for the other cuts. While ``stopping`` no further cut is
+        begun. ``share`` is asked before each cut. ``image_name`` is what frontier records call the changefeed where
+        they say of table images; '': it goes by none.
         """
+        self._image_name = image_name
+        self._share = share or WholeProcess()
         self._frontier = frontier
         self._frontier_topic = frontier_topic
         self._folder = folder
@@ -96,7 +107,7 @@ class Epochs:
 
     def run_logged(self, number: int) -> None:
         """Run an epoch of the streaming query, whose offset log has it: the body of ``foreachBatch``."""
-        self.run(self.plan(*epoch_offsets(self._folder, self._frontier_topic, number)))
+        self.run(self.plan(*epoch_offsets(self._folder, self._frontier_topic, number)), backlog=True)
 
     def plan(self, start: int, end: int, records: Iterable[FrontierRecord] | None = None) -> Epoch:
         """Return the epoch of the frontier records at ``[start, end)``, which are read unless they are given."""
@@ -109,13 +120,20 @@ class Epochs:
         cuts = plan_cuts(base, frontiers, after_ts, target_ts=self._target_ts)
         return Epoch(start=start, end=end, last=record, resolved_ts=frontiers[-1].resolved_ts, cuts=cuts)
 
-    def run(self, epoch: Epoch) -> None:
-        """Write everything of an epoch. Cuts that an earlier try has finished are passed over, the rest is the same."""
+    def run(self, epoch: Epoch, *, repeat: bool = False, backlog: bool = False) -> None:
+        """Write everything of an epoch. Cuts that an earlier try has finished are passed over, the rest is the same.
+
+        ``repeat``: an earlier run has begun it, so it goes to the partitions that topics had then. ``backlog``: a
+        streaming query runs it.
+        """
         begun: BegunEpoch | None = BegunEpoch(self._frontier_topic, self._checkpoint_ts, epoch.start, epoch.end)
         for cut in self.missing(epoch):
+            self._share.wait_for_quota(self._stopping)
             if self._stopping():
                 return
-            self._run_cut(cut, epoch.resolved_ts, begun)
+            if begun is not None and not repeat:
+                self._preparation.follow_growth(cut.after_ts)
+            self._run_cut(cut, epoch.resolved_ts, begun, backlog=backlog)
             begun = None
         self._last = (epoch.end, epoch.last)
 
@@ -125,6 +143,10 @@ class Epochs:
 
     def frontier_of(self, record: FrontierRecord) -> ChangefeedFrontier:
         """Return what a frontier record says for this changefeed."""
+        frontier = self._of_tables(record)
+        return with_images(frontier, record.images, self._image_name) if self._image_name else frontier
+
+    def _of_tables(self, record: FrontierRecord) -> ChangefeedFrontier:
         if not (record.held or record.held_ddl):
             return frontier_for(record, lambda _: False)
         # Which of the held tables are ours is told by the schema at the record's own ts, whatever has been read since.
@@ -153,20 +175,28 @@ class Epochs:
             return self._last[1]
         return self._frontier.record_before(offset)
 
-    def _run_cut(self, cut: Cut, resolved_ts: Ts, begun: BegunEpoch | None) -> None:
+    def _run_cut(self, cut: Cut, resolved_ts: Ts, begun: BegunEpoch | None, *, backlog: bool) -> None:
         """Run a cut. ``begun``: the epoch, if this is the first one that is run of it."""
+        if cut.chunks:
+            # Passing them over would lose their rows for good.
+            raise InvariantBrokenError("cut has chunks of table images, which this version does not emit", cut=cut)
         started = time.monotonic()
-        program = self._preparation.begin(cut)
+        with self._share.preparing():
+            program = self._preparation.begin(cut)
         # Messages carry the time at which they were encoded; a wall clock would make a repeated message another one.
         encoded_at_ms = physical_ms(cut.upto_ts)
-        self._before_cut()
-        if begun is not None:
-            # Behind the check: while ZooKeeper does not answer, nothing may wait there to be written later.
+        if begun is None:
+            self._before_cut()
+        else:
             self._on_begin(begun)
+        self._preparation.note_topics()
         for schemas in self._preparation.schemas_at_start(cut, encoded_at_ms):
             self._job.write(program, schemas)
-        companions = self._preparation.companions(cut, encoded_at_ms)
-        counts = self._job.run(cut, self._preparation, companions, encoded_at_ms)
+        with self._share.preparing():
+            companions = self._preparation.companions(cut, encoded_at_ms)
+        ran = self._job.run(cut, self._preparation, companions, encoded_at_ms, backlog=backlog)
+        counts = ran.counts
+        self._share.note_rows(counts.rows)
         self._checkpoint_ts = cut.upto_ts
         cut_s = time.monotonic() - started
         _log_corrupt(counts.corrupt)
@@ -177,6 +207,8 @@ class Epochs:
                 rows=counts.rows,
                 corrupt_rows=counts.corrupt.count,
                 cut_s=cut_s,
+                by_spark=counts.by_spark,
+                reason=ran.choice.reason.value,
             )
         )
 

@@ -5,11 +5,12 @@ killed is waited for until its session has timed out, SESSION_S at most, also on
 that the process is gone: its Spark driver may live a moment longer and write still.
 
 What this promises: no cut begins without an answer of ZooKeeper that the node is ours (:meth:`FeedLock.check`), and a
-cut that runs is given up before the session can have ended (:meth:`FeedLock.is_lost`). What it does not: Kafka does not
-fence a write that is on the wire already, so in the worst case the beginning of a cut stands there twice; it is the
-same records in the same order, as after any crash.
+cut that runs is given up before the session can have ended (:meth:`FeedLock.is_lost`, by the rule of
+:mod:`edges.zookeeper.lease`). What it does not: Kafka does not fence a write that is on the wire already, so in the
+worst case the beginning of a cut stands there twice; it is the same records in the same order, as after any crash.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -18,20 +19,20 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from kazoo.client import KazooState
-from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
-from schemas.errors import Action, BusError
+from edges.zookeeper.connection import LeasedClient
+from edges.zookeeper.nodes import free_node, is_own, read_node, take_node
+from schemas.errors import Action, BusError, shortened
 
 log = logging.getLogger(__name__)
 
 SESSION_S = 6.0
 """How long a killed sorter's node stands. A server's shortest is two of its ticks, 4 s by default; and a driver that is
 busy in Python must not lose its session for want of a heartbeat, of which there are three in this time."""
-SUSPENDED_MAX_S = SESSION_S / 6
-"""kazoo takes a connection for gone after 2/3 of the session's time without an answer; the rest is for stopping."""
 ANSWER_S = SESSION_S / 3
+HOLDER_CHARS_MAX = 200
 RECHECK_S = 0.5
 """Between two looks at whose the node is, while waiting for it."""
 
@@ -43,13 +44,12 @@ class SorterLockLostError(BusError):
 
 
 class FeedLock:
-    """The lock of one changefeed. ``zookeeper`` is a KazooClient with a timeout of SESSION_S."""
+    """The lock of one changefeed. ``zookeeper`` is a connection with a session timeout of SESSION_S."""
 
-    def __init__(self, zookeeper: Any, path: str) -> None:
-        self._zookeeper, self._path = zookeeper, path
-        self._session: int | None = None
-        self._suspended_at: float | None = None
-        zookeeper.add_listener(self._on_state)
+    def __init__(self, zookeeper: LeasedClient, path: str) -> None:
+        self._client, self._lease, self._path = zookeeper.client, zookeeper.lease, path
+        self._held_since: int | None = None
+        """How many sessions had ended when it became ours: with the next one it is lost. None: it is not ours."""
 
     def acquire(self, wanted: Callable[[], bool]) -> bool:
         """Wait until the lock is ours, which it may be already; False: it is not ``wanted`` any more."""
@@ -73,16 +73,12 @@ class FeedLock:
 
     def holder(self) -> str | None:
         """Return who holds the lock, as text for people; None: nobody."""
-        try:
-            node, _ = self._zookeeper.get_async(self._path).get(timeout=ANSWER_S)
-        except NoNodeError:
-            return None
-        return str(node.decode(errors="replace"))
+        node = read_node(self._client, self._path, ANSWER_S)
+        return node and shortened(node[0].decode(errors="replace"), HOLDER_CHARS_MAX)
 
     def is_lost(self) -> bool:
         """Tell, without asking, whether what is being written must be given up."""
-        suspended_at = self._suspended_at
-        return self._session is None or (suspended_at is not None and time.monotonic() - suspended_at > SUSPENDED_MAX_S)
+        return self._held_since != self._lease.losses or self._lease.left_s() <= 0
 
     def check(self) -> None:
         """Ask ZooKeeper; call before each cut.
@@ -91,43 +87,28 @@ class FeedLock:
             SorterLockLostError: the lock is another's, nobody's, or there is no answer in time.
         """
         try:
-            stat = self._zookeeper.exists_async(self._path).get(timeout=ANSWER_S)
+            stat = self._ask()
         except (KazooException, KazooTimeoutError) as error:
             raise SorterLockLostError(
                 "zookeeper does not confirm the lock", path=self._path, reason=repr(error)
             ) from error
-        if self._session is None or stat is None or stat.ephemeralOwner != self._session:
-            self._session = None
+        if self._held_since is None or not is_own(self._client, stat):
+            self._held_since = None
             raise SorterLockLostError("the lock is gone with our zookeeper session", path=self._path)
 
     def release(self) -> None:
         """Let the next sorter begin without waiting for our session's end."""
-        session, self._session = self._session, None
-        if session is None:
-            return
-        try:
-            stat = self._zookeeper.exists_async(self._path).get(timeout=ANSWER_S)
-            if stat is not None and stat.ephemeralOwner == session:
-                self._zookeeper.delete_async(self._path, stat.version).get(timeout=ANSWER_S)
-        except (KazooException, KazooTimeoutError):
-            pass  # it goes with the session
+        held_since, self._held_since = self._held_since, None
+        if held_since is not None:
+            with contextlib.suppress(KazooException, KazooTimeoutError):  # it goes with the session
+                free_node(self._client, self._path, ANSWER_S)
 
     def _try(self) -> bool:
         own = json.dumps({"host": socket.gethostname(), "pid": os.getpid()}).encode()
-        try:
-            self._zookeeper.create_async(self._path, own, ephemeral=True).get(timeout=ANSWER_S)
-        except NodeExistsError:
-            pass  # perhaps ours: an answer may have been lost
-        except NoNodeError:
-            return False  # the changefeed was removed
-        stat = self._zookeeper.exists_async(self._path).get(timeout=ANSWER_S)
-        session = self._zookeeper.client_id[0] if self._zookeeper.client_id else None
-        ours = stat is not None and stat.ephemeralOwner == session
-        self._session = session if ours else None
+        losses = self._lease.losses
+        ours = take_node(self._client, self._path, own, ANSWER_S) is not None and is_own(self._client, self._ask())
+        self._held_since = losses if ours else None
         return ours
 
-    def _on_state(self, state: str) -> None:
-        # In kazoo's thread: only notes, and returns at once.
-        if state == KazooState.LOST:
-            self._session = None
-        self._suspended_at = time.monotonic() if state == KazooState.SUSPENDED else None
+    def _ask(self) -> Any:
+        return self._lease.ask(lambda: self._client.exists_async(self._path), ANSWER_S)

@@ -9,32 +9,32 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from edges.kafka.access import KafkaAccess
 from edges.kafka.java_properties import spark_options
-from edges.kafka.tail import FrontierTail
-from edges.kafka.topic_state import topic_states
 from edges.registry.access import RegistryAccess
 from schemas.config.client_options import librdkafka_options, librdkafka_producer_options
 from schemas.config.settings import ChangefeedConfig
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedInfo
-from schemas.rawlog.log_state import check_raw_log
 from schemas.rawlog.topics import RawTopics
 from schemas.sink.topic import own_topic_config, writes_own_topic
 from sorters.core.cut.beginning import Beginning, BegunEpoch, decode_begun, encode_begun, left_off
+from sorters.core.cut.runner import runner_of
 from sorters.core.feed.feed import compile_feed
+from sorters.cut.feed_share import FeedShare, WholeProcess
 from sorters.log.failures import HistoryLostError, bus_error
-from sorters.log.frontier_reader import FrontierReader
 from sorters.log.topic_admin import TopicAdmin
-from sorters.registry.registry import SchemaRegistry
-from sorters.run.cut_job import CutJob
+from sorters.registry.named import registry_of
+from sorters.run.cut_job import CutJob, RunBy
 from sorters.run.epochs import CutProgress, Epochs
 from sorters.run.preparation import Preparation
-from sorters.run.schema_feed import SchemaFeed
+from sorters.run.sources import OwnSources, RunSources
+from sorters.run.topic_growth import CountStore, TopicGrowth
 from sorters.spark.catch_up import FRONTIER_RECORDS_MAX, catch_up
 from sorters.spark.query_folder import QUERY, Folder, HadoopFolder, LocalFolder
 from sorters.spark.session import Session
@@ -60,7 +60,11 @@ class BegunStore(Protocol):
         ...
 
     def begin(self, epoch: bytes, after_ts: Ts) -> None:
-        """Write it down, and before it that the changefeed's checkpoint is ``after_ts``, if that is not known yet."""
+        """Write it down, and before it that the changefeed's checkpoint is ``after_ts``, if that is not known yet.
+
+        Raises:
+            SorterLockLostError: this is not confirmed to be the changefeed's one sorter; nothing is written then.
+        """
         ...
 
 
@@ -88,50 +92,70 @@ class FeedRun:
         on_progress: Callable[[CutProgress], None],
         checkpoint_dir: str = "",
         begun: BegunStore | None = None,
+        sources: RunSources | None = None,
+        counts: CountStore | None = None,
+        run_by: RunBy | None = None,
+        share: FeedShare | None = None,
+        image_name: str = "",
     ) -> None:
-        """``kafka`` holds the raw log; ``schema_registry`` is for a changefeed that names none.
+        """``kafka`` holds the raw log; ``schema_registry`` is the bus's own, for a changefeed that names none, and
+        knows how those are reached that changefeeds name.
 
         ``checkpoint_dir`` is the Hadoop URI of the folder for streaming queries; empty: it is ``data_dir``. ``spark``
         is asked for a session when one is needed. ``begun`` is what sorters of this changefeed have begun, wherever
-        they ran; None: nothing is known of them, so the run begins at the checkpoint.
+        they ran; None: nothing is known of them, so the run begins at the checkpoint. ``sources`` is what the raw log
+        is read by, and closed with the run; None: clients of its own. ``counts`` is what sorters of this changefeed
+        used of sink topics; None: as ``begun``. ``run_by`` is what the process says of who runs cuts. ``share`` is told
+        what the run takes of the process; None: nobody is. ``image_name`` is what frontier records call the changefeed
+        where they say of table images (:func:`schemas.rawlog.images.image_feed`); '': it goes by none.
         """
+        self._image_name = image_name
+        self._share = share or WholeProcess()
         self._spark = spark
         self._begun = begun
         self._spark_kafka = spark_options(kafka)
-        self._raw_topics, self._frontier_topic = raw_topics, raw_topics.frontier
-        self._folder: Folder = HadoopFolder(spark(), checkpoint_dir) if checkpoint_dir else LocalFolder(data_dir)
+        self._frontier_topic = raw_topics.frontier
+        self._folder: Folder = HadoopFolder(spark, checkpoint_dir) if checkpoint_dir else LocalFolder(data_dir)
         self._failure: BusError | None = None
         self.failures_at_end = 0
         """Errors while it was stopping, which no state shows: they are logged."""
         self._thread: threading.Thread | None = None
         self._stopping, self._given_up = threading.Event(), threading.Event()
         # Texts of certificates instead of names of files: tasks of other machines get it, too.
-        raw_config = self._raw_config = kafka.with_texts().config()
+        raw_config = kafka.with_texts().config()
         own = raw_config if writes_own_topic(config) else {}
-        self._frontier = FrontierReader(raw_config, raw_topics.frontier)
-        self._schemas = SchemaFeed(raw_config, raw_topics.ddl)
+        self._sources = OwnSources(raw_config, raw_topics) if sources is None else sources
+        self._frontier, self._schemas = self._sources.frontier, self._sources.schemas
         feed = compile_feed(config, info.namespace, changefeed_id=info.changefeed_id)
+        admin = TopicAdmin(
+            librdkafka_options(config) | own,
+            partitions=config.kafka.partition_num,
+            replication=config.kafka.replication_factor,
+            auto_create=config.kafka.auto_create_topic,
+            acks_all=config.kafka.required_acks == -1,
+            topic_config=own_topic_config(config),
+        )
+        self._growth = TopicGrowth(admin, None if own else counts)
+        self._registry = registry_of(config, schema_registry)
         self._preparation = Preparation(
             spark,
             feed,
             self._schemas,
-            TopicAdmin(
-                librdkafka_options(config) | own,
-                partitions=config.kafka.partition_num,
-                replication=config.kafka.replication_factor,
-                auto_create=config.kafka.auto_create_topic,
-                acks_all=config.kafka.required_acks == -1,
-                topic_config=own_topic_config(config),
-            ),
-            _registry(config, schema_registry),
+            self._growth,
+            self._registry,
             start_ts=info.start_ts,
             target_ts=info.target_ts,
+            growth=self._growth,
         )
         self._job = CutJob(
             spark,
+            self._sources.raw_reader,
             raw_topic=raw_topics.region_events,
             raw_config=raw_config,
             sink_config=librdkafka_producer_options(config, lambda file: Path(file).read_text()) | own,
+            run_by=replace(run_by or RunBy(), by_changefeed=runner_of(config.sorter.run_cuts)),
+            name=f"{info.namespace}/{info.changefeed_id}",
+            share=self._share,
         )
         self._checkpoint_ts = checkpoint_ts
         self._target_ts = info.target_ts
@@ -145,10 +169,29 @@ class FeedRun:
             HistoryLostError: the raw log starts above the checkpoint.
             KafkaUnreachableError: the raw log does not answer.
         """
-        self._check_log()
+        self._sources.check_log()
         beginning = self._beginning()
         self._thread = threading.Thread(target=self._run, args=(beginning,), name="feed-run", daemon=True)
         self._thread.start()
+
+    def run_here(self) -> None:
+        """Run in the calling thread until :meth:`halt`, or until it fails (:meth:`failure`).
+
+        Raises:
+            BusError: it could not begin; see :meth:`start`.
+        """
+        self._sources.check_log()
+        self._run(self._beginning())
+
+    def halt(self) -> None:
+        """Begin nothing more; safe in any thread, and returns at once."""
+        self._stopping.set()
+
+    def give_up(self) -> None:
+        """Let what is under way fail; safe in any thread. One call may come too early: call until the run has ended."""
+        self._stopping.set()
+        self._given_up.set()
+        self._job.give_up()
 
     def _run(self, beginning: Beginning) -> None:
         try:
@@ -174,21 +217,26 @@ class FeedRun:
         """Run the epoch that was begun, if there is one; return what runs epochs, and where the next starts."""
         epochs, at = self._epochs(beginning.after_ts), beginning.start
         if beginning.end is None:
+            self._growth.settle()
             return epochs, at
         epoch = epochs.plan(at, beginning.end)
         if epochs.checkpoint_ts not in {ts for cut in epoch.cuts for ts in (cut.after_ts, cut.upto_ts)}:
+            self._growth.settle()
             return self._epochs(self._checkpoint_ts), self._frontier.find(self._checkpoint_ts)
-        epochs.run(epoch)
+        epochs.run(epoch, repeat=True)
+        self._growth.settle()
         return epochs, beginning.end
 
     def _begin(self, epoch: BegunEpoch) -> None:
-        if self._begun is not None:
+        if self._begun is None:
+            self._before_cut()
+        else:
             self._begun.begin(encode_begun(epoch), epoch.after_ts)
 
     def _follow(self, epochs: Epochs, start: int) -> int:
         """Run what the frontier topic brings from ``start`` on; return where an epoch starts that is worth Spark."""
         heard_at = looked_at = time.monotonic()
-        with FrontierTail(self._raw_config, self._frontier_topic, start) as tail:
+        with self._sources.follow(start) as tail:
             while not self._stopping.is_set():
                 records = tail.read(FRONTIER_RECORDS_MAX, _LOOK_S)
                 if not records and time.monotonic() < heard_at + _SILENCE_S:
@@ -196,7 +244,7 @@ class FeedRun:
                 heard_at = time.monotonic()
                 if heard_at >= looked_at + _LOOK_AT_LOG_S:
                     looked_at = heard_at
-                    self._check_log()
+                    self._sources.check_log()
                 if not records:
                     self._frontier.end()
                     continue
@@ -235,6 +283,7 @@ class FeedRun:
             BusError: whatever stops a changefeed.
         """
         assert self._target_ts is not None
+        self._growth.settle()
         start, end = self._frontier.find(self._checkpoint_ts), self._frontier.end()
         epochs = self._epochs(self._checkpoint_ts)
         newest_ts = epochs.frontier_of(self._frontier.record_before(end)).resolved_ts
@@ -263,6 +312,8 @@ class FeedRun:
             before_cut=self._before_cut,
             on_progress=self._on_progress,
             stopping=self._stopping.is_set,
+            share=self._share,
+            image_name=self._image_name,
         )
 
     def failure(self) -> BusError | None:
@@ -289,21 +340,10 @@ class FeedRun:
                 self._job.give_up()
                 self._thread.join(_LOOK_S)
         self._job.close()
-        self._frontier.close()
-        self._schemas.close()
-
-    def _check_log(self) -> None:
-        """Refuse a raw log that is not the one that its frontier was published over.
-
-        Raises:
-            RawLogRecreatedError, RawLogLostError: it is another one, or has lost records.
-        """
-        end = self._frontier.end()
-        if not end:
-            return
-        record = self._frontier.record_before(end)
-        topics = self._raw_topics
-        check_raw_log(record, topics, topic_states(self._raw_config, (topics.region_events, topics.ddl)))
+        self._preparation.close()
+        self._sources.close()
+        if self._registry is not None:
+            self._registry.close()
 
     def _beginning(self) -> Beginning:
         """Return where to begin: where the last run left off, or else at the checkpoint, so that rows come again.
@@ -321,19 +361,3 @@ class FeedRun:
                 lambda offset: self._frontier.record_before(offset).resolved_ts,
             )
         return beginning or Beginning(self._checkpoint_ts, self._frontier.find(self._checkpoint_ts))
-
-
-def _registry(config: ChangefeedConfig, default: RegistryAccess) -> SchemaRegistry | None:
-    if config.protocol != "avro":
-        return None
-    if config.kafka.glue_schema_registry_config is not None:
-        from sorters.registry.glue import GlueRegistry
-
-        return GlueRegistry(config.kafka.glue_schema_registry_config)
-    from sorters.registry.confluent import ConfluentRegistry
-
-    url = config.sink.schema_registry
-    access = RegistryAccess.at(url.reveal()) if url else default
-    if access.url == default.url and not access.user_info:
-        access = default  # the bus's own, which may want a user and a certificate
-    return ConfluentRegistry(access) if access else None

@@ -19,6 +19,7 @@ from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.connection import zookeeper_client
 from edges.zookeeper.session import ZooKeeperUnreachableError
 from schemas.errors import BusError
+from schemas.ids import Ts
 from schemas.nodes.changefeed import (
     CLUSTER_DEFAULT,
     NAMESPACE_DEFAULT,
@@ -27,9 +28,13 @@ from schemas.nodes.changefeed import (
     state_of,
     wants_sorter,
 )
+from schemas.rawlog.images import image_feed
 from schemas.rawlog.topics import raw_topics
 from schemas.sink.topic import sorter_config
+from sorters.core.cut.runner import is_cluster, runner_of, tasks_at_once
 from sorters.log.failures import bus_error
+from sorters.run.count_nodes import CountNodes
+from sorters.run.cut_job import RunBy
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_lock import SESSION_S, FeedLock, SorterLockLostError
 from sorters.run.feed_run import FeedRun
@@ -67,8 +72,28 @@ class SorterOptions:
     """Hadoop URI of the folder in which streaming queries keep their checkpoint; empty: in ``data_dir``."""
     spark_conf: tuple[tuple[str, str], ...] = ()
     """Further settings of Spark."""
+    run_cuts: str = "auto"
+    """Who runs its cuts, where the changefeed leaves it open: ``auto``, ``driver`` or ``spark``."""
     once: bool = False
     """End when the changefeed wants no sorter, or a run has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockedBoard:
+    """What is begun, on a changefeed's own node, by who holds its lock."""
+
+    board: StatusBoard
+    lock: FeedLock
+
+    def begun(self) -> bytes | None:
+        """See :class:`~sorters.run.feed_run.BegunStore`."""
+        return self.board.begun()
+
+    def begin(self, epoch: bytes, after_ts: Ts) -> None:
+        """See :class:`~sorters.run.feed_run.BegunStore`."""
+        # The check first: while ZooKeeper does not answer, nothing may wait there to be written later.
+        self.lock.check()
+        self.board.begin(epoch, after_ts)
 
 
 class SorterProcess:
@@ -78,6 +103,7 @@ class SorterProcess:
         self._options = options
         self._stop = threading.Event()
         self._spark = SparkOnDemand(self._start_spark)
+        self._counts: CountNodes | None = None
         self._rows_total = 0
         self._corrupt_rows_total = 0
 
@@ -90,7 +116,8 @@ class SorterProcess:
         options = self._options
         with zookeeper_client(options.zookeeper, SESSION_S) as zookeeper:
             paths = ZkPaths(options.cluster)
-            board = StatusBoard(zookeeper, paths, options.namespace, options.changefeed_id)
+            board = StatusBoard(zookeeper.client, paths, options.namespace, options.changefeed_id)
+            self._counts = CountNodes(zookeeper.client, paths, options.namespace, options.changefeed_id)
             if board.info() is None:
                 where = {"changefeed": options.changefeed_id, "namespace": options.namespace}
                 log.error("no such changefeed; see `tidebus changefeed list`", extra=where)
@@ -213,7 +240,15 @@ class SorterProcess:
                 before_cut=lock.check,
                 on_progress=lambda progress: None if lock.is_lost() else self._on_progress(board, progress),
                 checkpoint_dir=self._checkpoint_dir(),
-                begun=board,
+                begun=LockedBoard(board, lock),
+                counts=self._counts,
+                run_by=RunBy(
+                    on_cluster=is_cluster(options.master),
+                    tasks=tasks_at_once(options.master),
+                    is_warm=lambda: self._spark.is_started,
+                    by_service=runner_of(options.run_cuts),
+                ),
+                image_name=image_feed(info.namespace, info.changefeed_id, edition.created_zxid),
             )
             run.start()
             board.report()

@@ -5,22 +5,30 @@ had rows (:mod:`sorters.run.ready_tables`).
 """
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any
 
-from schemas.ddl.schema_change import SchemaChange
+from schemas.ddl.schema_change import SchemaChange, StoredTable
 from schemas.ids import TableId, Ts
 from sorters.core.cut.cut import Cut
 from sorters.core.cut.watermark_pace import watermark_is_due
 from sorters.core.feed.companions import bootstrap_records, ddl_records, start_bootstraps, watermark_records
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.route_check import check_routes
-from sorters.core.feed.scope import concerns, watermark_topics_at
+from sorters.core.feed.scope import concerns, tables_at, watermark_topics_at
 from sorters.core.records.order import OutputRecords, join_records
 from sorters.cut.worker import FeedProgram
 from sorters.registry.registry import SchemaRegistry
 from sorters.run.ready_tables import ReadyTables, SinkTopics
-from sorters.run.schema_feed import SchemaFeed
+from sorters.run.sources import SchemaSource
+from sorters.run.topic_growth import TopicGrowth
 from sorters.spark.program_sender import ProgramSender, SentProgram
 from sorters.spark.session import Session
+from sorters.spark.task_jobs import SparkBroadcast
+
+NAMED_MAX = 3
+"""Tables that Spark's UI names."""
 
 
 class Preparation:
@@ -30,24 +38,49 @@ class Preparation:
         self,
         spark: Session,
         feed: CompiledFeed,
-        schemas: SchemaFeed,
+        schemas: SchemaSource,
         topics: SinkTopics,
         registry: SchemaRegistry | None,
         *,
         start_ts: Ts | None = None,
         target_ts: Ts | None = None,
+        growth: TopicGrowth | None = None,
     ) -> None:
         """Both ts are the changefeed's: its first cut is held against the dispatcher rules as a whole, its last one has
-        watermarks in any case.
+        watermarks in any case. ``growth``: of ``topics``; None: they do not grow.
         """
+        self._growth = growth
         self.feed = feed
         self._schemas = schemas
         self._tables = ReadyTables(feed, topics, registry)
         self._start_ts, self._target_ts = start_ts, target_ts
         self._ready_upto: Ts | None = None
         self._program: FeedProgram | None = None
-        self._sender = ProgramSender(lambda value: spark().sparkContext.broadcast(value))
+        self._spark = spark
+        self._sender: tuple[Any, ProgramSender] | None = None
+        """With the context of the session that it sends by."""
         self._watermark_topics: tuple[str, ...] = ()
+        self.tables_text = ""
+        """Some of the tables that the changefeed had at first, for Spark's UI."""
+
+    def follow_growth(self, border_ts: Ts) -> None:
+        """Take up the partitions that topics have got, for a new epoch whose first cut begins at ``border_ts``."""
+        if self._growth is None:
+            return
+        self._growth.begin(border_ts)
+        grown = self._growth.look(self.feed.partitions)
+        if grown:
+            self.feed = replace(self.feed, partitions={**self.feed.partitions, **grown})
+            self._program = FeedProgram(self._schemas.store, self.feed)
+
+    def note_topics(self) -> None:
+        """Write down which partitions are used: behind the begun epoch, and before any record.
+
+        Raises:
+            ZooKeeperUnreachableError
+        """
+        if self._growth is not None:
+            self._growth.write()
 
     def begin(self, cut: Cut) -> FeedProgram:
         """Return the program for a cut; what rows of single tables need besides, :meth:`make_ready` adds.
@@ -61,17 +94,25 @@ class Preparation:
         self._schemas.advance(cut.ddl_end)
         self.check_jobs(cut.upto_ts)
         store = self._schemas.store
+        if self._growth is not None:
+            self._growth.begin(cut.after_ts)
         changed = self._ready_upto is None or bool(store.changes_between(self._ready_upto, cut.upto_ts))
         if cut.after_ts == self._start_ts:
             check_routes(store, cut.after_ts, self.feed)
         if changed:
             # All that the store has taken in so far, also of later cuts: what is sent to tasks holds that too.
             touched = {table for change in store.changes for table in _physical_ids(change)}
-            store.gc(cut.after_ts)
+            self._schemas.forget(cut.after_ts)
+            if self._ready_upto is None:
+                self.tables_text = _some_names(tables_at(store, cut.upto_ts, self.feed))
             self.feed = self._tables.begin(cut, self._ready_upto, store, self.feed)
             self._program = FeedProgram(store, self.feed)
-            self._sender.note_changed(touched)
+            if self._sender is not None:
+                self._sender[1].note_changed(touched)
             self._watermark_topics = watermark_topics_at(store, cut.upto_ts, self.feed)
+        elif self._program is not None and self._program.schemas is not store:
+            # Tables of system schemas are no change, but their rows must be known for what they are.
+            self._program = FeedProgram(store, self.feed)
         self._ready_upto = cut.upto_ts
         return self.program
 
@@ -87,14 +128,20 @@ class Preparation:
         Raises:
             BusError: a DDL job is not in it; the error names it.
         """
-        for job in self._schemas.bad_jobs.jobs:
+        for job in self._schemas.bad:
             if job.scope.ts <= upto_ts and concerns(job.scope, self._schemas.store, self.feed):
                 raise job.error
 
     def schemas_at_start(self, cut: Cut, encoded_at_ms: int) -> Iterator[OutputRecords]:
-        """Yield the schemas that stand before everything else of the changefeed's first cut, in their order."""
+        """Yield the schemas that stand before everything else of the changefeed's first cut, in their order; and in
+        the first cut after topics have grown those that stand so in their new partitions.
+        """
         if cut.after_ts == self._start_ts:
             yield from start_bootstraps(self._schemas.store, cut.after_ts, self.feed, encoded_at_ms)
+        elif self._growth is not None and self.feed.bootstraps is not None:
+            grown = self._growth.new_partitions(cut.after_ts)
+            if grown:
+                yield from start_bootstraps(self._schemas.store, cut.after_ts, self.feed, encoded_at_ms, only=grown)
 
     def companions(self, cut: Cut, encoded_at_ms: int) -> OutputRecords:
         """Return the records of a cut that stem from no row: its DDL events, the watermarks of its end if due,
@@ -114,6 +161,11 @@ class Preparation:
         """Physical tables for whose rows something must be made ready first."""
         return self._tables.waiting
 
+    @property
+    def waiting_tables(self) -> frozenset[TableId]:
+        """These tables."""
+        return self._tables.waiting_tables
+
     def make_ready(self, cut: Cut, tables: Collection[TableId] | None) -> FeedProgram:
         """Return the program of a cut, fit for rows of these physical tables; None: of all of the changefeed.
 
@@ -124,11 +176,26 @@ class Preparation:
         if feed is not None:
             self.feed = feed
             self._program = FeedProgram(self._schemas.store, feed)
+            self.note_topics()
         return self.program
 
     def sent(self, program: FeedProgram) -> SentProgram:
         """Return the program as tasks get it, having sent what they do not have; it is what :meth:`make_ready` gave."""
-        return self._sender.send(program)
+        context = self._spark().sparkContext
+        if self._sender is None or self._sender[0] is not context:  # what was sent went with the session before
+            self._sender = context, ProgramSender(lambda value: SparkBroadcast(context.broadcast(value)))
+        return self._sender[1].send(program)
+
+    def close(self) -> None:
+        """Take back what tasks were sent; none of them runs any more."""
+        if self._sender is not None:
+            self._sender[1].close()
+            self._sender = None
+
+
+def _some_names(tables: Iterator[StoredTable]) -> str:
+    names = [f"{stored.schema}.{stored.table}" for stored in islice(tables, NAMED_MAX + 1)]
+    return ", ".join(names[:NAMED_MAX] + (["…"] if len(names) > NAMED_MAX else []))
 
 
 def _physical_ids(change: SchemaChange) -> set[TableId]:

@@ -49,6 +49,11 @@ class ReadyTables:
         """Physical tables whose rows are not ready to come."""
         return len(self._waiting or ())
 
+    @property
+    def waiting_tables(self) -> frozenset[TableId]:
+        """These tables."""
+        return frozenset(self._waiting or ())
+
     def begin(self, cut: Cut, ready_upto: Ts | None, store: SchemaStore, feed: CompiledFeed) -> CompiledFeed:
         """Return the feed with the topics that a cut needs in any case, and note the tables that it may have rows of.
 

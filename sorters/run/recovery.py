@@ -151,8 +151,6 @@ class SorterRecovery:
     def __init__(self, options: SorterOptions, session: Session) -> None:
         """``session`` starts Spark; it is called when more rows have to be sorted than the driver does, and once."""
         self._options, self._spark = options, SparkOnDemand(session)
-        self.rows = 0
-        """Row messages written."""
 
     def run(self, target_ts: Ts, on_progress: Callable[[Ts], None]) -> Ts:
         """Write all up to ``target_ts`` and return the checkpoint; where the checkpoint is above it already, nothing.
@@ -170,7 +168,7 @@ class SorterRecovery:
             lock = FeedLock(zookeeper, paths.changefeed_sorter(options.namespace, options.changefeed_id))
             _acquire(lock)
             try:
-                board = StatusBoard(zookeeper, paths, options.namespace, options.changefeed_id)
+                board = StatusBoard(zookeeper.client, paths, options.namespace, options.changefeed_id)
                 return self._sort(board, lock, target_ts, on_progress)
             finally:
                 lock.release()
@@ -186,7 +184,6 @@ class SorterRecovery:
         config = sorter_config(load_with_secrets(info), info, options.kafka.servers)
 
         def note(progress: CutProgress) -> None:
-            self.rows += progress.rows
             if not lock.is_lost():
                 board.report(checkpoint_ts=progress.checkpoint_ts, resolved_ts=progress.resolved_ts)
             on_progress(progress.checkpoint_ts)

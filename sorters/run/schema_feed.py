@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Mapping
 
 from edges.kafka.offsets import TopicReader
-from schemas.ddl.bad_jobs import BadJobs
+from schemas.ddl.bad_jobs import BadJob, BadJobs
 from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
@@ -23,6 +23,11 @@ class SchemaFeed:
         self._reader = TopicReader(config, topic)
         self._next = 0
         self.store, self.bad_jobs = SchemaStore.empty(), BadJobs()
+
+    @property
+    def bad(self) -> tuple[BadJob, ...]:
+        """The jobs that the store could not take."""
+        return self.bad_jobs.jobs
 
     def close(self) -> None:
         self._reader.close()

@@ -6,14 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
+from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from edges.secrets import decode_info
+from edges.zookeeper.nodes import Watch, put_node, read_node, replace_node
+from edges.zookeeper.progress import all_entries
 from edges.zookeeper.session import ZooKeeperUnreachableError
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import (
+    SET_EPOCH_UNKNOWN,
     ChangefeedInfo,
     ChangefeedStatus,
     SorterFailure,
@@ -21,6 +24,8 @@ from schemas.nodes.changefeed import (
     decode_changefeed_status,
     encode_changefeed_status,
 )
+from schemas.nodes.sorter_service import FeedEntry, newest_entries, with_progress
+from sorters.core.cut.beginning import decode_begun
 
 _NO_TS = Ts(0)
 ANSWER_S = 2.0
@@ -44,7 +49,7 @@ class StatusBoard:
 
     def __init__(self, zookeeper: Any, paths: ZkPaths, namespace: str, changefeed_id: str) -> None:
         """``zookeeper`` is a started KazooClient."""
-        self._zookeeper = zookeeper
+        self._zookeeper, self._paths, self._name = zookeeper, paths, (namespace, changefeed_id)
         self._info_path = paths.changefeed_info(namespace, changefeed_id)
         self._status_path = paths.changefeed_status(namespace, changefeed_id)
         self._begun_path = paths.changefeed_begun(namespace, changefeed_id)
@@ -55,14 +60,19 @@ class StatusBoard:
         """The changefeed's creation and epoch at :meth:`open`: while they stand, nobody has set its checkpoint back.
         None: not opened, or no more ours to write."""
         self._checkpoint_ts = _NO_TS
+        self._entries: list[FeedEntry] = []
+        """What sorter services had said of the changefeed at :meth:`open`."""
 
-    def info(self) -> tuple[ChangefeedInfo, Edition] | None:
+    def info(self, watch: Watch | None = None) -> tuple[ChangefeedInfo, Edition] | None:
         """Return the changefeed, and an edition that changes when the user or the owner changes it; None: no such.
+
+        Args:
+            watch: called once, in kazoo's thread, when it has changed or is gone.
 
         Raises:
             ZooKeeperUnreachableError, CorruptDataError
         """
-        node = self._found(self._info_path)
+        node = self._found(self._info_path, watch)
         return node and (decode_info(node[0]), Edition(int(node[1].czxid), int(node[1].version)))
 
     def status(self) -> ChangefeedStatus | None:
@@ -74,6 +84,11 @@ class StatusBoard:
         return self._read()
 
     @property
+    def opened(self) -> ChangefeedStatus | None:
+        """How far it was at :meth:`open`, by whoever says most, and what was written of it here since."""
+        return self._last
+
+    @property
     def checkpoint_ts(self) -> Ts:
         """What has been reported, or 0 before :meth:`open`."""
         return self._checkpoint_ts
@@ -81,11 +96,20 @@ class StatusBoard:
     def open(self, info: ChangefeedInfo, edition: Edition) -> Ts:
         """Return the checkpoint to go on from: the written one, or the start ts of a new changefeed.
 
+        A sorter service that ran the changefeed may have brought it further than the status says.
+
         Raises:
             ZooKeeperUnreachableError, CorruptDataError
         """
         self._opened = (edition.created_zxid, info.epoch)
-        status = self.status()
+        said = self._said(edition.created_zxid)
+        written = self.status()
+        if written is not None and written.set_epoch == SET_EPOCH_UNKNOWN:
+            # The version that wrote it may have set the checkpoint, under any epoch up to this one.
+            written = replace(written, set_epoch=info.epoch)
+        set_epoch = 0 if written is None else written.set_epoch
+        self._entries = [entry for entry in said if entry.epoch >= set_epoch]
+        status = with_progress(written, newest_entries(said).get((self._name, edition.created_zxid)))
         if status is not None and status.checkpoint_ts >= info.start_ts:
             self._last = status
         else:
@@ -110,13 +134,22 @@ class StatusBoard:
             log.warning("status not written", extra={"path": self._status_path, "reason": str(failure)})
 
     def begun(self) -> bytes | None:
-        """Return what the changefeed's sorters have begun last; None: nothing yet.
+        """Return what the changefeed's sorters have begun last, by the checkpoint that it leans on; None: nothing yet.
+
+        Of two that lean on the same one, the word of the service that had the changefeed later counts.
 
         Raises:
             ZooKeeperUnreachableError
         """
         node = self._found(self._begun_path)
-        return node and node[0]
+        begun = [(entry.revision, entry.begun.encode()) for entry in self._entries if entry.begun]
+        begun += [(0, node[0])] if node else []
+        fitting = [
+            (epoch.after_ts, revision, epoch.end, text)
+            for revision, text in begun
+            if (epoch := decode_begun(text)) is not None and epoch.after_ts <= self._checkpoint_ts
+        ]
+        return max(fitting)[3] if fitting else node and node[0]
 
     def begin(self, epoch: bytes, after_ts: Ts) -> None:
         """Write down what is begun, for a sorter that comes after this one, and before it the checkpoint it leans on.
@@ -135,10 +168,7 @@ class StatusBoard:
         if self._last is not None and self._last.checkpoint_ts < after_ts:
             self._write(lambda status: status)
         try:
-            try:
-                self._zookeeper.set_async(self._begun_path, epoch).get(timeout=ANSWER_S)
-            except NoNodeError:
-                self._zookeeper.create_async(self._begun_path, epoch).get(timeout=ANSWER_S)
+            put_node(self._zookeeper, self._begun_path, epoch, ANSWER_S)
         except NoNodeError:
             pass  # the changefeed was removed, which ends this run
         except (KazooException, KazooTimeoutError) as failure:
@@ -184,39 +214,45 @@ class StatusBoard:
     def _kept(self, status: ChangefeedStatus) -> ChangefeedStatus:
         """Return a status that is not behind what we have reached, whatever another has written."""
         checkpoint_ts = max(status.checkpoint_ts, self._checkpoint_ts)
-        return replace(status, checkpoint_ts=checkpoint_ts, resolved_ts=max(status.resolved_ts, checkpoint_ts))
+        kept = replace(status, checkpoint_ts=checkpoint_ts, resolved_ts=max(status.resolved_ts, checkpoint_ts))
+        if kept.set_epoch == SET_EPOCH_UNKNOWN and self._opened is not None:  # an owner of another version has written
+            kept = replace(kept, set_epoch=self._opened[1])
+        return kept
 
     def _put(self, status: ChangefeedStatus) -> bool:
         node = encode_changefeed_status(status)
-        try:
-            if self._version is None:
-                self._zookeeper.create_async(self._status_path, node).get(timeout=ANSWER_S)
-                self._version = 0
-            else:
-                stat = self._zookeeper.set_async(self._status_path, node, self._version).get(timeout=ANSWER_S)
-                self._version = int(stat.version)
-        except (BadVersionError, NodeExistsError, NoNodeError):
-            return False
-        return True
+        version = replace_node(self._zookeeper, self._status_path, node, self._version, ANSWER_S)
+        if version is not None:
+            self._version = version
+        return version is not None
 
-    def _found(self, path: str) -> tuple[bytes, Any] | None:
+    def _found(self, path: str, watch: Watch | None = None) -> tuple[bytes, Any] | None:
         """Return a node's bytes, and what ZooKeeper says of it; None: there is none.
 
         Raises:
             ZooKeeperUnreachableError
         """
         try:
-            node, stat = self._zookeeper.get_async(path).get(timeout=ANSWER_S)
-        except NoNodeError:
-            return None
+            return read_node(self._zookeeper, path, ANSWER_S, watch)
         except (KazooException, KazooTimeoutError) as failure:
             raise ZooKeeperUnreachableError("changefeed is not readable", path=path, reason=repr(failure)) from failure
-        return bytes(node), stat
 
     def _read(self) -> ChangefeedStatus | None:
         node = self._found(self._status_path)
         self._version = node and int(node[1].version)
         return node and decode_changefeed_status(node[0])
+
+    def _said(self, created_zxid: int) -> list[FeedEntry]:
+        """Return what services say of this changefeed; asked before the status, into which it may be folded meanwhile.
+
+        Raises:
+            ZooKeeperUnreachableError
+        """
+        try:
+            entries = all_entries(self._zookeeper, self._paths)
+        except (KazooException, KazooTimeoutError) as failure:
+            raise ZooKeeperUnreachableError("progress is not readable", reason=repr(failure)) from failure
+        return [entry for entry in entries if (entry.name, entry.created_zxid) == (self._name, created_zxid)]
 
     def _identity(self) -> tuple[int, int] | None:
         current = self.info()

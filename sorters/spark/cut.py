@@ -1,90 +1,139 @@
-"""A cut as a Spark job of two steps: read and make runs, merge runs and write (:mod:`sorters.spark.tasks`)."""
+"""A cut by Spark: as one task, in a job with other changefeeds' cuts (:mod:`sorters.spark.cut_task`); a large one as a
+job of two steps: read and make runs, merge runs and write (:mod:`sorters.spark.tasks`).
+"""
 
-import re
+import pickle
 import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
+import threading
+from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
-from pyspark.accumulators import AccumulatorParam
-from pyspark.sql import functions as F  # noqa: N812 # Spark's own convention
+import numpy as np
 
 from schemas.ids import TableId
 from sorters.core.cut.cut import Cut
-from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.core.records.order import OutputRecords
 from sorters.cut.worker import CutCounts, FeedProgram, batch_bytes
-from sorters.log.failures import worker_error
+from sorters.log.failures import SparkJobError
+from sorters.spark.cut_answers import NotReady, TooLarge, cut_answer, sum_of_counts
+from sorters.spark.cut_task import CutTask
+from sorters.spark.job_group import Member
+from sorters.spark.own_job import run_own_job
 from sorters.spark.program_sender import SentProgram
-from sorters.spark.run_folder import clear_run_folders, run_folder
+from sorters.spark.run_folder import run_folder
 from sorters.spark.run_store import MEMORY_BYTES_MAX
-from sorters.spark.tasks import (
-    BLOCK_COLUMNS,
-    SIGN_COLUMNS,
-    TABLE_COLUMNS,
-    LookTask,
-    ReadTask,
-    Tally,
-    WriteTask,
-    look_step,
-    read_step,
-    write_step,
-)
-
-
-class CorruptRowsParam(AccumulatorParam):  # type: ignore[misc]  # pyspark has no types here
-    """How Spark adds up what its tasks have found."""
-
-    def zero(self, value: CorruptRows) -> CorruptRows:
-        return CorruptRows()
-
-    def addInPlace(self, value1: CorruptRows, value2: CorruptRows) -> CorruptRows:  # noqa: N802 # Spark's name
-        return value1 + value2
+from sorters.spark.session_jobs import SessionJobs
+from sorters.spark.task_jobs import errors_of_workers
+from sorters.spark.tasks import ANSWER, LookTask, ReadTask, WriteTask, look_step, read_step, write_step
 
 
 class SparkCut:
     """Runs cuts of one changefeed in a Spark session, one at a time."""
 
     def __init__(
-        self, spark: Any, *, raw_topic: str, raw_config: Mapping[str, Any], sink_config: Mapping[str, Any]
+        self,
+        shared: SessionJobs,
+        *,
+        raw_topic: str,
+        raw_config: Mapping[str, Any],
+        sink_config: Mapping[str, Any],
+        name: str = "",
     ) -> None:
-        """Both maps are librdkafka's; the sink's must keep the order, and hold texts where it could name files."""
-        self._spark = spark
+        """Both maps are librdkafka's; the sink's must keep the order, and hold texts where it could name files.
+
+        ``name`` is the changefeed's, for Spark's UI and its pool.
+        """
+        self.shared = shared
         self._raw_topic, self._raw_config, self._sink_config = raw_topic, raw_config, sink_config
-        context = spark.sparkContext
-        self._slots = self._find_slots(max(2, context.defaultParallelism))
-        self.runs_parent = Path(context.getConf().get("spark.local.dir")) if _on_one_machine(context) else None
-        """Where the folders of runs are made; None: tasks may be on several machines, so runs go through Spark."""
-        if self.runs_parent is not None:
-            clear_run_folders(self.runs_parent)
+        self._name = name or "a changefeed"
+        self._given_up = threading.Event()
+        self._tag = f"tidebus-feed-{secrets.token_hex(8)}"
+        """Of jobs of its own."""
+        self.runs_parent = shared.runs_parent
 
     def give_up(self) -> None:
-        """Cancel what the session runs; from any thread."""
-        self._spark.sparkContext.cancelAllJobs()
+        """Let what is under way fail, this changefeed's alone; from any thread. A job that is about to begin goes on:
+        call until the run has ended.
+        """
+        self._given_up.set()
+        if self.shared.is_gone():
+            return
+        self.shared.group.give_up(self._given_up)
+        self.shared.jobs.cancel(self._tag)
 
     def tables_of(self, cut: Cut) -> set[TableId]:
         """Return the tables that have rows in a cut."""
-        tasks = len(self._slots)
-        with _errors_of_workers() as nonce:
-            task = LookTask(cut=cut, raw_config=self._raw_config, raw_topic=self._raw_topic, tasks=tasks, nonce=nonce)
-            rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(look_step(task), TABLE_COLUMNS).collect()
-        return {TableId(row["table_id"]) for row in rows}
+        tasks = self.shared.tasks
+        task = LookTask(cut=cut, raw_config=self._raw_config, raw_topic=self._raw_topic, tasks=tasks)
+
+        def look() -> list[bytes]:
+            return self.shared.jobs.answers(partial(look_step, task), tasks)
+
+        answers = self._own_job(look, f"{self._named(cut)}: which tables have rows")
+        return {TableId(table_id) for answer in answers for table_id in np.frombuffer(answer, "<i8").tolist()}
+
+    def run_small(
+        self,
+        cut: Cut,
+        sent: SentProgram,
+        extras: OutputRecords,
+        encoded_at_ms: int,
+        *,
+        not_ready: frozenset[TableId],
+        raw_bytes_max: int,
+        tables: str = "",
+    ) -> CutCounts | NotReady | TooLarge:
+        """Write everything of ``cut``, and ``extras``, in order, by one task.
+
+        Args:
+            not_ready: tables whose rows may not be written yet.
+            raw_bytes_max: of the cut's raw records, for a task holds them.
+            tables: their names, for Spark's UI.
+
+        Raises:
+            BusError: what the task raised, or Spark.
+        """
+        self._check()
+        task = CutTask(
+            cut=cut,
+            raw_config=self._raw_config,
+            raw_topic=self._raw_topic,
+            raw_bytes_max=raw_bytes_max,
+            extras=extras,
+            encoded_at_ms=encoded_at_ms,
+            not_ready=not_ready,
+            program=sent,
+            sink_config=self._sink_config,
+        )
+        pickled = pickle.dumps(task, protocol=pickle.HIGHEST_PROTOCOL)
+        member = Member(self._named(cut, tables), pickled, (sent.base, sent.rest), self._given_up)
+        return cut_answer(self.shared.group.run(member))
 
     def run(
-        self, cut: Cut, program: FeedProgram, sent: SentProgram, extras: OutputRecords, encoded_at_ms: int
+        self,
+        cut: Cut,
+        program: FeedProgram,
+        sent: SentProgram,
+        extras: OutputRecords,
+        encoded_at_ms: int,
+        *,
+        tables: str = "",
     ) -> CutCounts:
-        """Write everything of ``cut``, and ``extras``, in order; ``sent`` is ``program`` as tasks get it.
+        """Write everything of ``cut``, and ``extras``, in order, by two steps; ``sent`` is ``program`` as tasks get it.
 
         Raises:
             BusError: what a worker raised.
             Exception: Spark's, Py4J's; see :func:`sorters.log.failures.bus_error`.
         """
         runs = nullcontext() if self.runs_parent is None else run_folder(self.runs_parent)
-        with runs as folder, _errors_of_workers() as nonce:
-            return self._run_with(folder, cut, program, sent, extras, encoded_at_ms, nonce)
+        with runs as folder, errors_of_workers() as nonce:
+            work = partial(self._two_steps, folder, cut, program, sent, extras, encoded_at_ms, nonce)
+            frames = self._own_job(work, self._named(cut, tables))
+        return sum_of_counts(frame.removeprefix(ANSWER) for frame in frames)
 
-    def _run_with(
+    def _two_steps(
         self,
         folder: str | None,
         cut: Cut,
@@ -93,13 +142,8 @@ class SparkCut:
         extras: OutputRecords,
         encoded_at_ms: int,
         nonce: str,
-    ) -> CutCounts:
-        context, slots = self._spark.sparkContext, self._slots
-        tally = Tally(
-            rows=context.accumulator(0),
-            raw_bytes=context.accumulator(0),
-            corrupt=context.accumulator(CorruptRows(), CorruptRowsParam()),
-        )
+    ) -> list[bytes]:
+        tasks = self.shared.tasks
         read = ReadTask(
             cut=cut,
             raw_config=self._raw_config,
@@ -107,8 +151,7 @@ class SparkCut:
             extras=extras,
             encoded_at_ms=encoded_at_ms,
             folder=folder,
-            slots=slots,
-            nonce=nonce,
+            tasks=tasks,
         )
         write = WriteTask(
             may_repeat=cut.may_repeat,
@@ -117,40 +160,24 @@ class SparkCut:
             sink_config=self._sink_config,
             batch_bytes=batch_bytes(program),
             memory_bytes_max=MEMORY_BYTES_MAX,
-            nonce=nonce,
         )
-        blocks = self._spark.range(0, len(slots), 1, len(slots)).mapInArrow(read_step(read, sent, tally), BLOCK_COLUMNS)
-        signs = blocks.repartition(len(slots), "slot").mapInArrow(write_step(write), SIGN_COLUMNS)
-        signs.write.format("noop").mode("overwrite").save()
-        return CutCounts(rows=int(tally.rows.value), raw_bytes=int(tally.raw_bytes.value), corrupt=tally.corrupt.value)
-
-    def _find_slots(self, tasks: int) -> tuple[int, ...]:
-        """Return one number for each task that ``repartition(tasks, "slot")`` sends there."""
-        rows = (
-            self._spark.range(64 * tasks)
-            .select(F.col("id").cast("int").alias("slot"))
-            .select("slot", F.expr(f"pmod(hash(slot), {tasks})").alias("task"))
-            .groupBy("task")
-            .agg(F.min("slot").alias("slot"))
-            .collect()
+        return self.shared.jobs.two_steps(
+            partial(read_step, read, sent), partial(write_step, write), tasks, nonce, broadcasts=(sent.base, sent.rest)
         )
-        by_task = {row["task"]: row["slot"] for row in rows}
-        return tuple(by_task[task] for task in range(tasks))
 
+    def _own_job(self, work: Any, description: str) -> list[bytes]:
+        """Run a job for this changefeed alone; one that is given up ends when its tasks can write nothing more."""
+        self._check()
+        return run_own_job(
+            partial(self.shared.in_own_thread, work, pool=self._name, tag=self._tag, description=description),
+            end_tasks=partial(self.shared.jobs.end_tasks, self._tag),
+            is_given_up=self._given_up.is_set,
+            is_gone=self.shared.is_gone,
+        )
 
-@contextmanager
-def _errors_of_workers() -> Iterator[str]:
-    """Give a nonce to a job's tasks, and raise what they raised; see :mod:`sorters.log.failures`."""
-    nonce = secrets.token_hex(16)
-    try:
-        yield nonce
-    except Exception as error:
-        carried = worker_error(error, nonce)
-        if carried is None:
-            raise
-        raise carried from error
+    def _check(self) -> None:
+        if self._given_up.is_set():
+            raise SparkJobError("spark job failed", reason="the cut was given up")
 
-
-def _on_one_machine(context: Any) -> bool:
-    """Tell whether all tasks see this machine's files; executors of ``local-cluster`` do too, but only tests use it."""
-    return bool(re.fullmatch(r"local(\[.*\])?", context.master))
+    def _named(self, cut: Cut, tables: str = "") -> str:
+        return f"{self._name}: cut ({cut.after_ts}, {cut.upto_ts}]" + (f" of {tables}" if tables else "")

@@ -4,6 +4,7 @@ With very many tables the schemas take seconds to pickle and to unpickle in each
 does itself, needs none of it: it uses the driver's own (docs/decisions/2026-11-22-small-cuts-on-the-driver.md).
 """
 
+import secrets
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
@@ -25,11 +26,13 @@ class SentProgram:
     """Spark's broadcast of a :class:`SchemaStore`."""
     rest: Any
     """Spark's broadcast of ``(schemas of changed tables, their ids, feed)``."""
+    owner: str = ""
+    """Whose program it is: a worker keeps one of each."""
 
-    def load(self) -> FeedProgram:
-        """Return the program, in a worker."""
+    def load(self, schemas: SchemaStore | None = None) -> FeedProgram:
+        """Return the program, in a worker; ``schemas`` are those of ``base``, if they are there already."""
         changed, ids, feed = self.rest.value
-        return FeedProgram(LayeredSchemas(self.base.value, changed, ids), feed)
+        return FeedProgram(LayeredSchemas(self.base.value if schemas is None else schemas, changed, ids), feed)
 
 
 class ProgramSender:
@@ -38,6 +41,7 @@ class ProgramSender:
     def __init__(self, broadcast: Callable[[Any], Any]) -> None:
         """``broadcast`` is Spark's, and called when tasks need something."""
         self._broadcast = broadcast
+        self._owner = secrets.token_hex(8)
         self._sent: FeedProgram | None = None
         """What ``_rest`` was made of."""
         self._changed: set[TableId] = set()
@@ -62,7 +66,14 @@ class ProgramSender:
         if self._rest is None:
             ids = frozenset(self._changed)
             self._rest, self._sent = self._broadcast((program.schemas.part(ids), ids, program.feed)), program
-        return SentProgram(self._base, self._rest)
+        return SentProgram(self._base, self._rest, self._owner)
+
+    def close(self) -> None:
+        """Take back what was sent; no job needs it any more."""
+        self._drop_rest()
+        if self._base is not None:
+            self._base.destroy()
+            self._base = None
 
     def _drop_rest(self) -> None:
         if self._rest is not None:

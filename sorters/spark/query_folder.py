@@ -6,13 +6,13 @@ query if it needs one. It is on this machine's disk, or on any file system that 
 """
 
 import contextlib
-import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from schemas.errors import Action, BusError, InvariantBrokenError
+from schemas.json_text import read_int, read_json
 
 QUERY = "query"
 
@@ -60,18 +60,18 @@ class LocalFolder:
 
 
 class HadoopFolder:
-    """On a file system of Hadoop, by the JVM of a Spark session."""
+    """On a file system of Hadoop, by the JVM of the Spark session that lives when it is used."""
 
-    def __init__(self, spark: Any, uri: str) -> None:
+    def __init__(self, spark: Callable[[], Any], uri: str) -> None:
         """Find the file system.
 
         Raises:
             CheckpointDirError: there is no file system of that kind, or it does not answer.
         """
         self._uri = uri.rstrip("/")
-        self._jvm = spark._jvm
+        self._spark = spark
         with self._named():
-            self._files = self._path("").getFileSystem(spark._jsc.hadoopConfiguration())
+            self._files()
 
     def location(self, name: str) -> str:
         return f"{self._uri}/{name}"
@@ -79,20 +79,24 @@ class HadoopFolder:
     def read(self, name: str) -> bytes | None:
         with self._named():
             path = self._path(name)
-            if not self._files.exists(path):
+            files = self._files()
+            if not files.exists(path):
                 return None
-            stream = self._files.open(path)
+            stream = files.open(path)
             try:
-                return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+                return bytes(self._spark()._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
             finally:
                 stream.close()
 
     def remove(self, name: str) -> None:
         with self._named():
-            self._files.delete(self._path(name), True)
+            self._files().delete(self._path(name), True)
+
+    def _files(self) -> Any:
+        return self._path("").getFileSystem(self._spark()._jsc.hadoopConfiguration())
 
     def _path(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(f"{self._uri}/{name}" if name else self._uri)
+        return self._spark()._jvm.org.apache.hadoop.fs.Path(f"{self._uri}/{name}" if name else self._uri)
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
@@ -119,7 +123,7 @@ def epoch_offsets(folder: Folder, topic: str, epoch: int) -> tuple[int, int]:
     before = f"{QUERY}/sources/0/0" if epoch == 0 else f"{QUERY}/offsets/{epoch - 1}"
     try:
         return _logged_offset(folder, before, topic), _logged_offset(folder, f"{QUERY}/offsets/{epoch}", topic)
-    except (OSError, ValueError, KeyError, IndexError) as error:
+    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
         raise InvariantBrokenError("spark offset log does not read", epoch=epoch, reason=error) from error
 
 
@@ -127,4 +131,4 @@ def _logged_offset(folder: Folder, name: str, topic: str) -> int:
     content = folder.read(name)
     if content is None:
         raise ValueError(f"{name} is missing")
-    return int(json.loads(content.decode().strip().splitlines()[-1])[topic]["0"])
+    return read_int(read_json(content.decode().strip().splitlines()[-1])[topic]["0"], bits=63)

@@ -15,10 +15,10 @@ Settings whose names say that they are secret go to the JVM over Py4J's authenti
 import logging
 import re
 import secrets
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from edges.secret_file import SECRET_BYTES_MIN, read_secret_text
 from schemas.errors import Action, BusError
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 AUTHENTICATE = "spark.authenticate"
 SECRET = "spark.authenticate.secret"  # noqa: S105 # a setting's name
 SECRET_FILE = "spark.authenticate.secret.file"  # noqa: S105
-SECRET_BYTES_MIN = 16
 # The cipher is Spark's default, AES in counter mode, which does not notice what is changed on the way: with AES/GCM,
 # Spark 4.0.0 loses every second message of a connection (SPARK-56227).
 _ON_EVERY_CONNECTION = {
@@ -53,6 +52,8 @@ def security_settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
 
     Raises:
         SparkSecretError: a standalone cluster's secret is not given, or in a way that shows it.
+        SecretFileModeError: others can read its file.
+        ConfigError: its file cannot be read.
     """
     if SECRET in given:
         raise SparkSecretError(
@@ -89,12 +90,7 @@ def _read_secret(master: str, file: str) -> str:
             key=SECRET_FILE,
         )
     path = Path(file)
-    try:
-        mode, secret = path.stat().st_mode, path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SparkSecretError("the secret's file is not readable", file=path, reason=type(error).__name__) from error
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise SparkSecretError("the secret's file must be its owner's alone; chmod 600 it", file=path)
+    secret = read_secret_text(path, SECRET_FILE).strip()
     if len(secret) < SECRET_BYTES_MIN or not secret.isprintable():
         raise SparkSecretError(f"the secret has at least {SECRET_BYTES_MIN} printable characters", file=path)
     return secret

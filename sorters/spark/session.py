@@ -16,6 +16,7 @@ from typing import Any
 
 from schemas.errors import BusError
 from sorters.log.failures import SparkJarsMissingError, SparkStartError, bus_error
+from sorters.spark import python_daemon
 from sorters.spark.security import security_settings, split_secrets
 
 BLOCK_BYTES_PER_ARROW_BATCH = 8 * 1024 * 1024
@@ -23,6 +24,10 @@ BLOCK_BYTES_PER_ARROW_BATCH = 8 * 1024 * 1024
 SPARK_JARS_ENV = "TIDEBUS_SPARK_JARS"
 """Comma-separated paths of the Kafka connector's jars."""
 SHIPPED_PACKAGES = ("schemas", "edges", "sorters")
+CODE_ZIP = "tidebus-code.zip"
+LIBRARIES_FOLDER = "tidebus-executors"
+"""Where executors look for libraries that are sent to them: the name behind ``#`` in ``spark.archives``."""
+EXECUTOR_PATH = "spark.executorEnv.PYTHONPATH"
 DRIVER_MEMORY = "1500m"
 """Heap of the one JVM of ``local[n]``: sorts spill to disk, so more only makes fewer spills."""
 PATHS = frozenset(
@@ -38,7 +43,7 @@ LOCAL_JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 def zip_code(folder: Path) -> Path:
     """Write the packages that executors import into a zip file and return it; the libraries they need must be there."""
     folder.mkdir(parents=True, exist_ok=True)
-    target = folder / "tidebus-code.zip"
+    target = folder / CODE_ZIP
     root = Path(__file__).resolve().parents[2]
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in SHIPPED_PACKAGES:
@@ -91,6 +96,8 @@ def create_session(
     """
     settings = _settings(master, app, data_dir.resolve(), driver_memory)
     settings |= security_settings(master, {key: _where_it_is(key, value) for key, value in (conf or {}).items()})
+    if EXECUTOR_PATH in settings:
+        settings[EXECUTOR_PATH] = _with_code(settings[EXECUTOR_PATH])
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
     local = master.startswith("local")
     if local:
@@ -140,7 +147,12 @@ def _settings(master: str, app: str, data_dir: Path, driver_memory: str) -> dict
         "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|jaas|keystore|\.pem",
         "spark.ui.showConsoleProgress": "false",
         "spark.speculation": "false",
+        # One attempt beside another must not write: a lost run fails the job (sorters.spark.own_job).
+        "spark.stage.maxConsecutiveAttempts": "1",
         "spark.python.worker.reuse": "true",
+        # Of a task that was cancelled (sorters.spark.job_group.DEATH_S).
+        "spark.python.task.killTimeout": "500ms",
+        "spark.python.daemon.module": python_daemon.MODULE,
         "spark.driver.extraJavaOptions": _jvm_options(local=local),
     }
     if local:
@@ -152,7 +164,16 @@ def _settings(master: str, app: str, data_dir: Path, driver_memory: str) -> dict
             # What is shuffled stays on this machine: compressing it takes half as much again as moving it.
             "spark.shuffle.compress": "false",
         }
+    else:
+        # An executor's daemon starts in the folder that shipped files come to.
+        settings[EXECUTOR_PATH] = ""
     return settings
+
+
+def _with_code(path: str) -> str:
+    """Return a ``PYTHONPATH`` of executors that has our code in it, also where one is given."""
+    ours = (CODE_ZIP, LIBRARIES_FOLDER)
+    return ":".join([*ours, *(part for part in path.split(":") if part and part not in ours)])
 
 
 def _jvm_folder(data_dir: Path) -> Path:
@@ -179,6 +200,7 @@ class SparkOnDemand:
         self._start = start
         self._starting = threading.Lock()
         self._session: Any = None
+        self._web_url = ""
         self._failed = False
 
     def get(self) -> Any:
@@ -189,12 +211,15 @@ class SparkOnDemand:
         """
         with self._starting:
             if self._session is None:
-                self._failed = True
                 try:
-                    self._session = self._start()
+                    session = self._start()
+                    self._web_url = str(session.sparkContext.uiWebUrl or "")
+                    self._session = session
                 except BusError:
+                    self._failed = True
                     raise
                 except Exception as error:
+                    self._failed = True
                     reason = bus_error(error).fields.get("reason", error)
                     raise SparkStartError(
                         "spark did not start; its own words are in the sorter's log", reason=reason
@@ -203,7 +228,10 @@ class SparkOnDemand:
             return self._session
 
     def is_gone(self) -> bool:
-        """Tell whether it can run nothing any more: it did not start, its JVM has ended, its cluster sent it away."""
+        """Tell whether it can run nothing any more: it did not start, its JVM has ended, its cluster sent it away.
+
+        One that is being started is not gone.
+        """
         if self._session is None:
             return self._failed
         try:
@@ -211,8 +239,54 @@ class SparkOnDemand:
         except Exception:  # Py4J's, of many kinds: nobody answers
             return True
 
+    def executors_and_jobs(self) -> tuple[int, int]:
+        """Return how many executors the session has, and how many jobs run or wait; none of either if nobody answers.
+
+        The driver of ``local[n]`` is no executor.
+        """
+        try:
+            spark = self._session.sparkContext._jsc.sc()
+            return int(spark.getExecutorMemoryStatus().size()) - 1, len(spark.statusTracker().getActiveJobIds())
+        except Exception:  # Py4J's, of many kinds
+            return 0, 0
+
+    @property
+    def is_started(self) -> bool:
+        """Whether there is a session, or was one."""
+        return self._session is not None
+
+    @property
+    def web_url(self) -> str:
+        """Where the session's UI is, or was; empty: it has none. It is not asked for: nobody may be there any more."""
+        return self._web_url
+
     def stop(self) -> None:
         """End it, if it was started."""
         with self._starting:
             if self._session is not None:
                 self._session.stop()
+
+
+def forget_dead_session() -> None:
+    """Make this process ready for another session, after the JVM of the last one has ended.
+
+    pyspark keeps one gateway a process, in its classes, and has no words for a JVM that died.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway = SparkContext._gateway
+    for owner, names in (
+        (SparkContext, ("_active_spark_context", "_gateway", "_jvm")),
+        (SparkSession, ("_instantiatedSession",)),
+    ):
+        for name in names:
+            setattr(owner, name, None)
+    if gateway is None:
+        return
+    with contextlib.suppress(Exception):  # Py4J's, of many kinds: nobody is there any more
+        gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.kill()
+        process.wait()

@@ -1,18 +1,17 @@
 """Base64 of a whole column: three bytes to four letters, for all rows with a fixed number of numpy calls."""
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from schemas.changes import BinaryArray
 from sorters.core.columnar.spans import spans_of
 
 _LETTERS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
 _PAD = ord("=")
 
 
-def base64_texts(array: Any) -> Any:
+def base64_texts(array: BinaryArray) -> BinaryArray:
     """Return the values of a ``pyarrow.BinaryArray`` in standard base64 with padding; nulls stay null."""
     spans = spans_of(array)
     groups = (spans.length + 2) // 3
@@ -34,7 +33,7 @@ def base64_texts(array: Any) -> Any:
     return _array(array, 4 * ends, letters.reshape(-1))
 
 
-def _array(like: Any, ends: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]) -> Any:
+def _array(like: BinaryArray, ends: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]) -> BinaryArray:
     offsets = np.concatenate([[0], ends]).astype(np.int32)
     bits = np.packbits(like.is_valid().to_numpy(zero_copy_only=False), bitorder="little")
     buffers = [pa.py_buffer(bits), pa.py_buffer(offsets), pa.py_buffer(data)]

@@ -16,6 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.changes import BinaryArray
+
 _SHORT = {0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r", 0x22: '\\"', 0x5C: "\\\\"}
 _MORE_SHORT = {0x08: "\\b", 0x0C: "\\f"}
 _CONTROLS_END, _ASCII_END = 0x20, 0x80
@@ -58,7 +60,7 @@ class Escaper:
         text = value.decode("latin-1") if blob else value.decode("utf-8", "surrogateescape")
         return text.translate(self._table).encode("utf-8", "surrogateescape")
 
-    def column(self, array: Any, *, blob: bool = False) -> Any:
+    def column(self, array: BinaryArray, *, blob: bool = False) -> BinaryArray:
         """Escape the values of a ``pyarrow.BinaryArray``; nulls stay null."""
         data = data_of(array)
         if not len(data):
@@ -81,7 +83,7 @@ class Escaper:
                 array = pc.replace_substring(array, separator, form)
         return array
 
-    def _broken(self, array: Any) -> Any:
+    def _broken(self, array: BinaryArray) -> BinaryArray:
         """Escape a text column in which some value is no UTF-8: so rare that it goes distinct value by distinct
         value.
         """
@@ -97,12 +99,12 @@ def byte_map(forms: list[bytes]) -> tuple[Lengths, Forms]:
     return lengths, np.frombuffer(b"".join(form.ljust(width, b"\0") for form in forms), np.uint8).reshape(-1, width)
 
 
-def offsets_of(array: Any) -> npt.NDArray[np.int32]:
+def offsets_of(array: BinaryArray) -> npt.NDArray[np.int32]:
     """Return the offsets of a ``pyarrow.BinaryArray``, one more than values."""
     return np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
 
 
-def data_of(array: Any) -> npt.NDArray[np.uint8]:
+def data_of(array: BinaryArray) -> npt.NDArray[np.uint8]:
     """Return the bytes of all values, one after the other."""
     data = array.buffers()[2]
     if data is None or not data.size:
@@ -111,7 +113,7 @@ def data_of(array: Any) -> npt.NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
 
 
-def _is_utf8(array: Any) -> bool:
+def _is_utf8(array: BinaryArray) -> bool:
     try:
         array.cast(pa.string())
     except pa.ArrowInvalid:
@@ -119,7 +121,7 @@ def _is_utf8(array: Any) -> bool:
     return True
 
 
-def map_codes(array: Any, codes: npt.NDArray[Any], form_lengths: Lengths, forms: Forms) -> Any:
+def map_codes(array: BinaryArray, codes: npt.NDArray[Any], form_lengths: Lengths, forms: Forms) -> BinaryArray:
     """Write a form for each byte of a column one after the other (about 20 ns a byte); ``codes`` say which forms."""
     offsets = offsets_of(array)
     lengths = form_lengths[codes]

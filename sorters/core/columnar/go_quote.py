@@ -9,11 +9,11 @@ The columnar form knows each byte by a code: itself, or for the bytes of a valid
 """
 
 import unicodedata
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from schemas.changes import BinaryArray
 from sorters.core.columnar.escape import GO_JSON, byte_map, data_of, map_codes, offsets_of
 
 _SHORT = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 0x22: '\\"', 0x5C: "\\\\"}
@@ -53,7 +53,7 @@ _BYTES = [bytes((byte,)) for byte in range(256)]
 _ASCII_MAP = byte_map(_ALONE)
 
 
-def quoted_column(array: Any) -> Any:
+def quoted_column(array: BinaryArray) -> BinaryArray:
     """Return :func:`quoted` of each value of a ``pyarrow.BinaryArray``; nulls stay null."""
     data = data_of(array)
     if not len(data):

@@ -1,14 +1,13 @@
 """Binary values as text: each byte is read as the character of ISO-8859-1 that has its number."""
 
-from typing import Any
-
+from schemas.changes import BinaryArray
 from sorters.core.columnar.escape import byte_map, data_of, map_codes
 
 _ASCII_END = 0x80
 _UTF8_OF_LATIN = byte_map([chr(byte).encode() for byte in range(256)])
 
 
-def latin_texts(array: Any) -> Any:
+def latin_texts(array: BinaryArray) -> BinaryArray:
     r"""Return the UTF-8 of the values of a ``pyarrow.BinaryArray`` read so; nulls stay null.
 
     >>> import pyarrow as pa

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.changes import BinaryArray
 from sorters.core.columnar.spans import BoolArray, Spans, constant_or_none, words_ending
 
 _SIGN_BIT = np.uint64(1 << 63)
@@ -50,13 +51,13 @@ def floats_of_bits(bits: npt.NDArray[np.uint64], *, single: bool) -> npt.NDArray
     return values
 
 
-def integer_text(values: npt.NDArray[Any], valid: BoolArray | None = None) -> Any:
+def integer_text(values: npt.NDArray[Any], valid: BoolArray | None = None) -> BinaryArray:
     """Return decimal text as a ``pyarrow.BinaryArray``, null where not valid."""
     array = pa.array(values) if valid is None else pa.array(values, mask=~valid)
     return array.cast(pa.string()).view(pa.binary())
 
 
-def float_text(values: npt.NDArray[np.float64], valid: BoolArray | None = None, *, single: bool) -> Any:
+def float_text(values: npt.NDArray[np.float64], valid: BoolArray | None = None, *, single: bool) -> BinaryArray:
     """Return text like Go's ``strconv.FormatFloat(v, 'f', -1, bits)``: shortest digits, never an exponent.
 
     Arrow writes shortest digits too, but with an exponent outside of about 1e-6 … 1e10 and with ``.0`` behind some

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from schemas.changes import BinaryArray
+
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
@@ -38,7 +40,7 @@ class Spans:
         """Return the ranges at these row numbers, or where this mask is true."""
         return Spans(self.buffer, self.start[rows], self.end[rows])
 
-    def to_arrow(self, valid: BoolArray | None = None) -> Any:
+    def to_arrow(self, valid: BoolArray | None = None) -> BinaryArray:
         """Copy into a ``pyarrow.BinaryArray``, null where ``valid`` is false.
 
         Offsets ``start0, end0, start1, end1, …`` describe an array whose even elements are the ranges; ``take`` copies
@@ -69,7 +71,7 @@ class Spans:
         return self.buffer[self.start[row] : self.end[row]].tobytes()
 
 
-def spans_of(array: Any) -> Spans:
+def spans_of(array: BinaryArray) -> Spans:
     """View a ``pyarrow.BinaryArray`` (nulls read as empty) as spans over its own data; nothing is copied but
     offsets.
     """

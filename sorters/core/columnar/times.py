@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.changes import BinaryArray
 from schemas.tidb.packed_time import datetime_text, duration_text
 from sorters.core.columnar.spans import BoolArray, Bytes, IntArray, matrix_spans
 
@@ -26,7 +27,9 @@ _YEAR_MAX, _HOURS_MAX = 9999, 999
 """What the byte matrices have room for, and MySQL knows less; the packed form can hold more, in corrupt rows."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ZONE_STEP_S = 900
-"""Every zone of the tz database changes its offset at a multiple of a quarter of an hour, since 1972 at least."""
+_QUARTERS_SINCE_S = 2 * 366 * 86_400 + 31 * 86_400
+"""From February 1972 on every zone of the tz database has offsets of whole quarters of an hour, and changes them at
+such; Liberia was the last."""
 
 
 def _field(packed: Packed, shift: int, mask: int) -> IntArray:
@@ -48,7 +51,7 @@ def unpack(packed: Packed) -> tuple[IntArray, IntArray, IntArray, IntArray, IntA
     )
 
 
-def fixed_text(matrix: Bytes, valid: BoolArray | None) -> Any:
+def fixed_text(matrix: Bytes, valid: BoolArray | None) -> BinaryArray:
     """View a byte matrix as a ``pyarrow.BinaryArray`` of equally long values."""
     count, width = matrix.shape
     offsets = np.arange(0, (count + 1) * width, width, dtype=np.int32) if width else np.zeros(count + 1, np.int32)
@@ -69,7 +72,7 @@ def _put_fraction(matrix: Bytes, at: int, microseconds: IntArray, fsp: int) -> N
     matrix[:, at + 1 : at + 1 + fsp] = digits[:, :fsp]
 
 
-def datetime_texts(packed: Packed, fsp: int, valid: BoolArray | None = None, *, date_only: bool = False) -> Any:
+def datetime_texts(packed: Packed, fsp: int, valid: BoolArray | None = None, *, date_only: bool = False) -> BinaryArray:
     """Return ``YYYY-MM-DD[ hh:mm:ss[.f]]``, ``fsp`` fraction digits."""
     year, month, day, hour, minute, second, micro = unpack(packed)
     if len(packed) and (year.max() > _YEAR_MAX or micro.max() > _MICROSECONDS_MAX):
@@ -92,7 +95,7 @@ def datetime_texts(packed: Packed, fsp: int, valid: BoolArray | None = None, *, 
     return fixed_text(matrix, valid)
 
 
-def duration_texts(nanoseconds: IntArray, fsp: int, valid: BoolArray | None = None) -> Any:
+def duration_texts(nanoseconds: IntArray, fsp: int, valid: BoolArray | None = None) -> BinaryArray:
     """Return ``[-]hh:mm:ss[.f]``; hours take two digits, or three from 100 on."""
     negative = nanoseconds < 0
     magnitude = np.abs(nanoseconds)
@@ -115,7 +118,7 @@ def duration_texts(nanoseconds: IntArray, fsp: int, valid: BoolArray | None = No
     return matrix_spans(matrix, start, np.full(len(matrix), width, np.int64)).to_arrow(valid)
 
 
-def _each(values: npt.NDArray[Any], text_of: Callable[[int], str], valid: BoolArray | None) -> Any:
+def _each(values: npt.NDArray[Any], text_of: Callable[[int], str], valid: BoolArray | None) -> BinaryArray:
     """Write values one by one: for numbers that no real row holds."""
     texts = pa.array([text_of(value).encode() for value in values.tolist()], pa.binary())
     return texts if valid is None else pc.if_else(pa.array(valid), texts, pa.scalar(None, pa.binary()))
@@ -125,7 +128,7 @@ def no_calendar_times(packed: Packed) -> BoolArray:
     """Tell which packed times cannot change zone: they are not zero, and no date or time of day either."""
     year, month, day, hour, minute, second, micro = unpack(packed)
     epoch = days_of_civil(year, np.maximum(month, 1), day) * 86_400 + hour * 3600 + minute * 60 + second
-    odd = (_pack_epoch(epoch, micro) != packed) | (micro > _MICROSECONDS_MAX) | (year < 1) | (year > _YEAR_MAX)
+    odd = (pack_epoch(epoch, micro) != packed) | (micro > _MICROSECONDS_MAX) | (year < 1) | (year > _YEAR_MAX)
     bad: BoolArray = odd & (packed != 0)
     return bad
 
@@ -136,11 +139,27 @@ def in_zone(packed: Packed, zone: tzinfo) -> Packed:
         return packed
     year, month, day, hour, minute, second, micro = unpack(packed)
     zero = packed == 0
-    days = days_of_civil(year, np.where(zero, 1, month), np.where(zero, 1, day))
+    days = days_of_civil(np.where(zero, 2000, year), np.where(zero, 1, month), np.where(zero, 1, day))
     epoch = days * 86_400 + hour * 3600 + minute * 60 + second
-    steps, step_index = np.unique(epoch // _ZONE_STEP_S, return_inverse=True)
-    offsets = np.array([_offset_s(int(step) * _ZONE_STEP_S, zone) for step in steps.tolist()], np.int64)
-    return np.where(zero, packed, _pack_epoch(epoch + offsets[step_index], micro))
+    return np.where(zero, packed, pack_epoch(epoch + _offsets_s(epoch, zone), micro))
+
+
+def utc_of(local: IntArray, zone: tzinfo) -> IntArray:
+    """Return the seconds since 1970 in UTC of such in ``zone``, as Go's ``time.Date`` finds them.
+
+    Of the hour that clocks show twice that is the first one in zones behind UTC, the second in those before it.
+    """
+    guess = local - _offsets_s(local, zone)
+    utc: IntArray = local - _offsets_s(guess, zone)
+    return utc
+
+
+def _offsets_s(epoch: IntArray, zone: tzinfo) -> IntArray:
+    step_s = _ZONE_STEP_S if len(epoch) and epoch.min() >= _QUARTERS_SINCE_S else 1
+    steps, step_index = np.unique(epoch // step_s, return_inverse=True)
+    offsets = np.array([_offset_s(int(step) * step_s, zone) for step in steps.tolist()], np.int64)
+    by_row: IntArray = offsets[step_index.reshape(-1)]
+    return by_row
 
 
 def _offset_s(epoch_s: int, zone: tzinfo) -> int:
@@ -161,7 +180,8 @@ def days_of_civil(year: IntArray, month: IntArray, day: IntArray) -> IntArray:
     return days
 
 
-def _pack_epoch(epoch: IntArray, micro: IntArray) -> Packed:
+def pack_epoch(epoch: IntArray, micro: IntArray) -> Packed:
+    """Return packed times of seconds since 1970 and microseconds."""
     days, clock = epoch // 86_400, epoch % 86_400
     date = days.astype("datetime64[D]")
     month_number = date.astype("datetime64[M]").astype(np.int64)

@@ -1,11 +1,10 @@
 """VECTOR values (u32 count, then so many little-endian floats of 32 bits) to text like ``[1,2.5]``."""
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.changes import BinaryArray
 from sorters.core.columnar.numbers import float_text
 from sorters.core.columnar.spans import BoolArray, IntArray, Spans, gather
 
@@ -25,7 +24,7 @@ def vector_misfits(spans: Spans) -> BoolArray:
     return bad
 
 
-def vector_texts(spans: Spans) -> Any:
+def vector_texts(spans: Spans) -> BinaryArray:
     """Return the texts; items are written as Go writes a float32 without exponent."""
     if not len(spans):
         return pa.array([], pa.binary())

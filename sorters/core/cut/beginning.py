@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from schemas.ids import Ts
+from schemas.json_text import read_int, read_json, read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,9 @@ def left_off(
 ) -> Beginning | None:
     """Return where the last run left off; None: nothing is known of one, or it does not fit the checkpoint.
 
-    It does not where the user has set the checkpoint, or the changefeed had another upstream once.
+    It does not where the user has set the checkpoint, or the changefeed had another upstream once. That it fits says
+    only that the epoch may be planned again: of its cuts one must then begin or end at the checkpoint. Where the epoch
+    starts, the upstream's resolved ts may be far above the changefeed's, which waits for a held table.
 
     Args:
         begun: what that run has begun last.
@@ -50,9 +53,7 @@ def left_off(
     """
     if begun is None or begun.frontier_topic != frontier_topic:
         return None
-    # The first epoch of a changefeed begins within the frontier records that it reads.
-    first_ts = max(resolved_at(begun.start), begun.after_ts)
-    if not first_ts <= checkpoint_ts <= resolved_at(begun.end):
+    if not begun.after_ts <= checkpoint_ts <= resolved_at(begun.end):
         return None
     return Beginning(begun.after_ts, begun.start, begun.end)
 
@@ -77,9 +78,9 @@ def decode_begun(content: bytes | None) -> BegunEpoch | None:
     if content is None:
         return None
     try:
-        raw = json.loads(content)
+        raw = read_json(content)
         numbers = (raw["origin_ts"], raw["frontier_offset"], raw["frontier_end"])
-        after_ts, start, end = map(int, numbers)
-        return BegunEpoch(str(raw["frontier_topic"]), Ts(after_ts), start, end)
+        after_ts, start, end = (read_int(number, bits=63) for number in numbers)
+        return BegunEpoch(read_text(raw["frontier_topic"]), Ts(after_ts), start, end) if start <= end else None
     except (ValueError, KeyError, TypeError):
         return None

@@ -7,12 +7,14 @@ for its own.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from schemas.errors import InvariantBrokenError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables, widened
+from schemas.rawlog.images import NO_IMAGES, ImageChunk, ImageState
 from schemas.rawlog.region_batch import BatchHead
+from sorters.core.cut.images import FeedImages, LeftOut, image_cap, images_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +26,8 @@ class ChangefeedFrontier:
     high: tuple[int, ...]
     repeat_high: tuple[int, ...]
     ddl_high: int
+    images: FeedImages | None = None
+    """What it says of table images; None: nothing to this changefeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,10 @@ class Cut:
     """The range may hold a change more than once, so equal neighbours must be dropped."""
     ddl_end: int
     """Every DDL up to ``upto_ts`` is below this offset of the ddl topic."""
+    left_out: LeftOut | None = None
+    """Changes that do not go out, for an image of their keys is still to come."""
+    chunks: tuple[ImageChunk, ...] = ()
+    """Of table images: they go out at ``upto_ts``, after its changes."""
 
     @property
     def offsets(self) -> int:
@@ -81,7 +89,35 @@ def frontier_for(
     )
 
 
-def cut_between(first: ChangefeedFrontier, second: ChangefeedFrontier, after_ts: Ts, upto_ts: Ts) -> Cut:
+def with_images(
+    frontier: ChangefeedFrontier, state: ImageState, name: str, *, waits_at: Ts | None = None
+) -> ChangefeedFrontier:
+    """Return the frontier with what its record says of table images to a changefeed, and no further than that allows.
+
+    Args:
+        frontier: as the record's held tables leave it.
+        state: the record's images.
+        name: :func:`schemas.rawlog.images.image_feed`.
+        waits_at: where a changefeed that must be registered stands until it is; None: it need not be.
+    """
+    if state is NO_IMAGES and waits_at is None:
+        return frontier
+    images, cap = images_of(state, name), image_cap(state, name)
+    if images is None:
+        cap = waits_at
+    if cap is not None and cap < frontier.resolved_ts:
+        frontier = replace(frontier, resolved_ts=cap)
+    return replace(frontier, images=images)
+
+
+def cut_between(
+    first: ChangefeedFrontier,
+    second: ChangefeedFrontier,
+    after_ts: Ts,
+    upto_ts: Ts,
+    left_out: LeftOut | None = None,
+    chunks: tuple[ImageChunk, ...] = (),
+) -> Cut:
     """Return the cut ``(after_ts, upto_ts]``, which must lie within ``(first.resolved_ts, second.resolved_ts]``.
 
     Raises:
@@ -106,6 +142,8 @@ def cut_between(first: ChangefeedFrontier, second: ChangefeedFrontier, after_ts:
         end=second.high,
         may_repeat=any(repeat > low for repeat, low in zip(second.repeat_high, first_low, strict=True)),
         ddl_end=second.ddl_high,
+        left_out=left_out,
+        chunks=chunks,
     )
 
 

@@ -4,13 +4,18 @@ A cut spans as many frontier records as its budget of raw records allows, and at
 *new* in the cut, ``high2 - high1``. What must be read again, ``[low1, high1)`` (rows above R1 that had landed
 already, as of a long transaction or a lagging table), is not in our hand: where it is more than the budget, a cut may
 be as large as it is, or a low that stands still would be read over and over for little.
+
+Chunks of table images go out at their barrier ts: each such ts ends a cut, and no cut spans records that leave out
+different changes for images to come (:mod:`sorters.core.cut.images`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
+from schemas.rawlog.images import ImageChunk
 from sorters.core.cut.cut import ChangefeedFrontier, Cut, cut_between
+from sorters.core.cut.images import LeftOut
 
 CUT_OFFSETS_MAX = 4096
 """Raw records that a cut adds: at some 256 KiB each 1 GiB, which two tasks sort on disk in about ten seconds."""
@@ -42,14 +47,31 @@ def plan_cuts(
     cuts: list[Cut] = []
     at = 0
     while at < len(steps) and (target_ts is None or after_ts < target_ts):
-        at = _cut_end(base, steps, at, offsets_max)
-        last = steps[at - 1]
-        upto_ts = last.resolved_ts if target_ts is None else min(last.resolved_ts, target_ts)
-        if upto_ts > after_ts:
-            cuts.append(cut_between(base, last, after_ts, upto_ts))
-            after_ts = upto_ts
-        base = last
+        end = _cut_end(base, steps, at, offsets_max)
+        last = steps[end - 1]
+        for ends_at, left_out, chunks in _image_steps(base, steps[at], last):
+            upto_ts = ends_at if target_ts is None else min(ends_at, target_ts)
+            if upto_ts > after_ts:
+                cuts.append(cut_between(base, last, after_ts, upto_ts, left_out, chunks if upto_ts == ends_at else ()))
+                after_ts = upto_ts
+        base, at = last, end
     return tuple(cuts)
+
+
+def _image_steps(
+    base: ChangefeedFrontier, first: ChangefeedFrontier, last: ChangefeedFrontier
+) -> Iterator[tuple[Ts, LeftOut | None, tuple[ImageChunk, ...]]]:
+    """Yield where cuts must end between ``base`` and ``last``, with what they leave out and which chunks they emit.
+
+    ``first`` is the frontier after ``base``: another one than ``last`` only where all of them say the same of images.
+    """
+    if first.images is None:
+        yield last.resolved_ts, None, ()
+    elif first is last:
+        for _, upto_ts, left_out, chunks in first.images.steps(base.resolved_ts, last.resolved_ts):
+            yield upto_ts, left_out, chunks
+    else:
+        yield last.resolved_ts, first.images.left_out_after(base.resolved_ts), ()
 
 
 def _steps(
@@ -76,6 +98,23 @@ def _cut_end(base: ChangefeedFrontier, steps: Sequence[ChangefeedFrontier], star
     again = sum(high - low for low, high in zip(base.low, base.high, strict=True))
     budget = max(offsets_max, again)
     end = start + 1
-    while end < len(steps) and sum(steps[end].high) - sum(base.high) <= budget:
+    while (
+        end < len(steps)
+        and sum(steps[end].high) - sum(base.high) <= budget
+        and _say_the_same(base if end == start + 1 else steps[end - 2], steps[end - 1], steps[end])
+    ):
         end += 1
     return end
+
+
+def _say_the_same(before: ChangefeedFrontier, step: ChangefeedFrontier, following: ChangefeedFrontier) -> bool:
+    """Tell whether two steps leave the same out and emit no chunk, so that one cut may span both."""
+    if step.images is None and following.images is None:
+        return True
+    if step.images is None or following.images is None:
+        return False
+    return (
+        step.images.left_out_after(before.resolved_ts) == following.images.left_out_after(step.resolved_ts)
+        and not step.images.has_chunk(before.resolved_ts, step.resolved_ts)
+        and not following.images.has_chunk(step.resolved_ts, following.resolved_ts)
+    )

@@ -11,6 +11,7 @@ from schemas.sink.position import Position, PositionClass
 from sorters.core.cut.bootstrap_pace import due_tables, last_tick
 from sorters.core.encode.wire.protocol import EncodedMessage, Partitions
 from sorters.core.feed.ddl_filter import events_to_send
+from sorters.core.feed.ddl_route import check_new_targets, routed_event
 from sorters.core.feed.feed import Bootstraps, CompiledFeed
 from sorters.core.feed.scope import table_at, tables_at, tables_made_between
 from sorters.core.records.order import OutputRecords, join_records, make_records, no_records
@@ -52,6 +53,7 @@ def ddl_topics(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed
 
     Raises:
         TableBecameIneligibleError, RenameIntoFilterError: see :func:`events_to_send`.
+        TableRouteConflictError: a table came under the name of another one.
     """
     return {_ddl_topic(event, feed) for event in _events(store, after_ts, upto_ts, feed)}
 
@@ -61,10 +63,12 @@ def ddl_records(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFee
 
     Raises:
         TableBecameIneligibleError, RenameIntoFilterError: see :func:`events_to_send`.
+        TableRouteConflictError, TableRoutingError: a table came under the name of another one, or a query cannot be
+            written with other names.
     """
     tables = [no_records()]
     for event in _events(store, after_ts, upto_ts, feed):
-        message = feed.encoder.encode_ddl(event, encoded_at_ms=encoded_at_ms)
+        message = feed.encoder.encode_ddl(routed_event(event, feed.routes), encoded_at_ms=encoded_at_ms)
         if message is not None:
             topic = _ddl_topic(event, feed)
             partitions = _partitions(feed.encoder.ddl_partitions, feed, topic)
@@ -102,34 +106,58 @@ def bootstrap_records(
 
 
 def start_bootstraps(
-    store: SchemaStore, ts: Ts, feed: CompiledFeed, encoded_at_ms: int, *, tables_max: int = SCHEMAS_AT_ONCE
+    store: SchemaStore,
+    ts: Ts,
+    feed: CompiledFeed,
+    encoded_at_ms: int,
+    *,
+    tables_max: int = SCHEMAS_AT_ONCE,
+    only: Mapping[str, range] | None = None,
 ) -> Iterator[OutputRecords]:
     """Yield what :func:`bootstrap_records` adds ``at_start``, in the order of positions, some tables at a time.
 
     All of it stands before the first row of its changefeed; with 100,000 tables it is more than a cut may hold.
+
+    Args:
+        only: the partitions that are told them, by topic; None: all.
     """
     if feed.bootstraps is None:
         return
-    tables = sorted(tables_at(store, ts, feed), key=lambda stored: stored.table_id)
+    every = (
+        table for table in tables_at(store, ts, feed) if only is None or feed.topic(table.schema, table.table) in only
+    )
+    tables = sorted(every, key=lambda stored: stored.table_id)
     for start in range(0, len(tables), tables_max):
         due = {(ts, stored.table_id): stored for stored in tables[start : start + tables_max]}
-        yield _schemas_due(due, feed, feed.bootstraps, encoded_at_ms)
+        yield _schemas_due(due, feed, feed.bootstraps, encoded_at_ms, only)
 
 
 def _schemas_due(
-    due: Mapping[tuple[Ts, TableId], StoredTable], feed: CompiledFeed, bootstraps: Bootstraps, encoded_at_ms: int
+    due: Mapping[tuple[Ts, TableId], StoredTable],
+    feed: CompiledFeed,
+    bootstraps: Bootstraps,
+    encoded_at_ms: int,
+    only: Mapping[str, range] | None = None,
 ) -> OutputRecords:
     tables = [no_records()]
     for (ts, table_id), stored in due.items():
-        message = bootstraps.encoder.encode_bootstrap(stored.decode(), encoded_at_ms=encoded_at_ms)
+        table = feed.routes.version(stored.decode())
+        message = bootstraps.encoder.encode_bootstrap(table, encoded_at_ms=encoded_at_ms)
         topic = feed.topic(stored.schema, stored.table)
         position = Position(ts, PositionClass.BOOTSTRAP, key=table_id.to_bytes(8, "big")).encode()
-        tables.append(_copies([(topic, _partitions(bootstraps.partitions, feed, topic))], message, position))
+        partitions: Iterable[int] = _partitions(bootstraps.partitions, feed, topic)
+        if only is not None:
+            partitions = [partition for partition in partitions if partition in only[topic]]
+        tables.append(_copies([(topic, partitions)], message, position))
     return join_records(tables)
 
 
 def _events(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed) -> list[DdlEvent]:
-    return [event for change in store.changes_between(after_ts, upto_ts) for event in events_to_send(change, feed)]
+    events = []
+    for change in store.changes_between(after_ts, upto_ts):
+        check_new_targets(change, store, feed)
+        events += events_to_send(change, feed)
+    return events
 
 
 def _ddl_topic(event: DdlEvent, feed: CompiledFeed) -> str:

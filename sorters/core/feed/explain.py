@@ -46,6 +46,8 @@ class ExplainedTable:
 
     table: str
     replicated: bool
+    target: str | None = None
+    """Its name at the destination, where a route gives it another one."""
     topic: str | None = None
     topic_exists: bool | None = None
     """None: nobody asked."""
@@ -139,7 +141,7 @@ def _table(
         feed.events.conditions(table)
     except BusError as misfit:
         return ExplainedTable(table=name, replicated=True, topic=topic, limit_bytes=limit, trouble=(str(misfit),))
-    sent = table if selection is None else selection.table
+    sent = feed.routes.version(table if selection is None else selection.table)
     partitions = _partitions(config, facts, trouble)
     largest, capped = None, False
     try:
@@ -152,6 +154,7 @@ def _table(
     return ExplainedTable(
         table=name,
         replicated=True,
+        target=sent.name if sent.name != table.name else None,
         topic=topic,
         topic_exists=None if topics is None else facts is not None,
         partitions=partitions,

@@ -10,6 +10,7 @@ from schemas.errors import ConfigError
 from schemas.ids import Ts
 from schemas.sink.topic import ROW_MESSAGE_BYTES_MAX
 from schemas.tidb.table import TableVersion
+from schemas.tidb.time_zone import load_zone
 from sorters.core.encode.avro.encoder import AvroEncoder
 from sorters.core.encode.canal.json import CanalJsonEncoder
 from sorters.core.encode.canal.protobuf import CanalEncoder
@@ -28,9 +29,11 @@ from sorters.core.feed.claim_check import ClaimCheck
 from sorters.core.feed.large_messages import WHAT_HELPS, WHAT_HELPS_BEFORE_A_PROCESSOR, LargeMessages
 from sorters.core.filter.event_filter import EventFilter
 from sorters.core.filter.table_filter import TableFilter
+from sorters.core.filter.update_columns import UpdateColumns
 from sorters.core.records.row_batches import RowJoin, message_limit
 from sorters.core.route.column_selector import ColumnSelectorError, ColumnSelectors, Selection
 from sorters.core.route.dispatch import Dispatcher, DispatchError, Route
+from sorters.core.route.table_route import TableRoutes
 
 _NEVER_MS = 1000 * 365 * 86_400_000
 """An interval that no changefeed lives to see."""
@@ -52,9 +55,12 @@ class CompiledFeed:
     filter: TableFilter
     dispatcher: Dispatcher
     selectors: ColumnSelectors
+    routes: TableRoutes
+    """Names at the destination; all else here goes by names of the upstream."""
     encoder: Encoder
     default_topic: str
     events: EventFilter
+    update_columns: UpdateColumns
     force_replicate: bool = False
     """Also rows of tables without a usable key."""
     split_updates: bool = True
@@ -67,6 +73,7 @@ class CompiledFeed:
     """Leave out what another replication wrote into this upstream, and DDL of clusters that are not the primary one."""
     ignore_start_ts: frozenset[int] = frozenset()
     zone: tzinfo = UTC
+    """That rows are mounted in."""
     message_bytes_max: int = 10 * 1024 * 1024
     """``max-message-bytes``."""
     partitions: Mapping[str, int] = field(default_factory=dict)
@@ -113,7 +120,8 @@ class CompiledFeed:
             route, selection = self.select(table)
         except (DispatchError, ColumnSelectorError):
             return ()
-        return self.encoder.schemas(table if selection is None else selection.table, route.topic)
+        sent = table if selection is None else selection.table
+        return self.encoder.schemas(self.routes.version(sent), route.topic)
 
     def message_limit(self, topic: str) -> int:
         """Return the largest message that may go to a topic: key, value and overhead."""
@@ -159,11 +167,20 @@ def compile_feed(
     """
     plain = _encoder(config, namespace)
     encoder = _compressed(config, plain)
+    # A database has moments, whatever the zone: rows for it stay in UTC, and only filters look at them in the zone.
+    zone, is_sql = load_zone(config.time_zone), isinstance(plain, SqlRowsEncoder)
     return CompiledFeed(
         filter=TableFilter(config.filter.rules, config.case_sensitive),
         dispatcher=Dispatcher(config),
         selectors=ColumnSelectors(config),
-        events=EventFilter(config.filter.event_filters, config.origin),
+        routes=TableRoutes(config),
+        update_columns=UpdateColumns(config),
+        events=EventFilter(
+            config.filter.event_filters,
+            config.origin,
+            case_sensitive=config.case_sensitive,
+            zone=zone if is_sql else UTC,
+        ),
         encoder=encoder,
         default_topic=config.default_topic,
         force_replicate=config.force_replicate,
@@ -172,6 +189,7 @@ def compile_feed(
         stop_at_corrupt=config.integrity.corruption_handle_level == "error",
         bdr_mode=config.bdr_mode,
         ignore_start_ts=frozenset(config.filter.ignore_txn_start_ts),
+        zone=UTC if is_sql else zone,
         message_bytes_max=config.kafka.max_message_bytes,
         partitions=dict(partitions or {}),
         bootstraps=_bootstraps(config, plain),
@@ -251,6 +269,7 @@ def _storage_encoder(config: ChangefeedConfig) -> StorageEncoder:
             only_output_updated_columns=sink.only_output_updated_columns,
             content_compatible=sink.content_compatible,
             delete_only_output_handle_key_columns=sink.delete_only_output_handle_key_columns,
+            output_row_key=config.codec.output_row_key,
         )
         lines = CanalJsonLines(encoder=encoder, terminator=sink.terminator)
     return StorageEncoder(
@@ -258,6 +277,7 @@ def _storage_encoder(config: ChangefeedConfig) -> StorageEncoder:
         start_ts=config.start_ts,
         separate_partitions=sink.enable_partition_separator,
         output_column_id=sink.cloud_storage.output_column_id,
+        use_table_id_as_path=sink.cloud_storage.use_table_id_as_path,
     )
 
 
@@ -272,12 +292,14 @@ def _encoder(config: ChangefeedConfig, namespace: str) -> Encoder:
                 only_output_updated_columns=config.sink.only_output_updated_columns,
                 content_compatible=config.sink.content_compatible,
                 delete_only_output_handle_key_columns=config.sink.delete_only_output_handle_key_columns,
+                output_row_key=codec.output_row_key,
             )
         case "avro":
             return AvroEncoder(
                 enable_tidb_extension=codec.enable_tidb_extension,
                 avro_decimal_handling_mode=codec.avro_decimal_handling_mode,
                 avro_bigint_unsigned_handling_mode=codec.avro_bigint_unsigned_handling_mode,
+                avro_include_before_value=codec.avro_include_before_value,
                 avro_enable_watermark=codec.avro_enable_watermark,
                 row_checksum=config.integrity.enabled,
                 namespace=namespace,
@@ -296,12 +318,15 @@ def _encoder(config: ChangefeedConfig, namespace: str) -> Encoder:
                 delete_only_output_handle_key_columns=config.sink.delete_only_output_handle_key_columns,
             )
         case "simple":
-            return SimpleAvroEncoder() if codec.encoding_format == "avro" else SimpleJsonEncoder()
+            simple = SimpleAvroEncoder if codec.encoding_format == "avro" else SimpleJsonEncoder
+            return simple(location=config.time_zone)
         case "debezium":
             return DebeziumEncoder(
                 enable_tidb_extension=codec.enable_tidb_extension,
                 debezium_disable_schema=config.sink.debezium_disable_schema,
                 output_old_value=config.sink.debezium.output_old_value,
+                include_start_ts=config.sink.debezium.include_start_ts,
+                zone=load_zone(config.time_zone),
             )
         case "sql-rows":
             return SqlRowsEncoder()

@@ -11,13 +11,14 @@ from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
 from schemas.ids import Ts
 from schemas.tidb.table import TableVersion
+from sorters.core.feed.ddl_route import check_targets
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.scope import tables_between
 from sorters.core.filter.row_conditions import ExpressionColumnNotFoundError, ExpressionMisfitError
 from sorters.core.route.column_selector import ColumnSelectorError
 from sorters.core.route.dispatch import DispatchError
 
-SHOWN_MAX = 50
+SHOWN_MAX = 30
 """Tables that an error spells out: it must fit a ZooKeeper node and a screen."""
 
 
@@ -37,7 +38,9 @@ def check_routes(store: SchemaStore, ts: Ts, feed: CompiledFeed) -> None:
         DispatchError: an index or a column is not there, or the index is not unique; it says so of every such table.
         ColumnSelectorError: all rules fit, but a selector leaves out what a table needs; it says so of every such one.
         ExpressionColumnNotFoundError, ExpressionMisfitError: those fit, but value expressions do not.
+        TableRouteConflictError: two tables are routed to one.
     """
+    check_targets(store, ts, feed)
     faults = sorted(_faults(feed, _asked(store, ts, feed)), key=lambda fault: str(fault.fields["table"]))
     for kind, what in MISFITS.items():
         of_kind = [fault for fault in faults if type(fault) is kind]

@@ -5,7 +5,7 @@ Source: pingcap/tidb ``pkg/expression/builtin_arithmetic.go``.
 
 import math
 from collections.abc import Callable
-from decimal import Context, Decimal
+from decimal import ROUND_DOWN, Context, Decimal
 from typing import Final
 
 from sorters.core.filter.parts import (
@@ -18,11 +18,17 @@ from sorters.core.filter.parts import (
     Row,
     ValueKind,
     constant,
+    made_of,
 )
 
 _EXACT = Context(prec=200)
 _DIGITS_MAX, _SCALE_MAX = 65, 30
 _UINT64: Final = (0, (1 << 64) - 1)
+_WORD: Final = 9
+"""Digits that TiDB's decimals keep together."""
+_WORDS_MAX: Final = 9
+_PLACES_MORE: Final = 4
+"""``div_precision_increment``."""
 
 
 def negative(at: int, operand: Bound) -> Bound:
@@ -55,6 +61,49 @@ def negative(at: int, operand: Bound) -> Bound:
     )
 
 
+def divided(at: int, left: Bound, right: Bound) -> Bound:
+    """``/``: of exact numbers a decimal, cut behind the word of nine digits that holds the dividend's places and four.
+
+    Source: pingcap/tidb ``pkg/types/mydecimal.go``, ``doDivMod``.
+    """
+    kind = _wider(at, "/", left, right)
+    if kind is ValueKind.NULL:
+        return constant(at, ValueKind.NULL, None)
+    scale = min(left.scale + _PLACES_MORE, _SCALE_MAX)
+    free = -left.scale % _WORD + -right.scale % _WORD
+    words = sum(-(-places // _WORD) for places in (left.scale, right.scale, max(_PLACES_MORE - free, 0)))
+    digits = left.digits + right.scale
+    if kind is not ValueKind.REAL and words + digits // _WORD + 1 > _WORDS_MAX:
+        raise MisfitError("`/` may give a decimal of more digits than there are", at)
+    step = Decimal(1).scaleb(-_WORD * words)
+
+    def of(row: Row) -> Operand:
+        first, second = left.of(row), right.of(row)
+        if first is None or second is None or second == 0:
+            return None
+        if kind is ValueKind.REAL:
+            result = float(first) / float(second)
+            if math.isinf(result):
+                raise OutOfRangeError(f"{first!r} / {second!r} is out of range of a DOUBLE")
+            return result
+        quotient = _EXACT.divide(Decimal(first), Decimal(second))  # type: ignore[arg-type]
+        return quotient.quantize(step, ROUND_DOWN, _EXACT)
+
+    wide = ValueKind.REAL if kind is ValueKind.REAL else ValueKind.DECIMAL
+    return made_of(at, wide, of, (left, right), scale=scale, digits=digits)
+
+
+def _wider(at: int, operator: str, left: Bound, right: Bound) -> ValueKind:
+    """Return the kind that two numbers are computed in; NULL where one of them is."""
+    for operand in (left, right):
+        if operand.kind not in NUMBERS and operand.kind is not ValueKind.NULL:
+            raise MisfitError(
+                f"`{operator}` of {operand.what or 'an operand'}, which is {operand.kind.value}, is not supported", at
+            )
+    kinds = {left.kind, right.kind}
+    return next((kind for kind in (ValueKind.NULL, ValueKind.REAL, ValueKind.DECIMAL) if kind in kinds), ValueKind.INT)
+
+
 def _in_range(value: int, bounds: tuple[int, int]) -> int:
     if not bounds[0] <= value <= bounds[1]:
         raise OutOfRangeError(f"{value} is out of range of a {'signed' if bounds is INT64 else 'unsigned'} BIGINT")
@@ -62,15 +111,9 @@ def _in_range(value: int, bounds: tuple[int, int]) -> int:
 
 
 def arithmetic(at: int, operator: str, left: Bound, right: Bound) -> Bound:
-    for operand in (left, right):
-        if operand.kind not in NUMBERS and operand.kind is not ValueKind.NULL:
-            raise MisfitError(
-                f"`{operator}` of {operand.what or 'an operand'}, which is {operand.kind.value}, is not supported", at
-            )
-    if ValueKind.NULL in {left.kind, right.kind}:
+    kind = _wider(at, operator, left, right)
+    if kind is ValueKind.NULL:
         return constant(at, ValueKind.NULL, None)
-    kinds = {left.kind, right.kind}
-    kind = next((wider for wider in (ValueKind.REAL, ValueKind.DECIMAL) if wider in kinds), ValueKind.INT)
     if operator == "DIV" and kind is not ValueKind.INT:
         raise MisfitError("`DIV` of other numbers than integers is not supported", at)
     scale = left.scale + right.scale if operator == "*" else max(left.scale, right.scale)

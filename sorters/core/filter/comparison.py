@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 
+from schemas.config.filter.re2 import Expression, byte_literal
 from sorters.core.filter.parts import (
     LITERAL_COLLATION,
     NUMBERS,
@@ -82,7 +83,7 @@ def _comparable(
     if kinds == {ValueKind.TIME}:
         return lambda first, second: (first, second)
     if kinds == {ValueKind.TEXT}:
-        form = _text_form(at, operator, left, right)
+        form = text_form(at, operator, left, right)
         return lambda first, second: (form(first), form(second))
     text, other_side = (left, right) if left.kind is ValueKind.TEXT else (right, left)
     if text.kind is ValueKind.TEXT and text.constant:
@@ -109,7 +110,12 @@ def _converted(at: int, text: Bound, other: Bound) -> Operand:
     return float(word) if other.kind is ValueKind.REAL else Decimal(word)
 
 
-def _text_form(at: int, operator: str, left: Bound, right: Bound) -> Callable[[Operand], Operand]:
+def text_form(at: int, operator: str, left: Bound, right: Bound) -> Callable[[Operand], Operand]:
+    """Return what brings texts of two parts into a form that compares by bytes.
+
+    Raises:
+        MisfitError: their collations differ, or compare otherwise.
+    """
     collations = {operand.collation for operand in (left, right) if operand.collation != LITERAL_COLLATION}
     if len(collations) > 1:
         raise MisfitError(f"texts of two collations, {' and '.join(sorted(collations))}, do not compare here", at)
@@ -127,6 +133,37 @@ def _check_collation(operand: Bound, collation: str, at: int) -> None:
         raise MisfitError(
             f"{operand.what} has collation {collation}; supported are binary and those that end in _bin", at
         )
+
+
+def collated(at: int, operand: Bound, collation: str) -> Bound:
+    """Return a text under another collation of its character set.
+
+    Raises:
+        MisfitError: it is no text, of another character set, or the collation compares otherwise than by bytes.
+    """
+    if operand.kind is ValueKind.NULL:
+        return operand
+    if operand.kind is not ValueKind.TEXT:
+        raise MisfitError(
+            f"COLLATE of {operand.what or 'an operand'}, which is {operand.kind.value}, is not supported", at
+        )
+    charset = operand.collation.partition("_")[0] or "utf8mb4"
+    if collation.partition("_")[0] != charset:
+        raise MisfitError(f"COLLATE {collation} of a text in character set {charset} is not supported", at)
+    made = replace(operand, at=at, collation=collation)
+    _check_collation(replace(made, what=f"COLLATE: {operand.what or 'the text'}"), collation, at)
+    return made
+
+
+def bare_text(operand: Bound) -> str:
+    """Return the collation of a text whose bytes rows hold as they are.
+
+    Raises:
+        MisfitError: they do not.
+    """
+    if operand.collation.partition("_")[0] in {"gbk", "gb18030", "latin1"}:
+        raise MisfitError(f"a cast of {operand.what or 'a text'} in {operand.collation} is not supported", operand.at)
+    return operand.collation
 
 
 def one_of(at: int, operand: Bound, items: list[Bound]) -> Bound:
@@ -162,25 +199,25 @@ def like(at: int, text_operand: Bound, pattern: Bound, escape: str) -> Bound:
 
     def of(row: Row) -> Operand:
         text = text_operand.of(row)
-        return None if text is None else flag(expression.fullmatch(text) is not None)  # type: ignore[arg-type]
+        return None if text is None else flag(expression.fullmatch(text))  # type: ignore[arg-type]
 
     return truth(at, of, text_operand)
 
 
-def like_expression(pattern: str, escape: str, *, by_byte: bool) -> re.Pattern[bytes]:
+def like_expression(pattern: str, escape: str, *, by_byte: bool) -> Expression:
     """Return LIKE's pattern over bytes; ``_`` is one byte, or one character of UTF-8."""
-    one_char = b"." if by_byte else rb"(?:[\x00-\x7f]|[\xc0-\xff][\x80-\xbf]*|[\x80-\xbf])"
+    one_char = rb"[\x00-\xff]" if by_byte else rb"(?:[\x00-\x7f]|[\xc0-\xff][\x80-\xbf]*|[\x80-\xbf])"
     patterns, at = list[bytes](), 0
     while at < len(pattern):
         char = pattern[at]
         if char == escape and at + 1 < len(pattern):
             at += 1
-            patterns.append(re.escape(pattern[at].encode("utf-8", "surrogateescape")))
+            patterns.append(byte_literal(pattern[at].encode("utf-8", "surrogateescape")))
         elif char == "%":
-            patterns.append(b".*")
+            patterns.append(rb"[\x00-\xff]*")
         elif char == "_":
             patterns.append(one_char)
         else:
-            patterns.append(re.escape(char.encode("utf-8", "surrogateescape")))
+            patterns.append(byte_literal(char.encode("utf-8", "surrogateescape")))
         at += 1
-    return re.compile(b"".join(patterns), re.DOTALL)
+    return Expression(b"".join(patterns))

@@ -1,16 +1,17 @@
 """Event filters: ``ignore-event``, ``ignore-sql`` and value expressions of ``[filter] event-filters``.
 
 Every filter whose matcher matches applies, and one that says ignore is enough. A DDL that is ignored has changed the
-schema all the same; it is only not sent. Matchers are always case-sensitive, whatever ``case-sensitive`` says.
+schema all the same; it is only not sent. Matchers follow ``case-sensitive``, but for value expressions, where they are
+always case-sensitive, as in TiCDC (ticdc ``pkg/filter/expr_filter.go``).
 
 Rows are filtered by what happened in TiKV: before the update split, and the update of a clustered primary key is a
 delete and an insert already. Value expressions (``ignore-…-value-expr``) are in
 :mod:`sorters.core.filter.row_conditions`.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 
 from schemas.config.filter.event_names import (
     ALIASES,
@@ -20,7 +21,7 @@ from schemas.config.filter.event_names import (
     ALTER_TABLE_EVENTS,
     DDL_EVENT_OF_TYPE,
 )
-from schemas.config.filter.re2 import translate
+from schemas.config.filter.re2 import Expression
 from schemas.config.parse.origin import Origin
 from schemas.config.sink.sink import EventFilterRule
 from schemas.sink.position import RowOp
@@ -35,15 +36,23 @@ _DML_EVENT_OF_OP = {RowOp.INSERT: "insert", RowOp.UPDATE: "update", RowOp.DELETE
 class _Filter:
     matcher: TableFilter
     events: frozenset[str]
-    sql: re.Pattern[str] | None
+    sql: tuple[Expression, ...]
 
 
 class EventFilter:
     """All event filters of one changefeed. Immutable; pickles."""
 
-    def __init__(self, rules: Sequence[EventFilterRule], origin: Origin | None = None) -> None:
-        self._filters = tuple(_compile(rule) for rule in rules)
-        self._conditions = RowConditions(rules, origin or Origin())
+    def __init__(
+        self,
+        rules: Sequence[EventFilterRule],
+        origin: Origin | None = None,
+        *,
+        case_sensitive: bool = False,
+        zone: tzinfo = UTC,
+    ) -> None:
+        """``zone``: the one that TIMESTAMPs, which are mounted in UTC, are moved into for value expressions."""
+        self._filters = tuple(_compile(rule, case_sensitive) for rule in rules)
+        self._conditions = RowConditions(rules, origin or Origin(), zone=zone)
 
     @property
     def any_conditions(self) -> bool:
@@ -83,7 +92,7 @@ class EventFilter:
             return False
         wanted = {event, ALL_DDL} | ({ALTER_TABLE} if event in ALTER_TABLE_EVENTS else set())
         for rule in self._matching(schema, table):
-            if rule.events & wanted or (rule.sql is not None and rule.sql.search(query)):
+            if rule.events & wanted or any(sql.search(query) for sql in rule.sql):
                 return True
         return False
 
@@ -96,11 +105,10 @@ class EventFilter:
                 yield rule
 
 
-def _compile(rule: EventFilterRule) -> _Filter:
+def _compile(rule: EventFilterRule, case_sensitive: bool) -> _Filter:
     names = (name.strip().lower() for name in rule.ignore_event)
-    sql = "|".join(f"(?:{translate(expression)})" for expression in rule.ignore_sql)
     return _Filter(
-        matcher=TableFilter(rule.matcher, case_sensitive=True),
+        matcher=TableFilter(rule.matcher, case_sensitive),
         events=frozenset(ALIASES.get(name, name) for name in names),
-        sql=re.compile(sql, re.IGNORECASE) if sql else None,
+        sql=tuple(Expression(text, ignore_case=True) for text in rule.ignore_sql),
     )

@@ -10,21 +10,31 @@ Source: pingcap/tidb ``pkg/expression`` (builtin_arithmetic.go, builtin_compare.
 """
 
 from dataclasses import replace
+from datetime import UTC, tzinfo
 
-from schemas.config.filter.value_expression import (
+from schemas.config.filter.expression_nodes import (
     Binary,
+    Call,
+    Case,
+    Cast,
+    Collate,
     ColumnName,
     Is,
     Like,
     Literal,
     Node,
     OneOf,
+    Regexp,
     TimeLiteral,
     Unary,
 )
 from schemas.tidb.table import TableVersion
-from sorters.core.filter.arithmetic import arithmetic, negative
-from sorters.core.filter.comparison import comparison, like, one_of
+from sorters.core.filter.arithmetic import arithmetic, divided, negative
+from sorters.core.filter.bits import OPERATORS, bits, inverted
+from sorters.core.filter.calls import called
+from sorters.core.filter.comparison import collated, comparison, like, one_of
+from sorters.core.filter.control_functions import case
+from sorters.core.filter.number_functions import cast
 from sorters.core.filter.parts import (
     Bound,
     MisfitError,
@@ -40,15 +50,18 @@ from sorters.core.filter.parts import (
     time_text,
     truth,
 )
+from sorters.core.filter.text_functions import regexp
 
 
-def bind(node: Node, table: TableVersion) -> Bound:
+def bind(node: Node, table: TableVersion, zone: tzinfo = UTC) -> Bound:
     """Settle a condition for a table version; the result is a truth, and true means: ignore the row.
+
+    ``zone``: the one that TIMESTAMPs are moved into from the UTC that they come in; UTC: they come in theirs.
 
     Raises:
         MisfitError: a column is not there, or TiDB would convert what we do not.
     """
-    bound = _Binder(table).bind(node)
+    bound = _Binder(table, zone).bind(node)
     if bound.is_truth or bound.kind is ValueKind.NULL:
         return replace(bound, kind=ValueKind.INT, is_truth=True)
     if bound.kind is not ValueKind.INT:
@@ -58,7 +71,8 @@ def bind(node: Node, table: TableVersion) -> Bound:
 
 
 class _Binder:
-    def __init__(self, table: TableVersion) -> None:
+    def __init__(self, table: TableVersion, zone: tzinfo) -> None:
+        self._zone, self._table = zone, table
         self._columns = {column.name.lower(): column for column in table.all_columns if not column.hidden}
 
     def bind(self, node: Node) -> Bound:
@@ -70,8 +84,10 @@ class _Binder:
                 if time is None:
                     raise MisfitError(f"`{text}` is no time as `YYYY-MM-DD hh:mm:ss.ffffff`", at)
                 return constant(at, ValueKind.TIME, time)
-            case ColumnName(at, name):
-                return self._column(at, name)
+            case ColumnName():
+                return self._column(node)
+            case Unary(at, "~", operand):
+                return inverted(at, self.bind(operand))
             case Unary(at, "NOT", operand):
                 condition = as_truth(self.bind(operand))
                 return logic_of(at, "NOT", (condition,), lambda row: _not(condition.of(row)))
@@ -81,6 +97,10 @@ class _Binder:
                 return _junction(at, operator, as_truth(self.bind(left)), as_truth(self.bind(right)))
             case Binary(at, operator, left, right) if operator in {"+", "-", "*", "%", "DIV"}:
                 return arithmetic(at, operator, self.bind(left), self.bind(right))
+            case Binary(at, "/", left, right):
+                return divided(at, self.bind(left), self.bind(right))
+            case Binary(at, operator, left, right) if operator in OPERATORS:
+                return bits(at, operator, self.bind(left), self.bind(right))
             case Binary(at, operator, left, right):
                 return comparison(at, operator, self.bind(left), self.bind(right))
             case OneOf(at, operand, items):
@@ -89,14 +109,41 @@ class _Binder:
                 return like(at, self.bind(operand), self.bind(pattern), escape)
             case Is(at, operand, what):
                 return _is(at, self.bind(operand), what)
+            case _:
+                return self._made(node)
 
-    def _column(self, at: int, name: str) -> Bound:
+    def _made(self, node: Regexp | Call | Case | Cast | Collate) -> Bound:
+        match node:
+            case Regexp(at, operand, pattern):
+                return regexp(at, self.bind(operand), self.bind(pattern))
+            case Call(at, name, arguments):
+                return called(at, name, [self.bind(argument) for argument in arguments])
+            case Cast():
+                return cast(node, self.bind(node.operand))
+            case Collate(at, operand, collation):
+                return collated(at, self.bind(operand), collation)
+            case Case():
+                return self._case(node)
+
+    def _case(self, node: Case) -> Bound:
+        held = None if node.operand is None else self.bind(node.operand)
+        branches = []
+        for wanted, result in node.branches:
+            condition = self.bind(wanted)
+            is_true = as_truth(condition) if held is None else comparison(wanted.at, "=", held, condition)
+            branches.append((is_true, self.bind(result)))
+        return case(node.at, branches, None if node.otherwise is None else self.bind(node.otherwise))
+
+    def _column(self, node: ColumnName) -> Bound:
+        at, name = node.at, node.name
         spec = self._columns.get(name.lower())
+        if node.table and node.table.lower() != self._table.table.lower():
+            raise MisfitError(f"column `{node.table}.{name}` is of another table", at, f"{node.table}.{name}")
         if spec is None:
             raise MisfitError(f"table has no column `{name}`", at, name)
         if not spec.visible:
             raise MisfitError(f"column `{spec.name}` is virtual and generated, no row holds its values", at)
-        return column_part(at, spec)
+        return column_part(at, spec, self._zone)
 
 
 def _not(value: Operand) -> int | None:

@@ -1,14 +1,16 @@
 """Parts of a condition over a table's rows: kinds of values, columns, literals and truths."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, tzinfo
 from decimal import Decimal
 from enum import Enum
 from typing import Final
 
-from schemas.config.filter.value_expression import Literal
+from schemas.config.filter.expression_nodes import Literal
 from schemas.tidb.mysql_types import DATETIME_TYPES, INTEGER_TYPES, STRING_TYPES, MysqlType
+from schemas.tidb.packed_time import text_in_zone
 from schemas.tidb.table import ColumnVersion
 from schemas.tidb.value import Value
 
@@ -60,6 +62,8 @@ class Bound:
     """Before the point."""
     collation: str = ""
     constant: bool = False
+    is_bits: bool = False
+    """A column of type BIT: an integer that is a text of bytes where a text is wanted."""
     what: str = ""
     """How an error calls it."""
     is_truth: bool = False
@@ -78,7 +82,8 @@ LITERAL_COLLATION = ""
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?)?")
 
 
-def column_part(at: int, spec: ColumnVersion) -> Bound:
+def column_part(at: int, spec: ColumnVersion, zone: tzinfo = UTC) -> Bound:
+    """Return a column's value; ``zone``: see :func:`~sorters.core.filter.expression.bind`."""
     offset, tp, what = spec.offset, spec.tp, f"column `{spec.name}`"
 
     def made(kind: ValueKind, of: Callable[[Value], Operand], **more: object) -> Bound:
@@ -88,8 +93,9 @@ def column_part(at: int, spec: ColumnVersion) -> Bound:
 
         return Bound(kind=kind, at=at, of=read, offsets=frozenset({offset}), what=what, **more)  # type: ignore[arg-type]
 
-    if tp in INTEGER_TYPES or tp is MysqlType.BIT:
-        return made(ValueKind.INT, lambda v: v, unsigned=spec.unsigned or tp is MysqlType.BIT)  # type: ignore[arg-type,return-value]
+    is_bits = tp is MysqlType.BIT
+    if tp in INTEGER_TYPES or is_bits:
+        return made(ValueKind.INT, lambda v: v, unsigned=spec.unsigned or is_bits, is_bits=is_bits)  # type: ignore[arg-type,return-value]
     if tp in {MysqlType.FLOAT, MysqlType.DOUBLE}:
         return made(ValueKind.REAL, lambda v: v)  # type: ignore[arg-type,return-value]
     if tp is MysqlType.DECIMAL:
@@ -101,13 +107,30 @@ def column_part(at: int, spec: ColumnVersion) -> Bound:
     if tp is MysqlType.ENUM:
         names = {number: elem.encode("utf-8", "surrogateescape") for number, elem in enumerate(spec.elems, 1)}
         return made(ValueKind.TEXT, lambda v: names.get(v, b""), collation=spec.collation)  # type: ignore[arg-type]
+    if tp is MysqlType.TIMESTAMP and zone is not UTC:
+        return made(ValueKind.TIME, lambda v: _moved(str(v), zone))
     if tp in DATETIME_TYPES:
         return made(ValueKind.TIME, lambda v: time_text(str(v)))
     return made(ValueKind.OTHER, lambda v: b"")
 
 
+def _moved(text: str, zone: tzinfo) -> Operand:
+    try:
+        return time_text(text_in_zone(text, zone))
+    except ValueError:  # no time of the calendar, which no zone can move
+        return time_text(text)
+
+
 def constant(at: int, kind: ValueKind, value: Operand, **more: object) -> Bound:
     return Bound(kind=kind, at=at, of=lambda row: value, offsets=frozenset(), constant=True, **more)  # type: ignore[arg-type]
+
+
+def made_of(at: int, kind: ValueKind, of: Callable[[Row], Operand], operands: Iterable[Bound], **more: object) -> Bound:
+    """Return what is computed from other parts, without a column's name."""
+    parts = tuple(operands)
+    offsets = frozenset[int]().union(*(part.offsets for part in parts))
+    is_constant = all(part.constant for part in parts)
+    return Bound(kind=kind, at=at, of=of, offsets=offsets, constant=is_constant, **more)  # type: ignore[arg-type]
 
 
 def literal_part(node: Literal) -> Bound:

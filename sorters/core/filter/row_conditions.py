@@ -7,10 +7,12 @@ filter whose matcher matches counts, and one that says ignore is enough.
 import builtins
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 
 import numpy as np
 
-from schemas.config.filter.value_expression import Node, parse_expression
+from schemas.config.filter.expression_nodes import Node
+from schemas.config.filter.value_expression import parse_expression
 from schemas.config.parse.origin import Origin, Path
 from schemas.config.sink.sink import EventFilterRule
 from schemas.errors import Action, BusError
@@ -83,8 +85,9 @@ class TableConditions:
 class RowConditions:
     """The value expressions of one changefeed. Immutable; pickles."""
 
-    def __init__(self, rules: Sequence[EventFilterRule], origin: Origin) -> None:
-        self._origin = origin
+    def __init__(self, rules: Sequence[EventFilterRule], origin: Origin, *, zone: tzinfo = UTC) -> None:
+        """``zone``: see :class:`~sorters.core.filter.event_filter.EventFilter`."""
+        self._origin, self._zone = origin, zone
         self._conditions = tuple(
             _Condition(
                 matcher=TableFilter(rule.matcher, case_sensitive=True),
@@ -119,7 +122,7 @@ class RowConditions:
 
     def _bind(self, condition: _Condition, table: TableVersion) -> Bound:
         try:
-            return bind(condition.node, table)
+            return bind(condition.node, table, self._zone)
         except MisfitError as misfit:
             kind = ExpressionColumnNotFoundError if misfit.column else ExpressionMisfitError
             where = self._origin.where(condition.path)

@@ -3,11 +3,11 @@
 The last rule of the list that matches a table decides; no match means no. System schemas are never covered.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from schemas.config.filter.filter_rule import Pattern, PatternKind, parse_rule
+from schemas.config.filter.re2 import Expression
 from schemas.ddl.system_schemas import is_system_schema
 from schemas.errors import ConfigError
 
@@ -23,7 +23,7 @@ class NamePattern:
 
     name: str | None
     """The only name that matches; None: ``matches`` tells."""
-    expression: re.Pattern[str] | None
+    expression: Expression | None
     whole: bool
     matches_all: bool
 
@@ -33,8 +33,7 @@ class NamePattern:
             return True
         if self.expression is None:
             return name == self.name
-        find = self.expression.fullmatch if self.whole else self.expression.search
-        return find(name) is not None
+        return self.expression.fullmatch(name) if self.whole else self.expression.search(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,5 +95,5 @@ def compile_pattern(pattern: Pattern, case_sensitive: bool) -> NamePattern:
     """Make a parsed pattern ready for use."""
     if pattern.kind is PatternKind.NAME:
         return NamePattern(pattern.text if case_sensitive else fold(pattern.text), None, True, False)
-    expression = re.compile(pattern.text, re.NOFLAG if case_sensitive else re.IGNORECASE)
+    expression = Expression(pattern.text, ignore_case=not case_sensitive)
     return NamePattern(None, expression, pattern.kind is PatternKind.WILD, pattern.matches_all)

@@ -4,7 +4,7 @@ The columnar steps cost about as much for one row as for several hundred. Where 
 in a cut, they mostly look alike (shards, tenants, sysbench), and what differs is their names: literals to a protocol.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,15 +21,25 @@ class AlikeTables:
 
     versions: tuple[TableVersion, ...]
     """:func:`are_alike`, each with the next."""
+    topics: tuple[str, ...]
+    """Where rows of each of ``versions`` go."""
     number: IntArray
     """Into ``versions``, by row."""
 
     def take(self, rows: npt.NDArray[Any]) -> "AlikeTables":
-        return AlikeTables(self.versions, self.number[rows])
+        return AlikeTables(self.versions, self.topics, self.number[rows])
 
     def literals(self, literal: Callable[[TableVersion], bytes]) -> Any:
         """Return what each row's table says of itself: ``pyarrow.BinaryArray``."""
-        return pa.array([literal(version) for version in self.versions], pa.binary()).take(pa.array(self.number))
+        return self.of_rows([literal(version) for version in self.versions], pa.binary())
+
+    def topic_literals(self, literal: Callable[[TableVersion, str], bytes]) -> Any:
+        """Return what each row's table says of itself in its topic: ``pyarrow.BinaryArray``."""
+        return self.of_rows(list(map(literal, self.versions, self.topics)), pa.binary())
+
+    def of_rows(self, values: Sequence[Any], kind: Any) -> Any:
+        """Return what each row's table has of ``values``, which are one a version: a ``pyarrow`` array of ``kind``."""
+        return pa.array(values, kind).take(pa.array(self.number))
 
 
 def are_alike(first: TableVersion, second: TableVersion) -> bool:

@@ -18,16 +18,30 @@ SMALL_ROWS = 100
 """Rows below which Arrow's price for a call is more than that of doing them one by one."""
 
 
+class ChunkedColumn(Protocol):
+    """``pyarrow.ChunkedArray``: a column of a table."""
+
+    def __getitem__(self, row: int) -> Any: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def combine_chunks(self) -> Any: ...
+
+    def to_pylist(self) -> list[Any]: ...
+
+    def to_numpy(self) -> npt.NDArray[Any]: ...
+
+
 class OutputRecords(Protocol):
     """``pyarrow.Table`` with the columns of :data:`OUTPUT_SCHEMA`, as far as we use it: pyarrow ships no types."""
 
     num_rows: int
     nbytes: int
-    columns: "list[ChunkedColumn]"
+    columns: list[ChunkedColumn]
 
-    def __getitem__(self, name: str) -> "ChunkedColumn": ...
+    def __getitem__(self, name: str) -> ChunkedColumn: ...
 
-    def column(self, name: str) -> "ChunkedColumn": ...
+    def column(self, name: str) -> ChunkedColumn: ...
 
     def slice(self, offset: int, length: int | None = None) -> "OutputRecords": ...
 
@@ -48,20 +62,6 @@ class OutputRecords(Protocol):
     def equals(self, other: "OutputRecords") -> bool: ...
 
 
-class ChunkedColumn(Protocol):
-    """``pyarrow.ChunkedArray``: a column of a table."""
-
-    def __getitem__(self, row: int) -> Any: ...
-
-    def __iter__(self) -> Iterator[Any]: ...
-
-    def combine_chunks(self) -> Any: ...
-
-    def to_pylist(self) -> list[Any]: ...
-
-    def to_numpy(self) -> npt.NDArray[Any]: ...
-
-
 OUTPUT_SCHEMA = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),
@@ -73,6 +73,9 @@ OUTPUT_SCHEMA = pa.schema(
 )
 
 
+_NO_RECORDS: OutputRecords = OUTPUT_SCHEMA.empty_table()
+
+
 def make_records(columns: Sequence[Any]) -> OutputRecords:
     """Return the records that these columns are, in the order of :data:`OUTPUT_SCHEMA`."""
     records: OutputRecords = pa.table(columns, schema=OUTPUT_SCHEMA)
@@ -81,15 +84,15 @@ def make_records(columns: Sequence[Any]) -> OutputRecords:
 
 def no_records() -> OutputRecords:
     """Return a table of no records."""
-    records: OutputRecords = OUTPUT_SCHEMA.empty_table()
-    return records
+    return _NO_RECORDS
 
 
 def join_records(parts: Sequence[OutputRecords]) -> OutputRecords:
     """Join tables of records; a column stays one chunk, as sorting and taking want it."""
-    if len(parts) == 1:
-        return parts[0]
-    joined: OutputRecords = pa.concat_tables(parts)
+    filled = [part for part in parts if part.num_rows]
+    if len(filled) <= 1:
+        return filled[0] if filled else no_records()
+    joined: OutputRecords = pa.concat_tables(filled)
     return joined.combine_chunks()
 
 

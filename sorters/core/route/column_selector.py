@@ -133,6 +133,8 @@ class ColumnSelectors:
         )
 
     def _for(self, schema: str, table: str) -> _Selector | None:
+        if not self._selectors:
+            return None
         return next(
             (selector for selector in self._selectors if selector.matcher.matches_any_schema(schema, table)), None
         )

@@ -8,11 +8,11 @@ path uses.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from schemas.changes import BinaryArray
 from schemas.config.parse.origin import Origin
 from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.sink import DispatchRule
@@ -24,7 +24,7 @@ from sorters.core.mount.alike_tables import AlikeTables
 from sorters.core.route.partition_hash import hash_columns, hash_row, hash_rows, table_hash
 from sorters.core.route.topic_expression import substitute
 
-StringArray = Any
+StringArray = BinaryArray
 """``pyarrow`` (Large)String or (Large)Binary array of value texts, nulls for NULL."""
 
 
@@ -103,7 +103,7 @@ class Route:
         self,
         texts: Sequence[StringArray],
         commit_ts: npt.NDArray[np.int64],
-        partition_count: int,
+        partition_count: int | npt.NDArray[np.int64],
         alike: AlikeTables | None = None,
     ) -> npt.NDArray[np.int32]:
         """Return n rows' partitions, equal to :meth:`partition` of each: int32, shape n.
@@ -111,7 +111,7 @@ class Route:
         Args:
             texts: one array of n value texts per column of ``column_offsets``.
             commit_ts: int64, shape n.
-            partition_count: partitions of the topic that are used.
+            partition_count: partitions of the topic that are used; of each row's topic, where these differ.
             alike: tables that have the same route but for its names; None: all rows are of the route's own.
         """
         if self.rule is PartitionRule.TS:
@@ -124,7 +124,7 @@ class Route:
         else:
             tables = [table_hash(version.schema, version.table) for version in alike.versions]
             hashes = hash_columns(np.array(tables, np.uint32)[alike.number], columns)
-        return (hashes % np.uint32(partition_count)).astype(np.int32)
+        return (hashes % np.asarray(partition_count, np.uint32)).astype(np.int32)
 
 
 class Dispatcher:

@@ -6,11 +6,12 @@ order of columns irrelevant. NULL's text is ``null``. Source: pingcap/tiflow ``p
 
 import zlib
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from schemas.changes import BinaryArray
 
 NULL_TEXT = b"null"
 VECTOR_ROWS_MIN = 256
@@ -19,7 +20,7 @@ that one very long value makes."""
 Sums = npt.NDArray[np.uint32]
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
-StringArray = Any
+StringArray = BinaryArray
 """``pyarrow`` (Large)String or (Large)Binary array."""
 
 

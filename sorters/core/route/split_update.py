@@ -9,17 +9,17 @@ Source: pingcap/tiflow ``cdc/model/sink.go``, ``shouldSplitUpdateEvent`` and ``t
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.changes import BinaryArray
 from schemas.tidb.mysql_types import CdcFlag
 from schemas.tidb.table import TableVersion
 
-StringArray = Any
+StringArray = BinaryArray
 """``pyarrow`` (Large)String or (Large)Binary array of value texts, nulls for NULL."""
 _NULL_TEXT = b"null"
 

@@ -7,21 +7,25 @@ version, never per row.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from schemas.changes import RowChanges
+from schemas.changes import BinaryArray, RowChanges
 from schemas.ddl.layered_schemas import LayeredSchemas
 from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import Ts
 from schemas.tidb.table import TableVersion
 from sorters.core.columnar.row_changes import rows_where, slices_of_rows
+from sorters.core.columnar.spans import IntArray
+from sorters.core.encode.wire.protocol import EncodedRows
 from sorters.core.feed.claim_check import StoreClaim
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.large_messages import NamedRows, Room
 from sorters.core.filter.row_conditions import TableConditions
+from sorters.core.filter.update_columns import UpdateColumns
 from sorters.core.mount.alike_tables import AlikeTables
 from sorters.core.mount.column import value_text
 from sorters.core.mount.corrupt_rows import OnCorrupt, corrupt_error, corrupt_rows
@@ -90,19 +94,48 @@ def by_version(rows: RowChanges, schemas: SchemaStore | LayeredSchemas) -> Itera
             yield version, group
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedPass:
+    """Rows of a pass as messages: all of it that does not hang on where they go."""
+
+    table: TableVersion
+    """Of which the rows are, or which the others are alike."""
+    parts: tuple[MountedPart, ...]
+    """With rows that are numbered part after part."""
+    mounted: MountedColumns
+    """The same, with the columns that are sent."""
+    encoded: EncodedRows
+    keys: BinaryArray
+    """Of the rows in TiKV."""
+    commit_ts: IntArray
+    positions: BinaryArray
+
+
 def run_version(
     rows: RowChanges, table: TableVersion, feed: CompiledFeed, settings: Settings, alike: AlikeTables | None = None
 ) -> OutputRecords:
     """Turn rows of one table version, or of tables that are ``alike`` it, into records, in no particular order.
 
-    ``alike`` says which table each row is of. The changefeed's settings then treat all of them as they treat ``table``,
-    leave nothing out, and do not verify checksums; an error may name any of them, and so does a message that is too
-    large, whatever is to become of such.
+    ``alike`` says which table each row is of, and where it goes. Else the changefeed's settings treat all of them as
+    they treat ``table``, leave nothing out, and do not verify checksums; an error may name any of them, and so does a
+    message that is too large for any of their topics, whatever is to become of such.
 
     Raises:
         CorruptDataError: a row does not decode; fields name table, key and commit_ts.
         CorruptChecksumError: a row does not fit its checksum, and the feed must not go on then.
         EncodeRefusedError, SinkMessageTooLargeError: a row has no message in this protocol or topic.
+    """
+    passed = encode_pass(rows, table, feed, settings, alike)
+    return no_records() if passed is None else route_pass(passed, feed, settings, alike)
+
+
+def encode_pass(
+    rows: RowChanges, table: TableVersion, feed: CompiledFeed, settings: Settings, alike: AlikeTables | None
+) -> EncodedPass | None:
+    """Mount, filter and encode rows; None: nothing is left of them. See :func:`run_version`.
+
+    Of alike tables the result hangs on nothing of the feed but its encoder, zone, ``split_updates``, table routes, and
+    :meth:`Encoder.topic_part` of each table.
     """
     encoded_at_ms, on_corrupt = settings.encoded_at_ms, settings.on_corrupt
     ignored = feed.events.ignored_ops(table.schema, table.table)
@@ -116,44 +149,73 @@ def run_version(
         raise corrupt_error(corrupt)
     if corrupt.count and on_corrupt is not None:
         on_corrupt(corrupt)
-    kept = _kept([part for part in mounted_parts if ROW_OPS[part.kind] not in ignored], feed.events.conditions(table))
+    wanted = [part for part in mounted_parts if ROW_OPS[part.kind] not in ignored]
+    kept = _kept(_kept(wanted, feed.update_columns), feed.events.conditions(table))
     for part in mounted_parts:
         if ROW_OPS[part.kind] in ignored:
             part.check()
     parts, source = _numbered(_split(part) if feed.split_updates else [part] for part in kept)
     if not len(source):
-        return no_records()
+        return None
     route, selection = feed.select(table)
     mounted = MountedColumns(table=table, count=len(source), parts=parts)
     if selection is not None:
         mounted = replace(mounted, table=selection.table, parts=tuple(selection.of(part) for part in parts))
+    mounted = feed.routes.mounted(mounted)
     encoded = feed.encoder.encode_rows(
         mounted, topic=route.topic, encoded_at_ms=encoded_at_ms, schema_ids=feed.schema_ids
     )
     for part in parts:  # after the encoder, which has looked at most values already
         part.check()
-    # Rows are numbered part after part, so what is made part by part stands in the order of the messages.
-    partition = np.concatenate([partitions_of(part, route, feed.partitions[route.topic]) for part in parts])
     as_they_are = len(source) == len(rows) and bool((source == np.arange(len(rows))).all())
     keys = rows.key if as_they_are else rows.key.take(pa.array(source))
     commit_ts = np.concatenate([part.commit_ts for part in parts])
     op = np.concatenate([np.full(len(part), ROW_OPS[part.kind], np.int8) for part in parts])
     positions = row_positions(commit_ts, np.concatenate([part.start_ts for part in parts]), op, keys)
-    named = NamedRows(table=table, topic=route.topic, keys=keys, commit_ts=commit_ts, positions=positions)
+    return EncodedPass(table, parts, mounted, encoded, keys, commit_ts, positions)
+
+
+def route_pass(passed: EncodedPass, feed: CompiledFeed, settings: Settings, alike: AlikeTables | None) -> OutputRecords:
+    """Say where the rows of a pass go, and see that their messages may. See :func:`run_version`.
+
+    ``alike`` has the topics of this feed; who encoded the pass may have others.
+    """
+    table, parts = passed.table, passed.parts
+    route, _ = feed.select(table)
+    if alike is not None:
+        parts = tuple(replace(part, alike=part.alike and replace(part.alike, topics=alike.topics)) for part in parts)
+    # Rows are numbered part after part, so what is made part by part stands in the order of the messages.
+    partition = np.concatenate([partitions_of(part, route, _partition_count(part, route, feed)) for part in parts])
+    positions = passed.positions
+    named = NamedRows(table=table, topic=route.topic, keys=passed.keys, commit_ts=passed.commit_ts, positions=positions)
+    topics = (route.topic,) if alike is None else alike.topics
     room = Room(
-        limit=feed.row_message_limit(route.topic),
+        limit=min(map(feed.row_message_limit, set(topics))),
         large=feed.large_messages if alike is None else None,
         store_claim=settings.store_claim,
         what_helps=feed.what_helps_large_rows,
     )
-    encoded = room.within_limit(encoded, mounted, named, encoded_at_ms)
-    return make_records(
-        [pa.repeat(route.topic, len(source)), pa.array(partition), encoded.keys, encoded.values, positions]
-    )
+    encoded = room.within_limit(passed.encoded, passed.mounted, named, settings.encoded_at_ms)
+    topic = pa.concat_arrays([_topics(part, route) for part in parts])
+    return make_records([topic, pa.array(partition), encoded.keys, encoded.values, positions])
 
 
-def _kept(parts: list[MountedPart], conditions: TableConditions | None) -> list[MountedPart]:
-    """Return the rows that no value expression ignores."""
+def _topics(part: MountedPart, route: Route) -> Any:
+    """Return the topic of each row of a part: ``pyarrow.StringArray``."""
+    alike = part.alike
+    return pa.repeat(route.topic, len(part)) if alike is None else alike.of_rows(alike.topics, pa.string())
+
+
+def _partition_count(part: MountedPart, route: Route, feed: CompiledFeed) -> int | IntArray:
+    """Return how many partitions a part's topic has; of each row's, where tables go to several."""
+    if part.alike is None:
+        return feed.partitions[route.topic]
+    counts = [feed.partitions[topic] for topic in part.alike.topics]
+    return counts[0] if len(set(counts)) == 1 else np.array(counts)[part.alike.number]
+
+
+def _kept(parts: list[MountedPart], conditions: TableConditions | UpdateColumns | None) -> list[MountedPart]:
+    """Return the rows that no event filter ignores for what they hold."""
     if conditions is None:
         return parts
     kept = []
@@ -196,8 +258,12 @@ def _numbered(groups: Iterable[list[MountedPart]]) -> tuple[tuple[MountedPart, .
     return tuple(parts), np.concatenate(source) if source else np.zeros(0, np.int64)
 
 
-def partitions_of(part: MountedPart, route: Route, count: int) -> npt.NDArray[np.int32]:
-    """Return the partition of each row of a part, of ``count``: int32."""
+def partitions_of(part: MountedPart, route: Route, count: int | IntArray) -> npt.NDArray[np.int32]:
+    """Return the partition of each row of a part, of ``count``, which is one a row where there are alike tables that
+    go to several topics: int32.
+    """
+    if isinstance(count, int) and count == 1:
+        return np.zeros(len(part), np.int32)
     if not route.column_offsets:
         return route.partitions((), part.commit_ts, count, part.alike)
     rows = part.old_rows if part.kind is RowKind.DELETE else part.new_rows
@@ -205,6 +271,7 @@ def partitions_of(part: MountedPart, route: Route, count: int) -> npt.NDArray[np
         specs = [(at, part.table.columns[at]) for at in route.column_offsets]
         texts = ([value_text(spec, row[at]) for at, spec in specs] for row in rows)
         pairs = zip(texts, part.commit_ts.tolist(), strict=True)
+        assert isinstance(count, int)  # alike tables come as columns
         return np.array([route.partition(text, ts, count) for text, ts in pairs], np.int32)
     columns = part.old_columns() if part.kind is RowKind.DELETE else part.new_columns()
     return route.partitions([columns[at].text for at in route.column_offsets], part.commit_ts, count, part.alike)

@@ -2,13 +2,15 @@
 
 A pass over the rows of one table has a price however few they are, which is most of a cut with a thousand busy tables
 (docs/decisions/2026-11-22-columnar-mount-and-encode.md). Rows of tables that look alike
-(:mod:`sorters.core.mount.alike_tables`) and that the settings treat alike go through the same steps at once. The
-records are those of passes table by table, byte for byte. Where a shared pass is refused, each of its tables is run
-alone: errors name one table, and rows beyond a topic's limit are a matter of that table.
+(:mod:`sorters.core.mount.alike_tables`) and that the settings treat alike go through the same steps at once, also where
+each table has a topic of its own. The records are those of passes table by table, byte for byte. Where a shared pass is
+refused, each of its tables is run alone: errors name one table, and rows beyond a topic's limit are a matter of that
+table.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -20,11 +22,21 @@ from schemas.tidb.table import TableVersion
 from sorters.core.columnar.row_changes import join_rows
 from sorters.core.feed.claim_check import StoreClaim
 from sorters.core.feed.feed import CompiledFeed
-from sorters.core.mount.alike_tables import AlikeTables, are_alike
+from sorters.core.mount.alike_tables import AlikeTables
 from sorters.core.mount.corrupt_rows import OnCorrupt
 from sorters.core.mount.mounter import SMALL_ROWS
-from sorters.core.records.order import OutputRecords
-from sorters.core.rows.pipeline import CELLS_MAX, Settings, encodable, run_version, wanted_versions
+from sorters.core.records.order import OutputRecords, no_records
+from sorters.core.rows.pipeline import (
+    CELLS_MAX,
+    EncodedPass,
+    Settings,
+    encodable,
+    encode_pass,
+    route_pass,
+    run_version,
+    wanted_versions,
+)
+from sorters.core.rows.table_plans import TableForm, TablePlans
 
 TABLE_ROWS_MAX = 2_048
 """Rows of a table in a chunk beyond which a pass of its own costs nothing more a row."""
@@ -32,11 +44,25 @@ PASS_ROWS_MAX = 16_384
 WAITING_BYTES_MAX = 32 * 1024 * 1024
 """Row values of tables that wait for others."""
 
+
+class KeptPasses(Protocol):
+    """Passes that several changefeeds make of the same rows."""
+
+    def encoded(self, key: Hashable, keeps: object, make: Callable[[], EncodedPass | None]) -> EncodedPass | None:
+        """Return what ``make`` returned for this key, to whoever asked first. ``keeps`` lives as long as that is kept:
+        a key may name objects by their identity.
+
+        Raises:
+            BusError: whatever ``make`` raises; it is not kept.
+        """
+        ...
+
+
 OnRefused = Callable[[BusError, int], None]
 """Gets why a shared pass was refused, whose tables are run alone then, and how many were so far."""
 
 
-def run_chunks(
+def run_chunks(  # noqa: PLR0913 # what a pass needs, and what is kept of earlier ones
     chunks: Iterable[RowChanges],
     schemas: SchemaStore | LayeredSchemas,
     feed: CompiledFeed,
@@ -45,6 +71,8 @@ def run_chunks(
     store_claim: StoreClaim | None = None,
     on_corrupt: OnCorrupt | None = None,
     on_refused: OnRefused | None = None,
+    plans: TablePlans | None = None,
+    kept: KeptPasses | None = None,
 ) -> Iterator[OutputRecords]:
     """Turn chunks of row changes, each of one physical table, into records of the sink topics, in no particular order.
 
@@ -54,6 +82,9 @@ def run_chunks(
         store_claim: stores whole messages that are too large, before this yields the records that name them; None: they
             are named and not stored.
         on_corrupt: gets the rows that do not fit their checksum, if the feed verifies them and goes on all the same.
+        on_refused: see there.
+        plans: what is known of tables from earlier calls with this feed.
+        kept: where ``chunks`` are objects that other changefeeds get, too: what they have made of them.
 
     Raises:
         UnknownTableError, SchemaGoneError: no schema ever said that the table exists.
@@ -61,7 +92,7 @@ def run_chunks(
         CorruptChecksumError: a row does not fit its checksum, and the feed must not go on then.
         EncodeRefusedError, SinkMessageTooLargeError: a row has no message in this protocol or topic.
     """
-    passes = _Passes(feed, Settings(encoded_at_ms, store_claim, on_corrupt), on_refused)
+    passes = _Passes(feed, Settings(encoded_at_ms, store_claim, on_corrupt), plans or TablePlans(), on_refused, kept)
     for chunk in chunks:
         for version, group in wanted_versions(chunk, schemas, feed):
             for rows in encodable(group, version):
@@ -70,80 +101,70 @@ def run_chunks(
 
 
 @dataclass(slots=True, eq=False)
-class _Form:
-    """Tables that are alike, with rows that wait."""
+class _Waiting:
+    """Rows of tables that are alike."""
 
-    groups: list[tuple[TableVersion, RowChanges]] = field(default_factory=list)
+    groups: list[tuple[TableVersion, str, RowChanges]] = field(default_factory=list)
+    """With the topic that they go to."""
     rows: int = 0
     bytes: int = 0
     """How long the row values are together."""
 
 
 class _Passes:
-    def __init__(self, feed: CompiledFeed, settings: Settings, on_refused: OnRefused | None) -> None:
-        self._feed, self._settings, self._on_refused = feed, settings, on_refused
+    def __init__(
+        self,
+        feed: CompiledFeed,
+        settings: Settings,
+        plans: TablePlans,
+        on_refused: OnRefused | None,
+        kept: KeptPasses | None,
+    ) -> None:
+        self._feed, self._settings, self._plans, self._on_refused = feed, settings, plans, on_refused
+        self._kept = kept
         self.refused = 0
         """Shared passes that were run again table by table."""
         self._shares = feed.encoder.takes_alike_tables and not feed.verify_checksums
-        self._forms: dict[Hashable, list[_Form]] = {}
-        """By column names and route, which nearly tell forms apart."""
+        self._waiting: dict[TableForm, _Waiting] = {}
         self._bytes = 0
 
     def take(self, version: TableVersion, rows: RowChanges) -> Iterator[OutputRecords]:
-        """Yield the records of a group of rows, or let it wait; yield those of others whose turn has come."""
-        key = self._key(version) if self._shares and len(rows) <= TABLE_ROWS_MAX else None
-        if key is None:
+        """Yield the records of a group of rows, or let it wait; yield those of others whose turn has come.
+
+        Raises:
+            DispatchError, ColumnSelectorError: the settings do not fit the table.
+        """
+        plan = self._plans.plan(version, self._feed) if self._shares and len(rows) <= TABLE_ROWS_MAX else None
+        if plan is None:
             yield from self._alone(version, rows)
             return
-        form = self._form(key, version)
-        if form.rows + len(rows) > min(PASS_ROWS_MAX, CELLS_MAX // max(len(version.columns), 1)):
-            yield from self._run(form)
-            self._bytes -= form.bytes
-            form.groups, form.rows, form.bytes = [], 0, 0
+        waiting = self._waiting.get(plan.form)
+        if waiting is None:
+            waiting = self._waiting[plan.form] = _Waiting()
+        if waiting.rows + len(rows) > min(PASS_ROWS_MAX, CELLS_MAX // max(len(version.columns), 1)):
+            yield from self._run(waiting)
+            self._bytes -= waiting.bytes
+            waiting = self._waiting[plan.form] = _Waiting()
         size = rows.value.nbytes + rows.old_value.nbytes
-        form.groups.append((version, rows))
-        form.rows, form.bytes, self._bytes = form.rows + len(rows), form.bytes + size, self._bytes + size
+        waiting.groups.append((version, plan.topic, rows))
+        waiting.rows, waiting.bytes, self._bytes = waiting.rows + len(rows), waiting.bytes + size, self._bytes + size
         if self._bytes > WAITING_BYTES_MAX:
             yield from self.finish()
 
     def finish(self) -> Iterator[OutputRecords]:
         """Yield the records of all that waits."""
-        forms = [form for bucket in self._forms.values() for form in bucket]
-        self._forms.clear()
+        each = list(self._waiting.values())
+        self._waiting.clear()
         self._bytes = 0
-        for form in forms:
-            yield from self._run(form)
+        for waiting in each:
+            yield from self._run(waiting)
 
-    def _key(self, version: TableVersion) -> Hashable | None:
-        """Return what tables that share a pass have in common beside their form; None: the table is run alone.
-
-        Raises:
-            DispatchError, ColumnSelectorError: the settings do not fit the table.
-        """
-        events, name = self._feed.events, (version.schema, version.table)
-        if version.partitions or events.ignored_ops(*name) or events.has_conditions(*name):
-            return None
-        route, selection = self._feed.select(version)
-        if selection is not None:
-            return None
-        names = tuple(column.name for column in version.columns)
-        return names, route.topic, route.rule, route.column_offsets, route.column_names
-
-    def _form(self, key: Hashable, version: TableVersion) -> _Form:
-        bucket = self._forms.setdefault(key, [])
-        for form in bucket:
-            if are_alike(form.groups[0][0], version):
-                return form
-        bucket.append(_Form())
-        return bucket[-1]
-
-    def _run(self, form: _Form) -> Iterator[OutputRecords]:
-        if len(form.groups) > 1 and form.rows >= SMALL_ROWS:
-            versions, chunks = zip(*form.groups, strict=True)
+    def _run(self, waiting: _Waiting) -> Iterator[OutputRecords]:
+        if len(waiting.groups) > 1 and waiting.rows >= SMALL_ROWS:
+            versions, topics, chunks = zip(*waiting.groups, strict=True)
             number = np.repeat(np.arange(len(chunks)), [len(chunk) for chunk in chunks])
             try:
-                alike = AlikeTables(versions, number)
-                records = run_version(join_rows(chunks), versions[0], self._feed, self._settings, alike)
+                records = self._together(chunks, AlikeTables(versions, topics, number))
             except BusError as error:
                 # Of which table it is, and whether it is one at all, the tables tell one by one.
                 self.refused += 1
@@ -152,8 +173,26 @@ class _Passes:
             else:
                 yield from [records] if records.num_rows else []
                 return
-        for version, rows in form.groups:
+        for version, _, rows in waiting.groups:
             yield from self._alone(version, rows)
+
+    def _together(self, chunks: tuple[RowChanges, ...], alike: AlikeTables) -> OutputRecords:
+        feed, settings, versions = self._feed, self._settings, alike.versions
+        if self._kept is None:
+            return run_version(join_rows(chunks), versions[0], feed, settings, alike)
+        of_topics = (
+            feed.encoder.topic_part(version, topic, feed.schema_ids)
+            for version, topic in zip(versions, alike.topics, strict=True)
+        )
+        key = (
+            *(feed.encoder, feed.zone, feed.split_updates, feed.routes if feed.routes.any else None),
+            settings.encoded_at_ms,
+            *(tuple(map(id, chunks)), tuple(map(id, versions)), tuple(of_topics)),
+        )
+        passed = self._kept.encoded(
+            key, (chunks, versions), lambda: encode_pass(join_rows(chunks), versions[0], feed, settings, alike)
+        )
+        return no_records() if passed is None else route_pass(passed, feed, settings, alike)
 
     def _alone(self, version: TableVersion, rows: RowChanges) -> Iterator[OutputRecords]:
         records = run_version(rows, version, self._feed, self._settings)

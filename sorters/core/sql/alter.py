@@ -37,6 +37,9 @@ def _spec(cursor: Cursor, charset: str) -> tuple[str, bool]:
         return partition_by(cursor, charset), True
     if cursor.accept("REMOVE", "PARTITIONING"):
         return "REMOVE PARTITIONING", True
+    if cursor.accept("FORCE", "AUTO_INCREMENT"):
+        cursor.accept_symbol("=")
+        return f"/*T![force_inc] FORCE */ AUTO_INCREMENT = {cursor.integer()}", False
     if cursor.accept("REMOVE", "TTL"):
         return "/*T![ttl] REMOVE TTL */", False
     restorers: dict[str, Callable[[Cursor, str], str]] = {
@@ -63,14 +66,14 @@ def _spec(cursor: Cursor, charset: str) -> tuple[str, bool]:
 
 def _add(cursor: Cursor, charset: str) -> str:
     if cursor.accept("PARTITION"):
-        exists = " IF NOT EXISTS" if cursor.accept("IF", "NOT", "EXISTS") else ""
+        exists = "/*T!  IF NOT EXISTS */" if cursor.accept("IF", "NOT", "EXISTS") else ""
         if cursor.accept("PARTITIONS"):
             return f"ADD PARTITION{exists} PARTITIONS {cursor.integer()}"
         return f"ADD PARTITION{exists} ({', '.join(partition_definitions(cursor, charset))})"
     if cursor.peek().upper in CONSTRAINT_STARTS:
         return "ADD " + constraint(cursor, charset)
     cursor.accept("COLUMN")
-    exists = "IF NOT EXISTS " if cursor.accept("IF", "NOT", "EXISTS") else ""
+    exists = "/*T! IF NOT EXISTS  */" if cursor.accept("IF", "NOT", "EXISTS") else ""
     if not cursor.accept_symbol("("):
         return f"ADD COLUMN {exists}{column_definition(cursor, charset)}{_position(cursor)}"
     columns, constraints = list[str](), list[str]()
@@ -115,7 +118,7 @@ def _modify(cursor: Cursor, charset: str) -> str:
 
 def _change(cursor: Cursor, charset: str) -> str:
     cursor.accept("COLUMN")
-    exists, old = _if_exists(cursor), cursor.dotted_name()
+    exists, old = _if_exists(cursor), cursor.column_name()
     return f"CHANGE COLUMN {exists}{old} {column_definition(cursor, charset)}{_position(cursor)}"
 
 
@@ -130,7 +133,7 @@ def _rename(cursor: Cursor, charset: str) -> str:
         return f"RENAME INDEX {old} TO {cursor.name()}"
     if not cursor.accept_any("TO", "AS"):
         cursor.accept_symbol("=")
-    return f"RENAME AS {cursor.dotted_name()}"
+    return f"RENAME AS {cursor.table_name()}"
 
 
 def _alter(cursor: Cursor, charset: str) -> str:
@@ -183,7 +186,7 @@ def _exchange(cursor: Cursor, charset: str) -> str:
     cursor.expect("PARTITION")
     name = cursor.name()
     cursor.expect("WITH", "TABLE")
-    text = f"EXCHANGE PARTITION {name} WITH TABLE {cursor.dotted_name()}"
+    text = f"EXCHANGE PARTITION {name} WITH TABLE {cursor.table_name()}"
     if cursor.accept("WITHOUT", "VALIDATION"):
         return text + " WITHOUT VALIDATION"
     cursor.accept("WITH", "VALIDATION")
@@ -212,7 +215,7 @@ def _options(cursor: Cursor) -> str:
 
 
 def _if_exists(cursor: Cursor) -> str:
-    return "IF EXISTS " if cursor.accept("IF", "EXISTS") else ""
+    return "/*T! IF EXISTS  */" if cursor.accept("IF", "EXISTS") else ""
 
 
 def _names(cursor: Cursor) -> str:

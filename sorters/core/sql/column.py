@@ -63,7 +63,7 @@ def column_definition(cursor: Cursor, charset: str) -> str:
     Raises:
         UnsupportedSqlError: a type or an option that is not known here.
     """
-    name = cursor.dotted_name()
+    name = cursor.column_name()
     parts = [name, column_type(cursor)]
     while option := _option(cursor, charset):
         parts.append(option)

@@ -55,6 +55,8 @@ class DdlEvent:
     """The table after the DDL; None after a drop and for schemas."""
     pre: StoredTable | None
     """The table before it; None when it came with this DDL, and for schemas."""
+    referred: tuple[tuple[str, str], ...]
+    """Schema and table of what the job reads and does not change, such as the table after LIKE."""
 
     @property
     def query(self) -> str:
@@ -176,6 +178,7 @@ def _event(job: DdlJob, seq: int, ddl_type: DdlType, schema: str, change: TableC
         bdr_role=job.bdr_role,
         post=post,
         pre=pre,
+        referred=job.referred,
     )
 
 

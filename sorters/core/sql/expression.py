@@ -244,7 +244,7 @@ def _case(cursor: Cursor, charset: str) -> str:
 
 def _column(cursor: Cursor, charset: str) -> str:
     """Restore a column; its JSON arrows become functions."""
-    column = cursor.dotted_name()
+    column = cursor.column_name()
     if cursor.accept_symbol("->"):
         return f"JSON_EXTRACT({column}, {_operand(cursor, charset)})"
     if cursor.accept_symbol("->>"):

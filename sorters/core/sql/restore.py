@@ -19,23 +19,27 @@ from sorters.core.sql.tokens import (
     MODE_REAL_AS_FLOAT,
     Cursor,
     SqlToken,
+    TableNames,
     TokenKind,
     UnsupportedSqlError,
     quote_string,
     split_statements,
+    tokenize,
 )
 
 _CHARSET_DEFAULT = "UTF8MB4"
+_DATABASE_OPTIONS = frozenset({"DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "ENCRYPTION"})
 _AFTER_PLAIN_NOT = frozenset({"NULL", "EXISTS", "ENFORCED"})
 
 
-def restore(sql: str, *, charset: str = "", sql_mode: int = 0) -> str:
+def restore(sql: str, *, charset: str = "", sql_mode: int = 0, names: TableNames | None = None) -> str:
     """Restore one statement.
 
     Args:
         sql: the statement.
         charset: the connection's character set ('' is utf8mb4); string literals get it as introducer.
         sql_mode: bits of the session's sql_mode.
+        names: other names for schemas and tables; None: all stay.
 
     Raises:
         UnsupportedSqlError: not exactly one statement, or one that is not known here.
@@ -43,17 +47,19 @@ def restore(sql: str, *, charset: str = "", sql_mode: int = 0) -> str:
     statements = split_statements(sql, sql_mode)
     if len(statements) != 1:
         raise UnsupportedSqlError(f"{len(statements)} statements")
-    return restore_tokens(statements[0], charset, sql_mode)
+    return restore_tokens(statements[0], charset, sql_mode, names)
 
 
-def restore_tokens(tokens: list[SqlToken], charset: str = "", sql_mode: int = 0) -> str:
+def restore_tokens(
+    tokens: list[SqlToken], charset: str = "", sql_mode: int = 0, names: TableNames | None = None
+) -> str:
     """Restore one statement from its tokens.
 
     Raises:
         UnsupportedSqlError: a statement that is not known here, or one that means something else in this sql_mode.
     """
     _check_mode(tokens, sql_mode)
-    cursor = Cursor(tokens)
+    cursor = Cursor(tokens, names)
     for words, restorer in _STATEMENTS:
         if cursor.accept(*words):
             text = restorer(cursor, charset.upper() or _CHARSET_DEFAULT)
@@ -82,7 +88,9 @@ def _database(verb: str) -> Callable[[Cursor, str], str]:
             exists = "IF NOT EXISTS "
         if verb == "DROP" and cursor.accept("IF", "EXISTS"):
             exists = "IF EXISTS "
-        return f"{verb} DATABASE {exists}{cursor.name()}" + _database_options(cursor)
+        if verb == "ALTER" and cursor.peek().upper in _DATABASE_OPTIONS:
+            raise cursor.unsupported("a schema")  # it is the session's
+        return f"{verb} DATABASE {exists}{cursor.schema_name()}" + _database_options(cursor)
 
     return restorer
 
@@ -107,12 +115,12 @@ def _database_options(cursor: Cursor) -> str:
 
 def _create_table(cursor: Cursor, charset: str) -> str:
     text = "CREATE TABLE " + ("IF NOT EXISTS " if cursor.accept("IF", "NOT", "EXISTS") else "")
-    text += cursor.dotted_name()
+    text += cursor.table_name()
     parenthesised = cursor.at_symbol("(") and cursor.peek(1).upper == "LIKE"
     if parenthesised:
         cursor.take()
     if cursor.accept("LIKE"):
-        text += f" LIKE {cursor.dotted_name()}"
+        text += f" LIKE {cursor.table_name()}"
         if parenthesised:
             cursor.expect_symbol(")")
         return text
@@ -140,11 +148,11 @@ def _elements(cursor: Cursor, charset: str) -> str:
 
 def _create_index(kind: str) -> Callable[[Cursor, str], str]:
     def restorer(cursor: Cursor, charset: str) -> str:
-        exists = "IF NOT EXISTS " if cursor.accept("IF", "NOT", "EXISTS") else ""
+        exists = "/*T! IF NOT EXISTS  */" if cursor.accept("IF", "NOT", "EXISTS") else ""
         name = cursor.name()
         index_type = cursor.expect_kind(TokenKind.WORD).text.upper() if cursor.accept_any("USING", "TYPE") else ""
         cursor.expect("ON")
-        table = cursor.dotted_name()
+        table = cursor.table_name()
         parts = key_parts(cursor, charset)
         return f"CREATE {kind}INDEX {exists}{name} ON {table} {parts}{index_options(cursor, index_type)}"
 
@@ -155,15 +163,15 @@ def _drop_index(cursor: Cursor, charset: str) -> str:
     exists = "/*T! IF EXISTS  */" if cursor.accept("IF", "EXISTS") else ""
     name = cursor.name()
     cursor.expect("ON")
-    return f"DROP INDEX {exists}{name} ON {cursor.dotted_name()}"
+    return f"DROP INDEX {exists}{name} ON {cursor.table_name()}"
 
 
 def _drop(what: str) -> Callable[[Cursor, str], str]:
     def restorer(cursor: Cursor, charset: str) -> str:
         exists = "IF EXISTS " if cursor.accept("IF", "EXISTS") else ""
-        names = [cursor.dotted_name()]
+        names = [cursor.table_name()]
         while cursor.accept_symbol(","):
-            names.append(cursor.dotted_name())
+            names.append(cursor.table_name())
         cursor.accept_any("RESTRICT", "CASCADE")
         return f"DROP {what} {exists}{', '.join(names)}"
 
@@ -173,38 +181,38 @@ def _drop(what: str) -> Callable[[Cursor, str], str]:
 def _rename_table(cursor: Cursor, charset: str) -> str:
     renames = list[str]()
     while True:
-        old = cursor.dotted_name()
+        old = cursor.table_name()
         cursor.expect("TO")
-        renames.append(f"{old} TO {cursor.dotted_name()}")
+        renames.append(f"{old} TO {cursor.table_name()}")
         if not cursor.accept_symbol(","):
             return "RENAME TABLE " + ", ".join(renames)
 
 
 def _truncate(cursor: Cursor, charset: str) -> str:
     cursor.accept("TABLE")
-    return f"TRUNCATE TABLE {cursor.dotted_name()}"
+    return f"TRUNCATE TABLE {cursor.table_name()}"
 
 
 def _recover_table(cursor: Cursor, charset: str) -> str:
     if cursor.accept("BY", "JOB"):
         return f"RECOVER TABLE BY JOB {cursor.integer()}"
-    name = cursor.dotted_name()
+    name = cursor.table_name()
     return f"RECOVER TABLE {name}" + ("" if cursor.at_end() else f" {cursor.integer()}")
 
 
 def _flashback_table(cursor: Cursor, charset: str) -> str:
-    name = cursor.dotted_name()
+    name = cursor.table_name()
     return f"FLASHBACK TABLE {name}" + (f" TO {cursor.name()}" if cursor.accept("TO") else "")
 
 
 def _alter_table(cursor: Cursor, charset: str) -> str:
-    return f"ALTER TABLE {cursor.dotted_name()}{alter_specs(cursor, charset)}"
+    return f"ALTER TABLE {cursor.table_name()}{alter_specs(cursor, charset)}"
 
 
 def _create_view(cursor: Cursor, charset: str) -> str:
     replace = "OR REPLACE " if cursor.accept("OR", "REPLACE") else ""
     cursor.expect("VIEW")
-    name = cursor.dotted_name()
+    name = cursor.table_name()
     columns = ""
     if cursor.accept_symbol("("):
         names = [cursor.name()]
@@ -214,7 +222,17 @@ def _create_view(cursor: Cursor, charset: str) -> str:
         columns = f" ({','.join(names)})"
     cursor.expect("AS", "SELECT")
     head = f"CREATE {replace}ALGORITHM = UNDEFINED DEFINER = CURRENT_USER SQL SECURITY DEFINER VIEW {name}{columns}"
-    return f"{head} AS {select(cursor, charset)}"
+    if cursor.names is None or not cursor.names.view_select:
+        return f"{head} AS {select(cursor, charset)}"
+    # Without a schema a table is of the session's, which only what TiDB stored still says.
+    stored = Cursor(tokenize(cursor.names.view_select), cursor.names)
+    stored.expect("SELECT")
+    text = select(stored, charset)
+    if not stored.at_end():
+        raise stored.unsupported("the end")
+    while not cursor.at_end():
+        cursor.take()
+    return f"{head} AS {text}"
 
 
 _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Cursor, str], str]], ...] = (

@@ -1,4 +1,4 @@
-"""The SELECT of a view, restored as TiDB does: one table or one join, without subqueries."""
+"""The SELECT of a view, restored as TiDB does: tables and joins, without subqueries."""
 
 from sorters.core.sql.expression import expression, expressions
 from sorters.core.sql.tokens import Cursor
@@ -50,25 +50,36 @@ def _field(cursor: Cursor, charset: str) -> str:
 
 
 def _tables(cursor: Cursor, charset: str) -> str:
-    text = _table(cursor)
-    kind = next((restored for words, restored in _JOINS if cursor.accept(*words)), "")
-    if not kind:
-        return text
-    text += f" {kind} {_table(cursor)}"
-    if cursor.accept("ON"):
-        text += f" ON {expression(cursor, charset)}"
-    if cursor.peek().upper in _JOIN_WORDS or cursor.at_symbol(","):
-        raise cursor.unsupported("one join")
+    """Each join but the last stands in parentheses, and so does the first table of a list."""
+    text, is_join = _table(cursor, charset), False
+    while True:
+        comma = cursor.accept_symbol(",")
+        kind = "JOIN" if comma else next((restored for words, restored in _JOINS if cursor.accept(*words)), "")
+        if not kind:
+            break
+        text = f"({text})" if is_join or comma else text
+        text, is_join = f"{text} {kind} {_table(cursor, charset)}", True
+        if not comma and cursor.accept("ON"):
+            text += f" ON {expression(cursor, charset)}"
+    if cursor.peek().upper in _JOIN_WORDS:
+        raise cursor.unsupported("a join")
     return text
 
 
-def _table(cursor: Cursor) -> str:
-    name = cursor.dotted_name()
+def _table(cursor: Cursor, charset: str) -> str:
+    if cursor.accept_symbol("("):
+        with cursor.nested():
+            text = _tables(cursor, charset)
+        cursor.expect_symbol(")")
+        return f"({text})"
+    name = cursor.table_name(aliased=True)
     if cursor.accept("AS"):
         return f"{name} AS {cursor.name()}"
     word = cursor.peek()
-    is_alias = word.kind.value in {"word", "name"} and word.upper not in _CLAUSES | _JOIN_WORDS
-    return f"{name} AS {cursor.name()}" if is_alias else name
+    if word.kind.value in {"word", "name"} and word.upper not in _CLAUSES | _JOIN_WORDS:
+        return f"{name} AS {cursor.name()}"
+    cursor.without_alias()
+    return name
 
 
 def _items(cursor: Cursor, charset: str) -> str:

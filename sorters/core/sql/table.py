@@ -86,7 +86,7 @@ def index_options(cursor: Cursor, index_type: str = "") -> str:
 
 
 def _key(cursor: Cursor, symbol: str, charset: str) -> str:
-    exists = " IF NOT EXISTS" if cursor.accept("IF", "NOT", "EXISTS") else ""
+    exists = "/*T!  IF NOT EXISTS */" if cursor.accept("IF", "NOT", "EXISTS") else ""
     name = "" if cursor.at_symbol("(") or cursor.at_words("USING") else cursor.name()
     index_type = cursor.expect_kind(TokenKind.WORD).text.upper() if cursor.accept_any("USING", "TYPE") else ""
     name = symbol or name
@@ -107,12 +107,12 @@ def _key_part(cursor: Cursor, charset: str) -> str:
 
 
 def _foreign_key(cursor: Cursor, symbol: str, charset: str) -> str:
-    exists = "IF NOT EXISTS " if cursor.accept("IF", "NOT", "EXISTS") else ""
+    exists = "/*T! IF NOT EXISTS  */" if cursor.accept("IF", "NOT", "EXISTS") else ""
     name = "" if cursor.at_symbol("(") else cursor.name()
     name = symbol or name
     text = "CONSTRAINT " + (f"{name} " if name else "") + "FOREIGN KEY " + exists + key_parts(cursor, charset)
     cursor.expect("REFERENCES")
-    text += f" REFERENCES {cursor.dotted_name()}{key_parts(cursor, charset)}"
+    text += f" REFERENCES {cursor.table_name()}{key_parts(cursor, charset)}"
     on = dict[str, str]()
     while cursor.accept("ON"):
         event = cursor.accept_any("DELETE", "UPDATE")
@@ -244,6 +244,8 @@ def _partition_definition(cursor: Cursor, charset: str) -> str:
             items.append(_list_value(cursor, charset))
         cursor.expect_symbol(")")
         text += " DEFAULT" if items == ["DEFAULT"] else f" VALUES IN ({', '.join(items)})"
+    elif cursor.accept("DEFAULT"):
+        text += " DEFAULT"
     return text + "".join(f" {option}" for option in table_options(cursor))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 _DEPTH_MAX = 40
 MODE_REAL_AS_FLOAT = 1 << 0
@@ -134,13 +134,40 @@ def split_statements(sql: str, sql_mode: int = 0) -> list[list[SqlToken]]:
     return [statement for statement in statements if statement]
 
 
+class TableNames(Protocol):
+    """Other names for schemas and tables, while a statement is restored; parts come without quotes."""
+
+    @property
+    def view_select(self) -> str:
+        """The SELECT of the view that is created, with the schema of each table; '' if nobody knows it."""
+        ...
+
+    def schema(self, name: str) -> str:
+        """Return the name of a schema."""
+        ...
+
+    def table(self, parts: list[str]) -> list[str]:
+        """Return the name of the statement's next table."""
+        ...
+
+    def without_alias(self) -> None:
+        """Hear that columns are qualified by the name of the last table."""
+        ...
+
+    def column(self, parts: list[str]) -> list[str]:
+        """Return the name of a column."""
+        ...
+
+
 class Cursor:
     """Reads tokens from left to right."""
 
-    def __init__(self, tokens: list[SqlToken]) -> None:
+    def __init__(self, tokens: list[SqlToken], names: TableNames | None = None) -> None:
         self._tokens = tokens
         self._at = 0
         self._depth = 0
+        self.names = names
+        """None: all names stay."""
 
     @contextmanager
     def nested(self) -> Iterator[None]:
@@ -240,14 +267,43 @@ class Cursor:
         Raises:
             UnsupportedSqlError: something else comes.
         """
-        return quote_name(self.expect_kind(TokenKind.WORD, TokenKind.NAME).text)
+        return quote_name(self._part())
 
-    def dotted_name(self) -> str:
-        """Take ``a``, ``a.b`` or ``a.b.c`` and return it in back quotes."""
-        parts = [self.name()]
+    def schema_name(self) -> str:
+        """Take the name of a schema and return it, or its other name, in back quotes."""
+        name = self._part()
+        return quote_name(self.names.schema(name) if self.names else name)
+
+    def table_name(self, *, aliased: bool = False) -> str:
+        """Take ``table`` or ``schema.table`` and return it, or its other name, in back quotes.
+
+        Args:
+            aliased: it may have an alias behind it; :meth:`without_alias` says then that it has none.
+        """
+        parts = self._parts()
+        text = _dotted(self.names.table(parts) if self.names else parts)
+        if not aliased:
+            self.without_alias()
+        return text
+
+    def without_alias(self) -> None:
+        """Note that columns are qualified by the name of the last table."""
+        if self.names:
+            self.names.without_alias()
+
+    def column_name(self) -> str:
+        """Take ``column``, ``table.column`` or ``schema.table.column`` and return it in back quotes."""
+        parts = self._parts()
+        return _dotted(self.names.column(parts) if self.names else parts)
+
+    def _parts(self) -> list[str]:
+        parts = [self._part()]
         while self.accept_symbol("."):
-            parts.append(self.name())
-        return ".".join(parts)
+            parts.append(self._part())
+        return parts
+
+    def _part(self) -> str:
+        return self.expect_kind(TokenKind.WORD, TokenKind.NAME).text
 
     def at_end(self) -> bool:
         """Tell whether all tokens are taken."""
@@ -261,6 +317,10 @@ class Cursor:
 def quote_name(name: str) -> str:
     """Return an identifier in back quotes."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def _dotted(parts: list[str]) -> str:
+    return ".".join(quote_name(part) for part in parts)
 
 
 def quote_string(text: str) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.changes import BinaryArray
 from schemas.tidb.mysql_types import INTEGER_TYPES, MysqlType
 from sorters.core.columnar.decimals import unscaled_wide
 from sorters.core.encode.avro.rows import NULL_FIRST, VALUE_FIRST, enum_name, set_name
@@ -26,7 +27,8 @@ def record_segments(
     Raises:
         EncodeRefusedError: an ENUM or SET number has no name.
     """
-    segments, literal = ([], head) if isinstance(head, bytes) else ([head], b"")
+    segments: list[Segment] = [] if isinstance(head, bytes) else [head]
+    literal = head if isinstance(head, bytes) else b""
     for column in columns:
         more, literal = _field_segments(part, column, modes, literal)
         segments += more
@@ -65,7 +67,7 @@ def _value_segments(part: MountedPart, column: Column, modes: AvroModes, prefix:
     return [lengths(text, prefix), text]
 
 
-def _text(part: MountedPart, column: Column) -> Any:
+def _text(part: MountedPart, column: Column) -> BinaryArray:
     match column.spec.tp:
         case MysqlType.ENUM:
             return _names(part, column, enum_name)
@@ -77,7 +79,7 @@ def _text(part: MountedPart, column: Column) -> Any:
             return column.text
 
 
-def _names(part: MountedPart, column: Column, name_of: Any) -> Any:
+def _names(part: MountedPart, column: Column, name_of: Any) -> BinaryArray:
     """Look each distinct number up once."""
     numbers = column.numbers if column.valid is None else np.where(column.valid, column.numbers, 0)
     distinct, index = np.unique(numbers, return_inverse=True)

@@ -39,8 +39,10 @@ _MAGIC = b"\0"
 _GLUE_MAGIC = b"\3\0"
 """Version of Glue's header, and no compression."""
 _DDL_MARK, _WATERMARK_MARK = b"\1", b"\2"
-_OP = {RowKind.INSERT: b"\x02c", RowKind.UPDATE: b"\x02u"}
+_OP = {RowKind.INSERT: b"\x02c", RowKind.UPDATE: b"\x02u", RowKind.DELETE: b"\x02d"}
 """``_tidb_op`` with its length."""
+_NO_ROW, _ROW = b"\x00", b"\x02"
+"""Branches of ``_ticdc_before``."""
 KEY_SUFFIX, VALUE_SUFFIX = "-key", "-value"
 
 
@@ -56,6 +58,8 @@ class AvroEncoder(RowEncoder):
     enable_tidb_extension: bool = False
     avro_decimal_handling_mode: str = "precise"
     avro_bigint_unsigned_handling_mode: str = "long"
+    avro_include_before_value: bool = False
+    """Values hold the row before the change too, and a DELETE has one."""
     avro_enable_watermark: bool = False
     """TiCDC's test mode: DDL and watermark messages that no Confluent client can read."""
     row_checksum: bool = False
@@ -92,7 +96,7 @@ class AvroEncoder(RowEncoder):
     def _value_columns(self, table: TableVersion) -> Sequence[ColumnVersion]:
         return sorted(table.columns, key=lambda spec: spec.id) if self._has_checksum else table.columns
 
-    def _header(self, schema_ids: SchemaIds, topic: str, suffix: str, table: TableVersion) -> bytes:
+    def _header(self, schema_ids: SchemaIds, suffix: str, table: TableVersion, topic: str) -> bytes:
         schema_id = _schema_id(schema_ids, topic, suffix, table)
         return _GLUE_MAGIC + schema_id.to_bytes(16, "big") if self.glue else _MAGIC + struct.pack(">i", schema_id)
 
@@ -109,8 +113,14 @@ class AvroEncoder(RowEncoder):
             modes=self._modes,
             extension=self.enable_tidb_extension,
             checksum=self._has_checksum,
+            before=self.avro_include_before_value,
         )
         return (*schemas, SchemaText(subject_of(topic, VALUE_SUFFIX), table.update_ts, text))
+
+    def topic_part(self, table: TableVersion, topic: str, schema_ids: SchemaIds) -> bytes:
+        """Return the heads of keys and values, which name schemas."""
+        suffixes = (KEY_SUFFIX, VALUE_SUFFIX) if _key_columns(table) else (VALUE_SUFFIX,)
+        return b"".join(self._header(schema_ids, suffix, table, topic) for suffix in suffixes)
 
     def encode_rows(
         self, mounted: MountedColumns, *, topic: str, encoded_at_ms: int = 0, schema_ids: SchemaIds
@@ -121,12 +131,19 @@ class AvroEncoder(RowEncoder):
         key_columns = _key_columns(mounted.table)
         messages = []
         for part in mounted.parts:
-            keys, values = (partial(self._header, schema_ids, topic, suffix) for suffix in (KEY_SUFFIX, VALUE_SUFFIX))
-            key_head = part.of_table(keys) if key_columns else b""
-            value_head = part.of_table(values) if part.kind is not RowKind.DELETE else b""
+            keys, values = (partial(self._header, schema_ids, suffix) for suffix in (KEY_SUFFIX, VALUE_SUFFIX))
+            key_head = part.of_topic(topic, keys) if key_columns else b""
+            value_head = part.of_topic(topic, values) if self._has_value(part.kind) else b""
             make = self._scalar_part if part.is_scalar else self._columnar_part
             messages.append(make(part, key_columns, key_head, value_head))
         return in_row_order(mounted, messages)
+
+    def _has_value(self, kind: RowKind) -> bool:
+        return kind is not RowKind.DELETE or self.avro_include_before_value
+
+    @property
+    def _has_op(self) -> bool:
+        return self.enable_tidb_extension or self.avro_include_before_value
 
     def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int = 0) -> EncodedMessage | None:
         """Encode a DDL event in the test mode; otherwise Avro has none."""
@@ -155,15 +172,24 @@ class AvroEncoder(RowEncoder):
             handle = [columns[spec.offset] for spec in key_columns]
             segments, literal = record_segments(part, handle, modes, key_head)
             keys = join(count, [*segments, literal])
-        if part.kind is RowKind.DELETE:
+        if not self._has_value(part.kind):
             return keys, pa.nulls(count, pa.binary())
-        ordered = [columns[spec.offset] for spec in self._value_columns(part.table)]
-        segments, literal = record_segments(part, ordered, modes, value_head)
+        specs = self._value_columns(part.table)
+        segments, literal = record_segments(part, [columns[spec.offset] for spec in specs], modes, value_head)
+        if self.avro_include_before_value:
+            if part.kind is RowKind.INSERT:
+                literal += _NO_ROW
+            else:
+                old = part.old_columns()
+                more, literal = record_segments(part, [old[spec.offset] for spec in specs], modes, literal + _ROW)
+                segments += more
+        if self._has_op:
+            literal += _OP[part.kind]
         if self.enable_tidb_extension:
-            segments += [longs(part.commit_ts, literal + _OP[part.kind]), longs(part.commit_ts >> 18)]
+            segments += [longs(part.commit_ts, literal), longs(part.commit_ts >> 18)]
             literal = b""
         if self._has_checksum:
-            segments += avro_extensions(part.checksums)
+            segments += avro_extensions(part.checksums, previous=part.kind is RowKind.DELETE)
         return keys, join(count, [*segments, literal])
 
     def _scalar_part(
@@ -177,18 +203,28 @@ class AvroEncoder(RowEncoder):
         for number, row in enumerate(rows):
             parts = [field_bytes(part, number, spec, row[spec.offset], modes) for spec in key_columns]
             keys.append(key_head + b"".join(parts) if key_columns else None)
-            if part.kind is RowKind.DELETE:
+            if not self._has_value(part.kind):
                 values.append(None)
                 continue
             fields = [field_bytes(part, number, spec, row[spec.offset], modes) for spec in value_columns]
-            values.append(value_head + b"".join(fields) + self._extension(part, number))
+            before = self._before(part, number, value_columns)
+            values.append(value_head + b"".join(fields) + before + self._extension(part, number))
         return pa.array(keys, pa.binary()), pa.array(values, pa.binary())
+
+    def _before(self, part: MountedPart, number: int, columns: Sequence[ColumnVersion]) -> bytes:
+        if not self.avro_include_before_value:
+            return b""
+        if part.old_rows is None:
+            return _NO_ROW
+        row, modes = part.old_rows[number], self._modes
+        return _ROW + b"".join(field_bytes(part, number, spec, row[spec.offset], modes) for spec in columns)
 
     def _extension(self, part: MountedPart, row: int) -> bytes:
         if not self.enable_tidb_extension:
-            return b""
+            return _OP[part.kind] if self._has_op else b""
         ts = Ts(int(part.commit_ts[row]))
-        checksum = avro_extension(part.checksums, row) if self.row_checksum else b""
+        previous = part.kind is RowKind.DELETE
+        checksum = avro_extension(part.checksums, row, previous=previous) if self.row_checksum else b""
         return _OP[part.kind] + long_bytes(ts) + long_bytes(physical_ms(ts)) + checksum
 
 

@@ -36,6 +36,8 @@ EXTENSION_FIELDS = (
     {"default": 0, "name": "_tidb_commit_ts", "type": "long"},
     {"default": 0, "name": "_tidb_commit_physical_time", "type": "long"},
 )
+BEFORE_FIELD = "_ticdc_before"
+"""The row before an UPDATE or DELETE, or null."""
 CHECKSUM_FIELDS = (
     {"default": "", "name": "_tidb_row_level_checksum", "type": "string"},
     {"default": False, "name": "_tidb_corrupted", "type": "boolean"},
@@ -74,7 +76,7 @@ def is_string_type(column: ColumnVersion, modes: AvroModes) -> bool:
 def default_comes_first(column: ColumnVersion, modes: AvroModes) -> bool:
     """Tell whether a nullable column's union is ``[T, "null"]``: its default is not NULL. Decimals never have one."""
     logical = column.tp is MysqlType.DECIMAL and modes.decimal == "precise"
-    return column.default is not None and not logical
+    return not logical and _default(column, modes) is not None
 
 
 def record_schema(
@@ -85,19 +87,21 @@ def record_schema(
     modes: AvroModes,
     extension: bool,
     checksum: bool = False,
+    before: bool = False,
 ) -> str:
     """Return the compact schema text of a record of these columns."""
     fields = [_field(column, modes) for column in columns]
+    name, namespace = sanitize_name(table.table), f"{sanitize_name(namespace)}.{sanitize_name(table.schema)}"
+    row = {"type": "record", "name": name, "namespace": namespace, "fields": list(fields)}
+    if before:
+        fields.append({"default": None, "name": BEFORE_FIELD, "type": ["null", {**row, "name": f"{name}_before"}]})
     if extension:
         fields += EXTENSION_FIELDS
+    elif before:
+        fields += EXTENSION_FIELDS[:1]
     if checksum:
         fields += CHECKSUM_FIELDS
-    schema = {
-        "type": "record",
-        "name": sanitize_name(table.table),
-        "namespace": f"{sanitize_name(namespace)}.{sanitize_name(table.schema)}",
-        "fields": fields,
-    }
+    schema = {**row, "fields": fields}
     text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
     return "".join(_GO_ESCAPES.get(char, char) for char in text)
 
@@ -166,6 +170,14 @@ def _tidb_type(column: ColumnVersion) -> str:
 
 
 def _default(column: ColumnVersion, modes: AvroModes) -> str | int | float | None:
+    """Return the default; None: there is none, or no value of the type: an expression's text, where TiCDC fails."""
+    try:
+        return None if column.default_is_expression else _default_value(column, modes)
+    except ValueError:
+        return None
+
+
+def _default_value(column: ColumnVersion, modes: AvroModes) -> str | int | float | None:
     text, tp = column.default, column.tp
     if text is None or is_string_type(column, modes):
         return text

@@ -4,17 +4,20 @@ Sources: PingCAP's docs, and pingcap/ticdc ``pkg/sink/codec/canal/canal_json_enc
 One difference: TiCDC writes ``mysqlType`` in Go's random map order, we in the table's.
 """
 
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.changes import BinaryArray
 from schemas.ids import Ts, physical_ms
 from schemas.tidb.mysql_types import STRING_TYPES, CdcFlag, MysqlType
 from schemas.tidb.table import ColumnVersion
 from schemas.tidb.value import Value
+from sorters.core.columnar.base64_texts import base64_texts
 from sorters.core.columnar.escape import CANAL
 from sorters.core.columnar.numbers import integer_text
 from sorters.core.encode.wire.canal_types import beyond_sign, ddl_event_type, sql_type, sql_type_of
@@ -50,6 +53,8 @@ class CanalJsonEncoder(RowEncoder):
     content_compatible: bool = False
     """``mysqlType`` with parameters, and only updated columns."""
     delete_only_output_handle_key_columns: bool = False
+    output_row_key: bool = False
+    """The extension holds the row's key in TiKV, in base64."""
     large: LargeRow | None = None
     """Set: every row is too large, and its message holds the handle key and this."""
 
@@ -171,7 +176,7 @@ class CanalJsonEncoder(RowEncoder):
 
     # The columnar form.
 
-    def _columns(self, part: MountedPart, encoded_at_ms: int) -> Any:
+    def _columns(self, part: MountedPart, encoded_at_ms: int) -> BinaryArray:
         chosen = self._chosen(part)
         columns = part.old_columns() if part.kind is RowKind.DELETE else part.new_columns()
         data = [columns[offset] for offset in chosen]
@@ -191,7 +196,10 @@ class CanalJsonEncoder(RowEncoder):
             segments.append(b"null")
         segments += [b',"data":', *_object([column.spec.name for column in data], quoted)]
         if self.enable_tidb_extension:
-            segments += [b',"_tidb":{"commitTs":', integer_text(part.commit_ts), self._mark() + b"}"]
+            segments += [b',"_tidb":{"commitTs":', integer_text(part.commit_ts), self._mark()]
+            if self.output_row_key:
+                segments += [b',"rowkey":"', base64_texts(part.names.keys.to_arrow()), b'"']
+            segments.append(b"}")
         return join(len(part), [*segments, b"}"])
 
     # The scalar twin.
@@ -203,6 +211,7 @@ class CanalJsonEncoder(RowEncoder):
         specs = [part.table.columns[offset] for offset in self._chosen(part)]
         names = [_quoted(spec.name) + b":" for spec in specs]
         head, mysql_types = self._head(part), self._mysql_types(specs)
+        assert isinstance(head, bytes), "rows go one by one where they are of one table"
         messages = []
         for number, row in enumerate(data):
             commit_ts = int(part.commit_ts[number])
@@ -214,7 +223,10 @@ class CanalJsonEncoder(RowEncoder):
             if before is not None:
                 were = [_value_json(spec, before[number][spec.offset]) for spec in specs]
                 old = _object_text(names, were, but=texts if self._only_updated() else None)
-            tail = b',"_tidb":{"commitTs":%d%s}}' % (commit_ts, self._mark()) if self.enable_tidb_extension else b"}"
+            tail = b"}"
+            if self.enable_tidb_extension:
+                row_key = b',"rowkey":"%s"' % b64encode(part.names.keys[number]) if self.output_row_key else b""
+                tail = b',"_tidb":{"commitTs":%d%s%s}}' % (commit_ts, self._mark(), row_key)
             middle = b'%d,"ts":%d,"sql":"","sqlType":{%s}' % (commit_ts >> 18, encoded_at_ms, b",".join(codes))
             messages.append(
                 head + middle + mysql_types + b',"old":' + old + b',"data":' + _object_text(names, texts) + tail

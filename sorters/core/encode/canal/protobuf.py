@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.changes import BinaryArray
 from schemas.ids import Ts, physical_ms
 from schemas.proto import canal_pb2 as pb
 from schemas.tidb.mysql_types import STRING_TYPES, CdcFlag
@@ -104,7 +105,7 @@ class CanalEncoder(RowEncoder):
 
     # The columnar form.
 
-    def _columns(self, part: MountedPart) -> Any:
+    def _columns(self, part: MountedPart) -> BinaryArray:
         chosen, updated = self._chosen(part), part.kind is not RowKind.DELETE
         row: list[MessageColumn] = []
         new = part.new_columns() if updated else ()
@@ -183,7 +184,7 @@ def _raw(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _execute_times(ms: Any) -> Any:
+def _execute_times(ms: Any) -> BinaryArray:
     """Return the field of each row; proto3 leaves a zero out."""
     field = uvarints(ms.astype(np.uint64), uvarint(pb.Header.EXECUTETIME_FIELD_NUMBER << 3))
     zero = ms == 0

@@ -10,12 +10,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.changes import BinaryArray
 from schemas.tidb.mysql_types import STRING_TYPES, MysqlType
 from sorters.core.columnar.base64_texts import base64_texts
 from sorters.core.columnar.escape import JSONITER
 from sorters.core.columnar.numbers import float_text, integer_text
 from sorters.core.columnar.spans import BoolArray, IntArray, constant_or_none, gather, spans_of
-from sorters.core.columnar.times import DATE_BYTES, SECONDS_BYTES, days_of_civil, fixed_text
+from sorters.core.columnar.times import (
+    DATE_BYTES,
+    SECONDS_BYTES,
+    datetime_texts,
+    days_of_civil,
+    fixed_text,
+    pack_epoch,
+    utc_of,
+)
 from sorters.core.encode.debezium.values import (
     DATE_TYPES,
     INTEGER_BITS,
@@ -56,11 +65,11 @@ def column_json(column: Column, zone: tzinfo) -> list[Segment]:
         forms = _forms(column, zone)
     if not forms.null_count:
         return [forms]
-    null = null_json(spec)
+    null = null_json(spec, zone)
     return [null] if forms.null_count == len(forms) else [or_else(forms, null)]
 
 
-def _text(column: Column) -> Any:
+def _text(column: Column) -> BinaryArray:
     if column.spec.tp is MysqlType.VECTOR:
         return column.text
     if column.spec.tp in STRING_TYPES and column.spec.binary:
@@ -68,7 +77,7 @@ def _text(column: Column) -> Any:
     return column.escaped(JSONITER)
 
 
-def _forms(column: Column, zone: tzinfo) -> Any:
+def _forms(column: Column, zone: tzinfo) -> BinaryArray:
     """Return the JSON of values that are no plain texts; null for NULL."""
     tp = column.spec.tp
     if tp in INTEGER_BITS:
@@ -86,7 +95,7 @@ def _forms(column: Column, zone: tzinfo) -> Any:
     return column.text  # YEAR
 
 
-def _integers(column: Column) -> Any:
+def _integers(column: Column) -> BinaryArray:
     spec, numbers = column.spec, column.numbers
     bits = INTEGER_BITS[spec.tp]
     if spec.tp is MysqlType.BIGINT:
@@ -98,7 +107,9 @@ def _integers(column: Column) -> Any:
     return _with_literal(column.text, bad, b"-1")
 
 
-def _floats(values: npt.NDArray[np.float64], text: Any, valid: BoolArray | None, *, single: bool) -> Any:
+def _floats(
+    values: npt.NDArray[np.float64], text: BinaryArray, valid: BoolArray | None, *, single: bool
+) -> BinaryArray:
     extreme = takes_exponent(values, single=single)
     if valid is not None:
         extreme &= valid
@@ -109,14 +120,14 @@ def _floats(values: npt.NDArray[np.float64], text: Any, valid: BoolArray | None,
     return pc.replace_with_mask(text, pa.array(extreme), forms.take(pa.array(index.reshape(-1))))
 
 
-def _decimals(column: Column) -> Any:
+def _decimals(column: Column) -> BinaryArray:
     numbers = column.text.cast(pa.string()).cast(pa.float64())
     values = pc.fill_null(numbers, 0.0).to_numpy(zero_copy_only=False)
     valid = None if not numbers.null_count else numbers.is_valid().to_numpy(zero_copy_only=False)
     return _floats(values, float_text(values, valid, single=False), valid, single=False)
 
 
-def _named(column: Column) -> Any:
+def _named(column: Column) -> BinaryArray:
     """Return BIT, ENUM and SET."""
     spec, numbers = column.spec, column.numbers
     mask = None if column.valid is None else ~column.valid
@@ -134,7 +145,7 @@ def _named(column: Column) -> Any:
     return pa.array(forms, pa.binary()).take(pa.array(index.reshape(-1), mask=mask))
 
 
-def _present(text: Any, forms_of: Callable[[Any], Any]) -> Any:
+def _present(text: BinaryArray, forms_of: Callable[[Any], Any]) -> BinaryArray:
     """Apply a function to the values that are not null."""
     if not text.null_count:
         return forms_of(text)
@@ -146,15 +157,15 @@ def _present(text: Any, forms_of: Callable[[Any], Any]) -> Any:
     return forms.take(pa.array(np.cumsum(valid) - 1, mask=~valid))
 
 
-def _by_word(text: Any, form: Callable[[bytes], bytes]) -> Any:
+def _by_word(text: BinaryArray, form: Callable[[bytes], bytes]) -> BinaryArray:
     words = text.dictionary_encode()
     return pa.array([form(word) for word in words.dictionary.to_pylist()], pa.binary()).take(words.indices)
 
 
-def _times(column: Column, text: Any, zone: tzinfo) -> Any:
+def _times(column: Column, text: BinaryArray, zone: tzinfo) -> BinaryArray:
     """Return dates, DATETIMEs and TIMESTAMPs; none is null."""
     spec = column.spec
-    fields = None if spec.tp is MysqlType.TIMESTAMP and zone is not UTC else _fields(text)
+    fields = _fields(text)
     if fields is None:
         return _one_by_one(column, text, zone)
     if spec.tp in DATE_TYPES:
@@ -164,7 +175,11 @@ def _times(column: Column, text: Any, zone: tzinfo) -> Any:
         kind = "timestamp" if spec.tp is MysqlType.TIMESTAMP else "datetime"
         raise NoFormError(f"{kind} is no time of the calendar", int(bad[0]))
     if spec.tp is MysqlType.TIMESTAMP:
-        clock = pc.replace_substring(text, b" ", b"T")
+        in_utc = text
+        if zone is not UTC:
+            utc = utc_of(fields.days * _DAY_S + fields.seconds, zone)
+            in_utc = datetime_texts(pack_epoch(utc, fields.microseconds), max(spec.decimal, 0))
+        clock = pc.replace_substring(in_utc, b" ", b"T")
         early = pc.less(text, pa.scalar(MIN_TIMESTAMP, pa.binary())).to_numpy(zero_copy_only=False)
         return _with_literal(pc.binary_join_element_wise(b'"', clock, b'Z"', b""), early, MIN_TIMESTAMP_JSON)
     microseconds = (fields.days * _DAY_S + fields.seconds) * 1_000_000 + fields.microseconds
@@ -187,7 +202,7 @@ class _Fields:
     microseconds: IntArray
 
 
-def _fields(text: Any) -> _Fields | None:
+def _fields(text: BinaryArray) -> _Fields | None:
     """Read ``YYYY-MM-DD[ hh:mm:ss[.f]]``, all of one length and without null; None: they have another form."""
     spans = spans_of(text)
     width = constant_or_none(spans.length)
@@ -220,8 +235,8 @@ def _fields(text: Any) -> _Fields | None:
     return _Fields(is_zero, is_date, is_time, days, hour * 3600 + minute * 60 + second, micro)
 
 
-def _one_by_one(column: Column, text: Any, zone: tzinfo) -> Any:
-    """Return the forms of times in another zone or of several lengths, each distinct one made once."""
+def _one_by_one(column: Column, text: BinaryArray, zone: tzinfo) -> BinaryArray:
+    """Return the forms of times of several lengths, each distinct one made once."""
     words = text.dictionary_encode()
     forms = []
     for index, word in enumerate(words.dictionary.to_pylist()):
@@ -233,5 +248,5 @@ def _one_by_one(column: Column, text: Any, zone: tzinfo) -> Any:
     return pa.array(forms, pa.binary()).take(words.indices)
 
 
-def _with_literal(forms: Any, where: BoolArray, literal: bytes) -> Any:
+def _with_literal(forms: BinaryArray, where: BoolArray, literal: bytes) -> BinaryArray:
     return pc.if_else(pa.array(where), pa.scalar(literal, pa.binary()), forms) if where.any() else forms

@@ -46,6 +46,8 @@ class DebeziumEncoder(RowEncoder):
     debezium_disable_schema: bool = False
     output_old_value: bool = True
     """``[sink.debezium]``: an UPDATE holds the row before it too."""
+    include_start_ts: bool = False
+    """``[sink.debezium]``: the source of a row holds its transaction's start_ts."""
     cluster_id: str = "default"
     """What TiCDC's server is told as ``--cluster-id``."""
     zone: tzinfo = UTC
@@ -112,13 +114,19 @@ class DebeziumEncoder(RowEncoder):
         )
         return head, middle + b'"thread":0,"query":null,"commit_ts":', b',"cluster_id":%s}' % cluster
 
+    def _row_source(self, part: MountedPart, number: int) -> bytes:
+        head, middle, tail = self._source_parts(part.table.schema, part.table.table)
+        ts = Ts(int(part.commit_ts[number]))
+        start = b',"start_ts":%d' % part.start_ts[number] if self.include_start_ts else b""
+        return b"%s%d%s%d%s%s" % (head, physical_ms(ts), middle, ts, start, tail)
+
     def _has_before(self, part: MountedPart) -> bool:
         return part.kind is RowKind.UPDATE and self.output_old_value
 
     def _schemas(self, table: TableVersion) -> tuple[bytes, bytes]:
         if self.debezium_disable_schema:
             return b"", b""
-        return table_schemas(table, self.cluster_id, self.enable_tidb_extension)
+        return table_schemas(table, self.cluster_id, self.enable_tidb_extension, self.include_start_ts)
 
     # The columnar form.
 
@@ -131,7 +139,8 @@ class DebeziumEncoder(RowEncoder):
         key = _object(keys, [after[spec.offset] for spec in keys])
         head, middle, tail = self._source_parts(part.table.schema, part.table.table)
         value: list[Segment] = [b'{"payload":{"source":' + head, integer_text(part.commit_ts >> 18), middle]
-        value += [integer_text(part.commit_ts), tail, _payload_head(part.kind, encoded_at_ms)]
+        start: list[Segment] = [b',"start_ts":', integer_text(part.start_ts)] if self.include_start_ts else []
+        value += [integer_text(part.commit_ts), *start, tail, _payload_head(part.kind, encoded_at_ms)]
         if self._has_before(part):
             before = [
                 text if old.same_as(new) else self._json(part, old)
@@ -165,8 +174,7 @@ class DebeziumEncoder(RowEncoder):
             handle = b",".join(
                 text for spec, text in zip(specs, named, strict=True) if spec.cdc_flag & CdcFlag.HANDLE_KEY
             )
-            source = self._source(part.table.schema, part.table.table, Ts(int(part.commit_ts[number])))
-            payload = b'{"source":' + source + _payload_head(part.kind, encoded_at_ms)
+            payload = b'{"source":' + self._row_source(part, number) + _payload_head(part.kind, encoded_at_ms)
             if self._has_before(part):
                 assert part.old_rows is not None
                 payload += b',"before":' + _object_text(specs, self._texts(part, number, part.old_rows[number]))

@@ -47,28 +47,41 @@ _SNAPSHOT = (
     b'"name":"io.debezium.data.Enum","version":1,"parameters":{"allowed":"true,last,false,incremental"},'
     b'"default":"false",'
 )
-SOURCE_SCHEMA = b'{"type":"struct","fields":[%s],"optional":false,"name":"%s","field":"source"}' % (
-    b",".join(
-        (
-            _field("version", "string", optional=False),
-            _field("connector", "string", optional=False),
-            _field("name", "string", optional=False),
-            _field("ts_ms", "int64", optional=False),
-            _field("snapshot", "string", optional=True, more=_SNAPSHOT),
-            _field("db", "string", optional=False),
-            _field("sequence", "string", optional=True),
-            _field("table", "string", optional=True),
-            _field("server_id", "int64", optional=False),
-            _field("gtid", "string", optional=True),
-            _field("file", "string", optional=False),
-            _field("pos", "int64", optional=False),
-            _field("row", "int32", optional=False),
-            _field("thread", "int64", optional=True),
-            _field("query", "string", optional=True),
-        )
-    ),
-    b"io.debezium.connector.mysql.Source",
+_SOURCE_FIELDS = (
+    _field("version", "string", optional=False),
+    _field("connector", "string", optional=False),
+    _field("name", "string", optional=False),
+    _field("ts_ms", "int64", optional=False),
+    _field("snapshot", "string", optional=True, more=_SNAPSHOT),
+    _field("db", "string", optional=False),
+    _field("sequence", "string", optional=True),
+    _field("table", "string", optional=True),
+    _field("server_id", "int64", optional=False),
+    _field("gtid", "string", optional=True),
+    _field("file", "string", optional=False),
+    _field("pos", "int64", optional=False),
+    _field("row", "int32", optional=False),
+    _field("thread", "int64", optional=True),
+    _field("query", "string", optional=True),
 )
+_EXTENSION_FIELDS = (
+    _field("commit_ts", "int64", optional=False),
+    _field("cluster_id", "string", optional=False),
+)
+_START_TS_FIELD = _field("start_ts", "int64", optional=False)
+
+
+def _source_schema(fields: Sequence[bytes]) -> bytes:
+    name = b"io.debezium.connector.mysql.Source"
+    return b'{"type":"struct","fields":[%s],"optional":false,"name":"%s","field":"source"}' % (b",".join(fields), name)
+
+
+SOURCE_SCHEMA = _source_schema(_SOURCE_FIELDS)
+SOURCE_SCHEMAS = {
+    extension: _source_schema((*_SOURCE_FIELDS, *(_EXTENSION_FIELDS if extension else ()), _START_TS_FIELD))
+    for extension in (False, True)
+}
+"""Of rows with a start_ts, without and with the TiDB extension: as TiCDC's new architecture, which alone writes one."""
 _TRANSACTION = (
     b'{"type":"struct","fields":[%s],"optional":true,"name":"event.block","version":1,"field":"transaction"}'
     % b",".join(
@@ -81,7 +94,6 @@ _TRANSACTION = (
 )
 _ENVELOPE_END = b",".join(
     (
-        SOURCE_SCHEMA,
         _field("op", "string", optional=False),
         _field("ts_ms", "int64", optional=True),
         _TRANSACTION,
@@ -94,17 +106,18 @@ def key_schema(name: str, fields: bytes = b"") -> bytes:
     return b'{"type":"struct","name":%s,"optional":false,"fields":[%s]}' % (quoted(f"{name}.Key"), fields)
 
 
-def envelope_schema(name: str, rows: bytes = b"") -> bytes:
+def envelope_schema(name: str, rows: bytes = b"", source: bytes = SOURCE_SCHEMA) -> bytes:
     """Return the schema of values of ``{name}.Envelope``; ``rows``: the fields ``before`` and ``after``."""
-    return b'{"type":"struct","optional":false,"name":%s,"version":1,"fields":[%s%s]}' % (
+    return b'{"type":"struct","optional":false,"name":%s,"version":1,"fields":[%s%s,%s]}' % (
         quoted(f"{name}.Envelope"),
         rows,
+        source,
         _ENVELOPE_END,
     )
 
 
 @lru_cache(_CACHED_TABLES)
-def table_schemas(table: TableVersion, cluster_id: str, extension: bool) -> tuple[bytes, bytes]:
+def table_schemas(table: TableVersion, cluster_id: str, extension: bool, start_ts: bool = False) -> tuple[bytes, bytes]:
     """Return the schemas of a table's keys and values.
 
     Virtual generated columns, which no row holds, stand after the others.
@@ -118,7 +131,8 @@ def table_schemas(table: TableVersion, cluster_id: str, extension: bool) -> tupl
         % (quoted(f"{name}.Value"), side, fields)
         for side in (b"before", b"after")
     )
-    return key_schema(name, _fields(keys, extension)), envelope_schema(name, rows)
+    source = SOURCE_SCHEMAS[extension] if start_ts else SOURCE_SCHEMA
+    return key_schema(name, _fields(keys, extension)), envelope_schema(name, rows, source)
 
 
 def schema_name(cluster_id: str, table: TableVersion) -> str:
@@ -143,7 +157,7 @@ def field_schema(column: ColumnVersion, *, extension: bool) -> bytes:
     if parameters:
         members.append(b'"parameters":{%s}' % parameters)
     members.append(b'"field":' + quoted(column.name))
-    default = _default(column) if column.default is not None else None
+    default = None if column.default is None or column.default_is_expression else _default(column)
     if default is not None:
         members.append(b'"default":' + default)
     return b"{" + b",".join(members) + b"}"

@@ -55,7 +55,7 @@ def value_json(spec: ColumnVersion, value: Value, zone: tzinfo = UTC) -> bytes:
         NoFormError: a DATETIME or TIMESTAMP is no time of the calendar, and not zero.
     """
     if value is None:
-        return null_json(spec)
+        return null_json(spec, zone)
     if spec.tp in INTEGER_BITS or spec.tp in {MysqlType.BIT, MysqlType.ENUM, MysqlType.SET}:
         assert isinstance(value, int)
         return _number_json(spec, value)
@@ -84,20 +84,23 @@ def quoted(text: str) -> bytes:
     return b'"%s"' % JSONITER.value(text.encode("utf-8", "surrogateescape"))
 
 
-def null_json(spec: ColumnVersion) -> bytes:
-    """Return what stands for NULL: the column's default, or ``null``.
+def null_json(spec: ColumnVersion, zone: tzinfo = UTC) -> bytes:
+    """Return what stands for NULL: the column's default, or ``null`` where there is none that is a value of the type,
+    as an expression is not, nor CURRENT_DATE.
+
+    TiCDC reads the default of a TIMESTAMP, which is in UTC, as a time of ``zone``.
 
     Raises:
-        NoFormError: the default is no value of the type.
+        NoFormError: the default is no time of the calendar.
     """
-    if spec.default is None:
+    if spec.default is None or spec.default_is_expression:
         return b"null"
     if spec.default.upper() == CURRENT_TIMESTAMP and spec.tp in {MysqlType.DATETIME, MysqlType.TIMESTAMP}:
         return b"0" if spec.tp is MysqlType.DATETIME else b"null"
     value = default_value(spec)
     if value is None:
-        raise NoFormError(f"default {spec.default!r} is no value of the column's type")
-    made = value_json(spec, value)
+        return b"null"
+    made = value_json(spec, value, zone)
     return b"null" if spec.tp is MysqlType.TIMESTAMP and made == MIN_TIMESTAMP_JSON else made
 
 
@@ -161,10 +164,20 @@ def timestamp_json(text: bytes, zone: tzinfo) -> bytes:
     if text < MIN_TIMESTAMP:
         return MIN_TIMESTAMP_JSON
     if zone is not UTC:
-        moment = moment.replace(tzinfo=zone).astimezone(UTC)
+        moment = _in_utc(moment, zone)
     fraction = text.partition(b".")[2]
     clock = moment.strftime("%Y-%m-%dT%H:%M:%S").encode()
     return b'"%s%sZ"' % (clock, b"." + fraction if fraction else b"")
+
+
+def _in_utc(local: datetime, zone: tzinfo) -> datetime:
+    """Return what :func:`sorters.core.columnar.times.utc_of` returns."""
+    shown = local.replace(tzinfo=UTC)
+    try:
+        guess = shown - (shown.astimezone(zone).utcoffset() or timedelta())
+        return shown - (guess.astimezone(zone).utcoffset() or timedelta())
+    except OverflowError:
+        raise NoFormError("timestamp is no time of the calendar") from None
 
 
 def time_json(text: bytes) -> bytes:

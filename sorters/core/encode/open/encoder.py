@@ -10,12 +10,13 @@ open. JSON is Go's ``encoding/json`` of maps, so columns stand in the order of t
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.changes import BinaryArray
 from schemas.ids import Ts
 from schemas.tidb.keys import decode_row_key
 from schemas.tidb.mysql_types import CdcFlag
@@ -218,7 +219,7 @@ def _row_key(part: MountedPart, row: int, large: LargeRow | None) -> bytes:
     return b'{"ts":%d%s%s%s' % (part.commit_ts[row], names, b',"rid":%d' % handle if handle else b"", tail)
 
 
-def _framed_keys(part: MountedPart, large: LargeRow | None) -> Any:
+def _framed_keys(part: MountedPart, large: LargeRow | None) -> BinaryArray:
     """Return ``{"ts":…,"scm":…,"tbl":…,"rid":…,"ptn":…,"t":1}`` of each row behind version and length.
 
     ``rid`` is the integer handle, left out where it is 0 or there is none.
@@ -235,7 +236,7 @@ def _framed_keys(part: MountedPart, large: LargeRow | None) -> Any:
     return _framed(count, [*segments, tail], VERSION_HEAD)
 
 
-def _framed(count: int, segments: Sequence[Segment], head: bytes = b"") -> Any:
+def _framed(count: int, segments: Sequence[Segment], head: bytes = b"") -> BinaryArray:
     """Join the segments behind ``head`` and their length."""
     lengths = np.zeros(count, np.int64)
     for segment in segments:

@@ -4,13 +4,12 @@ Integers, ENUM, SET and BIT are numbers, floats are Go's shortest form, all TEXT
 strings, of which a BINARY or VARBINARY is quoted as Go quotes it first.
 """
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.changes import BinaryArray
 from schemas.tidb.mysql_types import STRING_TYPES, MysqlType
 from schemas.tidb.table import ColumnVersion
 from schemas.tidb.value import Value
@@ -57,7 +56,7 @@ def value_json(spec: ColumnVersion, value: Value) -> bytes:
     return b'"%s"' % GO_JSON.value(text)
 
 
-def _strings(column: Column) -> Any:
+def _strings(column: Column) -> BinaryArray:
     tp = column.spec.tp
     if tp in _BASE64_TYPES:
         return base64_texts(column.text)
@@ -68,7 +67,7 @@ def _strings(column: Column) -> Any:
     return column.text  # digits and punctuation, which JSON takes as they are
 
 
-def _numbers(column: Column) -> Any:
+def _numbers(column: Column) -> BinaryArray:
     text, tp = column.text, column.spec.tp
     if tp not in FLOAT_TYPES:
         return text

@@ -8,12 +8,12 @@ PingCAP's docs, and pingcap/ticdc ``pkg/sink/codec/simple/avro.go`` for what the
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.changes import BinaryArray
 from schemas.ids import Ts
 from schemas.tidb.mysql_types import STRING_TYPES, MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
@@ -59,7 +59,7 @@ class SimpleAvroEncoder(SimpleEncoder):
 
     # The columnar form.
 
-    def _columns(self, part: MountedPart, encoded_at_ms: int) -> Any:
+    def _columns(self, part: MountedPart, encoded_at_ms: int) -> BinaryArray:
         head, middle = _frame(part, encoded_at_ms, self.large)
         segments: list[Segment] = [longs(part.commit_ts, head), middle, *avro_unions(part.checksums)]
         specs = message_columns(part.table, self.large)

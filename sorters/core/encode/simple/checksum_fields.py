@@ -5,12 +5,11 @@ pingcap/ticdc ``pkg/sink/codec/simple`` and ``pkg/sink/codec/avro`` for rows tha
 writes the defaults of its schema.
 """
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.changes import BinaryArray
 from sorters.core.columnar.numbers import integer_text
 from sorters.core.encode.simple.schema import NULL, PRESENT
 from sorters.core.encode.wire.avro_varint import lengths, long_bytes, longs
@@ -49,7 +48,8 @@ def avro_unions(sums: RowChecksums | None) -> list[Segment]:
     if sums is None:
         return [NULL]
     current, previous = (longs(side.astype(np.int64)) for side in (sums.current, sums.previous))
-    parts = [longs(sums.version.astype(np.int64), PRESENT), _either(sums, *_AVRO_BOOLEAN), current, previous]
+    present = longs(sums.version.astype(np.int64), PRESENT)
+    parts: list[Segment] = [present, _either(sums, *_AVRO_BOOLEAN), current, previous]
     return _or_literal(sums, parts, NULL)
 
 
@@ -61,25 +61,26 @@ def avro_union(sums: RowChecksums | None, row: int) -> bytes:
     return b"".join([PRESENT, long_bytes(int(sums.version[row])), _AVRO_BOOLEAN[int(sums.corrupted[row])], *numbers])
 
 
-def avro_extensions(sums: RowChecksums | None) -> list[Segment]:
-    """Return the values of avro's ``CHECKSUM_FIELDS``."""
+def avro_extensions(sums: RowChecksums | None, *, previous: bool = False) -> list[Segment]:
+    """Return the values of avro's ``CHECKSUM_FIELDS``, of rows or of those before them."""
     if sums is None:
         return [_AVRO_DEFAULTS]
-    text = integer_text(sums.current)
-    parts = [lengths(text), text, _either(sums, *_AVRO_BOOLEAN), longs(sums.version.astype(np.int64))]
+    text = integer_text(sums.previous if previous else sums.current)
+    version = longs(sums.version.astype(np.int64))
+    parts: list[Segment] = [lengths(text), text, _either(sums, *_AVRO_BOOLEAN), version]
     return _or_literal(sums, parts, _AVRO_DEFAULTS)
 
 
-def avro_extension(sums: RowChecksums | None, row: int) -> bytes:
+def avro_extension(sums: RowChecksums | None, row: int, *, previous: bool = False) -> bytes:
     """Return the values for one row."""
     if sums is None or not sums.present[row]:
         return _AVRO_DEFAULTS
-    text = b"%d" % sums.current[row]
+    text = b"%d" % (sums.previous if previous else sums.current)[row]
     mark = _AVRO_BOOLEAN[int(sums.corrupted[row])]
     return long_bytes(len(text)) + text + mark + long_bytes(int(sums.version[row]))
 
 
-def _either(sums: RowChecksums, sound: bytes, corrupted: bytes) -> Any:
+def _either(sums: RowChecksums, sound: bytes, corrupted: bytes) -> BinaryArray:
     words = (pa.scalar(word, pa.binary()) for word in (corrupted, sound))
     return pc.if_else(pa.array(sums.corrupted), *words)
 

@@ -3,10 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import pyarrow as pa
 
+from schemas.changes import BinaryArray
 from schemas.ids import Ts
 from schemas.tidb.keys import decode_row_key
 from schemas.tidb.mysql_types import CdcFlag
@@ -64,7 +65,7 @@ class SimpleEncoder(RowEncoder, ABC):
         return no_keys(len(part)), values
 
     @abstractmethod
-    def _columns(self, part: MountedPart, encoded_at_ms: int) -> Any:
+    def _columns(self, part: MountedPart, encoded_at_ms: int) -> BinaryArray:
         """Encode rows by columns."""
 
     @abstractmethod

@@ -7,11 +7,11 @@ pingcap/ticdc ``pkg/sink/codec/simple/message.go`` for what they leave open. ``d
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.changes import BinaryArray
 from schemas.ids import Ts
 from schemas.tidb.mysql_types import STRING_TYPES, MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
@@ -67,7 +67,7 @@ class SimpleJsonEncoder(SimpleEncoder):
 
     # The columnar form.
 
-    def _columns(self, part: MountedPart, encoded_at_ms: int) -> Any:
+    def _columns(self, part: MountedPart, encoded_at_ms: int) -> BinaryArray:
         head, middle = _frame(part, encoded_at_ms, self.large)
         specs = _by_name(message_columns(part.table, self.large))
         segments: list[Segment] = [head, integer_text(part.commit_ts), middle]
@@ -109,6 +109,7 @@ class SimpleJsonEncoder(SimpleEncoder):
 
     def _rows(self, part: MountedPart, encoded_at_ms: int) -> list[bytes]:
         head, middle = _frame(part, encoded_at_ms, self.large)
+        assert isinstance(head, bytes) and isinstance(middle, bytes), "rows go one by one where they are of one table"
         specs = _by_name(message_columns(part.table, self.large))
         messages = []
         for number, commit_ts in enumerate(part.commit_ts.tolist()):

@@ -104,7 +104,7 @@ def _column_json(column: ColumnVersion) -> bytes:
 def _default_json(column: ColumnVersion) -> bytes:
     if column.default is None:
         return b"null"
-    if column.tp is MysqlType.BIT:
+    if column.tp is MysqlType.BIT and not column.default_is_expression:
         return b"%d" % int.from_bytes(column.default.encode("latin-1"), "big")
     return quoted(column.default)
 
@@ -154,7 +154,8 @@ def _column_avro(column: ColumnVersion) -> bytes:
 def _default_avro(column: ColumnVersion) -> bytes:
     if column.default is None:
         return NULL
-    return PRESENT + sized(column.default.encode("latin-1") if column.tp is MysqlType.BIT else raw(column.default))
+    is_bytes = column.tp is MysqlType.BIT and not column.default_is_expression
+    return PRESENT + sized(column.default.encode("latin-1") if is_bytes else raw(column.default))
 
 
 def _index_avro(index: _Index) -> bytes:

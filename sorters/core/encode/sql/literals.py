@@ -5,12 +5,11 @@ BIT are their numbers. Times, JSON, VECTOR and texts stand in quotes with ``\\``
 is read back as it was meant under any character set and every sql_mode but NO_BACKSLASH_ESCAPES.
 """
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.changes import BinaryArray
 from schemas.tidb.mysql_types import STRING_TYPES, MysqlType
 from schemas.tidb.table import ColumnVersion
 from schemas.tidb.value import Value
@@ -28,7 +27,7 @@ _HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint16)
 """Two letters a byte, read as one number."""
 
 
-def column_literals(column: Column) -> Any:
+def column_literals(column: Column) -> BinaryArray:
     """Return a column's values: ``pyarrow.BinaryArray`` without nulls."""
     return or_else(_literals(column), NULL)
 
@@ -52,7 +51,7 @@ def value_literal(spec: ColumnVersion, value: Value) -> bytes:
     return b"'%s'" % _escaped(text)
 
 
-def _literals(column: Column) -> Any:
+def _literals(column: Column) -> BinaryArray:
     spec = column.spec
     if spec.tp in FLOAT_TYPES:
         # The double that a FLOAT is, to its last digit: it rounds to the same FLOAT, and equals it in a condition.
@@ -76,7 +75,7 @@ def _escaped(text: bytes) -> bytes:
     return text
 
 
-def _escaped_column(array: Any) -> Any:
+def _escaped_column(array: BinaryArray) -> BinaryArray:
     data = data_of(array)
     for byte, form in _ESCAPES.items():
         if (data == byte).any():
@@ -84,7 +83,7 @@ def _escaped_column(array: Any) -> Any:
     return array
 
 
-def _hex(array: Any) -> Any:
+def _hex(array: BinaryArray) -> BinaryArray:
     offsets = offsets_of(array)
     letters = _HEX[data_of(array)]
     moved = (offsets.astype(np.int64) - offsets[0]) * 2

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from schemas.changes import BinaryArray
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.sink.sql_rows import (
@@ -184,12 +185,12 @@ def _key_heads(table: TableVersion) -> list[bytes]:
     return [(b" AND " if number else b"(") + name + b"=" for number, name in enumerate(names)] + [b")" + CONDITION_END]
 
 
-def _column_literals(part: MountedPart) -> tuple[Any, Any]:
+def _column_literals(part: MountedPart) -> tuple[BinaryArray, BinaryArray]:
     table, count = part.table, len(part)
     columns = part.old_columns() if part.kind is RowKind.DELETE else part.new_columns()
     made: dict[int, Any] = {}
 
-    def literal(spec: ColumnVersion) -> Any:
+    def literal(spec: ColumnVersion) -> BinaryArray:
         if spec.offset not in made:
             column: Column = columns[spec.offset]
             made[spec.offset] = column_literals(column)
@@ -208,7 +209,7 @@ def _column_literals(part: MountedPart) -> tuple[Any, Any]:
     return keys, join(count, [*segments, b")" + ROW_END])
 
 
-def _scalar_literals(part: MountedPart) -> tuple[Any, Any]:
+def _scalar_literals(part: MountedPart) -> tuple[BinaryArray, BinaryArray]:
     table = part.table
     data = part.old_rows if part.kind is RowKind.DELETE else part.new_rows
     assert data is not None

@@ -5,11 +5,11 @@ Source: pingcap/tiflow ``pkg/sink/codec/csv/csv_message.go``, and the reference'
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.changes import BinaryArray
 from schemas.tidb.table import TableVersion
 from schemas.tidb.value import Value
 from sorters.core.columnar.numbers import integer_text
@@ -44,7 +44,7 @@ class CsvLines:
         names += [column.name for column in table.columns]
         return self.form.delimiter.join(names) + self.terminator
 
-    def lines(self, part: MountedPart, encoded_at_ms: int) -> Any:
+    def lines(self, part: MountedPart, encoded_at_ms: int) -> BinaryArray:
         """Return what each row adds to its file: ``pyarrow.BinaryArray``."""
         if part.is_scalar:
             return pa.array(self._rows(part), pa.binary())
@@ -71,7 +71,7 @@ class CsvLines:
     def _delimiter(self) -> bytes:
         return self.form.delimiter.encode()
 
-    def _columns(self, part: MountedPart, letter: bytes, columns: Sequence[Column]) -> Any:
+    def _columns(self, part: MountedPart, letter: bytes, columns: Sequence[Column]) -> BinaryArray:
         segments: list[Segment] = [self._head(part, letter)]
         if self.include_commit_ts:
             segments += [integer_text(part.commit_ts), self._delimiter]
@@ -96,5 +96,6 @@ class CsvLines:
     def _line(self, part: MountedPart, at: int, letter: bytes, row: Sequence[Value]) -> bytes:
         commit_ts = b"%d%s" % (int(part.commit_ts[at]), self._delimiter) if self.include_commit_ts else b""
         fields = (self.form.value(spec, row[spec.offset]) for spec in part.table.columns)
-        head: bytes = self._head(part, letter) + commit_ts + self._is_update(part)
-        return head + self._delimiter.join(fields) + self.terminator.encode()
+        head = self._head(part, letter)
+        assert isinstance(head, bytes), "rows go one by one where they are of one table"
+        return head + commit_ts + self._is_update(part) + self._delimiter.join(fields) + self.terminator.encode()

@@ -10,12 +10,13 @@ import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.changes import BinaryArray
 from schemas.tidb.mysql_types import INTEGER_TYPES, STRING_TYPES, MysqlType
 from schemas.tidb.table import ColumnVersion
 from schemas.tidb.value import Value
@@ -60,7 +61,7 @@ class CsvForm:
             value = value.replace(seen, form)
         return self.quote.encode() + value + self.quote.encode()
 
-    def texts(self, array: Any) -> Any:
+    def texts(self, array: BinaryArray) -> BinaryArray:
         """Return a ``pyarrow.BinaryArray`` of texts as fields; nulls stay null."""
         data = data_of(array)
         for seen, form in self._escapes:
@@ -87,11 +88,11 @@ class CsvForm:
             text = text.hex().encode() if self.binary_encoding_method == "hex" else base64.b64encode(text)
         return self.text(text)
 
-    def column(self, column: Column) -> Any:
+    def column(self, column: Column) -> BinaryArray:
         """Return a column's fields: ``pyarrow.BinaryArray`` without nulls."""
         return or_else(self._column(column), self.null.encode())
 
-    def _column(self, column: Column) -> Any:
+    def _column(self, column: Column) -> BinaryArray:
         spec = column.spec
         if spec.tp in FLOAT_TYPES:
             return _floats(column)
@@ -127,7 +128,7 @@ def float_field(value: float, *, single: bool) -> bytes:
     return f"{'-' if sign else ''}{mantissa}e{'-' if power < 0 else '+'}{abs(power):02d}".encode()
 
 
-def _floats(column: Column) -> Any:
+def _floats(column: Column) -> BinaryArray:
     numbers = np.abs(column.numbers)
     extreme = (numbers != 0) & ((numbers < 1e-4) | (numbers >= 1e6))
     if column.valid is not None:
@@ -139,12 +140,12 @@ def _floats(column: Column) -> Any:
     return pc.replace_with_mask(column.text, pa.array(extreme), pa.array(forms, pa.binary()))
 
 
-def _names(column: Column) -> Any:
+def _names(column: Column) -> BinaryArray:
     name_of = _NAMES[column.spec.tp]
     return _by_word(column.text, lambda word: name_of(column.spec, int(word)).encode("utf-8", "surrogateescape"))
 
 
-def _by_word(array: Any, form: Callable[[bytes], bytes]) -> Any:
+def _by_word(array: BinaryArray, form: Callable[[bytes], bytes]) -> BinaryArray:
     """Write each distinct value once; nulls stay null."""
     words = array.dictionary_encode()
     return pa.array([form(word) for word in words.dictionary.to_pylist()], pa.binary()).take(words.indices)

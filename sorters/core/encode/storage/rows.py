@@ -3,10 +3,11 @@
 """
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow.compute as pc
 
+from schemas.changes import BinaryArray
 from schemas.ids import Ts
 from schemas.sink.storage_rows import FolderForm, encode_folder, encode_schema_file
 from schemas.tidb.table import TableVersion
@@ -38,7 +39,7 @@ class LineFormat(Protocol):
         """Return the first line of each file, '' if there is none."""
         ...
 
-    def lines(self, part: MountedPart, encoded_at_ms: int) -> Any:
+    def lines(self, part: MountedPart, encoded_at_ms: int) -> BinaryArray:
         """Return what each row adds to its file: ``pyarrow.BinaryArray``, terminators included."""
         ...
 
@@ -54,7 +55,7 @@ class CanalJsonLines:
         """There is none."""
         return ""
 
-    def lines(self, part: MountedPart, encoded_at_ms: int) -> Any:
+    def lines(self, part: MountedPart, encoded_at_ms: int) -> BinaryArray:
         """Return what each row adds to its file."""
         alone = MountedColumns(table=part.table, count=int(part.rows.max(initial=-1)) + 1, parts=(part,))
         values = self.encoder.encode_rows(alone, encoded_at_ms=encoded_at_ms).values
@@ -70,6 +71,8 @@ class StorageEncoder(RowEncoder):
     """The changefeed's: the version of tables that have not changed since."""
     separate_partitions: bool = True
     output_column_id: bool = False
+    use_table_id_as_path: bool = False
+    """Folders and schema files stand by table ids; there are none of schemas."""
 
     @property
     def joiner(self) -> HeadedJoiner:
@@ -90,13 +93,19 @@ class StorageEncoder(RowEncoder):
         head = self.format.file_head(mounted.table)
         return in_row_order(mounted, [self._part(part, head, encoded_at_ms) for part in mounted.parts])
 
-    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int = 0) -> EncodedMessage:
-        """Encode the schema file that a DDL writes."""
-        return EncodedMessage(None, encode_schema_file(ddl_file(event, output_column_id=self.output_column_id)))
+    def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int = 0) -> EncodedMessage | None:
+        """Encode the schema file that a DDL writes; None: of a schema, where folders are tables' ids."""
+        stored = event.post or event.pre
+        if self.use_table_id_as_path and (stored is None or not event.table):
+            return None
+        table_id = stored.table_id if self.use_table_id_as_path and stored is not None else None
+        file = ddl_file(event, output_column_id=self.output_column_id, table_id=table_id)
+        return EncodedMessage(None, encode_schema_file(file))
 
     def encode_bootstrap(self, table: TableVersion, *, encoded_at_ms: int = 0) -> EncodedMessage:
         """Encode the schema file of a table as it is found."""
-        file = table_file(table, self._version(table), output_column_id=self.output_column_id)
+        table_id = table.table_id if self.use_table_id_as_path else None
+        file = table_file(table, self._version(table), output_column_id=self.output_column_id, table_id=table_id)
         return EncodedMessage(None, encode_schema_file(file))
 
     def encode_watermark(self, ts: Ts, *, encoded_at_ms: int = 0) -> EncodedMessage:
@@ -109,8 +118,13 @@ class StorageEncoder(RowEncoder):
     def _part(self, part: MountedPart, head: str, encoded_at_ms: int) -> Messages:
         lines = self.format.lines(part, encoded_at_ms)
         is_separate = self.separate_partitions and bool(part.table.partitions)
-        partition = physical_table_id(part) if is_separate else None
-        folders = part.of_table(
-            lambda table: encode_folder(FolderForm(table.schema, table.table, self._version(table), partition, head))
-        )
+        physical_id = physical_table_id(part)
+
+        def folder(table: TableVersion) -> FolderForm:
+            version = self._version(table)
+            if self.use_table_id_as_path:
+                return FolderForm("", "", version, table.table_id if part.alike is not None else physical_id, head)
+            return FolderForm(table.schema, table.table, version, physical_id if is_separate else None, head)
+
+        folders = part.of_table(lambda table: encode_folder(folder(table)))
         return join(len(part), [folders]), headed_rows(part, part.names.keys.to_arrow(), lines)

@@ -1,11 +1,13 @@
 """Schema files of TiCDC's storage sink: the definition of a table version, or of a schema, as JSON beside the data.
 
-A file's name ends with a checksum of what the columns are, so that equal definitions of one version are one file.
+A file's name ends with a checksum of what the columns are, so that equal definitions of one version are one file. Who
+reads the files computes it again, and stops at a name that has another.
 
 Source: pingcap/tiflow ``pkg/sink/cloudstorage/table_definition.go`` and ``path.go``; the reference's section 7.
 """
 
 import json
+import re
 import zlib
 from collections.abc import Mapping
 from typing import Any, Final
@@ -30,10 +32,17 @@ _TEXTS = (MysqlType.VARCHAR, MysqlType.STRING, MysqlType.VAR_STRING, *_TEXT_LENG
 _WITH_LENGTH: Final = frozenset({*_INTEGERS, *_TEXTS, MysqlType.BIT, MysqlType.YEAR})
 _WITH_FRACTION: Final = frozenset({MysqlType.TIMESTAMP, MysqlType.DATETIME, MysqlType.TIME})
 _FLOATS: Final = frozenset({MysqlType.FLOAT, MysqlType.DOUBLE})
+_ALWAYS: Final = ("ColumnName", "ColumnType", "ColumnDefault")
+_NO_UTF8: Final = re.compile(r"[\ud800-\udfff]")
 
 
-def ddl_file(event: DdlMessage, *, output_column_id: bool = False) -> SchemaFile:
+def ddl_file(event: DdlMessage, *, output_column_id: bool = False, table_id: int | None = None) -> SchemaFile:
     """Return the file that a DDL writes: of the table as it left it, of a table that went as it was, or of a schema.
+
+    Args:
+        event: the DDL.
+        output_column_id: write the ids of columns too.
+        table_id: the folder's name; None: schema and table.
 
     Raises:
         CorruptDataError: a TableInfo does not decode.
@@ -42,14 +51,32 @@ def ddl_file(event: DdlMessage, *, output_column_id: bool = False) -> SchemaFile
     table = None if stored is None or not event.table else stored.decode()
     columns = [] if table is None else [_column(column, output_column_id) for column in _columns(table)]
     definition = _definition(event.schema, event.table, event.commit_ts, event.query, event.ddl_type, columns)
-    return SchemaFile(_path(definition), _json(definition), is_ddl=True)
+    return SchemaFile(schema_file_path(definition, table_id), _json(definition), is_ddl=True)
 
 
-def table_file(table: TableVersion, version: Ts, *, output_column_id: bool = False) -> SchemaFile:
+def table_file(
+    table: TableVersion, version: Ts, *, output_column_id: bool = False, table_id: int | None = None
+) -> SchemaFile:
     """Return the file of a table that no DDL has told of: it was there when the changefeed began."""
     columns = [_column(column, output_column_id) for column in _columns(table)]
     definition = _definition(table.schema, table.table, version, "", 0, columns)
-    return SchemaFile(_path(definition), _json(definition), is_ddl=False)
+    return SchemaFile(schema_file_path(definition, table_id), _json(definition), is_ddl=False)
+
+
+def schema_file_path(definition: Mapping[str, Any], table_id: int | None = None) -> str:
+    """Return the path of a definition's file, from the storage's root.
+
+    The checksum is one of the definition without ``TableVersion``, ``Query`` and ``Type``, with a ``Version`` of 0 and
+    the columns by name; a schema's, which stand in the file as ``null``, are an empty list in it.
+    """
+    checked = {name: value for name, value in definition.items() if name not in ("TableVersion", "Query", "Type")}
+    columns = definition["TableColumns"] or []
+    checked |= {"Version": 0, "TableColumns": sorted(columns, key=lambda column: _go_order(column["ColumnName"]))}
+    crc = zlib.crc32(_json(checked).encode())
+    folder = schema_path_name(definition["Schema"]) if table_id is None else str(table_id)
+    if definition["Table"] and table_id is None:
+        folder += f"/{path_name(definition['Table'])}"
+    return f"{folder}/meta/schema_{definition['TableVersion']}_{crc:010d}.json"
 
 
 def _columns(table: TableVersion) -> list[ColumnVersion]:
@@ -71,21 +98,15 @@ def _definition(
     }
 
 
-def _path(definition: Mapping[str, Any]) -> str:
-    checked = {name: value for name, value in definition.items() if name not in ("TableVersion", "Query", "Type")}
-    checked |= {"Version": 0}
-    if definition["TableColumns"]:
-        checked |= {"TableColumns": sorted(definition["TableColumns"], key=lambda column: str(column["ColumnName"]))}
-    crc = zlib.crc32(_json(checked).encode("utf-8", "surrogateescape"))
-    folder = schema_path_name(definition["Schema"])
-    if definition["Table"]:
-        folder += f"/{path_name(definition['Table'])}"
-    return f"{folder}/meta/schema_{definition['TableVersion']}_{crc:010d}.json"
+def _go_order(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
 
 
 def _json(value: Mapping[str, Any]) -> str:
-    """Return JSON as Go's ``MarshalIndent`` with four spaces, which escapes what HTML would read."""
-    text = json.dumps(value, ensure_ascii=False, indent=4)
+    """Return JSON as Go's ``MarshalIndent`` with four spaces: it escapes what HTML would read and bytes that are none
+    of UTF-8.
+    """
+    text = _NO_UTF8.sub(r"\\ufffd", json.dumps(value, ensure_ascii=False, indent=4))
     for char, form in (
         ("<", "\\u003c"),
         (">", "\\u003e"),
@@ -103,12 +124,20 @@ def _column(column: ColumnVersion, output_column_id: bool) -> dict[str, str]:
         "ColumnId": str(column.id) if output_column_id else "",
         "ColumnName": column.name,
         "ColumnType": name,
-        "ColumnDefault": column.default or "",
+        "ColumnDefault": _default(column),
         **_sizes(column),
         "ColumnNullable": "" if column.nullable else "false",
         "ColumnIsPk": "true" if column.mysql_flag & MysqlFlag.PRIMARY_KEY else "",
     }
-    return {key: text for key, text in parts.items() if text or key in ("ColumnName", "ColumnType")}
+    # Go leaves a default out where there is none (nil), not where it is an empty text.
+    return {key: text or "" for key, text in parts.items() if text or (key in _ALWAYS and text is not None)}
+
+
+def _default(column: ColumnVersion) -> str | None:
+    """Return the default as TiDB keeps it; a BIT's bytes are a Go string, read as UTF-8."""
+    if column.default is None or column.tp is not MysqlType.BIT or column.default_is_expression:
+        return column.default
+    return column.default.encode("latin-1").decode("utf-8", "surrogateescape")
 
 
 def _sizes(column: ColumnVersion) -> dict[str, str]:

@@ -4,12 +4,11 @@ Each function builds a byte matrix, one row per value, and views it as a ``pyarr
 front of every value there and then: cheaper than one more segment when messages are joined.
 """
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from schemas.changes import BinaryArray
 from sorters.core.columnar.spans import Bytes, IntArray, matrix_spans
 from sorters.core.columnar.times import fixed_text
 
@@ -31,7 +30,7 @@ def long_bytes(value: int) -> bytes:
     return bytes([*out, bits])
 
 
-def longs(values: npt.NDArray[np.int64], prefix: bytes = b"") -> Any:
+def longs(values: npt.NDArray[np.int64], prefix: bytes = b"") -> BinaryArray:
     """Encode ints or longs; the wire form of both is the same."""
     return uvarints((values << 1 ^ values >> 63).view(np.uint64), prefix)
 
@@ -43,7 +42,7 @@ def _matrix(count: int, prefix: bytes, width: int) -> tuple[Bytes, Bytes]:
     return matrix, matrix[:, len(prefix) :]
 
 
-def uvarints(bits: npt.NDArray[np.uint64], prefix: bytes = b"") -> Any:
+def uvarints(bits: npt.NDArray[np.uint64], prefix: bytes = b"") -> BinaryArray:
     """Encode numbers as they are: seven bits a byte, the lowest first."""
     if not len(bits):
         return pa.array([], pa.binary())
@@ -66,13 +65,13 @@ def uvarints(bits: npt.NDArray[np.uint64], prefix: bytes = b"") -> Any:
     return matrix_spans(matrix, np.zeros(len(bits), np.int64), size + len(prefix)).to_arrow()
 
 
-def lengths(array: Any, prefix: bytes = b"") -> Any:
+def lengths(array: BinaryArray, prefix: bytes = b"") -> BinaryArray:
     """Encode the byte lengths of a ``pyarrow.BinaryArray``'s values, as Avro puts them before strings and bytes."""
     offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
     return longs(np.diff(offsets).astype(np.int64), prefix)
 
 
-def floats(values: npt.NDArray[np.float64], prefix: bytes = b"", *, single: bool) -> Any:
+def floats(values: npt.NDArray[np.float64], prefix: bytes = b"", *, single: bool) -> BinaryArray:
     """Encode floats (4 bytes) or doubles (8 bytes), little-endian."""
     width = 4 if single else 8
     matrix, digits = _matrix(len(values), prefix, width)
@@ -80,7 +79,7 @@ def floats(values: npt.NDArray[np.float64], prefix: bytes = b"", *, single: bool
     return fixed_text(matrix, None)
 
 
-def decimals(unscaled: IntArray) -> Any:
+def decimals(unscaled: IntArray) -> BinaryArray:
     """Encode decimals: length, then the shortest big-endian two's complement."""
     size = np.ones(len(unscaled), np.int64)
     magnitude = unscaled ^ (unscaled >> 63)
@@ -96,7 +95,7 @@ def decimals(unscaled: IntArray) -> Any:
     return matrix_spans(matrix, 8 - size, np.full(len(unscaled), 9, np.int64)).to_arrow()
 
 
-def wide_decimals(unscaled: Bytes) -> Any:
+def wide_decimals(unscaled: Bytes) -> BinaryArray:
     """Encode decimals given as 32-byte little-endian two's complement, shape ``(n, 32)``."""
     count = len(unscaled)
     matrix = np.empty((count, WIDE_BYTES + 1), np.uint8)
@@ -118,7 +117,7 @@ def decimal_bytes(unscaled: int) -> bytes:
     return unscaled.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
 
 
-def bits_matrix(values: npt.NDArray[np.uint64]) -> Any:
+def bits_matrix(values: npt.NDArray[np.uint64]) -> BinaryArray:
     """Return BIT values big-endian without leading zero bytes; 0 keeps one."""
     size = np.ones(len(values), np.int64)
     for more in range(1, 8):

@@ -92,6 +92,10 @@ class CompressedEncoder(RowEncoder):
         """See :meth:`Encoder.schemas`."""
         return self.inner.schemas(table, topic)
 
+    def topic_part(self, table: TableVersion, topic: str, schema_ids: SchemaIds) -> bytes:
+        """See :meth:`Encoder.topic_part`."""
+        return self.inner.topic_part(table, topic, schema_ids)
+
     def encode_rows(
         self, mounted: MountedColumns, *, topic: str, encoded_at_ms: int, schema_ids: SchemaIds
     ) -> EncodedRows:

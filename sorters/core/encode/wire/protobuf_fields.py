@@ -5,11 +5,12 @@ which is what a message around it must say before. Source: protobuf.dev, "Encodi
 """
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pyarrow.compute as pc
 
+from schemas.changes import BinaryArray
 from sorters.core.columnar.spans import IntArray
 from sorters.core.encode.wire.avro_varint import uvarints
 from sorters.core.encode.wire.segments import Segment
@@ -84,7 +85,7 @@ class MessageColumn:
         return MessageColumn.of(uvarints(self.size.astype(np.uint64), tag(number)), self)
 
 
-def lengths_of(array: Any) -> IntArray:
+def lengths_of(array: BinaryArray) -> IntArray:
     """Return the lengths of a ``pyarrow.BinaryArray``'s values; null has 0."""
     lengths: IntArray = pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     return lengths

@@ -7,11 +7,12 @@ asks for the schemas to register, gives their ids back, and then encodes batches
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from schemas.changes import BinaryArray
 from schemas.ddl.schema_change import StoredTable
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
@@ -93,8 +94,8 @@ class EncodedRows:
     """
 
     rows: IntArray
-    keys: Any
-    values: Any
+    keys: BinaryArray
+    values: BinaryArray
 
 
 class Joiner(Protocol):
@@ -112,11 +113,11 @@ class Joiner(Protocol):
         """Only rows whose messages have the same key are joined."""
         ...
 
-    def added_bytes(self, keys: Any, values: Any) -> IntArray:
+    def added_bytes(self, keys: BinaryArray, values: BinaryArray) -> IntArray:
         """Return how much longer each row makes a message: int64, one a row."""
         ...
 
-    def join(self, keys: Any, values: Any) -> tuple[Any, Any]:
+    def join(self, keys: BinaryArray, values: BinaryArray) -> tuple[BinaryArray, BinaryArray]:
         """Join the messages of each list; both are ``pyarrow.ListArray`` of binary with the same offsets."""
         ...
 
@@ -143,10 +144,21 @@ class Encoder(Protocol):
         """Return the schemas that rows of this table version need in this topic."""
         ...
 
+    def topic_part(self, table: TableVersion, topic: str, schema_ids: SchemaIds) -> bytes:
+        """Return what messages of a table hold that hangs on its topic: where that is the same, messages are.
+
+        Raises:
+            SchemaMissingError: ``schema_ids`` lacks a schema.
+        """
+        ...
+
     def encode_rows(
         self, mounted: MountedColumns, *, topic: str, encoded_at_ms: int, schema_ids: SchemaIds
     ) -> EncodedRows:
         """Encode a batch.
+
+        Args:
+            topic: of rows of ``mounted.table``; tables that are alike (:attr:`MountedPart.alike`) name their own.
 
         Raises:
             EncodeRefusedError: the protocol has no form for a value.
@@ -194,6 +206,10 @@ class RowEncoder:
         """See :class:`Encoder`."""
         return ()
 
+    def topic_part(self, table: TableVersion, topic: str, schema_ids: SchemaIds) -> bytes:
+        """See :class:`Encoder`."""
+        return b""
+
 
 @dataclass(frozen=True, slots=True)
 class LargeRow:
@@ -219,7 +235,7 @@ class BootstrapEncoder(Protocol):
         ...
 
 
-Messages = tuple[Any, Any]
+Messages = tuple[BinaryArray, BinaryArray]
 """Keys and values of one part: ``pyarrow.BinaryArray`` each."""
 
 
@@ -236,9 +252,9 @@ def in_row_order(mounted: MountedColumns, messages: Sequence[Messages]) -> Encod
 def refused(part: MountedPart, row: int, column: str, why: str) -> EncodeRefusedError:
     """Return the error for a row of a part; the caller raises it."""
     key = part.names.keys[row].hex()
-    return EncodeRefusedError(why, table=part.table.name, key=key, commit_ts=int(part.commit_ts[row]), column=column)
+    return EncodeRefusedError(why, table=part.names.table, key=key, commit_ts=int(part.commit_ts[row]), column=column)
 
 
-def no_keys(count: int) -> Any:
+def no_keys(count: int) -> BinaryArray:
     """Return null keys."""
     return pa.nulls(count, pa.binary())

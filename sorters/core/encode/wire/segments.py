@@ -4,12 +4,12 @@ Other ways, and their figures: docs/decisions/2026-11-22-columnar-mount-and-enco
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.changes import BinaryArray
 from schemas.errors import Action, BusError
 from sorters.core.columnar.spans import Spans, spans_of
 
@@ -20,11 +20,11 @@ class BatchTooLargeError(BusError):
     code, action = "sink.batch_too_large", Action.CRASH
 
 
-Segment = Any
+Segment = bytes | BinaryArray
 """``bytes``: the same in every message; or a ``pyarrow.BinaryArray``: one part per message."""
 
 
-def join(count: int, segments: Iterable[Segment]) -> Any:
+def join(count: int, segments: Iterable[Segment]) -> BinaryArray:
     """Return ``count`` messages; neighbouring literals are joined first. A null in a segment makes a null message."""
     merged: list[Segment] = []
     for segment in segments:
@@ -35,8 +35,9 @@ def join(count: int, segments: Iterable[Segment]) -> Any:
                 merged[-1] += segment
                 continue
         merged.append(segment)
-    if all(isinstance(segment, bytes) for segment in merged):
-        return pa.repeat(pa.scalar(b"".join(merged), pa.binary()), count)
+    literals = [segment for segment in merged if isinstance(segment, bytes)]
+    if len(literals) == len(merged):
+        return pa.repeat(pa.scalar(b"".join(literals), pa.binary()), count)
     scalars = [pa.scalar(segment, pa.binary()) if isinstance(segment, bytes) else segment for segment in merged]
     try:
         return pc.binary_join_element_wise(*scalars, pa.scalar(b"", pa.binary()))
@@ -44,12 +45,12 @@ def join(count: int, segments: Iterable[Segment]) -> Any:
         raise BatchTooLargeError("messages of one batch exceed 2 GiB: mount fewer rows at once", rows=count) from error
 
 
-def without_first_byte(array: Any) -> Any:
+def without_first_byte(array: BinaryArray) -> BinaryArray:
     """Cut off the first byte of each value; empty ones stay. (``pc.binary_slice`` fails on those, pyarrow 26.)"""
     inner = spans_of(array)
     return Spans(inner.buffer, np.minimum(inner.start + 1, inner.end), inner.end).to_arrow()
 
 
-def or_else(array: Any, literal: bytes) -> Any:
+def or_else(array: BinaryArray, literal: bytes) -> BinaryArray:
     """Put a literal in place of nulls."""
     return pc.fill_null(array, pa.scalar(literal, pa.binary())) if array.null_count else array

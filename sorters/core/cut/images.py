@@ -1,0 +1,124 @@
+"""What frontier records say of table images to one changefeed: what its cuts leave out, which chunks they emit.
+
+The image law (docs/architecture.md): for two of its frontiers F1 before F2, chunks that F2 lists with ``R1 < ts <= R2``
+go out at their ts, and of tables that it waits for with ``initial`` changes up to R2 go out only of keys that are done.
+So each such ts ends a cut, and within one cut what is left out does not change.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.changes import BinaryArray
+from schemas.ids import TableId, Ts
+from schemas.rawlog.images import (
+    IdRange,
+    ImageChunk,
+    ImageMode,
+    ImageState,
+    KeyRange,
+    holds_id,
+    merge_keys,
+)
+
+_NONE_DONE: Final[Mapping[TableId, tuple[KeyRange, ...]]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Which changes a cut leaves out: those of tables in ``tables`` whose key is in no range that is done."""
+
+    tables: tuple[IdRange, ...]
+    done: Mapping[TableId, tuple[KeyRange, ...]] = field(default_factory=lambda: _NONE_DONE)
+
+    def of_table(self, table_id: TableId) -> bool:
+        """Tell whether any change of a table may be left out."""
+        return holds_id(self.tables, table_id)
+
+    def kept(self, table_id: TableId, keys: BinaryArray) -> npt.NDArray[np.bool_] | None:
+        """Return which rows of a table go out, by their raw keys; None: all."""
+        if not self.of_table(table_id):
+            return None
+        mask = np.zeros(len(keys), np.bool_)
+        for item in self.done.get(table_id, ()):
+            start, end = (pa.scalar(bound, pa.binary()) for bound in (item.start, item.end))
+            within = pc.and_(pc.greater_equal(keys, start), pc.less(keys, end))
+            mask |= within.to_numpy(zero_copy_only=False)
+        return None if mask.all() else mask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedImages:
+    """The images part of one frontier record for one changefeed."""
+
+    initial: tuple[IdRange, ...]
+    done: Mapping[TableId, tuple[KeyRange, ...]]
+    """Of the tables in ``initial``."""
+    chunks: tuple[ImageChunk, ...]
+    """By ts, then number."""
+    resync: tuple[IdRange, ...] = ()
+
+    def left_out_after(self, ts: Ts) -> LeftOut | None:
+        """Return what is left out of changes above ``ts`` and up to the next chunk's; None: nothing."""
+        if not self.initial:
+            return None
+        done = dict(self.done)
+        for chunk in self.chunks:
+            if chunk.ts <= ts and holds_id(self.initial, chunk.table_id):
+                done[chunk.table_id] = merge_keys([*done.get(chunk.table_id, ()), chunk.keys])
+        return LeftOut(self.initial, done)
+
+    def has_chunk(self, after_ts: Ts, upto_ts: Ts) -> bool:
+        """Tell whether one goes out within ``(after_ts, upto_ts]``."""
+        return any(after_ts < chunk.ts <= upto_ts for chunk in self.chunks)
+
+    def chunks_at(self, ts: Ts) -> tuple[ImageChunk, ...]:
+        """Return the chunks that go out at ``ts``."""
+        return tuple(chunk for chunk in self.chunks if chunk.ts == ts)
+
+    def mode_of(self, table_id: TableId) -> ImageMode:
+        """Return how rows of a chunk are meant."""
+        if holds_id(self.initial, table_id):
+            return ImageMode.INITIAL
+        return ImageMode.RESYNC if holds_id(self.resync, table_id) else ImageMode.BACKFILL
+
+    def steps(self, after_ts: Ts, upto_ts: Ts) -> Iterator[tuple[Ts, Ts, LeftOut | None, tuple[ImageChunk, ...]]]:
+        """Yield ``(after, upto, left out, chunks at upto)``, which divide ``(after_ts, upto_ts]``."""
+        for ts in sorted({chunk.ts for chunk in self.chunks if after_ts < chunk.ts < upto_ts} | {upto_ts}):
+            yield after_ts, ts, self.left_out_after(after_ts), self.chunks_at(ts)
+            after_ts = ts
+
+
+def images_of(state: ImageState, name: str) -> FeedImages | None:
+    """Return what a record says to a changefeed; None: it is not registered.
+
+    A changefeed that was registered and waits for nothing has none of anything, and is not None.
+    """
+    feed = state.feed(name)
+    if feed is None:
+        return None
+    chunks = sorted(
+        (chunk for chunk in state.chunks if name in chunk.feeds), key=lambda chunk: (chunk.ts, chunk.number)
+    )
+    return FeedImages(
+        initial=feed.initial,
+        done={
+            image.table_id: image.done
+            for image in state.tables
+            if name in image.feeds and image.done and holds_id(feed.initial, image.table_id)
+        },
+        chunks=tuple(chunks),
+        resync=feed.resync,
+    )
+
+
+def image_cap(state: ImageState, name: str) -> Ts | None:
+    """Return up to which ts a changefeed may go while a barrier of its own is open; None: none is."""
+    barrier = state.barrier_of(name)
+    return None if barrier is None else Ts(barrier.ts - 1)

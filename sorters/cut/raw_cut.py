@@ -1,0 +1,56 @@
+"""The raw records of a cut that one process holds whole."""
+
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import Protocol
+
+from schemas.ids import TableId
+from sorters.core.cut.cut import Cut
+from sorters.cut.raw_records import ReadsRanges, raw_records, tables_of
+from sorters.cut.worker import SharedRows
+
+
+@dataclass(frozen=True, slots=True)
+class RawCut:
+    """The raw records of one cut, and the bytes that were read to get them."""
+
+    records: list[bytes]
+    raw_bytes: int
+    shared: SharedRows | None = None
+    """Their rows, where other changefeeds run the same cut; None: nobody is known to."""
+
+    def tables(self, cut: Cut) -> Set[TableId]:
+        """Return the physical tables that there may be rows of in ``cut``, which it was read for."""
+        return tables_of(self.records, cut) if self.shared is None else self.shared.tables()
+
+
+class RawReader(ReadsRanges, Protocol):
+    """Reads raw records for small cuts, as :class:`~sorters.cut.record_window.RecordWindow` does."""
+
+    def read_cut(self, cut: Cut, raw_bytes_max: int) -> RawCut | None:
+        """Return the raw records of ``cut``; None: they are more than ``raw_bytes_max``.
+
+        Raises:
+            KafkaUnreachableError, HistoryLostError: Kafka does not hand them out.
+            CorruptDataError: a record is not one of the raw log.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+        ...
+
+
+def read_cut(reader: ReadsRanges, cut: Cut, raw_bytes_max: int) -> RawCut | None:
+    """Do what :meth:`RawReader.read_cut` says, by any reader."""
+    records, raw_bytes = list[bytes](), 0
+
+    def count(size: int) -> None:
+        nonlocal raw_bytes
+        raw_bytes += size
+
+    for record in raw_records(reader, cut, count):
+        records.append(record)
+        if raw_bytes > raw_bytes_max:
+            return None
+    return RawCut(records, raw_bytes)

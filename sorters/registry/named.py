@@ -1,0 +1,26 @@
+"""Which registry a changefeed's schemas go to."""
+
+from edges.registry.access import RegistryAccess
+from schemas.config.settings import ChangefeedConfig
+from sorters.registry.registry import SchemaRegistry
+
+
+def registry_of(config: ChangefeedConfig, ours: RegistryAccess) -> SchemaRegistry | None:
+    """Return the registry that a changefeed names, else the bus's own; None: its protocol has no schemas there.
+
+    Their clients are imported here, for most changefeeds have none.
+
+    Raises:
+        ConfigError: a file of TLS cannot be used.
+    """
+    if config.protocol != "avro":
+        return None
+    if config.kafka.glue_schema_registry_config is not None:
+        from sorters.registry.glue import GlueRegistry
+
+        return GlueRegistry(config.kafka.glue_schema_registry_config)
+    from sorters.registry.confluent import ConfluentRegistry
+
+    url = config.sink.schema_registry
+    access = ours.of_changefeed(url.reveal() if url else "")
+    return ConfluentRegistry(access) if access else None

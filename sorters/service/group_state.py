@@ -1,0 +1,310 @@
+"""What a service's changefeeds begin and how far they are, written for all of them together.
+
+    begin(entry) --.                               .--> all who waited go on
+    begin(entry) --+--> one transaction: check our registration, check our assignment, set the nodes that changed
+    note(entry)  --'      |
+                          '--> refused: the assignment is read again; who is not in it any more is refused, others wait
+
+So a cut is begun only by who is, at that moment, the changefeed's one sorter, and its successor knows of it.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
+from kazoo.handlers.threading import KazooTimeoutError
+
+from schemas.errors import BusError
+from schemas.nodes.sorter_service import (
+    Assigned,
+    Assignment,
+    FeedEntry,
+    ServicePaths,
+    decode_assignment,
+    decode_entries,
+    encode_entries,
+)
+from sorters.core.service.progress_book import FeedKey, ProgressBook, key_of
+from sorters.run.feed_lock import SorterLockLostError
+
+log = logging.getLogger(__name__)
+
+GROUP_S = 0.03
+"""Between two transactions at least: what is ready meanwhile goes with the next one."""
+FLUSH_S = 0.5
+"""How long news of how far a changefeed is may wait for others to go with."""
+ANSWER_S = 2.0
+"""A third of the session's time, as for a lock."""
+
+
+def feed_key(assigned: Assigned) -> FeedKey:
+    return assigned.name, assigned.created_zxid
+
+
+class _Waiter:
+    """Somebody who must not go on before a transaction."""
+
+    def __init__(self, key: FeedKey | None) -> None:
+        """``key`` is None where nobody's right to write is asked for."""
+        self.key = key
+        self.done = threading.Event()
+        self.error: BusError | None = None
+
+    def end(self, error: BusError | None) -> None:
+        self.error = error
+        self.done.set()
+
+
+class GroupState:
+    """A thread of its own, for one session. :meth:`close` must be called."""
+
+    def __init__(
+        self,
+        client: Any,
+        paths: ServicePaths,
+        service: str,
+        on_assignment: Callable[[Assignment], None],
+        is_lost: Callable[[], bool],
+    ) -> None:
+        """``client`` is a connected KazooClient, whose session has registered the service.
+
+        Args:
+            on_assignment: gets the assignment whenever it was read; it must return at once.
+            is_lost: tells whether the session's lease is over: nothing is asked of ZooKeeper then.
+
+        Raises:
+            KazooException, KazooTimeoutError: ZooKeeper does not answer.
+            CorruptDataError: a node does not decode.
+        """
+        self._client, self._paths, self._service = client, paths, service
+        self._on_assignment, self._is_lost = on_assignment, is_lost
+        self._versions: dict[int, int] = {}
+        self._is_unsure = False
+        """Nobody knows whether the last transaction was done: the versions are asked for before the next one."""
+        self._book = ProgressBook(self._load())
+        self._assigned: frozenset[FeedKey] = frozenset()
+        self._assignment_version = -1
+        """-1: there is no such node."""
+        self._lock = threading.Condition()
+        self._waiters: list[_Waiter] = []
+        self._closed = self._is_stale = False
+        self.read_assignment()
+        self._thread = threading.Thread(target=self._run, name="group-state", daemon=True)
+        self._thread.start()
+
+    def begin(self, entry: FeedEntry) -> None:
+        """Write an entry, and return when it stands there.
+
+        Raises:
+            SorterLockLostError: this service is not confirmed to have the changefeed; nothing may be written for it.
+        """
+        self._wait(key_of(entry), entry)
+
+    def confirm(self, key: FeedKey) -> None:
+        """Return when ZooKeeper has confirmed that the changefeed is this service's.
+
+        Raises:
+            SorterLockLostError: it has not.
+        """
+        self._wait(key, None)
+
+    def note(self, entry: FeedEntry) -> None:
+        """Write an entry with the next transaction, soon."""
+        with self._lock:
+            self._book.put(entry)
+            self._lock.notify_all()
+
+    def drop(self, key: FeedKey) -> None:
+        """Take an entry away, for its changefeed's own nodes say as much; return when it is gone.
+
+        Raises:
+            SorterLockLostError: the session is over, or ZooKeeper does not answer.
+        """
+        waiter = _Waiter(None)
+        with self._lock:
+            self._book.drop(key)
+            self._waiters.append(waiter)
+            self._lock.notify_all()
+        self._await(waiter)
+
+    def read_assignment(self) -> None:
+        """Read the assignment, and be told when it changes.
+
+        Raises:
+            KazooException, KazooTimeoutError, CorruptDataError
+        """
+        path = self._paths.assignment(self._service)
+        self._is_stale = False
+        try:
+            node, stat = self._client.get_async(path, watch=self._on_change).get(timeout=ANSWER_S)
+            assignment, version = decode_assignment(node), int(stat.version)
+        except NoNodeError:
+            self._client.exists_async(path, watch=self._on_change).get(timeout=ANSWER_S)
+            assignment, version = Assignment(), -1
+        with self._lock:
+            self._assigned, self._assignment_version = frozenset(map(feed_key, assignment.feeds)), version
+        self._on_assignment(assignment)
+
+    def close(self) -> None:
+        """End, with those who wait refused."""
+        with self._lock:
+            self._closed = True
+            self._lock.notify_all()
+        self._thread.join()
+
+    def _wait(self, key: FeedKey, entry: FeedEntry | None) -> None:
+        waiter = _Waiter(key)
+        with self._lock:
+            if self._closed:
+                raise _lost(key, "the service has ended its session")
+            if entry is not None:
+                self._book.put(entry)
+            self._waiters.append(waiter)
+            self._lock.notify_all()
+        self._await(waiter)
+
+    def _await(self, waiter: _Waiter) -> None:
+        while not waiter.done.wait(ANSWER_S):
+            if not self._thread.is_alive():
+                waiter.end(_lost(waiter.key, "the service has ended its session"))
+        if waiter.error is not None:
+            raise waiter.error
+
+    def _run(self) -> None:
+        last_at = flushed_at = time.monotonic()
+        while True:
+            with self._lock:
+                self._lock.wait_for(lambda: self._closed or bool(self._waiters) or self._is_stale, timeout=FLUSH_S / 2)
+                if self._closed:
+                    waiters, self._waiters = self._waiters, []
+                    break
+                late = time.monotonic() >= flushed_at + FLUSH_S and bool(self._book.dirty())
+            if self._is_stale:
+                self._reread()
+            if not self._waiters and not late:
+                continue
+            rest_s = last_at + GROUP_S - time.monotonic()
+            if rest_s > 0:
+                time.sleep(rest_s)
+            last_at = flushed_at = time.monotonic()
+            self._commit()
+        for waiter in waiters:
+            waiter.end(_lost(waiter.key, "the service has ended its session"))
+
+    def _commit(self) -> None:
+        """Run one transaction for all who wait."""
+        with self._lock:
+            waiters, self._waiters = self._waiters, []
+            version, assigned, dirty = self._assignment_version, self._assigned, self._book.dirty()
+        waiting = []
+        for waiter in waiters:
+            if waiter.key is None or waiter.key in assigned:
+                waiting.append(waiter)
+            else:
+                waiter.end(_lost(waiter.key, "the changefeed was given to another service"))
+        if self._is_lost():
+            _refuse(waiting, "zookeeper does not confirm the session")
+            return
+        try:
+            if not self._write(version, dirty):
+                self.read_assignment()
+                with self._lock:
+                    self._waiters = waiting + self._waiters
+                return
+        except (KazooException, KazooTimeoutError, BusError) as error:
+            self._is_unsure = True
+            _refuse(waiting, repr(error))
+            return
+        with self._lock:
+            for number, (change, _) in dirty.items():
+                self._book.written(number, change)
+            self._lock.notify_all()
+        for waiter in waiting:
+            waiter.end(None)
+
+    def _write(self, assignment_version: int, dirty: dict[int, tuple[int, tuple[FeedEntry, ...]]]) -> bool:
+        """Write the nodes if the service is registered and its assignment is the known one; False: that has changed.
+
+        Raises:
+            KazooException, KazooTimeoutError: ZooKeeper does not answer, or nobody knows what it has done.
+            SorterLockLostError: the session is over, or another process writes as this service.
+        """
+        if self._is_unsure:
+            for number in {*self._versions, *dirty}:
+                stat = self._client.exists_async(self._paths.entries(self._service, number)).get(timeout=ANSWER_S)
+                if stat is None:
+                    self._versions.pop(number, None)
+                else:
+                    self._versions[number] = int(stat.version)
+            self._is_unsure = False
+        transaction = self._client.transaction()
+        transaction.check(self._paths.service(self._service), -1)
+        if assignment_version >= 0:
+            transaction.check(self._paths.assignment(self._service), assignment_version)
+        for number, (_, entries) in dirty.items():
+            path = self._paths.entries(self._service, number)
+            if number in self._versions:
+                transaction.set_data(path, encode_entries(entries), self._versions[number])
+            else:
+                transaction.create(path, encode_entries(entries))
+        results = transaction.commit_async().get(timeout=ANSWER_S)
+        failed = [(at, result) for at, result in enumerate(results) if isinstance(result, KazooException)]
+        reasons = [(at, error) for at, error in failed if not isinstance(error, RolledBackError)]
+        if not failed:
+            for number in dirty:
+                self._versions[number] = self._versions.get(number, -1) + 1
+            return True
+        at, reason = reasons[0] if reasons else failed[0]
+        if at == 1 and assignment_version >= 0 and isinstance(reason, BadVersionError | NoNodeError):
+            return False
+        if at == 0 and isinstance(reason, NoNodeError):
+            raise SorterLockLostError("the service's registration is gone with its session", service=self._service)
+        if isinstance(reason, BadVersionError | NodeExistsError | NoNodeError):
+            raise SorterLockLostError(
+                "another process writes as this service", service=self._service, reason=repr(reason)
+            )
+        raise reason
+
+    def _reread(self) -> None:
+        try:
+            self.read_assignment()
+        except (KazooException, KazooTimeoutError, BusError) as error:
+            log.warning("assignment is not readable", extra={"service": self._service, "reason": repr(error)})
+            self._is_stale = True
+            time.sleep(FLUSH_S)
+
+    def _load(self) -> dict[int, list[FeedEntry]]:
+        """Read what this service has said in an earlier life."""
+        folder = self._paths.service_progress(self._service)
+        self._client.ensure_path_async(folder).get(timeout=ANSWER_S)
+        stored: dict[int, list[FeedEntry]] = {}
+        for name in self._children(folder):
+            node, stat = self._client.get_async(f"{folder}/{name}").get(timeout=ANSWER_S)
+            stored[int(name)] = decode_entries(node)
+            self._versions[int(name)] = int(stat.version)
+        return stored
+
+    def _children(self, path: str) -> Iterable[str]:
+        try:
+            return sorted(self._client.get_children_async(path).get(timeout=ANSWER_S))
+        except NoNodeError:
+            return []
+
+    def _on_change(self, _event: object) -> None:
+        # In kazoo's thread: only notes, and returns at once.
+        self._is_stale = True
+
+
+def _lost(key: FeedKey | None, reason: str) -> SorterLockLostError:
+    (namespace, changefeed_id), _ = key or (("", ""), 0)
+    return SorterLockLostError(
+        "this service may not write for the changefeed", changefeed=changefeed_id, namespace=namespace, reason=reason
+    )
+
+
+def _refuse(waiters: Iterable[_Waiter], reason: str) -> None:
+    for waiter in waiters:
+        waiter.end(_lost(waiter.key, reason))

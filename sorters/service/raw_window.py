@@ -1,0 +1,219 @@
+"""The newest records of a raw topic, read once for all changefeeds that stand there, in a bounded memory.
+
+The consumer goes on only when somebody needs more; what it has brought is kept for the others, as many bytes as the
+bound allows. What lies below that, as for a changefeed that lags far, is read by a consumer of the changefeed's own;
+what the window has of the same cut, or is about to have, is read here all the same. Who begins a little above what was
+read does not make the window jump, for those between would have to read alone: it reads on to there.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from confluent_kafka import TopicPartition
+
+from edges.kafka.offsets import NextRecords, offsets_consumer
+from schemas.rawlog.region_batch import SharedRecord
+from sorters.core.cut.cut import Cut
+from sorters.cut.raw_cut import RawCut, read_cut
+from sorters.cut.record_window import Record, RecordWindow
+from sorters.service.shared_cuts import SharedCuts
+
+BYTES_MAX = 96 * 1024 * 1024
+"""Values that are kept: five cuts of the largest size that a driver runs."""
+DECODED_BYTES_MAX = 32 * 1024 * 1024
+"""Of the newest of these, which many changefeeds read at about the same time, what was decoded is kept, too."""
+_CONSUME_MAX = 1_000
+_FETCH_WAIT_MS = 100
+_SLICE = 256
+"""Records that are handed out between two looks at what is kept."""
+JUMP_RECORDS = 20_000
+"""How far ahead a reader may begin of what was read of a partition before what is kept of it is let go."""
+
+
+class _Kept:
+    """The records of one partition that are kept, in their order and without gaps, up to :attr:`next`."""
+
+    def __init__(self, start: int) -> None:
+        self.records: deque[SharedRecord] = deque()
+        self.first = self.next = start
+
+    def between(self, start: int, end: int) -> list[Record]:
+        index = start - self.first
+        stop = min(end - self.first, len(self.records), index + _SLICE)
+        return [(self.first + at, self.records[at]) for at in range(index, stop)]
+
+
+class RawWindow:
+    """One consumer for many readers. :meth:`close` must be called."""
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        topic: str,
+        bytes_max: int = BYTES_MAX,
+        is_shared: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``config`` is librdkafka's; ``is_shared`` tells whether several changefeeds read here."""
+        self.is_shared = is_shared
+        self._config, self._topic, self._bytes_max = config, topic, bytes_max
+        self._bringing, self._lock = threading.Lock(), threading.Lock()
+        """The first is held by whoever waits for the consumer, the second over what is kept, and never for long."""
+        self._consumer = offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS)
+        self._kept: dict[int, _Kept] = {}
+        self._order: deque[tuple[int, int]] = deque()
+        """Partition and size of what is kept, oldest first."""
+        self._bytes = 0
+        self._decoded: deque[SharedRecord] = deque()
+        """The newest, oldest first."""
+        self._decoded_bytes = 0
+        self._closed = False
+        self.cuts = SharedCuts()
+
+    def reader(self, stopped: Callable[[], bool]) -> "WindowReader":
+        """Return what reads for one changefeed, until ``stopped``."""
+        return WindowReader(self, stopped, lambda: RecordWindow(self._config, self._topic, stopped=stopped))
+
+    def first(self, partition: int, start: int) -> int:
+        """Return the offset from which on a reader that begins at ``start`` reads a partition here: ``start``, or the
+        first one that is kept, if that is above.
+        """
+        with self._lock:
+            kept = self._kept.get(partition)
+            return start if kept is None else max(start, kept.first)
+
+    def take(self, partition: int, start: int, end: int, stopped: Callable[[], bool]) -> list[Record] | None:
+        """Return records of a partition from ``start`` on, below ``end``, at least one; None: they are kept no more.
+
+        Raises:
+            KafkaUnreachableError, HistoryLostError: see :meth:`NextRecords.take`.
+        """
+        while True:
+            is_kept, records = self._kept_of(partition, start, end)
+            if records or not is_kept:
+                return records
+            with self._bringing:
+                if self._is_due(partition, start):  # nobody has brought it meanwhile
+                    self._bring(partition, start, stopped)
+
+    def close(self) -> None:
+        """Close the consumer; who reads now fails."""
+        self._closed = True
+        self.cuts.clear()
+        with self._bringing:
+            self._consumer.close()
+
+    def _kept_of(self, partition: int, start: int, end: int) -> tuple[bool, list[Record] | None]:
+        """Return False where it is kept no more; else what is here already, None for nothing yet."""
+        with self._lock:
+            kept = self._kept.get(partition)
+            if kept is None or start >= kept.next:
+                return True, None
+            return (True, kept.between(start, end)) if start >= kept.first else (False, None)
+
+    def _is_due(self, partition: int, start: int) -> bool:
+        with self._lock:
+            kept = self._kept.get(partition)
+            return kept is None or start >= kept.next
+
+    def _go_to(self, partition: int, start: int) -> None:
+        """Keep from ``start`` on, and forget what was kept of the partition."""
+        with self._lock:
+            old = self._kept.get(partition)
+            if old is not None:
+                self._bytes -= sum(map(len, old.records))
+                self._order = deque(item for item in self._order if item[0] != partition)
+            self._kept[partition] = _Kept(start)
+        self._consumer.assign([TopicPartition(self._topic, number, each.next) for number, each in self._kept.items()])
+
+    def _bring(self, partition: int, start: int, stopped: Callable[[], bool]) -> None:
+        """Take what the consumer has next, and forget the oldest beyond the bound."""
+        kept = self._kept.get(partition)
+        if kept is None or start > kept.next + JUMP_RECORDS:
+            self._go_to(partition, start)
+        at = {number: each.next for number, each in self._kept.items()}
+        taken = NextRecords(self._consumer, self._topic, at, lambda: self._closed or stopped()).take(_CONSUME_MAX)
+        with self._lock:
+            for number, _, value in taken:
+                self._keep(self._kept[number], number, SharedRecord(value))
+            self._forget()
+
+    def _keep(self, kept: _Kept, partition: int, record: SharedRecord) -> None:
+        kept.records.append(record)
+        kept.next += 1
+        self._order.append((partition, len(record)))
+        self._bytes += len(record)
+        self._decoded.append(record)
+        self._decoded_bytes += len(record)
+
+    def _forget(self) -> None:
+        while self._decoded_bytes > DECODED_BYTES_MAX and len(self._decoded) > 1:
+            record = self._decoded.popleft()
+            self._decoded_bytes -= len(record)
+            record.forget()
+        while self._bytes > self._bytes_max and len(self._order) > 1:
+            partition, size = self._order.popleft()
+            kept = self._kept[partition]
+            kept.records.popleft()
+            kept.first += 1
+            self._bytes -= size
+
+
+class WindowReader:
+    """Reads for one changefeed; a :class:`~sorters.cut.raw_cut.RawReader`."""
+
+    def __init__(self, window: RawWindow, stopped: Callable[[], bool], alone: Callable[[], RecordWindow]) -> None:
+        self._window, self._stopped, self._make_alone = window, stopped, alone
+        self._alone: RecordWindow | None = None
+
+    def read_cut(self, cut: Cut, raw_bytes_max: int) -> RawCut | None:
+        """See :class:`~sorters.cut.raw_cut.RawReader`."""
+        if not self._window.is_shared():
+            return read_cut(self, cut, raw_bytes_max)
+        raw = self._window.cuts.find(cut) or read_cut(self, cut, raw_bytes_max)
+        if raw is None or raw.raw_bytes > raw_bytes_max:
+            return None
+        return raw if raw.shared is not None else self._window.cuts.keep(cut, raw)
+
+    def read_all(self, ranges: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, int, bytes]]:
+        """Yield ``(partition, offset, value)`` for the offsets ``[start, end)`` of each partition.
+
+        Raises:
+            KafkaUnreachableError, HistoryLostError: see :meth:`RecordWindow.read_all`.
+        """
+        alone: dict[int, tuple[int, int]] = {}
+        for partition, (start, end) in ranges.items():
+            at = min(self._window.first(partition, start), end)
+            if at > start:
+                alone[partition] = (start, at)
+        if alone:
+            yield from self._read_alone(alone)
+        late: dict[int, tuple[int, int]] = {}
+        for partition, (start, end) in ranges.items():
+            at = alone[partition][1] if partition in alone else start
+            while at < end:
+                records = self._window.take(partition, at, end, self._stopped)
+                if records is None:  # the others were faster
+                    late[partition] = (at, end)
+                    break
+                for offset, value in records:
+                    yield partition, offset, value
+                at += len(records)
+        if late:
+            yield from self._read_alone(late)
+        elif not alone:
+            self._close_alone()
+
+    def _read_alone(self, ranges: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, int, bytes]]:
+        if self._alone is None:
+            self._alone = self._make_alone()
+        yield from self._alone.read_all(ranges)
+
+    def close(self) -> None:
+        self._close_alone()
+
+    def _close_alone(self) -> None:
+        alone, self._alone = self._alone, None
+        if alone is not None:
+            alone.close()

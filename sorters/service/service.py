@@ -1,0 +1,319 @@
+"""The sorter service: a process that runs the changefeeds which the owner assigns to it.
+
+    a life: a session --> registered --> assigned: a thread for each changefeed --> the lease is over, or told to stop
+    what outlives it: Spark, and the readers of raw logs
+
+A life ends with its session: all threads give up, and the next life begins under the same id, with what it has written
+down. SIGTERM: it says that it stops, ends each changefeed's cut, folds what it knows, and goes.
+"""
+
+import faulthandler
+import logging
+import os
+import signal
+import threading
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edges.kafka.access import KafkaAccess
+from edges.registry.access import RegistryAccess
+from edges.zookeeper.access import ZooKeeperAccess
+from edges.zookeeper.session import Session
+from schemas.errors import Action, BusError
+from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import CLUSTER_DEFAULT, ZkPaths
+from schemas.nodes.sorter_service import Assigned, Assignment, FeedName, ServicePaths
+from schemas.rawlog.topics import raw_topics
+from schemas.running_feeds import RunningFeeds, crash_file, running_file
+from sorters.core.cut.runner import is_cluster, runner_of, tasks_at_once
+from sorters.core.service.status_pace import StatusPace
+from sorters.run.cut_job import RunBy
+from sorters.run.feed_run import END_S
+from sorters.service.feed_shares import FeedShares
+from sorters.service.group_state import GroupState
+from sorters.service.hosted_feed import FeedHome, HostedFeed
+from sorters.service.registration import Registration, service_info
+from sorters.service.shared_log import SharedLog, SharedSources
+from sorters.service.shared_spark import SharedSpark
+from sorters.service.vitals import Vitals
+from sorters.spark.session import DRIVER_MEMORY, create_session
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.2
+SPARK_AFTER_S = 3.0
+"""After the first changefeed has come: a JVM's start takes all cores of a small machine, and first rows come first."""
+SLOTS = 2_048
+"""Changefeeds of which it is noted that the service works for them; beyond that many, nobody knows."""
+LOG_IDLE_S = 60.0
+"""After which an upstream's readers are closed, if no changefeed of it is here."""
+HOST_AGAIN_S = 5.0
+"""Before a changefeed whose thread has ended of itself, and which is assigned all the same, gets another."""
+RETRY_FIRST_S, RETRY_MAX_S = 1.0, 30.0
+STEADY_S = 60.0
+END_LATEST_S = END_S + 5.0
+"""For the end of all changefeeds, when it is told to stop; what Spark's tasks take to die is in it
+(:data:`sorters.spark.job_group.DEATH_S`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceOptions:
+    """What ``tidebus sorters`` takes."""
+
+    service: str = field(default_factory=lambda: str(uuid.uuid4()))
+    cluster: str = CLUSTER_DEFAULT
+    kafka: KafkaAccess
+    """Of the raw log."""
+    zookeeper: ZooKeeperAccess
+    schema_registry: RegistryAccess = RegistryAccess()
+    """For changefeeds that name none."""
+    dedicated: str = ""
+    """``namespace/id`` of the one changefeed to run; empty: whatever is assigned."""
+    master: str = "local[2]"
+    data_dir: Path
+    raw_prefix: str = "tidebus"
+    driver_memory: str = DRIVER_MEMORY
+    checkpoint_dir: str = ""
+    spark_conf: tuple[tuple[str, str], ...] = ()
+    spark_ui_port: int | None = 0
+    """0: any that is free; None: no UI."""
+    run_cuts: str = "auto"
+    """Who runs cuts of changefeeds that leave it open: ``auto``, ``driver`` or ``spark``."""
+    memory_bytes_max: int = 0
+    """Above which it ends itself; 0: a share of the machine's (:data:`~sorters.service.vitals.MEMORY_SHARE_MAX`)."""
+    keeps_spark_warm: bool = True
+    """Whether Spark starts with the first changefeed; else with the first cut that needs it."""
+
+
+class SorterService:
+    """Runs until :meth:`stop`."""
+
+    def __init__(self, options: ServiceOptions) -> None:
+        """Raises RunningFileError where it cannot note what it works for."""
+        self._options = options
+        self._stop = threading.Event()
+        self._woken = threading.Event()
+        self._paths = ZkPaths(options.cluster)
+        self._spark = SharedSpark(self._start_spark)
+        self._raw_config = options.kafka.with_texts().config()
+        self._logs: dict[UpstreamId, SharedLog] = {}
+        self._old_logs: list[SharedLog] = []
+        """Broken, and still read by somebody who has not noticed."""
+        self._opening = threading.Lock()
+        running = RunningFeeds(running_file(options.data_dir.resolve(), options.service), SLOTS)
+        self._shares = FeedShares(running, os.cpu_count() or 1)
+        self._vitals = Vitals(running, self._shares, options.memory_bytes_max, self.stop)
+
+    def stop(self) -> None:
+        """Ask it to end; safe in a signal handler."""
+        self._stop.set()
+        self._woken.set()
+
+    def run(self) -> int:
+        """Serve until told to stop; return the exit status.
+
+        0 when it was stopped, 1 after an error that waiting does not mend, or when it has too much memory.
+        """
+        self._vitals.start()
+        pause_s = RETRY_FIRST_S
+        try:
+            while not self._stop.is_set():
+                began_at = time.monotonic()
+                try:
+                    self._serve()
+                except BusError as error:
+                    if error.action is not Action.RETRY:
+                        log.error("sorter service ends", extra={"code": error.code, "error": str(error)})
+                        return 1
+                    steady = time.monotonic() - began_at > STEADY_S
+                    pause_s = RETRY_FIRST_S if steady else min(pause_s * 2, RETRY_MAX_S)
+                    extra = {"code": error.code, "error": str(error), "in_s": pause_s}
+                    log.warning("sorter service starts anew", extra=extra)
+                    self._stop.wait(pause_s)
+        finally:
+            self._spark.stop()
+            for shared in (*self._logs.values(), *self._old_logs):
+                shared.close()
+            self._vitals.stop()
+        return 1 if self._vitals.is_over else 0
+
+    def _serve(self) -> None:
+        """Live for one session.
+
+        Raises:
+            BusError: whatever ended it.
+        """
+        options, paths = self._options, ServicePaths(self._paths)
+        with Session(options.zookeeper) as session:
+            registration = Registration(
+                session, paths, service_info(options.service, options.master, options.dedicated)
+            )
+            life = _Life(self, session, paths)
+            log.info("sorter service is there", extra={"service": options.service, "cluster": options.cluster})
+            try:
+                while not self._stop.is_set():
+                    session.check_lease()
+                    life.tick()
+                    if options.keeps_spark_warm and life.busy_s() > SPARK_AFTER_S:
+                        self._spark.warm()
+                    if is_cluster(options.master):
+                        self._spark.look()
+                    registration.tell(spark_ui=self._spark.web_url)
+                    self._close_idle_logs()
+                    self._woken.wait(TICK_S)
+                    self._woken.clear()
+                registration.tell(is_stopping=True)
+            finally:
+                life.end()
+
+    def home(self, session: Session, state: GroupState) -> FeedHome:
+        """Return what all changefeeds of a life have in common."""
+        options = self._options
+        return FeedHome(
+            client=session.client,
+            lease=session.lease,
+            paths=self._paths,
+            state=state,
+            shares=self._shares,
+            status_pace=StatusPace(),
+            is_lost=lambda: session.lease_left_s() <= 0,
+            sources=self._sources,
+            spark=self._spark.get,
+            run_by=RunBy(
+                on_cluster=is_cluster(options.master),
+                tasks=tasks_at_once(options.master),
+                is_warm=self._spark.is_warm,
+                by_service=runner_of(options.run_cuts),
+            ),
+            kafka=options.kafka,
+            schema_registry=options.schema_registry,
+            raw_prefix=options.raw_prefix,
+            cluster=options.cluster,
+            data_dir=options.data_dir.resolve(),
+            checkpoint_dir=options.checkpoint_dir,
+        )
+
+    @property
+    def service(self) -> str:
+        """Its id."""
+        return self._options.service
+
+    def wake(self) -> None:
+        """Let the loop look at once; from any thread."""
+        self._woken.set()
+
+    def leave_notes(self) -> None:
+        """Say for whose sake the process ends, if for anybody's: it is about to end at once."""
+        self._vitals.stop()
+
+    def _sources(self, upstream: UpstreamId, checkpoint_ts: Ts) -> SharedSources:
+        with self._opening:
+            shared = self._logs.get(upstream)
+            if shared is not None and shared.is_broken:
+                self._old_logs.append(self._logs.pop(upstream))
+                shared = None
+            if shared is None:
+                topics = raw_topics(upstream, self._options.raw_prefix)
+                shared = self._logs[upstream] = SharedLog(self._raw_config, topics)
+            return shared.sources(checkpoint_ts)
+
+    def _close_idle_logs(self) -> None:
+        """Close what nobody has read by for a while, and what is broken and not read by any more."""
+        with self._opening:
+            idle = [upstream for upstream, shared in self._logs.items() if shared.idle_s() > LOG_IDLE_S]
+            closing = [self._logs.pop(upstream) for upstream in idle]
+            closing += [shared for shared in self._old_logs if shared.idle_s() > 0]
+            self._old_logs = [shared for shared in self._old_logs if shared not in closing]
+        for shared in closing:
+            shared.close()
+
+    def _start_spark(self) -> Any:
+        options = self._options
+        log.info("spark starts", extra={"service": options.service, "master": options.master})
+        conf = {"spark.scheduler.mode": "FAIR"}
+        if options.spark_ui_port is not None:
+            conf |= {"spark.ui.enabled": "true", "spark.ui.port": str(options.spark_ui_port)}
+        return create_session(
+            options.master,
+            f"tidebus-sorters-{options.cluster}-{options.service}",
+            options.data_dir.resolve() / "sorters",
+            driver_memory=options.driver_memory,
+            conf={**conf, **dict(options.spark_conf)},
+        )
+
+
+class _Life:
+    """The changefeeds of one session."""
+
+    def __init__(self, service: SorterService, session: Session, paths: ServicePaths) -> None:
+        self._service = service
+        self._assignment = Assignment()
+        with session.requests("reading what a sorter service has to do") as client:
+            self._state = GroupState(
+                client, paths, service.service, self._on_assignment, lambda: session.lease_left_s() <= 0
+            )
+        self._home = service.home(session, self._state)
+        self.feeds: dict[FeedName, HostedFeed] = {}
+        self._busy_since = 0.0
+
+    def busy_s(self) -> float:
+        """Return since when there are changefeeds here; 0: there is none."""
+        return time.monotonic() - self._busy_since if self.feeds else 0.0
+
+    def tick(self) -> None:
+        """Start what is assigned and not there, and halt what is not assigned any more, or otherwise."""
+        wanted = {assigned.name: assigned for assigned in self._assignment.feeds}
+        for name, feed in list(self.feeds.items()):
+            is_wanted = wanted.get(name) == feed.assigned
+            if not feed.is_alive and (not is_wanted or feed.ended_s() > HOST_AGAIN_S):
+                del self.feeds[name]
+            elif not is_wanted:
+                feed.halt()
+            feed.tend()
+        for name, assigned in wanted.items():
+            if name not in self.feeds:
+                self.feeds[name] = self._hosted(assigned)
+
+    def end(self) -> None:
+        """End all changefeeds, and what they write their state by."""
+        deadline = time.monotonic() + END_LATEST_S
+        for feed in self.feeds.values():
+            feed.halt()
+        while any(feed.is_alive for feed in self.feeds.values()) and time.monotonic() < deadline:
+            for feed in self.feeds.values():
+                feed.tend()
+                feed.join(0.02)
+        left = [name for name, feed in self.feeds.items() if feed.is_alive]
+        self._state.close()
+        if left:
+            self._service.leave_notes()
+            log.error("changefeeds do not end; the process goes with them", extra={"changefeeds": left})
+            logging.shutdown()
+            os._exit(1)
+
+    def _hosted(self, assigned: Assigned) -> HostedFeed:
+        self._busy_since = self._busy_since if self.feeds else time.monotonic()
+        log.info("changefeed is assigned", extra={"changefeed": assigned.changefeed_id, "epoch": assigned.epoch})
+        feed = HostedFeed(assigned, self._home)
+        feed.start()
+        return feed
+
+    def _on_assignment(self, assignment: Assignment) -> None:
+        self._assignment = assignment
+        self._service.wake()
+
+
+def run_service(options: ServiceOptions) -> int:
+    """Run a sorter service until SIGTERM or SIGINT; return the exit status."""
+    service = SorterService(options)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: service.stop())
+    with crash_file(options.data_dir.resolve(), options.service).open("w") as file:
+        faulthandler.enable(file)  # its capture reads there which thread has crashed
+        try:
+            return service.run()
+        finally:
+            faulthandler.enable()

@@ -1,0 +1,133 @@
+"""Cuts that several changefeeds of an upstream run: their rows are gathered, and their passes made, for all of them.
+
+Epochs end at common beats (:mod:`sorters.service.frontier_window`), so changefeeds that keep up run the same cuts, each
+of its own tables, and many by the same protocol. Who comes first does the work; the others take what it has made, and
+say only where it goes. Columns and messages of a few cuts are kept, of the newest ones.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Set
+from typing import Final
+
+from schemas.changes import RowChanges
+from schemas.ids import TableId
+from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
+from sorters.core.columnar.row_changes import join_rows, rows_between
+from sorters.core.cut.cut import Cut, overlaps
+from sorters.core.rows.pipeline import EncodedPass
+from sorters.cut.raw_cut import RawCut
+
+CUT_BYTES_MAX: Final = 1024 * 1024
+"""Raw bytes of a cut that is kept: who has more to do is behind, and alone with it."""
+KEPT_BYTES_MAX: Final = 48 * 1024 * 1024
+"""Of the rows, columns and messages of all cuts that are kept, about; one cut has at most half of it."""
+CUTS_MAX: Final = 8
+
+
+class _Pass:
+    """One that is made, or is being made."""
+
+    def __init__(self, keeps: object) -> None:
+        self.keeps, self.lock = keeps, threading.Lock()
+        self.is_made = False
+        self.made: EncodedPass | None = None
+
+
+class SharedCut:
+    """One cut; a :class:`~sorters.cut.worker.SharedRows`. From any thread."""
+
+    def __init__(self, cut: Cut, raw: RawCut) -> None:
+        self._cut, self.held_bytes = cut, raw.raw_bytes
+        """What it holds, about: only records at first."""
+        self._records: dict[TableId, list[bytes]] = {}
+        for record in raw.records:
+            head = read_batch_head(record)
+            if overlaps(head, cut.after_ts, cut.upto_ts):
+                self._records.setdefault(head.table_id, []).append(record)
+        self.raw = RawCut([], raw.raw_bytes, self)
+        self._lock = threading.Lock()
+        self._rows: dict[TableId, RowChanges] = {}
+        self._passes: dict[Hashable, _Pass] = {}
+
+    def tables(self) -> Set[TableId]:
+        """See :class:`~sorters.cut.worker.SharedRows`."""
+        return self._records.keys()
+
+    def rows(self, is_wanted: Callable[[TableId], bool]) -> Iterator[RowChanges]:
+        """See :class:`~sorters.cut.worker.SharedRows`."""
+        for table in self._records:
+            if is_wanted(table):
+                rows = self._rows_of(table)
+                if len(rows):
+                    yield rows
+
+    def encoded(self, key: Hashable, keeps: object, make: Callable[[], EncodedPass | None]) -> EncodedPass | None:
+        """See :class:`~sorters.core.rows.shared_pass.KeptPasses`."""
+        with self._lock:
+            kept = self._passes.get(key)
+            if kept is None and self.held_bytes < KEPT_BYTES_MAX // 2:
+                kept = self._passes[key] = _Pass(keeps)
+        if kept is None:
+            return make()
+        with kept.lock:  # whoever makes it only computes
+            if not kept.is_made:
+                kept.made, kept.is_made = make(), True
+                with self._lock:
+                    self.held_bytes += _held_bytes(kept.made)
+            return kept.made
+
+    def _rows_of(self, table: TableId) -> RowChanges:
+        rows = self._rows.get(table)
+        if rows is None:
+            batches = [decode_region_batch(record).rows for record in self._records[table]]
+            fresh = join_rows([rows_between(batch, self._cut.after_ts, self._cut.upto_ts) for batch in batches])
+            with self._lock:
+                if table not in self._rows:
+                    self.held_bytes += _row_bytes(fresh)
+                rows = self._rows.setdefault(table, fresh)
+        return rows
+
+
+def _row_bytes(rows: RowChanges) -> int:
+    return rows.key.nbytes + rows.value.nbytes + rows.old_value.nbytes
+
+
+def _held_bytes(passed: EncodedPass | None) -> int:
+    """Return what a pass holds, about: its messages, and columns of about as much."""
+    if passed is None:
+        return 0
+    return 2 * (passed.encoded.keys.nbytes + passed.encoded.values.nbytes) + 2 * passed.positions.nbytes
+
+
+class SharedCuts:
+    """The newest cuts of an upstream. From any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._cuts = OrderedDict[Cut, SharedCut]()
+
+    def find(self, cut: Cut) -> RawCut | None:
+        """Return what is kept of a cut."""
+        with self._lock:
+            kept = self._cuts.get(cut)
+        return None if kept is None else kept.raw
+
+    def keep(self, cut: Cut, raw: RawCut) -> RawCut:
+        """Keep a cut that was read, unless it is large; return what its changefeed goes on with."""
+        if raw.raw_bytes > CUT_BYTES_MAX:
+            return raw
+        fresh = SharedCut(cut, raw)
+        with self._lock:
+            kept = self._cuts.setdefault(cut, fresh)  # another may have read it at the same time
+            while len(self._cuts) > 1 and self._is_too_much():
+                self._cuts.popitem(last=False)
+        return kept.raw
+
+    def clear(self) -> None:
+        """Let go of all: nobody runs the same cuts any more."""
+        with self._lock:
+            self._cuts.clear()
+
+    def _is_too_much(self) -> bool:
+        return len(self._cuts) > CUTS_MAX or sum(kept.held_bytes for kept in self._cuts.values()) > KEPT_BYTES_MAX

@@ -1,0 +1,139 @@
+"""One upstream's raw log, read for all changefeeds of a service: a further one costs no reading of its own."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from schemas.ids import Ts
+from schemas.rawlog.frontier import FrontierRecord
+from schemas.rawlog.topics import RawTopics
+from sorters.log.frontier_reader import FrontierReader
+from sorters.run.schema_feed import SchemaFeed
+from sorters.run.sources import check_log_state
+from sorters.service.epoch_pace import EpochPace
+from sorters.service.frontier_window import FrontierWindow, WindowFollower
+from sorters.service.raw_window import RawWindow, WindowReader
+from sorters.service.shared_schemas import SchemaView, SharedSchemas
+
+CHECKED_S = 20.0
+"""For how long what was found of the raw log is good for another changefeed."""
+
+
+class LockedFrontier:
+    """A reader of the frontier topic by offset, for many threads, one at a time."""
+
+    def __init__(self, config: Mapping[str, Any], topic: str) -> None:
+        """``config`` is librdkafka's."""
+        self._reader, self._lock = FrontierReader(config, topic), threading.Lock()
+
+    def record_before(self, offset: int) -> FrontierRecord:
+        """See :class:`~sorters.run.sources.FrontierSource`."""
+        with self._lock:
+            return self._reader.record_before(offset)
+
+    def end(self) -> int:
+        """See :class:`~sorters.run.sources.FrontierSource`."""
+        with self._lock:
+            return self._reader.end()
+
+    def read(self, start: int, end: int) -> Iterator[FrontierRecord]:
+        """See :class:`~sorters.run.sources.FrontierSource`; all are read at once."""
+        with self._lock:
+            return iter(list(self._reader.read(start, end)))
+
+    def find(self, after_ts: Ts) -> int:
+        """See :class:`~sorters.run.sources.FrontierSource`."""
+        with self._lock:
+            return self._reader.find(after_ts)
+
+    def close(self) -> None:
+        with self._lock:
+            self._reader.close()
+
+
+class SharedLog:
+    """All readers of one raw log. :meth:`close` must be called, after its runs have ended."""
+
+    def __init__(self, raw_config: Mapping[str, Any], topics: RawTopics) -> None:
+        """``raw_config`` is librdkafka's: servers, TLS, SASL.
+
+        Raises:
+            KafkaUnreachableError: the frontier topic does not answer, or is not there.
+        """
+        self._config, self._topics = raw_config, topics
+        self.frontier = LockedFrontier(raw_config, topics.frontier)
+        try:
+            end = self.frontier.end()
+        except BaseException:
+            self.frontier.close()
+            raise
+        self._pace = EpochPace()
+        self._window = FrontierWindow(raw_config, topics.frontier, end, lambda: self._pace.rest_s)
+        self._schemas = SharedSchemas(raw_config, topics.ddl)
+        self.raw = RawWindow(raw_config, topics.region_events, is_shared=lambda: self._pace.rest_s > 0)
+        self._checking, self._checked_at = threading.Lock(), -CHECKED_S
+        self._users, self._idle_since = 0, time.monotonic()
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it is of no use to another changefeed: the topics were made anew."""
+        return self._window.is_broken
+
+    def idle_s(self) -> float:
+        """Return for how long nobody has read by it."""
+        return 0.0 if self._users else time.monotonic() - self._idle_since
+
+    def sources(self, checkpoint_ts: Ts) -> "SharedSources":
+        """Return what one changefeed reads by, from its checkpoint on."""
+        view: SchemaView | SchemaFeed | None = self._schemas.view(checkpoint_ts)
+        if view is None:  # it lags: what it needs of old schemas, the others have let go
+            view = SchemaFeed(self._config, self._topics.ddl)
+        with self._checking:
+            self._users += 1
+        return SharedSources(self, view)
+
+    def leave(self) -> None:
+        """A changefeed reads by it no more."""
+        with self._checking:
+            self._users, self._idle_since = self._users - 1, time.monotonic()
+
+    def follow(self, start: int) -> WindowFollower:
+        """See :class:`~sorters.run.sources.RunSources`."""
+        return WindowFollower(self._window, self.frontier, start, self._pace)
+
+    def check(self) -> None:
+        """See :meth:`~sorters.run.sources.RunSources.check_log`; what was just found is not asked for again."""
+        with self._checking:
+            if time.monotonic() >= self._checked_at + CHECKED_S:
+                check_log_state(self._config, self._topics, self.frontier)
+                self._checked_at = time.monotonic()
+
+    def close(self) -> None:
+        self._window.close()
+        self.raw.close()
+        self._schemas.close()
+        self.frontier.close()
+
+
+class SharedSources:
+    """A changefeed's :class:`~sorters.run.sources.RunSources` in a shared log."""
+
+    def __init__(self, shared: SharedLog, schemas: SchemaView | SchemaFeed) -> None:
+        self._shared, self.schemas, self.frontier = shared, schemas, shared.frontier
+
+    def follow(self, start: int) -> WindowFollower:
+        """See :class:`~sorters.run.sources.RunSources`."""
+        return self._shared.follow(start)
+
+    def raw_reader(self, stopped: Callable[[], bool]) -> WindowReader:
+        """See :class:`~sorters.run.sources.RunSources`."""
+        return self._shared.raw.reader(stopped)
+
+    def check_log(self) -> None:
+        """See :class:`~sorters.run.sources.RunSources`."""
+        self._shared.check()
+
+    def close(self) -> None:
+        self.schemas.close()
+        self._shared.leave()

@@ -1,0 +1,94 @@
+"""What tasks answer about a cut, as JSON: counts, an error of ours, or what they lack."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from schemas.errors import BusError, CorruptDataError
+from schemas.ids import TableId
+from sorters.core.mount.corrupt_rows import CorruptRow, CorruptRows
+from sorters.cut.worker import CutCounts
+from sorters.log.failures import error_as_json, error_from_json
+
+
+@dataclass(frozen=True, slots=True)
+class NotReady:
+    """Nothing was written: the cut has rows of tables for which something must be made first."""
+
+    tables: frozenset[TableId]
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """Nothing was written: the cut is larger than one task may hold."""
+
+
+def counts_as_json(counts: CutCounts) -> bytes:
+    """Return what one task has counted."""
+    named = [[row.table, row.key, row.commit_ts] for row in counts.corrupt.named]
+    return json.dumps(
+        {"rows": counts.rows, "raw_bytes": counts.raw_bytes, "corrupt": counts.corrupt.count, "named": named}
+    ).encode()
+
+
+def sum_of_counts(answers: Iterable[bytes]) -> CutCounts:
+    """Return the counts of a cut whose tasks have answered by :func:`counts_as_json`.
+
+    Raises:
+        CorruptDataError: one has not.
+    """
+    total = CutCounts(rows=0, raw_bytes=0, corrupt=CorruptRows(), by_spark=True)
+    for answer in answers:
+        counts = _counts(answer)
+        total = replace(
+            total,
+            rows=total.rows + counts.rows,
+            raw_bytes=total.raw_bytes + counts.raw_bytes,
+            corrupt=total.corrupt + counts.corrupt,
+        )
+    return total
+
+
+def error_answer(error: BusError) -> bytes:
+    """Return an error of the changefeed as an answer, so that it fails no job."""
+    return b'{"error": ' + error_as_json(error).encode() + b"}"
+
+
+def not_ready_answer(tables: Iterable[TableId]) -> bytes:
+    return json.dumps({"not_ready": sorted(tables)}).encode()
+
+
+def too_large_answer() -> bytes:
+    return b'{"too_large": true}'
+
+
+def cut_answer(answer: bytes) -> CutCounts | NotReady | TooLarge:
+    """Read what a task that runs a whole cut has answered.
+
+    Raises:
+        BusError: what the task raised.
+        CorruptDataError: it is no such answer.
+    """
+    try:
+        raw = json.loads(answer)
+        if "error" in raw:
+            error = error_from_json(json.dumps(raw["error"]))
+            if error is None:
+                raise ValueError("error is none of ours")
+            raise error
+        if "not_ready" in raw:
+            return NotReady(frozenset(TableId(int(table)) for table in raw["not_ready"]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise CorruptDataError("answer of a spark task does not decode", bytes=len(answer), reason=error) from error
+    return TooLarge() if "too_large" in raw else sum_of_counts([answer])
+
+
+def _counts(answer: bytes) -> CutCounts:
+    try:
+        raw = json.loads(answer)
+        named = tuple(CorruptRow(str(table), str(key), int(ts)) for table, key, ts in raw["named"])
+        return CutCounts(
+            rows=int(raw["rows"]), raw_bytes=int(raw["raw_bytes"]), corrupt=CorruptRows(int(raw["corrupt"]), named)
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise CorruptDataError("counts of a spark task do not decode", bytes=len(answer), reason=error) from error

@@ -1,0 +1,83 @@
+"""A whole cut in one task: what :class:`~sorters.cut.small_cut.SmallCut` does on the driver, by the same functions.
+
+What stops the changefeed is an answer and no failure: a job may hold cuts of several changefeeds, a task each.
+"""
+
+import logging
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.ids import TableId
+from sorters.core.cut.cut import Cut
+from sorters.core.records.order import OutputRecords
+from sorters.cut.raw_cut import read_cut
+from sorters.cut.raw_records import tables_of
+from sorters.cut.small_cut import whole_cut
+from sorters.cut.worker import CutCounts, batch_bytes
+from sorters.log.failures import bus_error
+from sorters.spark.cut_answers import counts_as_json, error_answer, not_ready_answer, too_large_answer
+from sorters.spark.program_sender import SentProgram
+from sorters.spark.worker_state import lend_reader, lend_writer, unpacked
+
+log = logging.getLogger(__name__)
+
+OUTPUT_BYTES_MAX = 256 * 1024 * 1024
+"""Bytes of messages that a task holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutTask:
+    """Orders to the task that runs a whole cut."""
+
+    cut: Cut
+    raw_config: Mapping[str, Any]
+    """librdkafka's: servers, TLS, SASL."""
+    raw_topic: str
+    raw_bytes_max: int
+    extras: OutputRecords
+    """Records that stem from no row: DDL events and watermarks."""
+    encoded_at_ms: int
+    not_ready: frozenset[TableId]
+    """Tables whose rows may not be written yet."""
+    program: SentProgram
+    sink_config: Mapping[str, Any]
+    """librdkafka's, of a producer that keeps the order; with PEM texts and no files, which executors do not have."""
+
+
+def cut_step(tasks: tuple[bytes, ...], number: int) -> bytes:
+    """Run one of the cuts of a job, each a pickled :class:`CutTask`; return :func:`~sorters.spark.cut_answers`'s JSON.
+
+    Each task unpickles its own alone.
+    """
+    task: CutTask = pickle.loads(tasks[number])  # noqa: S301 # our driver's, in the command that Spark has pickled, too
+    try:
+        return run_task(task)
+    except Exception as error:
+        failure = bus_error(error)
+        log.warning("cut fails", extra={"code": failure.code, "reason": str(failure)}, exc_info=error)
+        return error_answer(failure)
+
+
+def run_task(task: CutTask) -> bytes:
+    """Run a cut; return what it has come to.
+
+    Raises:
+        BusError: a row or a record cannot be sent, or Kafka does not answer.
+    """
+    with lend_reader(task.raw_config, task.raw_topic) as reader:
+        raw = read_cut(reader, task.cut, task.raw_bytes_max)
+    if raw is None:
+        return too_large_answer()
+    lacking = tables_of(raw.records, task.cut) & task.not_ready if task.not_ready else None
+    if lacking:
+        return not_ready_answer(lacking)
+    program = unpacked(task.program)
+    whole = whole_cut(task.cut, raw, program, task.extras, task.encoded_at_ms, OUTPUT_BYTES_MAX)
+    if whole is None:
+        return too_large_answer()
+    with lend_writer(task.sink_config, batch_bytes(program)) as writer:
+        writer.write(whole.records)
+        writer.finish()
+    return counts_as_json(CutCounts(rows=whole.rows, raw_bytes=raw.raw_bytes, corrupt=whole.corrupt))

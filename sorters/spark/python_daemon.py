@@ -1,0 +1,95 @@
+"""Spark's Python daemon, made ready for short tasks; Spark starts it as ``spark.python.daemon.module`` says.
+
+The protocol, the secret and the forking are pyspark's own (``pyspark.daemon``, 4.0.0). Before the first worker is
+forked we import what our tasks use and freeze it, so that workers start warm and share its pages. Between tasks
+pyspark would read the directory of each zip file on the path anew, and collect garbage: the first we leave, the second
+we do rarely (docs/decisions/2026-11-22-price-of-a-spark-task.md).
+"""
+
+import contextlib
+import gc
+import importlib
+import os
+import sys
+import zipimport
+from collections.abc import Callable
+from pathlib import Path
+
+MODULE = "sorters.spark.python_daemon"
+WORKER_MODULES = (
+    "numpy",
+    "pyarrow",
+    "confluent_kafka",
+    "pyspark.worker",
+    "sorters.spark.tasks",
+    "sorters.spark.cut_task",
+    "sorters.spark.work",
+)
+"""What tasks import, each with all that it needs; none of these starts a thread when it is imported."""
+TASKS_A_COLLECTION = 200
+"""Tasks after which a worker collects garbage in any case."""
+GROWTH_BYTES_MAX = 32 * 1024 * 1024
+"""Growth of a worker's resident memory since its last collection after which it collects at once."""
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_bytes() -> int:
+    """Return this process's resident memory; 0 where the system does not say (then only tasks are counted)."""
+    try:
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return 0
+
+
+class RareCollector:
+    """Stands for module ``gc`` in pyspark's daemon, which calls ``collect`` after each task of a worker."""
+
+    def __init__(self, collect: Callable[[], int] = gc.collect, resident: Callable[[], int] = resident_bytes) -> None:
+        """Both are replaced by tests alone."""
+        self._collect, self._resident = collect, resident
+        self._tasks = 0
+        self._least_bytes: int | None = None
+        """The least resident memory since the last collection; None: no task has ended yet."""
+
+    def collect(self) -> int:
+        """Collect garbage if it is time to; return the number of objects that went."""
+        bytes_now = self._resident()
+        if self._least_bytes is None:
+            self._least_bytes = bytes_now
+        self._tasks += 1
+        self._least_bytes = min(self._least_bytes, bytes_now)
+        if self._tasks < TASKS_A_COLLECTION and bytes_now - self._least_bytes < GROWTH_BYTES_MAX:
+            return 0
+        gone = self._collect()
+        self._tasks, self._least_bytes = 0, self._resident()
+        return gone
+
+
+def keep_zip_directories() -> None:
+    """Let importers of zip files keep their directories when caches are dropped, as pyspark does for each task.
+
+    A zip file on a worker's path never changes: pyspark's own, and the one that we ship, are written before they are
+    put there. A further one gets an importer of its own.
+    """
+    zipimport.zipimporter.invalidate_caches = _keep  # type: ignore[method-assign, assignment]
+
+
+def _keep(importer: zipimport.zipimporter) -> None:
+    """Do nothing."""
+
+
+def main() -> None:
+    """Serve Spark until it closes our standard input; its first answer there is our port, so nobody else may print."""
+    keep_zip_directories()
+    with contextlib.redirect_stdout(sys.stderr):
+        daemon = importlib.import_module("pyspark.daemon")  # reads the worker's module in our arguments
+        for module in WORKER_MODULES:
+            importlib.import_module(module)
+    daemon.gc = RareCollector()  # type: ignore[attr-defined]
+    gc.collect()
+    gc.freeze()
+    daemon.manager()
+
+
+if __name__ == "__main__":
+    main()

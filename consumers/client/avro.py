@@ -38,11 +38,11 @@ def registry_schemas(url: str) -> Callable[[int], str]:
         ConfigError: ``url`` is none.
     """
     access = RegistryAccess.at(url)
-    client = access.client()
 
     def text_of(schema_id: int) -> str:
         try:
-            return str(client.get_schema(schema_id).schema_str)
+            with access.client() as client:  # once a schema: the decoder keeps them
+                return str(client.get_schema(schema_id).schema_str)
         except Exception as error:  # its HTTP library's errors come through, and which one differs by version
             raise StreamUnavailableError(
                 "the schema registry does not give a schema", url=access.url, schema_id=schema_id, reason=repr(error)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from consumers.control.changefeeds.processor_nodes import (
     AppliedNode,
@@ -25,6 +25,8 @@ from consumers.control.changefeeds.processor_nodes import (
     encode_shares,
 )
 from edges.secrets import decode_info
+from edges.zookeeper.node_cache import Node, NodeCache
+from edges.zookeeper.nodes import free_node, put_node, read_node, replace_node, take_node
 from edges.zookeeper.session import Session
 from schemas.errors import Action, BusError
 from schemas.ids import CaptureId
@@ -87,6 +89,34 @@ class ProcessorBoard:
         self._applied_path = paths.changefeed_applied(namespace, changefeed_id)
         self._lock_path = paths.changefeed_processor(namespace, changefeed_id)
         self._processors_path = paths.changefeed_processors(namespace, changefeed_id)
+        self._cache: NodeCache | None = None
+        """Of a process that looks again and again."""
+        self._applied_cache: NodeCache | None = None
+        self._seen: tuple[Mapping[str, Node], Wanted | None] = {}, None
+
+    def look(self) -> Wanted | None:
+        """Return the changefeed as :meth:`read` does; ZooKeeper is asked for what has changed since the last look.
+
+        What is applied is told only where the changefeed has a target: it changes all the time, and is of no interest
+        elsewhere.
+
+        Raises:
+            ZooKeeperError, LeaseLostError, CorruptDataError
+        """
+        nodes = self._nodes()
+        if nodes is not self._seen[0]:
+            info, status = nodes.get(self._info_path), nodes.get(self._status_path)
+            wanted = None
+            if info is not None:
+                wanted = Wanted(
+                    decode_info(info.value),
+                    (info.created_zxid, info.version),
+                    None if status is None else decode_changefeed_status(status.value),
+                    None,
+                )
+            self._seen = nodes, wanted
+        wanted = self._seen[1]
+        return wanted if wanted is None or wanted.info.target_ts is None else replace(wanted, applied=self._applied())
 
     def read(self) -> Wanted | None:
         """Return the changefeed; None: there is none.
@@ -95,10 +125,10 @@ class ProcessorBoard:
             ZooKeeperError, LeaseLostError, CorruptDataError
         """
         with self._session.requests("reading a changefeed") as client:
-            try:
-                node, stat = client.get(self._info_path)
-            except NoNodeError:
+            current = read_node(client, self._info_path)
+            if current is None:
                 return None
+            node, stat = current
             status, applied = _content(client, self._status_path), _content(client, self._applied_path)
         return Wanted(
             decode_info(node),
@@ -114,15 +144,8 @@ class ProcessorBoard:
             ZooKeeperError, LeaseLostError
         """
         with self._session.requests("taking a processor's lock") as client:
-            try:
-                client.create(self._lock_path, holder.encode(), ephemeral=True)
-            except NodeExistsError:
-                pass  # perhaps ours
-            except NoNodeError:
-                return None  # the changefeed was removed
-            stat = client.exists(self._lock_path)
-            ours = stat is not None and client.client_id and stat.ephemeralOwner == client.client_id[0]
-            return int(stat.czxid) if ours else None
+            stat = take_node(client, self._lock_path, holder.encode())
+            return None if stat is None else int(stat.czxid)
 
     def release(self) -> None:
         """Let the next processor begin at once.
@@ -131,9 +154,7 @@ class ProcessorBoard:
             ZooKeeperError, LeaseLostError
         """
         with self._session.requests("giving a processor's lock back") as client:
-            stat = client.exists(self._lock_path)
-            if stat is not None and client.client_id and stat.ephemeralOwner == client.client_id[0]:
-                client.delete(self._lock_path)
+            free_node(client, self._lock_path)
 
     def register(self, info: ProcessorInfo) -> int:
         """Make a processor known for as long as the session lives; return a number that grows with each.
@@ -176,27 +197,18 @@ class ProcessorBoard:
         """Return the registered processors.
 
         Args:
-            known: those of an earlier call, whose nodes are not read again.
+            known: those of an earlier call, who stay as they were.
             is_exact: nobody may be missing who was registered before the call.
 
         Raises:
             ZooKeeperError, LeaseLostError, CorruptDataError
         """
-        with self._session.requests("listing processors") as client:
-            if is_exact:
-                client.sync(self._processors_path)
-            try:
-                names = client.get_children(self._processors_path)
-            except NoNodeError:
-                return {}
-            infos = {}
-            for name in sorted(names):
-                info = known.get(CaptureId(name))
-                if info is None and (node := _content(client, f"{self._processors_path}/{name}")) is not None:
-                    info = decode_processor(node)
-                if info is not None:
-                    infos[info.processor] = info
-            return infos
+        folder, infos = f"{self._processors_path}/", {}
+        for path, node in self._nodes(is_exact=is_exact).items():
+            if path.startswith(folder):
+                info = known.get(CaptureId(path.removeprefix(folder))) or decode_processor(node.value)
+                infos[info.processor] = info
+        return dict(sorted(infos.items()))
 
     def leader_revision(self) -> int | None:
         """Return the number of who has the lock; None: nobody.
@@ -204,9 +216,8 @@ class ProcessorBoard:
         Raises:
             ZooKeeperError, LeaseLostError
         """
-        with self._session.requests("looking for a leader") as client:
-            stat = client.exists(self._lock_path)
-            return None if stat is None else int(stat.czxid)
+        lock = self._nodes().get(self._lock_path)
+        return None if lock is None else lock.created_zxid
 
     def tell(self, shares: Collection[Share]) -> None:
         """Write who applies which partition.
@@ -223,14 +234,8 @@ class ProcessorBoard:
         Raises:
             ZooKeeperError, LeaseLostError
         """
-        with self._session.requests("writing what is applied") as client:
-            try:
-                client.set(self._applied_path, encode_applied(applied))
-            except NoNodeError:
-                try:
-                    client.create(self._applied_path, encode_applied(applied))
-                except NoNodeError:
-                    return  # the changefeed was removed
+        with self._session.requests("writing what is applied") as client, contextlib.suppress(NoNodeError):  # removed
+            put_node(client, self._applied_path, encode_applied(applied))
 
     def fail(self, error: BusError, epoch: int) -> None:
         """Write what the run under ``epoch`` has ended with.
@@ -246,20 +251,27 @@ class ProcessorBoard:
             may_heal=error.action is Action.RETRY,
         )
         with self._session.requests("writing a failure") as client:
-            while True:
-                try:
-                    node, stat = client.get(self._status_path)
-                    status = replace(decode_changefeed_status(node), failure=failure)
-                    client.set(self._status_path, encode_changefeed_status(status), version=stat.version)
+            # No node: removed, or the sorter has not begun; then there is nothing to judge.
+            while (node := read_node(client, self._status_path)) is not None:
+                status = encode_changefeed_status(replace(decode_changefeed_status(node[0]), failure=failure))
+                if replace_node(client, self._status_path, status, node[1].version) is not None:
                     return
-                except BadVersionError:
-                    continue
-                except NoNodeError:
-                    return  # removed, or the sorter has not begun: then there is nothing to judge
+
+    def _nodes(self, *, is_exact: bool = False) -> Mapping[str, Node]:
+        if self._cache is None:
+            folder = f"{self._processors_path}/*"
+            self._cache = NodeCache(self._session, (self._info_path, self._status_path, self._lock_path, folder))
+        self._cache.refresh(is_exact=is_exact)
+        return self._cache.nodes
+
+    def _applied(self) -> AppliedNode | None:
+        if self._applied_cache is None:
+            self._applied_cache = NodeCache(self._session, (self._applied_path,))
+        self._applied_cache.refresh()
+        node = self._applied_cache.nodes.get(self._applied_path)
+        return None if node is None else decode_applied(node.value)
 
 
 def _content(client: Any, path: str) -> bytes | None:
-    try:
-        return bytes(client.get(path)[0])
-    except NoNodeError:
-        return None
+    node = read_node(client, path)
+    return node and node[0]

@@ -104,7 +104,7 @@ class ProcessorProcess:
     def _serve(self, session: Session, board: ProcessorBoard) -> int:
         waiting = False
         while not self._stop.is_set():
-            wanted = board.read()
+            wanted = board.look()
             if wanted is None or wanted.info.desired_state == "removed":
                 return STOPPED
             if not has_processors(wanted.info.sink_uri):
@@ -204,7 +204,7 @@ class ProcessorProcess:
             before, seen = seen, (run.checkpoint_ts, run.rows_total, run.ddl_total)
             if before is not None and seen != before:
                 self._backoff.progress()
-            stored = board.read()
+            stored = board.look()
             if stored is None or stored.edition != wanted.edition or stored.finished or not stored.runs:
                 return
 

@@ -23,10 +23,12 @@ from consumers.processors.board import ProcessorBoard, Wanted
 from consumers.processors.core.recovery import check_alone
 from consumers.processors.processor import Assignment, BeginWork, ProcessorOptions
 from edges.secrets import load_with_secrets
+from edges.zookeeper.progress import read_entries
 from edges.zookeeper.session import SESSION_TIMEOUT_S, Session
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus, ZkPaths, state_of
+from schemas.nodes.sorter_service import with_progress
 from schemas.sink.topic import life_of
 
 log = logging.getLogger(__name__)
@@ -73,6 +75,8 @@ def stored(session: Session, options: ProcessorOptions) -> Stored:
         ChangefeedNotFoundError: there is none.
         BusError: ZooKeeper failed.
     """
+    with session.requests("reading how far the changefeed is sorted") as client:
+        entries = read_entries(client, ZkPaths(options.cluster))  # before the status, into which it may be folded
     wanted = _board(session, options).read()
     if wanted is None:
         raise ChangefeedNotFoundError(
@@ -80,7 +84,8 @@ def stored(session: Session, options: ProcessorOptions) -> Stored:
             changefeed=options.changefeed_id,
             namespace=options.namespace,
         )
-    return Stored(info=wanted.info, status=wanted.status, applied_ts=_known_ts(wanted))
+    entry = entries.get(((options.namespace, options.changefeed_id), wanted.edition[0]))
+    return Stored(info=wanted.info, status=with_progress(wanted.status, entry), applied_ts=_known_ts(wanted))
 
 
 def wait_alone(session: Session, options: ProcessorOptions, say: Callable[[str], None]) -> None:

@@ -17,11 +17,20 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from consumers.control.api import changefeed_routes, cluster_routes, debug_routes, old_routes
-from consumers.control.api.access.guard import Guard
+from consumers.control.api import (
+    changefeed_routes,
+    cluster_routes,
+    debug_routes,
+    old_routes,
+    service_routes,
+    table_routes,
+    v1_routes,
+)
+from consumers.control.api.access.errors import ApiError, UnauthorizedError
 from consumers.control.api.codes import INTERNAL
 from consumers.control.api.context import BODY_KEY, AnsweredByOwner, ApiContext
-from consumers.control.api.errors import ApiError, NoSuchRouteError, UnauthorizedError, error_body, status_of
+from consumers.control.api.errors import NoSuchRouteError, error_body, status_of
+from consumers.control.api.guard import Guard
 from schemas.errors import BusError
 
 log = logging.getLogger(__name__)
@@ -45,7 +54,13 @@ def create_app(context: ApiContext) -> ASGIApp:
     app.state.context = context
     for router in (cluster_routes.open_router, cluster_routes.router, changefeed_routes.router):
         app.include_router(router)
-    for router in (old_routes.router, debug_routes.router):
+    for router in (
+        v1_routes.router,
+        table_routes.router,
+        service_routes.router,
+        old_routes.router,
+        debug_routes.router,
+    ):
         app.include_router(router)
     app.add_exception_handler(BusError, _on_bus_error)
     app.add_exception_handler(RequestValidationError, _on_bad_request)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from consumers.control.api.bodies import FeedRequest, StoredFeed
 from consumers.control.api.metrics import MetricsSnapshot
 from consumers.control.changefeeds.processor_nodes import Share
+from consumers.control.changefeeds.service_nodes import StoredServices
 from consumers.control.changefeeds.verbs import ConfigChange
 from consumers.control.cluster.capture_registry import CaptureInfo
 from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId
@@ -104,6 +105,16 @@ class Backend(Protocol):
         """Return what is known of the changefeed's sorter process (``host``, ``pid``, …); None: none runs."""
         ...
 
+    def services(self) -> StoredServices:
+        """Return the sorter services, and what each has."""
+        ...
+
+    def pin(self, changefeed_id: str, namespace: str, service: str) -> None:
+        """Keep a changefeed on a sorter service, by its id or its capture's address
+        (:func:`~consumers.control.changefeeds.pins.service_at`); '': on none in particular.
+        """
+        ...
+
     def create(self, request: FeedRequest, namespace: str) -> ChangefeedInfo: ...
 
     def configure(self, changefeed_id: str, namespace: str, change: ConfigChange) -> ChangefeedInfo: ...
@@ -114,8 +125,10 @@ class Backend(Protocol):
 
     def remove(self, changefeed_id: str, namespace: str) -> None: ...
 
-    def tables(self, request: FeedRequest) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return the ineligible and the eligible tables of a changefeed that has not been created yet."""
+    def tables(self, request: FeedRequest) -> dict[str, Any]:
+        """Return a Tables: ineligible_tables and eligible_tables of a changefeed that has not been created yet, and
+        all_tables of the schemas that it looks at.
+        """
         ...
 
     def check_upstream(self, pd_addresses: Sequence[str]) -> None:

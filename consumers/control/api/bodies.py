@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
-from consumers.control.api.errors import ApiError
-from consumers.control.api.replica_config import to_api
+from consumers.control.api.access.errors import ApiError
+from consumers.control.api.replica_config import shown_config
 from consumers.control.changefeeds.stored_feed import StoredFeed as StoredFeed
 from consumers.control.changefeeds.verbs import ConfigChange
 from consumers.control.cluster.capture_registry import CaptureInfo
@@ -36,19 +37,22 @@ def feed_body(
 ) -> dict[str, Any]:
     """Return a ChangeFeedInfo. ``tasks``: which of its tables each capture replicates."""
     info, state = feed.info, feed.state
+    config, protocol = shown_config(info.config), _protocol_of(info.sink_uri)
     return {
         "upstream_id": upstream_id,
         "namespace": info.namespace,
+        "keyspace": info.namespace,
         "id": info.changefeed_id,
         "sink_uri": shown_uri(info.sink_uri),
         "create_time": info.create_time,
         "start_ts": info.start_ts,
         "target_ts": info.target_ts or 0,
         "admin_job_type": ADMIN_JOBS[state],
-        "config": to_api(info.config),
+        "config": {**config, "sink": {**config["sink"], **protocol}},
         "state": shown_state(state),
         "error": error_body_of(feed),
         "creator_version": info.creator_version,
+        "time_zone": info.time_zone,
         "resolved_ts": feed.resolved_ts,
         "checkpoint_ts": feed.checkpoint_ts,
         "checkpoint_time": local_time(feed.checkpoint_ts),
@@ -59,11 +63,18 @@ def feed_body(
     }
 
 
+def _protocol_of(uri: str) -> dict[str, str]:
+    """Return the sink's protocol where the URI gives it, as TiCDC shows it."""
+    given = dict(parse_qsl(uri.partition("?")[2])).get("protocol")
+    return {"protocol": given} if given else {}
+
+
 def common_body(feed: StoredFeed, upstream_id: int) -> dict[str, Any]:
     """Return one item of the list of changefeeds."""
     return {
         "upstream_id": upstream_id,
         "namespace": feed.info.namespace,
+        "keyspace": feed.info.namespace,
         "id": feed.info.changefeed_id,
         "state": shown_state(feed.state),
         "checkpoint_tso": feed.checkpoint_ts,

@@ -1,11 +1,15 @@
 """``/api/v2/changefeeds``, ``/processors`` and ``/verify_table``: changefeeds, and where their tables are pulled."""
 
+import json
 import logging
 from collections.abc import Mapping
-from typing import Annotated, Any
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query, Request, Response
 
+from consumers.control.api.access.errors import ApiError
 from consumers.control.api.backend import Backend, Scheduling
 from consumers.control.api.bodies import (
     StoredFeed,
@@ -18,8 +22,11 @@ from consumers.control.api.bodies import (
 )
 from consumers.control.api.context import OWNER_WAIT_S, Bus, FeedId, Namespace, Owner, User, ask_owner
 from consumers.control.api.errors import NoSuchCaptureError
+from consumers.control.api.replica_config import kept_secrets
 from consumers.control.api.requests import FeedBody, ResumeBody, VerifyTableBody, feed_request, ts_given
+from consumers.control.api.toml_body import TOML, toml_text, wants_toml
 from consumers.control.changefeeds.store import ChangefeedNotFoundError
+from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError, ConfigError
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
 from schemas.sink.topic import has_processors
@@ -27,6 +34,10 @@ from schemas.sink.topic import has_processors
 log = logging.getLogger(__name__)
 
 router = APIRouter(prefix="/api/v2", dependencies=[User])
+
+_OF_THE_FILTER: Final = ("filter", "case-sensitive", "force-replicate")
+_ANY_SINK: Final = "kafka://127.0.0.1:9092/tables?protocol=canal-json"
+"""For who asks of a filter without a sink."""
 
 
 @router.get("/changefeeds", tags=["changefeeds"], summary="List changefeeds")
@@ -42,18 +53,37 @@ def list_feeds(
 
 
 @router.post("/changefeeds", tags=["changefeeds"], summary="Create a changefeed")
-def create_feed(bus: Bus, namespace: Namespace, body: FeedBody | None = None) -> dict[str, Any]:
-    """Check a changefeed and store it; its sorter is started."""
+def create_feed(request: Request, bus: Bus, namespace: Namespace, body: FeedBody | None = None) -> dict[str, Any]:
+    """Check a changefeed and store it; its sorter is started.
+
+    Raises:
+        ApiError: body and query name two namespaces; TiCDC's versions take one or the other.
+    """
     wanted = feed_request(body or FeedBody())
+    is_asked = any(request.query_params.get(name) for name in ("namespace", "keyspace"))
+    if is_asked and wanted.namespace not in (None, namespace):
+        raise ApiError("body and query name two namespaces; give one of them", key="keyspace", got=wanted.namespace)
     if wanted.sink_uri is None:
         raise ConfigError("sink_uri is empty; it says where to", key="sink-uri")
     info = bus.create(wanted, wanted.namespace or namespace)
-    return _whole(bus, StoredFeed(info, None))
+    return _noted(bus, StoredFeed(info, None))
 
 
 @router.get("/changefeeds/{changefeed_id}", tags=["changefeeds"], summary="Show a changefeed")
 def get_feed(request: Request, bus: Bus, namespace: Namespace, feed_id: FeedId) -> Any:
-    """Return one with its captures and tables, which the owner knows; without it the rest is shown."""
+    """Return one with its captures and tables, which the owner knows; as TOML where that is asked for."""
+    shown = _with_tasks(request, bus, namespace, feed_id)
+    if not wants_toml(request.headers.get("Accept", "")):
+        return shown
+    if isinstance(shown, Response):
+        if shown.status_code != HTTPStatus.OK:
+            return shown
+        shown = json.loads(bytes(shown.body))
+    return Response(toml_text(shown), media_type=TOML)
+
+
+def _with_tasks(request: Request, bus: Bus, namespace: str, feed_id: str) -> Any:
+    """Return a changefeed's body, or the owner's answer; without an owner the rest is shown."""
     feed = bus.feed(feed_id, namespace)
     scheduling = bus.scheduling()
     if feed.state != "normal":  # nobody works for it
@@ -72,8 +102,10 @@ def update_feed(bus: Bus, namespace: Namespace, feed_id: FeedId, body: FeedBody 
     """Replace the settings that are given; only where it is stopped or has failed."""
     wanted = feed_request(body or FeedBody())
     bus.check_upstream(wanted.pd_addresses)
+    if wanted.config is not None:
+        wanted = replace(wanted, config=kept_secrets(wanted.config, bus.feed(feed_id, namespace).info.config))
     bus.configure(feed_id, namespace, wanted.change())
-    return _whole(bus, bus.feed(feed_id, namespace))
+    return _noted(bus, bus.feed(feed_id, namespace))
 
 
 @router.delete("/changefeeds/{changefeed_id}", tags=["changefeeds"], summary="Remove a changefeed")
@@ -124,8 +156,15 @@ def resume_feed(bus: Bus, namespace: Namespace, feed_id: FeedId, body: ResumeBod
 @router.post("/verify_table", tags=["changefeeds"], summary="Which tables a changefeed would have")
 def verify_table(bus: Bus, body: VerifyTableBody | None = None) -> dict[str, Any]:
     """Return the tables that the settings let through, those without a key apart."""
-    ineligible, eligible = bus.tables(feed_request(body or VerifyTableBody()))
-    return {"ineligible_tables": ineligible, "eligible_tables": eligible}
+    return bus.tables(feed_request(body or VerifyTableBody()))
+
+
+@router.post("/get_all_tables", tags=["changefeeds"], summary="Which tables a filter lets through")
+def get_all_tables(bus: Bus, body: FeedBody | None = None) -> dict[str, Any]:
+    """Return the tables as ``/verify_table`` does, by the filter alone: no sink is needed."""
+    wanted = feed_request(body or FeedBody())
+    filters = {key: value for key, value in (wanted.config or {}).items() if key in _OF_THE_FILTER}
+    return bus.tables(replace(wanted, sink_uri=_ANY_SINK, config=filters))
 
 
 @router.get("/processors", tags=["processors"], summary="Who works for which changefeed")
@@ -134,7 +173,12 @@ def processors(bus: Bus, owner: Owner) -> dict[str, Any]:
     running = [feed for feed in bus.all_feeds() if feed.state in ("normal", "warning")]
     return list_body(
         [
-            {"namespace": feed.info.namespace, "changefeed_id": feed.info.changefeed_id, "capture_id": capture}
+            {
+                "namespace": feed.info.namespace,
+                "keyspace": feed.info.namespace,
+                "changefeed_id": feed.info.changefeed_id,
+                "capture_id": capture,
+            }
             for feed in running
             for capture in sorted({*tasks_of(bus, owner, feed), *_partitions_of(bus, feed)})
         ]
@@ -170,6 +214,14 @@ def _partitions_of(bus: Backend, feed: StoredFeed) -> dict[CaptureId, list[int]]
 
 def _whole(bus: Backend, feed: StoredFeed, tasks: Mapping[CaptureId, list[TableId]] | None = None) -> dict[str, Any]:
     return feed_body(feed, bus.upstream_id(feed.info.upstream), tasks or {})
+
+
+def _noted(bus: Backend, feed: StoredFeed) -> dict[str, Any]:
+    """Return a changefeed with what to tell about its settings, which is logged too: `cdc cli` does not show it."""
+    notes = load_changefeed(feed.info.sink_uri, feed.info.config).notes
+    for note in notes:
+        log.info("changefeed's settings", extra={"changefeed": feed.info.changefeed_id, "note": note})
+    return {**_whole(bus, feed), "notes": list(notes)}
 
 
 def _pulled_ts(bus: Backend, upstream: UpstreamId) -> Ts:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from consumers.control.api.tls import ApiTls
+from consumers.control.api.access.tls import ApiTls
 from schemas.errors import Action, BusError, ConfigError
 
 TIMEOUT_S = 60.0

@@ -7,13 +7,15 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 
+from consumers.control.api.access.errors import ApiError
 from consumers.control.api.backend import Backend
 from consumers.control.api.bodies import capture_body, list_body
 from consumers.control.api.context import OWNER_WAIT_S, Bus, Owner, User, ask_owner
-from consumers.control.api.errors import ApiError, NoSuchCaptureError, SchedulerRefusedError
-from consumers.control.api.metrics import CONTENT_TYPE, metrics_text
+from consumers.control.api.errors import NoSuchCaptureError, SchedulerRefusedError
+from consumers.control.api.metrics import metrics_text
 from consumers.control.api.overview import overview_body
-from consumers.control.api.requests import LogBody, ResolveLockBody, SafePointBody, TsoBody, ts_given
+from consumers.control.api.requests import LogBody, RedactBody, ResolveLockBody, SafePointBody, TsoBody, ts_given
+from schemas.config.parse.origin import NotSupportedYetError
 from schemas.errors import BusError
 from schemas.ids import CaptureId, physical_ms
 
@@ -23,7 +25,12 @@ open_router = APIRouter()
 """For probes and Prometheus, which have no user."""
 router = APIRouter(dependencies=[User])
 
+TICDC_VERSION: Final = "v8.5.4"
+"""Whose API and files this is; `cdc cli` talks to no server below v6.2.0, and to none without a version of TiCDC's."""
 _LOGICAL_MASK: Final = (1 << 18) - 1
+_REDACT_OFF: Final = frozenset({"OFF", "FALSE", "0", "DISABLE", "DISABLED"})
+_REDACT_MODES: Final = frozenset({"ON", "TRUE", "1", "ENABLE", "ENABLED", "MARKER", "MARK"})
+"""As pingcap/ticdc ``pkg/util/redact.go`` reads them."""
 _LEVELS: Final = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -40,7 +47,8 @@ _LEVELS: Final = {
 def status(bus: Bus) -> dict[str, Any]:
     """Return id, version, process and whether it is the owner."""
     return {
-        "version": bus.capture.version,
+        "version": TICDC_VERSION,
+        "tidebus_version": bus.capture.version,
         "git_hash": "",
         "id": bus.capture.capture_id,
         "cluster_id": bus.cluster,
@@ -62,9 +70,10 @@ def health(bus: Bus) -> dict[str, Any]:
 
 
 @open_router.get("/metrics", tags=["server"], summary="Metrics for Prometheus", response_class=Response)
-def metrics(bus: Bus) -> Response:
-    """Return Prometheus' text format."""
-    return Response(metrics_text(bus.metrics()), media_type=CONTENT_TYPE)
+def metrics(request: Request, bus: Bus) -> Response:
+    """Return Prometheus' text format, or OpenMetrics where that is asked for."""
+    text, kind = metrics_text(bus.metrics(), request.headers.get("Accept", ""))
+    return Response(text, media_type=kind)
 
 
 @router.post("/api/v2/log", tags=["server"], summary="Change the log level")
@@ -73,6 +82,23 @@ def log_level(body: LogBody) -> dict[str, Any]:
     """Change what this capture logs, until its end."""
     set_log_level(body.log_level)
     return {}
+
+
+@router.post("/api/v2/log/redact", tags=["server"], summary="Redact logs: refused but for off")
+def redact(body: RedactBody) -> dict[str, Any]:
+    """Say that nothing is redacted, and refuse to promise more.
+
+    Raises:
+        NotSupportedYetError: anything but ``off`` is asked for.
+        ApiError: no such mode.
+    """
+    mode = body.redact_info_log.strip().upper()
+    if mode in _REDACT_MODES:
+        reason = "log redaction is not supported yet: logs hold keys of rows, DDL, and what servers say of values"
+        raise NotSupportedYetError(reason, key="redact_info_log", got=mode)
+    if mode not in _REDACT_OFF:
+        raise ApiError("no such mode; known are off, on, marker", key="redact_info_log", got=mode[:50])
+    return {"previous_mode": "OFF", "current_mode": "OFF"}
 
 
 @router.post("/admin/log", include_in_schema=False)
@@ -89,7 +115,6 @@ def config(bus: Bus) -> dict[str, Any]:
 
 
 @router.get("/api/v2/captures", tags=["captures"], summary="List captures")
-@router.get("/api/v1/captures", include_in_schema=False)
 def captures(bus: Bus) -> dict[str, Any]:
     """Return the captures that live and which of them is the owner."""
     owner = bus.owner()

@@ -7,12 +7,13 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request, Response
 
+from consumers.control.api.access.credentials import Users
+from consumers.control.api.access.errors import ApiError, UnauthorizedError
 from consumers.control.api.access.origin import Hosts
+from consumers.control.api.access.tls import ApiTls
 from consumers.control.api.backend import Backend, Scheduling
 from consumers.control.api.client import TIMEOUT_S, Answer, ApiClient
-from consumers.control.api.credentials import Users
-from consumers.control.api.errors import ApiError, ForwardError, NoOwnerError, NotReadyError, UnauthorizedError
-from consumers.control.api.tls import ApiTls
+from consumers.control.api.errors import ForwardError, NoOwnerError, NotReadyError
 from consumers.control.changefeeds.store import check_id
 from schemas.addresses import host_of, is_loopback
 from schemas.errors import BusError
@@ -27,7 +28,7 @@ STILL_OWNER_S = 1.0
 """How often one that waits for the owner's answer looks whether it is the owner still. One that is stopped or cut off
 answers nobody, and its session ends long before a request's time is over."""
 USER_KEY = "tidebus.user"
-"""Of the request's scope: set once the door has let it in (:mod:`consumers.control.api.access.guard`)."""
+"""Of the request's scope: set once the door has let it in (:mod:`consumers.control.api.guard`)."""
 BODY_KEY = "tidebus.body"
 """Of the request's scope: the body as it came."""
 
@@ -68,13 +69,19 @@ async def bus_of(request: Request) -> Backend:
     return backend
 
 
-async def namespace_of(namespace: Annotated[str, Query(description="of the changefeed")] = "") -> str:
+async def namespace_of(
+    namespace: Annotated[str, Query(description="of the changefeed")] = "",
+    keyspace: Annotated[str, Query(description="TiCDC's newer word for the namespace")] = "",
+) -> str:
     """Return the namespace asked for.
 
     Raises:
+        ApiError: a namespace and another keyspace.
         ConfigError: no legal name; it would become part of a path in ZooKeeper.
     """
-    name = namespace or NAMESPACE_DEFAULT
+    if namespace and keyspace and namespace != keyspace:
+        raise ApiError("namespace and keyspace are the same thing here; give one of them", key="keyspace")
+    name = namespace or keyspace or NAMESPACE_DEFAULT
     check_id("namespace", name)
     return name
 

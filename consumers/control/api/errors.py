@@ -5,14 +5,9 @@ Ours stand in the text, in brackets as everywhere, so that one grep finds an err
 
 from http import HTTPStatus
 
+from consumers.control.api.access.errors import ApiError
 from consumers.control.api.codes import CDC_CODES, INTERNAL, INVALID, KEY_CODES, OWN_STATUSES, STATUSES
 from schemas.errors import Action, BusError
-
-
-class ApiError(BusError):
-    """A request that the API itself refuses."""
-
-    code, action = "api.invalid", Action.STOP_CHANGEFEED
 
 
 class ApiAddressError(BusError):
@@ -21,46 +16,10 @@ class ApiAddressError(BusError):
     code, action = "api.address", Action.STOP_CHANGEFEED
 
 
-class ApiTlsError(BusError):
-    """A certificate, key or CA for the API cannot be used."""
-
-    code, action = "api.tls_file", Action.STOP_CHANGEFEED
-
-
 class NoSuchRouteError(ApiError):
     """There is no such path, or not with this method."""
 
     code = "api.no_such_route"
-
-
-class UnauthorizedError(ApiError):
-    """The request names no user that may ask, or a wrong password."""
-
-    code = "api.unauthorized"
-
-
-class LoginDelayError(ApiError):
-    """Too many logins have failed: the next one must wait."""
-
-    code, action = "api.login_delayed", Action.RETRY
-
-
-class WrongHostError(ApiError):
-    """The request names a host that is not this server: perhaps another's name was made to resolve to us."""
-
-    code = "api.wrong_host"
-
-
-class WrongOriginError(ApiError):
-    """A web page of another server has made a browser ask."""
-
-    code = "api.wrong_origin"
-
-
-class ContentTypeError(ApiError):
-    """The body is called something else than JSON."""
-
-    code = "api.content_type"
 
 
 class BusyError(ApiError):

@@ -14,6 +14,7 @@ from typing import Final
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, UntypedMetricFamily
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
@@ -21,7 +22,6 @@ from consumers.control.changefeeds.stored_feed import StoredFeed
 from consumers.control.owner.figures import Rule, rule_metrics
 from schemas.ids import TableId, UpstreamId
 
-CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 STALLS_SHOWN: Final = 20
 """Tables that are named; a bus of 100,000 whose store is away must not become 100,000 series."""
 
@@ -88,6 +88,7 @@ _GAUGES: Final[tuple[tuple[str, str, Callable[[Pull], float]], ...]] = (
     ("ticdc_processor_num_of_tables", "Tables on this capture", lambda pull: pull.tables),
     ("tidebus_puller_spans", "Spans pulled; more than tables where some are split", lambda pull: pull.spans),
     ("tidebus_puller_regions", "Regions registered or to be registered", lambda pull: pull.regions),
+    ("ticdc_subscription_client_subscribed_region_count", "Regions, by TiCDC's name", lambda pull: pull.regions),
     ("tidebus_puller_regions_initialized", "Regions with a complete scan", lambda pull: pull.regions_initialized),
     (
         "tidebus_puller_scans_running",
@@ -115,9 +116,12 @@ _COUNTERS: Final[tuple[tuple[str, str, Callable[[Pull], float]], ...]] = (
 )
 
 
-def metrics_text(snapshot: MetricsSnapshot) -> bytes:
-    """Return the page for one scrape."""
-    return generate_latest(SnapshotCollector(snapshot))
+def metrics_text(snapshot: MetricsSnapshot, accept: str = "") -> tuple[bytes, str]:
+    """Return the page for one scrape and its type: OpenMetrics where ``accept`` asks for it, else Prometheus' text."""
+    if "application/openmetrics-text" in accept:
+        text = openmetrics.generate_latest(SnapshotCollector(snapshot))  # type: ignore[no-untyped-call]
+        return text, openmetrics.CONTENT_TYPE_LATEST
+    return generate_latest(SnapshotCollector(snapshot)), CONTENT_TYPE_PLAIN_0_0_4
 
 
 class SnapshotCollector(Collector):

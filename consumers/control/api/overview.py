@@ -6,7 +6,9 @@ from typing import Any, Final
 
 from consumers.control.api.backend import Backend
 from consumers.control.api.bodies import StoredFeed, error_body_of, shown_state
+from consumers.control.api.service_routes import feed_places, sorter_body
 from schemas.ids import CaptureId, TableId, Ts, physical_ms
+from schemas.nodes.sorter_service import FeedName
 
 FEEDS_MAX: Final = 1000
 """Changefeeds in one answer, of all namespaces."""
@@ -17,11 +19,15 @@ def overview_body(bus: Backend, tables: Mapping[CaptureId, Collection[TableId]] 
 
     ``tables`` are each capture's; None: nobody says.
     """
-    now_s, owner = time.time(), bus.owner()
+    now_s, owner, captures = time.time(), bus.owner(), bus.captures()
+    places = feed_places(bus.services(), captures)
     return {
         "cluster_id": bus.cluster,
         "at_s": round(now_s, 3),
-        "upstreams": [{"upstream": view.upstream, **view.status} for view in bus.upstreams()],
+        "upstreams": [
+            {"upstream": view.upstream, "upstream_id": bus.upstream_id(view.upstream), **view.status}
+            for view in bus.upstreams()
+        ],
         "captures": [
             {
                 "id": capture.capture_id,
@@ -30,14 +36,15 @@ def overview_body(bus: Backend, tables: Mapping[CaptureId, Collection[TableId]] 
                 "version": capture.version,
                 "tables": None if tables is None else len(tables.get(capture.capture_id, ())),
             }
-            for capture in bus.captures()
+            for capture in captures
         ],
-        "changefeeds": [_feed(bus, feed, now_s) for feed in bus.all_feeds()[:FEEDS_MAX]],
+        "changefeeds": [_feed(bus, feed, now_s, places) for feed in bus.all_feeds()[:FEEDS_MAX]],
     }
 
 
-def _feed(bus: Backend, feed: StoredFeed, now_s: float) -> dict[str, Any]:
+def _feed(bus: Backend, feed: StoredFeed, now_s: float, places: Mapping[FeedName, Mapping[str, Any]]) -> dict[str, Any]:
     info, status = feed.info, feed.status
+    name = (info.namespace, info.changefeed_id)
     return {
         "namespace": info.namespace,
         "id": info.changefeed_id,
@@ -51,7 +58,7 @@ def _feed(bus: Backend, feed: StoredFeed, now_s: float) -> dict[str, Any]:
         "batch_s": status.batch_s if status else 0.0,
         "error": error_body_of(feed),
         "sorter_deaths": status.sorter_deaths if status else 0,
-        "sorter": bus.sorter(info.changefeed_id, info.namespace),
+        "sorter": sorter_body(bus, name, places.get(name)),
     }
 
 

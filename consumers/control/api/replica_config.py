@@ -1,9 +1,16 @@
-"""A changefeed file's table as the API's ``replica_config`` and back: snake_case for dashed keys, nanoseconds."""
+"""A changefeed file's table as the API's ``replica_config`` and back: snake_case for dashed keys, nanoseconds.
 
+What is shown is whole, defaults too: `cdc cli changefeed update` takes it into its own structs, lays the user's file
+over it, and sends all of it back. It would send zeros for what it has not been shown.
+"""
+
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
-from schemas.config.parse.duration import parse_duration
+from schemas.config.parse.duration import Seconds, parse_duration
+from schemas.config.parse.section import fields_by_key
+from schemas.config.settings import ChangefeedFile
 from schemas.masking import MASK, is_secret_name, mask_uri
 
 DURATIONS: Final = frozenset(
@@ -12,22 +19,90 @@ DURATIONS: Final = frozenset(
         "sync-point-retention",
         "changefeed-error-stuck-duration",
         "checksum-check-interval",
-        "dial-timeout",
-        "write-timeout",
-        "read-timeout",
+        "active-active-progress-interval",
+        "active-active-sync-stats-interval",
+        "region-count-refresh-interval",
     }
 )
-"""Keys whose value is a duration: the API shows nanoseconds, and takes them or a text such as ``10m``."""
-RENAMED: Final = {"file-index-digit": "file_index_width"}
+"""Keys whose value is a duration: the API shows nanoseconds, and takes them or a text such as ``10m``. Those of Kafka
+and databases are not among them: the API has them as texts."""
+RENAMED: Final = {
+    "file-index-digit": "file_index_width",
+    "advance-timeout-in-sec": "advance_timeout",
+    "max-multi-update-row": "max_multi_update_row_count",
+}
 """The API's own names, where it is not the file's with underscores."""
-KEPT: Final = frozenset({"send-all-bootstrap-at-start"})
+KEPT: Final = frozenset({"send-all-bootstrap-at-start", "target-schema", "target-table"})
 """Keys that keep their dashes in the API."""
+OURS: Final = ("sorter",)
+"""Tables that TiCDC does not have."""
+NOT_SHOWN: Final = frozenset(
+    {
+        *OURS,
+        *("sql-mode", "performance-mode", "event-collector-batch-count", "event-collector-batch-bytes"),
+        *("enable-active-active", "active-active-progress-interval", "active-active-sync-stats-interval"),
+        *("sink.transaction-atomicity", "sink.file-index-digit", "sink.safe-mode"),
+        *("sink.kafka-config", "sink.mysql-config", "sink.cloud-storage-config"),
+        *("consistent.compression", "consistent.flush-concurrency", "consistent.event-collector-batch-count"),
+        *("scheduler.region-per-span", "scheduler.region-count-refresh-interval", "scheduler.force-split"),
+    }
+)
+"""Settings that TiCDC does not show unless they are set."""
 _FROM_API: Final = {new: old for old, new in RENAMED.items()}
 
 
 def to_api(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a changefeed file's table as the API shows it: what was set, without secrets."""
     return {_api_name(key): _shown(key, value) for key, value in table.items()}
+
+
+def shown_config(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a changefeed file's table as the API shows it with all defaults that TiCDC shows, without secrets."""
+    return laid_over(_defaults(ChangefeedFile()), to_api(table))
+
+
+def kept_secrets(config: dict[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a file's table that a client has sent with the stored values where it sends the masks that it was shown.
+
+    `cdc cli changefeed update` sends all that it was shown. A table of ours alone (``sorter``), which it does not
+    know, stays.
+    """
+    kept = {key: stored[key] for key in OURS if key in stored and key not in config}
+    return {**_unmasked(config, stored), **kept}
+
+
+def _unmasked(sent: Any, stored: Any) -> Any:
+    if isinstance(sent, Mapping):
+        known = stored if isinstance(stored, Mapping) else {}
+        return {key: _unmasked(value, known.get(key)) for key, value in sent.items()}
+    if isinstance(sent, str) and isinstance(stored, str) and MASK in sent and sent in (MASK, mask_uri(stored)):
+        return stored
+    return sent
+
+
+def _defaults(section: Any, prefix: str = "") -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for key, (field, hint) in fields_by_key(type(section)).items():
+        value, path = getattr(section, field.name), f"{prefix}{key}"
+        if path in NOT_SHOWN or value is None:
+            continue
+        if dataclasses.is_dataclass(value):
+            shown[_api_name(key)] = _defaults(value, f"{path}.")
+        elif isinstance(value, tuple):
+            if value:
+                shown[_api_name(key)] = list(value)
+        else:
+            shown[_api_name(key)] = round(value * 1e9) if hint is Seconds else value
+    return shown
+
+
+def laid_over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a ``replica_config`` with another one's values over its own, table by table; lists are replaced."""
+    laid = dict(below)
+    for key, value in above.items():
+        under = laid.get(key)
+        laid[key] = laid_over(under, value) if isinstance(under, dict) and isinstance(value, Mapping) else value
+    return laid
 
 
 def replica_config(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,6 +46,7 @@ class FeedBody(VerifyTableBody):
     """TiCDC's ChangefeedConfig: what a changefeed is created from, or the parts of it that an update replaces."""
 
     namespace: str | None = None
+    keyspace: str | None = Field(default=None, description="TiCDC's newer word for the namespace")
     changefeed_id: str | None = None
     target_ts: Tso | None = None
 
@@ -78,10 +79,22 @@ class LogBody(Body):
     log_level: str = Field(description="debug, info, warn, error")
 
 
+class RedactBody(Body):
+    """POST /log/redact."""
+
+    redact_info_log: str = Field(description="off, on or marker")
+
+
 class DrainBody(Body):
     """PUT /api/v1/captures/drain."""
 
     capture_id: str
+
+
+class MoveFeedBody(Body):
+    """POST /api/tidebus/changefeeds/{id}/move."""
+
+    capture_id: str = Field(description="a capture's id or address, or a sorter service's id; empty: any")
 
 
 class MoveTableBody(Body):
@@ -105,7 +118,7 @@ def feed_request(body: VerifyTableBody) -> FeedRequest:
     """Return a changefeed's settings; zeros and empty texts mean that nothing is given, as in Go."""
     feed = body if isinstance(body, FeedBody) else FeedBody()
     return FeedRequest(
-        namespace=feed.namespace or None,
+        namespace=feed.namespace or feed.keyspace or None,
         changefeed_id=feed.changefeed_id or None,
         start_ts=ts_given(body.start_ts),
         target_ts=ts_given(feed.target_ts),

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 
 from schemas.errors import CorruptDataError
 from schemas.ids import CaptureId, Ts
+from schemas.json_text import read_bool, read_int, read_json, read_text
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus
 from schemas.sink.topic import life_of
 
@@ -47,13 +48,13 @@ def decode_processor(node: bytes) -> ProcessorInfo:
         CorruptDataError: it is none.
     """
     try:
-        raw = json.loads(node)
+        raw = read_json(node)
         return ProcessorInfo(
-            processor=CaptureId(raw["processor"]),
-            capture=CaptureId(raw["capture"]),
-            version=str(raw["version"]),
-            peer_address=str(raw["peer_address"]),
-            is_stopping=bool(raw["is_stopping"]),
+            processor=CaptureId(read_text(raw["processor"])),
+            capture=CaptureId(read_text(raw["capture"])),
+            version=read_text(raw["version"]),
+            peer_address=read_text(raw["peer_address"]),
+            is_stopping=read_bool(raw["is_stopping"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptDataError("processor's node does not decode", node=node[:200], reason=repr(error)) from error
@@ -73,12 +74,12 @@ def decode_shares(node: bytes) -> list[Share]:
     try:
         return [
             Share(
-                processor=CaptureId(raw["processor"]),
-                capture=CaptureId(raw["capture"]),
-                partitions=tuple(int(partition) for partition in raw["partitions"]),
-                is_leader=bool(raw["is_leader"]),
+                processor=CaptureId(read_text(raw["processor"])),
+                capture=CaptureId(read_text(raw["capture"])),
+                partitions=tuple(read_int(partition, bits=31) for partition in raw["partitions"]),
+                is_leader=read_bool(raw["is_leader"]),
             )
-            for raw in json.loads(node or b"[]")
+            for raw in read_json(node or b"[]")
         ]
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptDataError("node of processors does not decode", node=node[:200], reason=repr(error)) from error
@@ -114,12 +115,12 @@ def decode_applied(node: bytes) -> AppliedNode:
         CorruptDataError: it is none.
     """
     try:
-        raw = json.loads(node)
+        raw = read_json(node)
         return AppliedNode(
-            life=str(raw["life"]),
-            checkpoint_ts=Ts(int(raw["checkpoint_ts"])),
-            rows_total=int(raw["rows_total"]),
-            ddl_total=int(raw["ddl_total"]),
+            life=read_text(raw["life"]),
+            checkpoint_ts=Ts(read_int(raw["checkpoint_ts"], bits=63)),
+            rows_total=read_int(raw["rows_total"]),
+            ddl_total=read_int(raw["ddl_total"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptDataError("applied node does not decode", node=node[:200], reason=repr(error)) from error

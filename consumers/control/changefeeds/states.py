@@ -1,9 +1,10 @@
 """The owner's side of all changefeeds of one upstream: what users and sorters have written goes through the machine of
 :mod:`consumers.control.core.changefeeds.state`, and what follows is written back, by compare-and-set.
 
-ZooKeeper is polled: a look asks for the ``info`` of every changefeed, and for the ``status`` of those that run or have
-changed, all at once; decoding is done only where a version has changed. What a process that is no owner any more writes
-is a transition that was right for the nodes as it has read them, or is refused: their versions are in the transaction.
+A look reads what watches have told of (:mod:`consumers.control.changefeeds.feed_nodes`), and nothing while nothing has
+changed. How far a running changefeed is, its sorter service writes elsewhere: no ``status`` is written for that. What a
+process that is no owner any more writes is a transition that was right for the nodes as it has read them, or is
+refused: their versions are in the transaction.
 
 Back-off is kept in memory: a new owner begins it anew, as TiCDC's does.
 """
@@ -18,9 +19,10 @@ from typing import Any
 
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
 
+from consumers.control.changefeeds.feed_nodes import FeedNodes, FeedView
 from consumers.control.changefeeds.verbs import feed_of
 from consumers.control.core.changefeeds.errors import WAITS, FeedError
-from consumers.control.core.changefeeds.sorter_plan import FeedName
+from consumers.control.core.changefeeds.service_plan import WantedFeed
 from consumers.control.core.changefeeds.state import (
     PATIENCE,
     Failed,
@@ -33,28 +35,29 @@ from consumers.control.core.changefeeds.state import (
     WaitsForTables,
     step,
 )
-from edges.secrets import decode_info, encode_info
+from edges.secrets import encode_info
+from edges.zookeeper.node_cache import ANSWER_S
 from edges.zookeeper.session import Session, ZooKeeperError
 from schemas.config.changefeed import load_changefeed
-from schemas.errors import ConfigError, CorruptDataError
+from schemas.errors import BusError, ConfigError, CorruptDataError
 from schemas.ids import UpstreamId
 from schemas.nodes.changefeed import (
     ChangefeedError,
     ChangefeedInfo,
     ChangefeedStatus,
     ZkPaths,
-    decode_changefeed_status,
     encode_changefeed_status,
 )
+from schemas.nodes.sorter_service import FeedEntry, FeedName, with_progress
 
 log = logging.getLogger(__name__)
 
 DIED = "sorter.died"
 """Code of a sorter that has ended without saying why: it was killed, had no memory, or its JVM crashed."""
-ANSWER_S = 5.0
-"""For one request: kazoo keeps it until the connection is back, and who is asked to stop must not wait for that."""
 WRITES_MAX = 5
 """Tries to write a transition against a sorter that keeps writing how far it is; then it waits for the next look."""
+DEATHS_SHARED_MAX = 1
+"""A service that dies of a changefeed once more than so often leaves it to a service of its own."""
 STOPPING_S = 2.0
 """After a pause: for so long the status is left to a sorter that may still be writing down its last batch."""
 
@@ -68,6 +71,12 @@ class _Nodes:
     info: ChangefeedInfo
     status_version: int | None
     status: ChangefeedStatus | None
+    entry: FeedEntry | None
+    """How far its sorter service says that it is."""
+
+    @property
+    def progress(self) -> ChangefeedStatus | None:
+        return with_progress(self.status, self.entry)
 
 
 @dataclass(slots=True)
@@ -76,6 +85,11 @@ class _Known:
     feed: Feed
     seen_at_s: float
     deaths: int
+    wants_process: bool
+    held: FeedError | None = None
+    """What it waited for at the last look."""
+    is_settled: bool = False
+    """All that follows from its nodes is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +102,7 @@ class Death:
 
 
 class FeedStates:
-    """Not thread-safe."""
+    """Not thread-safe; close it."""
 
     def __init__(
         self,
@@ -107,6 +121,7 @@ class FeedStates:
         """
         self._held = held
         self._session, self._paths, self._upstream = session, paths, upstream
+        self._stored = FeedNodes(session, paths)
         self._patience, self._clock, self._jitter = patience, clock, jitter
         self._known: dict[FeedName, _Known] = {}
         self._unreadable: dict[FeedName, str] = {}
@@ -123,6 +138,23 @@ class FeedStates:
         """Return the changefeeds that want a sorter, with their epochs."""
         return {name: known.feed.epoch for name, known in self._known.items() if known.feed.runs}
 
+    def close(self) -> None:
+        """Hear of nothing any more."""
+        self._stored.close()
+
+    def wanted_feeds(self) -> list[WantedFeed]:
+        """Return the changefeeds that are to run, and which of them not beside others."""
+        return [
+            WantedFeed(
+                name=name,
+                created_zxid=known.nodes.created_zxid,
+                epoch=known.feed.epoch,
+                is_alone=known.wants_process or known.deaths > DEATHS_SHARED_MAX,
+            )
+            for name, known in self._known.items()
+            if known.feed.runs
+        ]
+
     def look(self, busy: Collection[FeedName] = (), deaths: Iterable[Death] = ()) -> None:
         """Take in what has been written since the last look, and write what follows from it.
 
@@ -135,8 +167,8 @@ class FeedStates:
             ZooKeeperError: another reason; the same look may work later, and before it no sorter should be started.
         """
         self._deaths |= {death.name: death for death in deaths}
-        if self._deaths:
-            self._sync()
+        if self._deaths:  # what a sorter has written before it ended is to be read
+            self._stored.refresh(is_exact=True)
         nodes_by_name, deaths_by_name = self._read(), self._deaths
         self._deaths = {}
         for name in self._known.keys() - nodes_by_name.keys():
@@ -147,6 +179,8 @@ class FeedStates:
 
     def _take_in(self, name: FeedName, nodes: _Nodes, death: Death | None, busy: Collection[FeedName]) -> None:
         """Bring one changefeed up to date."""
+        if death is None and self._is_settled(name, nodes):
+            return
         for _ in range(WRITES_MAX):
             self._note(name, nodes)
             self._take(name, self._messages(self._known[name], death))
@@ -158,6 +192,13 @@ class FeedStates:
                 return  # the next look sees that it is gone
             nodes = again
 
+    def _is_settled(self, name: FeedName, nodes: _Nodes) -> bool:
+        """Tell whether nothing can follow: neither its nodes nor what it waits for have changed, and no time counts."""
+        known = self._known.get(name)
+        if known is None or known.nodes is not nodes or not known.is_settled or known.feed.state == "pending":
+            return False
+        return self._held(nodes.info) == known.held
+
     def _note(self, name: FeedName, nodes: _Nodes) -> None:
         """Keep what was read; a changefeed that a user has changed, or that is new here, begins from its nodes."""
         known = self._known.get(name)
@@ -165,21 +206,24 @@ class FeedStates:
         if known is not None and identity == (known.nodes.created_zxid, known.nodes.info_version):
             known.nodes = nodes
             return
-        feed = replace(feed_of(nodes.info, nodes.status), patience=self._patience_of(nodes.info))
+        patience, wants_process = self._settings_of(nodes.info)
+        feed = replace(feed_of(nodes.info, nodes.progress), patience=patience)
         if feed.state == "warning":  # of a former owner
             feed = _warned(feed, self._clock())
         deaths = nodes.status.sorter_deaths if nodes.status else 0
-        self._known[name] = _Known(nodes, feed, self._clock(), deaths)
+        self._known[name] = _Known(nodes, feed, self._clock(), deaths, wants_process)
         log.info("changefeed seen", extra={"changefeed": name[1], "namespace": name[0], "state": feed.state})
 
     def _messages(self, known: _Known, death: Death | None) -> Iterable[Message]:
         """Yield what a changefeed's status tells the machine; what was told before changes nothing."""
-        now_s, status, epoch = self._clock(), known.nodes.status, known.nodes.info.epoch
+        now_s, status, epoch = self._clock(), known.nodes.progress, known.nodes.info.epoch
         if status is not None:
             yield SorterProgress(epoch, status.checkpoint_ts, status.resolved_ts, now_s)
-        yield WaitsForTables(self._held(known.nodes.info))
+        known.held = self._held(known.nodes.info)
+        yield WaitsForTables(known.held)
         failure = status.failure if status is not None else None
         if failure is not None and failure.epoch == known.feed.epoch:
+            known.deaths += failure.code == DIED and known.feed.runs  # once: what follows from it is another epoch
             error = FeedError(code=failure.code, message=failure.message, time=failure.time, may_heal=failure.may_heal)
             yield Failed(error, now_s, failure.epoch, self._jitter())
         elif death is not None and death.epoch == known.feed.epoch and known.feed.runs:
@@ -206,24 +250,27 @@ class FeedStates:
         level = {"failed": logging.ERROR, "pending": logging.WARNING}.get(feed.state, logging.INFO)
         log.log(level, "changefeed changed its state", extra=extra)
 
-    def _patience_of(self, info: ChangefeedInfo) -> Patience:
-        try:
-            total_s = float(load_changefeed(info.sink_uri, info.config).error_stuck_duration_s)
+    def _settings_of(self, info: ChangefeedInfo) -> tuple[Patience, bool]:
+        try:  # how long to try again, and whether its file asks for a service of its own
+            config = load_changefeed(info.sink_uri, info.config)
         except ConfigError:  # its sorter says so, and fails
-            return self._patience
-        return replace(self._patience, total_s=total_s)
+            return self._patience, False
+        patience = replace(self._patience, total_s=float(config.error_stuck_duration_s))
+        return patience, config.sorter.isolation == "process"
 
     def _write(self, name: FeedName, busy: Collection[FeedName]) -> bool:
         """Write what the machine has decided; False: another has written since the nodes were read."""
         known = self._known[name]
         nodes, feed = known.nodes, known.feed
         leave = feed.state == "stopped" and (name in busy or self._clock() - known.seen_at_s < STOPPING_S)
+        known.is_settled = not leave
         if leave:
             return True
         status = _status_after(nodes, feed, known.deaths)
-        info = replace(nodes.info, epoch=feed.epoch)
-        if (info, status) == (nodes.info, nodes.status):
+        info = nodes.info if nodes.info.epoch == feed.epoch else replace(nodes.info, epoch=feed.epoch)
+        if status == nodes.status and info is nodes.info:
             return True
+        status = with_progress(status, nodes.entry) or status  # whoever reads the state finds how far it was then
         self._session.check_lease()
         with self._session.requests("writing a changefeed's state") as client:
             transaction = client.transaction()
@@ -249,83 +296,45 @@ class FeedStates:
         )
         return True
 
-    def _sync(self) -> None:
-        """Make sure that what a sorter has written before it ended is what we read."""
-        with self._session.requests("asking for the newest state") as client:
-            client.sync_async(self._paths.root).get(timeout=ANSWER_S)
-
     def _read(self) -> dict[FeedName, _Nodes]:
         """Read all changefeeds of the upstream. One that does not decode is said once, and stays as it was known."""
-        with self._session.requests("reading changefeeds") as client:
-            namespaces = _children(client, [self._paths.changefeeds])[0]
-            folders = [f"{self._paths.changefeeds}/{namespace}" for namespace in namespaces]
-            names = [
-                (namespace, changefeed_id)
-                for namespace, ids in zip(namespaces, _children(client, folders), strict=True)
-                for changefeed_id in ids
-            ]
-            infos = _values(client, [self._paths.changefeed_info(*name) for name in names])
-            with_status = [
-                name
-                for name, info in zip(names, infos, strict=True)
-                if info is not None and self._needs_status(name, info)
-            ]
-            statuses = dict(
-                zip(
-                    with_status,
-                    _values(client, [self._paths.changefeed_status(*name) for name in with_status]),
-                    strict=True,
-                )
-            )
-        nodes_by_name: dict[FeedName, _Nodes] = {}
-        for name, info in zip(names, infos, strict=True):
-            if info is not None:
-                nodes = self._decoded(name, info, statuses.get(name), has_status=name in statuses)
-                if nodes is not None:
-                    nodes_by_name[name] = nodes
-        return nodes_by_name
-
-    def _needs_status(self, name: FeedName, info: tuple[bytes, Any]) -> bool:
-        known = self._known.get(name)
-        if known is None or known.feed.state in ("normal", "warning", "pending"):
-            return name not in self._others
-        is_same = (info[1].czxid, info[1].version) == (known.nodes.created_zxid, known.nodes.info_version)
-        return not is_same or known.nodes.status is None or known.nodes.status.state != known.feed.state
+        nodes_by_name = {name: self._decoded(view) for name, view in self._stored.refresh().items()}
+        self._others &= nodes_by_name.keys()
+        return {name: nodes for name, nodes in nodes_by_name.items() if nodes is not None}
 
     def _reread(self, name: FeedName) -> _Nodes | None:
-        with self._session.requests("reading a changefeed") as client:
-            info = _values(client, [self._paths.changefeed_info(*name)])[0]
-            status = _values(client, [self._paths.changefeed_status(*name)])[0]
-        return None if info is None else self._decoded(name, info, status, has_status=True)
+        """Return what another has written over what was read."""
+        view = self._stored.refresh(is_exact=True).get(name)
+        return None if view is None else self._decoded(view)
 
-    def _decoded(
-        self, name: FeedName, info: tuple[bytes, Any], status: tuple[bytes, Any] | None, *, has_status: bool
-    ) -> _Nodes | None:
-        known = self._known.get(name)
-        nodes = known.nodes if known is not None else None
-        stat = info[1]
+    def _decoded(self, view: FeedView) -> _Nodes | None:
+        """Return a changefeed of ours; None: it is another upstream's, or was never readable."""
+        name = view.name
         try:
-            same = nodes is not None and (stat.czxid, stat.version) == (nodes.created_zxid, nodes.info_version)
-            read = nodes.info if nodes is not None and same else decode_info(info[0])
-            if read.upstream != self._upstream:
-                if name not in self._others:
-                    log.warning(
-                        "changefeed is of another upstream, which this capture does not pull",
-                        extra={"changefeed": name[1], "namespace": name[0], "upstream": read.upstream},
-                    )
-                self._others.add(name)
-                return None
-            self._others.discard(name)
-            if not has_status and nodes is not None:
-                return replace(nodes, info=read)
-            shown = None if status is None else decode_changefeed_status(status[0])
-        except CorruptDataError as error:
+            info, status = view.info(), view.status()
+            if (info.namespace, info.changefeed_id) != name:
+                raise CorruptDataError("changefeed is another's", changefeed=name[1], namespace=name[0])
+        except BusError as error:  # its bytes, or its key: others have readable ones
             if self._unreadable.get(name) != str(error):
-                log.error("changefeed is not readable", extra={"changefeed": name[1], "error": str(error)})
+                extra = {"changefeed": name[1], "namespace": name[0], "code": error.code, "error": str(error)}
+                log.error("changefeed is not readable", extra=extra)
             self._unreadable[name] = str(error)
-            return nodes
+            known = self._known.get(name)
+            return None if known is None else known.nodes
         self._unreadable.pop(name, None)
-        return _Nodes(stat.czxid, stat.version, read, None if status is None else status[1].version, shown)
+        if info.upstream != self._upstream:
+            if name not in self._others:
+                log.warning(
+                    "changefeed is of another upstream, which this capture does not pull",
+                    extra={"changefeed": name[1], "namespace": name[0], "upstream": info.upstream},
+                )
+            self._others.add(name)
+            return None
+        self._others.discard(name)
+        version = None if view.status_node is None else view.status_node.version
+        nodes = _Nodes(view.info_node.created_zxid, view.info_node.version, info, version, status, view.entry)
+        known = self._known.get(name)
+        return known.nodes if known is not None and known.nodes == nodes else nodes
 
 
 def _warned(feed: Feed, now_s: float) -> Feed:
@@ -356,25 +365,3 @@ def _written(results: list[Any]) -> bool:
         if not isinstance(error, RolledBackError):
             raise ZooKeeperError("a changefeed's state could not be written", reason=repr(error))
     return not errors
-
-
-def _children(client: Any, paths: list[str]) -> list[list[str]]:
-    """Return the names below each path, in order; none below one that is not there."""
-    names = []
-    for answer in [client.get_children_async(path) for path in paths]:
-        try:
-            names.append(sorted(answer.get(timeout=ANSWER_S)))
-        except NoNodeError:
-            names.append([])
-    return names
-
-
-def _values(client: Any, paths: list[str]) -> list[tuple[bytes, Any] | None]:
-    """Return each node's bytes and stat; None for one that is not there."""
-    values: list[tuple[bytes, Any] | None] = []
-    for answer in [client.get_async(path) for path in paths]:
-        try:
-            values.append(answer.get(timeout=ANSWER_S))
-        except NoNodeError:
-            values.append(None)
-    return values

@@ -2,37 +2,39 @@
 
 import datetime
 import logging
-import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any
 
-from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
+from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError
 
 from consumers.control.changefeeds.processor_nodes import decode_applied, with_applied
 from consumers.control.log.raw_log import FrontierWindow
-from edges.secrets import decode_info, encode_info
+from edges.secrets import SecretKeyError, decode_info, encode_info
+from edges.zookeeper.nodes import replace_node
+from edges.zookeeper.progress import read_entries
 from edges.zookeeper.session import Session
 from schemas.config.changefeed import load_changefeed
-from schemas.errors import Action, BusError, ConfigError
+from schemas.config.zone import check_zone
+from schemas.errors import Action, BusError, ConfigError, CorruptDataError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import (
+    ID_CHARS_MAX,
     NAMESPACE_DEFAULT,
     ChangefeedInfo,
     ChangefeedStatus,
     ZkPaths,
     decode_changefeed_status,
-    encode_changefeed_status,
+    is_id,
 )
+from schemas.nodes.sorter_service import with_progress
 from schemas.sink.topic import has_processors
+from schemas.tidb.time_zone import UTC_NAME
 
 log = logging.getLogger(__name__)
 
-ID_PATTERN = re.compile(r"[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*")
-"""TiCDC's rule for ids of clusters, namespaces and changefeeds (docs/formats/cluster.md §1)."""
-ID_CHARS_MAX = 128
 REMOVE_TRIES = 20
 """Sorters and processors that do not know yet go on writing; a try takes some milliseconds."""
 
@@ -75,6 +77,8 @@ class ChangefeedRequest:
     """None: from the newest frontier on."""
     target_ts: Ts | None = None
     """Inclusive end; None: never ends."""
+    time_zone: str = UTC_NAME
+    """Name of the zone that TIMESTAMPs are written in."""
 
 
 class ChangefeedStore:
@@ -96,25 +100,16 @@ class ChangefeedStore:
             BusError: ZooKeeper failed.
         """
         changefeed_id = request.changefeed_id or str(uuid.uuid4())
+        request = replace(request, changefeed_id=changefeed_id)
         check_id("changefeed-id", changefeed_id)
         check_id("namespace", request.namespace)
-        load_changefeed(request.sink_uri, request.config)
+        check_zone(load_changefeed(request.sink_uri, request.config), request.time_zone)
         start_ts = _start_ts(request, window)
         if request.target_ts is not None and request.target_ts <= start_ts:
             raise ConfigError(
                 "target-ts must be above start-ts", key="target-ts", target_ts=request.target_ts, start_ts=start_ts
             )
-        info = ChangefeedInfo(
-            changefeed_id=changefeed_id,
-            namespace=request.namespace,
-            upstream=request.upstream,
-            sink_uri=request.sink_uri,
-            config=request.config,
-            start_ts=start_ts,
-            target_ts=request.target_ts,
-            create_time=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
-            creator_version=version("tidebus"),
-        )
+        info = info_of(request, start_ts)
         self._write_new(info)
         log.info("changefeed created", extra={"changefeed": changefeed_id, "start_ts": start_ts})
         return info
@@ -131,18 +126,27 @@ class ChangefeedStore:
     def status(self, changefeed_id: str, namespace: str = NAMESPACE_DEFAULT) -> ChangefeedStatus | None:
         """Return how far it is; None until its sorter has said so.
 
+        For one changefeed, now and then: who shows many, or looks again and again, has
+        :mod:`consumers.control.changefeeds.feed_nodes`.
+
         Raises:
             BusError: ZooKeeper failed, or the node does not decode.
         """
         with self._session.requests("reading a changefeed's status") as client:
+            entries = read_entries(client, self._paths)
             try:
-                node, _ = client.get(self._paths.changefeed_status(namespace, changefeed_id))
-                info, _ = client.get(self._paths.changefeed_info(namespace, changefeed_id))
+                info, stat = client.get(self._paths.changefeed_info(namespace, changefeed_id))
             except NoNodeError:
                 return None
-            status = decode_changefeed_status(node)
+            try:
+                written = decode_changefeed_status(
+                    client.get(self._paths.changefeed_status(namespace, changefeed_id))[0]
+                )
+            except NoNodeError:
+                written = None
+            status = with_progress(written, entries.get(((namespace, changefeed_id), int(stat.czxid))))
             feed = decode_info(info)
-            if not has_processors(feed.sink_uri):
+            if status is None or not has_processors(feed.sink_uri):
                 return status
             try:
                 applied = decode_applied(client.get(self._paths.changefeed_applied(namespace, changefeed_id))[0])
@@ -150,23 +154,11 @@ class ChangefeedStore:
                 applied = None
         return with_applied(feed, status, applied)
 
-    def namespaces(self) -> Sequence[str]:
-        """Return the namespaces that have changefeeds, or had some.
+    def list(self, namespace: str = NAMESPACE_DEFAULT) -> list[ChangefeedInfo]:
+        """Return all of a namespace that can be read, by id; the others are logged, and hide nobody else's.
 
         Raises:
             BusError: ZooKeeper failed.
-        """
-        with self._session.requests("listing namespaces") as client:
-            try:
-                return sorted(client.get_children(self._paths.changefeeds))
-            except NoNodeError:
-                return []
-
-    def list(self, namespace: str = NAMESPACE_DEFAULT) -> list[ChangefeedInfo]:
-        """Return all of a namespace, by id.
-
-        Raises:
-            BusError: ZooKeeper failed, or a node does not decode.
         """
         with self._session.requests("listing changefeeds") as client:
             try:
@@ -179,6 +171,9 @@ class ChangefeedStore:
                 infos.append(self.get(name, namespace))
             except ChangefeedNotFoundError:  # removed between the two calls
                 continue
+            except (CorruptDataError, SecretKeyError) as error:
+                where = {"changefeed": name, "namespace": namespace, "code": error.code, "error": str(error)}
+                log.error("changefeed is not readable", extra=where)
         return infos
 
     def update(
@@ -199,32 +194,10 @@ class ChangefeedStore:
             changed = replace(change(info), changefeed_id=changefeed_id, namespace=namespace)
             load_changefeed(changed.sink_uri, changed.config)
             with self._session.requests("updating a changefeed") as client:
-                try:
-                    path = self._paths.changefeed_info(namespace, changefeed_id)
-                    client.set(path, encode_info(changed), version=node_version)
-                except BadVersionError:
-                    continue
-                except NoNodeError as error:
-                    raise _not_found(changefeed_id, namespace) from error
-            return changed
-
-    def write_status(self, changefeed_id: str, status: ChangefeedStatus, namespace: str = NAMESPACE_DEFAULT) -> None:
-        """Write how far it is. Only its sorter does; for others it is not theirs to say.
-
-        Raises:
-            ChangefeedNotFoundError: it was removed.
-            BusError: ZooKeeper failed.
-        """
-        path = self._paths.changefeed_status(namespace, changefeed_id)
-        with self._session.requests("writing a changefeed's status") as client:
-            try:
-                try:
-                    client.set(path, encode_changefeed_status(status))
-                except NoNodeError:
-                    client.get(self._paths.changefeed_info(namespace, changefeed_id))
-                    client.create(path, encode_changefeed_status(status))
-            except NoNodeError as error:
-                raise _not_found(changefeed_id, namespace) from error
+                path = self._paths.changefeed_info(namespace, changefeed_id)
+                # Else another has written in between, or removed it: what is read next tells which.
+                if replace_node(client, path, encode_info(changed), node_version) is not None:
+                    return changed
 
     def remove(self, changefeed_id: str, namespace: str = NAMESPACE_DEFAULT) -> None:
         """Delete its nodes; its topics stay.
@@ -250,8 +223,11 @@ class ChangefeedStore:
             try:
                 node, stat = client.get(self._paths.changefeed_info(namespace, changefeed_id))
             except NoNodeError as error:
-                raise _not_found(changefeed_id, namespace) from error
-        return decode_info(node), int(stat.version)
+                raise no_such_changefeed(changefeed_id, namespace) from error
+        info = decode_info(node)
+        if (info.namespace, info.changefeed_id) != (namespace, changefeed_id):
+            raise CorruptDataError("changefeed is another's", changefeed=changefeed_id, namespace=namespace)
+        return info, int(stat.version)
 
     def _write_new(self, info: ChangefeedInfo) -> None:
         path = self._paths.changefeed_info(info.namespace, info.changefeed_id)
@@ -264,6 +240,22 @@ class ChangefeedStore:
                     changefeed=info.changefeed_id,
                     namespace=info.namespace,
                 ) from error
+
+
+def info_of(request: ChangefeedRequest, start_ts: Ts) -> ChangefeedInfo:
+    """Return what is stored of a request; one without an id is not stored yet."""
+    return ChangefeedInfo(
+        changefeed_id=request.changefeed_id or "",
+        namespace=request.namespace,
+        upstream=request.upstream,
+        sink_uri=request.sink_uri,
+        config=request.config,
+        start_ts=start_ts,
+        target_ts=request.target_ts,
+        create_time=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+        creator_version=version("tidebus"),
+        time_zone=request.time_zone,
+    )
 
 
 def _delete_whole(client: Any, folder: str) -> None:
@@ -292,7 +284,7 @@ def check_id(key: str, value: str) -> None:
     Raises:
         ConfigError: not allowed.
     """
-    if len(value) > ID_CHARS_MAX or not ID_PATTERN.fullmatch(value):
+    if not is_id(value):
         raise ConfigError(
             f"{key} must be letters and digits in groups joined by single '-', at most {ID_CHARS_MAX} characters",
             key=key,
@@ -318,7 +310,8 @@ def _start_ts(request: ChangefeedRequest, window: FrontierWindow | None) -> Ts:
     return request.start_ts
 
 
-def _not_found(changefeed_id: str, namespace: str) -> ChangefeedNotFoundError:
+def no_such_changefeed(changefeed_id: str, namespace: str) -> ChangefeedNotFoundError:
+    """Return the error for a changefeed that is not there."""
     return ChangefeedNotFoundError(
         "there is no such changefeed; `tidebus changefeed list` shows all",
         changefeed=changefeed_id,

@@ -13,6 +13,8 @@ class StoredFeed:
 
     info: ChangefeedInfo
     status: ChangefeedStatus | None
+    sorter_status: ChangefeedStatus | None = None
+    """What the sorter says where ``status`` says what processors have applied; None: ``status`` is the sorter's."""
 
     @property
     def state(self) -> ChangefeedState:

@@ -1,22 +1,25 @@
 """What a user does to a changefeed that there is: pause, resume, remove, update. CLI and API come through here.
 
 Which of it a state allows is decided by :mod:`consumers.control.core.changefeeds.state`; this shell reads the two
-nodes, takes one step and writes both in one transaction, on the condition that nobody has written since. The owner and
-the sorter notice by the version of ``info``, and find the checkpoint in ``status``.
+nodes and how far the changefeed's sorter service is, takes one step and writes both nodes in one transaction, on the
+condition that nobody has written them since. The owner and the sorter notice by the version of ``info``, and find the
+checkpoint in ``status``.
 """
 
 import logging
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kazoo.exceptions import BadVersionError, KazooException, NoNodeError, RolledBackError
+from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
 
 from consumers.control.changefeeds.store import ChangefeedNotFoundError, ChangefeedStore
 from consumers.control.core.changefeeds.errors import FeedError
 from consumers.control.core.changefeeds.state import Feed, Pause, RemoveFeed, Resume, step
 from edges.secrets import decode_info, encode_info
+from edges.zookeeper.progress import read_entries
 from edges.zookeeper.session import Session, ZooKeeperError
 from schemas.config.changefeed import load_changefeed
+from schemas.config.zone import check_zone
 from schemas.errors import Action, BusError, ConfigError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import (
@@ -29,6 +32,7 @@ from schemas.nodes.changefeed import (
     encode_changefeed_status,
 )
 from schemas.nodes.changefeed import state_of as state_of  # callers of the verbs have it from here
+from schemas.nodes.sorter_service import with_progress
 
 log = logging.getLogger(__name__)
 
@@ -138,6 +142,8 @@ class ChangefeedControl:
             )
             # Who pauses leaves the status to the sorter, which may just have finished a batch, and to the owner.
             shown = status if status is None or feed.state == "stopped" else _resumed(status, feed)
+            if shown is not None and isinstance(message, Resume) and message.overwrite_checkpoint_ts is not None:
+                shown = replace(shown, set_epoch=feed.epoch)
             if self._write(changed, info_version, shown, status_version):
                 extra = {"changefeed": changefeed_id, "state": feed.state, "checkpoint_ts": feed.checkpoint_ts}
                 log.info("changefeed changed its state", extra=extra)
@@ -147,6 +153,7 @@ class ChangefeedControl:
         self, changefeed_id: str, namespace: str
     ) -> tuple[ChangefeedInfo, int, ChangefeedStatus | None, int | None]:
         with self._session.requests("reading a changefeed") as client:
+            entries = read_entries(client, self._paths)
             try:
                 node, stat = client.get(self._paths.changefeed_info(namespace, changefeed_id))
             except NoNodeError as error:
@@ -155,12 +162,13 @@ class ChangefeedControl:
                     changefeed=changefeed_id,
                     namespace=namespace,
                 ) from error
-            info = decode_info(node)
+            info, entry = decode_info(node), entries.get(((namespace, changefeed_id), int(stat.czxid)))
             try:
                 node, status_stat = client.get(self._paths.changefeed_status(namespace, changefeed_id))
             except NoNodeError:
-                return info, int(stat.version), None, None
-        return info, int(stat.version), decode_changefeed_status(node), int(status_stat.version)
+                return info, int(stat.version), with_progress(None, entry), None
+        status = with_progress(decode_changefeed_status(node), entry)
+        return info, int(stat.version), status, int(status_stat.version)
 
     def _write(
         self, info: ChangefeedInfo, version: int, status: ChangefeedStatus | None, status_version: int | None
@@ -170,12 +178,14 @@ class ChangefeedControl:
         with self._session.requests("changing a changefeed") as client:
             transaction = client.transaction()
             transaction.set_data(self._paths.changefeed_info(namespace, changefeed_id), encode_info(info), version)
+            path = self._paths.changefeed_status(namespace, changefeed_id)
             if status is not None and status_version is not None:
-                path = self._paths.changefeed_status(namespace, changefeed_id)
                 transaction.set_data(path, encode_changefeed_status(status), status_version)
+            elif status is not None:
+                transaction.create(path, encode_changefeed_status(status))
             results = transaction.commit()
         errors = [result for result in results if isinstance(result, KazooException)]
-        if any(isinstance(error, BadVersionError | NoNodeError) for error in errors):
+        if any(isinstance(error, BadVersionError | NoNodeError | NodeExistsError) for error in errors):
             return False
         for error in errors:
             if not isinstance(error, RolledBackError):
@@ -204,7 +214,9 @@ def configured(info: ChangefeedInfo, state: ChangefeedState, change: ConfigChang
     )
     if changed == info:
         raise UpdateRefusedError("the settings are what they were; nothing to update", changefeed=info.changefeed_id)
-    load_changefeed(changed.sink_uri, changed.config)
+    config, before = load_changefeed(changed.sink_uri, changed.config), load_changefeed(info.sink_uri, info.config)
+    if config.sink.mysql.time_zone != before.sink.mysql.time_zone:
+        check_zone(config, info.time_zone)
     if changed.target_ts is not None and changed.target_ts <= changed.start_ts:
         raise ConfigError(
             "target-ts must be above start-ts", key="target-ts", target_ts=changed.target_ts, start_ts=changed.start_ts

@@ -6,17 +6,20 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from edges.zookeeper.session import Session
 from schemas.errors import BusError, CorruptDataError, InvariantBrokenError
 from schemas.ids import CaptureId
+from schemas.json_text import read_bool, read_int, read_json, read_text
 from schemas.nodes.changefeed import ZkPaths
 
 log = logging.getLogger(__name__)
 
+TEXT_CHARS_MAX: Final = 1_000
+"""Of an address or a version."""
 RECHECK_S = 1.0
 """A watch tells of a change at once; this is for one that was lost."""
 
@@ -34,6 +37,8 @@ class CaptureInfo:
     """Where other captures reach it; '': one of a version that talked to nobody."""
     is_stopping: bool = False
     """It is leaving and takes nothing over."""
+    service_id: str = ""
+    """Of the sorter service that it runs; '': it runs none."""
 
 
 def encode_capture(info: CaptureInfo) -> bytes:
@@ -46,28 +51,34 @@ def encode_capture(info: CaptureInfo) -> bytes:
             "start-timestamp": info.started_at_s,
             "peer-address": info.peer_address,
             **({"stopping": True} if info.is_stopping else {}),
+            **({"sorter-service": info.service_id} if info.service_id else {}),
         }
     ).encode()
 
 
-def decode_capture(node: bytes) -> CaptureInfo:
-    """Read a node.
+def decode_capture(node: bytes, name: str) -> CaptureInfo:
+    """Read the node of this name.
 
     Raises:
-        CorruptDataError: not JSON, or a field is missing.
+        CorruptDataError: not JSON, a field is missing, what is in it cannot be, or it speaks for another capture.
     """
     try:
-        raw = json.loads(node)
+        raw = read_json(node)
+        if raw["id"] != name:
+            raise ValueError(f"it has the id {str(raw['id'])[:40]!r}")
         return CaptureInfo(
-            capture_id=CaptureId(raw["id"]),
-            address=str(raw["address"]),
-            version=str(raw["version"]),
-            started_at_s=int(raw["start-timestamp"]),
-            peer_address=str(raw.get("peer-address", "")),
-            is_stopping=bool(raw.get("stopping", False)),
+            capture_id=CaptureId(name),
+            address=read_text(raw["address"], TEXT_CHARS_MAX),
+            version=read_text(raw["version"], TEXT_CHARS_MAX),
+            started_at_s=read_int(raw["start-timestamp"], bits=63),
+            peer_address=read_text(raw.get("peer-address", ""), TEXT_CHARS_MAX),
+            is_stopping=read_bool(raw.get("stopping", False)),
+            service_id=read_text(raw.get("sorter-service", ""), TEXT_CHARS_MAX),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptDataError("capture node does not decode", node=node[:200], reason=repr(error)) from error
+        raise CorruptDataError(
+            "capture node does not decode", name=name, node=node[:200], reason=repr(error)
+        ) from error
 
 
 def register_capture(session: Session, paths: ZkPaths, info: CaptureInfo) -> None:
@@ -109,10 +120,35 @@ def list_captures(session: Session, paths: ZkPaths) -> list[CaptureInfo]:
             return []
         for name in sorted(names):
             try:
-                captures.append(decode_capture(client.get(f"{paths.captures}/{name}")[0]))
+                node, stat = client.get(f"{paths.captures}/{name}")
             except NoNodeError:  # it left between the two calls
                 continue
+            if (info := _read_capture(node, stat, name)) is not None:
+                captures.append(info)
     return captures
+
+
+def _read_capture(node: bytes, stat: Any, name: str) -> CaptureInfo | None:
+    """Return a capture; None, and a line in the log: the node is no session's, so no capture's.
+
+    Raises:
+        CorruptDataError: it does not decode, and somebody lives behind it.
+    """
+    try:
+        info = decode_capture(node, name)
+    except CorruptDataError as error:
+        if stat.ephemeralOwner:
+            raise
+        _pass_over(name, error)
+        return None
+    if not stat.ephemeralOwner:
+        _pass_over(name, CorruptDataError("a capture's node must be its session's", name=name))
+        return None
+    return info
+
+
+def _pass_over(name: str, error: CorruptDataError) -> None:
+    log.warning("capture's node is passed over", extra={"node": name, "code": error.code, "error": str(error)})
 
 
 class CaptureWatch:
@@ -177,9 +213,18 @@ class CaptureWatch:
         with self._session.requests("reading a capture's node") as client:
             try:
                 self._stale.discard(name)  # before: what changes while it is read makes it stale again
-                return decode_capture(client.get(f"{self._paths.captures}/{name}", watch=self._on_node)[0])
+                node, stat = client.get(f"{self._paths.captures}/{name}", watch=self._on_node)
             except NoNodeError:  # it left between the two calls
                 return None
+        try:
+            return _read_capture(node, stat, name)
+        except CorruptDataError as error:
+            # It lives, and may be landing: one that is known stays so, and of a stranger nothing may be assumed.
+            known = self._captures.get(CaptureId(name))
+            if known is None:
+                raise
+            _pass_over(name, error)
+            return known
 
     def _on_event(self, _: Any) -> None:
         self._changed.set()

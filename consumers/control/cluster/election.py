@@ -6,17 +6,20 @@ a revision, and two owners can never have the same one.
 """
 
 import contextlib
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 
 from edges.zookeeper.session import LeaseLostError, Session
 from schemas.errors import CorruptDataError
 from schemas.ids import CaptureId
+from schemas.json_text import read_int
 from schemas.nodes.changefeed import ZkPaths
 
 _PREFIX = "candidate-"
+_CANDIDATE = re.compile(_PREFIX + r"-?\d{1,10}")
 RECHECK_S = 1.0
 """A watch tells of a change at once; this is for one that was lost, and bounds how late a stop is noticed."""
 
@@ -74,9 +77,11 @@ class Election:
         """
         with self._session.requests("reading the election") as client:
             try:
-                for name in sorted(client.get_children(self._paths.election)):
+                for name in _candidates(client.get_children(self._paths.election)):
                     with contextlib.suppress(NoNodeError):
-                        return CaptureId(client.get(f"{self._paths.election}/{name}")[0].decode())
+                        value, stat = client.get(f"{self._paths.election}/{name}")
+                        if stat.ephemeralOwner:
+                            return CaptureId(value.decode(errors="replace"))
             except NoNodeError:
                 return None
         return None
@@ -97,15 +102,16 @@ class Election:
         assert self._node is not None
         own = self._node.rsplit("/", 1)[1]
         with self._session.requests("watching the election") as client:
-            names = sorted(client.get_children(self._paths.election))
+            names = _candidates(client.get_children(self._paths.election))
             if own not in names:
                 raise LeaseLostError("our election node is gone", capture=self._capture, node=self._node)
-            if names[0] == own:
-                return None
-            ahead = str(names[names.index(own) - 1])
-            if client.exists(f"{self._paths.election}/{ahead}", watch=lambda _: changed.set()) is None:
-                changed.set()
-            return ahead
+            for ahead in reversed(names[: names.index(own)]):
+                stat = client.exists(f"{self._paths.election}/{ahead}", watch=lambda _: changed.set())
+                if stat is None:
+                    changed.set()
+                if stat is None or stat.ephemeralOwner:
+                    return ahead
+            return None  # what no session holds is no candidate
 
     def _next_revision(self) -> int:
         path = self._paths.owner_rev
@@ -146,8 +152,13 @@ def raise_revision(session: Session, paths: ZkPaths, least: int) -> bool:
                 return True
 
 
+def _candidates(names: Iterable[str]) -> list[str]:
+    """Return the names that ZooKeeper has numbered, the first in line first."""
+    return sorted(name for name in names if _CANDIDATE.fullmatch(name))
+
+
 def _revision(value: bytes, path: str) -> int:
     try:
-        return int(value)
+        return read_int(int(value), bits=63)
     except ValueError as error:
         raise CorruptDataError("owner revision is not a number", node=path, value=value[:50]) from error

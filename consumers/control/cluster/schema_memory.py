@@ -3,10 +3,12 @@
 import hashlib
 import json
 
-from kazoo.exceptions import NodeExistsError, NoNodeError
+from kazoo.exceptions import NoNodeError
 
+from edges.zookeeper.nodes import put_node
 from edges.zookeeper.session import Session
 from schemas.ids import UpstreamId
+from schemas.json_text import read_json
 from schemas.nodes.changefeed import ZkPaths
 from schemas.rawlog.region_batch import REGION_BATCH_SCHEMA_TEXT
 
@@ -34,7 +36,7 @@ class SchemaMemoryNode:
             except NoNodeError:
                 return None
         try:
-            value = json.loads(node)
+            value = read_json(node)
         except ValueError:
             return None
         if not isinstance(value, dict) or {**value, **self._of} != value:
@@ -52,7 +54,4 @@ class SchemaMemoryNode:
             return
         value = json.dumps({**self._of, "id": schema_id}).encode()
         with self._session.requests("writing the id of the raw log's schema") as client:
-            try:
-                client.create(self._path, value, makepath=True)
-            except NodeExistsError:
-                client.set(self._path, value)
+            put_node(client, self._path, value, with_folders=True)

@@ -8,8 +8,10 @@ from typing import Any, Final
 
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
+from edges.zookeeper.nodes import put_node
 from edges.zookeeper.session import Session
 from schemas.ids import UpstreamId
+from schemas.json_text import read_json
 from schemas.nodes.changefeed import ZkPaths
 
 log = logging.getLogger(__name__)
@@ -35,7 +37,7 @@ class UpstreamNode:
         with self._session.requests("reading the upstream's node") as client:
             client.sync(self._path)
             try:
-                value = json.loads(client.get(self._path)[0] or b"{}")
+                value = read_json(client.get(self._path)[0] or b"{}")
             except NoNodeError:
                 return {}
             except ValueError:
@@ -50,7 +52,7 @@ class UpstreamNode:
             BusError: ZooKeeper failed.
         """
         epoch = self.read().get("epoch")
-        return epoch if isinstance(epoch, int) else FIRST_EPOCH
+        return epoch if type(epoch) is int and FIRST_EPOCH <= epoch < 1 << 63 else FIRST_EPOCH
 
     def write(self, value: Mapping[str, Any]) -> None:
         """Write, and wait until it stands.
@@ -60,11 +62,7 @@ class UpstreamNode:
         """
         self._value = value
         with self._session.requests("writing the upstream's node") as client:
-            encoded = json.dumps(value).encode()
-            try:
-                client.set(self._path, encoded)
-            except NoNodeError:  # a reader must never see it empty
-                client.create(self._path, encoded, makepath=True)
+            put_node(client, self._path, json.dumps(value).encode(), with_folders=True)
 
     def write_epoch(self, epoch: int) -> None:
         """Keep an epoch, beside what was written last, before anybody hears of it.

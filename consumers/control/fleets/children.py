@@ -1,10 +1,11 @@
 """Processes that a capture starts, tends and ends with itself, such as sorters and processors."""
 
 import tempfile
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol
+
+from schemas.scoped import Scoped
 
 
 class ChildProcess(Protocol):
@@ -58,32 +59,13 @@ class ChildStarter(Protocol):
         """Stop every child, all asked first and given ``grace_s`` in all."""
 
 
-class Fleet(ABC):
-    """Children of one kind: a context manager; what it has started is gone when it is left."""
+class Fleet(Scoped):
+    """Children of one kind. ``start`` begins to look for what must run, ``stop`` ends all children."""
 
     def __init__(self, children: ChildStarter, data_dir: Path | None, kind: str) -> None:
         """``data_dir`` is for logs and the children's files; None: a folder that goes with this process."""
         self._children, self._data_dir, self._kind = children, data_dir, kind
         self._own_folder: tempfile.TemporaryDirectory[str] | None = None
-
-    @abstractmethod
-    def start(self) -> None:
-        """Begin to look for what must run."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """End all children; nothing happens the second time."""
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def _folder(self) -> Path:
         if self._data_dir is not None:

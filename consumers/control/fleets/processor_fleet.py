@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from consumers.control.changefeeds.store import ChangefeedStore
+from consumers.control.changefeeds.feed_nodes import INFO, FeedNodes
 from consumers.control.fleets.children import ChildProcess, ChildStarter, Fleet
-from consumers.control.fleets.sorter_fleet import BusAddresses
+from consumers.control.fleets.settings import BusAddresses
 from edges.zookeeper.session import LeaseLostError, Session
 from schemas.errors import BusError
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
@@ -56,7 +56,7 @@ class ProcessorFleet(Fleet):
         """``command`` begins a command of the bus; ``arguments`` are those that all processors of this capture get."""
         super().__init__(children, data_dir, "processors")
         self._program, self._arguments = command, arguments
-        self._store, self._addresses = ChangefeedStore(session, paths), addresses
+        self._stored, self._addresses = FeedNodes(session, paths, (INFO,)), addresses
         self._processors: dict[FeedName, _Processor] = {}
         self._stopping = threading.Event()
         self._looking = threading.Lock()
@@ -86,6 +86,7 @@ class ProcessorFleet(Fleet):
             processor.child.wait(max(0.0, deadline - time.monotonic()))
         self._children.stop_together(STOP_S)
         self._processors.clear()
+        self._stored.close()
         self._remove_folder()
 
     def _run(self) -> None:
@@ -102,10 +103,10 @@ class ProcessorFleet(Fleet):
 
     def _look(self) -> None:
         wanted: dict[FeedName, ChangefeedInfo] = {}
-        for namespace in self._store.namespaces():
-            for info in self._store.list(namespace):
-                if info.upstream == self._addresses.upstream and has_processors(info.sink_uri):
-                    wanted[namespace, info.changefeed_id] = info
+        for name, view in self._stored.refresh().items():
+            info = view.info()
+            if info.upstream == self._addresses.upstream and has_processors(info.sink_uri):
+                wanted[name] = info
         for name in self._processors.keys() - wanted.keys():
             self._processors.pop(name).child.discard(STOP_S)
         for name, info in wanted.items():

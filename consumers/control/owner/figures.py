@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from prometheus_client.core import GaugeMetricFamily, Metric, UntypedMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, UntypedMetricFamily
 
 from consumers.control.changefeeds.stored_feed import StoredFeed
 from schemas.ids import CaptureId, Ts, UpstreamId, physical_ms
@@ -13,6 +13,10 @@ STATES: Final = {"normal": 0, "pending": 1, "failed": 2, "stopped": 3, "finished
 """TiCDC's numbers; anything else is -1."""
 MOVING: Final = frozenset({"normal", "pending", "warning"})
 """States in which a lag means something: a changefeed that was stopped lags on purpose."""
+
+
+PARTS: Final = ("owner", "processor", "maintainer")
+"""TiCDC's parts, of both architectures, whose dashboards show a changefeed's progress; here there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +77,11 @@ _FIGURES: Final[tuple[tuple[str, str, Callable[[StoredFeed], float]], ...]] = (
         lambda feed: feed.status.rows_total if feed.status else 0,
     ),
     (
+        "ticdc_sink_dml_event_count",
+        "Rows written since the sorter's process began, by its newer name",
+        lambda feed: feed.status.rows_total if feed.status else 0,
+    ),
+    (
         "ticdc_processor_exit_with_error_count",
         "Sorters that ended without a word since the changefeed was resumed",
         lambda feed: feed.status.sorter_deaths if feed.status else 0,
@@ -94,20 +103,24 @@ _FIGURES: Final[tuple[tuple[str, str, Callable[[StoredFeed], float]], ...]] = (
 def _feed_lags(feeds: Sequence[StoredFeed], at_s: float) -> Iterator[Metric]:
     status = GaugeMetricFamily("ticdc_owner_status", "State of the changefeed, by TiCDC's numbers", labels=_FEED)
     families = [status]
-    shown: dict[str, tuple[GaugeMetricFamily, GaugeMetricFamily]] = {}
+    shown: dict[str, list[tuple[GaugeMetricFamily, GaugeMetricFamily]]] = {}
     for what in ("checkpoint_ts", "resolved_ts"):
-        ts = GaugeMetricFamily(f"ticdc_owner_{what}", f"The changefeed's {what}, physical ms", labels=_FEED)
-        lag = GaugeMetricFamily(f"ticdc_owner_{what}_lag", f"Seconds since its {what}", labels=_FEED)
-        shown[what] = ts, lag
-        families += shown[what]
+        shown[what] = [
+            (
+                GaugeMetricFamily(f"ticdc_{part}_{what}", f"The changefeed's {what}, physical ms", labels=_FEED),
+                GaugeMetricFamily(f"ticdc_{part}_{what}_lag", f"Seconds since its {what}", labels=_FEED),
+            )
+            for part in PARTS
+        ]
+        families += [family for pair in shown[what] for family in pair]
     for feed in feeds:
         key = (feed.info.namespace, feed.info.changefeed_id)
         status.add_metric(key, STATES.get(feed.state, -1))
         for what, value in (("checkpoint_ts", feed.checkpoint_ts), ("resolved_ts", feed.resolved_ts)):
-            ts, lag = shown[what]
-            ts.add_metric(key, physical_ms(value))
-            if feed.state in MOVING:
-                lag.add_metric(key, lag_s(value, at_s))
+            for ts, lag in shown[what]:
+                ts.add_metric(key, physical_ms(value))
+                if feed.state in MOVING:
+                    lag.add_metric(key, lag_s(value, at_s))
     yield from families
 
 
@@ -117,6 +130,12 @@ def _feed_figures(feeds: Sequence[StoredFeed]) -> Iterator[Metric]:
         for feed in feeds:
             family.add_metric((feed.info.namespace, feed.info.changefeed_id), value(feed))
         yield family
+    yield _rows_by_path(feeds)
+    states = GaugeMetricFamily("ticdc_coordinator_changefeed_state", "Changefeeds by state", labels=("state",))
+    working = sum(feed.state in MOVING for feed in feeds)
+    for state, count in (("Working", working), ("Stopped", len(feeds) - working), ("Total", len(feeds))):
+        states.add_metric((state,), count)
+    yield states
     errors = GaugeMetricFamily("tidebus_changefeed_error", "1 while it has this error", labels=(*_FEED, "code"))
     for feed in feeds:
         if feed.status and feed.status.error:
@@ -124,7 +143,25 @@ def _feed_figures(feeds: Sequence[StoredFeed]) -> Iterator[Metric]:
     yield errors
 
 
+def _rows_by_path(feeds: Sequence[StoredFeed]) -> Metric:
+    """Who has written rows: tasks of Spark, or the sorter's own threads."""
+    rows = CounterMetricFamily(
+        "tidebus_sorter_rows",
+        "Rows written since the sorter's process began, by who wrote them",
+        labels=(*_FEED, "path"),
+    )
+    for feed in feeds:
+        status = feed.sorter_status or feed.status
+        if status is not None:
+            key = (feed.info.namespace, feed.info.changefeed_id)
+            rows.add_metric((*key, "spark"), status.spark_rows_total)
+            rows.add_metric((*key, "driver"), max(0, status.rows_total - status.spark_rows_total))
+    return rows
+
+
 def _frontier(rule: Rule, at_s: float) -> Iterator[Metric]:
+    text = "Seconds since the published ts, by TiCDC's name"
+    yield _gauge("ticdc_log_puller_resolved_ts_lag", text, lag_s(rule.resolved_ts, at_s))
     for name, text, value in (
         ("resolved_ts", "Published resolved ts, physical ms", physical_ms(rule.resolved_ts)),
         ("resolved_ts_lag", "Seconds since the published ts", lag_s(rule.resolved_ts, at_s)),

@@ -12,6 +12,7 @@ from consumers.control.core.frontier.frontier import FrontierInputs, advance, fi
 from consumers.control.core.frontier.held_tables import Holding
 from schemas.ids import Ts, compose_ts
 from schemas.rawlog.frontier import NO_TOPIC_IDS, FrontierRecord, TopicIds, follow_frontier
+from schemas.rawlog.images import ImageState
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,10 @@ class FrontierLog(Protocol):
         """Return where a reader of the whole topic stands."""
 
 
+NextImages = Callable[[FrontierRecord, Ts], ImageState]
+"""What follows of table images: given the record that is published, and R of the one that is about to be."""
+
+
 class Leased(Protocol):
     """What is asked of :class:`edges.zookeeper.session.Session`."""
 
@@ -54,9 +59,12 @@ class Owner:
         *,
         topic_ids: TopicIds = NO_TOPIC_IDS,
         held_lag_s: float = HELD_LAG_S,
+        images: NextImages | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._topic, self._session, self._clock = topic, session, clock
+        self.images = images
+        """Asked before each record; None: nothing changes."""
         self._holding = Holding(compose_ts(round(held_lag_s * 1000)))
         self._owner_rev, self._partitions, self._topic_ids = owner_rev, partitions, topic_ids
         self._published: FrontierRecord | None = None
@@ -130,7 +138,10 @@ class Owner:
             self._go_on_from(self.published)
         now, published = self._clock(), self.published.widened(self._partitions)
         record = advance(published, inputs, self._holding)
+        if self.images is not None:
+            record = replace(record, images=self.images(published, record.resolved_ts))
         moved = (record.resolved_ts, record.ddl_high) != (published.resolved_ts, published.ddl_high)
+        moved = moved or record.images is not published.images
         rest_s = 0.0 if moved else REPEAT_S if record == published else OFFSETS_ONLY_S
         if now < self._published_at + rest_s:
             return None

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from consumers.control.cluster.capture_registry import CaptureWatch
@@ -25,6 +25,7 @@ from consumers.control.core.changefeeds.errors import FeedError
 from consumers.control.core.scheduling.coordinator import Identity
 from consumers.control.log.frontier_topic import FrontierTopic
 from consumers.control.owner.held_feeds import HeldFeeds, ReplicatedTables
+from consumers.control.owner.imaged_tables import ImagedTables, Wishes
 from consumers.control.owner.owner import Owner
 from consumers.control.owner.pace import GATHER_S, rest_s
 from consumers.control.owner.reign import LandsDdl, Reign, ReignOptions, ReignParts
@@ -124,6 +125,9 @@ class OwnedUpstream(Protocol):
     def clock_bound(self) -> AbstractContextManager[Callable[[Ts], bool]]:
         """Return what says whether PD has given out a ts already."""
 
+    def ts_source(self) -> AbstractContextManager[Callable[[], Ts]]:
+        """Return what draws a ts from PD; it raises BusError where PD does not answer soon."""
+
     def keep_history(self, ts: Ts) -> AbstractContextManager[KeepsHistory]:
         """Keep TiKV's history above ``ts`` at once, and go on while inside.
 
@@ -136,7 +140,8 @@ class OwnedUpstream(Protocol):
 class OwnerParts:
     """What an owner works with.
 
-    ``sorters`` keeps the changefeeds' sorters running while inside; its argument says what a changefeed waits for.
+    ``sorters`` gives changefeeds to sorter services while inside; its arguments are the owner's revision and what
+    says for what a changefeed waits.
     """
 
     capture: CaptureId
@@ -150,7 +155,10 @@ class OwnerParts:
     puller: LocalPuller
     upstream: OwnedUpstream
     replicated: ReplicatedTables
-    sorters: Callable[[Callable[[ChangefeedInfo], FeedError | None]], AbstractContextManager[object]]
+    sorters: Callable[[int, Callable[[ChangefeedInfo], FeedError | None]], AbstractContextManager[object]]
+    image_wishes: Wishes = lambda: None
+    """Changefeeds that may have table images. No changefeed may ask for any yet, so nothing is known of them."""
+    services_know_images: Callable[[], bool] = lambda: False
 
 
 @dataclass(slots=True)
@@ -307,7 +315,17 @@ class OwnerLoop:
             ddl = upstream.new_ddl_feed(last)
             stack.callback(ddl.stop)
             snapshot_ts = ddl.start()
-            owner = Owner(topic, parts.session, revision, partitions, topic_ids=ids, held_lag_s=options.held_lag_s)
+            draw = stack.enter_context(upstream.ts_source())
+            images = ImagedTables(revision, parts.image_wishes, draw, services_know=parts.services_know_images)
+            owner = Owner(
+                topic,
+                parts.session,
+                revision,
+                partitions,
+                topic_ids=ids,
+                held_lag_s=options.held_lag_s,
+                images=images.next_images,
+            )
             record = owner.start(lambda: snapshot_ts)
             # TiKV registers a region at any ts, also where the changes after it are collected already.
             keeper = stack.enter_context(upstream.keep_history(needed_ts(record)))
@@ -315,13 +333,13 @@ class OwnerLoop:
             is_past = stack.enter_context(upstream.clock_bound())
             parts.watch.refresh()  # whoever is registered after the election may hold spans of a predecessor's
             reign = Reign(
-                self._reign_parts(revision, owner, ddl, is_past),
+                replace(self._reign_parts(revision, owner, ddl, is_past), images=images),
                 options,
                 had_predecessor=last is not None,
                 sequence=self._sequence,
             )
             held = HeldFeeds(parts.replicated)
-            stack.enter_context(parts.sorters(held.why))
+            stack.enter_context(parts.sorters(revision, held.why))
             reigning = Reigning(reign, ddl, keeper, held, time.monotonic())
             stack.callback(self._end, reign)
             stack.callback(parts.election.resign)  # before all else: the next owner need not wait for our sorters' end

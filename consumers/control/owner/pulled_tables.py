@@ -9,7 +9,7 @@ from consumers.control.core.frontier.span_split import SplitSettings
 from consumers.control.core.frontier.table_set import TableSet
 from consumers.control.owner.split_watch import Boundaries, SplitWatch
 from schemas.ddl.bad_jobs import BadJob, BadJobs
-from schemas.ddl.schema_change import StoredTable
+from schemas.ddl.schema_change import SchemaChange, StoredTable
 from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
@@ -51,8 +51,13 @@ class PulledTables:
         """DDL jobs that cannot be read or applied, in order."""
         return self._bad_jobs.jobs
 
-    def take(self, record: DdlRecord) -> None:
-        """Take the next record of the DDL feed."""
+    @property
+    def store(self) -> SchemaStore:
+        """All schemas that are known; not to be changed."""
+        return self._store
+
+    def take(self, record: DdlRecord) -> SchemaChange | None:
+        """Take the next record of the DDL feed; return what it changed, if it is a job that can be used."""
         known = len(self._bad_jobs.jobs)
         change = self._bad_jobs.apply(self._store, record)
         for job in self._bad_jobs.jobs[known:]:
@@ -61,6 +66,7 @@ class PulledTables:
             self._tables = TableSet.at_snapshot(self._store, record.ts)
         elif change is not None and self._tables is not None:
             self._tables = self._tables.with_ddl(change)
+        return change
 
     def look(self, known_ts: Ts, published: FrontierRecord, captures: int) -> bool:
         """Bring :attr:`spans` up to date; return False while nothing may be scheduled yet.

@@ -30,6 +30,7 @@ from consumers.control.log.frontier_topic import FrontierUnavailableError
 from consumers.control.owner.figures import SchedulerFigures
 from consumers.control.owner.heard_reports import HeardReports
 from consumers.control.owner.held_feeds import HeldTable, held_tables
+from consumers.control.owner.imaged_tables import ImagedTables
 from consumers.control.owner.owner import HELD_LAG_S
 from consumers.control.owner.pulled_tables import PulledTables
 from consumers.control.owner.reign_orders import ReignOrders
@@ -126,6 +127,8 @@ class ReignParts:
     """Asks Kafka how wide region-events is; 0: it does not answer."""
     is_past: Callable[[Ts], bool] = lambda _: True
     """Says whether PD has given out a ts already."""
+    images: ImagedTables | None = None
+    """The one that ``owner`` asks for what follows of table images; None: nothing does."""
 
 
 class MoveRefusedError(BusError):
@@ -197,7 +200,8 @@ class Reign:
         ddl_report = self._parts.ddl.report()
         # The report first: jobs up to its landed_ts are then among those that are taken.
         for record in self._parts.ddl.take():
-            self._tables.take(record)
+            if (change := self._tables.take(record)) and self._parts.images is not None:
+                self._parts.images.take(change)
         captures = self._look_around()
         live = sum(
             1 for status in self._coordinator.captures.captures.values() if status.state is not CaptureState.STOPPING
@@ -214,6 +218,8 @@ class Reign:
             return
         self.orders.work_off(self)
         if self._coordinator.is_initialized:
+            if self._parts.images is not None:
+                self._parts.images.look(self._tables.store, self.published.resolved_ts, reports)
             self._publish(ddl_report, reports)
 
     def close(self) -> None:

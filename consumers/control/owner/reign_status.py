@@ -25,9 +25,9 @@ def reign_status(
     one's own in ``pullers``. Counters are since the captures' starts.
     """
     published, spans = reign.published, reign.spans_of_captures()
-    told = {who: reports[who].figures or PullFigures() for who in spans if who in reports}
-    sums = total(list(told.values()))
-    names = {one.table_id: f"{one.schema}.{one.table}" for one in held}
+    figures_of = {who: reports[who].figures or PullFigures() for who in spans if who in reports}
+    sums = total(list(figures_of.values()))
+    names = {table.table_id: f"{table.schema}.{table.table}" for table in held}
     others = {who: report for who, report in reports.items() if who != capture and who in spans}
     return {
         "capture": capture,
@@ -47,7 +47,7 @@ def reign_status(
             for group in published.held
         ],
         "captures": spans,
-        "pullers": {who: _shown(one, spans[who]) for who, one in told.items()},
+        "pullers": {who: _shown(figures, spans[who]) for who, figures in figures_of.items()},
         **_shown(sums, reign.span_count),
         "troubles": dict(sums.troubles),
         "locks": {
@@ -55,7 +55,7 @@ def reign_status(
             "rolled_back": sums.locks_rolled_back,
             "left_alive": sums.locks_left_alive,
         },
-        "stalls": reign.complaints() + _stalls(told) + late_spans(others),
+        "stalls": reign.complaints() + _stalls(figures_of) + late_spans(others),
         "at_s": round(time.time(), 3),
     }
 
@@ -81,18 +81,20 @@ def late_spans(reports: Mapping[CaptureId, LandingReport]) -> list[str]:
         for who, report in sorted(reports.items())
         if report.landed_ts
     }
-    lead = max((ts for who in slowest for ts in reports[who].landed_ts.values()), default=Ts(0))
-    found = []
+    newest_ts = max((ts for who in slowest for ts in reports[who].landed_ts.values()), default=Ts(0))
+    late = []
     for who, span in slowest.items():
-        behind_s = (physical_ms(lead) - physical_ms(reports[who].landed_ts[span])) / 1000 if lead else 0.0
+        behind_s = (physical_ms(newest_ts) - physical_ms(reports[who].landed_ts[span])) / 1000 if newest_ts else 0.0
         if behind_s > STALL_WARN_S:
-            found.append(f"{span} on capture {who}: {behind_s:.0f} s behind others")
-    return found[:LATE_SHOWN]
+            late.append(f"{span} on capture {who}: {behind_s:.0f} s behind others")
+    return late[:LATE_SHOWN]
 
 
-def _stalls(told: Mapping[CaptureId, PullFigures]) -> list[str]:
-    found = [(one, who) for who, figures in sorted(told.items()) for one in figures.stalls]
-    reasons = [f"{one.span}: {one.reason} (capture {who})" for one, who in found[:STALLS_SHOWN]]
+def _stalls(figures_of: Mapping[CaptureId, PullFigures]) -> list[str]:
+    stalls = [(stall, who) for who, figures in sorted(figures_of.items()) for stall in figures.stalls]
+    reasons = [f"{stall.span}: {stall.reason} (capture {who})" for stall, who in stalls[:STALLS_SHOWN]]
     return reasons + [
-        f"kafka: {one.broker_reason} (capture {who})" for who, one in sorted(told.items()) if one.broker_reason
+        f"kafka: {figures.broker_reason} (capture {who})"
+        for who, figures in sorted(figures_of.items())
+        if figures.broker_reason
     ]

@@ -14,6 +14,7 @@ from consumers.processors.core.apply.partition import DdlMark, start_position
 from consumers.processors.core.apply.statements import StatementSettings
 from consumers.processors.processor import Assignment
 from consumers.processors.sink_source import KafkaSource, Source, read_record
+from schemas.config.zone import session_zone
 from schemas.errors import InvariantBrokenError
 from schemas.sink.position import decode_position
 from schemas.sink.sql_rows import decode_ddl
@@ -58,7 +59,7 @@ class DatabaseSides:
 
     def runner(self, destination: DatabaseDestination) -> DdlRunner:
         """Return what runs DDL there."""
-        zone = self._assignment.config.sink.mysql.time_zone
+        zone = session_zone(self._assignment.config, self._assignment.info.time_zone)
         return DdlRunner(destination=destination, time_zone=zone, stopped=self._assignment.stopped)
 
     def syncpoints(self, destination: DatabaseDestination) -> SyncpointWriter | None:

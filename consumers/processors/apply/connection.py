@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import pymysql
 from pymysql.constants import CLIENT
 
-from consumers.processors.apply.errors import errno, general_error
+from consumers.processors.apply.errors import errno, general_error, may_heal
 from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.sink_uri import DatabaseServer
 from schemas.errors import ConfigError
@@ -28,6 +28,15 @@ ROW_SQL_MODE = "STRICT_TRANS_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION
 """What does not fit is an error; zero dates, dates like 2024-02-31 and an AUTO_INCREMENT of 0 stay as they are."""
 LOOSE_SQL_MODE = ROW_SQL_MODE.removeprefix("STRICT_TRANS_TABLES,")
 _UNKNOWN_VARIABLE = 1193
+_WHICH_VARIABLES = "SHOW SESSION VARIABLES WHERE Variable_name IN %s"
+_TIDB_VARIABLES = {
+    "allow_auto_random_explicit_insert": "1",
+    "tidb_enable_external_ts_read": "'OFF'",
+    "tidb_placement_mode": "'ignore'",
+}
+"""What only a TiDB has: it takes AUTO_RANDOM values that a row brings along, writes though its readers are bound to an
+external ts, and passes over placement, whose policies are the upstream's own. Source: pingcap/tiflow
+``pkg/sink/mysql/db_helper.go``, ``generateDSNByConfig``."""
 IDLE_MAX_S = 30
 """After so long without a statement a server ends the session. One whose machine is gone, or frozen, would else hold
 the locks of its transaction for hours, and nobody could take its partitions over; who waits for such a lock gives up
@@ -82,16 +91,19 @@ class Connector:
         settings = f"sql_mode='{ROW_SQL_MODE}', time_zone='+00:00', foreign_key_checks=0, wait_timeout={IDLE_MAX_S}"
         connection.query(f"SET SESSION {settings}".encode())
         connection.query(b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-        if "TiDB" not in connection.get_server_info():
+        wanted = {**_TIDB_VARIABLES, "tidb_txn_mode": f"'{self.config.sink.mysql.tidb_txn_mode}'"}
+        # Asked for one by one: a TiDB need not say in its version that it is one, and an older one lacks some.
+        known = {str(row[0]).lower() for row in select(connection, _WHICH_VARIABLES, (tuple(wanted),))}
+        if not known:
             return
-        mode = self.config.sink.mysql.tidb_txn_mode
-        # The mark by which bidirectional replication tells our writes from those of users.
-        for setting in (f"tidb_txn_mode='{mode}'", "tidb_cdc_write_source=1"):
-            try:
-                connection.query(f"SET SESSION {setting}".encode())
-            except pymysql.MySQLError as error:
-                if errno(error) != _UNKNOWN_VARIABLE:
-                    raise
+        settings = ", ".join(f"{name}={value}" for name, value in wanted.items() if name in known)
+        connection.query(f"SET SESSION {settings}".encode())
+        try:
+            # The mark by which bidirectional replication tells our writes from those of users; SHOW need not list it.
+            connection.query(b"SET SESSION tidb_cdc_write_source=1")
+        except pymysql.MySQLError as error:
+            if errno(error) != _UNKNOWN_VARIABLE:
+                raise
 
     def _tls(self) -> ssl.SSLContext | None:
         mysql = self.config.sink.mysql
@@ -101,6 +113,23 @@ class Connector:
         if mysql.ssl_cert is not None:
             context.load_cert_chain(mysql.ssl_cert, mysql.ssl_key)
         return context
+
+
+def is_tidb(connection: Connection) -> bool:
+    """Tell whether the server is a TiDB, whatever version it gives itself out as.
+
+    Raises:
+        pymysql.MySQLError: it does not answer.
+    """
+    if "TiDB" in connection.get_server_info():
+        return True
+    try:
+        select(connection, "SELECT tidb_version()")
+    except pymysql.MySQLError as error:
+        if may_heal(error):
+            raise
+        return False
+    return True
 
 
 def select(connection: Connection, sql: str, arguments: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

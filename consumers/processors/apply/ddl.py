@@ -2,9 +2,10 @@
 
 **Asked before repeated.** BEGIN keeps a fingerprint of what the DDL is about: how the server itself writes the schema
 and the tables down (``SHOW CREATE``), and for EXCHANGE PARTITION, which leaves all that as it was, a checksum of the
-plain table's rows. A processor that finds a DDL begun compares: if it looks otherwise now, the DDL has run. If it looks
-the same, running it (again) does no harm: it has not run, or it changes nothing that a second time would spoil
-(TRUNCATE TABLE: no partition has written a row behind it yet).
+plain table's rows (``CHECKSUM TABLE``, which TiDB does not know: there the plain table gets the partition's id). A
+processor that finds a DDL begun compares: if it looks otherwise now, the DDL has run. If it looks the same, running it
+(again) does no harm: it has not run, or it changes nothing that a second time would spoil (TRUNCATE TABLE: no partition
+has written a row behind it yet).
 
 **One at a time.** The session that runs a DDL holds a named lock. A server goes on with a DDL whose client is gone; the
 next processor waits for the lock then. A session that holds the lock and does nothing belongs to a processor that was
@@ -23,14 +24,16 @@ from datetime import UTC, datetime
 
 import pymysql
 
-from consumers.processors.apply.connection import Connection, execute, select
+from consumers.processors.apply.connection import Connection, execute, is_tidb, select
 from consumers.processors.apply.destination import DatabaseDestination
 from consumers.processors.apply.errors import (
     ALREADY_SO,
     DdlRefusedError,
     DestinationUnreachableError,
+    RecoverRefusedError,
     errno,
     general_error,
+    is_refusal,
     may_heal,
     reason,
 )
@@ -41,12 +44,17 @@ from consumers.processors.core.apply.statements import quoted
 from schemas.ddl.job import DdlType
 from schemas.ids import physical_ms
 from schemas.sink.sql_rows import SqlDdl
+from schemas.tidb.time_zone import load_zone
 
 LOCK_WAIT_S = 1
 """Of one request for the lock; between two we look who holds it, and whether we shall stop."""
 _SCHEMA_TYPES = frozenset({DdlType.CREATE_SCHEMA, DdlType.DROP_SCHEMA, DdlType.MODIFY_SCHEMA_CHARSET})
 _NO_SUCH = frozenset({1049, 1146, 1109, 1051})
 """Unknown database, no such table, unknown table."""
+_TABLE_ID = (
+    "SELECT tidb_table_id FROM information_schema.tables"
+    " WHERE LOWER(table_schema) = LOWER(%s) AND LOWER(table_name) = LOWER(%s)"
+)
 _AUTO_INCREMENT = re.compile(r" AUTO_INCREMENT=\d+")
 """Moves with rows that somebody inserts; no DDL is told by it."""
 DDL_SQL_MODE = "STRICT_TRANS_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
@@ -138,6 +146,7 @@ class DdlRunner:
 
         Raises:
             DdlRefusedError: the destination does not take it.
+            RecoverRefusedError: it cannot bring a dropped table back.
             ProcessorReplacedError, DestinationUnreachableError, DestinationRefusedError
         """
         if builds_apart(mark.ddl):
@@ -171,8 +180,12 @@ class DdlRunner:
 
     def _query(self, connection: Connection, ddl: SqlDdl) -> None:
         self._set_up(connection, ddl)
+        query = ddl.query.encode("utf-8", "surrogateescape")
+        if ddl.ddl_type == DdlType.RECOVER_TABLE and query.startswith(b"RECOVER TABLE BY JOB"):
+            # Jobs of the destination have other numbers: that one may have dropped another table.
+            query = b"RECOVER TABLE " + quoted(ddl.schema) + b"." + quoted(ddl.table)
         try:
-            connection.query(ddl.query.encode("utf-8", "surrogateescape"))
+            connection.query(query)
         except pymysql.MySQLError as error:
             if errno(error) not in ALREADY_SO:
                 raise
@@ -198,10 +211,13 @@ class DdlRunner:
     def _set_up(self, connection: Connection, ddl: SqlDdl) -> None:
         mode = ",".join([DDL_SQL_MODE, *(name for bit, name in _SYNTAX_MODES.items() if ddl.sql_mode & bit)])
         mode += ",NO_BACKSLASH_ESCAPES" if ddl.plain_backslashes else ""
-        zone = "SYSTEM" if self.time_zone in ("", "System", "SYSTEM") else self.time_zone
         execute(connection, "SET SESSION sql_mode = %s", (mode,))
         # Names of zones need tables that many servers have not loaded; UTC is the one that all know as an offset.
-        execute(connection, "SET SESSION time_zone = %s", ("+00:00" if zone == "UTC" else zone,))
+        if self.time_zone:
+            zone = "+00:00" if load_zone(self.time_zone) is UTC else self.time_zone
+            execute(connection, "SET SESSION time_zone = %s", (zone,))
+        else:
+            connection.query(b"SET SESSION time_zone = @@GLOBAL.time_zone")
         moment = datetime.fromisoformat(ddl.clock).replace(tzinfo=UTC).timestamp() if ddl.clock else None
         execute(connection, "SET SESSION timestamp = %s", (moment or physical_ms(ddl.commit_ts) / 1000,))
         # TiDB's default, for schemas that are created without one.
@@ -231,6 +247,15 @@ class DdlRunner:
         where = {"table": ddl.name, "commit_ts": ddl.commit_ts, "query": ddl.query[:4000]}
         if may_heal(error):
             return general_error(error, **where)
+        if ddl.ddl_type == DdlType.RECOVER_TABLE and not is_refusal(error):
+            return RecoverRefusedError(
+                "destination cannot bring a dropped table back; copy the table there by hand as it stood upstream at "
+                "commit_ts (a dump of that ts) and resume: that is noticed",
+                **where,
+                start_ts=mark.start_ts,
+                errno=errno(error),
+                reason=reason(error)[:500],
+            )
         return DdlRefusedError(
             "destination does not take a ddl; skip it by its start_ts in filter.ignore-txn-start-ts, or change the "
             "destination by hand and resume",
@@ -249,8 +274,14 @@ def fingerprint(connection: Connection, ddl: SqlDdl) -> str:
         if schema and table:
             parts.append(_shown(connection, b"SHOW CREATE TABLE " + quoted(schema) + b"." + quoted(table)))
     if ddl.ddl_type == DdlType.EXCHANGE_PARTITION and ddl.pre_table:
-        parts.append(_shown(connection, b"CHECKSUM TABLE " + quoted(ddl.pre_schema) + b"." + quoted(ddl.pre_table)))
+        parts.append(_rows_shown(connection, ddl.pre_schema, ddl.pre_table))
     return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _rows_shown(connection: Connection, schema: str, table: str) -> str:
+    if is_tidb(connection):
+        return str(select(connection, _TABLE_ID, (schema, table)))
+    return _shown(connection, b"CHECKSUM TABLE " + quoted(schema) + b"." + quoted(table))
 
 
 def _shown(connection: Connection, sql: bytes) -> str:

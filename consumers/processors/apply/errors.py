@@ -33,6 +33,12 @@ class DdlRefusedError(BusError):
     code, action = "apply.ddl_refused", Action.STOP_CHANGEFEED
 
 
+class RecoverRefusedError(DdlRefusedError):
+    """The destination cannot bring a dropped table back: the table must be copied there by hand."""
+
+    code = "apply.recover_refused"
+
+
 class ProcessorReplacedError(BusError):
     """Another processor has taken this changefeed over: what we hold is worth nothing any more."""
 

@@ -7,7 +7,8 @@ from consumers.processors.core.storage.paths import PathForm
 from consumers.processors.processor import Assignment
 from consumers.processors.sink_source import KafkaSource
 from consumers.processors.storage.run import StorageRun, StorageSettings
-from consumers.processors.storage.store import FileStore, LeasedStore, file_store
+from consumers.processors.storage.store import ExpiringStore, LeasedStore, file_store
+from schemas.config.parse.cron import parse_cron
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
 from schemas.sink.topic import group_id, life_of, sink_topic
@@ -97,7 +98,7 @@ def begin_storage_work(assignment: Assignment) -> StorageWork:
         raise
 
 
-def _sides(assignment: Assignment) -> tuple[StorageSettings, FileStore, KafkaSource]:
+def _sides(assignment: Assignment) -> tuple[StorageSettings, ExpiringStore, KafkaSource]:
     info, config, sink = assignment.info, assignment.config, assignment.config.sink
     if config.uri.storage is None:
         raise InvariantBrokenError("sink is no storage", changefeed=info.changefeed_id)
@@ -109,9 +110,12 @@ def _sides(assignment: Assignment) -> tuple[StorageSettings, FileStore, KafkaSou
             file_index_digit=sink.file_index_digit,
         ),
         start_ts=info.start_ts,
+        time_zone=info.time_zone,
         flush_interval_s=float(sink.cloud_storage.flush_interval_s),
         file_bytes_max=sink.cloud_storage.file_size_bytes,
         worker_count=sink.cloud_storage.worker_count,
+        expiration_days=sink.cloud_storage.file_expiration_days,
+        cleanup=parse_cron(sink.cloud_storage.file_cleanup_cron_spec),
     )
     source = KafkaSource(assignment.options.kafka, sink_topic(info), group_id(info))
     return settings, file_store(config.uri.storage), source

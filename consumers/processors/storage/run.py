@@ -15,12 +15,13 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from consumers.control.core.replication.messages import Barrier
 from consumers.processors.core.apply.executor import PartitionProgress, Work, WorkOrder
 from consumers.processors.core.apply.leader import SCHEMAS_PARTITION
+from consumers.processors.core.storage.expiry import first_kept_day, has_expired
 from consumers.processors.core.storage.files import (
     DataFile,
     PartitionState,
@@ -34,14 +35,18 @@ from consumers.processors.core.storage.partition import FolderLines, NotedEnd, P
 from consumers.processors.core.storage.paths import METADATA, PathForm, index_path, indexed_number
 from consumers.processors.handover import Handover, Taken
 from consumers.processors.sink_source import SinkRecord, Source
-from consumers.processors.storage.store import FileStore
-from schemas.errors import CorruptDataError
+from consumers.processors.storage.store import ExpiringStore, FileStore
+from schemas.config.parse.cron import CronSpec, parse_cron
+from schemas.errors import BusError, CorruptDataError
 from schemas.ids import Ts
 from schemas.sink.storage_rows import FolderForm
+from schemas.tidb.time_zone import UTC_NAME, load_zone
 
 log = logging.getLogger(__name__)
 
 BUSY_POLL_S, POLL_S = 0.005, 0.05
+_SECONDS_LOOKED_AT = 3_600
+"""Of a time in which nobody asked: what was due before is due no more."""
 WAITING_BYTES_MAX = 256 << 20
 """Of all partitions; at it they are flushed before their time."""
 
@@ -54,10 +59,16 @@ class StorageSettings:
     """Names this life of it, in the paths of its states."""
     paths: PathForm
     start_ts: Ts
+    time_zone: str = UTC_NAME
+    """Of dates in paths."""
     flush_interval_s: float = 5.0
     file_bytes_max: int = 64 << 20
     worker_count: int = 16
     """Files that are written at once."""
+    expiration_days: int = 0
+    """After which files go; 0: never."""
+    cleanup: CronSpec = field(default_factory=lambda: parse_cron("0 0 2 * * *"))
+    """When they are looked for."""
 
 
 def noted_state(store: FileStore, changefeed: str, partition: int) -> PartitionState:
@@ -78,15 +89,16 @@ class StorageRun:
     def __init__(
         self,
         source: Source,
-        store: FileStore,
+        store: ExpiringStore,
         settings: StorageSettings,
         *,
         clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC).astimezone(),
+        now: Callable[[], datetime] | None = None,
     ) -> None:
         """Begin without any partition."""
         self._source, self._store, self._settings = source, store, settings
-        self._clock, self._now = clock, now
+        zone = load_zone(settings.time_zone)
+        self._clock, self._now = clock, now or (lambda: datetime.now(zone))
         self.partitions: dict[int, PartitionLines] = {}
         self._noted: dict[int, NotedEnd] = {}
         self._numbers: dict[str, int] = {}
@@ -99,6 +111,8 @@ class StorageRun:
         self._rows: dict[int, int] = {}
         self._flush_at = clock() + settings.flush_interval_s
         self._metadata_ts = Ts(0)
+        self._looked_at = self._now()
+        self._cleaning: Future[int] | None = None
 
     @property
     def rows_total(self) -> int:
@@ -192,6 +206,25 @@ class StorageRun:
         if checkpoint_ts > self._metadata_ts:
             self._store.put(METADATA, [encode_metadata(checkpoint_ts)])
             self._metadata_ts = checkpoint_ts
+        self._clean_up(checkpoint_ts)
+
+    def _clean_up(self, checkpoint_ts: Ts) -> None:
+        """Remove files of days long ago, when that is due, beside the rest of the work."""
+        settings, now = self._settings, self._now()
+        missed = min(int((now - self._looked_at).total_seconds()), _SECONDS_LOOKED_AT)
+        if not settings.expiration_days or settings.paths.date_separator != "day" or missed < 1:
+            return
+        seconds = (now - timedelta(seconds=ago) for ago in range(missed))
+        is_due, self._looked_at = any(map(settings.cleanup.is_due, seconds)), now
+        if self._cleaning is not None and self._cleaning.done():
+            try:
+                log.info("old files removed", extra={"files": self._cleaning.result()})
+            except BusError as error:
+                log.warning("old files could not be removed, and will be looked for again", extra={"error": str(error)})
+            self._cleaning = None
+        if is_due and self._cleaning is None:
+            kept_from = first_kept_day(checkpoint_ts, settings.expiration_days, now.tzinfo)
+            self._cleaning = self._pool.submit(self._store.remove_if, lambda path: has_expired(path, kept_from))
 
     def close(self) -> None:
         """Wait for files that are being written."""

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import fsspec
-
+from edges.storages import file_system
 from schemas.config.sink.storage_uri import StorageUri
 from schemas.errors import Action, BusError, InvariantBrokenError
 
@@ -26,6 +25,7 @@ PART_BYTES = 8 << 20
 """Of an object that is sent in parts, which show when a last short request says so. A shorter one is sent at once."""
 _FOLDERS_MAX = 10_000
 """That a store remembers; then it looks anew."""
+_REMOVED_AT_ONCE = 1_000
 UPLOADS_IN_PARTS = frozenset({"s3"})
 """Storages whose client sends parts first and lets them show later."""
 
@@ -69,7 +69,22 @@ class FileStore(Protocol):
         ...
 
 
-def file_store(storage: StorageUri) -> FileStore:
+class ExpiringStore(FileStore, Protocol):
+    """A store whose old files can be removed."""
+
+    def remove_if(self, is_old: Callable[[str], bool], check: Check = _always) -> int:
+        """Remove the files whose paths ``is_old`` says yes to; return how many there were.
+
+        Args:
+            check: called before each file, or each thousand objects; if it raises, no more is removed.
+
+        Raises:
+            StorageUnavailableError, StorageClientMissingError
+        """
+        ...
+
+
+def file_store(storage: StorageUri) -> ExpiringStore:
     """Return the store of a sink URI."""
     return LocalStore(Path(storage.root)) if storage.is_local else ObjectStore(storage)
 
@@ -78,7 +93,7 @@ def file_store(storage: StorageUri) -> FileStore:
 class LeasedStore:
     """A store for whoever may write only while its lease holds."""
 
-    store: FileStore
+    store: ExpiringStore
     check_lease: Check
     """Raises when it does not."""
 
@@ -95,6 +110,15 @@ class LeasedStore:
     def get(self, path: str) -> bytes | None:
         """See :class:`FileStore`."""
         return self.store.get(path)
+
+    def remove_if(self, is_old: Callable[[str], bool], check: Check = _always) -> int:
+        """See :class:`ExpiringStore`."""
+
+        def both() -> None:
+            check()
+            self.check_lease()
+
+        return self.store.remove_if(is_old, both)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +160,25 @@ class LocalStore:
             return None
         except OSError as error:
             raise StorageUnavailableError("cannot read a file", path=str(target), reason=error) from error
+
+    def remove_if(self, is_old: Callable[[str], bool], check: Check = _always) -> int:
+        """See :class:`ExpiringStore`. Folders that become empty go too."""
+        removed = 0
+        try:
+            for folder, _, names in os.walk(self.root, topdown=False):
+                below = Path(folder).relative_to(self.root)
+                for name in names:
+                    if is_old((below / name).as_posix()):
+                        check()
+                        (Path(folder) / name).unlink(missing_ok=True)
+                        removed += 1
+                if removed and folder != str(self.root):
+                    with suppress(OSError), self._lock:  # it is not empty
+                        Path(folder).rmdir()
+                        self._durable.discard(Path(folder))
+        except OSError as error:
+            raise StorageUnavailableError("cannot remove old files", path=str(self.root), reason=error) from error
+        return removed
 
     def _target(self, path: str) -> Path:
         parts = path.split("/")
@@ -197,10 +240,23 @@ class ObjectStore:
 
         return self._call("cannot read an object", path, read)
 
+    def remove_if(self, is_old: Callable[[str], bool], check: Check = _always) -> int:
+        """See :class:`ExpiringStore`."""
+        root = self.storage.root
+
+        def remove(files: Any, _: str) -> int:
+            keys = [key for key in files.find(root) if is_old(key.removeprefix(f"{root}/"))]
+            for start in range(0, len(keys), _REMOVED_AT_ONCE):
+                check()
+                files.rm(keys[start : start + _REMOVED_AT_ONCE])
+            return len(keys)
+
+        return self._call("cannot remove old files", "", remove)
+
     def _call(self, what: str, path: str, use: Callable[[Any, str], Result]) -> Result:
         storage = self.storage
         try:
-            files = fsspec.filesystem(storage.protocol, **storage.options)
+            files = file_system(storage)
         except ImportError as error:
             raise SinkStorageClientMissingError(
                 "storage needs a library that is not installed", storage=storage.public, reason=error

@@ -1,1 +1,1 @@
-"""Who gets into the API: from where, as whom, and how much of it at once."""
+"""Who gets into the API: from where, as whom, and how much of it at once. It knows nothing else of the API."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from consumers.control.api.tls import ApiTls
+from consumers.control.api.access.tls import ApiTls
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,9 @@ def bounded_protocol(tls: ApiTls) -> type[H11Protocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             host = self.client[0] if self.client else ""
-            same = sum(1 for one in self.connections if (getattr(one, "client", None) or ("",))[0] == host)
+            same = sum(
+                1 for connection in self.connections if (getattr(connection, "client", None) or ("",))[0] == host
+            )
             if refusal := tls.refusal(transport.get_extra_info("peercert")):
                 log.warning("api client is refused", extra={"reason": refusal, "client": self.client})
                 transport.abort()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from consumers.control.api.errors import ContentTypeError, WrongHostError, WrongOriginError
+from consumers.control.api.access.errors import ContentTypeError, WrongHostError, WrongOriginError
 from schemas.addresses import is_ip_address
 
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})

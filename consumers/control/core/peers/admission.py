@@ -52,7 +52,7 @@ def proof(secret: bytes, role: ProofSide, ends: Ends, *parts: bytes) -> str:
 def is_proven(secrets: Sequence[bytes], shown: Collection[str], role: ProofSide, ends: Ends, *parts: bytes) -> bool:
     """Say whether one of the proofs ``shown`` was made with one of the secrets."""
     right = [proof(secret, role, ends, *parts) for secret in secrets]
-    return any(hmac.compare_digest(one.encode(), other.encode()) for one in right for other in shown)
+    return any(hmac.compare_digest(made.encode(), other.encode()) for made in right for other in shown)
 
 
 class Challenges:
@@ -78,7 +78,7 @@ class Challenges:
 
     def use_up(self, challenge: bytes, now_ms: int) -> None:
         """Take it for no second stream."""
-        self._used = {one: end_ms for one, end_ms in self._used.items() if end_ms >= now_ms}
+        self._used = {nonce: end_ms for nonce, end_ms in self._used.items() if end_ms >= now_ms}
         self._used[challenge] = now_ms + CHALLENGE_LIFE_MS
 
     def _mac(self, head: bytes) -> bytes:
@@ -91,5 +91,5 @@ def names_host(shown: Collection[str], host: str) -> bool:
     rest = host.partition(".")[2]
     return any(
         name == host or (name.startswith("*.") and "." in rest and name[2:] == rest)
-        for name in (one.lower().rstrip(".") for one in shown)
+        for name in (shown_name.lower().rstrip(".") for shown_name in shown)
     )

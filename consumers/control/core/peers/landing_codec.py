@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from consumers.control.core.peers.figures_codec import figures_of, put_figures
+from consumers.control.core.peers.scans_codec import put_scans, scans_of
 from consumers.control.core.peers.span_codec import decode_span, encode_span
 from schemas.errors import CorruptDataError
 from schemas.ids import CaptureId, Ts
@@ -66,6 +67,7 @@ class ReportEncoder:
         if report.figures is not None and report.figures != self._figures:
             self._figures = report.figures
             put_figures(raw.figures, report.figures)
+        put_scans(raw, report.scans)
         return raw.SerializeToString()
 
 
@@ -136,6 +138,7 @@ class PackedReport:
             floors=tuple(raw.floors),
             repeat_ends=tuple(raw.repeat_ends),
             figures=self.figures,
+            scans=scans_of(raw),
         )
 
 

@@ -1,6 +1,7 @@
 """Where files of TiCDC's storage sink stand, below the sink's root.
 
     {schema}/{table}/{table version}/[{partition id}/][{date}/]CDC{number}.{csv|json}
+    {table id}/{table version}/[{date}/]CDC…    with use-table-id-as-path
     …the same folder…/meta/CDC.index          the last data file's name
     metadata                                  {"checkpoint-ts": …}
 
@@ -34,11 +35,13 @@ class PathForm:
 
     def table_folder(self, form: FolderForm) -> str:
         """Return the folder of a table version, or of one of its partitions; dates are below it."""
+        if not form.schema and form.partition_id is not None:
+            return f"{form.partition_id}/{form.version}"
         partition = () if form.partition_id is None else (str(form.partition_id),)
         return "/".join((schema_path_name(form.schema), path_name(form.table), str(form.version), *partition))
 
     def folder(self, form: FolderForm, now: datetime) -> str:
-        """Return the folder of files that are written at ``now``, the server's local time."""
+        """Return the folder of files that are written at ``now``, in the changefeed's time zone."""
         date = now.strftime(_DATES[self.date_separator])
         return self.table_folder(form) + (f"/{date}" if date else "")
 

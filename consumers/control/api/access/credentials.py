@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import secrets
-import stat
 import threading
 import tomllib
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from edges.secret_file import read_secret_text
 from schemas.errors import BusError, ConfigError
 
 log = logging.getLogger(__name__)
@@ -163,17 +163,11 @@ def read_credentials(path: Path) -> Credentials:
     """Read a credentials file.
 
     Raises:
-        ConfigError: it cannot be read, others can read it, or it is no such file.
+        SecretFileModeError: others can read it.
+        ConfigError: it cannot be read, or it is no such file.
     """
     try:
-        mode = path.stat().st_mode
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("credentials file is not readable", key="credentials", file=path, reason=error) from error
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise ConfigError("credentials file must be its owner's alone; chmod 600 it", key="credentials", file=path)
-    try:
-        tables = tomllib.loads(text)
+        tables = tomllib.loads(read_secret_text(path, "credentials"))
     except tomllib.TOMLDecodeError as error:  # its text may quote a character, never a password
         raise ConfigError("credentials file is no TOML", key="credentials", file=path, reason=error) from error
     users, kept = tables.get("users", {}), tables.get("scrypt", {})
@@ -220,7 +214,7 @@ def write_credentials(path: Path, user: str, password: str, *, for_server: bool 
 
 
 def _are_texts(table: Any) -> bool:
-    return isinstance(table, dict) and all(isinstance(one, str) and one for one in table.values())
+    return isinstance(table, dict) and all(isinstance(text, str) and text for text in table.values())
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from consumers.control.api.errors import ApiTlsError
+from consumers.control.api.access.errors import ApiTlsError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

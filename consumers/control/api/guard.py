@@ -12,11 +12,12 @@ from typing import Final
 from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from consumers.control.api.access.credentials import Users
+from consumers.control.api.access.errors import ApiError, LoginDelayError, UnauthorizedError
 from consumers.control.api.access.logins import Logins
 from consumers.control.api.access.origin import check_request
 from consumers.control.api.context import USER_KEY, ApiContext
-from consumers.control.api.credentials import Users
-from consumers.control.api.errors import ApiError, LoginDelayError, UnauthorizedError, error_body, status_of
+from consumers.control.api.errors import error_body, status_of
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,141 @@
+"""All changefeeds of a cluster as ZooKeeper has them now, each node read and decoded once a change."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from consumers.control.changefeeds.processor_nodes import AppliedNode, decode_applied, with_applied
+from consumers.control.changefeeds.stored_feed import StoredFeed
+from edges.secrets import decode_info
+from edges.zookeeper.node_cache import Node, NodeCache
+from edges.zookeeper.progress import Entries, readable_entries
+from edges.zookeeper.session import Session
+from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus, ZkPaths, decode_changefeed_status
+from schemas.nodes.sorter_service import FeedEntry, FeedName, ServicePaths, newest_entries, with_progress
+from schemas.sink.topic import has_processors
+
+T = TypeVar("T")
+INFO, STATUS, APPLIED = "info", "status", "applied"
+
+
+class _Decoded(Generic[T]):
+    """What nodes say, by path; a node that is the same object says the same."""
+
+    def __init__(self, decode: Callable[[bytes], T]) -> None:
+        self._decode = decode
+        self._known: dict[str, tuple[Node, T]] = {}
+
+    def of(self, path: str, node: Node) -> T:
+        """Return what the node at ``path`` says.
+
+        Raises:
+            CorruptDataError: it does not decode.
+        """
+        known = self._known.get(path)
+        if known is None or known[0] is not node:
+            self._known[path] = known = node, self._decode(node.value)
+        return known[1]
+
+    def keep(self, nodes: Mapping[str, Node]) -> None:
+        """Forget the nodes that are gone."""
+        self._known = {path: known for path, known in list(self._known.items()) if path in nodes}
+
+
+@dataclass(frozen=True, slots=True)
+class FeedView:
+    """One changefeed's nodes as of one moment; each is decoded when it is asked for.
+
+    Every method raises CorruptDataError for a node that does not decode.
+    """
+
+    name: FeedName
+    info_node: Node
+    status_node: Node | None
+    applied_node: Node | None
+    entry: FeedEntry | None
+    """What its sorter service says of how far it is."""
+    _of: "FeedNodes"
+
+    def info(self) -> ChangefeedInfo:
+        return self._of.infos.of(self._of.path(self.name, INFO), self.info_node)
+
+    def status(self) -> ChangefeedStatus | None:
+        """Return the ``status`` node alone."""
+        if self.status_node is None:
+            return None
+        return self._of.statuses.of(self._of.path(self.name, STATUS), self.status_node)
+
+    def applied(self) -> AppliedNode | None:
+        """Return what processors have said."""
+        if self.applied_node is None:
+            return None
+        return self._of.applied.of(self._of.path(self.name, APPLIED), self.applied_node)
+
+    def stored(self) -> StoredFeed:
+        """Return it as users mean it: how far its destination is."""
+        info, status = self.info(), with_progress(self.status(), self.entry)
+        if status is None or not has_processors(info.sink_uri):
+            return StoredFeed(info, status)
+        return StoredFeed(info, with_applied(info, status, self.applied()), sorter_status=status)
+
+
+class FeedNodes:
+    """Refresh, then read; from any thread. Close it."""
+
+    def __init__(self, session: Session, paths: ZkPaths, parts: Sequence[str] = (INFO, STATUS)) -> None:
+        """``parts`` of each changefeed's nodes are kept; sorter services' progress too, where ``status`` is."""
+        self._paths = paths
+        self._progress = ServicePaths(paths).progress
+        patterns = [f"{paths.changefeeds}/*/*/{part}" for part in parts]
+        if STATUS in parts:
+            patterns.append(f"{self._progress}/*/*")
+        self.cache = NodeCache(session, patterns)
+        self.infos = _Decoded(decode_info)
+        self.statuses = _Decoded(decode_changefeed_status)
+        self.applied = _Decoded(decode_applied)
+        self._entries = _Decoded(readable_entries)
+        self._seen: tuple[Mapping[str, Node], Mapping[FeedName, FeedView]] = {}, {}
+
+    def refresh(self, *, is_exact: bool = False) -> Mapping[FeedName, FeedView]:
+        """Read what has changed, and return all changefeeds by name; the same object while nothing has.
+
+        Args:
+            is_exact: see :meth:`NodeCache.refresh`.
+
+        Raises:
+            LeaseLostError, ZooKeeperError: see there.
+        """
+        self.cache.refresh(is_exact=is_exact)
+        nodes, seen = self.cache.nodes, self._seen
+        if seen[0] is nodes:
+            return seen[1]
+        for decoded in (self.infos, self.statuses, self.applied, self._entries):
+            decoded.keep(nodes)
+        views = {view.name: view for view in self._views(nodes)}
+        self._seen = nodes, views
+        return views
+
+    def path(self, name: FeedName, part: str) -> str:
+        """Return where a node of a changefeed is."""
+        return f"{self._paths.changefeeds}/{name[0]}/{name[1]}/{part}"
+
+    def close(self) -> None:
+        """Hear of nothing any more."""
+        self.cache.close()
+
+    def _views(self, nodes: Mapping[str, Node]) -> Iterator[FeedView]:
+        entries = self._newest(nodes)
+        folder = self._paths.changefeeds
+        for path, node in nodes.items():
+            if not path.startswith(folder) or not path.endswith(f"/{INFO}"):
+                continue
+            namespace, changefeed_id = path[len(folder) + 1 :].split("/")[:2]
+            name = namespace, changefeed_id
+            entry = entries.get((name, node.created_zxid))
+            status, applied = nodes.get(self.path(name, STATUS)), nodes.get(self.path(name, APPLIED))
+            yield FeedView(name, node, status, applied, entry, self)
+
+    def _newest(self, nodes: Mapping[str, Node]) -> Entries:
+        folder = f"{self._progress}/"
+        written = (self._entries.of(path, node) for path, node in nodes.items() if path.startswith(folder))
+        return newest_entries(entry for entries in written for entry in entries)

@@ -1,0 +1,1 @@
+"""Table images: what the owner says of them in each frontier record."""

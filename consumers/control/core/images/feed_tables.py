@@ -1,0 +1,97 @@
+"""Which physical tables a changefeed has, and which came to it with rows, as DDL jobs come."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+from consumers.control.core.images.inputs import Replaced
+from schemas.ddl.job import DdlType
+from schemas.ddl.schema_change import SchemaChange, StoredTable
+from schemas.ids import TableId, Ts
+
+WITHOUT_ROWS: Final = frozenset(
+    {
+        *(DdlType.CREATE_TABLE, DdlType.CREATE_TABLES, DdlType.TRUNCATE_TABLE),
+        *(DdlType.ADD_PARTITION, DdlType.TRUNCATE_PARTITION),
+    }
+)
+"""Jobs whose new ids are empty."""
+MOVES_ROWS: Final = frozenset(
+    {DdlType.REORGANIZE_PARTITION, DdlType.ALTER_TABLE_PARTITIONING, DdlType.REMOVE_PARTITIONING}
+)
+"""Jobs that give rows other ids."""
+Contains = Callable[[StoredTable], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedTables:
+    """One changefeed's; another one where its filter changes."""
+
+    contains: Contains
+    wants: Contains
+    """Of tables that it contains: whether their rows from before are wanted."""
+    current: frozenset[TableId] = frozenset()
+    lost: tuple[tuple[Ts, TableId], ...] = ()
+    """Ids that went, with the finished_ts of the job; ascending."""
+    entered: tuple[tuple[Ts, TableId], ...] = ()
+    """Ids that came with rows that are wanted; ascending."""
+    unwanted: frozenset[TableId] = frozenset()
+
+    @classmethod
+    def at(cls, tables: Iterable[StoredTable], contains: Contains, wants: Contains) -> Self:
+        """Return it as of a schema with these tables."""
+        own = [table for table in tables if contains(table)]
+        return cls(
+            contains=contains,
+            wants=wants,
+            current=frozenset(table for stored in own for table in stored.physical_ids),
+            unwanted=frozenset(table for stored in own if not wants(stored) for table in stored.physical_ids),
+        )
+
+    def with_ddl(self, change: SchemaChange) -> Self:
+        """Return it after a DDL job."""
+        ts = change.job.finished_ts
+        before = {table for item in change.tables if item.pre for table in item.pre.physical_ids}
+        after: dict[TableId, StoredTable] = {}
+        for item in change.tables:
+            if item.post is not None and self.contains(item.post):
+                after.update(dict.fromkeys(item.post.physical_ids, item.post))
+        gone = self.current & before - after.keys()
+        come = after.keys() - self.current
+        is_empty = change.job.type in WITHOUT_ROWS or change.job.type in MOVES_ROWS
+        with_rows = come & before if is_empty else come
+        unwanted = {table for table, stored in after.items() if not self.wants(stored)}
+        return replace(
+            self,
+            current=self.current - gone | come,
+            lost=(*self.lost, *((ts, table) for table in sorted(gone))),
+            entered=(*self.entered, *((ts, table) for table in sorted(with_rows - unwanted))),
+            unwanted=self.unwanted - gone - after.keys() | unwanted,
+        )
+
+    def tables(self, since_ts: Ts) -> list[TableId]:
+        """Return the ids that it has, and those that went above ``since_ts``; ascending."""
+        return sorted(self.current.union(table for ts, table in self.lost if ts > since_ts))
+
+    def entered_between(self, after_ts: Ts, upto_ts: Ts) -> list[TableId]:
+        """Return what came with rows within ``(after_ts, upto_ts]`` and is there still."""
+        return sorted({table for ts, table in self.entered if after_ts < ts <= upto_ts and table in self.current})
+
+    def forget_below(self, ts: Ts) -> Self:
+        """Return it without what went or came at or below ``ts``."""
+        if not self.lost and not self.entered:
+            return self
+        return replace(
+            self,
+            lost=tuple(item for item in self.lost if item[0] > ts),
+            entered=tuple(item for item in self.entered if item[0] > ts),
+        )
+
+
+def replaced_by(change: SchemaChange) -> Replaced | None:
+    """Return which ids have the rows of which others after a DDL job; None: it moves none."""
+    if change.job.type not in MOVES_ROWS:
+        return None
+    before = {table for item in change.tables if item.pre for table in item.pre.physical_ids}
+    after = {table for item in change.tables if item.post for table in item.post.physical_ids}
+    return Replaced(frozenset(before - after), frozenset(after - before))

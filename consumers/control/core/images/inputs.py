@@ -1,0 +1,83 @@
+"""What the next step of table images is made of: all that is known at one moment."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from schemas.ids import CaptureId, TableId, Ts
+from schemas.rawlog.frontier import FrontierRecord
+from schemas.rawlog.images import ImageMode, ScanResult
+
+_NO_REQUESTS: Final[Mapping[ImageMode, Collection[TableId]]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageLimits:
+    """How much at once, and for how long."""
+
+    barrier_ms: int = 10_000
+    """A barrier ends after so long, by PD's clock, with what has landed by then."""
+    retry_ms: int = 1000
+    """After a barrier of which a scan was left unfinished, the next one has a ts so much later."""
+    barriers_max: int = 8
+    """Open ones; each holds other changefeeds back."""
+    scans_max: int = 4
+    """Of one barrier, each of another table."""
+    bytes_max: int = 16 * 1024 * 1024
+    """Of one scan: keys and values. A chunk goes out as one transaction of its topic partition at most."""
+    tables_max: int = 64
+    """That are begun and not whole. Each costs a record its ranges done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantingFeed:
+    """A changefeed as it is now."""
+
+    tables: Sequence[TableId]
+    """Physical ids of the tables that are its own, ascending, as the newest DDL says that is known; and of those that
+    were until a DDL that is above ``needed_ts`` of the record before, for their rows are still to come."""
+    wants_initial: bool = False
+    """It has ``initial = "snapshot"`` for some table: it is registered, with the tables that it has."""
+    unwanted: Collection[TableId] = ()
+    """Of ``tables``, those that have none by the settings: it is not registered with them."""
+    is_running: bool = True
+    """Not paused: it may be in a new barrier. What landed for it before it finds in the frontier topic."""
+    entered: Collection[TableId] = ()
+    """Tables that a DDL with R < finished_ts <= R' has brought into it with rows (renamed, recovered, exchanged), R
+    being the one before and R' the next; empty without ``wants_initial``."""
+    requested: Mapping[ImageMode, Collection[TableId]] = field(default_factory=lambda: _NO_REQUESTS)
+    """Asked by hand and not accepted yet: tables are taken that it does not wait for already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A DDL with R < finished_ts <= R' that gave rows of tables other ids, as where partitions are reorganized."""
+
+    gone: frozenset[TableId]
+    come: frozenset[TableId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageInputs:
+    """All DDL up to ``resolved_ts`` must be known: a table that comes below it could miss its image."""
+
+    owner_rev: int
+    before: FrontierRecord
+    """What is published."""
+    resolved_ts: Ts
+    """R of the record that is about to be."""
+    now_ts: Ts
+    """PD's clock."""
+    new_ts: Ts | None
+    """Drawn from PD after all that is known was; for a barrier. None: none could be drawn, or should be."""
+    feeds: Mapping[str, WantingFeed]
+    """Every changefeed that exists and has ``initial = "snapshot"``, is registered, or has requests."""
+    scanners: Mapping[CaptureId, tuple[ScanResult, ...]]
+    """The live captures that know of images, with what they report."""
+    replaced: Sequence[Replaced] = ()
+    ddl_ts: Collection[Ts] = ()
+    """finished_ts of DDL jobs, from the oldest open barrier on. No chunk is of such a ts."""
+    all_know: bool = True
+    """Every capture and sorter service knows of images: none would pass a barrier."""
+    limits: ImageLimits = ImageLimits()

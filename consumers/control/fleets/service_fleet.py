@@ -1,0 +1,373 @@
+"""One capture's sorter services, as its children: a shared one, and one for each changefeed that the owner wants alone.
+
+    assignments/{our service}: dedicated --> children:  tidebus sorters --service-id S
+                                                        tidebus sorters --service-id S-ded-NS.ID --dedicated NS/ID
+    a child died: its file of running changefeeds --> their status: failed with sorter.died --> the owner judges
+
+It outlives the capture's sessions within one process: a capture that begins anew finds its services at work
+(:meth:`ServiceFleet.attached`). Children die with this process, however it goes.
+"""
+
+import contextlib
+import datetime
+import logging
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+
+from consumers.control.changefeeds.states import DIED
+from consumers.control.core.changefeeds.service_plan import dedicated_id
+from consumers.control.fleets.children import ChildProcess, ChildStarter, Fleet
+from consumers.control.fleets.settings import BusAddresses, SorterSettings
+from edges.secrets import decode_info
+from edges.zookeeper.session import Session
+from schemas.errors import BusError, CorruptDataError
+from schemas.nodes.changefeed import (
+    ChangefeedInfo,
+    ChangefeedStatus,
+    SorterFailure,
+    ZkPaths,
+    decode_changefeed_status,
+    encode_changefeed_status,
+)
+from schemas.nodes.sorter_service import Assignment, FeedName, ServicePaths, decode_assignment, decode_service
+from schemas.running_feeds import (
+    RunningFileError,
+    crash_file,
+    read_beats,
+    read_crashed_thread,
+    read_threads,
+    running_file,
+)
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 0.5
+STOP_S: Final = 10.0
+"""How long a service may take to end its cuts and its JVM."""
+AGAIN_FIRST_S, AGAIN_MAX_S = 1.0, 30.0
+"""Waits before a service that has died is started again, doubled each time."""
+STILL_S: Final = 20.0
+"""After so long without a heartbeat a service is killed: C code holds its interpreter, and all its changefeeds wait."""
+STEADY_S: Final = 60.0
+"""After so long the next wait is the first one again."""
+LAST_WORDS_CHARS, LAST_WORDS_LINES = 800, 12
+WRITES_MAX: Final = 20
+"""Tries to write a failure against others that write the same node."""
+
+
+@dataclass(slots=True)
+class _Service:
+    """One that is to run here."""
+
+    service: str
+    feed: FeedName | None
+    """None: the shared one."""
+    child: ChildProcess | None = None
+    """None: it has ended, and begins again at ``start_at_s``."""
+    start_at_s: float = 0.0
+    started_at_s: float = 0.0
+    wait_s: float = AGAIN_FIRST_S
+    beats: int = 0
+    """As last read; 0: its heart has not begun to beat."""
+    looked_at_s: float = 0.0
+    still_s: float = 0.0
+    """For how long that has not changed; only what was looked at counts, so that we may stand still ourselves."""
+    stands_still: bool = False
+    """It was killed for it."""
+    kill_at_s: float | None = None
+    """When one that was asked to end is killed; None: nobody has asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Death:
+    service: str
+    pid: int
+    message: str
+    running: frozenset[FeedName]
+    epochs: Mapping[FeedName, int]
+
+
+class ServiceFleet(Fleet):
+    """Of one capture's process."""
+
+    def __init__(
+        self,
+        paths: ZkPaths,
+        addresses: BusAddresses,
+        children: ChildStarter,
+        command: Sequence[str],
+        settings: SorterSettings,
+    ) -> None:
+        """``command`` begins a command of the bus."""
+        super().__init__(children, settings.data_dir, "sorters")
+        self._paths, self._nodes, self._addresses = paths, ServicePaths(paths), addresses
+        self._program, self._settings = command, settings
+        self.service_id = str(uuid.uuid4())
+        """The shared service's: it stays as long as this process."""
+        self._services = {self.service_id: _Service(self.service_id, None)}
+        self._session: Session | None = None
+        self._assignments: dict[str, Assignment] = {}
+        """As last read: for how many changefeeds are still here, and under which epochs they run."""
+        self._deaths: list[_Death] = []
+        """Not told yet."""
+        self._looks = True
+        self._looking = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="service-fleet", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End all services and wait for them; all are asked first."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._children.stop_together(STOP_S)
+        self._services.clear()
+        self._remove_folder()
+
+    @contextlib.contextmanager
+    def attached(self, session: Session) -> Iterator[None]:
+        """Hear of the owner, and tell it of deaths, by this session while inside."""
+        self._session = session
+        try:
+            yield
+        finally:
+            with self._looking:
+                self._session = None
+
+    @property
+    def feeds(self) -> int:
+        """How many changefeeds the services here were assigned, as of the last look."""
+        return sum(len(assignment.feeds) for assignment in self._assignments.values())
+
+    def pids(self) -> dict[str, int]:
+        """Return the services that run here; from any thread."""
+        return {name: known.child.pid for name, known in list(self._services.items()) if known.child is not None}
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                with self._looking:
+                    self.look()
+                if not self._looks:
+                    log.info("assignments can be read again")
+                self._looks = True
+            except BusError as error:
+                if self._looks:
+                    log.warning("assignments cannot be read", extra={"code": error.code, "error": str(error)})
+                self._looks = False
+            except Exception:
+                log.exception("a look at the sorter services has failed")
+            self._stopping.wait(LOOK_S)
+
+    def look(self) -> None:
+        """Tend the children, tell of those that have died, and take in what the owner wants.
+
+        Raises:
+            BusError: ZooKeeper does not answer; the children are tended all the same.
+        """
+        for known in list(self._services.values()):
+            self._tend(known)
+        session = self._session
+        if session is None:
+            return
+        while self._deaths:
+            self._tell(session, self._deaths[0])
+            self._deaths.pop(0)
+        self._read_assignments(session)
+
+    # -- children ------------------------------------------------------------------------------------------------------
+
+    def _tend(self, known: _Service) -> None:
+        now_s, child = time.monotonic(), known.child
+        if child is None:
+            if known.kill_at_s is not None:
+                del self._services[known.service]
+            elif now_s >= known.start_at_s:
+                self._start(known)
+            return
+        if child.is_running():
+            child.turn_over_log()
+            if known.kill_at_s is not None and now_s > known.kill_at_s:
+                log.warning("sorter service does not end; killed", extra={"service": known.service})
+                child.kill()
+            elif self._stands_still(known, now_s):
+                log.warning("sorter service stands still; killed", extra={"service": known.service})
+                known.stands_still = True
+                child.kill()
+            return
+        was_asked = known.kill_at_s is not None
+        status, words = child.exit_status(), " | ".join(child.tail(LAST_WORDS_LINES).splitlines())
+        extra = {"service": known.service, "status": status, "told": was_asked}
+        (log.info if was_asked else log.warning)("sorter service has ended", extra=extra)
+        how = f"{_how(status)} after standing still for {STILL_S:.0f} s" if known.stands_still else _how(status)
+        self._note_death(known, child.pid, f"{how}; its last words: {words[-LAST_WORDS_CHARS:]}")
+        child.discard(STOP_S)  # with what it has left behind: a JVM, Python workers
+        known.child = None
+        if now_s - known.started_at_s > STEADY_S:
+            known.wait_s = AGAIN_FIRST_S
+        known.start_at_s = now_s + known.wait_s
+        known.wait_s = min(2 * known.wait_s, AGAIN_MAX_S)
+
+    def _stands_still(self, known: _Service, now_s: float) -> bool:
+        known.still_s += min(now_s - known.looked_at_s, 2 * LOOK_S)
+        known.looked_at_s = now_s
+        try:
+            beats = read_beats(running_file(self._folder(), known.service))
+        except RunningFileError:
+            return False  # nobody knows
+        if beats != known.beats:
+            known.beats, known.still_s = beats, 0.0
+        return known.beats > 0 and known.still_s > STILL_S
+
+    def _note_death(self, known: _Service, pid: int, how: str) -> None:
+        path = running_file(self._folder(), known.service)
+        try:
+            threads = read_threads(path)
+            crashed = read_crashed_thread(crash_file(self._folder(), known.service))
+            guesses = [
+                [work.name for work in threads if work.thread == crashed],
+                [work.name for work in threads if not work.only_prepares],
+                [work.name for work in threads],
+            ]
+            running = frozenset(next(filter(None, guesses), []))
+            path.unlink(missing_ok=True)
+        except (RunningFileError, OSError) as error:
+            log.warning("nobody knows what the service was working for", extra={"error": str(error)})
+            running = frozenset()
+        if known.kill_at_s is not None:
+            running = frozenset()  # it was to end: that it took too long is no changefeed's fault
+        epochs = {feed.name: feed.epoch for feed in self._assignments.get(known.service, Assignment()).feeds}
+        message = f"the sorter service has ended with {how}"
+        self._deaths.append(_Death(known.service, pid, message, running, epochs))
+
+    def _start(self, known: _Service) -> None:
+        name = "sorters" if known.feed is None else f"sorters {'/'.join(known.feed)}"
+        log_file = service_log(self._folder(), known.feed)
+        known.child = self._children.start(
+            name, self._command(known), log=log_file, env=self._addresses.schema_registry.environment()
+        )
+        known.started_at_s, known.beats, known.stands_still = time.monotonic(), 0, False
+        extra = {"service": known.service, "pid": known.child.pid, "log": str(log_file)}
+        log.info("sorter service started", extra=extra)
+
+    def _command(self, known: _Service) -> list[str]:
+        addresses, settings = self._addresses, self._settings
+        given = {
+            "--service-id": known.service,
+            "--dedicated": "/".join(known.feed or ()),
+            "--cluster": addresses.cluster,
+            "--master": settings.master,
+            "--data-dir": str(self._folder()),
+            "--driver-memory": settings.driver_memory,
+            "--checkpoint-dir": settings.checkpoint_dir,
+            "--run-cuts": settings.run_cuts,
+        }
+        command = [*self._program, "sorters"]
+        for access in (addresses.kafka, addresses.zookeeper, addresses.schema_registry):
+            command += access.arguments()
+        command += [part for flag, value in given.items() if value for part in (flag, value)]
+        return command + [part for setting in settings.conf for part in ("--conf", setting)]
+
+    # -- ZooKeeper -----------------------------------------------------------------------------------------------------
+
+    def _read_assignments(self, session: Session) -> None:
+        """Read what the owner has assigned to the services here, and which it wants to be here."""
+        with session.requests("reading assignments") as client:
+            assignments = {service: _assignment(client, self._nodes.assignment(service)) for service in self._services}
+        self._assignments = assignments
+        wanted = {dedicated_id(self.service_id, name): name for name in assignments[self.service_id].dedicated}
+        for service, name in wanted.items():
+            self._services.setdefault(service, _Service(service, name))
+        for service, known in self._services.items():
+            if known.feed is not None and service not in wanted and known.kill_at_s is None:
+                known.kill_at_s = time.monotonic() + STOP_S
+                if known.child is not None:
+                    known.child.terminate()
+
+    def _tell(self, session: Session, death: _Death) -> None:
+        """Say of what a service has died, then take its registration away: nobody need wait for its session's end.
+
+        Raises:
+            BusError: ZooKeeper failed; it must be told again.
+        """
+        with session.requests("telling of a service's death") as client:
+            for name in sorted(death.running):
+                if _write_failure(client, self._paths, name, death):
+                    extra = {"changefeed": name[1], "namespace": name[0], "service": death.service}
+                    log.warning("sorter service has died of a changefeed", extra=extra)
+            path = self._nodes.service(death.service)
+            with contextlib.suppress(NoNodeError, BadVersionError, CorruptDataError):
+                node, stat = client.get(path)
+                if decode_service(node).pid == death.pid:
+                    client.delete(path, version=stat.version)
+
+
+def _write_failure(client: Any, paths: ZkPaths, name: FeedName, death: _Death) -> bool:
+    """Write to a changefeed's status that its service has died; False: it has rested since, or has said more itself."""
+    for _ in range(WRITES_MAX):
+        try:
+            info = decode_info(client.get(paths.changefeed_info(*name))[0])
+        except (NoNodeError, CorruptDataError):
+            return False
+        try:
+            node, stat = client.get(paths.changefeed_status(*name))
+            status, version = decode_changefeed_status(node), int(stat.version)
+        except NoNodeError:
+            status, version = None, -1
+        except CorruptDataError:
+            return False
+        failed = _failed(info, status, death, name)
+        if failed is None:
+            return False
+        try:
+            if version >= 0:
+                client.set(paths.changefeed_status(*name), encode_changefeed_status(failed), version=version)
+            else:
+                client.create(paths.changefeed_status(*name), encode_changefeed_status(failed))
+        except (BadVersionError, NoNodeError, NodeExistsError):
+            continue
+        return True
+    return False
+
+
+def _failed(
+    info: ChangefeedInfo, status: ChangefeedStatus | None, death: _Death, name: FeedName
+) -> ChangefeedStatus | None:
+    epoch = death.epochs.get(name, info.epoch)
+    has_said = status is not None and status.failure is not None and status.failure.epoch == epoch
+    if epoch != info.epoch or has_said:
+        return None
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    failure = SorterFailure(epoch=epoch, code=DIED, message=death.message, time=now, may_heal=True)
+    before = status or ChangefeedStatus(state="normal", checkpoint_ts=info.start_ts, resolved_ts=info.start_ts)
+    return replace(before, failure=failure)
+
+
+def _assignment(client: Any, path: str) -> Assignment:
+    try:
+        return decode_assignment(client.get(path)[0])
+    except NoNodeError:
+        return Assignment()
+
+
+def _how(status: int | None) -> str:
+    if status is not None and status < 0:
+        return f"signal {-status} ({signal.strsignal(-status)})"
+    return f"status {status}"
+
+
+def service_log(data_dir: Path, name: FeedName | None = None) -> Path:
+    """Return the log of a capture's shared service, or of a changefeed's own."""
+    return data_dir / "sorters" / ("service.log" if name is None else ".".join(name) + ".log")

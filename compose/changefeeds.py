@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any, Final
 
 from consumers.control.changefeeds.store import ChangefeedRequest, ChangefeedStore, NoFrontierError, StartTsError
 from consumers.control.log.raw_log import FrontierWindow, frontier_window
@@ -12,12 +13,16 @@ from edges.zookeeper.session import Session
 from schemas.config.changefeed import load_changefeed
 from schemas.config.settings import ChangefeedConfig
 from schemas.ddl.schema_change import StoredTable
+from schemas.errors import Action, BusError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths
 from schemas.rawlog.topics import raw_topics
 from sorters.core.feed.feed import compile_feed
 from sorters.core.feed.route_check import check_routes
 from sorters.run.schema_feed import schemas_at
+
+NAMES_MAX: Final = 20
+"""Of tables in one error."""
 
 
 @contextmanager
@@ -55,6 +60,36 @@ def create_changefeed(
     _check_tables(kafka, request, config, window)
     with open_store(zookeeper, cluster) as store:
         return store.create(request, window)
+
+
+class TableIneligibleError(BusError):
+    """Tables have no primary key and no not-null unique key, and nobody has said what is to become of them."""
+
+    code, action = "changefeed.table_ineligible", Action.STOP_CHANGEFEED
+
+
+def check_eligible(kafka: KafkaAccess, request: ChangefeedRequest) -> None:
+    """Refuse tables that could not be replicated, unless the settings say to force or to ignore them, as TiCDC does.
+
+    Raises:
+        TableIneligibleError
+        BusError: Kafka does not answer, or the settings are not allowed.
+    """
+    config = load_changefeed(request.sink_uri, request.config)
+    if config.force_replicate or config.ignore_ineligible_table:
+        return
+    window = frontier_window(kafka, raw_topics(request.upstream))
+    if window is None or not window.oldest_ts <= (request.start_ts or window.newest_ts) <= window.newest_ts:
+        return  # what is wrong with that is said where the changefeed is stored
+    tables = scoped_tables(kafka, request.upstream, config, request.start_ts)
+    names = [f"{stored.schema}.{stored.table}" for stored in tables if not stored.eligible]
+    if names:
+        more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+        raise TableIneligibleError(
+            "tables have no primary key and no not-null unique key; ignore-ineligible-table leaves them out, "
+            "force-replicate sends their rows with possible repeats",
+            tables=", ".join(names[:NAMES_MAX]) + more,
+        )
 
 
 def _check_tables(
@@ -122,3 +157,28 @@ def scoped_tables(
     feed = compile_feed(config, NAMESPACE_DEFAULT)
     tables = upstream_tables(kafka, upstream, ts)
     return [stored for stored in tables if feed.filter.matches(stored.schema, stored.table)]
+
+
+def tables_body(
+    kafka: KafkaAccess, upstream: UpstreamId, config: ChangefeedConfig, ts: Ts | None
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the API's Tables at ``ts`` (None: now), each list by name.
+
+    Raises:
+        BusError: see :func:`upstream_tables`.
+    """
+    names = compile_feed(config, NAMESPACE_DEFAULT).filter
+    body: dict[str, list[dict[str, Any]]] = {"ineligible_tables": [], "eligible_tables": [], "all_tables": []}
+    for stored in upstream_tables(kafka, upstream, ts):
+        shown = {
+            "database_name": stored.schema,
+            "table_name": stored.table,
+            "table_id": stored.table_id,
+            "is_partition": bool(stored.partition_ids),
+        }
+        if names.matches_schema(stored.schema):
+            body["all_tables"].append(shown)
+        if names.matches(stored.schema, stored.table):
+            kind = "eligible_tables" if stored.eligible or config.force_replicate else "ineligible_tables"
+            body[kind].append(shown)
+    return body

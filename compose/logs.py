@@ -30,7 +30,6 @@ FILE_BYTES_MAX: Final = 300 << 20
 """TiCDC's log.file.max-size."""
 FILES_KEPT: Final = 10
 LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
-FORMATS: Final = ("text", "json")
 
 
 class LineFormatter(logging.Formatter):
@@ -78,8 +77,15 @@ def _at(record: logging.LogRecord) -> str:
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
 
 
-def start_logging(*, level: str = "info", form: str = "text", file: Path | None = None) -> None:
-    """Let every logger of this process write, to standard error or to a file that is turned over at 300 MiB.
+def start_logging(
+    *,
+    level: str = "info",
+    form: str = "text",
+    file: Path | None = None,
+    file_bytes_max: int = FILE_BYTES_MAX,
+    files_kept: int = FILES_KEPT,
+) -> None:
+    """Let every logger of this process write, to standard error or to a file that is turned over at its largest size.
 
     Processes that this one starts log in the same way, but to standard error.
 
@@ -90,7 +96,7 @@ def start_logging(*, level: str = "info", form: str = "text", file: Path | None 
     if file is not None:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            handler = RotatingFileHandler(file, maxBytes=FILE_BYTES_MAX, backupCount=FILES_KEPT)
+            handler = RotatingFileHandler(file, maxBytes=file_bytes_max, backupCount=files_kept)
         except OSError as error:
             raise ConfigError("log file cannot be written", key="log-file", file=file, reason=error) from error
     handler.setFormatter(JsonFormatter() if form == "json" else LineFormatter())

@@ -1,7 +1,10 @@
 """Free ports on loopback that nobody takes while a server restarts."""
 
+import fcntl
 import os
 import socket
+import tempfile
+from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
 _FIRST, _LAST = 20_000, 32_000
@@ -10,13 +13,15 @@ range can be given that very port as its own source port, connects to itself, an
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ``count`` ports that were free a moment ago; the process id spreads processes that ask at once."""
+    """Return ``count`` ports that were free a moment ago, and that no other process of this user is given by this, as
+    long as this one lives: some seconds pass before a server binds its port.
+    """
     ports: list[int] = []
     span = _LAST - _FIRST
     start = os.getpid() * 37 % span
     for step in range(span):
         port = _FIRST + (start + step) % span
-        if port not in _GIVEN and is_free(port):
+        if port not in _GIVEN and is_free(port) and _is_reserved(port):
             ports.append(port)
             if len(ports) == count:
                 break
@@ -42,4 +47,22 @@ def is_listening(port: int) -> bool:
         return probe.connect_ex((LOOPBACK, port)) == 0
 
 
+def _is_reserved(port: int) -> bool:
+    """Reserve a port by a lock on a file, which goes with this process; tell whether nobody else had it."""
+    folder = Path(tempfile.gettempdir()) / f"tidebus-ports-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        lock = os.open(folder / str(port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return True  # nowhere to say so: then only chance keeps processes apart
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        return False
+    _LOCKS.append(lock)
+    return True
+
+
 _GIVEN: set[int] = set()
+_LOCKS: list[int] = []

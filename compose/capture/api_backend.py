@@ -5,7 +5,6 @@ the owner knows: such requests are passed on to it (:mod:`consumers.control.api.
 """
 
 import contextlib
-import json
 import logging
 import threading
 import time
@@ -17,19 +16,24 @@ from kazoo.exceptions import NoNodeError
 
 from compose.capture.options import CaptureOptions
 from compose.capture.upstream_tables import UpstreamTables
-from compose.changefeeds import check_resume_ts, create_changefeed, scoped_tables
+from compose.changefeeds import check_eligible, check_resume_ts, create_changefeed, tables_body
 from compose.operator.node_texts import shown_nodes
 from compose.operator.upstream_repair import delete_safe_point, resolve_region
+from compose.sink_check import check_sink
+from consumers.control.api.access.credentials import CredentialsFile
+from consumers.control.api.access.errors import ApiError
+from consumers.control.api.access.tls import ApiTls
 from consumers.control.api.backend import Scheduling, UpstreamView
 from consumers.control.api.bodies import FeedRequest, StoredFeed
-from consumers.control.api.credentials import CredentialsFile
-from consumers.control.api.errors import ApiError, NotReadyError
+from consumers.control.api.errors import NotReadyError
 from consumers.control.api.metrics import MetricsSnapshot, Pull
 from consumers.control.api.server import ApiServer, listen_address
-from consumers.control.api.tls import ApiTls
+from consumers.control.changefeeds.feed_nodes import APPLIED, INFO, STATUS, FeedNodes
+from consumers.control.changefeeds.pins import pin_changefeed
 from consumers.control.changefeeds.processor_nodes import Share, decode_shares
-from consumers.control.changefeeds.store import ChangefeedRequest
-from consumers.control.changefeeds.verbs import ChangefeedControl, ConfigChange
+from consumers.control.changefeeds.service_nodes import ServiceNodes, StoredServices
+from consumers.control.changefeeds.store import ChangefeedRequest, info_of, no_such_changefeed
+from consumers.control.changefeeds.verbs import ChangefeedControl, ConfigChange, configured, state_of
 from consumers.control.cluster.capture_registry import CaptureInfo, list_captures
 from consumers.control.cluster.election import Election
 from consumers.control.owner.figures import Rule
@@ -42,7 +46,9 @@ from schemas.addresses import is_loopback
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError, ConfigError
 from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId
+from schemas.json_text import read_json
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
+from schemas.tidb.time_zone import UTC_NAME
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +67,10 @@ class ApiAddresses:
     zookeeper: ZooKeeperAccess
     cluster: str
     upstream: UpstreamId
+    time_zone: str = UTC_NAME
+    """Of changefeeds that are created."""
+    tries_sinks: bool = False
+    """Whether sinks are connected to before a changefeed is stored: what connects later runs where we do."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What `GET /config` shows, without secrets."""
 
@@ -86,14 +96,18 @@ class ApiBackend:
         self._session, self._paths, self._addresses = session, paths, addresses
         self._pull, self._rule, self.scheduling = pull, rule, scheduling
         self._tables = UpstreamTables(addresses.kafka)
+        self._services = ServiceNodes(session, paths)
         self._control = ChangefeedControl(session, paths)
+        self._stored = FeedNodes(session, paths, (INFO, STATUS, APPLIED))
         self._election = Election(session, paths, capture.capture_id)
         self._lock = threading.Lock()
         self._pd: PdClient | None = None
         self._upstream_id, self._ask_pd_at = 0, 0.0
 
     def close(self) -> None:
-        """Close the connection to PD."""
+        """Close the connection to PD, and hear of changefeeds and services no more."""
+        self._stored.close()
+        self._services.close()
         with self._lock:
             if self._pd is not None:
                 self._pd.close()
@@ -117,7 +131,7 @@ class ApiBackend:
                 return []
             for name in names:
                 with contextlib.suppress(NoNodeError, ValueError):  # gone, or of a version that writes another form
-                    status = json.loads(client.get(f"{folder}/{name}")[0])
+                    status = read_json(client.get(f"{folder}/{name}")[0])
                     views.append(UpstreamView(upstream=UpstreamId(name), status=status))
         return views
 
@@ -133,11 +147,11 @@ class ApiBackend:
         return self._pd_client().now()
 
     def feeds(self, namespace: str) -> Sequence[StoredFeed]:
-        store = self._control.store
-        return [StoredFeed(info, store.status(info.changefeed_id, namespace)) for info in store.list(namespace)]
+        return [feed for feed in self.all_feeds() if feed.info.namespace == namespace]
 
     def all_feeds(self) -> Sequence[StoredFeed]:
-        return [feed for namespace in self._control.store.namespaces() for feed in self.feeds(namespace)]
+        views = self._stored.refresh(is_exact=True)
+        return [views[name].stored() for name in sorted(views)]
 
     def feed_tables(self, feed: StoredFeed) -> Collection[TableId]:
         return self._tables.of(feed)
@@ -153,14 +167,22 @@ class ApiBackend:
     def sorter(self, changefeed_id: str, namespace: str) -> Mapping[str, Any] | None:
         with self._session.requests("looking for a sorter") as client:
             try:
-                node = json.loads(client.get(self._paths.changefeed_sorter(namespace, changefeed_id))[0])
+                node = read_json(client.get(self._paths.changefeed_sorter(namespace, changefeed_id))[0])
             except (NoNodeError, ValueError):
                 return None
         return node if isinstance(node, dict) else None
 
+    def services(self) -> StoredServices:
+        return self._services.read()
+
+    def pin(self, changefeed_id: str, namespace: str, service: str) -> None:
+        pin_changefeed(self._session, self._paths, (namespace, changefeed_id), service)
+
     def feed(self, changefeed_id: str, namespace: str) -> StoredFeed:
-        store = self._control.store
-        return StoredFeed(store.get(changefeed_id, namespace), store.status(changefeed_id, namespace))
+        view = self._stored.refresh(is_exact=True).get((namespace, changefeed_id))
+        if view is None:
+            raise no_such_changefeed(changefeed_id, namespace)
+        return view.stored()
 
     def create(self, request: FeedRequest, namespace: str) -> ChangefeedInfo:
         self.check_upstream(request.pd_addresses)
@@ -174,10 +196,18 @@ class ApiBackend:
             namespace=namespace,
             start_ts=request.start_ts,
             target_ts=request.target_ts,
+            time_zone=self._addresses.time_zone,
         )
+        check_eligible(self._addresses.kafka, wanted)
+        if self._addresses.tries_sinks:
+            self._try_sink(info_of(wanted, request.start_ts or Ts(0)))
         return create_changefeed(self._addresses.kafka, self._addresses.zookeeper, self.cluster, wanted)
 
     def configure(self, changefeed_id: str, namespace: str, change: ConfigChange) -> ChangefeedInfo:
+        if self._addresses.tries_sinks and (change.sink_uri is not None or change.config is not None):
+            store = self._control.store
+            info = store.get(changefeed_id, namespace)
+            self._try_sink(configured(info, state_of(info, store.status(changefeed_id, namespace)), change))
         return self._control.configure(changefeed_id, change, namespace)
 
     def pause(self, changefeed_id: str, namespace: str) -> None:
@@ -193,23 +223,12 @@ class ApiBackend:
     def remove(self, changefeed_id: str, namespace: str) -> None:
         self._control.remove(changefeed_id, namespace)
 
-    def tables(self, request: FeedRequest) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def tables(self, request: FeedRequest) -> dict[str, Any]:
         self.check_upstream(request.pd_addresses)
         if request.sink_uri is None:
             raise ApiError("sink_uri is empty; its parameters belong to the settings", key="sink_uri")
         config = load_changefeed(request.sink_uri, request.config)
-        replicable = scoped_tables(self._addresses.kafka, self._addresses.upstream, config, request.start_ts)
-        shown: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
-        for table in replicable:
-            shown[int(table.eligible or config.force_replicate)].append(
-                {
-                    "database_name": table.schema,
-                    "table_name": table.table,
-                    "table_id": table.table_id,
-                    "is_partition": bool(table.partition_ids),
-                }
-            )
-        return shown
+        return tables_body(self._addresses.kafka, self._addresses.upstream, config, request.start_ts)
 
     def check_upstream(self, pd_addresses: Sequence[str]) -> None:
         ours = {_bare(address) for address in self._addresses.pd.split(",")}
@@ -241,6 +260,9 @@ class ApiBackend:
         self._session.check_lease()
         if self.owner() is None:
             raise NotReadyError("no capture has been elected owner")
+
+    def _try_sink(self, info: ChangefeedInfo) -> None:
+        check_sink(info, lambda: self._pd_client().cluster_id)
 
     def _check_not_ahead(self, key: str, ts: Ts) -> None:
         now = self.now_ts()
@@ -292,6 +314,7 @@ def shown_settings(options: CaptureOptions) -> dict[str, object]:
         "addr": options.addr,
         "advertise_addr": options.advertise_addr or options.addr,
         "cluster_id": options.cluster,
+        "tz": options.time_zone,
         "upstream": options.upstream,
         "pd": options.pd,
         "kafka": options.kafka.servers,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from compose.peers import PEER_ADDR
-from consumers.control.fleets.sorter_fleet import SorterSettings
+from consumers.control.fleets.settings import SorterSettings
 from consumers.control.owner.reign import ReignOptions
 from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
@@ -14,6 +14,7 @@ from edges.zookeeper.session import SESSION_TIMEOUT_S
 from producers.pull.puller import PullerSettings
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import CLUSTER_DEFAULT
+from schemas.tidb.time_zone import UTC_NAME
 
 GRACEFUL_STOP_S: Final = 30.0
 """Kubernetes' own grace period; moving a few hundred tables takes seconds."""
@@ -29,6 +30,8 @@ class CaptureOptions:
     schema_registry: RegistryAccess
     cluster: str = CLUSTER_DEFAULT
     upstream: UpstreamId
+    time_zone: str = UTC_NAME
+    """Name of the zone in which changefeeds that are created here write TIMESTAMPs."""
     start_ts: Ts | None = None
     """Where an empty raw log begins; None: now, by PD's clock."""
     session_timeout_s: float = SESSION_TIMEOUT_S

@@ -19,7 +19,8 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
@@ -32,6 +33,7 @@ from compose.capture.pulled_upstream import PulledUpstream
 from compose.capture.puller_figures import PullerFigures
 from compose.capture.replicated_tables import replicated_tables
 from compose.capture.signals import stop_signals
+from compose.capture.sorters import assigner, bus_addresses, running_services
 from compose.peers import open_peers
 from compose.stack.children import TIDEBUS, Nursery
 from consumers.control.cluster.capture_registry import CaptureInfo, CaptureWatch, mark_stopping, register_capture
@@ -40,23 +42,23 @@ from consumers.control.cluster.puller_agent import PullerAgent
 from consumers.control.cluster.puller_executor import PullerExecutor
 from consumers.control.cluster.schema_memory import SchemaMemoryNode
 from consumers.control.cluster.upstream_node import UpstreamNode
-from consumers.control.core.changefeeds.errors import FeedError
 from consumers.control.fleets.processor_fleet import ProcessorFleet
-from consumers.control.fleets.sorter_fleet import BY_HAND, BusAddresses, SorterFleet
+from consumers.control.fleets.service_fleet import ServiceFleet
+from consumers.control.fleets.settings import BY_HAND
 from consumers.control.log.frontier_topic import FrontierTopic
 from consumers.control.log.log_watch import check_topics
 from consumers.control.owner.owner_loop import OwnerLoop, OwnerParts
 from consumers.control.owner.reign_orders import ReignOrders
 from consumers.control.peers.grpc_peers import GrpcPeers
 from consumers.control.peers.interface import Peers, upstream_feed
-from edges.kafka.access import KafkaAccess
 from edges.zookeeper.acl import close_nodes
 from edges.zookeeper.session import Session
+from edges.zookeeper.session_file import SessionFile
 from producers.pull.landing.raw_log import ensure_raw_topics
 from producers.pull.puller import STOP_FLUSH_S, Puller
 from schemas.errors import Action, BusError
 from schemas.ids import CaptureId
-from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
+from schemas.nodes.changefeed import ZkPaths
 from schemas.rawlog.topics import raw_topics
 
 if TYPE_CHECKING:
@@ -81,11 +83,16 @@ def run_capture(options: CaptureOptions, stopping: threading.Event | None = None
     """
     stopping, at_once = stopping or threading.Event(), threading.Event()
     spare_old_objects()
-    with stop_signals(stopping, at_once), _api(options) as api:
+    with (
+        stop_signals(stopping, at_once),
+        _session_file(options) as sessions,
+        _api(options) as api,
+        running_services(options) as services,
+    ):
         pause_s, serving = RETRY_FIRST_S, False
         while not stopping.is_set():
             began_at = time.monotonic()
-            capture = Capture(options, stopping, api, at_once)
+            capture = Capture(options, stopping, api, at_once, services, sessions)
             try:
                 capture.serve()
             except BusError as error:
@@ -100,6 +107,12 @@ def run_capture(options: CaptureOptions, stopping: threading.Event | None = None
     return 0
 
 
+def _session_file(options: CaptureOptions) -> AbstractContextManager[SessionFile | None]:
+    """Return where the sessions of this process are noted; None: it has no folder that a next one would have, too."""
+    folder = options.sorters.data_dir
+    return contextlib.nullcontext() if folder is None else SessionFile(folder.resolve() / "capture.session")
+
+
 class Capture:
     """One life: a ZooKeeper session and an id."""
 
@@ -109,10 +122,15 @@ class Capture:
         stopping: threading.Event,
         api: "ApiServer | None" = None,
         at_once: threading.Event | None = None,
+        services: ServiceFleet | None = None,
+        sessions: SessionFile | None = None,
     ) -> None:
-        """``stopping``: hand over and leave. ``at_once``: leave."""
+        """``stopping``: hand over and leave. ``at_once``: leave. ``services``: the sorter services of this process.
+        ``sessions``: where its sessions are noted.
+        """
+        self._sessions = sessions
         self._options, self._stopping, self._api = options, stopping, api
-        self._at_once = at_once or threading.Event()
+        self._at_once, self._services = at_once or threading.Event(), services
         self.capture_id = CaptureId(str(uuid.uuid4()))
         self.registered, self._paths = False, ZkPaths(options.cluster)
         self._settings = replace(options.puller, cluster=options.cluster, keep_safe_point=False)
@@ -129,7 +147,12 @@ class Capture:
         """
         options, paths = self._options, self._paths
         with contextlib.ExitStack() as stack:
+            if self._sessions is not None:
+                self._sessions.end_former(options.zookeeper, options.session_timeout_s)
+                stack.callback(self._sessions.forget)  # after the session's end
             session = stack.enter_context(Session(options.zookeeper, timeout_s=options.session_timeout_s))
+            if self._sessions is not None:
+                self._sessions.note(options.zookeeper, session.client)
             peers = stack.enter_context(contextlib.closing(self._peers()))
             info = self._info(peers)
             register_capture(session, paths, info)
@@ -143,6 +166,8 @@ class Capture:
             try:
                 watch = CaptureWatch(session, paths, lambda captures: peers.resolve(_peer_addresses(captures)))
                 stack.callback(watch.close)
+                if self._services is not None:
+                    stack.enter_context(self._services.attached(session))
                 election = Election(session, paths, self.capture_id)
                 agent = self._begin_pulling(stack, session, peers, election)
                 parts = self._owner_parts(session, peers, watch, election)
@@ -199,11 +224,6 @@ class Capture:
     def _owner_parts(self, session: Session, peers: Peers, watch: CaptureWatch, election: Election) -> OwnerParts:
         options, on_failure = self._options, self._failed.set
         assert self._puller is not None
-
-        def sorters(held: Callable[[ChangefeedInfo], FeedError | None]) -> SorterFleet:
-            addresses = self._addresses(options.sorter_kafka)
-            return SorterFleet(session, self._paths, addresses, Nursery(), TIDEBUS, options.sorters, on_failure, held)
-
         return OwnerParts(
             capture=self.capture_id,
             version=VERSION,
@@ -216,7 +236,7 @@ class Capture:
             puller=self._puller,
             upstream=PulledUpstream(options, self._settings, on_failure),
             replicated=replicated_tables,
-            sorters=sorters,
+            sorters=assigner(options, session, watch, on_failure),
         )
 
     def _begin_processors(self, stack: contextlib.ExitStack, session: Session, peers: Peers) -> None:
@@ -234,7 +254,7 @@ class Capture:
         fleet = ProcessorFleet(
             session,
             self._paths,
-            self._addresses(self._options.processor_kafka),
+            bus_addresses(options, options.processor_kafka),
             Nursery(),
             TIDEBUS,
             home.arguments(),
@@ -244,7 +264,7 @@ class Capture:
 
     def _work(self, agent: PullerAgent, parts: OwnerParts, owner: OwnerLoop, info: CaptureInfo) -> None:
         """Tick the agent, and the reign if there is one, until it is time to leave. Nobody else touches the agent."""
-        leave_at = 0.0
+        leave_at, is_drained = 0.0, False
         while True:
             began_at = time.monotonic()
             parts.session.check_lease()
@@ -260,6 +280,9 @@ class Capture:
                     return
             elif agent.is_stopping:
                 self._hand_over(owner)  # drained by an operator: it owns nothing any more, and takes nothing
+                if not is_drained:
+                    mark_stopping(parts.session, self._paths, info)
+                    is_drained = True
             agent.tick()
             owner.tick()
             interrupted = self._at_once if leave_at else self._stopping
@@ -272,21 +295,16 @@ class Capture:
 
     def _may_leave(self, agent: PullerAgent, watch: CaptureWatch, is_time_over: bool) -> bool:
         others = [info for info in watch.captures.values() if info.capture_id != self.capture_id]
-        if not agent.spans or self._at_once.is_set() or all(info.is_stopping for info in others):
+        if self._at_once.is_set() or all(info.is_stopping for info in others):
+            return True
+        can_sort = any(info.service_id and not info.is_stopping for info in others)
+        feeds = self._services.feeds if self._services is not None and can_sort else 0
+        if not agent.spans and not feeds:
             return True
         if is_time_over:
-            log.warning("capture leaves with spans; others begin them anew", extra={"spans": agent.spans})
+            extra = {"spans": agent.spans, "changefeeds": feeds}
+            log.warning("capture leaves with spans or changefeeds; others begin them anew", extra=extra)
         return is_time_over
-
-    def _addresses(self, kafka: KafkaAccess | None) -> BusAddresses:
-        options = self._options
-        return BusAddresses(
-            kafka=kafka or options.kafka,
-            zookeeper=options.zookeeper,
-            schema_registry=options.schema_registry,
-            cluster=options.cluster,
-            upstream=options.upstream,
-        )
 
     def _peers(self) -> GrpcPeers:
         options = self._options
@@ -321,6 +339,8 @@ class Capture:
             zookeeper=options.zookeeper,
             cluster=options.cluster,
             upstream=options.upstream,
+            time_zone=options.time_zone,
+            tries_sinks=options.sorters.master != BY_HAND,
             settings=shown_settings(options),
         )
         backend = ApiBackend(session, info, addresses, self._stopping.is_set, self._pull, self.orders, self._rule)
@@ -359,6 +379,7 @@ class Capture:
             version=VERSION,
             started_at_s=int(time.time()),
             peer_address=peers.address,
+            service_id=self._services.service_id if self._services is not None else "",
         )
 
 

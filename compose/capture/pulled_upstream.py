@@ -64,6 +64,13 @@ class PulledUpstream:
         with contextlib.closing(PdClient(self._options.pd, channels=channels, deadline_s=CLOCK_DEADLINE_S)) as pd:
             yield TsBound(pd.now).is_past
 
+    @contextlib.contextmanager
+    def ts_source(self) -> Iterator[Callable[[], Ts]]:
+        """See there."""
+        channels = Channels(self._settings.tls)
+        with contextlib.closing(PdClient(self._options.pd, channels=channels, deadline_s=CLOCK_DEADLINE_S)) as pd:
+            yield pd.now
+
     def open_frontier(self) -> FrontierTopic:
         """See there."""
         return FrontierTopic(self._options.kafka, self._topics.frontier)

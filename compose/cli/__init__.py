@@ -14,15 +14,19 @@ import click
 from compose.cli.changefeed import changefeed
 from compose.cli.foresight_commands import explain, remount
 from compose.cli.inspect_commands import decode, doctor, dry_run, errors, setup
+from compose.cli.migrate_command import migrate
 from compose.cli.operator_commands import configure_credentials, operator, tso, unsafe
 from compose.cli.processor_command import processor
 from compose.cli.recover_command import recover
 from compose.cli.sections import Section, SectionedGroup
-from compose.cli.server_commands import capture, region_server, run, sorter
+from compose.cli.server_commands import capture, region_server, run
 from compose.cli.simulate import simulate
-from compose.cli.top_commands import completion, top
+from compose.cli.sorter_commands import executor_archive, sorter, sorters
+from compose.cli.top_commands import completion, services, top
 from compose.stack.errors import MachineError
-from schemas.errors import BusError, ConfigError
+from schemas.errors import BusError, ConfigError, UnexpectedError
+
+log = logging.getLogger(__name__)
 
 STATUS_FAILED = 1
 STATUS_USAGE = 2
@@ -54,16 +58,19 @@ cli.take(
         "Servers",
         (
             (capture, "pulls from TiDB; the elected owner runs all else"),
-            (sorter, "one changefeed's rows into topics; the owner starts it"),
+            (sorters, "changefeeds' rows into topics; each capture starts one"),
+            (sorter, "one changefeed's rows into topics, by hand"),
+            (executor_archive, "what executors on other machines need, as one file"),
             (processor, "from topics into a database or files; the owner starts it"),
         ),
     ),
     Section(
         "Changefeeds and clusters",
         (
-            (changefeed, "create, list, query, pause, resume, update, remove"),
+            (changefeed, "create, list, query, pause, resume, move, remove"),
             (operator, "the same and more, as `cdc cli` has it"),
             (top, "the bus at a glance: captures, lags, rates, errors"),
+            (services, "sorter services, and which changefeeds each runs"),
             (errors, "what an error code means and what follows"),
             (tso, "a new ts of PD"),
             (configure_credentials, "a user and password for the API"),
@@ -73,6 +80,7 @@ cli.take(
         "Before and after",
         (
             (dry_run, "every message that a changefeed would write, without Kafka"),
+            (migrate, "a TiCDC's changefeeds: what becomes of them, and take them over"),
             (explain, "where each table's rows would go, and what that needs"),
             (decode, "any topic's records as JSON lines"),
             (remount, "write an interval of the raw log once more"),
@@ -110,10 +118,10 @@ def run_cli(arguments: list[str]) -> int:
         # `tidebus decode | head`: the reader has seen enough. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
-        if (refused := refusal(error)) is None:
-            raise
-        click.echo(f"error: {one_line(str(refused))}", err=True)
+    except Exception as error:
+        coded = (refusal(error) if isinstance(error, OSError) else None) or UnexpectedError.of(error)
+        log.error("command failed", extra={"code": coded.code, "reason": str(coded)}, exc_info=error)
+        click.echo(f"error: {one_line(str(coded))}", err=True)
         return STATUS_FAILED
     return result if isinstance(result, int) else 0
 

@@ -1,6 +1,7 @@
 """``tidebus changefeed …``: `cdc cli changefeed`, verb by verb, over a capture's API."""
 
 import difflib
+import functools
 import itertools
 import json
 import time
@@ -16,8 +17,11 @@ from schemas.nodes.changefeed import NAMESPACE_DEFAULT
 
 if TYPE_CHECKING:
     from compose.operator.api_calls import ApiCalls
+    from schemas.config.parse.origin import Origin
     from schemas.config.settings import ChangefeedConfig
 
+OURS = "/api/tidebus"
+"""Where the API has what TiCDC has not."""
 DAY_MS = 24 * 3600 * 1000
 _HIDDEN_STATES = ("finished", "removed")
 _UPDATABLE = ("stopped", "failed")
@@ -25,15 +29,22 @@ _UPDATABLE = ("stopped", "failed")
 
 @click.group()
 def changefeed() -> None:
-    """Create, list, query, pause, resume, update and remove changefeeds."""
+    """Create, list, query, pause, resume, update, move and remove changefeeds."""
 
 
-def _namespace(command: Any) -> Any:
-    return click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)(command)
+def namespace_option(command: Any) -> Any:
+    """Add ``--namespace``, and ``--keyspace``, the same by its newer name; the command gets it as ``namespace``."""
+
+    @functools.wraps(command)
+    def wrapper(*, namespace: str, keyspace: str, **others: Any) -> Any:
+        return command(namespace=keyspace or namespace, **others)
+
+    wrapper = click.option("-k", "--keyspace", default="", help="TiCDC's newer word for --namespace.")(wrapper)
+    return click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)(wrapper)
 
 
 def _which(command: Any) -> Any:
-    command = click.option("-c", "--changefeed-id", required=True, metavar="ID")(_namespace(command))
+    command = click.option("-c", "--changefeed-id", required=True, metavar="ID")(namespace_option(command))
     return server_options(command)
 
 
@@ -50,6 +61,7 @@ def _settings(command: Any) -> Any:
         click.option("--no-confirm", is_flag=True, help="Do not ask."),
         *(click.option(f"--upstream-{what}", default="", hidden=True) for what in ("pd", "ca", "cert", "key")),
         *(click.option(f"--{what}", default="", hidden=True) for what in ("sort-engine", "sort-dir", "tz")),
+        click.option("-v", "--verbose", is_flag=True, hidden=True),
     ):
         command = option(command)
     return command
@@ -57,7 +69,7 @@ def _settings(command: Any) -> Any:
 
 @changefeed.command()
 @click.option("-c", "--changefeed-id", default="", metavar="ID", help="Letters and digits joined by '-'; none: a UUID.")
-@_namespace
+@namespace_option
 @click.option("--sink-uri", required=True, metavar="URI", help="kafka://HOST:PORT/TOPIC?protocol=…, as TiCDC takes it.")
 @click.option("--start-ts", type=click.IntRange(min=0), default=0, help="Rows above this TSO; 0: from now on.")
 @click.option("--disable-gc-check", is_flag=True, hidden=True)
@@ -80,6 +92,8 @@ def create(api: "ApiCalls", changefeed_id: str, namespace: str, start_ts: int, n
             shown += f" and {len(tables) - 20} more" if len(tables) > 20 else ""
             click.echo(f"tables without a primary key or not-null unique key: {shown}", err=True)
             ask("Ignore those tables and replicate the others?", no_confirm)
+        if tables or no_confirm:
+            body["replica_config"] = {**table, "ignore_ineligible_table": True}
         info = api.call("POST", "/changefeeds", {**body, "target_ts": given["target_ts"]})
     except ApiRefusedError as error:
         raise located(error, checked.origin) from error
@@ -95,10 +109,10 @@ def create(api: "ApiCalls", changefeed_id: str, namespace: str, start_ts: int, n
 def update(api: "ApiCalls", changefeed_id: str, namespace: str, no_confirm: bool, **given: Any) -> None:
     """Change settings of a stopped or failed changefeed; prints what changes, and asks.
 
-    A file replaces the settings as a whole.
+    A file is laid over the settings that there are: what it does not name stays.
     """
     from compose.operator.api_calls import ApiRefusedError, located
-    from consumers.control.api.replica_config import from_api, to_api
+    from consumers.control.api.replica_config import laid_over, replica_config, to_api
     from consumers.control.changefeeds.verbs import UpdateRefusedError
     from schemas.config.parse.origin import Origin
 
@@ -115,10 +129,10 @@ def update(api: "ApiCalls", changefeed_id: str, namespace: str, no_confirm: bool
 
         change["sink_uri"], after["sink_uri"] = given["sink_uri"], shown_uri(given["sink_uri"])
     if given["config"] or given["schema_registry"]:
-        # A URI that is kept is shown with stars for its secrets, which is good enough to check all else here.
-        table, checked = _read(given["sink_uri"] or before["sink_uri"], given["config"], given["schema_registry"])
-        change["replica_config"], after["config"] = table, to_api(from_api(table))
-        origin = checked.origin
+        table, origin = _table(given["config"], given["schema_registry"])
+        # Secrets that are shown as stars go back as stars, for which the server keeps its own.
+        change["replica_config"] = laid_over(before["config"], replica_config(table))
+        after["config"] = laid_over(before["config"], to_api(table))
     if given["target_ts"]:
         change["target_ts"] = after["target_ts"] = given["target_ts"]
     for line in _difference(before, after):
@@ -133,7 +147,7 @@ def update(api: "ApiCalls", changefeed_id: str, namespace: str, no_confirm: bool
 
 
 @changefeed.command("list")
-@_namespace
+@namespace_option
 @click.option("-a", "--all", "everything", is_flag=True, help="Finished and removed ones too.")
 @server_options
 def list_command(api: "ApiCalls", namespace: str, everything: bool) -> None:
@@ -147,16 +161,17 @@ def list_command(api: "ApiCalls", namespace: str, everything: bool) -> None:
 @click.option("-s", "--simple", "is_simple", is_flag=True, help="State, checkpoint and error only.")
 @_which
 def query(api: "ApiCalls", changefeed_id: str, namespace: str, is_simple: bool) -> None:
-    """Show one changefeed: settings, state, checkpoint, last error, and who pulls its tables."""
+    """Show one changefeed: settings, state, checkpoint, last error, who pulls its tables, and who sorts it."""
     info = api.get(f"/changefeeds/{changefeed_id}", namespace=namespace)
     if is_simple:
         echo_json(_summary({**info, "checkpoint_tso": info["checkpoint_ts"]}))
         return
     names = ("upstream_id", "namespace", "id", "sink_uri", "config", "create_time", "start_ts", "resolved_ts")
-    more = ("checkpoint_time", "state", "error", "creator_version", "task_status")
+    more = ("checkpoint_time", "state", "error", "creator_version", "time_zone", "task_status")
     shown = {name: info[name] for name in names}
     shown |= {"target_ts": info["target_ts"], "checkpoint_tso": info["checkpoint_ts"]}
-    echo_json(shown | {name: info[name] for name in more})
+    shown |= {name: info[name] for name in more}
+    echo_json(shown | {"sorter": api.get(f"{OURS}/changefeeds/{changefeed_id}/sorter", namespace=namespace) or None})
 
 
 @changefeed.command()
@@ -188,8 +203,21 @@ def pause(api: "ApiCalls", changefeed_id: str, namespace: str) -> None:
     "--overwrite-checkpoint-ts", default="", metavar="TSO|now", help="Go on from here instead; `now`: by PD's clock."
 )
 @click.option("--no-confirm", is_flag=True, help="Do not ask before a checkpoint is overwritten.")
+@click.option("--upstream-pd", default="", hidden=True)
+@click.option("--upstream-ca", default="", hidden=True)
+@click.option("--upstream-cert", default="", hidden=True)
+@click.option("--upstream-key", default="", hidden=True)
+@click.option("-v", "--verbose", is_flag=True, hidden=True)
 @_which
-def resume(api: "ApiCalls", changefeed_id: str, namespace: str, overwrite_checkpoint_ts: str, no_confirm: bool) -> None:
+def resume(
+    api: "ApiCalls",
+    changefeed_id: str,
+    namespace: str,
+    overwrite_checkpoint_ts: str,
+    no_confirm: bool,
+    verbose: bool,
+    **given: Any,
+) -> None:
     """Let a stopped, failed or finished changefeed go on from its checkpoint, or another."""
     wanted, ts = overwrite_checkpoint_ts, 0
     if wanted and wanted != "now" and not wanted.isdecimal():
@@ -198,8 +226,36 @@ def resume(api: "ApiCalls", changefeed_id: str, namespace: str, overwrite_checkp
         known = api.get(f"/changefeeds/{changefeed_id}/status", namespace=namespace)["checkpoint_ts"]
         ts = now_ts(api) if wanted == "now" else int(wanted)
         ask(f"The checkpoint goes from {known} to {ts}: rows are repeated or passed over. Go on?", no_confirm)
-    body = {"overwrite_checkpoint_ts": ts} if ts else {}
+    body = {**({"overwrite_checkpoint_ts": ts} if ts else {}), **_upstream(given)}
     api.call("POST", f"/changefeeds/{changefeed_id}/resume", body, namespace=namespace)
+
+
+@changefeed.command()
+@click.option(
+    "--capture",
+    required=True,
+    metavar="ID",
+    help="A capture's id or address, or a sorter service's id; '': whichever the owner takes.",
+)
+@_which
+def move(api: "ApiCalls", changefeed_id: str, namespace: str, capture: str) -> None:
+    """Let a capture's sorter service run a changefeed, and keep it there for as long as that service lives."""
+    api.call("POST", f"{OURS}/changefeeds/{changefeed_id}/move", {"capture_id": capture}, namespace=namespace)
+
+
+@changefeed.command("move-table")
+@click.option("-t", "--table-id", type=int, required=True)
+@click.option("-d", "--target-node-id", required=True, metavar="ID", help="The capture.")
+@click.option("--mode", type=int, default=0, hidden=True)
+@click.option("--wait/--no-wait", default=True, hidden=True)
+@_which
+def move_table(
+    api: "ApiCalls", changefeed_id: str, namespace: str, table_id: int, target_node_id: str, mode: int, wait: bool
+) -> None:
+    """Move a table to a capture, for all changefeeds of its upstream; `processor query` shows when it is there."""
+    path = f"/changefeeds/{changefeed_id}/move_table"
+    query = {"tableID": str(table_id), "targetNodeID": target_node_id, "mode": str(mode), "wait": str(wait).lower()}
+    api.call("POST", path, None, namespace=namespace, **query)
 
 
 @changefeed.command()
@@ -235,24 +291,40 @@ def _summary(info: dict[str, Any]) -> dict[str, Any]:
 def _read(sink_uri: str, file: Path | None, schema_registry: str) -> "tuple[dict[str, Any], ChangefeedConfig]":
     """Return a changefeed file as a ``replica_config``, checked here so that an error names the line."""
     from consumers.control.api.replica_config import replica_config
-    from schemas.config.changefeed import load_changefeed, parse_changefeed_text
+    from schemas.config.changefeed import load_changefeed
 
-    try:
-        text = file.read_text() if file else ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("changefeed file is not readable", file=str(file), reason=error) from error
-    name = str(file) if file else None
-    table, _ = parse_changefeed_text(text, file=name)
-    if schema_registry:
-        table = {**table, "sink": {**table.get("sink", {}), "schema-registry": schema_registry}}
-    checked = load_changefeed(sink_uri, table if schema_registry else text, file=name)
+    table, _ = _table(file, schema_registry)
+    checked = load_changefeed(sink_uri, table if schema_registry or file is None else _text(file), file=_name(file))
     return replica_config(table), checked
 
 
+def _table(file: Path | None, schema_registry: str) -> "tuple[dict[str, Any], Origin]":
+    """Return a changefeed file's table, and where its keys stand."""
+    from schemas.config.changefeed import parse_changefeed_text
+
+    table, origin = parse_changefeed_text(_text(file) if file else "", file=_name(file))
+    if schema_registry:
+        table = {**table, "sink": {**table.get("sink", {}), "schema-registry": schema_registry}}
+    return table, origin
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("changefeed file is not readable", file=str(file), reason=error) from error
+
+
+def _name(file: Path | None) -> str | None:
+    return str(file) if file else None
+
+
 def _upstream(given: dict[str, Any]) -> dict[str, Any]:
-    for flag in ("sort_engine", "sort_dir", "tz"):
-        if given[flag]:
+    for flag in ("sort_engine", "sort_dir"):
+        if given.get(flag):
             click.echo(f"note: --{flag.replace('_', '-')} does nothing here: the raw log is the sorter", err=True)
+    if given.get("tz"):
+        click.echo("note: --tz does nothing here: the capture's own --tz decides", err=True)
     addresses = [address for address in given["upstream_pd"].split(",") if address]
     named = {"ca_path": "upstream_ca", "cert_path": "upstream_cert", "key_path": "upstream_key"}
     paths = {name: given[flag] for name, flag in named.items() if given[flag]}

@@ -1,6 +1,7 @@
 """The commands over what the raw log holds: what a changefeed would do, and an interval once more."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from compose.cli.options import (
     recording_option,
     registry_option,
     upstream_option,
+    zone_option,
     zookeeper_option,
 )
 from schemas.errors import ConfigError
@@ -37,6 +39,7 @@ _config_option = click.option(
 @click.option("--start-ts", type=int, default=0, help="Tables as they stand at this TSO; 0: now, or its checkpoint.")
 @click.option("--offline", is_flag=True, help="Do not ask the sink's brokers which topics there are.")
 @click.option("--json", "in_json", is_flag=True, help="One JSON object instead of a table.")
+@zone_option
 @recording_option(required=False)
 @upstream_option
 @cluster_option
@@ -50,6 +53,7 @@ def explain(
     start_ts: int,
     offline: bool,
     in_json: bool,
+    tz: str,
     recording: Path | None,
     upstream: str,
     cluster: str,
@@ -82,6 +86,7 @@ def explain(
     else:
         text = config.read_text() if config else None
         checked = load_changefeed(sink_uri, text, file=str(config) if config else None)
+        checked = replace(checked, time_zone=tz)
         wanted = Changefeed(config=checked, upstream=UpstreamId(upstream), ts=None)
     ts = Ts(start_ts) if start_ts else wanted.ts
     schemas, at = recorded_schemas(recording, ts) if recording else raw_log_schemas(kafka, wanted.upstream, ts)
@@ -98,6 +103,7 @@ def explain(
 @click.option("--name", default="remount", show_default=True, help="In the names of files that large messages go to.")
 @click.option("--master", default="local[2]", show_default=True, help="Spark's.")
 @click.option("--data-dir", type=click.Path(path_type=Path), default=Path("data/remount"), show_default=True)
+@zone_option
 @upstream_option
 @kafka_option(required=True)
 @registry_option(required=False)
@@ -109,6 +115,7 @@ def remount(
     name: str,
     master: str,
     data_dir: Path,
+    tz: str,
     upstream: str,
     kafka: "KafkaAccess",
     schema_registry: "RegistryAccess",
@@ -127,7 +134,7 @@ def remount(
     order = Remount(
         kafka=kafka,
         upstream=UpstreamId(upstream or UPSTREAM_DEFAULT),
-        config=checked,
+        config=replace(checked, time_zone=tz),
         from_ts=Ts(from_ts),
         to_ts=Ts(to_ts),
         name=name,

@@ -2,12 +2,21 @@
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from compose.cli.options import Duration, kafka_option, pd_option, recording_option, tls_options, upstream_option
+from compose.cli.options import (
+    Duration,
+    kafka_option,
+    pd_option,
+    recording_option,
+    tls_options,
+    upstream_option,
+    zone_option,
+)
 from schemas.errors import BusError, ConfigError
 from schemas.ids import UpstreamId
 
@@ -83,6 +92,7 @@ def errors(code: str) -> int:
 @click.option(
     "--watermark-every", type=Duration(), default=None, help="Of recorded time, such as 10s; else one at the end."
 )
+@zone_option
 @click.option("--strict", is_flag=True, help="End with status 1 where a changefeed would fail, instead of a warning.")
 def dry_run(
     recording: Path | None,
@@ -91,6 +101,7 @@ def dry_run(
     sink_uri: str,
     protocol: str | None,
     watermark_every: float | None,
+    tz: str,
     strict: bool,
 ) -> None:
     """Print every message that a changefeed would write, as JSON lines in commit order; no Kafka, no Spark.
@@ -113,6 +124,7 @@ def dry_run(
     if protocol not in (None, "mounted"):
         sink_uri = with_protocol(sink_uri, str(protocol))
     changefeed = load_changefeed(sink_uri, text, file=str(config) if config else None)
+    changefeed = replace(changefeed, time_zone=tz)
     every_ms = None if watermark_every is None else max(1, int(watermark_every * 1000))
 
     def refused(error: BusError) -> None:

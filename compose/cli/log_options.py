@@ -14,18 +14,42 @@ def log_options(command: Command) -> Command:
     """Add ``--log-level``, ``--log-format`` and ``--log-file``, and log so before the command begins."""
 
     @functools.wraps(command)
-    def wrapper(*, log_level: str, log_format: str, log_file: Path | None, **others: Any) -> Any:
+    def wrapper(
+        *,
+        log_level: str,
+        log_format: str,
+        log_file: Path | None,
+        log_file_max_size: int,
+        log_file_max_backups: int,
+        **others: Any,
+    ) -> Any:
         from compose.logs import start_logging
 
-        start_logging(level=log_level, form=log_format, file=log_file)
+        kept = {"file_bytes_max": log_file_max_size << 20, "files_kept": log_file_max_backups}
+        start_logging(level=log_level, form=log_format, file=log_file, **kept)
         return command(**others)
 
     for option in (
         click.option(
+            "--log-file-max-backups",
+            type=click.IntRange(1, 10_000),
+            default=10,
+            show_default=True,
+            help="Files set aside that are kept.",
+        ),
+        click.option(
+            "--log-file-max-size",
+            type=click.IntRange(1, 4096),
+            default=300,
+            show_default=True,
+            metavar="MIB",
+            help="Of --log-file, from which on it is set aside.",
+        ),
+        click.option(
             "--log-file",
             type=click.Path(dir_okay=False, path_type=Path),
             envvar="TIDEBUS_LOG_FILE",
-            help="Log here and not to standard error; a file of 300 MiB is set aside.",
+            help="Log here and not to standard error; a file that is large is set aside.",
         ),
         click.option(
             "--log-format",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compose.cli.changefeed import changefeed, echo_json, now_ts
+from compose.cli.changefeed import changefeed, echo_json, namespace_option, now_ts
 from compose.cli.options import (
     cluster_option,
     kafka_option,
@@ -15,9 +15,10 @@ from compose.cli.options import (
     upstream_option,
     zookeeper_option,
 )
-from compose.cli.server_options import CREDENTIALS_DEFAULT, ask, server_options
+from compose.cli.server_options import CREDENTIALS_DEFAULT, ask, server_group, server_options
 from schemas.ids import UpstreamId
-from schemas.nodes.changefeed import NAMESPACE_DEFAULT
+from schemas.masking import mask_uri
+from schemas.nodes.changefeed import ZkPaths
 
 if TYPE_CHECKING:
     from compose.operator.api_calls import ApiCalls
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 
 @click.group("cli")
+@server_group
 def operator() -> None:
     """What `cdc cli` does: changefeeds, captures, processors, PD's clock, repairs."""
 
@@ -61,7 +63,7 @@ def resign_owner(api: "ApiCalls") -> None:
 
 @capture.command("move-table")
 @click.option("-c", "--changefeed-id", required=True, metavar="ID", help="Any changefeed that has the table.")
-@click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)
+@namespace_option
 @click.option("-t", "--table-id", type=int, required=True)
 @click.option("-p", "--capture-id", required=True, help="Where to.")
 @server_options
@@ -73,7 +75,7 @@ def move_table(api: "ApiCalls", changefeed_id: str, namespace: str, table_id: in
 
 @capture.command("rebalance")
 @click.option("-c", "--changefeed-id", required=True, metavar="ID", help="Any changefeed of the upstream.")
-@click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)
+@namespace_option
 @server_options
 def rebalance(api: "ApiCalls", changefeed_id: str, namespace: str) -> None:
     """Give every capture its share of the tables at once."""
@@ -95,7 +97,7 @@ def list_processors(api: "ApiCalls") -> None:
 @processor.command("query")
 @click.option("-c", "--changefeed-id", required=True, metavar="ID")
 @click.option("-p", "--capture-id", required=True, metavar="ID")
-@click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)
+@namespace_option
 @server_options
 def query_processor(api: "ApiCalls", changefeed_id: str, capture_id: str, namespace: str) -> None:
     """Show a changefeed's tables that a capture pulls, and the partitions of its topic that it applies."""
@@ -198,6 +200,29 @@ def adopt_raw_log(
     click.echo("nothing to do" if revision is None else f"the next owner follows the one of revision {revision}")
 
 
+@unsafe.command("seal-changefeeds")
+@click.option("--no-confirm", is_flag=True, help="Do not ask.")
+@cluster_option
+@zookeeper_option(required=True)
+def seal_changefeeds(no_confirm: bool, cluster: str, zookeeper: "ZooKeeperAccess") -> None:
+    """Seal by the first key of --secret-key-file what rests in the clear or under a former key.
+
+    With the key captures then trust these settings: look at where they send rows before you say yes. It asks no server.
+    """
+    from consumers.control.changefeeds.sealing import not_sealed, seal
+    from edges.secrets import own_keyring
+    from edges.zookeeper.session import Session
+
+    paths, keyring = ZkPaths(cluster), own_keyring()
+    with Session(zookeeper) as session:
+        shown = not_sealed(session, paths, keyring)
+        for info in shown:
+            click.echo(f"{info.namespace}/{info.changefeed_id}: {mask_uri(info.sink_uri)}")
+        if shown:
+            ask("Are these settings all yours?", no_confirm)
+        click.echo(f"sealed {seal(session, paths, keyring, shown)}")
+
+
 @click.command("configure-credentials")
 @click.option("--user", prompt=True)
 @click.option("--password", prompt=True, hide_input=True, confirmation_prompt=True)
@@ -214,7 +239,7 @@ def adopt_raw_log(
 )
 def configure_credentials(user: str, password: str, file: Path, for_server: bool) -> None:
     """Write a user and a password to a file that only you can read: for this command line, or for a server."""
-    from consumers.control.api.credentials import write_credentials
+    from consumers.control.api.access.credentials import write_credentials
 
     write_credentials(file, user, password, for_server=for_server)
     click.echo(f"user {user} stands in {file}")

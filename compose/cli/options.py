@@ -12,6 +12,7 @@ import click
 from schemas.nodes.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT
 
 KEY_FILE_VARIABLE = "TIDEBUS_SECRET_KEY_FILE"
+ACCEPT_VARIABLE = "TIDEBUS_ACCEPT_UNSEALED"
 """As in :mod:`edges.secrets`, which is slow to load."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
@@ -67,12 +68,26 @@ def zookeeper_option(*, required: bool) -> Callable[[Command], Command]:
 
 
 def secret_key_option(command: Command) -> Command:
-    """Add ``--secret-key-file``, which this process and its children find in the environment (:mod:`edges.secrets`)."""
+    """Add ``--secret-key-file`` and ``--accept-unsealed``, which this process and its children find in the environment
+    (:mod:`edges.secrets`).
+    """
 
     def note(_context: click.Context, _option: click.Parameter, file: Path | None) -> None:
         if file is not None:
             os.environ[KEY_FILE_VARIABLE] = str(file.resolve())
 
+    def accept(_context: click.Context, _option: click.Parameter, accepts: bool) -> None:
+        if accepts:
+            os.environ[ACCEPT_VARIABLE] = "1"
+
+    command = click.option(
+        "--accept-unsealed",
+        is_flag=True,
+        envvar=ACCEPT_VARIABLE,
+        expose_value=False,
+        callback=accept,
+        help="With a key, read settings in the clear too: for a cluster that is just being given its key.",
+    )(command)
     return click.option(
         "--secret-key-file",
         type=click.Path(dir_okay=False, path_type=Path),
@@ -83,16 +98,35 @@ def secret_key_option(command: Command) -> Command:
     )(command)
 
 
+_SINK_REGISTRIES = "tidebus.sink_registries"
+"""In a command's context: the files of ``--sink-registry-config``."""
+
+
 def registry_option(*, required: bool) -> Callable[[Command], Command]:
-    """Return ``--schema-registry`` and its file; the command gets a RegistryAccess as ``schema_registry``."""
+    """Return ``--schema-registry``, its file and those of changefeeds' registries.
 
-    def read(given: str, file: Path | None) -> Any:
-        from edges.registry.access import RegistryAccess
+    The command gets a RegistryAccess as ``schema_registry``.
+    """
 
-        return RegistryAccess.read(given, file)
+    def add(command: Command) -> Command:
+        def read(given: str, file: Path | None) -> Any:
+            from edges.registry.access import RegistryAccess
 
-    words = "Schema registry with Confluent's API."
-    return _access_option("--schema-registry", "URL", words, read, "user and TLS", required=required)
+            return RegistryAccess.read(given, file, click.get_current_context().meta.get(_SINK_REGISTRIES, ()))
+
+        words = "Schema registry with Confluent's API."
+        wrapped = _access_option("--schema-registry", "URL", words, read, "user and TLS", required=required)(command)
+        return click.option(
+            "--sink-registry-config",
+            multiple=True,
+            envvar="TIDEBUS_SINK_REGISTRY_CONFIG",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            expose_value=False,
+            callback=lambda context, _, files: context.meta.update({_SINK_REGISTRIES: files}),
+            help="The same of a registry that changefeeds name: TLS, user, and its url. Once for each.",
+        )(wrapped)
+
+    return add
 
 
 def _access_option(
@@ -191,10 +225,11 @@ def sorter_options(command: Command) -> Command:
         sorter_driver_memory: str,
         sorter_checkpoint_dir: str,
         sorter_conf: tuple[str, ...],
+        sorter_run_cuts: str,
         sorter_retry_first: float,
         **others: Any,
     ) -> Any:
-        from consumers.control.fleets.sorter_fleet import SorterSettings
+        from consumers.control.fleets.settings import SorterSettings
 
         check_master(sorter_master, others=("none",))
         conf_pairs(sorter_conf)
@@ -203,6 +238,7 @@ def sorter_options(command: Command) -> Command:
             driver_memory=sorter_driver_memory,
             checkpoint_dir=sorter_checkpoint_dir,
             conf=sorter_conf,
+            run_cuts=sorter_run_cuts,
             retry_first_s=sorter_retry_first,
         )
         return command(**others, sorters=settings)
@@ -215,6 +251,13 @@ def sorter_options(command: Command) -> Command:
             show_default=True,
             help="First wait after a changefeed's error; it doubles up to 10 minutes.",
         ),
+        click.option(
+            "--sorter-run-cuts",
+            type=click.Choice(["auto", "driver", "spark"]),
+            default="auto",
+            show_default=True,
+            help="Who runs the cuts of changefeeds that leave it open; auto goes by cost.",
+        ),
         click.option("--sorter-conf", multiple=True, metavar="KEY=VALUE", help="Setting of the sorters' Spark; again."),
         click.option(
             "--sorter-checkpoint-dir",
@@ -223,14 +266,14 @@ def sorter_options(command: Command) -> Command:
             help="Where Spark keeps a query's checkpoint, such as hdfs:///tidebus.  [default: in --data-dir]",
         ),
         click.option(
-            "--sorter-driver-memory", default="", metavar="SIZE", help="Heap of each sorter's JVM, such as 2g."
+            "--sorter-driver-memory", default="", metavar="SIZE", help="Heap of a sorter service's JVM, such as 2g."
         ),
         click.option(
             "--sorter-master",
             default="local[1]",
             show_default=True,
             envvar="TIDEBUS_SORTER_MASTER",
-            help="Spark master of the sorters, which the owner runs; none: `tidebus sorter` is run elsewhere.",
+            help="Spark master of this capture's sorter service; none: `tidebus sorters` is run elsewhere.",
         ),
     ):
         wrapper = option(wrapper)
@@ -311,3 +354,8 @@ def recording_option(*, required: bool) -> Callable[[Command], Command]:
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         help="Folder with kv.jsonl.zst, the recorded write traffic of a TiDB.",
     )
+
+
+def zone_option(command: Command) -> Command:
+    """Add ``--tz`` of commands that write as a changefeed would; the command gets it as ``tz``."""
+    return click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="Zone of TIMESTAMPs.")(command)

@@ -12,14 +12,10 @@ from compose.cli.api_options import ApiOptions, api_options
 from compose.cli.log_options import log_options
 from compose.cli.options import (
     Duration,
-    check_master,
     child_kafka_options,
     cluster_option,
     cluster_secret_option,
-    conf_pairs,
     data_dir_option,
-    driver_options,
-    feed_options,
     kafka_option,
     pd_option,
     recording_option,
@@ -29,10 +25,11 @@ from compose.cli.options import (
     upstream_option,
     zookeeper_option,
 )
+from compose.cli.server_file import server_file_option
 from schemas.ids import UpstreamId
 
 if TYPE_CHECKING:
-    from consumers.control.fleets.sorter_fleet import SorterSettings
+    from consumers.control.fleets.settings import SorterSettings
     from edges.kafka.access import KafkaAccess
     from edges.registry.access import RegistryAccess
     from edges.zookeeper.access import ZooKeeperAccess
@@ -87,6 +84,7 @@ def run(
                 kafka_config=kafka.config_file,
                 zookeeper_config=zookeeper.config_file,
                 schema_registry_config=schema_registry.config_file,
+                sink_registry_configs=tuple(sink.config_file for sink in schema_registry.sinks),
             ),
             pd=pd,
             tls=tls,
@@ -190,6 +188,14 @@ def region_server(
 
 
 @click.command()
+@server_file_option
+@click.option(
+    "--tz",
+    default="System",
+    show_default=True,
+    metavar="ZONE",
+    help="Zone in which changefeeds that are created here write TIMESTAMPs; System: this machine's.",
+)
 @pd_option(required=True)
 @tls_options
 @kafka_option(required=True)
@@ -257,6 +263,7 @@ def region_server(
 @child_kafka_options
 @log_options
 def capture(
+    tz: str,
     pd: str,
     kafka: "KafkaAccess",
     zookeeper: "ZooKeeperAccess",
@@ -279,11 +286,13 @@ def capture(
     sorter_kafka_config: Path | None,
     processor_kafka_config: Path | None,
 ) -> int:
-    """Pull an upstream's changes into the raw log; one of the captures of a cluster is its owner, and runs sorters."""
+    """Pull an upstream's changes into the raw log; one of the captures of a cluster is its owner, and says
+    which of their sorter services runs which changefeed."""
     from compose.capture.options import CaptureOptions
     from compose.capture.process import run_capture
+    from compose.capture.server_zone import server_zone
     from consumers.control.core.frontier.span_split import SplitSettings
-    from consumers.control.fleets.sorter_fleet import BY_HAND
+    from consumers.control.fleets.settings import BY_HAND
     from consumers.control.owner.reign import ReignOptions
     from edges.kafka.java_properties import java_properties
     from producers.pull.feed.spill_files import SpillSettings
@@ -292,6 +301,7 @@ def capture(
 
     # What cannot be used is said at once, before anything is asked of anybody.
     Channels(tls)
+    time_zone = server_zone(tz)
     sorter_kafka, processor_kafka = kafka.as_child(sorter_kafka_config), kafka.as_child(processor_kafka_config)
     if sorters.master != BY_HAND:
         java_properties(sorter_kafka or kafka)
@@ -306,6 +316,7 @@ def capture(
         schema_registry=schema_registry,
         cluster=cluster,
         upstream=UpstreamId(upstream),
+        time_zone=time_zone,
         puller=puller,
         reign=ReignOptions(
             held_lag_s=held_lag,
@@ -325,64 +336,6 @@ def capture(
         graceful_stop_timeout_s=graceful_stop_timeout,
     )
     return run_capture(options)
-
-
-@click.command()
-@feed_options
-@kafka_option(required=True)
-@zookeeper_option(required=True)
-@registry_option(required=False)
-@cluster_option
-@driver_options
-@click.option(
-    "--checkpoint-dir",
-    default="",
-    metavar="URI",
-    help="Where Spark keeps the checkpoint of a streaming query.  [default: in --data-dir]",
-)
-@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Setting of Spark; again for more.")
-@click.option("--once", is_flag=True, help="End when the changefeed wants no sorter or has an error, as for an owner.")
-@data_dir_option("data/sorter")
-@log_options
-def sorter(
-    changefeed_id: str,
-    namespace: str,
-    kafka: "KafkaAccess",
-    zookeeper: "ZooKeeperAccess",
-    schema_registry: "RegistryAccess",
-    cluster: str,
-    master: str,
-    driver_memory: str,
-    checkpoint_dir: str,
-    conf: tuple[str, ...],
-    once: bool,
-    data_dir: Path,
-) -> int:
-    """Run one changefeed: sort, mount, filter, dispatch and encode the raw log into its topics.
-
-    The owner runs one for each changefeed by itself, unless it is started with --sorter-master none. An error is for
-    the owner to judge: until it lets the changefeed run again, this waits.
-    """
-    from compose.stack.spark_files import name_spark_files
-    from sorters.run.job import SorterOptions, run_sorter
-
-    check_master(master)
-    name_spark_files()
-    options = SorterOptions(
-        changefeed_id=changefeed_id,
-        namespace=namespace,
-        cluster=cluster,
-        kafka=kafka,
-        zookeeper=zookeeper,
-        schema_registry=schema_registry,
-        master=master,
-        driver_memory=driver_memory,
-        checkpoint_dir=checkpoint_dir,
-        spark_conf=conf_pairs(conf),
-        once=once,
-        data_dir=data_dir,
-    )
-    return run_sorter(options)
 
 
 def until_stopped() -> threading.Event:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     pass
@@ -33,10 +34,20 @@ def server_options(command: Command) -> Command:
         log_level: str,
         **others: Any,
     ) -> Any:
+        given: dict[str, Any] = {
+            "server": server,
+            "ca": ca,
+            "cert": cert,
+            "key": key,
+            "user": user,
+            "password": password,
+        }
+        given |= {"credentials": credentials, "pd": pd, "log_level": log_level}
+        server, ca, cert, key, user, password, credentials, pd, log_level = _before_the_verb(given).values()
         from compose.logs import start_logging
         from compose.operator.api_calls import ApiCalls
+        from consumers.control.api.access.tls import ApiTls
         from consumers.control.api.client import ApiClient
-        from consumers.control.api.tls import ApiTls
 
         if pd:
             click.echo("note: --pd does nothing here; --server names a capture", err=True)
@@ -47,6 +58,36 @@ def server_options(command: Command) -> Command:
         url = server or ("https://" if ca or cert else "http://") + SERVER_DEFAULT.removeprefix("http://")
         return command(**others, api=ApiCalls(ApiClient(url=url, tls=tls, user=user, password=password)))
 
+    return _with_options(wrapper)  # type: ignore[no-any-return]
+
+
+def server_group(group: Command) -> Command:
+    """Let a group take the same options before the verb, as `cdc cli` does; those behind the verb count more."""
+
+    @functools.wraps(group)
+    def wrapper(**given: Any) -> Any:
+        context = click.get_current_context()
+        context.obj = {name: value for name, value in given.items() if _is_typed(context, name)}
+        return group()
+
+    return _with_options(wrapper)  # type: ignore[no-any-return]
+
+
+def _before_the_verb(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options with those of the group where the verb has none of its own."""
+    context = click.get_current_context()
+    before = context.obj if isinstance(context.obj, dict) else {}
+    return {
+        name: before[name] if name in before and not _is_typed(context, name) else value
+        for name, value in given.items()
+    }
+
+
+def _is_typed(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def _with_options(wrapper: Any) -> Any:
     for option in (
         click.option("--pd", default="", hidden=True),
         click.option("--log-level", type=click.Choice(["", "debug", "info", "warn", "error"]), default="", hidden=True),
@@ -71,7 +112,7 @@ def server_options(command: Command) -> Command:
         ),
     ):
         wrapper = option(wrapper)
-    return wrapper  # type: ignore[return-value]
+    return wrapper
 
 
 def _env(what: str) -> list[str]:
@@ -82,7 +123,7 @@ def _user(user: str, password: str, file: Path) -> tuple[str, str]:
     """Return who asks: as given, or as the file says; of several in it the one that is named."""
     if password or not file.exists():
         return user, password
-    from consumers.control.api.credentials import read_credentials
+    from consumers.control.api.access.credentials import read_credentials
     from schemas.errors import ConfigError
 
     users = read_credentials(file).users

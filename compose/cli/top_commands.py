@@ -1,4 +1,4 @@
-"""``tidebus top`` and ``tidebus completion``."""
+"""``tidebus top``, ``tidebus services`` and ``tidebus completion``."""
 
 import time
 from typing import TYPE_CHECKING
@@ -50,6 +50,15 @@ def top(api: "ApiCalls", interval: float, once: bool, as_json: bool) -> None:
             except BusError as error:  # an owner's change takes some seconds; the picture says so and goes on
                 live.update(Text(str(error), style="red"), refresh=True)
                 time.sleep(interval)
+
+
+@click.command()
+@server_options
+def services(api: "ApiCalls") -> None:
+    """List the sorter services: capture, process, Spark's UI, and the changefeeds that each runs."""
+    import json
+
+    click.echo(json.dumps(api.get("/api/tidebus/services")["items"], indent=2))
 
 
 @click.command()

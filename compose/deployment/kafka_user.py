@@ -5,6 +5,7 @@ the user. Giving them again changes nothing but the password, so this also rotat
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from confluent_kafka.admin import (
@@ -17,6 +18,8 @@ from confluent_kafka.admin import (
 
 from compose.stack.secure.acls import admit
 from edges.kafka.clients import kafka_admin
+from edges.kafka.settings import KAFKA_KEYS
+from edges.properties import read_properties
 
 RIGHTS = {
     (ResourceType.TOPIC, "tidebus."): (
@@ -43,9 +46,14 @@ def bindings(user: str) -> list[AclBinding]:
     ]
 
 
-def read_settings(path: Path) -> dict[str, str]:
-    """Return the ``key=value`` lines of a file."""
-    return dict(line.split("=", 1) for line in path.read_text().splitlines() if line and not line.startswith("#"))
+def read_settings(path: Path, option: str) -> dict[str, str]:
+    """Return the settings of the file that ``option`` names.
+
+    Raises:
+        SecretFileModeError: others can read a password in it.
+        ConfigError: it is not readable, or a setting is none of Kafka's.
+    """
+    return read_properties(path, replace(KAFKA_KEYS, option=option))
 
 
 def main() -> None:
@@ -54,9 +62,9 @@ def main() -> None:
     parser.add_argument("--admin", type=Path, required=True)
     parser.add_argument("--user", type=Path, required=True)
     given = parser.parse_args()
-    user = read_settings(given.user)
+    user = read_settings(given.user, "--user")
     name = user["sasl.username"]
-    admit(kafka_admin(read_settings(given.admin)), {name: user["sasl.password"]}, bindings(name))
+    admit(kafka_admin(read_settings(given.admin, "--admin")), {name: user["sasl.password"]}, bindings(name))
     print(f"user {name} is admitted")
 
 

@@ -47,7 +47,8 @@ def of_changefeed(
     with open_store(zookeeper, cluster) as store:
         info, status = store.get(changefeed_id, namespace), store.status(changefeed_id, namespace)
     ts = status.checkpoint_ts if status is not None else info.start_ts
-    return Changefeed(config=load_changefeed(info.sink_uri, info.config), upstream=info.upstream, ts=ts)
+    config = dataclasses.replace(load_changefeed(info.sink_uri, info.config), time_zone=info.time_zone)
+    return Changefeed(config=config, upstream=info.upstream, ts=ts)
 
 
 def raw_log_schemas(kafka: KafkaAccess, upstream: UpstreamId, ts: Ts | None) -> tuple[SchemaStore, Ts]:
@@ -141,7 +142,7 @@ def _row(table: ExplainedTable) -> tuple[str, ...]:
         return (table.table, "(not replicated)", *[""] * 6)
     new = " (new)" if table.topic_exists is False else ""
     return (
-        table.table,
+        table.table if table.target is None else f"{table.table} as {table.target}",
         f"{table.topic}{new}",
         _shown(table.partitions),
         table.partition_by or "?",

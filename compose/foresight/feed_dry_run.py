@@ -30,7 +30,8 @@ from schemas.tidb.spans import TableSpan
 
 SUBSCRIPTIONS_FILE: Final = "subscriptions.json"
 STALL_S: Final = 60.0
-"""Without a message or a resolved ts that moves. The client's longest own wait is the back-off of 2 s."""
+"""Without a new change, a resolved ts that moves, or a step of the recording. The client's longest own wait is the
+back-off of 2 s."""
 _LOOK_S: Final = 0.05
 
 
@@ -88,7 +89,7 @@ class FeedCollector:
         self.resolved_ts: dict[TableId, Ts] = {}
         self.repeats = 0
         self.moves = 0
-        """Calls so far: a measure of progress."""
+        """Calls that told something new: a measure of progress. Streams that are opened again repeat rows for ever."""
 
     def rows(self, span: TableSpan, region_id: RegionId, changes: Collection[Change], *, may_repeat: bool) -> None:
         """Take changes.
@@ -96,7 +97,6 @@ class FeedCollector:
         Raises:
             InvariantBrokenError: a change that was not known before lies at or below the span's resolved ts.
         """
-        self.moves += 1
         known, resolved_ts = self.changes.setdefault(span.table_id, set()), self.resolved_ts.get(span.table_id, 0)
         before = len(known)
         for change in changes:
@@ -107,6 +107,7 @@ class FeedCollector:
                 )  # fmt: skip
         known.update(changes)
         self.repeats += len(changes) - (len(known) - before)
+        self.moves += len(known) > before
 
     def resolved(self, span: TableSpan, ts: Ts) -> None:
         """Take a span's resolved ts.
@@ -114,9 +115,10 @@ class FeedCollector:
         Raises:
             InvariantBrokenError: it goes back.
         """
-        self.moves += 1
-        if ts < self.resolved_ts.get(span.table_id, 0):
+        before = self.resolved_ts.get(span.table_id, 0)
+        if ts < before:
             raise InvariantBrokenError("resolved ts went back", table_id=span.table_id, resolved_ts=ts)
+        self.moves += ts > before
         self.resolved_ts[span.table_id] = ts
 
     def turn(self, now_s: float) -> float:
@@ -205,7 +207,7 @@ def play(
         feed = EventFeed(RegionCache(pd), collector, failed, settings)
         feed.start()
         try:
-            moves, moved_at_s = 0, time.monotonic()
+            moves, moved_at_s = (0, 0), time.monotonic()
             leaving: set[TableId] = set()
             while not (server.finished and notes.empty() and _all_resolved(collector, spans)):
                 while not notes.empty():
@@ -219,8 +221,8 @@ def play(
                     leaving.discard(table_id)
                     feed.unsubscribe(table_id)
                     server.go_on()
-                if collector.moves > moves:
-                    moves, moved_at_s = collector.moves, time.monotonic()
+                if (collector.moves, server.line) != moves:
+                    moves, moved_at_s = (collector.moves, server.line), time.monotonic()
                 if time.monotonic() - moved_at_s > STALL_S:
                     raise FeedStalledError(
                         "recorded feed does not go on",

@@ -16,7 +16,6 @@ from compose.ports import LOOPBACK, free_ports, is_listening
 from compose.stack.children import TIDEBUS, Child, Nursery
 from compose.stack.jars import Say, spark_connector_jars
 from compose.stack.local import Addresses, LocalStack
-from compose.stack.scoped import Scoped
 from compose.stack.secure.folder import StackSecrets
 from consumers.control.changefeeds.store import ChangefeedRequest
 from edges.kafka.access import KafkaAccess
@@ -24,6 +23,7 @@ from edges.secrets import KEY_FILE_VARIABLE
 from producers.tls import TlsSettings
 from schemas.ids import UpstreamId
 from schemas.nodes.changefeed import CLUSTER_DEFAULT, ChangefeedInfo, ZkPaths
+from schemas.scoped import Scoped
 
 REGION_SERVER = "region server"
 REGION_SERVER_READY_S = 60.0
@@ -42,6 +42,8 @@ class BusOptions:
     tls: TlsSettings = field(default_factory=TlsSettings)
     secrets: StackSecrets | None = None
     """Lock everything down that is started here (:mod:`compose.stack.secure`): parts, region server and captures."""
+    cluster_secret_file: Path | None = None
+    """With ``secrets``: captures prove to each other that they know this one, and none of them shows a certificate."""
     upstream: UpstreamId = UpstreamId("local")
     cluster: str = CLUSTER_DEFAULT
     recording: Path | None = None
@@ -72,7 +74,7 @@ class LocalBus(Scoped):
         self._say = say
         self.secrets = options.secrets
         given = options.given if self.secrets is None else _as_operator(options.given, self.secrets)
-        self.tls = options.tls if self.secrets is None else _captures_tls(self.secrets)
+        self.tls = options.tls if self.secrets is None else _captures_tls(self.secrets, options.cluster_secret_file)
         """What captures show to PD and TiKV, to each other and to the clients of their API."""
         self._stack = LocalStack(
             data=options.data_dir / "stack", given=given, secrets=self.secrets, say=say, nursery=self.nursery
@@ -119,10 +121,6 @@ class LocalBus(Scoped):
             scheme = "https" if self.tls.cert_path else "http"
             self._say(f"the API is at {scheme}://{self.options.api_addr}, documented under /docs")
 
-    def start_region_server(self) -> None:
-        """Start the embedded cluster on a port that stays the same when it is started again."""
-        self._await_region_server(self._begin_region_server())
-
     def _begin_region_server(self) -> Child:
         options = self.options
         (port,) = free_ports(1)
@@ -149,13 +147,18 @@ class LocalBus(Scoped):
         kafka = where.kafka_access
         if secrets is not None:
             kafka = KafkaAccess.read(where.kafka, secrets.kafka_config("capture"))
-            more = ("--mtls", *more)
+            if self.options.cluster_secret_file is None:
+                more = ("--mtls", *more)
+            else:
+                more = ("--cluster-secret-file", str(self.options.cluster_secret_file), *more)
             for role in ("sorter", "processor"):
                 more = (f"--{role}-kafka-config", str(secrets.kafka_config(role)), *more)
         arguments = [
             "capture",
             "--addr",
             f"{LOOPBACK}:0",
+            "--tz",
+            "UTC",
             "--pd",
             self.pd,
             *kafka.arguments(),
@@ -228,7 +231,9 @@ def _as_operator(given: Addresses, secrets: StackSecrets) -> Addresses:
     )
 
 
-def _captures_tls(secrets: StackSecrets) -> TlsSettings:
+def _captures_tls(secrets: StackSecrets, cluster_secret_file: Path | None) -> TlsSettings:
+    if cluster_secret_file is not None:
+        return TlsSettings(ca_path=secrets.ca_path)
     pair = secrets.captures
     return TlsSettings(ca_path=secrets.ca_path, cert_path=pair.cert, key_path=pair.key)
 

@@ -50,7 +50,8 @@ WIDTH_CHARS = 150
 DATA_MARK = ".tidebus-run"
 DEMO_PROTOCOLS = ("canal-json", "avro")
 """One changefeed each; their files are demo/*.toml beside this, their topics start with what stands here before '-'."""
-
+DEMO_BY_SPARK: Final = "avro-demo"
+"""The one whose file says ``run-cuts = "spark"``."""
 
 ENDED: Final[frozenset[ChangefeedState]] = frozenset({"stopped", "failed", "finished", "removed"})
 """States that a changefeed leaves only when its user says so."""
@@ -148,7 +149,7 @@ def _parts(options: LiveRunOptions) -> str:
         "a schema registry": options.given.schema_registry,
         "a region server": options.pd,
     }
-    return ", ".join([*(name for name, address in given.items() if not address), "a capture and two sorters"])
+    return ", ".join([*(name for name, address in given.items() if not address), "a capture and its sorter service"])
 
 
 class _Session:
@@ -161,7 +162,7 @@ class _Session:
         self._pd = PdClient(bus.pd, channels=Channels(bus.tls))
         self._started_at = started_at
         self._flowing: set[str] = set()
-        """Changefeeds that have written rows."""
+        """Changefeeds that have written rows, and UIs of Spark that were named."""
 
     def run(self) -> int:
         """Create the changefeeds, show them, then sum up."""
@@ -209,6 +210,12 @@ class _Session:
                 self._flowing.add(feed.changefeed_id)
                 self._say(f"{feed.changefeed_id} has written its first rows")
 
+    def _say_where_spark_is(self, view: BusView) -> None:
+        for address in view.spark_uis:
+            if address not in self._flowing:
+                self._flowing.add(address)
+                self._say(f"Spark's UI is at {address}: it runs every cut of {DEMO_BY_SPARK}, and backlogs of all")
+
     def _show(self, monitor: Monitor) -> None:
         deadline = None if self._options.for_s is None else Deadline(self._options.for_s)
         if self._console.is_terminal and not self._console.is_dumb_terminal:
@@ -229,6 +236,7 @@ class _Session:
             self._bus.tick()
             view = monitor.view()
             self._say_what_flows(view)
+            self._say_where_spark_is(view)
             show(view)
             if deadline is not None and deadline.is_over(all_passed(view, Ts(0))):
                 return

@@ -86,17 +86,18 @@ def progress_line(view: BusView, elapsed_s: float) -> str:
 def summary_table(view: BusView, elapsed_s: float) -> Table:
     """Return what was done in all."""
     table = Table(title=f"after {elapsed_s:.0f} s", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("what", "rows", "mean rows/s", "reached ts", "state"):
+    for heading in ("what", "rows", "mean rows/s", "by Spark", "reached ts", "state"):
         table.add_column(heading, justify="right" if heading not in ("what", "state") else "left", no_wrap=True)
     resolved = str(view.frontier.resolved_ts) if view.frontier else "-"
     rate = view.rows_in_total / elapsed_s if elapsed_s else 0.0
-    table.add_row("raw log", f"{view.rows_in_total:,}", f"{rate:,.0f}", resolved, "")
+    table.add_row("raw log", f"{view.rows_in_total:,}", f"{rate:,.0f}", "", resolved, "")
     for feed in view.feeds:
         status = feed.status
         reached = str(status.checkpoint_ts) if status else "-"
         mean = feed.rows_total / elapsed_s if elapsed_s else 0.0
         state = status.state if status else "starting"
-        table.add_row(feed.changefeed_id, f"{feed.rows_total:,}", f"{mean:,.0f}", reached, state)
+        share = f"{status.spark_rows_total / status.rows_total:.0%}" if status and status.rows_total else "-"
+        table.add_row(feed.changefeed_id, f"{feed.rows_total:,}", f"{mean:,.0f}", share, reached, state)
     return table
 
 

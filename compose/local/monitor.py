@@ -9,13 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaException
-from kazoo.exceptions import KazooException
+from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from compose.kafka_follower import TopicFollower
 from compose.stack.local import Addresses
 from edges.kafka.clients import kafka_admin
 from edges.secrets import decode_info
+from edges.zookeeper.progress import Entries, read_entries
 from edges.zookeeper.session import CONNECT_TIMEOUT_S, SESSION_TIMEOUT_S, ZooKeeperUnreachableError
 from schemas.errors import BusError, CorruptDataError
 from schemas.ids import Ts, UpstreamId, physical_ms
@@ -27,6 +28,7 @@ from schemas.nodes.changefeed import (
     decode_changefeed_status,
     state_of,
 )
+from schemas.nodes.sorter_service import ServicePaths, decode_service, with_progress
 from schemas.rawlog.frontier import FrontierRecord, decode_frontier, follow_frontier
 from schemas.rawlog.region_batch import read_batch_head
 from schemas.rawlog.topics import raw_topics
@@ -88,6 +90,8 @@ class BusView:
     feeds: tuple[FeedView, ...]
     topics: tuple[tuple[str, int], ...]
     """Output topics with their partition counts."""
+    spark_uis: tuple[str, ...] = ()
+    """Where the sorter services' Spark shows itself, of those that have started it."""
 
 
 class Monitor:
@@ -152,12 +156,30 @@ class Monitor:
             return sorted(self._zookeeper.get_children(f"{self._paths.changefeeds}/{NAMESPACE_DEFAULT}"))
         return []
 
-    def status(self, changefeed_id: str) -> ChangefeedStatus | None:
-        """Return what the changefeed's sorter has written last."""
+    def status(self, changefeed_id: str, entries: Entries | None = None) -> ChangefeedStatus | None:
+        """Return how far the changefeed is, as its sorter has said last.
+
+        Args:
+            changefeed_id: in the default namespace.
+            entries: what :meth:`entries` has returned just now; None: they are read for this changefeed.
+        """
+        name = NAMESPACE_DEFAULT, changefeed_id
+        said = self.entries() if entries is None else entries
         with contextlib.suppress(KazooException):
-            path = self._paths.changefeed_status(NAMESPACE_DEFAULT, changefeed_id)
-            return decode_changefeed_status(self._zookeeper.get(path)[0])
+            info = self._zookeeper.exists(self._paths.changefeed_info(*name))
+            entry = said.get((name, int(info.czxid))) if info is not None else None
+            try:
+                written = decode_changefeed_status(self._zookeeper.get(self._paths.changefeed_status(*name))[0])
+            except NoNodeError:
+                written = None
+            return with_progress(written, entry)
         return None
+
+    def entries(self) -> Entries:
+        """Return how far the sorter services are; nothing while ZooKeeper is away."""
+        with contextlib.suppress(KazooException):
+            return read_entries(self._zookeeper, self._paths)
+        return {}
 
     def state(self, changefeed_id: str, status: ChangefeedStatus | None) -> ChangefeedState:
         """Return the changefeed's state: what its user wants goes before what its status says."""
@@ -171,18 +193,19 @@ class Monitor:
         now = time.monotonic()
         now_ts = self._clock()
         self._in.note(now, self._rows_in)
-        frontier = self._frontier
+        frontier, entries = self._frontier, self.entries()
         return BusView(
             rows_in_per_s=self._in.per_s(),
             rows_in_total=self._rows_in,
             frontier=frontier,
             frontier_lag_s=_lag_s(now_ts, frontier.resolved_ts if frontier else None),
-            feeds=tuple(self._feed_view(feed, now, now_ts) for feed in self.changefeed_ids()),
+            feeds=tuple(self._feed_view(feed, entries, now, now_ts) for feed in self.changefeed_ids()),
             topics=self._output_topics(),
+            spark_uis=self._spark_uis(),
         )
 
-    def _feed_view(self, changefeed_id: str, now: float, now_ts: Ts | None) -> FeedView:
-        status = self.status(changefeed_id)
+    def _feed_view(self, changefeed_id: str, entries: Entries, now: float, now_ts: Ts | None) -> FeedView:
+        status = self.status(changefeed_id, entries)
         rate = self._out.setdefault(changefeed_id, Rate())
         if status is not None:
             rate.note(now, status.rows_total)
@@ -194,6 +217,14 @@ class Monitor:
             lag_s=_lag_s(now_ts, status.checkpoint_ts if status else None),
             state=self.state(changefeed_id, status),
         )
+
+    def _spark_uis(self) -> tuple[str, ...]:
+        paths = ServicePaths(self._paths)
+        with contextlib.suppress(KazooException, CorruptDataError):
+            names = self._zookeeper.get_children(paths.services)
+            nodes = [self._zookeeper.get(paths.service(name))[0] for name in names]
+            return tuple(sorted(ui for node in nodes if (ui := decode_service(node).spark_ui)))
+        return ()
 
     def _output_topics(self) -> tuple[tuple[str, int], ...]:
         try:

@@ -129,10 +129,10 @@ def examine_raw_log(kafka: KafkaAccess, upstream: UpstreamId) -> Iterator[Findin
     if not seen:
         yield Finding("raw log", True, f"no topics of upstream {upstream} yet; the first capture makes them")
         return
-    found = complaints(topics, seen)
-    for complaint in found:
+    faults = complaints(topics, seen)
+    for complaint in faults:
         yield Finding("raw log", False, str(complaint), needed=complaint.loses)
-    if not found:
+    if not faults:
         yield Finding("raw log", True, f"{len(seen)} topics keep what they are given")
 
 

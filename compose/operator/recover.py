@@ -8,7 +8,7 @@ that any of their kind takes. Killed at any point, it is begun again and goes on
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,6 @@ class RecoverReport:
     target_ts: Ts
     applied: Applied | None = None
     """None: nothing was written (``--dry-run``)."""
-    sorted_rows: int = 0
 
 
 def recover(options: RecoverOptions, say: Callable[[str], None]) -> RecoverReport:
@@ -106,7 +105,7 @@ def recover(options: RecoverOptions, say: Callable[[str], None]) -> RecoverRepor
     finally:
         sorter.close()
     applied = _apply(feed, report.target_ts, say)
-    return RecoverReport(**{**vars(report), "applied": applied, "sorted_rows": sorter.rows})
+    return replace(report, applied=applied)
 
 
 def _found(feed: Stored, held: HeldByKafka) -> RecoverReport:

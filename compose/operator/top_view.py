@@ -135,7 +135,11 @@ def _line(text: Text, width: int) -> Text:
 
 
 def _sorter(sorter: Mapping[str, Any] | None) -> str:
-    return "-" if not sorter else f"pid {sorter.get('pid', '?')}"
+    if not sorter:
+        return "-"
+    process = f"pid {sorter['pid']}" if "pid" in sorter else "starts"
+    where = sorter.get("capture") or sorter.get("service") or ""
+    return f"{process} {where[:8]}".rstrip()
 
 
 def _seconds(value: float | None) -> str:

@@ -172,6 +172,7 @@ class SimCapture:
             feed=FEED,
             captures=lambda: self.captures,
             count_regions=self._count_regions,
+            count_partitions=lambda: world.broker.partitions,
             save_epoch=self._save_epoch,
             counter=_AtOnce(),
         )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from compose.simulation.world import ClusterWorld
 
 PROCESSES_MAX = 5
+PARTITIONS_MAX = 6
 
 
 def _any(world: "ClusterWorld") -> "SimCapture | None":
@@ -142,6 +143,13 @@ def regions(world: "ClusterWorld") -> None:
     world.regions[table] = [key_at(table, index) for index in indexes]
 
 
+def grow(world: "ClusterWorld") -> None:
+    """Somebody gives region-events another partition; captures that start from now on land in it."""
+    if world.broker.partitions < PARTITIONS_MAX:
+        world.broker.grow()
+        world.note("grow", world.broker.partitions)
+
+
 def upgrade(world: "ClusterWorld") -> None:
     """A capture of another version comes: of the next one, or of one that does not go with the others."""
     if len(world.processes) < PROCESSES_MAX:
@@ -151,7 +159,7 @@ def upgrade(world: "ClusterWorld") -> None:
 FAULTS: tuple[tuple[Callable[["ClusterWorld"], None], float], ...] = (
     (crash, 2), (start, 3), (freeze, 1.5), (stop, 1), (resign, 0.7), (operate, 4), (ambush, 1),
     (alter, 5), (stall, 2), (outage, 0.4), (unanswered, 0.7), (cut_off, 1), (confuse, 0.3), (regions, 3),
-    (upgrade, 0.3),
+    (upgrade, 0.3), (grow, 0.4),
 )  # fmt: skip
 disturb = drawn_from(FAULTS)
 """Lets one thing happen."""

@@ -12,11 +12,12 @@ law is checked for all tables, for two halves of them and for each table alone.
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from compose.simulation.broker import Broker
 from compose.simulation.upstream import Upstream
-from schemas.ids import CaptureId, TableId, Ts
-from schemas.rawlog.frontier import FrontierRecord
+from schemas.ids import CaptureId, TableId
+from schemas.rawlog.frontier import FrontierRecord, widened
 from sorters.core.cut.cut import ChangefeedFrontier, frontier_for
 
 
@@ -83,12 +84,6 @@ class Law:
         if not any(record == followed for followed in reversed(self.broker.followed)):
             raise BrokenPromiseError(f"{capture} tells of {record}, which no reader stands by")
 
-    def lag_of(self, contains: Contains) -> Ts:
-        """Return where a changefeed of these tables stands."""
-        record = self.broker.newest_followed()
-        assert record is not None
-        return frontier_for(record, contains, lambda _: False).resolved_ts
-
     def _take_views(self, record: FrontierRecord) -> None:
         if not self.views:
             for name, contains in (("all", _of_all), ("even", _of_even), ("odd", _of_odd)):
@@ -112,6 +107,7 @@ class Law:
 
     def _check_rows(self, view: View, first: ChangefeedFrontier, second: ChangefeedFrontier) -> None:
         rows, copies = self.upstream.rows, self.broker.copies
+        low, high = (widened(offsets, self.broker.partitions) for offsets in (first.low, second.high))
         at = bisect_right(rows, first.resolved_ts, key=lambda row: row.commit_ts)
         for row in rows[at:]:
             if row.commit_ts > second.resolved_ts:
@@ -119,8 +115,7 @@ class Law:
             if not view.contains(row.table):
                 continue
             is_there = any(
-                first.low[copy.partition] <= copy.offset < second.high[copy.partition]
-                for copy in copies.get(row.number, ())
+                low[copy.partition] <= copy.offset < high[copy.partition] for copy in copies.get(row.number, ())
             )
             if is_there != self.upstream.is_promised(row):
                 what = "invented" if is_there else "lost"
@@ -151,7 +146,7 @@ class Law:
         Raises:
             BrokenPromiseError: one does.
         """
-        records = self.broker.followed
+        records = [record.widened(self.broker.partitions) for record in self.broker.followed]
         if all(record.repeat_high == record.high for record in records):
             return
         for row in self.upstream.rows:
@@ -180,4 +175,5 @@ class Law:
 
 
 def _any_less(some: tuple[int, ...], others: tuple[int, ...]) -> bool:
-    return any(mine < other for mine, other in zip(some, others, strict=True))
+    """Compare offsets by partition; what has come since stood at 0 before."""
+    return any(mine < other for mine, other in zip_longest(some, others, fillvalue=0))

@@ -14,8 +14,8 @@ from schemas.errors import BusError
 PATIENCE_TICKS = 600
 
 
-class AnyWorld(Protocol):
-    """What is simulated: processes and all that is around them, under one clock."""
+class SeededWorld(Protocol):
+    """What is simulated, under one clock."""
 
     seed: int
     random: Random
@@ -23,15 +23,20 @@ class AnyWorld(Protocol):
     """Ticks."""
     trace: list[tuple[object, ...]]
     has_faults: bool
-    network: Network
-    zookeeper: ZooKeeper
 
     def note(self, kind: str, *what: object) -> None: ...
     def tick(self) -> None: ...
     def trace_hash(self) -> str: ...
 
 
-World = TypeVar("World", bound=AnyWorld)
+class AnyWorld(SeededWorld, Protocol):
+    """Processes, with a network and ZooKeeper between them."""
+
+    network: Network
+    zookeeper: ZooKeeper
+
+
+World = TypeVar("World", bound=SeededWorld)
 Fault = Callable[[World], None]
 
 
@@ -61,7 +66,7 @@ def calm(world: AnyWorld) -> None:
     world.zookeeper.is_down_until = 0
 
 
-def settle(world: AnyWorld, unsettled: Callable[[], str | None]) -> None:
+def settle(world: SeededWorld, unsettled: Callable[[], str | None]) -> None:
     """Let the world go on until nothing is left to be done; ``unsettled`` says what is.
 
     Raises:

@@ -20,12 +20,12 @@ from compose.stack.parts import (
     start_zookeeper,
     zookeeper_ready,
 )
-from compose.stack.scoped import Scoped
 from compose.stack.secure.folder import StackSecrets
 from compose.stack.secure.servers import admit_roles
 from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
 from edges.zookeeper.access import ZooKeeperAccess
+from schemas.scoped import Scoped
 
 KAFKA_HEAP = "768m"
 
@@ -44,6 +44,8 @@ class Addresses:
     """File that says how one gets in, as ``--kafka-config``; empty: the part asks for nothing. So the next two."""
     zookeeper_config: str = ""
     schema_registry_config: str = ""
+    sink_registry_configs: tuple[str, ...] = ()
+    """Files of registries that changefeeds may name, as ``--sink-registry-config``."""
 
     @property
     def kafka_access(self) -> KafkaAccess:
@@ -58,7 +60,8 @@ class Addresses:
     @property
     def registry_access(self) -> RegistryAccess:
         """How the registry is reached."""
-        return RegistryAccess.read(self.schema_registry, _file(self.schema_registry_config))
+        sinks = [Path(file) for file in self.sink_registry_configs]
+        return RegistryAccess.read(self.schema_registry, _file(self.schema_registry_config), sinks)
 
 
 @dataclass(kw_only=True)

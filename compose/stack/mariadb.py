@@ -20,7 +20,7 @@ from compose.ports import LOOPBACK, free_ports, is_listening
 from compose.stack.children import Child, Nursery
 from compose.stack.errors import ChildError, MachineError
 from compose.stack.jars import Say, cache_dir
-from compose.stack.scoped import Scoped
+from schemas.scoped import Scoped
 
 PACKAGES = ("mariadb-server-core", "libaio1", "liburing2", "mariadb-common", "mysql-common")
 """The server and what it links to beyond what every Debian has. Names that a release does not know are left out."""
@@ -176,7 +176,13 @@ class LocalMariaDb(Scoped):
     ) -> "pymysql.connections.Connection[pymysql.cursors.Cursor]":
         """Open a connection of its administrator, autocommitting."""
         return pymysql.connect(
-            host=LOOPBACK, port=self.port, user=user, password=password, autocommit=True, connect_timeout=5
+            host=LOOPBACK,
+            port=self.port,
+            user=user,
+            password=password,
+            autocommit=True,
+            connect_timeout=5,
+            ssl_disabled=True,  # else each connection first reads all authorities of this machine
         )
 
     def uri(self, parameters: str = "", user: str = USER, password: str = PASSWORD) -> str:

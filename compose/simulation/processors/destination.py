@@ -197,9 +197,9 @@ class SimDestination:
     def _write(self, partition: int, claim: Claim) -> None:
         """Write rows, transaction by transaction; all of a transaction's that stand in this partition, once."""
         txns: dict[tuple[Ts, Ts], list[Row]] = {}
-        for piece in claim.rows.slices:
-            for number in range(piece.first, piece.end):
-                read, form = piece.rows.row(number, piece.form), piece.form
+        for row_slice in claim.rows.slices:
+            for number in range(row_slice.first, row_slice.end):
+                read, form = row_slice.rows.row(number, row_slice.form), row_slice.form
                 row = Row(form.table, form.version, RowOp(read.op), int(read.key), int(read.row or b"0"))
                 txns.setdefault((Ts(read.commit_ts), Ts(read.start_ts)), []).append(row)
         for (commit_ts, start_ts), rows in txns.items():

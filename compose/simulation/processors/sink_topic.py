@@ -110,7 +110,7 @@ def _in_parts(position: bytes, key: bytes, value: bytes) -> Iterator[Unplaced]:
         yield position, key, value
         return
     room = len(key) + 30 + lot // PARTS_IN % 30
-    yield from ((position, part, bytes(piece)) for part, piece in cut_message(key, value, room))
+    yield from ((position, part_key, bytes(part)) for part_key, part in cut_message(key, value, room))
 
 
 def _row_message(rows: list[tuple[SimTxn, RowChange]]) -> tuple[bytes, bytes, bytes]:

@@ -1,0 +1,180 @@
+"""A simulated service: as ``sorters/service`` does it, a step a tick, around one progress node."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from compose.simulation.services.ensemble import Check, Drop, Operation, Put
+from compose.simulation.services.law import Cut
+from compose.simulation.zookeeper import SimSession
+from edges.zookeeper.session import LeaseLostError
+from schemas.ids import CaptureId, Ts
+from schemas.nodes.changefeed import ChangefeedStatus
+from schemas.nodes.sorter_service import Assigned, Assignment, FeedEntry, newest_entries
+
+if TYPE_CHECKING:
+    from compose.simulation.services.world import ServicesWorld
+
+CUT_MAX = 6
+
+
+@dataclass(slots=True)
+class Hosted:
+    """One changefeed in the service; ``cut`` is under way up to ``at``, as number ``number``."""
+
+    assigned: Assigned
+    entry: FeedEntry | None = None
+    cut: Cut | None = None
+    at: int = 0
+    number: int = 0
+    life: int = 0
+    is_ending: bool = False
+
+
+class SimService:
+    """One process, for one session."""
+
+    def __init__(self, world: "ServicesWorld", service: str, process: str, capture: str, dedicated: str = "") -> None:
+        self.world, self.service, self.process, self.capture = world, service, process, capture
+        self.dedicated = dedicated
+        self.session = SimSession(CaptureId(process), world.zookeeper, lambda: world.now)
+        self.hosted: dict[str, Hosted] = {}
+        self.frozen_until = 0
+        self.is_registered = self.is_leaving = False
+        self._version: int | None = None
+        """Of the assignment as it is known here."""
+        self._stored: dict[str, FeedEntry] = {}
+
+    def step(self) -> None:
+        """Do a tick's work; raises LeaseLostError."""
+        world = self.world
+        self.session.renew()
+        self.session.check_lease()
+        if world.zookeeper.is_down:
+            self._write_rows()
+            return
+        if not self.is_registered:
+            put = Put(f"services/{self.service}", self, None, self.process)
+            if not world.ensemble.commit([put]):
+                return  # the session of who was here before has not ended
+            self.is_registered = True
+            self._stored = dict(world.ensemble.value(self._node, {}))
+        if world.random.random() < world.pace:
+            self._read_assignment()
+        for name in sorted(self.hosted):
+            self._tend(name, self.hosted[name])
+        self._write_rows()
+
+    @property
+    def _node(self) -> str:
+        return f"progress/{self.service}"
+
+    def _read_assignment(self) -> None:
+        path = f"assignments/{self.service}"
+        self._version = self.world.ensemble.version(path)
+        assignment: Assignment = self.world.ensemble.value(path, Assignment())
+        wanted = {feed.changefeed_id: feed for feed in assignment.feeds}
+        for name, hosted in self.hosted.items():
+            hosted.is_ending |= wanted.get(name) != hosted.assigned
+        for name, assigned in wanted.items():
+            if name not in self.hosted:
+                self.hosted[name] = Hosted(assigned)
+
+    def _tend(self, name: str, hosted: Hosted) -> None:
+        world, lock = self.world, f"locks/{name}"
+        mine = (node := world.ensemble.nodes.get(lock)) is not None and node.session == self.process
+        if hosted.is_ending and hosted.cut is None:
+            if mine:
+                self._fold(name, hosted)
+            del self.hosted[name]
+        elif not mine:
+            world.ensemble.commit([Put(lock, self.service, None, self.process)])
+        elif world.feeds[name].epoch != hosted.assigned.epoch and hosted.entry is None:
+            return  # its user has stopped it since
+        elif hosted.entry is None:
+            hosted.entry = self._taken_over(name, hosted.assigned)
+            hosted.life = world.ensemble.value(f"status/{name}").set_epoch
+        elif hosted.cut is None and world.random.random() < world.pace:
+            self._begin(name, hosted)
+
+    def _taken_over(self, name: str, assigned: Assigned) -> FeedEntry:
+        """Read what the last holder has left."""
+        world = self.world
+        status: ChangefeedStatus = world.ensemble.value(f"status/{name}")
+        checkpoint_ts, begun = status.checkpoint_ts, [str(world.ensemble.value(f"begun/{name}", ""))]
+        entries = [entry for node in world.ensemble.below("progress").values() for entry in node.value.values()]
+        last = newest_entries(entries).get((assigned.name, assigned.created_zxid))
+        if last is not None and last.epoch >= status.set_epoch and not world.ignores_entry:
+            checkpoint_ts = max(checkpoint_ts, last.checkpoint_ts)
+            begun.insert(0, last.begun)
+        # In a life before the user set the checkpoint back more may have been begun, or the same cut otherwise.
+        fitting = [text for text in begun if cut_of(text)[0] <= checkpoint_ts]
+        return FeedEntry(
+            namespace=assigned.namespace,
+            changefeed_id=name,
+            created_zxid=assigned.created_zxid,
+            epoch=assigned.epoch,
+            revision=assigned.revision,
+            checkpoint_ts=checkpoint_ts,
+            resolved_ts=checkpoint_ts,
+            begun=max(fitting, key=lambda text: cut_of(text)[0], default=""),
+        )
+
+    def _begin(self, name: str, hosted: Hosted) -> None:
+        world, entry = self.world, hosted.entry
+        assert entry is not None
+        cut = cut_of(entry.begun)
+        if cut[0] != entry.checkpoint_ts:
+            if entry.checkpoint_ts >= world.ts:
+                return
+            cut = entry.checkpoint_ts, min(world.ts, entry.checkpoint_ts + world.random.randint(1, CUT_MAX))
+        hosted.entry = replace(entry, begun=f"{cut[0]}:{cut[1]}")
+        if self._commit({**self._stored, name: hosted.entry}) or world.ignores_refusal:
+            hosted.cut, hosted.at = cut, cut[0]
+            hosted.number = world.law.begin(name, self.process, cut, hosted.life)
+        else:
+            self._read_assignment()
+            hosted.entry = entry
+
+    def _write_rows(self) -> None:
+        """Write a row of each cut that is under way."""
+        for name, hosted in self.hosted.items():
+            if hosted.cut is not None:
+                hosted.at += 1
+                self.world.law.write(name, self.process, hosted.number, hosted.at)
+                if hosted.at == hosted.cut[1]:
+                    assert hosted.entry is not None
+                    hosted.entry = replace(hosted.entry, checkpoint_ts=Ts(hosted.at), resolved_ts=Ts(hosted.at))
+                    hosted.cut = None
+
+    def _fold(self, name: str, hosted: Hosted) -> None:
+        """Say all in the changefeed's own nodes, and let the lock go."""
+        world, entry, path = self.world, hosted.entry, f"status/{name}"
+        operations: list[Operation] = [Drop(f"locks/{name}")]
+        status: ChangefeedStatus | None = world.ensemble.value(path)
+        if status is not None and entry is not None and name in self._stored and entry.epoch >= status.set_epoch:
+            if entry.checkpoint_ts >= status.checkpoint_ts:
+                said = replace(status, checkpoint_ts=entry.checkpoint_ts)
+                operations.append(Put(path, said, world.ensemble.version(path)))
+            operations.append(Put(f"begun/{name}", entry.begun, world.ensemble.version(f"begun/{name}")))
+        world.ensemble.commit(operations)
+        if entry is not None:  # what an earlier process of this service has left is for who takes the changefeed over
+            self._commit({other: stored for other, stored in self._stored.items() if other != name})
+
+    def _commit(self, entries: dict[str, FeedEntry]) -> bool:
+        """Write the service's node if it is still registered, under the assignment as it is known here."""
+        ensemble = self.world.ensemble
+        assignment = [] if self._version is None else [Check(f"assignments/{self.service}", self._version)]
+        registration = ensemble.nodes.get(f"services/{self.service}")
+        if registration is None or registration.session != self.process:
+            raise LeaseLostError("the registration is gone", service=self.service)
+        put = Put(self._node, entries, ensemble.version(self._node))
+        if not ensemble.commit([Check(f"services/{self.service}", -1), *assignment, put]):
+            return False
+        self._stored = entries
+        return True
+
+
+def cut_of(begun: str) -> Cut:
+    """Return a cut as it was written down; (-1, -1): none."""
+    after, _, upto = begun.partition(":")
+    return (int(after), int(upto)) if upto else (-1, -1)

@@ -18,12 +18,13 @@ from compose.capture.api_backend import api_server
 from compose.capture.options import CaptureOptions
 from compose.cli import run_cli
 from compose.stack.secure.certificates import Authority
-from consumers.control.api.access import connections, guard, logins
+from consumers.control.api import guard
+from consumers.control.api.access import connections, logins
+from consumers.control.api.access.credentials import Credentials, CredentialsFile, PasswordHash, read_credentials
 from consumers.control.api.access.logins import FREE_ATTEMPTS, REMEMBERED_MAX, Logins
+from consumers.control.api.access.tls import ApiTls
 from consumers.control.api.client import ApiClient, ServerTlsError
-from consumers.control.api.credentials import Credentials, CredentialsFile, PasswordHash, read_credentials
 from consumers.control.api.server import ApiServer
-from consumers.control.api.tls import ApiTls
 from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
 from edges.zookeeper.access import ZooKeeperAccess

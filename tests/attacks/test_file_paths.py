@@ -87,9 +87,9 @@ def test_names_with_slashes_share_no_folder() -> None:
 
 
 @given(st.tuples(NAMES, NAMES), st.tuples(NAMES, NAMES))
-def test_two_tables_never_share_a_folder(one: tuple[str, str], other: tuple[str, str]) -> None:
-    mine, theirs = folder(*one).split("/"), folder(*other).split("/")
-    assert (mine == theirs) == (one == other)
+def test_two_tables_never_share_a_folder(table: tuple[str, str], other: tuple[str, str]) -> None:
+    mine, theirs = folder(*table).split("/"), folder(*other).split("/")
+    assert (mine == theirs) == (table == other)
     assert len(mine) == 4
     for part in mine:
         assert part not in ("", ".", "..")

@@ -90,7 +90,7 @@ def test_owner_outlives_a_forged_report_and_says_whose_it_was(caplog: pytest.Log
         assert desk.of([A]) == {} and desk.refused.keys() == {A}
         desk.of([A])  # it is said once
         said = [vars(record) for record in caplog.records]
-        assert [(one["code"], A in one["error"]) for one in said] == [("frontier.report_refused", True)]
+        assert [(line["code"], A in line["error"]) for line in said] == [("frontier.report_refused", True)]
     peers.report(feed, A, report())
     assert desk.of([A]).keys() == {A} and not desk.refused
     assert owner.partitions == 3, "Kafka was asked, not believed the report"

@@ -1,8 +1,11 @@
 """A locked-down local stack: each role may do what it needs and nothing else, and who brings nothing gets nowhere."""
 
 import contextlib
+import json
+import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -15,6 +18,9 @@ from compose.stack.secure.folder import StackSecrets
 from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
 from edges.zookeeper.access import ZooKeeperAccess
+from schemas.config.changefeed import load_changefeed
+from sorters.registry.named import registry_of
+from sorters.registry.registry import RegistryUnreachableError
 
 pytestmark = pytest.mark.integration
 ANSWER_S = 30.0
@@ -100,12 +106,35 @@ def test_zookeeper_does_not_speak_to_who_has_no_certificate(locked_down: LockedD
 def test_registry_wants_its_user(locked_down: LockedDown) -> None:
     url, secrets = locked_down.addresses.schema_registry, locked_down.secrets
     access = RegistryAccess.read(url, secrets.registry_config())
-    assert access.client().get_subjects() == []
+    with access.client() as client:
+        assert client.get_subjects() == []
     config = secrets.folder / "other.properties"
     config.write_text(f"basic.auth.user.info=tidebus:guess\nssl.ca.location={secrets.ca_path}\n")
     config.chmod(0o600)
     with pytest.raises(Exception, match=r"401|wrong"):
         RegistryAccess.read(url, config).client().get_subjects()
+
+
+def test_changefeeds_own_registry_is_reached_by_a_file_of_its_own(locked_down: LockedDown, tmp_path: Path) -> None:
+    url, secrets = locked_down.addresses.schema_registry, locked_down.secrets
+    sink = tmp_path / "sink.properties"
+    sink.touch(mode=0o600)
+    sink.write_text(f"url={url}\n{secrets.registry_config().read_text()}")
+    config = load_changefeed(f"kafka://k:1/t?protocol=avro&schema-registry={urllib.parse.quote(url, safe='')}")
+    schema = json.dumps({"type": "record", "name": "orders", "fields": []})
+
+    for ours in (RegistryAccess(), RegistryAccess.at("https://elsewhere:1")):
+        without = registry_of(config, ours)
+        assert without is not None
+        with pytest.raises(RegistryUnreachableError, match=r"CERTIFICATE_VERIFY_FAILED|certificate verify"):
+            without.register("orders-value", schema, table="shop.orders")
+
+    access = RegistryAccess.read("https://elsewhere:1", None, [sink])
+    registry = registry_of(config, access)
+    assert registry is not None
+    schema_id = registry.register("orders-value", schema, table="shop.orders")
+    owned = RegistryAccess.read(url, secrets.registry_config()).client()
+    assert owned.get_latest_version("orders-value").schema_id == schema_id
 
 
 def test_secrets_are_their_owners_alone(locked_down: LockedDown) -> None:

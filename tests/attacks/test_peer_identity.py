@@ -84,8 +84,8 @@ def headers(challenge: bytes, sender: CaptureId = VICTIM, epoch: int = 1, *, sec
 def test_captures_with_one_secret_talk_also_while_it_is_rotated(tmp_path: Path) -> None:
     before, after = secret_file(tmp_path, SECRET, OTHER), secret_file(tmp_path, "# next", OTHER, SECRET)
     with contextlib.closing(peers_of(VICTIM, before)) as a, contextlib.closing(peers_of(OWNER, after)) as b:
-        for one in (a, b):
-            one.resolve({VICTIM: a.address, OWNER: b.address})
+        for peers in (a, b):
+            peers.resolve({VICTIM: a.address, OWNER: b.address})
         a.send(FEED, [message()])
         wait_until(lambda: bool(b.take(FEED, Side.AGENT)), lambda: (a.stats(), b.stats()))
 
@@ -210,8 +210,8 @@ def test_certificate_of_the_ca_is_good_for_the_capture_at_its_host_alone(tmp_pat
         contextlib.closing(peers_of(STRANGER, tls=here)) as unknown,
     ):
         owner.resolve({VICTIM: "127.0.0.1:1"})
-        for one in (thief, unknown):
-            one.resolve({OWNER: owner.address})
+        for peers in (thief, unknown):
+            peers.resolve({OWNER: owner.address})
         thief.send(FEED, [message()])
         unknown.send(FEED, [message(STRANGER)])
         wait_until(lambda: owner.stats().refused >= 2, owner.stats)
@@ -223,7 +223,7 @@ def test_certificate_of_the_ca_is_good_for_the_capture_at_its_host_alone(tmp_pat
         def heard() -> bool:
             unknown.send(FEED, [message(STRANGER)])
             thief.send(FEED, [message()])
-            senders.update(one.sender for one in owner.take(FEED, Side.AGENT))
+            senders.update(received.sender for received in owner.take(FEED, Side.AGENT))
             return bool(senders)
 
         wait_until(heard, owner.stats)

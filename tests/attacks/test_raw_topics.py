@@ -29,7 +29,7 @@ from schemas.rawlog.topics import RawTopics
 from tests.support.feed_sink import wait_until
 from tests.support.raw_log import RawLog, create_topic
 
-TOPICS = RawTopics(region_events="e", ddl="d", frontier="f")
+TOPICS = RawTopics(region_events="e", ddl="d", frontier="f", images="i")
 IDS = TopicIds(events="one", ddl="two")
 RECORD = replace(first_record(1, Ts(1), 2), high=(5, 0), ddl_high=3, topic_ids=IDS)
 

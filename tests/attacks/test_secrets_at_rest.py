@@ -2,16 +2,30 @@
 
 import json
 import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compose.cli import cli
 from compose.stack.local import Addresses
+from consumers.control.changefeeds.sealing import not_sealed, seal
+from consumers.control.changefeeds.states import FeedStates
 from consumers.control.changefeeds.store import ChangefeedRequest, ChangefeedStore
-from edges.secrets import Keyring, SecretKeyError, SecretReferenceError, decode_info, load_with_secrets, resolve
+from edges.secrets import (
+    Keyring,
+    SecretKeyError,
+    SecretReferenceError,
+    UnsealedSettingsError,
+    decode_info,
+    load_with_secrets,
+    resolve,
+)
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from schemas.config.changefeed import load_changefeed
@@ -52,7 +66,6 @@ def test_sealed_node_shows_no_setting_and_comes_back(old: Keyring, tmp_path: Pat
     assert WORD not in node.decode() and "kafka://" not in node.decode()
     assert old.decode(node) == INFO
     assert old.encode(INFO) != node, "each has a nonce of its own"
-    assert old.decode(encode_changefeed_info(INFO)) == INFO, "nodes of before are read"
     rotated = Keyring.read(key_file(tmp_path, "the next key of the cluster", "an old key of the cluster"))
     assert rotated.decode(node) == INFO
     with pytest.raises(SecretKeyError):
@@ -101,26 +114,122 @@ def _keyring_of(line: str) -> Keyring:
         path.unlink()
 
 
-def test_store_seals_what_it_writes(
-    stack: Addresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    cluster = f"sealed-{os.getpid()}"
-    paths = ZkPaths(cluster)
+def test_settings_in_the_clear_are_refused_by_who_has_a_key(old: Keyring) -> None:
+    planted = encode_changefeed_info(INFO)
+    with pytest.raises(
+        UnsealedSettingsError, match=r"\[secrets.unsealed\].*seal-changefeeds.*changefeed=cf"
+    ) as refused:
+        old.decode(planted)
+    assert WORD not in str(refused.value)
+    assert Keyring().decode(planted) == INFO
+    assert replace(old, accepts_unsealed=True).decode(planted) == INFO
+    assert not old.has_sealed(planted) and old.has_sealed(old.encode(INFO))
+
+
+@pytest.fixture
+def session(stack: Addresses) -> Iterator[Session]:
     with Session(ZooKeeperAccess(stack.zookeeper)) as session:
-        path = paths.changefeed_info("default", "cf")
-        session.client.create(path, encode_changefeed_info(INFO), makepath=True)
-        monkeypatch.setenv("TIDEBUS_SECRET_KEY_FILE", str(key_file(tmp_path, "a key of this cluster")))
-        store = ChangefeedStore(session, paths)
+        yield session
+
+
+@pytest.fixture
+def paths(fresh_name: Callable[[str], str]) -> ZkPaths:
+    return ZkPaths(fresh_name("sealed"))
+
+
+def plant(session: Session, paths: ZkPaths, *infos: ChangefeedInfo) -> None:
+    """Write settings in the clear, as before there was a key, or as somebody does who has got at ZooKeeper."""
+    for info in infos:
+        path = paths.changefeed_info("default", info.changefeed_id)
+        session.client.create(path, encode_changefeed_info(info), makepath=True)
+
+
+def test_store_seals_what_it_writes(
+    session: Session,
+    paths: ZkPaths,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plant(session, paths, INFO)
+    monkeypatch.setenv("TIDEBUS_SECRET_KEY_FILE", str(key_file(tmp_path, "a key of this cluster")))
+    store = ChangefeedStore(session, paths)
+    with pytest.raises(UnsealedSettingsError):
+        store.get("cf")
+    with monkeypatch.context() as moving:
+        moving.setenv("TIDEBUS_ACCEPT_UNSEALED", "1")
         assert store.get("cf").sink_uri == URI
         store.update("cf", lambda info: info)
-        node = session.client.get(path)[0]
-        assert WORD not in node.decode()
-        assert decode_info(node).sink_uri == store.get("cf").sink_uri == URI
-        monkeypatch.delenv("TIDEBUS_SECRET_KEY_FILE")
-        with pytest.raises(SecretKeyError, match="--secret-key-file"):
-            store.get("cf")
+    node = session.client.get(paths.changefeed_info("default", "cf"))[0]
+    assert WORD not in node.decode()
+    assert decode_info(node).sink_uri == store.get("cf").sink_uri == URI
+    monkeypatch.delenv("TIDEBUS_SECRET_KEY_FILE")
+    with pytest.raises(SecretKeyError, match="--secret-key-file"):
+        store.get("cf")
     assert WORD not in caplog.text
     assert WORD not in repr(ChangefeedRequest(upstream=UpstreamId("u"), sink_uri=URI, config={}))
+
+
+def test_operator_seals_what_is_shown_and_what_is_under_a_former_key(
+    stack: Addresses, session: Session, paths: ZkPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEBUS_ACCEPT_UNSEALED", "")
+    former, first = "a key of the cluster so far", "the next key of the cluster"
+    plant(session, paths, INFO, replace(INFO, changefeed_id="clear"))
+    path = paths.changefeed_info("default", "cf")
+    session.client.set(path, Keyring.read(key_file(tmp_path, former)).encode(INFO))
+    rotated = key_file(tmp_path, first, former)
+    words = ["cli", "unsafe", "seal-changefeeds", "--zookeeper", stack.zookeeper, "--cluster", paths.cluster]
+    words += ["--no-confirm", "--secret-key-file", str(rotated)]
+    monkeypatch.setenv("TIDEBUS_SECRET_KEY_FILE", "")  # put back: the command hands its key on to children
+    ran = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert ran.output.count("kafka://127.0.0.1:9092/t") == 2 and ran.output.endswith("sealed 2\n")
+    assert WORD not in ran.output
+    assert CliRunner().invoke(cli, words, catch_exceptions=False).output == "sealed 0\n"
+    next_alone = Keyring.read(key_file(tmp_path, first))
+    for name in ("cf", "clear"):
+        assert next_alone.decode(session.client.get(paths.changefeed_info("default", name))[0]).sink_uri == URI
+
+
+def test_settings_that_change_after_they_were_shown_are_not_sealed(
+    session: Session, paths: ZkPaths, old: Keyring
+) -> None:
+    plant(session, paths, INFO)
+    shown = not_sealed(session, paths, old)
+    elsewhere = replace(INFO, sink_uri="kafka://attacker:9092/t?protocol=canal-json")
+    path = paths.changefeed_info("default", "cf")
+    session.client.set(path, encode_changefeed_info(elsewhere))
+    assert seal(session, paths, old, shown) == 0
+    session.client.set(path, encode_changefeed_info(replace(INFO, epoch=9)))
+    assert seal(session, paths, old, shown) == 1
+    assert old.decode(session.client.get(path)[0]).epoch == 9
+    with pytest.raises(ConfigError, match="--secret-key-file"):
+        not_sealed(session, paths, Keyring())
+
+
+def test_owner_with_a_key_passes_over_what_somebody_has_planted_and_goes_on_with_the_others(
+    session: Session,
+    paths: ZkPaths,
+    old: Keyring,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plant(session, paths, INFO, replace(INFO, changefeed_id="planted"), replace(INFO, changefeed_id="strange"))
+    stranger = Keyring.read(key_file(tmp_path, "a key of somebody else"))
+    session.client.set(
+        paths.changefeed_info("default", "strange"), stranger.encode(replace(INFO, changefeed_id="strange"))
+    )
+    session.client.set(paths.changefeed_info("default", "cf"), old.encode(INFO))
+    monkeypatch.setenv("TIDEBUS_SECRET_KEY_FILE", str(key_file(tmp_path, "an old key of the cluster")))
+    states = FeedStates(session, paths, UpstreamId("u"))
+    states.look()
+    assert states.wanted().keys() == {("default", "cf")}
+    codes = {
+        str(vars(record)["changefeed"]): vars(record)["code"] for record in caplog.records if "code" in vars(record)
+    }
+    assert codes == {"planted": "secrets.unsealed", "strange": "secrets.no_key"}
+    assert WORD not in caplog.text
 
 
 # -- references

@@ -38,7 +38,7 @@ def commit_ts(row: int) -> Ts:
 
 def entries(rows: int) -> list[tuple[TableId, bytes, bytes]]:
     """Return of each transaction the table, and the rows of its PREWRITE and of its COMMIT event."""
-    _, found = recorded("sbtest1")
+    _, recorded_rows = recorded("sbtest1")
     out = []
     for number in range(rows // TXN_ROWS):
         table = TABLES[number % len(TABLES)]
@@ -46,7 +46,7 @@ def entries(rows: int) -> list[tuple[TableId, bytes, bytes]]:
         ts = commit_ts(number * TXN_ROWS)
         for row in range(number * TXN_ROWS, (number + 1) * TXN_ROWS):
             key = row_key(table, row)
-            value = found[row % len(found)].value
+            value = recorded_rows[row % len(recorded_rows)].value
             prewrite.entries.add(type=1, start_ts=ts - STEP_TS // 2, key=key, value=value, op_type=1)
             commit.entries.add(type=2, start_ts=ts - STEP_TS // 2, commit_ts=ts, key=key, op_type=1)
         out.append((table, prewrite.SerializeToString(), commit.SerializeToString()))

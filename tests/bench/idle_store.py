@@ -32,13 +32,13 @@ HANDLES_A_REGION = 1_000
 INITIALIZED_A_MESSAGE = 64
 
 
-def make_regions(regions: int, tables: int) -> list[metapb_pb2.Region]:
-    """Return the regions of ``tables`` tables, ascending and without a gap."""
+def make_regions(regions: int, tables: int, handles: int = HANDLES_A_REGION) -> list[metapb_pb2.Region]:
+    """Return the regions of ``tables`` tables, each with so many handles, ascending and without a gap."""
     made: list[metapb_pb2.Region] = []
     for table in range(FIRST_TABLE, FIRST_TABLE + tables):
         start, end = table_span(TableId(table))[0], table_span(TableId(table + 1))[0]
         count = regions // tables
-        borders = [start, *(row_key(TableId(table), at * HANDLES_A_REGION) for at in range(1, count)), end]
+        borders = [start, *(row_key(TableId(table), at * handles) for at in range(1, count)), end]
         for low, high in itertools.pairwise(borders):
             number = len(made) + 1
             made.append(
@@ -71,14 +71,14 @@ class Pd(pdpb_pb2_grpc.PDServicer):
         return pdpb_pb2.GetAllStoresResponse(stores=self.stores)
 
     async def ScanRegions(self, request: Any, context: Any) -> pdpb_pb2.ScanRegionsResponse:  # noqa: N802
-        found = []
+        regions = []
         low = int(np.searchsorted(np.array(self._ends, object), request.start_key, side="right"))
         for region in self._regions[low : low + request.limit]:
             if request.end_key and region.start_key >= request.end_key:
                 break
             leader = region.peers[region.id // 2 % STORES]
-            found.append(pdpb_pb2.Region(region=region, leader=leader))
-        return pdpb_pb2.ScanRegionsResponse(regions=found)
+            regions.append(pdpb_pb2.Region(region=region, leader=leader))
+        return pdpb_pb2.ScanRegionsResponse(regions=regions)
 
 
 async def event_feed(requests: AsyncIterator[cdcpb_pb2.ChangeDataRequest], context: Any) -> None:
@@ -150,12 +150,12 @@ async def serve(regions: int, tables: int) -> None:
     server = grpc.aio.server()
     pdpb_pb2_grpc.add_PDServicer_to_server(pd, server)
     pd.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    for one in [*servers, server]:
-        await one.start()
+    for running in [*servers, server]:
+        await running.start()
     print(pd.address, flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-    for one in [*servers, server]:
-        await one.stop(None)
+    for running in [*servers, server]:
+        await running.stop(None)
 
 
 if __name__ == "__main__":

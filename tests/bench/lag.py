@@ -19,7 +19,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,12 +30,18 @@ import psutil
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from compose.local.bus import BusOptions, LocalBus
+from compose.ports import LOOPBACK
 from compose.stack.local import Addresses
 from consumers.control.changefeeds.store import ChangefeedRequest
+from edges.zookeeper.connection import zookeeper_client
 from schemas.errors import BusError
 from schemas.ids import Ts, UpstreamId, physical_ms
+from schemas.nodes.changefeed import ZkPaths
+from schemas.nodes.sorter_service import ServicePaths, decode_entries
 from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
+from sorters.run.feed_lock import SESSION_S
 from tests.bench.frontier_trace import read_advances
+from tests.support.spark_cluster import SparkCluster, spark_cluster
 
 PARTITIONS = 3
 START_TIMEOUT_S = 240.0
@@ -57,48 +64,81 @@ class Arrival:
         return self.arrived_s - physical_ms(self.commit_ts) / 1000
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmark; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(
+    argv: Sequence[str] | None = None,
+    *,
+    figure: Mapping[str, object] | None = None,
+    description: str | None = __doc__,
+    rows_per_s: tuple[float, ...] = (1000.0, 250.0),
+    master: str = "local[2]",
+    run_cuts: str = "auto",
+    workers: int = 0,
+) -> int:
+    """Run the benchmark; return the exit status. ``figure`` begins each line; ``run_cuts`` goes to the changefeed;
+    ``workers`` of a Spark standalone cluster that is started here, in place of ``master``.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=float(os.environ.get("LAG_SECONDS", "30")))
     parser.add_argument("--warm-up", type=float, default=15.0, help="seconds that do not count, once it has caught up")
-    parser.add_argument("--rows-per-s", type=float, nargs="+", default=(1000.0, 250.0))
-    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--rows-per-s", type=float, nargs="+", default=rows_per_s)
+    parser.add_argument("--master", default=master)
+    parser.add_argument("--workers", type=int, default=workers, help="of a standalone cluster that is started here")
     parser.add_argument("--kafka", default="", help="address; the default starts one here")
     parser.add_argument("--zookeeper", default="")
     parser.add_argument("--schema-registry", default="")
     options = parser.parse_args(argv)
     for rate in options.rows_per_s:
-        print(json.dumps(_figure(options, rate)), flush=True)
+        print(json.dumps({**(figure or {"bench": "lag"}), **_figure(options, rate, run_cuts)}), flush=True)
     return 0
 
 
-def _figure(options: argparse.Namespace, rate: float) -> dict[str, object]:
+def _figure(options: argparse.Namespace, rate: float, run_cuts: str) -> dict[str, object]:
     name = f"lag-{rate:g}"
-    with tempfile.TemporaryDirectory(prefix="tidebus-bench-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="tidebus-bench-") as folder,
+        _cluster(Path(folder) / "spark", options.workers) as cluster,
+    ):
         bus_options = BusOptions(
-            data_dir=Path(folder),
+            data_dir=Path(folder) / "bus",
             given=Addresses(kafka=options.kafka, zookeeper=options.zookeeper, schema_registry=options.schema_registry),
             upstream=UpstreamId(name),
             generate_rows_per_s=rate,
-            master=options.master,
+            master=options.master if cluster is None else cluster.master,
+            capture_arguments=() if cluster is None else _to_cluster(cluster),
         )
         with LocalBus(bus_options, say=_say) as bus:
-            _create_changefeed(bus, name)
-            arrivals, cores = _measure(bus, name, options.warm_up, options.seconds)
+            _create_changefeed(bus, name, run_cuts)
+            arrivals, cores, of_cluster = _measure(bus, cluster, name, options.warm_up, options.seconds)
             parts = _parts(arrivals, bus)
+            by_spark = _by_spark(bus)
     p50, p99 = np.percentile([arrival.lag_s for arrival in arrivals], [50, 99])
     return {
-        "bench": "lag",
         "p50_s": round(float(p50), 3),
         "p99_s": round(float(p99), 3),
         "max_s": round(max(arrival.lag_s for arrival in arrivals), 3),
         "rows": len(arrivals),
         "rows_per_s": round(len(arrivals) / options.seconds),
+        "by_spark": round(by_spark, 3),
         **{f"{name}_p50_s": round(float(np.percentile(part, 50)), 3) for name, part in parts.items()},
         **{f"{name}_p99_s": round(float(np.percentile(part, 99)), 3) for name, part in parts.items()},
         "cores": round(cores, 2),
+        **({} if cluster is None else {"cluster_cores": round(of_cluster, 2)}),
     }
+
+
+def _cluster(folder: Path, workers: int) -> AbstractContextManager[SparkCluster | None]:
+    return spark_cluster(folder, workers) if workers else nullcontext()
+
+
+def _to_cluster(cluster: SparkCluster) -> tuple[str, ...]:
+    """Return what a capture is given for its service's driver to find the cluster, and to be let in."""
+    settings = {
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.executor.memory": "512m",
+        "spark.authenticate.secret.file": str(cluster.secret_file),
+    }
+    return tuple(part for key, value in settings.items() for part in ("--sorter-conf", f"{key}={value}"))
 
 
 def _parts(arrivals: Sequence[Arrival], bus: LocalBus) -> dict[str, npt.NDArray[np.float64]]:
@@ -117,12 +157,15 @@ def _parts(arrivals: Sequence[Arrival], bus: LocalBus) -> dict[str, npt.NDArray[
     }
 
 
-def _create_changefeed(bus: LocalBus, name: str) -> None:
+def _create_changefeed(bus: LocalBus, name: str, run_cuts: str) -> None:
     uri = f"kafka://{bus.addresses.kafka}/{name}?protocol=canal-json&enable-tidb-extension=true"
     request = ChangefeedRequest(
         upstream=bus.options.upstream,
         sink_uri=f"{uri}&partition-num={PARTITIONS}",
-        config={"sink": {"dispatchers": [{"matcher": ["*.*"], "partition": "index-value"}]}},
+        config={
+            "sink": {"dispatchers": [{"matcher": ["*.*"], "partition": "index-value"}]},
+            "sorter": {"run-cuts": run_cuts},
+        },
         changefeed_id=name,
     )
     deadline = time.monotonic() + START_TIMEOUT_S
@@ -138,8 +181,12 @@ def _create_changefeed(bus: LocalBus, name: str) -> None:
             time.sleep(1.0)
 
 
-def _measure(bus: LocalBus, topic: str, warm_up_s: float, seconds: float) -> tuple[list[Arrival], float]:
-    """Return what arrived in ``seconds``, and the cores that the capture and its sorter took."""
+def _measure(
+    bus: LocalBus, cluster: SparkCluster | None, topic: str, warm_up_s: float, seconds: float
+) -> tuple[list[Arrival], float, float]:
+    """Return what arrived in ``seconds``, the cores that the capture and its sorter took, and those of the cluster."""
+    ours = (bus.processes[CAPTURE].pid,)
+    theirs = () if cluster is None else (cluster.master_process.pid, *(worker.pid for worker in cluster.workers))
     consumer = Consumer(
         {
             "bootstrap.servers": bus.addresses.kafka,
@@ -152,7 +199,7 @@ def _measure(bus: LocalBus, topic: str, warm_up_s: float, seconds: float) -> tup
         _await_topic(bus, consumer, topic)
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
         arrivals: list[Arrival] = []
-        cpu_s = 0.0
+        cpu_s = (0.0, 0.0)
         counts_from = counts_to = 0.0
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
@@ -167,9 +214,9 @@ def _measure(bus: LocalBus, topic: str, warm_up_s: float, seconds: float) -> tup
                     counts_from, counts_to = now + warm_up_s, now + warm_up_s + seconds
                 continue
             if now > counts_to:
-                return arrivals, (_cpu_s(bus) - cpu_s) / seconds
+                return arrivals, (_cpu_s(ours) - cpu_s[0]) / seconds, (_cpu_s(theirs) - cpu_s[1]) / seconds
             if now >= counts_from:
-                cpu_s = cpu_s or _cpu_s(bus)
+                cpu_s = cpu_s if any(cpu_s) else (_cpu_s(ours), _cpu_s(theirs))
                 arrivals += _arrivals(messages, arrived_at)
     finally:
         consumer.close()
@@ -177,19 +224,30 @@ def _measure(bus: LocalBus, topic: str, warm_up_s: float, seconds: float) -> tup
 
 def _arrivals(messages: Sequence[Message], arrived_s: float) -> list[Arrival]:
     """Return the rows among messages; the others are DDL events and watermarks."""
-    found = []
+    arrivals = []
     for message in messages:
         position = decode_position(dict(message.headers() or [])[POSITION_HEADER])
         if position.position_class is PositionClass.ROW:
-            found.append(Arrival(position.commit_ts, message.timestamp()[1] / 1000, arrived_s))
-    return found
+            arrivals.append(Arrival(position.commit_ts, message.timestamp()[1] / 1000, arrived_s))
+    return arrivals
 
 
-def _cpu_s(bus: LocalBus) -> float:
-    """Return what the capture and all that it has started have taken so far; none of them ends in a good run."""
-    capture = psutil.Process(bus.processes[CAPTURE].pid)
-    times = [process.cpu_times() for process in (capture, *capture.children(recursive=True))]
+def _cpu_s(pids: Sequence[int]) -> float:
+    """Return what processes and all that they have started have taken so far; none of them ends in a good run."""
+    roots = [psutil.Process(pid) for pid in pids]
+    times = [process.cpu_times() for root in roots for process in (root, *root.children(recursive=True))]
     return sum(time_.user + time_.system for time_ in times)
+
+
+def _by_spark(bus: LocalBus) -> float:
+    """Return Spark's share of the rows that the bus's one changefeed has got since it runs where it runs."""
+    nodes = ServicePaths(ZkPaths(bus.options.cluster))
+    with zookeeper_client(bus.addresses.zookeeper_access, SESSION_S) as zookeeper:
+        client = zookeeper.client
+        folders = [nodes.service_progress(name) for name in client.get_children(nodes.progress)]
+        paths = [f"{folder}/{number}" for folder in folders for number in client.get_children(folder)]
+        entries = [entry for path in paths for entry in decode_entries(client.get(path)[0])]
+    return sum(entry.spark_rows_total for entry in entries) / max(1, sum(entry.rows_total for entry in entries))
 
 
 def _await_topic(bus: LocalBus, consumer: Consumer, topic: str) -> None:

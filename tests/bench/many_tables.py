@@ -217,12 +217,12 @@ def measure(peers: GrpcPeers, child: "subprocess.Popen[str]", tables: int, secon
     now_ts = _now_ts()
     _drive(agent, reign, lambda: reign.published.resolved_ts >= now_ts)
     moving_s = time.monotonic() - began_at
-    wall, cpu, stats = time.monotonic(), [_cpu_s(one) for one in processes], peers.stats()
+    wall, cpu, stats = time.monotonic(), [_cpu_s(process) for process in processes], peers.stats()
     before = [puller.uncounted_s, uncounted[0]]
     resolved_ts, until = reign.published.resolved_ts, wall + seconds
     _drive(agent, reign, lambda: time.monotonic() >= until)
     wall = time.monotonic() - wall
-    spent = [_cpu_s(one) - at for one, at in zip(processes, cpu, strict=True)]
+    spent = [_cpu_s(process) - at for process, at in zip(processes, cpu, strict=True)]
     cores = [
         (took - (now - then)) / wall
         for took, now, then in zip(spent, [puller.uncounted_s, uncounted[0]], before, strict=True)

@@ -169,8 +169,8 @@ def _bare(server: LocalMariaDb, literals: list[SqlRow]) -> tuple[float, float]:
     began_at, cpu_s = time.perf_counter(), _cpu_s(server)
     for number in range(TABLES):
         mine = literals[number::TABLES]
-        one = RowBatch((RowSlice(forms[number], decode_rows(encode_rows(forms[number], mine[:1])), 0, 1, 0),))
-        head = next(statements(one, settings)).sql.partition(b"VALUES ")[0] + b"VALUES "
+        first_row = RowBatch((RowSlice(forms[number], decode_rows(encode_rows(forms[number], mine[:1])), 0, 1, 0),))
+        head = next(statements(first_row, settings)).sql.partition(b"VALUES ")[0] + b"VALUES "
         for start in range(0, len(mine), TXN_ROWS):
             connection.begin()
             for at in range(start, min(start + TXN_ROWS, len(mine)), settings.rows_max):

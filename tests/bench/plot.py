@@ -7,6 +7,8 @@ from typing import Any
 Figures = Sequence[dict[str, Any]]
 COPY_AIM = 0.8
 """sorter ÷ copy must not be below."""
+FURTHER_FEED_AIM = 0.5
+"""A further changefeed must not cost more than that of the first one."""
 
 
 def draw(figures: Figures, path: Path) -> None:
@@ -16,7 +18,7 @@ def draw(figures: Figures, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    picture, panels = pyplot.subplots(3, 5, figsize=(26, 15), width_ratios=(3, 1.5, 1.5, 1.5, 1.5))
+    picture, panels = pyplot.subplots(5, 5, figsize=(26, 25), width_ratios=(3, 1.5, 1.5, 1.5, 1.5))
     for axes in panels.flat[len(PANELS) :]:
         axes.axis("off")
     for (bench, (title, fill)), axes in zip(PANELS.items(), panels.flat, strict=False):
@@ -29,12 +31,16 @@ def draw(figures: Figures, path: Path) -> None:
     pyplot.close(picture)
 
 
+def _image_scan(axes: Any, figures: Figures) -> None:
+    axes.bar([figure["to"] for figure in figures], [figure["rows_per_cpu_s"] / 1000 for figure in figures])
+
+
 def _mount_encode(axes: Any, figures: Figures) -> None:
     encode = [figure for figure in figures if "shape" in figure]
     places = range(len(encode))
-    axes.bar([place - 0.2 for place in places], [f["rows_per_s"] / 1000 for f in encode], 0.4, label="columnar")
+    axes.bar([x - 0.2 for x in places], [f["rows_per_s"] / 1000 for f in encode], 0.4, label="columnar")
     scalar = [f.get("scalar_rows_per_s", 0) / 1000 for f in encode]
-    axes.bar([place + 0.2 for place in places], scalar, 0.4, label="scalar")
+    axes.bar([x + 0.2 for x in places], scalar, 0.4, label="scalar")
     axes.set_xticks(list(places), [f"{f['shape']} {f['protocol']}" for f in encode], fontsize=8, rotation=90)
     axes.legend()
 
@@ -66,6 +72,41 @@ def _big_transaction(axes: Any, figures: Figures) -> None:
 def _idle_regions(axes: Any, figures: Figures) -> None:
     names = [f"{f['regions'] / 1000:,.0f}k,\n{f['tables']} tables" for f in figures]
     _bars(axes, names, [f["cpu_cores"] for f in figures])
+
+
+def _zookeeper_requests(axes: Any, figures: Figures) -> None:
+    for is_moving, label in ((False, "at rest"), (True, "moving")):
+        mine = [figure for figure in figures if figure["moving"] is is_moving]
+        axes.plot([f["feeds"] for f in mine], [f["requests_per_s"] for f in mine], marker="o", label=label)
+    axes.set_xlabel("changefeeds", fontsize=8)
+    axes.set_ylim(bottom=0)
+    axes.legend()
+
+
+def _many_feeds(axes: Any, figures: Figures) -> None:
+    by_number = sorted(figures, key=lambda figure: int(figure["feeds"]))
+    scales = {"p99_s": 1.0, "cores": 1.0, "idle_cores": 1.0, "memory_mb": 1e-3, "messages_per_s": 1e-4}
+    labels = ("p99, s", "cores", "idle cores", "memory, GB", "10,000 messages/s")
+    for (name, scale), label in zip(scales.items(), labels, strict=True):
+        axes.plot([f["feeds"] for f in by_number], [f[name] * scale for f in by_number], marker="o", label=label)
+    axes.set_xscale("log")
+    axes.set_xlabel("changefeeds", fontsize=8)
+    axes.legend(fontsize=7)
+
+
+def _second_feed(axes: Any, figures: Figures) -> None:
+    _bars(axes, ["ratio"], [figures[-1]["ratio"]])
+    axes.axhline(FURTHER_FEED_AIM, linestyle="--", color="grey")
+
+
+def _catch_up(axes: Any, figures: Figures) -> None:
+    _bars(axes, [f"{f['how']},\nk rows/CPU s" for f in figures], [f["rows_per_cpu_s"] / 1000 for f in figures])
+    _bars(axes, [f"{f['how']},\ns" for f in figures], [f["seconds"] for f in figures])
+
+
+def _idle_bus(axes: Any, figures: Figures) -> None:
+    names = ("capture", "service", "feed")
+    _bars(axes, list(names), [figures[-1][f"{name}_cores"] for name in names])
 
 
 def _whole_bus(axes: Any, figures: Figures) -> None:
@@ -115,6 +156,12 @@ def _beside_plain(axes: Any, figures: Figures) -> None:
     _bars(axes, ["ratio"], [figures[-1]["ratio"]])
 
 
+def _spark_floor(axes: Any, figures: Figures) -> None:
+    last = figures[-1]
+    names = ("p50_ms", "cpu_ms", "plain_p50_ms", "plain_cpu_ms")
+    _bars(axes, [name[:-3].replace("_", "\n") for name in names], [last[name] for name in names])
+
+
 def _bars(axes: Any, names: list[str], values: list[float]) -> None:
     bars = axes.bar(names, values)
     axes.bar_label(bars, fmt="{:,.3g}", fontsize=8)
@@ -129,12 +176,22 @@ PANELS: dict[str, tuple[str, Callable[[Any, Figures], None]]] = {
     "many_tables_batch": ("seconds for a batch over 1,000 tables", _many_tables_batch),
     "big_transaction_batch": ("one transaction through the sorter", _big_transaction_batch),
     "lag": ("lag in s", _lag),
+    "lag_spark": ("lag in s, all cuts by Spark", _lag),
+    "lag_cluster": ("lag in s, all cuts by executors", _lag),
+    "lag_high": ("lag in s at high rates", _lag),
+    "spark_floor": ("a Spark job of one empty task, ms", _spark_floor),
     "puller": ("puller, thousand rows/s", _puller),
+    "image_scan": ("image scan, thousand rows per CPU second", _image_scan),
     "big_transaction": ("one large transaction, MiB", _big_transaction),
     "idle_regions": ("idle regions: cores of the client", _idle_regions),
     "failover": ("owner killed: seconds until R moves", _failover),
     "move_pause": ("a table moves: seconds that R stands", _move_pause),
     "many_tables": ("very many tables over two captures", _many_tables),
     "mysql_apply": ("MySQL sink ÷ bare REPLACE loop", _beside_plain),
+    "many_feeds": ("cost by the number of changefeeds", _many_feeds),
+    "second_feed": ("a further changefeed ÷ the first one, CPU", _second_feed),
+    "catch_up": ("500,000 rows after a stop", _catch_up),
+    "idle_bus": ("idle, cores", _idle_bus),
+    "zookeeper_requests": ("requests a second at ZooKeeper", _zookeeper_requests),
     "storage_write": ("storage sink ÷ plain write", _beside_plain),
 }

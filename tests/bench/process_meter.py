@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator
 
 import psutil
 
+from sorters.spark.python_daemon import MODULE
+
 SAMPLE_S = 0.1
 _DRIVER, _WORKERS = 0, 1
 
@@ -75,8 +77,9 @@ class ProcessMeter:
                 command, memory, times = " ".join(process.cmdline()), process.memory_info(), process.cpu_times()
             except psutil.Error:
                 continue
-            is_worker = "pyspark.daemon" in command
-            if process.pid != self._root.pid and not is_worker and "SparkSubmit" not in command:
+            is_jvm = "SparkSubmit" in command  # whose settings name the daemon's module, too
+            is_worker = not is_jvm and ("pyspark.daemon" in command or MODULE in command)
+            if process.pid != self._root.pid and not is_worker and not is_jvm:
                 continue
             kind = _WORKERS if is_worker else _DRIVER
             sizes[kind] += memory.rss

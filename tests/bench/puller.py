@@ -8,10 +8,10 @@ The rows are sysbench's, 195 bytes; a transaction has 100 of them, PREWRITE and 
 
 Where the time goes, in CPU time of one row (two messages' rows), measured stage by stage, the best of 300 rounds over
 rows that stay in the processor's cache, while other work kept the two cores busy: the parser 0.25 µs, by two
-descriptions (:mod:`producers.pull.core.match.log_rows`); columns out of it 0.2 µs; dicts of open transactions 0.17 µs;
-arrays of what a COMMIT matched 0.24 µs; the rest of matching 0.3 µs; records 0.05 µs to pack and 0.05 µs in Avro.
-librdkafka (lz4, checksums, sending) takes 0.5 to 0.8 µs more. What is left is spread thin. Events of fewer than 20 rows
-go by row, and an event of one row costs some 7 µs.
+descriptions (:mod:`producers.pull.core.match.log_rows`); columns out of it 0.2 µs; records 0.05 µs to pack and 0.05 µs
+in Avro. Open transactions and what a COMMIT matched took 0.7 µs as dicts of tuples; as columns the whole path takes 0.4
+to 0.6 µs less, by pairs of rounds. librdkafka (lz4, checksums, sending) takes 0.5 to 0.8 µs more. What is left is
+spread thin. Events of fewer than 20 rows go by row, and an event of one row costs some 7 µs.
 """
 
 import argparse
@@ -38,7 +38,7 @@ from producers.pull.feed.event_feed import EventFeed
 from producers.pull.feed.store_streams import OpenStream
 from producers.pull.landing.landing import Landing
 from producers.pull.landing.raw_log import RawLogSettings, ensure_raw_topics
-from producers.pull.puller import close_producer, raw_log_producer
+from producers.pull.landing.raw_producer import close_producer, raw_log_producer
 from schemas.ids import CaptureId, RegionId, StoreId, TableId, Ts, UpstreamId
 from schemas.proto import cdcpb_pb2
 from schemas.rawlog.topics import raw_topics
@@ -111,7 +111,6 @@ def feed_over(landing: Landing) -> tuple[EventFeed, OpenStream]:
         address="nowhere",
         subscription=None,
         table=StreamTable(multiplexed=True),
-        opened_at_s=0.0,
         heard_at_s=0.0,
         empty_since_s=None,
     )

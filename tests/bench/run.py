@@ -23,12 +23,17 @@ from tests.bench.plot import draw
 BENCHES = {
     "mount_encode": "rows/s of mount and encode on one core, three shapes, all protocols, beside a scalar loop: 1 min",
     "puller": "rows/s from EventFeed's bytes to acknowledged raw records, with and without a broker: 1 min",
+    "image_scan": "rows a CPU second of a table image's scan, from KvScan's bytes to acknowledged records: 1 min",
     "sorter_vs_copy": "the sorter's job against a plain Spark copy of the same 2 million rows: 1.5 min",
+    "spark_floor": "what a Spark job costs whose Python tasks do nothing, our session beside plain pyspark: 2 min",
     "whole_bus": "rows a CPU second of puller and sorter together, from EventFeed's bytes to acknowledged rows: 2 min",
     "backlog": "rows/s and memory from earliest, 1 and 3 million rows (BACKLOG_ROWS=20000000 for more): 1 min",
     "big_transaction_batch": "one transaction of 2 million rows through the sorter (BIG_TRANSACTION_ROWS): 1 min",
     "many_tables_batch": "time, memory and broadcast size with 100,000 tables in one changefeed: 3 min",
     "lag": "p50 and p99 from commit_ts to a consumer of the topic, at 1,000 and at 250 rows/s (LAG_SECONDS): 1.5 min",
+    "lag_spark": "the same at 1,000 rows/s with every cut by Spark on local[1]: 1 min",
+    "lag_cluster": "the same with every cut by executors of a standalone cluster, started here: 1.5 min",
+    "lag_high": "the same at 5,000 and at 20,000 rows/s: 1.5 min",
     "big_transaction": "memory and rows/s of a puller at one transaction of 2 GiB: 2 min, 6 GiB of disk",
     "storage_write": "MB/s of a storage sink from its topic to files, beside a plain write of the same bytes: 0.5 min",
     "mysql_apply": "rows/s from a topic into MariaDB beside a bare REPLACE loop, and the lag at 1,000 rows/s: 1.5 min",
@@ -36,6 +41,11 @@ BENCHES = {
     "move_pause": "how long a table stands while it moves to another capture: 1 min",
     "many_tables": "100,000 tables: the first full assignment, idle CPU, bytes between captures: 1.5 min",
     "idle_regions": "CPU and memory of a client whose 10,000 and 100,000 regions are idle: 1.5 min",
+    "many_feeds": "lag, memory, CPU and requests to ZooKeeper of 1 to 300 changefeeds of one upstream: 10 min",
+    "second_feed": "what each further changefeed costs by what the first one does: 2 min",
+    "catch_up": "500,000 rows after a stop, everything started anew and with the service alive: 3 min",
+    "idle_bus": "CPU of a capture, a warm sorter service and a changefeed that have nothing to do: 2.5 min",
+    "zookeeper_requests": "requests a second at ZooKeeper by 1 to 300 changefeeds, at rest and moving: 2 min",
 }
 """What each shows, and takes on two idle cores."""
 OUT = Path("bench-out")

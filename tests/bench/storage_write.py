@@ -111,7 +111,9 @@ def _by_sink(kafka: str, root: Path, rows: int) -> tuple[float, float, int]:
     taken = 0
     while taken < rows:
         whole.turn()
-        taken = run.rows_total + sum(lines.rows for one in run.partitions.values() for _, lines in one.waiting())
+        taken = run.rows_total + sum(
+            lines.rows for lines_of in run.partitions.values() for _, lines in lines_of.waiting()
+        )
     whole.finish()
     run.close()
     source.close()

@@ -8,14 +8,28 @@ row is acknowledged, gRPC's, librdkafka's and the JVM's threads included; Kafka 
 counts them for TiCDC. Both have been warmed up. Rows are sysbench's, in transactions of 100 over four tables;
 ``row_bytes`` is a TiKV value's mean size. Raw log and topics are compressed as by default: lz4, and not at all.
 
-Where the time goes, in CPU time of one row in Avro, by thread and by perf while other work kept the two cores busy:
-producer 3.6 µs (the feed's thread 2.4, see :mod:`tests.bench.puller`, more than there as a message's 350 KB do not stay
-in the cache; librdkafka 0.8 of which lz4 half; gRPC 0.4), and a fifth to a third more while each row was a Python
-object; driver 0.7 µs of Python and 1.2 to 1.8 µs of JVM, most of it the compiler's, which does not come again; workers
-3.8 to 4.6 µs. Of these, producing takes 2.5 µs: 1.0 for the call and what librdkafka keeps of a message, 1.1 for the
-one header of each, 0.4 for its thread; the rest is reading, mount, encode, sort. While runs went through the JVM it
-took 4.5 µs, with its default settings 6.5. A next step would have to write Kafka's record batches by column, past
-librdkafka's calls for each message.
+Where the time goes: µs of CPU a row in Avro, by thread and perf's symbols, on two cores that other work kept busy (a
+load of 5). The second column is of pairs of rounds of that stage alone::
+
+    puller     feed's thread: parse, match, pack        2.90    2.5    transactions stay columns until their COMMIT
+               librdkafka: lz4 0.7, send, checksum      0.95
+               gRPC                                     0.14
+    workers    read, mount, encode, sort, merge         1.8
+               produce, one header each                 2.1     2.0    one dict of headers for all rows
+               librdkafka, writing: batches, send       0.6
+               the same: looking for leave to send      0 to 6     0.1    1.4 by a broker that answers in 100 ms, not 20
+               librdkafka, reading: lz4 0.2, copy       0.4
+    driver     Python                                   0.4
+               librdkafka, reading                      0.16
+               JVM: tasks 0.2, C1 0.2, planning         0.9
+
+What is looked for is leave: librdkafka's thread polls without a pause while a flush, or a message that is older than
+``linger.ms``, waits behind the requests that are under way. The writer hardly lets it any more: 0.9 and 5.4 µs before,
+by its own broker that answers in 20 and in 100 ms (docs/decisions/2026-11-22-waiting-without-a-flush.md). Of produce,
+malloc and free take a quarter, as each message, its list of headers and the header are pieces of memory of their own,
+and acknowledged ones are handed back to the Python thread one by one. A next step would have to write Kafka's record
+batches by column, past librdkafka's calls for each message. While runs went through the JVM producing took 4.5 µs
+instead of 2.5, with default settings 6.5.
 """
 
 import argparse
@@ -177,7 +191,7 @@ def measure(options: argparse.Namespace, protocol: str, addresses: Addresses, fo
     """Run one protocol; return its figure."""
     upstream, rows = f"bus-{uuid.uuid4().hex[:8]}", options.rows // _STEP * _STEP
     warm = WARM_ROWS // _STEP * _STEP
-    info, found = recorded("sbtest1")
+    info, recorded_rows = recorded("sbtest1")
     log = RawLog(addresses.kafka, upstream, RAW_PARTITIONS)
     log.snapshot([{**info, "id": int(table), "name": _name(f"sbtest{n}")} for n, table in enumerate(TABLES, 1)])
     where = [f"--kafka={addresses.kafka}", f"--schema-registry={addresses.schema_registry}", f"--upstream={upstream}"]
@@ -218,7 +232,7 @@ def measure(options: argparse.Namespace, protocol: str, addresses: Addresses, fo
         "driver_cpu_us_per_row": round(1e6 * meter.driver_cpu_s / rows, 2),
         "workers_cpu_us_per_row": round(1e6 * meter.workers_cpu_s / rows, 2),
         "cuts": progress.cuts - cuts,
-        "row_bytes": round(sum(len(row.value) for row in found) / len(found)),
+        "row_bytes": round(sum(len(row.value) for row in recorded_rows) / len(recorded_rows)),
         "sorter_peak_mb": round(meter.peak_mb),
     }
 

@@ -104,13 +104,13 @@ def test_zookeeper_that_restarts_ends_nobody_whose_lease_outlasts_it(loaded: Loa
         said = cluster.child(name).log.read_bytes()[read_from[name] :].decode()
         return [line for line in said.splitlines() if "capture starts anew" in line or "capture ends" in line]
 
-    def told() -> bool:
-        found = cluster.captures()
-        return found.keys() == before.keys() and all(
-            (found[name] == before[name]) is not bool(ends(name)) for name in found
+    def settled() -> bool:
+        captures = cluster.captures()
+        return captures.keys() == before.keys() and all(
+            (captures[name] == before[name]) is not bool(ends(name)) for name in captures
         )
 
-    cluster.wait(told, "those that ended are back, the others are who they were")
+    cluster.wait(settled, "those that ended are back, the others are who they were")
     reasons = [ends(name)[0] for name in before if ends(name)]
     assert all("code=zookeeper.lease_lost" in reason for reason in reasons), reasons
 
@@ -118,8 +118,8 @@ def test_zookeeper_that_restarts_ends_nobody_whose_lease_outlasts_it(loaded: Loa
 def test_capture_that_is_drained_has_no_spans(loaded: Loaded) -> None:
     cluster = loaded.cluster
     cluster.wait_sharing(TABLES)
-    drained = cluster.other()
-    assert cluster.drain(drained) > 0
+    drained, spans = cluster.drain()
+    assert spans > 0
     cluster.wait(lambda: cluster.spans()[drained] == 0, "it has no spans")
     cluster.wait_moving("capture drained")
 

@@ -26,16 +26,17 @@ from compose.local.bus import BusOptions, LocalBus
 from compose.stack.mariadb import LocalMariaDb
 from consumers.control.changefeeds.processor_nodes import Share, decode_shares
 from consumers.control.changefeeds.store import ChangefeedRequest
+from edges.kafka.access import KafkaAccess
 from edges.zookeeper.session import Session
-from producers.region_server.core.store.mvcc import LockKind, Write
 from producers.region_server.generator import Generator, GeneratorOptions
-from producers.region_server.kv.store import ClusterStore
 from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import TableId, UpstreamId
 from tests.support.apply import rows, run_sql
 from tests.support.bank import Bank
 from tests.support.bus import create_from_the_start, wait_checkpoint, wait_until
 from tests.support.mariadb import started_or_skip
+from tests.support.secure_bus import made_secrets, region_server_tls
+from tests.support.upstream_rows import Rows, upstream_at
 
 pytestmark = pytest.mark.skipif(not os.environ.get("NIGHTLY_DATABASE"), reason="some minutes; make nightly runs it")
 
@@ -47,7 +48,6 @@ TRIGGER = """CREATE TRIGGER tidb_cdc.waits BEFORE INSERT ON tidb_cdc.syncpoint_v
 END"""
 WAITING = "SELECT id FROM information_schema.processlist WHERE state = 'User lock' AND user = 'tidebus'"
 NEWEST = "SELECT MAX(CAST(primary_ts AS UNSIGNED)) FROM tidb_cdc.syncpoint_v1"
-Rows = dict[str, dict[int, tuple[Any, ...]]]
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Reader:
     """Reads all tables whenever a syncpoint is being written."""
 
     server: LocalMariaDb
-    found: dict[int, list[Rows]] = field(default_factory=dict)
+    reads_of: dict[int, list[Rows]] = field(default_factory=dict)
     tables: tuple[str, ...] = ()
     stopped: threading.Event = field(default_factory=threading.Event)
 
@@ -86,7 +86,7 @@ class Reader:
                     cursor.execute("SELECT GET_LOCK('seen', 60)")
                     (after,) = rows(self.server, NEWEST)
                     if after != before:  # else its writer was killed
-                        self.found.setdefault(int(after[0]), []).append(read)
+                        self.reads_of.setdefault(int(after[0]), []).append(read)
         finally:
             connection.close()
 
@@ -99,33 +99,6 @@ class Reader:
             for name in self.tables
             if name in there
         }
-
-
-def upstream_at(store: ClusterStore, tables: dict[TableId, str], ts: int) -> Rows:
-    """Return what the region server's store holds at ``ts`` of tables of sysbench's shape."""
-    found: Rows = {name: {} for name in tables.values()}
-    for region in store.regions:
-        for key, newest in region.data.writes.items():
-            if key[:1] != b"t" or key[9:11] != b"_r":
-                continue
-            name = tables.get(TableId(int.from_bytes(key[1:9], "big") ^ (1 << 63)))
-            version: Write | None = newest
-            while version is not None and (version.commit_ts > ts or version.op not in (LockKind.PUT, LockKind.DELETE)):
-                version = version.previous
-            if name is not None and version is not None and version.op is LockKind.PUT:
-                handle = int.from_bytes(key[11:19], "big") - (1 << 63)
-                found[name][handle] = decoded(version.value or b"")
-    return found
-
-
-def decoded(value: bytes) -> tuple[Any, ...]:
-    """Return the columns k, c and pad of a row in format v2: 128, flags, two counts, ids, ends, data."""
-    not_null = int.from_bytes(value[2:4], "little")
-    ids, at = list(value[6 : 6 + not_null]), 6 + not_null
-    ends = [int.from_bytes(value[at + 2 * n : at + 2 * n + 2], "little") for n in range(not_null)]
-    data = value[at + 2 * not_null :]
-    cells = {one: data[start:end] for one, start, end in zip(ids, [0, *ends], ends, strict=False)}
-    return int.from_bytes(cells[2], "little", signed=True), cells[3].decode(), cells[4].decode()
 
 
 @dataclass
@@ -152,12 +125,21 @@ class Whole:
         names = dict(self.bank.names)
         for generator in self.generators:
             schema = generator._options.schema
-            names |= {one.table_id: f"{schema}.{one.shape.name}_{n}" for n, one in enumerate(generator._tables, 1)}
+            names |= {
+                table.table_id: f"{schema}.{table.shape.name}_{n}" for n, table in enumerate(generator._tables, 1)
+            }
         return names
 
     def shares(self) -> list[Share]:
         with Session(self.bus.addresses.zookeeper_access) as session:
             return decode_shares(session.client.get(self.bus.zk_paths.changefeed_processors("default", FEED))[0])
+
+    def recovering_kafka(self) -> KafkaAccess:
+        """Return how ``tidebus recover`` gets in: it does a sorter's work."""
+        addresses, secrets = self.bus.addresses, self.bus.secrets
+        if secrets is None:
+            return addresses.kafka_access
+        return KafkaAccess.read(addresses.kafka, secrets.kafka_config("sorter"))
 
     def processor_pids(self) -> list[int]:
         asked = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
@@ -168,15 +150,16 @@ class Whole:
     def wait_syncpoints(self, more: int) -> None:
         """Wait for so many syncpoints of a ts from now on."""
         now_ts = self.server.tso()
-        wait_until(lambda: sum(ts > now_ts for ts in self.reader.found) >= more, CATCH_UP_S, "syncpoints", self.bus)
+        wait_until(lambda: sum(ts > now_ts for ts in self.reader.reads_of) >= more, CATCH_UP_S, "syncpoints", self.bus)
 
 
 @contextmanager
 def whole(folder: Path) -> Iterator[Whole]:
-    server = RegionServer(RegionServerOptions(min_ts_interval_ms=200))
+    secrets = made_secrets(folder)
+    server = RegionServer(RegionServerOptions(min_ts_interval_ms=200, tls=region_server_tls(secrets)))
     with started_or_skip(LocalMariaDb(data=folder / "mariadb")) as mariadb, server:
         server.spawn(Generator(server, GeneratorOptions(schema="boot", tables=1, rows_max=1)).run()).result(60)
-        options = BusOptions(data_dir=folder / "bus", pd=server.pd_address, upstream=UPSTREAM)
+        options = BusOptions(data_dir=folder / "bus", pd=server.pd_address, upstream=UPSTREAM, secrets=secrets)
         with LocalBus(options) as bus:
             bus.start_capture("capture 2")
             yield Whole(bus, server, mariadb, Reader(mariadb), folder)
@@ -220,18 +203,18 @@ def test_database_equals_upstream_at_every_syncpoint_and_at_the_end_of_a_lost_up
             of.reader.stopped.set()
             reading.join()
         tables, checked = of.tables, 0
-        for ts, all_read in sorted(of.reader.found.items()):
+        for ts, all_read in sorted(of.reader.reads_of.items()):
             want = of.server.act(lambda store, ts=ts: upstream_at(store, tables, ts))  # type: ignore[misc]
             for read in all_read:
-                assert {name: found for name, found in want.items() if found} == {k: v for k, v in read.items() if v}, (
-                    ts
-                )
+                assert {name: content for name, content in want.items() if content} == {
+                    k: v for k, v in read.items() if v
+                }, ts
                 checked += 1
                 if sum(len(read.get(name, {})) for name in bank.names.values()):
                     assert sum(row[0] for name in bank.names.values() for row in read[name].values()) == bank.total
         assert checked >= 3
         want = of.server.act(lambda store: upstream_at(store, tables, report["checkpoint_ts"]))
-        assert {name: found for name, found in want.items() if found} == {
+        assert {name: content for name, content in want.items() if content} == {
             k: v for k, v in of.reader.read().items() if v
         }
 
@@ -271,13 +254,13 @@ def _lose_upstream_and_recover(of: Whole) -> dict[str, Any]:
     of.bank.stop()
     for written in of.writing:
         written.result(60)
-    where = ["--kafka", of.bus.addresses.kafka, "--zookeeper", of.bus.addresses.zookeeper]
+    where = [*of.recovering_kafka().arguments(), *of.bus.addresses.zookeeper_access.arguments()]
     command = [sys.executable, "-m", "compose.cli", "recover", "--changefeed", FEED, *where, "--json"]
     ran = subprocess.run(
         [*command, "--data-dir", str(of.folder / "recover")], capture_output=True, text=True, timeout=400, check=False
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
     report: dict[str, Any] = json.loads(ran.stdout)
-    last_ts = max([of.bank.last_commit_ts, *(one.last_commit_ts for one in of.generators)])
+    last_ts = max([of.bank.last_commit_ts, *(generator.last_commit_ts for generator in of.generators)])
     assert report["checkpoint_ts"] == report["consistent_ts"] < last_ts
     return report

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from compose.local.bus import LocalBus
 from compose.local.live_run import demo_changefeed
+from consumers.client.avro import registry_schemas
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
 from schemas.ids import UpstreamId
@@ -105,8 +105,7 @@ def test_recording_canal_json_keeps_order_watermarks_and_every_change(bus: Local
 
 
 def test_recording_avro_keeps_order_and_every_change(bus: LocalBus) -> None:
-    registry = SchemaRegistryClient({"url": bus.addresses.schema_registry})
-    decode = AvroDecoder(lambda schema_id: registry.get_schema(schema_id).schema_str)
+    decode = AvroDecoder(registry_schemas(bus.addresses.schema_registry))
     validator = Validator(decode, recorded_upstream(after_ts=0, without=AVRO_WITHOUT))
     for record in topic_records(bus.addresses.kafka_access, "avro"):
         validator.note(record)

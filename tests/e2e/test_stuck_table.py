@@ -95,7 +95,7 @@ def _create(running: Cluster, changefeed: str, rules: list[str]) -> int:
 def _region_of(table: TableId) -> Callable[[ClusterStore], RegionId]:
     start = TableSpan.of_table(table).start
     return lambda store: next(
-        one.region_id for one in store.regions if one.start <= start and (not one.end or start < one.end)
+        region.region_id for region in store.regions if region.start <= start and (not region.end or start < region.end)
     )
 
 
@@ -124,10 +124,11 @@ def test_stuck_table_holds_back_only_the_changefeed_that_contains_it(run: Run) -
     assert server.act(lambda store: store.regions.get(region).leader) == chaos.NO_STORE  # type: ignore[union-attr]
 
     # Which table, and why: in the upstream's status, and the same for Prometheus.
-    told = cluster.status()
-    assert [list(held["tables"]) for held in told["held"]] == [[stuck]]
-    assert told["held"][0]["ts"] <= lost_ts
-    assert any(stall.startswith(f"table {stuck}: ") and "leader" in stall for stall in told["stalls"]), told["stalls"]
+    status = cluster.status()
+    assert [list(held["tables"]) for held in status["held"]] == [[stuck]]
+    assert status["held"][0]["ts"] <= lost_ts
+    stalls = status["stalls"]
+    assert any(stall.startswith(f"table {stuck}: ") and "leader" in stall for stall in stalls), stalls
 
     # And in the changefeed's own status, as a warning; the other one has none.
     cluster.wait(lambda: run.state(WITH) == "warning", "the changefeed says that it waits")
@@ -147,11 +148,13 @@ def test_stuck_table_holds_back_only_the_changefeed_that_contains_it(run: Run) -
     cluster.wait(lambda: run.state(WITH) == "normal", "the changefeed waits no more")
 
 
-def _reread(places: list[FrontierRecord], stuck: TableId) -> int:
-    """Return the most offsets that a changefeed without the table reads between two places next to each other."""
-    mine = [frontier_for(place, lambda table: table != stuck) for place in places]
+def _reread(records: list[FrontierRecord], stuck: TableId) -> int:
+    """Return the most offsets that a changefeed without the table reads between two records next to each other."""
+    mine = [frontier_for(record, lambda table: table != stuck) for record in records]
     assert len(mine) > 5
-    return max(sum(high - low for low, high in zip(one.low, other.high, strict=True)) for one, other in pairwise(mine))
+    return max(
+        sum(high - low for low, high in zip(earlier.low, later.high, strict=True)) for earlier, later in pairwise(mine)
+    )
 
 
 def test_topics_of_both_hold_exactly_the_upstreams_history(run: Run) -> None:
@@ -181,5 +184,5 @@ def test_topics_of_both_hold_exactly_the_upstreams_history(run: Run) -> None:
 
 
 def _upstream(cluster: Cluster, tables: dict[TableId, str], start_ts: Ts) -> list[UpstreamChange]:
-    found = cluster.server.act(lambda store: stored_upstream(store, tables))
-    return [change for change in found if change.commit_ts > start_ts]
+    stored = cluster.server.act(lambda store: stored_upstream(store, tables))
+    return [change for change in stored if change.commit_ts > start_ts]

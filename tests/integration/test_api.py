@@ -43,8 +43,8 @@ class Bus:
 def reached(condition: Callable[[], Any]) -> Any:
     deadline = time.monotonic() + REACH_S
     while time.monotonic() < deadline:
-        if found := condition():
-            return found
+        if answer := condition():
+            return answer
         time.sleep(0.05)
     raise AssertionError("not reached")
 
@@ -58,7 +58,8 @@ def bus(stack: Addresses) -> Iterator[Bus]:
     log.advance(NEWEST_TS)
     stopping = threading.Event()
     with RegionServer() as server, Session(stack.zookeeper_access) as session:
-        session.client.create(f"{ZkPaths(cluster).election}/candidate-", b"the-owner", sequence=True, makepath=True)
+        candidate = f"{ZkPaths(cluster).election}/candidate-"
+        session.client.create(candidate, b"the-owner", ephemeral=True, sequence=True, makepath=True)
         options = CaptureOptions(
             pd=server.pd_address,
             kafka=stack.kafka_access,
@@ -90,7 +91,7 @@ def test_api_of_a_capture_that_is_not_the_owner_runs_a_changefeeds_whole_life(
     body = {"changefeed_id": "cf", "sink_uri": uri, "replica_config": {"filter": {"rules": ["sbtest.*"]}}}
     status, made = bus.ask("POST", "/changefeeds", body)
     assert status == 200, made
-    assert (made["start_ts"], made["config"]) == (NEWEST_TS, {"filter": {"rules": ["sbtest.*"]}})
+    assert (made["start_ts"], made["config"]["filter"]) == (NEWEST_TS, {"rules": ["sbtest.*"]})
     assert made["upstream_id"] > 0
     assert bus.ask("POST", "/changefeeds", body)[1]["error_code"] == "CDC:ErrChangeFeedAlreadyExists"
     assert bus.ask("POST", "/changefeeds/cf/pause") == (200, {})
@@ -114,7 +115,9 @@ def test_api_of_a_capture_knows_tables_and_pds_clock(bus: Bus) -> None:
     assert (table["table_name"], table["is_partition"]) == ("sbtest1", False)
     rules = {"filter": {"rules": ["nothing.*"]}}
     _, shown = bus.ask("POST", "/verify_table", {"sink_uri": uri, "replica_config": rules})
-    assert shown == {"ineligible_tables": [], "eligible_tables": []}
+    assert shown == {"ineligible_tables": [], "eligible_tables": [], "all_tables": []}
+    _, shown = bus.ask("POST", "/get_all_tables", {"replica_config": {"filter": {"rules": ["sb.nothing"]}}})
+    assert (shown["eligible_tables"], [table["table_name"] for table in shown["all_tables"]]) == ([], ["sbtest1"])
     first, second = (bus.ask("POST", "/tso")[1] for _ in range(2))
     assert (first["timestamp"], first["logic_time"]) < (second["timestamp"], second["logic_time"])
 

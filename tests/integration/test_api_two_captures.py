@@ -16,7 +16,7 @@ from compose.capture.process import run_capture
 from compose.cli import run_cli
 from compose.stack.local import Addresses
 from consumers.control.cluster.capture_registry import list_captures
-from consumers.control.fleets.sorter_fleet import SorterSettings
+from consumers.control.fleets.settings import SorterSettings
 from edges.zookeeper.session import Session
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
@@ -48,8 +48,8 @@ class Cluster:
 def reached(condition: Callable[[], Any]) -> Any:
     deadline = time.monotonic() + REACH_S
     while time.monotonic() < deadline:
-        if found := condition():
-            return found
+        if answer := condition():
+            return answer
         time.sleep(0.2)
     raise AssertionError("not reached")
 
@@ -80,7 +80,7 @@ def cluster(stack: Addresses) -> Iterator[Cluster]:
             thread.start()
             exits.callback(thread.join, 60)
         exits.callback(stopping.set)
-        captures = reached(lambda: (found := list_captures(session, ZkPaths(name)))[1:] and found)
+        captures = reached(lambda: (living := list_captures(session, ZkPaths(name)))[1:] and living)
         cluster = Cluster(*(capture.address for capture in captures))
 
         def owns(address: str) -> bool:
@@ -101,16 +101,18 @@ def test_standby_shows_and_moves_tables_lets_the_owner_resign_and_drains_a_captu
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     captures = cluster.ask("GET", "/api/v2/captures")[1]["items"]
-    (owner,) = (one["id"] for one in captures if one["is_owner"])
-    (standby,) = (one["id"] for one in captures if not one["is_owner"])
+    (owner,) = (capture["id"] for capture in captures if capture["is_owner"])
+    (standby,) = (capture["id"] for capture in captures if not capture["is_owner"])
     shares = reached(
         lambda: (
-            (found := [cluster.tables(owner), cluster.tables(standby)])
-            and sum(map(len, found)) == len({*found[0], *found[1]}) > 20
-            and found
+            (halves := [cluster.tables(owner), cluster.tables(standby)])
+            and sum(map(len, halves)) == len({*halves[0], *halves[1]}) > 20
+            and halves
         )
     )
-    pairs = {(one["changefeed_id"], one["capture_id"]) for one in cluster.ask("GET", "/api/v2/processors")[1]["items"]}
+    pairs = {
+        (share["changefeed_id"], share["capture_id"]) for share in cluster.ask("GET", "/api/v2/processors")[1]["items"]
+    }
     assert pairs == {("all", capture) for capture, tables in zip((owner, standby), shares, strict=True) if tables}
     tasks = cluster.ask("GET", "/api/v2/changefeeds/all")[1]["task_status"]
     assert {task["capture_id"] for task in tasks} == {capture for _, capture in pairs}

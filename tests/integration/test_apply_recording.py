@@ -24,6 +24,7 @@ from tests.support.apply import Processor, run_sql
 from tests.support.mariadb import mariadb
 from tests.support.materialise import NO_KEY, plain
 from tests.support.recorded_sink import checks_by_ts, recorded_sink_log
+from tests.support.sink_log import SinkLog
 
 __all__ = ["mariadb"]
 
@@ -36,7 +37,7 @@ BY_HAND = (
     (re.compile(r",INDEX `\w+`\(\(LOWER\(`s`\)\)\)"), ""),
 )
 """What an operator writes instead."""
-SKIPPED = re.compile(r"INVISIBLE|RENAME TABLE `d1`.`t_nopk`")
+SKIPPED = re.compile(r"INVISIBLE|RENAME TABLE `(to_)?d1`.`(r_)?t_nopk`")
 """DDL that a MariaDB has no use for, and of a table that is not replicated."""
 AS_TEXT: dict[Any, Any] = dict(encoders)
 """Without decoders: results come as the server writes them."""
@@ -52,6 +53,8 @@ class Comparison:
     destination: DatabaseDestination
     failures: list[str]
     compared: Counter[str] = field(default_factory=Counter)
+    name: str = "`{schema}`.`{table}`"
+    """Of a table at the destination."""
 
     def next(self, last: Ts) -> Ts | None:
         return next((Ts(ts) for ts in checks_by_ts() if ts > last), None)
@@ -77,7 +80,7 @@ class Comparison:
         try:
             with connection.cursor() as cursor:
                 cursor.execute("SET time_zone = '+00:00'")
-                cursor.execute(f"SELECT {listed} FROM `{schema}`.`{table}`")
+                cursor.execute(f"SELECT {listed} FROM {self.name.format(schema=schema, table=table)}")
                 have = Counter(
                     tuple(_cell(cell, kinds[at]) for cell, at in zip(row, chosen, strict=True))
                     for row in cursor.fetchall()
@@ -96,18 +99,46 @@ def _cell(value: Any, kind: str) -> Any:
     return plain(value, kind)
 
 
+ROUTE = {"matcher": ["*.*"], "target-schema": "to_{schema}", "target-table": "r_{table}"}
+
+
 @pytest.mark.timeout(1200)
 def test_apply_recording_equals_tidbs_select_at_every_check(
     mariadb: LocalMariaDb, fresh_name: Callable[[str], str]
 ) -> None:
     log, end_ts = recorded_sink_log(RULES, list(checks_by_ts()), partitions=4)
-    feed, failures, compared = fresh_name("recorded"), list[str](), Counter[str]()
+    apply_and_compare(mariadb, log, end_ts, fresh_name("recorded"))
+
+
+@pytest.mark.timeout(1200)
+def test_apply_recording_under_other_names_equals_tidbs_select_at_every_check(
+    mariadb: LocalMariaDb, fresh_name: Callable[[str], str]
+) -> None:
+    sources = ("bank", "d1", "d2", "sb", "tpcc")
+    run_sql(mariadb, *(f"DROP DATABASE IF EXISTS {schema}" for schema in sources))
+    log, end_ts = recorded_sink_log(RULES, list(checks_by_ts()), partitions=4, routes=[ROUTE])
+    apply_and_compare(mariadb, log, end_ts, fresh_name("routed"), name="`to_{schema}`.`r_{table}`")
+    connection = mariadb.connect()
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW DATABASES")
+        shown = {str(name) for (name,) in cursor.fetchall()}
+    connection.close()
+    assert shown.isdisjoint(sources)
+    assert {name for name in shown if name.startswith("to_")} == {
+        f"to_{schema}" for schema in ("bank", "d1", "sb", "test", "tpcc")
+    }  # d2 was dropped
+
+
+def apply_and_compare(
+    mariadb: LocalMariaDb, log: SinkLog, end_ts: int, feed: str, name: str = "`{schema}`.`{table}`"
+) -> None:
+    failures, compared = list[str](), Counter[str]()
     skipped: set[int] = set()
     by_hand = 0
     for revision in range(1, 12):
 
         def comparison(destination: DatabaseDestination) -> Comparison:
-            return Comparison(mariadb, destination, failures, compared)
+            return Comparison(mariadb, destination, failures, compared, name)
 
         processor = Processor(
             mariadb, log, feed, revision=revision, ignore_start_ts=frozenset(skipped), syncpoints=comparison

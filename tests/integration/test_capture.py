@@ -112,7 +112,7 @@ def test_capture_recording_lands_under_the_frontier_law_across_a_restart(
         assert (status["tables"], status["stalls"]) == (28, [])
     finally:
         assert second.stop() == 0
-    assert {place.owner_rev for place in places(options.kafka.servers, topics)} == {1, 2}
+    assert {record.owner_rev for record in places(options.kafka.servers, topics)} == {1, 2}
     check_law(options.kafka.servers, topics, Ts(replay.bootstrap_ts), end_ts)
 
 
@@ -221,12 +221,14 @@ def test_capture_that_cannot_read_a_ddl_job_goes_on_and_one_that_can_lands_what_
     finally:
         assert second.stop() == 0
     assert places(options.kafka.servers, topics)[-1].held_ddl == ()
-    told = [
+    passing = [
         record
         for record in places(options.kafka.servers, topics)
         if record.resolved_ts >= job_ts and not record.held_ddl
     ]
-    assert min(record.resolved_ts for record in told) > last.resolved_ts, "nobody is told to pass the job before that"
+    assert min(record.resolved_ts for record in passing) > last.resolved_ts, (
+        "nobody is told to pass the job before that"
+    )
     check_law(options.kafka.servers, topics, Ts(replay.bootstrap_ts), end_ts)
 
 
@@ -245,19 +247,19 @@ def test_capture_lost_session_starts_anew_under_another_id_and_revision(
         replay = Replay(server, read_recording(TIDB_DATA))
         server.call(replay.load())
         topics = raw_topics(options.upstream)
-        one = serve(replace(options, pd=server.pd_address, session_timeout_s=4.0))
+        serving = serve(replace(options, pd=server.pd_address, session_timeout_s=4.0))
         try:
             reached(options.kafka.servers, topics, Ts(1))
             twin = KazooClient(hosts=options.zookeeper.servers, client_id=sessions[0].client.client_id, timeout=4.0)
             twin.start()
             twin.stop()  # closing a second connection to a session ends the session
             deadline = time.monotonic() + REACH_S
-            while {place.owner_rev for place in places(options.kafka.servers, topics)} != {1, 2}:
+            while {record.owner_rev for record in places(options.kafka.servers, topics)} != {1, 2}:
                 assert time.monotonic() < deadline
                 time.sleep(0.3)
             assert len(sessions) == 2
         finally:
-            assert one.stop() == 0
+            assert serving.stop() == 0
 
 
 def test_capture_wrong_address_ends_with_an_error(options: CaptureOptions, caplog: pytest.LogCaptureFixture) -> None:

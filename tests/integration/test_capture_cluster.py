@@ -144,6 +144,6 @@ def test_captures_share_tables_and_a_killed_ones_and_an_owners_go_on_elsewhere_u
         os.kill(pid, signal.SIGTERM)
     assert [captures.end(pid, signal.SIGCONT) for pid in list(captures.running)] == [0, 0]
     assert time.monotonic() - began_at < GRACEFUL_STOP_S, "those that leave wait for nobody who leaves, too"
-    assert {place.owner_rev for place in places(captures.stack.kafka, topics)} == {1, 2, 3}
+    assert {record.owner_rev for record in places(captures.stack.kafka, topics)} == {1, 2, 3}
     assert "leaves with spans" not in captures.logs()
     assert not captures.running

@@ -18,6 +18,7 @@ from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedError, ChangefeedStatus, ZkPaths
 from sorters.log.failures import KafkaUnreachableError
 from sorters.run.status import StatusBoard
+from tests.support.changefeed_status import write_status
 
 URI = "kafka://127.0.0.1:9092/t?protocol=canal-json"
 ERROR = ChangefeedError(code="sorter.dispatch_failed", message="no", time="2026-01-01T00:00:00Z")
@@ -49,9 +50,9 @@ def board(stack: Addresses, paths: ZkPaths) -> Iterator[StatusBoard]:
 
 
 def opened(board: StatusBoard) -> Ts:
-    found = board.info()
-    assert found is not None
-    return board.open(*found)
+    info = board.info()
+    assert info is not None
+    return board.open(*info)
 
 
 def wanted(control: ChangefeedControl) -> tuple[str, str]:
@@ -60,8 +61,10 @@ def wanted(control: ChangefeedControl) -> tuple[str, str]:
 
 
 def failed(control: ChangefeedControl, checkpoint: int = 150) -> None:
-    control.store.write_status(
-        "cf", ChangefeedStatus(state="failed", checkpoint_ts=Ts(checkpoint), resolved_ts=Ts(160), error=ERROR)
+    write_status(
+        control.store,
+        "cf",
+        ChangefeedStatus(state="failed", checkpoint_ts=Ts(checkpoint), resolved_ts=Ts(160), error=ERROR),
     )
 
 
@@ -90,7 +93,9 @@ def test_control_resume_with_another_checkpoint_is_where_the_sorter_goes_on(
     control.pause("cf")
     control.resume("cf", overwrite_checkpoint_ts=Ts(120))
     board.report(checkpoint_ts=Ts(190))  # the old run's last word comes late, and is not written
-    assert control.store.status("cf") == ChangefeedStatus(state="normal", checkpoint_ts=Ts(120), resolved_ts=Ts(120))
+    assert control.store.status("cf") == ChangefeedStatus(
+        state="normal", checkpoint_ts=Ts(120), resolved_ts=Ts(120), set_epoch=1
+    )
     assert opened(board) == 120
     board.report(checkpoint_ts=Ts(130))
     assert control.store.status("cf").checkpoint_ts == 130  # type: ignore[union-attr]
@@ -177,10 +182,10 @@ def test_control_that_raced_with_the_sorter_takes_its_newest_checkpoint(
     raced = iter([True])
 
     def read_then_race(*names: str) -> Any:
-        found = read(*names)
+        nodes = read(*names)
         if next(raced, False):
             failed(control, 170)
-        return found
+        return nodes
 
     control._read = read_then_race  # type: ignore[method-assign, assignment]
     control.resume("cf")
@@ -190,7 +195,7 @@ def test_control_that_raced_with_the_sorter_takes_its_newest_checkpoint(
 def test_status_board_writes_over_a_sorter_that_should_be_gone(control: ChangefeedControl, board: StatusBoard) -> None:
     opened(board)
     board.report(checkpoint_ts=Ts(170))
-    control.store.write_status("cf", ChangefeedStatus(state="normal", checkpoint_ts=Ts(160), resolved_ts=Ts(160)))
+    write_status(control.store, "cf", ChangefeedStatus(state="normal", checkpoint_ts=Ts(160), resolved_ts=Ts(160)))
     board.fail(KafkaUnreachableError("no answer"), 0)
     status = control.store.status("cf")
     assert status is not None

@@ -73,7 +73,7 @@ def test_change_stream_of_a_group_when_a_member_leaves_is_read_on_by_the_other_f
     stack: Addresses, fresh_name: Callable[[str], str]
 ) -> None:
     topic = fresh_name(TOPIC)
-    example = next(found for seed in range(100) if len((found := example_stream(seed)).logs) == 4)
+    example = next(stream for stream in map(example_stream, range(100)) if len(stream.logs) == 4)
     create_topic(stack.kafka, topic, 4)
     lock, rows = threading.Lock(), Shown()
     shares: dict[str, int] = {}

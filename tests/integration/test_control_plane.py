@@ -33,6 +33,7 @@ from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
 from schemas.rawlog.frontier import DdlReport, LandingReport
 from schemas.rawlog.topics import RawTopics, raw_topics
 from schemas.tidb.spans import TableSpan
+from tests.support.changefeed_status import write_status
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.feed_sink import wait_until
 
@@ -48,8 +49,8 @@ def paths(fresh_name: Callable[[str], str]) -> ZkPaths:
 
 @pytest.fixture
 def session(stack: Addresses) -> Iterator[Session]:
-    with Session(stack.zookeeper_access, timeout_s=TIMEOUT_S) as one:
-        yield one
+    with Session(stack.zookeeper_access, timeout_s=TIMEOUT_S) as session:
+        yield session
 
 
 @pytest.fixture
@@ -324,11 +325,8 @@ def test_changefeed_store_update_that_raced_sees_what_the_other_wrote(store: Cha
 
 def test_changefeed_store_status_and_removal(store: ChangefeedStore) -> None:
     status = ChangefeedStatus(state="normal", checkpoint_ts=Ts(1), resolved_ts=Ts(2))
-    with pytest.raises(ChangefeedNotFoundError):
-        store.write_status("cf", status)
     store.create(request(), WINDOW)
-    store.write_status("cf", status)
-    store.write_status("cf", status)
+    write_status(store, "cf", status)
     assert store.status("cf") == status
     store.remove("cf")
     assert store.list() == []

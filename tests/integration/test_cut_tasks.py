@@ -7,7 +7,7 @@ import pyarrow as pa
 from compose.stack.local import Addresses
 from sorters.core.records.order import OUTPUT_SCHEMA
 from sorters.core.records.runs import pack_run, split_runs
-from sorters.spark.tasks import BLOCK_SCHEMA, WriteTask, write_runs
+from sorters.spark.tasks import WriteTask, write_runs
 from tests.support.raw_log import create_topic, read_topic
 
 ROWS = 60_000
@@ -22,11 +22,10 @@ def _task(kafka: str) -> WriteTask:
         sink_config=config,
         batch_bytes=100_000,
         memory_bytes_max=1_000_000,
-        nonce="a1" * 16,
     )
 
 
-def _blocks(topic: str) -> Iterator[pa.RecordBatch]:
+def _blocks(topic: str) -> Iterator[bytes]:
     numbers = [number.to_bytes(8, "big") for number in range(ROWS)]
     columns = [[topic] * ROWS, [0] * ROWS, numbers, [b"v" * 100] * ROWS, numbers]
     table = pa.table(
@@ -34,9 +33,7 @@ def _blocks(topic: str) -> Iterator[pa.RecordBatch]:
         schema=OUTPUT_SCHEMA,
     )
     for _, run in split_runs(table, 1):
-        yield pa.record_batch(
-            [pa.array([0], pa.int32()), pa.array([pack_run(run).to_pybytes()], pa.binary())], schema=BLOCK_SCHEMA
-        )
+        yield pack_run(run).to_pybytes()
 
 
 def test_write_runs_given_up_midway_leaves_a_start_that_the_next_try_repeats(

@@ -19,6 +19,9 @@ from compose.stack.children import Child, Nursery
 from compose.stack.jars import kafka_jars, pyspark_jars
 from compose.stack.java import find_java
 from compose.stack.secure.acls import admit
+from edges.kafka.settings import KAFKA_KEYS
+from edges.properties import read_properties
+from edges.zookeeper.access import ZOOKEEPER_KEYS
 from tests.support.deployment import FOLDER
 
 pytestmark = pytest.mark.integration
@@ -102,15 +105,15 @@ def test_broker_of_the_deployment_lets_in_the_captures_user_to_the_buss_own_topi
     secrets: Path, kafka: dict[str, str]
 ) -> None:
     home = secrets / "kafka-admin"
-    settings = read_settings(home / "admin.properties")
+    settings = read_settings(home / "admin.properties", "--admin")
     located = {key: str(home / Path(value).name) for key, value in settings.items() if key.endswith(".location")}
     admin = AdminClient({**settings, **located, "bootstrap.servers": kafka["internal"]})
-    user = read_settings(home / "user.properties")
+    user = read_settings(home / "user.properties", "--user")
     passwords, rights = {user["sasl.username"]: user["sasl.password"]}, bindings(user["sasl.username"])
     admit(admin, passwords, rights)
     admit(admin, passwords, rights)  # again, as after a restart
 
-    capture = read_settings(secrets / "capture-1" / "kafka.properties")
+    capture = read_properties(secrets / "capture-1" / "kafka.properties", KAFKA_KEYS)
     capture |= {"bootstrap.servers": kafka["client"], "ssl.ca.location": str(secrets / "capture-1" / "ca.pem")}
     create(AdminClient(capture), "tidebus.default.region-events")
     with pytest.raises(KafkaException) as refused:
@@ -130,7 +133,7 @@ def test_zookeeper_of_the_deployment_serves_nobody_without_certificate_and_user(
         "certfile": str(home / "cert.pem"),
         "keyfile": str(home / "key.pem"),
     }
-    settings = read_settings(home / "zookeeper.properties")
+    settings = read_properties(home / "zookeeper.properties", ZOOKEEPER_KEYS)
     digest = ("digest", f"{settings['digest.username']}:{settings['digest.password']}")
     known = KazooClient(zookeeper, auth_data=[digest], timeout=10.0, **tls)
     known.start(timeout=ANSWER_S)

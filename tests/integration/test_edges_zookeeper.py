@@ -66,7 +66,7 @@ def stranger(secrets: StackSecrets, servers: str) -> Iterator[KazooClient]:
 
 def below(client: KazooClient, path: str) -> list[str]:
     """Return a node and all below it."""
-    return [path, *(one for name in client.get_children(path) for one in below(client, f"{path}/{name}"))]
+    return [path, *(node for name in client.get_children(path) for node in below(client, f"{path}/{name}"))]
 
 
 def use_all_nodes(access: ZooKeeperAccess, session: Session, paths: ZkPaths) -> None:
@@ -82,13 +82,13 @@ def use_all_nodes(access: ZooKeeperAccess, session: Session, paths: ZkPaths) -> 
         start_ts=Ts(5),
     )
     info = store.create(request, FrontierWindow(Ts(1), Ts(9)))
-    with zookeeper_client(access, 4.0) as client:
-        lock = FeedLock(client, paths.changefeed_sorter("default", "cf"))
+    with zookeeper_client(access, 4.0) as connection:
+        lock = FeedLock(connection, paths.changefeed_sorter("default", "cf"))
         assert lock.acquire(lambda: True)
-        board = StatusBoard(client, paths, "default", "cf")
-        found = board.info()
-        assert found is not None
-        board.open(info, found[1])
+        board = StatusBoard(connection.client, paths, "default", "cf")
+        stored = board.info()
+        assert stored is not None
+        board.open(info, stored[1])
         board.report(checkpoint_ts=Ts(6))
         board.begin(b"epoch", Ts(6))
         lock.release()

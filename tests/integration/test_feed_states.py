@@ -9,14 +9,17 @@ from compose.stack.local import Addresses
 from consumers.control.changefeeds.states import STOPPING_S, Death, FeedStates
 from consumers.control.changefeeds.store import ChangefeedRequest
 from consumers.control.changefeeds.verbs import ChangefeedControl, ConfigChange
+from consumers.control.core.changefeeds.errors import TABLE_HELD, FeedError
 from consumers.control.core.changefeeds.state import Patience
 from consumers.control.log.raw_log import FrontierWindow
+from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from schemas.errors import Action, BusError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths, wants_sorter
 from sorters.log.failures import HistoryLostError, KafkaUnreachableError
 from sorters.run.status import StatusBoard
+from tests.support.service_progress import WrittenProgress, entry
 
 URI = "kafka://127.0.0.1:9092/t?protocol=canal-json"
 NAME = ("default", "cf")
@@ -47,6 +50,13 @@ class World:
             self.session, self.paths, UpstreamId("u"), patience=patience, clock=lambda: self.now_s, jitter=lambda: 0.0
         )
 
+    def zxid(self) -> int:
+        """Return the changefeed's creation."""
+        return int(self.session.client.exists(self.paths.changefeed_info(*NAME)).czxid)
+
+    def status_version(self) -> int:
+        return int(self.session.client.exists(self.paths.changefeed_status(*NAME)).version)
+
     def look(self, after_s: float = 0.0, *deaths: Death) -> ChangefeedStatus:
         self.now_s += after_s
         self.owner.look((), deaths)
@@ -56,11 +66,11 @@ class World:
 
     def run_sorter(self) -> int:
         """Open the board as a run of the sorter does; return its epoch."""
-        found = self.board.info()
-        assert found is not None
-        assert wants_sorter(found[0], self.board.status())
-        self.board.open(*found)
-        return found[0].epoch
+        stored = self.board.info()
+        assert stored is not None
+        assert wants_sorter(stored[0], self.board.status())
+        self.board.open(*stored)
+        return stored[0].epoch
 
 
 @pytest.fixture
@@ -240,12 +250,129 @@ def test_states_sorter_that_writes_between_reading_and_writing_loses_nothing(wor
     read = world.owner._read
 
     def read_then_report() -> object:
-        found = read()
+        nodes = read()
         world.board.report(checkpoint_ts=Ts(190))
-        return found
+        return nodes
 
     world.owner._read = read_then_report  # type: ignore[method-assign, assignment]
     world.board.fail(KafkaUnreachableError("no answer"), epoch)
     status = world.look()
     assert (status.state, status.checkpoint_ts) == ("pending", 190)
     assert replace(status, error=None).failure is None
+
+
+@pytest.fixture
+def service(world: World) -> Iterator[WrittenProgress]:
+    """A service's hand, in a session of its own."""
+    with Session(ZooKeeperAccess(world.session.hosts)) as session:
+        yield WrittenProgress(session.client, world.paths)
+
+
+def test_states_what_a_service_says_moves_the_changefeed_and_writes_no_status(
+    world: World, service: WrittenProgress
+) -> None:
+    world.look()
+    before = world.status_version()
+    for checkpoint_ts in range(110, 160, 10):
+        service.write(entry(NAME, world.zxid(), checkpoint_ts, rows_total=checkpoint_ts))
+        world.owner._stored.refresh(is_exact=True)
+        status = world.look()
+        assert (world.owner.feeds[NAME].checkpoint_ts, status.checkpoint_ts) == (checkpoint_ts, checkpoint_ts)
+        assert (status.state, status.rows_total) == ("normal", checkpoint_ts)
+    assert world.status_version() == before
+
+
+def test_states_look_asks_nothing_while_nothing_changes(world: World) -> None:
+    world.look()
+    world.owner.look()
+    before = world.owner._stored.cache.requests_total
+    for _ in range(10):
+        world.owner.look()
+    assert world.owner._stored.cache.requests_total == before
+
+
+def test_states_service_that_reaches_the_target_finishes_the_changefeed(world: World, service: WrittenProgress) -> None:
+    world.look()
+    service.write(entry(NAME, world.zxid(), 900))
+    world.owner._stored.refresh(is_exact=True)
+    status = world.look()
+    assert (status.state, status.checkpoint_ts, world.owner.wanted()) == ("finished", 900, {})
+    service.write(entry(NAME, world.zxid(), 900, rows_total=5))  # what it still says changes nothing
+    world.owner._stored.refresh(is_exact=True)
+    assert (world.look().state, world.control.store.get("cf").epoch) == ("finished", 1)
+
+
+def test_states_what_a_service_has_said_before_it_died_is_read_first(world: World, service: WrittenProgress) -> None:
+    """By another session, with no time between: only a sync sees it for certain."""
+    world.look()
+    world.board.fail(KafkaUnreachableError("no answer"), world.run_sorter())
+    world.look()
+    world.look(10.1)
+    assert world.owner.feeds[NAME].state == "warning"
+    service.write(entry(NAME, world.zxid(), 120, epoch=1))
+    world.owner.look((), [Death(NAME, 0, "an earlier one")])
+    assert world.owner.feeds[NAME].checkpoint_ts == 120
+    assert world.look().state == "normal", "it has moved since its error"
+
+
+def test_states_entry_of_an_earlier_changefeed_or_holder_says_nothing(world: World, service: WrittenProgress) -> None:
+    world.look()
+    other = WrittenProgress(service.client, world.paths, "service-b")
+    other.write(entry(NAME, world.zxid() - 1, 800), entry(("default", "gone"), 1, 700))
+    service.write(entry(NAME, world.zxid(), 130, revision=2))
+    world.owner._stored.refresh(is_exact=True)
+    assert world.look().checkpoint_ts == 130
+    other.write(entry(NAME, world.zxid(), 120, revision=1))
+    world.owner._stored.refresh(is_exact=True)
+    assert (world.look().checkpoint_ts, world.owner.feeds[NAME].checkpoint_ts) == (130, 130)
+
+
+def test_states_checkpoint_that_a_user_has_set_back_is_not_overruled_by_what_was_said_before(
+    world: World, service: WrittenProgress
+) -> None:
+    world.look()
+    service.write(entry(NAME, world.zxid(), 500))
+    world.owner._stored.refresh(is_exact=True)
+    world.look()
+    world.control.pause("cf")
+    world.look(STOPPING_S)
+    assert world.look(STOPPING_S).state == "stopped"
+    assert world.control.resume("cf", overwrite_checkpoint_ts=Ts(150)).checkpoint_ts == 150
+    status = world.look()
+    assert (status.state, status.checkpoint_ts, world.owner.feeds[NAME].checkpoint_ts) == ("normal", 150, 150)
+    service.write(entry(NAME, world.zxid(), 160, epoch=world.control.store.get("cf").epoch))
+    world.owner._stored.refresh(is_exact=True)
+    assert world.look().checkpoint_ts == 160
+
+
+def test_states_progress_that_does_not_decode_disturbs_nobody(world: World, service: WrittenProgress) -> None:
+    service.write(entry(NAME, world.zxid(), 140))
+    service.client.create(f"{world.paths.root}/progress/other/0", b"[{", makepath=True)
+    world.owner._stored.refresh(is_exact=True)
+    assert (world.look().checkpoint_ts, world.owner.feeds[NAME].checkpoint_ts) == (140, 140)
+
+
+def test_states_user_goes_on_from_where_the_service_is(world: World, service: WrittenProgress) -> None:
+    world.look()
+    service.write(entry(NAME, world.zxid(), 170))
+    world.control.pause("cf")
+    world.look(STOPPING_S)
+    assert world.look(STOPPING_S).state == "stopped"
+    assert world.control.resume("cf").checkpoint_ts == 170
+    assert world.look().checkpoint_ts == 170
+
+
+def test_states_change_of_what_a_resting_changefeed_waits_for_is_told_though_no_node_has_changed(world: World) -> None:
+    waits = FeedError(code=TABLE_HELD, message="t stands", time="2026-01-01T00:00:00+00:00")
+    held: list[FeedError | None] = [None]
+    world.owner = FeedStates(
+        world.session, world.paths, UpstreamId("u"), clock=lambda: world.now_s, held=lambda _: held[0]
+    )
+    world.look()
+    world.look()
+    held[0] = waits
+    status = world.look()
+    assert (status.state, status.error is not None and status.error.message) == ("warning", "t stands")
+    world.look()
+    held[0] = None
+    assert world.look().state == "normal"

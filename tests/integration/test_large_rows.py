@@ -45,6 +45,7 @@ from sorters.core.cut.cut import Cut, cut_between, frontier_for
 from sorters.core.feed.feed import compile_feed
 from sorters.core.feed.large_messages import SinkMessageTooLargeError
 from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords
+from sorters.cut.record_window import RecordWindow
 from sorters.cut.small_cut import SmallCut
 from sorters.cut.worker import CutCounts, FeedProgram
 from tests.integration.test_puller import wait_until
@@ -133,8 +134,8 @@ def check_changefeeds_are_warned(stack: Addresses, cluster: str, landed: Landed)
     clock = [0.0]
     feeds = HeldFeeds(replicated_tables, lambda: clock[0])
     for clock[0] in (0.0, 2 * WARN_AFTER_S):
-        found = held_tables(landed.holding, store().newest_of, {CaptureId("c"): landed.report})
-        feeds.note(found, landed.holding.resolved_ts, ())
+        held = held_tables(landed.holding, store().newest_of, {CaptureId("c"): landed.report})
+        feeds.note(held, landed.holding.resolved_ts, ())
     with Session(stack.zookeeper_access) as session:
         paths, window = ZkPaths(cluster), FrontierWindow(Ts(1), landed.first.resolved_ts)
         changefeeds = ChangefeedStore(session, paths)
@@ -148,11 +149,11 @@ def check_changefeeds_are_warned(stack: Addresses, cluster: str, landed: Landed)
             )
             changefeeds.create(request, window)
         FeedStates(session, paths, UpstreamId("u"), held=feeds.why).look()
-        told = {name: changefeeds.status(name) for name in ("with", "without")}
-    assert told["with"] is not None and told["without"] is not None
-    assert (told["without"].state, told["without"].error) == ("normal", None)
-    assert told["with"].state == "warning"
-    error = told["with"].error
+        statuses = {name: changefeeds.status(name) for name in ("with", "without")}
+    assert statuses["with"] is not None and statuses["without"] is not None
+    assert (statuses["without"].state, statuses["without"].error) == ("normal", None)
+    assert statuses["with"].state == "warning"
+    error = statuses["with"].error
     assert error is not None
     assert error.code == TABLE_HELD
     refusal = (RowTooLargeError.code, f"key={row_key(BEYOND, 1).hex()}", f"commit_ts={landed.refused_ts}")
@@ -187,7 +188,7 @@ def database_program(stack: Addresses, topic: str) -> tuple[FeedProgram, dict[st
 
 def applied(stack: Addresses, topic: str) -> list[tuple[str, int, bytes]]:
     """Return the rows that a processor reads from the topic: table, op, literal."""
-    queue, found = PartitionQueue(0, start_position(Ts(0)), 0), list[tuple[str, int, bytes]]()
+    queue, rows = PartitionQueue(0, start_position(Ts(0)), 0), list[tuple[str, int, bytes]]()
     source = KafkaSource(stack.kafka_access, topic, "group")
     source.start({0: 0})
 
@@ -196,13 +197,13 @@ def applied(stack: Addresses, topic: str) -> list[tuple[str, int, bytes]]:
             assert len(record.value) <= MIB
             queue.feed(position=record.position, offset=record.offset, key=record.key, value=record.value)
         while (claim := queue.claim(1, bytes_max=MIB)) is not None:
-            found.extend((form.table, row.op, row.row) for form, row in claim.rows)
+            rows.extend((form.table, row.op, row.row) for form, row in claim.rows)
             queue.arrived()
         return queue.applied_ts == WATERMARK_TS
 
     wait_until(is_done, [], 120)
     source.close()
-    return found
+    return rows
 
 
 def run_small(small: SmallCut, cut: Cut, program: FeedProgram, extras: OutputRecords) -> CutCounts | None:
@@ -242,7 +243,9 @@ def test_rows_of_tens_of_mib_land_and_come_out_and_a_row_beyond_tidb_stops_its_t
     cut = cut_between(start, end, start.resolved_ts, end.resolved_ts)
     create_topic(stack.kafka, topic, 1)
     uri = f"kafka://{stack.kafka}/{topic}?protocol=canal-json&enable-tidb-extension=true"
-    with closing(SmallCut({"bootstrap.servers": stack.kafka}, raw_topic, {"bootstrap.servers": stack.kafka})) as small:
+    with closing(
+        SmallCut(RecordWindow.maker({"bootstrap.servers": stack.kafka}, raw_topic), {"bootstrap.servers": stack.kafka})
+    ) as small:
         refused, _ = program(topic, uri, {})
         with pytest.raises(SinkMessageTooLargeError) as caught:
             run_small(small, cut, refused, NOTHING)
@@ -254,7 +257,10 @@ def test_rows_of_tens_of_mib_land_and_come_out_and_a_row_beyond_tidb_stops_its_t
     claim = {"large-message-handle-option": "claim-check", "claim-check-storage-uri": f"file://{tmp_path}"}
     claimed, sink = program(topic, uri, claim)
     with closing(
-        SmallCut({"bootstrap.servers": stack.kafka}, raw_topic, {**sink, "bootstrap.servers": stack.kafka})
+        SmallCut(
+            RecordWindow.maker({"bootstrap.servers": stack.kafka}, raw_topic),
+            {**sink, "bootstrap.servers": stack.kafka},
+        )
     ) as small:
         done = run_small(small, cut, claimed, NOTHING)
     assert done is not None
@@ -271,6 +277,6 @@ def test_rows_of_tens_of_mib_land_and_come_out_and_a_row_beyond_tidb_stops_its_t
     between = fresh_name("between")
     create_topic(stack.kafka, between, 1, {"max.message.bytes": str(MIB)})
     _, sink = database_program(stack, between)
-    with closing(SmallCut({"bootstrap.servers": stack.kafka}, raw_topic, sink)) as small:
+    with closing(SmallCut(RecordWindow.maker({"bootstrap.servers": stack.kafka}, raw_topic), sink)) as small:
         check_database_rows(stack, small, cut, between)
     assert not errors

@@ -16,6 +16,7 @@ from producers.region_server.server import RegionServer
 from schemas.ids import TableId, Ts, UpstreamId, compose_ts, physical_ms
 from schemas.tidb.keys import row_key
 from tests.support.served_bus import places_of, served_bus
+from tests.support.stored_zookeeper import MemorySession
 
 NEVER_EXPIRES_S = (1 << 63) - 1
 KEYS = [row_key(TableId(45), number) for number in (1, 500, 900)]
@@ -31,7 +32,7 @@ def server() -> Iterator[RegionServer]:
 def api(server: RegionServer) -> Iterator[list[str]]:
     """--server of a capture whose ZooKeeper these commands do not need."""
     places = places_of(server.pd_address, "", "", "c", "u")
-    with served_bus(cast(Session, None), places, registered=False) as url:
+    with served_bus(cast(Session, MemorySession()), places, registered=False) as url:
         yield ["--server", url]
 
 

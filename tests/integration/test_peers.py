@@ -58,8 +58,8 @@ def opened() -> Iterator[Open]:
 
 def pair(opened: Open) -> tuple[GrpcPeers, GrpcPeers]:
     a, b = opened(A), opened(B)
-    for one in (a, b):
-        one.resolve({A: a.address, B: b.address})
+    for peers in (a, b):
+        peers.resolve({A: a.address, B: b.address})
     return a, b
 
 
@@ -68,7 +68,7 @@ def heartbeat(sequence: int, *, sender: CaptureId = A, receiver: CaptureId = B, 
 
 
 def report(turn: int, *, capture: CaptureId = A) -> LandingReport:
-    landed = {span: Ts(1000 * turn + place % 7) for place, span in enumerate(SPANS[: 100 + turn])}
+    landed = {span: Ts(1000 * turn + number % 7) for number, span in enumerate(SPANS[: 100 + turn])}
     return LandingReport(
         capture=capture,
         landed_ts=landed,
@@ -87,14 +87,14 @@ def record(owner_rev: int, resolved_ts: int) -> FrontierRecord:
 
 def taken(peers: GrpcPeers, count: int, side: Side = Side.AGENT, feed: FeedKey = FEED) -> list[int]:
     """Wait for so many messages and return their sequence numbers."""
-    found: list[int] = []
+    sequences: list[int] = []
 
     def is_there() -> bool:
-        found.extend(message.sequence for message in peers.take(feed, side))
-        return len(found) >= count
+        sequences.extend(message.sequence for message in peers.take(feed, side))
+        return len(sequences) >= count
 
-    wait_until(is_there, lambda: (found, peers.stats()))
-    return found
+    wait_until(is_there, lambda: (sequences, peers.stats()))
+    return sequences
 
 
 def test_messages_come_in_order_and_answers_go_back(opened: Open) -> None:
@@ -178,15 +178,15 @@ def test_peer_that_is_stopped_costs_a_bounded_queue_and_hears_the_newest_when_it
         assert time.monotonic() - began_at < 60, "nobody waits for a stopped peer"
         assert a.stats().dropped > 0
         os.kill(child.pid, signal.SIGCONT)
-        found: list[int] = []
+        sequences: list[int] = []
 
         def newest() -> bool:
-            found.extend(message.sequence for message in a.take(FEED, Side.SCHEDULER))
-            return bool(found) and found[-1] == last
+            sequences.extend(message.sequence for message in a.take(FEED, Side.SCHEDULER))
+            return bool(sequences) and sequences[-1] == last
 
-        wait_until(newest, lambda: (found[-5:], a.stats()))
-        assert found == sorted(found)
-        assert len(set(found)) < last
+        wait_until(newest, lambda: (sequences[-5:], a.stats()))
+        assert sequences == sorted(sequences)
+        assert len(set(sequences)) < last
 
 
 def test_peer_that_accepts_and_says_nothing_disturbs_nobody(opened: Open) -> None:
@@ -237,19 +237,19 @@ def test_connection_that_breaks_again_and_again_is_made_anew_and_reports_are_who
             a.report(FEED, B, report(turn % 50))
             a.send(FEED, [heartbeat(turn)])
             heard.extend(message.sequence for message in b.take(FEED, Side.AGENT))
-            for found in b.reports(FEED).values():
-                assert found == report(found.ends[0])
+            for newest in b.reports(FEED).values():
+                assert newest == report(newest.ends[0])
             return proxy.cuts >= 5 and len(heard) > 20
 
         wait_until(cut_often, lambda: (proxy.cuts, heard))
         assert heard == sorted(set(heard)), "in order, each once"
         proxy.calm()
 
-        def told() -> bool:
+        def is_reported() -> bool:
             a.report(FEED, B, report(77))
             return b.reports(FEED).get(A) == report(77)
 
-        wait_until(told, a.stats)
+        wait_until(is_reported, a.stats)
 
 
 def test_port_that_is_taken_is_refused_and_free_again_when_its_capture_has_gone(opened: Open) -> None:
@@ -344,8 +344,8 @@ def test_peers_with_tls_talk_and_refuse_whoever_shows_no_certificate_or_another_
     a, b = opened(A, tls=tls), opened(B, tls=tls)
     stranger = opened(C, tls=replace(tls, cert_path=bad.cert, key_path=bad.key))
     plain = opened(CaptureId("d"))
-    for one in (a, stranger, plain):
-        one.resolve({B: b.address})
+    for peers in (a, stranger, plain):
+        peers.resolve({B: b.address})
     stranger.send(FEED, [heartbeat(7, sender=C)])
     plain.send(FEED, [heartbeat(8, sender=CaptureId("d"))])
     a.send(FEED, [heartbeat(1)])

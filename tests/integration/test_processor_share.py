@@ -71,7 +71,9 @@ class Writer:
             self.row_ts.append(self.ts)
         self.clock_s += 1
         self.log.watermark(self.ts)
-        self.processors.produce([one for records in self.log.records.values() for one in records[self.produced :]])
+        self.processors.produce(
+            [record for records in self.log.records.values() for record in records[self.produced :]]
+        )
         self.produced = len(self.log.records[0])
         return self.ts
 
@@ -159,8 +161,8 @@ def test_processors_share_partitions_and_apply_every_row_once_whoever_is_lost(
 def _check_tables(writer: Writer, mariadb: LocalMariaDb) -> None:
     written = len(writer.row_ts)
     for part in range(PARTITIONS):
-        found = rows(mariadb, f"SELECT COUNT(*), MIN(id), MAX(id) FROM d.t{part}")
-        assert found == [(written, 0, written - 1)]
+        counts = rows(mariadb, f"SELECT COUNT(*), MIN(id), MAX(id) FROM d.t{part}")
+        assert counts == [(written, 0, written - 1)]
     assert len(rows(mariadb, "SHOW INDEX FROM d.t0")) == 1 + writer.ddls
     seen = rows(mariadb, "SELECT primary_ts, table_name, count FROM d.seen")
     syncpoints = [compose_ts(1000 * at_s) for at_s in range(SYNCPOINT_S, writer.clock_s + 1, SYNCPOINT_S)]
@@ -185,7 +187,7 @@ def _kept_from_altering(server: LocalMariaDb, table: str) -> Iterator[None]:
 
 def test_leader_that_has_no_partition_reads_a_ddl_where_another_stands_at_it(writer: Writer) -> None:
     writer.write(ddl=True)
-    offset = next(one.offset for one in writer.log.records[2] if one.key is None)
+    offset = next(record.offset for record in writer.log.records[2] if record.key is None)
     of = writer.processors
     options = ProcessorOptions(
         changefeed_id=of.info.changefeed_id, kafka=of.addresses.kafka_access, zookeeper=of.addresses.zookeeper_access

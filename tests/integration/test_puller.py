@@ -315,7 +315,8 @@ def test_puller_while_the_registry_is_away_lands_and_has_the_schemas_id_when_it_
         again = new_puller(server, away, upstream, "c2", on_fatal=errors.append, schema_memory=memory)
         assert again.schema_id == memory.schema_id, "the registry is away again, and not asked"
         again.stop()
-    registered = stack.registry_access.client().get_latest_version(f"{topic}-value").schema_id
+    with stack.registry_access.client() as client:
+        registered = client.get_latest_version(f"{topic}-value").schema_id
     assert memory.schema_id == registered
     last = records[-1]
     values = [

@@ -45,7 +45,7 @@ def value(number: int) -> bytes:
 
 def info(of: TableId, name: str, *more: dict[str, Any]) -> dict[str, Any]:
     columns = [column(1, "id", not_null=True, flag=PRIMARY), column(2, "v"), *more]
-    return table_info(of, name, columns=[spec | {"offset": place} for place, spec in enumerate(columns)])
+    return table_info(of, name, columns=[spec | {"offset": offset} for offset, spec in enumerate(columns)])
 
 
 @dataclass
@@ -97,8 +97,8 @@ class Gone:
             time.sleep(0.01)
 
     def count(self) -> int:
-        found = rows(self.server, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'gone'")
-        return sum(int(rows(self.server, f"SELECT COUNT(*) FROM gone.{name}")[0][0]) for (name,) in found)
+        names = rows(self.server, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'gone'")
+        return sum(int(rows(self.server, f"SELECT COUNT(*) FROM gone.{name}")[0][0]) for (name,) in names)
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def gone(stack: Addresses, mariadb: LocalMariaDb, fresh_name: Callable[[str], st
     yield made
     for run in made.runs:
         run.kill()
-        run.wait()
+        run.communicate()
     run_sql(mariadb, "DROP DATABASE IF EXISTS gone")
 
 

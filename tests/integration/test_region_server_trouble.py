@@ -278,7 +278,7 @@ def test_slow_reader_meets_congested_regions_and_then_loses_its_stream() -> None
 
         stream = stub.EventFeed(requests())
         await_that(lambda: server.registrations == 1)
-        (endpoint,) = [one for one in server.endpoints.values() if one.registrations]
+        (endpoint,) = [served for served in server.endpoints.values() if served.registrations]
 
         def ended() -> bool:
             put(server, b"k", bytes(200_000))
@@ -306,7 +306,7 @@ def test_region_that_does_not_fit_the_quota_is_congested_and_the_stream_goes_on(
         start_ts, keys = server.tso(), [b"k%d" % number for number in range(8)]
         big = [Mutation("put", key, bytes(40_000)) for key in keys]
         # One step: nothing of it can be sent before all of it is written.
-        prewrites = [Prewrite(txn=Txn(start_ts=start_ts, primary=keys[0]), mutations=[one]) for one in big]
+        prewrites = [Prewrite(txn=Txn(start_ts=start_ts, primary=keys[0]), mutations=[mutation]) for mutation in big]
         server.apply(*prewrites, Commit(start_ts=start_ts, commit_ts=server.tso(), keys=keys))
         feed.read_until(pd.tso())
         assert feed.counts["congested"] >= 1

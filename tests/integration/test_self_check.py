@@ -24,6 +24,7 @@ from schemas.rawlog.ddl_record import encode_ddl_record
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_partition, raw_topics
 from schemas.sink.position import POSITION_HEADER, Position, PositionClass, RowOp
+from tests.support.changefeed_status import write_status
 from tests.support.recording import committed_changes, oracle, row_table_id
 from tests.support.schema_feed import ddl_records
 
@@ -104,7 +105,7 @@ def run_check(
         request = ChangefeedRequest(upstream=upstream, sink_uri=uri, config=config, changefeed_id="cf", start_ts=Ts(0))
         store.create(request, FrontierWindow(Ts(0), Ts(1)))
         end_ts = Ts(max(int.from_bytes(partition[-1][:8], "big") for partition in output_partitions()))
-        store.write_status("cf", ChangefeedStatus(state="normal", checkpoint_ts=end_ts, resolved_ts=end_ts))
+        write_status(store, "cf", ChangefeedStatus(state="normal", checkpoint_ts=end_ts, resolved_ts=end_ts))
     return check_changefeed(stack.kafka_access, stack.zookeeper_access, cluster=name, changefeed_id="cf")
 
 

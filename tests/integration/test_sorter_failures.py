@@ -77,8 +77,8 @@ def _avro(kafka: str, topic: str, registry: str) -> str:
 
 def _ids(records: list[SinkRecord]) -> list[int]:
     """Return the ids of canal-json's rows, in the order of the one partition."""
-    found = [json.loads(record.value or b"") for record in records]
-    return [int(row["data"][0]["id"]) for row in found if row["type"] == "INSERT"]
+    messages = [json.loads(record.value or b"") for record in records]
+    return [int(row["data"][0]["id"]) for row in messages if row["type"] == "INSERT"]
 
 
 def _ask(registry: str, method: str, path: str, body: dict[str, Any] | None = None) -> None:
@@ -224,7 +224,7 @@ def test_sorter_on_bad_ddl_job_fails_naming_it_and_writes_nothing_beyond(
     assert status.checkpoint_ts == ROWS_TS
     written = read_topic(stack.kafka, topic)
     assert _ids(written) == list(range(ROWS))
-    assert max(decode_position(one.position).commit_ts for one in written) == ROWS_TS
+    assert max(decode_position(message.position).commit_ts for message in written) == ROWS_TS
 
 
 def test_sorter_at_a_held_ddl_job_waits_unless_it_may_pass_and_goes_on_once_all_has_landed(
@@ -250,7 +250,7 @@ def test_sorter_at_a_held_ddl_job_waits_unless_it_may_pass_and_goes_on_once_all_
     raw_log.rows(table_id, late)
     raw_log.advance(LAST_TS + 10)
     assert sorter.wait_checkpoint(LAST_TS + 10).state == "normal"
-    positions = [decode_position(one.position) for one in read_topic(stack.kafka, topics[1])]
+    positions = [decode_position(message.position) for message in read_topic(stack.kafka, topics[1])]
     rows = [position.commit_ts for position in positions if position.position_class is PositionClass.ROW]
     assert rows == sorted(rows)
     assert len(rows) == 2 * ROWS + 5

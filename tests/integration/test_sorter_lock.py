@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +13,28 @@ import pytest
 from kazoo.client import KazooClient
 
 from compose.stack.local import Addresses
+from edges.zookeeper.access import ZooKeeperAccess
+from edges.zookeeper.connection import LeasedClient, zookeeper_client
+from edges.zookeeper.lease import LEASE_SHARE
 from schemas.sink.position import PositionClass, decode_position
-from sorters.run.feed_lock import SESSION_S, SUSPENDED_MAX_S, FeedLock, SorterLockLostError
+from sorters.run.feed_lock import SESSION_S, FeedLock, SorterLockLostError
 from tests.support.raw_log import START_TS, RawLog, read_topic, recorded, sbtest1_changes
+from tests.support.relay import Relay
 from tests.support.sorter_process import Sorter
 
 ROWS = 100
 
 
 @pytest.fixture
-def client(stack: Addresses) -> Iterator[Callable[[], Any]]:
-    made = []
-
-    def new() -> Any:
-        made.append(KazooClient(stack.zookeeper, timeout=SESSION_S))
-        made[-1].start()
-        return made[-1]
-
-    yield new
-    for made_client in made:
-        made_client.stop()
-        made_client.close()
+def connect(stack: Addresses) -> Iterator[Callable[[], LeasedClient]]:
+    with ExitStack() as connections:
+        yield lambda: connections.enter_context(zookeeper_client(stack.zookeeper_access, SESSION_S))
 
 
 @pytest.fixture
-def path(client: Callable[[], Any], fresh_name: Callable[[str], str]) -> str:
+def path(connect: Callable[[], LeasedClient], fresh_name: Callable[[str], str]) -> str:
     folder = f"/{fresh_name('lock')}"
-    client().ensure_path(folder)
+    connect().client.ensure_path(folder)
     return f"{folder}/sorter"
 
 
@@ -58,9 +54,9 @@ def eventually(done: Callable[[], bool]) -> None:
 
 
 def test_lock_second_sorter_waits_names_the_holder_and_takes_over_when_it_goes(
-    client: Callable[[], Any], path: str, caplog: pytest.LogCaptureFixture
+    connect: Callable[[], LeasedClient], path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first, second = FeedLock(client(), path), FeedLock(client(), path)
+    first, second = FeedLock(connect(), path), FeedLock(connect(), path)
     assert first.acquire(lambda: True)
     assert first.acquire(lambda: True), "again costs nothing"
     first.check()
@@ -80,13 +76,13 @@ def test_lock_second_sorter_waits_names_the_holder_and_takes_over_when_it_goes(
 
 
 def test_lock_whose_session_has_ended_is_lost_and_can_be_had_again(
-    stack: Addresses, client: Callable[[], Any], path: str
+    stack: Addresses, connect: Callable[[], LeasedClient], path: str
 ) -> None:
-    zookeeper = client()
+    zookeeper = connect()
     lock = FeedLock(zookeeper, path)
     assert lock.acquire(lambda: True)
     assert not lock.is_lost()
-    end_session(stack, zookeeper)
+    end_session(stack, zookeeper.client)
     eventually(lock.is_lost)
     with pytest.raises(SorterLockLostError):
         lock.check()
@@ -96,22 +92,25 @@ def test_lock_whose_session_has_ended_is_lost_and_can_be_had_again(
 
 
 def test_lock_without_an_answer_of_zookeeper_is_lost_before_the_session_can_have_ended(
-    client: Callable[[], Any], path: str
+    stack: Addresses, path: str
 ) -> None:
-    zookeeper = client()
-    lock = FeedLock(zookeeper, path)
-    assert lock.acquire(lambda: True)
-    lock._on_state("SUSPENDED")
-    assert not lock.is_lost(), "a server that restarts costs nothing yet"
-    eventually(lock.is_lost)
-    lock._on_state("CONNECTED")
-    assert not lock.is_lost()
-    assert SESSION_S * 2 / 3 + SUSPENDED_MAX_S < SESSION_S
+    with Relay(stack.zookeeper) as relay, zookeeper_client(ZooKeeperAccess(relay.address), SESSION_S) as zookeeper:
+        lock = FeedLock(zookeeper, path)
+        assert lock.acquire(lambda: True)
+        relay.hold()
+        held_at = time.monotonic()
+        assert not lock.is_lost(), "a server that restarts costs nothing yet"
+        eventually(lock.is_lost)
+        assert time.monotonic() - held_at < SESSION_S * LEASE_SHARE + 0.5
+        relay.go_on()
+        eventually(lambda: lock.acquire(lambda: True))
+        lock.check()
+        assert not lock.is_lost()
 
 
-def test_lock_of_a_removed_changefeed_is_not_waited_for(client: Callable[[], Any], path: str) -> None:
+def test_lock_of_a_removed_changefeed_is_not_waited_for(connect: Callable[[], LeasedClient], path: str) -> None:
     asked = iter([True, False])
-    assert not FeedLock(client(), f"{path}/gone/sorter").acquire(lambda: next(asked))
+    assert not FeedLock(connect(), f"{path}/gone/sorter").acquire(lambda: next(asked))
 
 
 def test_second_sorter_process_waits_without_writing_and_takes_over_from_a_killed_one(

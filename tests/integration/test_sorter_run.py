@@ -45,8 +45,8 @@ def _sink(sorter: Sorter, topic: str, extra: str = "") -> str:
 
 
 def _rows(records: list[SinkRecord]) -> list[dict]:  # type: ignore[type-arg]
-    found = [json.loads(record.value or b"") for record in records]
-    return [row for row in found if row["type"] in ("INSERT", "UPDATE", "DELETE")]
+    messages = [json.loads(record.value or b"") for record in records]
+    return [row for row in messages if row["type"] in ("INSERT", "UPDATE", "DELETE")]
 
 
 def _assert_partitions_in_order(records: list[SinkRecord]) -> None:

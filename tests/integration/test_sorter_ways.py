@@ -15,6 +15,7 @@ from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.rawlog.row_parts import PART_OVERHEAD_BYTES, cut_record
 from sorters.core.cut.cut import cut_between, frontier_for
 from sorters.core.feed.feed import compile_feed
+from sorters.cut.record_window import RecordWindow
 from sorters.log.topic_admin import TopicAdmin
 from sorters.registry.confluent import ConfluentRegistry
 from sorters.run import cut_job
@@ -39,12 +40,14 @@ TABLE = 114
 PARTITIONS = 3
 ROWS = 20_000
 WAYS = {
-    "driver": (2**40, True, 0),
-    "tasks": (-1, True, 0),
-    "tasks through Spark": (-1, False, 2**40),
-    "tasks through Spark with runs in a file": (-1, False, 0),
+    "driver": (2**40, -1, True, 0),
+    "one task": (-1, 2**40, True, 0),
+    "tasks": (-1, -1, True, 0),
+    "tasks through Spark": (-1, -1, False, 2**40),
+    "tasks through Spark with runs in a file": (-1, -1, False, 0),
 }
-"""Bytes up to which a cut goes to the driver, whether its tasks share files, bytes that one keeps in memory if not."""
+"""Bytes up to which a cut goes to the driver, or to one task; whether several tasks share files, bytes that one keeps
+in memory if not."""
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +86,7 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
     preparation = Preparation(lambda: spark, compile_feed(config, "default"), schemas, admin, None, start_ts=START_TS)
     job = CutJob(
         lambda: spark,
+        RecordWindow.maker(raw_config, log.topics.region_events),
         raw_topic=log.topics.region_events,
         raw_config=raw_config,
         sink_config=librdkafka_producer_options(config),
@@ -100,14 +104,17 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
         # simple tells the table's schema to each partition before all else: it is the changefeed's first cut.
         records = read_topic(stack.kafka, topic)
         assert len(records) == (PARTITIONS if protocol == "simple" else 0)
-        for way, (driver_bytes_max, share_files, memory_bytes_max) in WAYS.items():
+        for way, (driver_bytes_max, task_bytes_max, share_files, memory_bytes_max) in WAYS.items():
             large.runs_parent = folders if share_files else None
             monkeypatch.setattr(cut_job, "DRIVER_CUT_BYTES_MAX", driver_bytes_max)
+            monkeypatch.setattr(cut_job, "TASK_CUT_BYTES_MAX", task_bytes_max)
             monkeypatch.setattr(spark_cut, "MEMORY_BYTES_MAX", memory_bytes_max)
             before = {(record.partition, record.offset) for record in records}
             companions = preparation.companions(cut, physical_ms(upto_ts))
-            counts = job.run(cut, preparation, companions, physical_ms(upto_ts))
-            assert counts.rows == ROWS + (400 if repeats else 0)
+            ran = job.run(cut, preparation, companions, physical_ms(upto_ts))
+            assert ran.counts.rows == ROWS + (400 if repeats else 0)
+            assert ran.counts.by_spark == (way != "driver")
+            assert ran.counts.raw_bytes > 100 * ROWS
             records = read_topic(stack.kafka, topic)
             written[way] = [record for record in records if (record.partition, record.offset) not in before]
             assert not list(folders.glob("tidebus-runs-*"))
@@ -126,9 +133,10 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
         assert positions == sorted(set(positions))
 
 
-@pytest.mark.parametrize("tables_at_once", [0, 500])
-def test_large_cut_makes_topics_and_schemas_of_tables_that_have_rows_or_are_few(
+@pytest.mark.parametrize(("tables_at_once", "task_bytes_max"), [(0, -1), (500, -1), (0, 2**40), (500, 2**40)])
+def test_cut_by_spark_makes_topics_and_schemas_of_tables_that_have_rows_or_of_few_for_a_large_one(
     tables_at_once: int,
+    task_bytes_max: int,
     stack: Addresses,
     spark: Any,
     fresh_name: Callable[[str], str],
@@ -155,22 +163,31 @@ def test_large_cut_makes_topics_and_schemas_of_tables_that_have_rows_or_are_few(
     feed = compile_feed(config, "default")
     preparation = Preparation(lambda: spark, feed, schemas, admin, registry, start_ts=START_TS)
     sink_config = librdkafka_producer_options(config)
-    job = CutJob(lambda: spark, raw_topic=log.topics.region_events, raw_config=raw_config, sink_config=sink_config)
+    job = CutJob(
+        lambda: spark,
+        RecordWindow.maker(raw_config, log.topics.region_events),
+        raw_topic=log.topics.region_events,
+        raw_config=raw_config,
+        sink_config=sink_config,
+    )
     monkeypatch.setattr(cut_job, "DRIVER_CUT_BYTES_MAX", -1)
+    monkeypatch.setattr(cut_job, "TASK_CUT_BYTES_MAX", task_bytes_max)
     monkeypatch.setattr(cut_job, "TABLES_AT_ONCE_MAX", tables_at_once)
     first, second = (frontier_for(record, lambda _: False) for record in log.frontier)
     cut = cut_between(first, second, START_TS, Ts(START_TS + 10))
     try:
         preparation.begin(cut)
-        assert job.run(cut, preparation, preparation.companions(cut, 1), 1).rows == 2
+        assert job.run(cut, preparation, preparation.companions(cut, 1), 1).counts.rows == 2
     finally:
         job.close()
         schemas.close()
+        registry.close()
     made = [f"sb_{table}" for table in tables]
-    ready = [made[0], made[2]] if tables_at_once == 0 else made
+    ready = [made[0], made[2]] if tables_at_once == 0 or task_bytes_max > 0 else made
     topics = AdminClient({"bootstrap.servers": stack.kafka}).list_topics(timeout=20).topics
     assert {topic for topic in topics if name in topic and not topic.startswith("tidebus.")} == {name, *ready}
-    subjects = SchemaRegistryClient({"url": stack.schema_registry}).get_subjects()
+    with SchemaRegistryClient({"url": stack.schema_registry}) as client:
+        subjects = client.get_subjects()
     wanted = {f"{topic}-{side}" for topic in ready for side in ("key", "value")}
     assert {subject for subject in subjects if name in subject} == wanted
     assert [len(read_topic(stack.kafka, made[at])) for at in (0, 2)] == [1, 1]

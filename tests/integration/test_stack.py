@@ -40,10 +40,10 @@ def test_stack_started_every_part_does_its_work(stack: Addresses, fresh_name: Ca
     assert zookeeper.get(f"/{topic}")[0] == b"node"
     zookeeper.stop()
 
-    registry = SchemaRegistryClient({"url": stack.schema_registry})
     schema = Schema('{"type":"record","name":"r","fields":[{"name":"id","type":"int"}]}', "AVRO")
-    schema_id = registry.register_schema(f"{topic}-value", schema)
-    assert registry.get_latest_version(f"{topic}-value").schema_id == schema_id
+    with SchemaRegistryClient({"url": stack.schema_registry}) as registry:
+        schema_id = registry.register_schema(f"{topic}-value", schema)
+        assert registry.get_latest_version(f"{topic}-value").schema_id == schema_id
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
@@ -57,12 +57,11 @@ def test_children_when_parent_is_killed_end_too(tmp_path: Path, how: signal.Sign
         print(child.pid, flush=True)
         time.sleep(600)
     """)
-    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    group = int(parent.stdout.readline())
-    assert _group(group)
-    os.kill(parent.pid, how)
-    parent.wait()
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        group = int(parent.stdout.readline())
+        assert _group(group)
+        os.kill(parent.pid, how)
     deadline = time.monotonic() + 20
     while _group(group) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -45,7 +45,9 @@ def test_api_any_body_is_answered_by_json_with_ticdcs_error_if_it_is_refused(rou
 BUS = Memory()
 BUS.leader, BUS.shares = BUS.capture.capture_id, Shares()
 API = Api(BUS)
-KEYS = st.sampled_from(("filter", "rules", "case-sensitive", "file-index-digit", "send-all-bootstrap-at-start", "sink"))
+KEYS = st.sampled_from(
+    ("filter", "rules", "case-sensitive", "file-index-digit", "send-all-bootstrap-at-start", "target-schema", "sink")
+)
 TABLES = st.recursive(
     st.text(max_size=10) | st.integers() | st.booleans(),
     lambda inner: st.dictionaries(KEYS, inner, max_size=4) | st.lists(st.dictionaries(KEYS, inner, max_size=2)),

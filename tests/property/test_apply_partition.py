@@ -259,8 +259,8 @@ def test_partition_claims_never_part_a_transaction_nor_pass_a_barrier(seed: int)
         queue.feed(position=position, offset=offset, key=key, value=value)
         while (claim := queue.claim(2, bytes_max=10**6, barrier_ts=barrier)) is not None:
             seen: dict[tuple[int, int], int] = {}
-            for _, told in claim.rows:
-                seen[told.commit_ts, told.start_ts] = seen.get((told.commit_ts, told.start_ts), 0) + 1
+            for _, applied in claim.rows:
+                seen[applied.commit_ts, applied.start_ts] = seen.get((applied.commit_ts, applied.start_ts), 0) + 1
             assert all(sizes[txn] == count for txn, count in seen.items())
             assert claim.last_commit_ts <= barrier
             assert len(claim.rows) <= 2 or claim.txns == 1

@@ -69,8 +69,8 @@ def _run(statement: Statement, table: Table) -> None:
         for key in re.findall(rb"\d+", sql.partition(b" IN (")[2]):
             table.pop(int(key), None)
         return
-    for found in _ROW.findall(sql):
-        key, u, v = (int(part) for part in found)
+    for values in _ROW.findall(sql):
+        key, u, v = (int(part) for part in values)
         others = [other for other, (held, _) in table.items() if held == u and other != key]
         if sql.startswith(b"REPLACE"):
             for other in others:
@@ -78,7 +78,7 @@ def _run(statement: Statement, table: Table) -> None:
         elif b"ON DUPLICATE KEY UPDATE" in sql:
             assert not others, "would change another row"
         elif others or key in table:
-            raise DuplicateKeyError(found)
+            raise DuplicateKeyError(values)
         table[key] = u, v
 
 

@@ -18,13 +18,20 @@ from schemas.nodes.changefeed import (
 )
 
 
-@given(st.text(min_size=1), st.integers(0, 2**63 - 1), st.none() | st.integers(1, 2**63 - 1))
-def test_changefeed_info_encoded_then_decoded_is_the_same(name: str, start_ts: int, target_ts: int | None) -> None:
+@given(
+    st.from_regex(r"[a-zA-Z0-9]{1,60}(-[a-zA-Z0-9]{1,60})?", fullmatch=True),
+    st.text(st.characters(codec="utf-8")),
+    st.integers(0, 2**63 - 1),
+    st.none() | st.integers(1, 2**63 - 1),
+)
+def test_changefeed_info_encoded_then_decoded_is_the_same(
+    name: str, topic: str, start_ts: int, target_ts: int | None
+) -> None:
     info = ChangefeedInfo(
         changefeed_id=name,
         upstream=UpstreamId("u"),
         sink_uri="kafka://127.0.0.1:9092/t?protocol=avro",
-        config={"sink": {"dispatchers": [{"matcher": ["a.*"], "topic": name}]}},
+        config={"sink": {"dispatchers": [{"matcher": ["a.*"], "topic": topic}]}},
         start_ts=Ts(start_ts),
         target_ts=None if target_ts is None else Ts(target_ts),
     )

@@ -39,6 +39,8 @@ CANAL_OPTIONS: list[dict[str, Any]] = [
     {"only_output_updated_columns": True},
     {"content_compatible": True, "delete_only_output_handle_key_columns": True},
     {"enable_tidb_extension": True, "large": LargeRow('file:///a"b')},
+    {"enable_tidb_extension": True, "output_row_key": True},
+    {"enable_tidb_extension": True, "output_row_key": True, "large": LargeRow()},
 ]
 OPEN_OPTIONS: list[dict[str, Any]] = [
     {},
@@ -52,10 +54,14 @@ DEBEZIUM_OPTIONS: list[dict[str, Any]] = [
     {},
     {"enable_tidb_extension": True, "zone": ZoneInfo("America/New_York")},
     {"debezium_disable_schema": True, "output_old_value": False},
+    {"enable_tidb_extension": True, "include_start_ts": True},
+    {"include_start_ts": True},
 ]
 AVRO_OPTIONS: list[dict[str, Any]] = [
     {"enable_tidb_extension": True},
     {"avro_decimal_handling_mode": "string", "avro_bigint_unsigned_handling_mode": "string"},
+    {"avro_include_before_value": True},
+    {"avro_include_before_value": True, "enable_tidb_extension": True},
 ]
 
 EncodedMessage = tuple[bytes | None, bytes | None]

@@ -3,30 +3,21 @@
 Everything but the sockets is real: the resolver, the KV client and its cache against the region server's own KV calls.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producers.pull.core.regions.region_map import Peer, RegionInfo
-from producers.pull.core.regions.span_frontier import KeyRange
 from producers.pull.locks.kv_client import KvClient
 from producers.pull.locks.resolver import LockResolver
-from producers.pull.pd.client import PdClient
 from producers.pull.pd.region_cache import RegionCache
 from producers.region_server.core.store.commands import Commit, Mutation, Prewrite, Txn
-from producers.region_server.kv.service import TikvService
 from producers.region_server.kv.store import ClusterStore
-from producers.region_server.rpc.wire import peer, region_bound
-from schemas.ids import RegionId, StoreId, Ts, compose_ts
-from schemas.proto import metapb_pb2
+from schemas.ids import Ts, compose_ts
+from tests.support.direct_cluster import NOW_MS, DirectCluster, DirectPd
 
-STORES = tuple(map(StoreId, (1, 2, 3)))
 KEYS = [b"t%02d" % number for number in range(40)]
 START, END = b"t", b"u"
-NOW_MS = 1_000_000
 LIVE_TTL_MS = 10 * NOW_MS
 
 
@@ -64,79 +55,6 @@ def plans(draw: st.DrawFn) -> list[Plan]:
     return out
 
 
-class Cluster:
-    """Stores behind channels that call them directly; before each call something may happen to the regions."""
-
-    def __init__(self, events: list[tuple[str, int]]) -> None:
-        self.store = ClusterStore(STORES)
-        self._services = {f"store-{store_id}": TikvService(store_id, self.store) for store_id in STORES}
-        self._events = list(events)
-
-    def channel(self, address: str, options: object) -> Any:
-        """Return what looks like a channel to a store."""
-        return _Channel(lambda path, request: self._call(address, path, request))
-
-    def _call(self, address: str, path: str, request: Any) -> Any:
-        if self._events:
-            self._happen(*self._events.pop())
-        work = getattr(self._services[address], path.rpartition("/")[2])(request, None)
-        try:
-            work.send(None)
-        except StopIteration as done:
-            return done.value
-        raise AssertionError("a KV call is one step")
-
-    def _happen(self, kind: str, number: int) -> None:
-        regions = list(self.store.regions)
-        region = regions[number % len(regions)]
-        if kind == "split":
-            self.store.split(KEYS[number % len(KEYS)])
-        elif kind == "merge" and region is not regions[-1]:
-            self.store.merge(region.region_id)
-        elif kind == "move":
-            self.store.transfer_leader(region.region_id, STORES[number % 3], hint=bool(number % 2))
-
-
-@dataclass
-class _Channel:
-    ask: Callable[[str, Any], Any]
-
-    def unary_unary(self, path: str, *_: object, **__: object) -> Callable[..., Any]:
-        """Return a method's call."""
-        return lambda request, timeout: self.ask(path, request)
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class DirectPd(PdClient):
-    """PD's view is the truth; its clock stands still, as waits cost nothing here."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__("nowhere:1")
-        self._cluster = cluster
-        self.channels.open = cluster.channel  # type: ignore[method-assign]
-
-    def now(self) -> Ts:
-        return compose_ts(NOW_MS)
-
-    def stores(self) -> list[metapb_pb2.Store]:
-        return [metapb_pb2.Store(id=store_id, address=f"store-{store_id}") for store_id in STORES]
-
-    def scan_regions(self, wanted: KeyRange, limit: int = 0) -> list[RegionInfo]:
-        overlapping = [
-            RegionInfo(
-                region_id=RegionId(region.region_id),
-                range=KeyRange(region_bound(region.start), region_bound(region.end) or b"\xff" * 5),
-                version=region.version,
-                conf_ver=region.conf_ver,
-                leader=Peer(peer(region, region.leader).id, region.leader),
-            )
-            for region in self._cluster.store.regions
-        ]
-        return [info for info in overlapping if info.range.intersect(wanted)]
-
-
 def write(store: ClusterStore, plan: Plan, start_ts: Ts) -> Ts:
     """Do what the writer did before it died; return the commit_ts that a commit of it has."""
     min_commit_ts = Ts(start_ts + 100) if plan.is_async else Ts(0)
@@ -164,7 +82,8 @@ EVENTS = st.lists(st.tuples(st.sampled_from(["split", "merge", "move"]), st.inte
 def test_resolver_writers_died_anywhere_then_every_transaction_ends_whole_or_is_left_whole(
     made: list[Plan], events: list[tuple[str, int]], split_at: list[bytes]
 ) -> None:
-    cluster = Cluster(events)
+    cluster = DirectCluster(events)
+    cluster.split_keys = KEYS
     for key in split_at:
         cluster.store.split(key)
     starts = [compose_ts(NOW_MS - 60_000, number * 1_000) for number in range(len(made))]

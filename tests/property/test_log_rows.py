@@ -67,7 +67,7 @@ def event(random: Random) -> bytes:
         for _ in range(random.choice((0, 1, COLUMNS_MIN - 1, COLUMNS_MIN, 40)))
     ]
     cut = random.choice((0, len(rows) // 2))
-    parts = [b"".join(length_delimited(1, one) for one in some) for some in (rows[:cut], rows[cut:])]
+    parts = [b"".join(length_delimited(1, encoded) for encoded in some) for some in (rows[:cut], rows[cut:])]
     return b"".join(length_delimited(3, part) for part in parts) + b"\x08\x07"
 
 

@@ -109,7 +109,7 @@ def test_whole_table_has_no_keys_on_the_wire_and_a_part_has_encoded_ones() -> No
     spans = (TableSpan.of_table(TableId(7)), TableSpan(TableId(7), b"t", b"u"))
     heartbeat = Message(Header("1.0.0", 1, "", 1), CaptureId("a"), CaptureId("b"), 1, Heartbeat(spans))
     raw.ParseFromString(encode_message(heartbeat))
-    assert [(one.start_key, one.end_key) for one in raw.heartbeat.spans] == [
+    assert [(span.start_key, span.end_key) for span in raw.heartbeat.spans] == [
         (b"", b""),
         (b"t\0\0\0\0\0\0\0\xf8", b"u\0\0\0\0\0\0\0\xf8"),
     ]
@@ -139,8 +139,8 @@ def test_reports_of_a_stream_come_as_they_were(reports: list[LandingReport]) -> 
     encoder, decoder = ReportEncoder(), ReportDecoder(CaptureId("a"))
     packed = [decoder.decode(encoder.encode(report)) for report in reports]
     # Unpacked last: a report that waits must not change with those after it.
-    assert [one.unpack() for one in packed] == reports
-    assert [list(one.unpack().landed_ts) for one in packed] == [list(report.landed_ts) for report in reports]
+    assert [waiting.unpack() for waiting in packed] == reports
+    assert [list(waiting.unpack().landed_ts) for waiting in packed] == [list(report.landed_ts) for report in reports]
 
 
 @pytest.mark.parametrize("distinct", [1, 200, 300])
@@ -150,7 +150,7 @@ def test_report_of_many_spans_at_some_distinct_ts_comes_as_it_was(distinct: int,
     base = 450_000_000_000_000_000
     encoder, decoder = ReportEncoder(), ReportDecoder(CaptureId("a"))
     for turn in range(3):
-        landed = {span: Ts(base + turn + place % distinct * step) for place, span in enumerate(spans)}
+        landed = {span: Ts(base + turn + number % distinct * step) for number, span in enumerate(spans)}
         report = LandingReport(
             capture=CaptureId("a"), landed_ts=landed, ends=(1,), chunks=(), floors=(1,), repeat_ends=(0,)
         )
@@ -159,7 +159,7 @@ def test_report_of_many_spans_at_some_distinct_ts_comes_as_it_was(distinct: int,
 
 def test_report_when_little_has_moved_costs_little() -> None:
     spans = [TableSpan.of_table(TableId(number)) for number in range(1, 10_001)]
-    landed = {span: Ts(450_000_000_000_000_000 + place) for place, span in enumerate(spans)}
+    landed = {span: Ts(450_000_000_000_000_000 + number) for number, span in enumerate(spans)}
     encoder, sizes = ReportEncoder(), []
     for span in (spans[0], spans[1]):
         landed = {**landed, span: Ts(450_000_000_000_100_000)}
@@ -184,9 +184,9 @@ FIGURES = st.builds(
 
 
 @given(st.lists(st.none() | FIGURES, max_size=6))
-def test_report_figures_come_as_they_were_and_cost_nothing_while_they_stand(told: list[PullFigures | None]) -> None:
+def test_report_figures_come_as_they_were_and_cost_nothing_while_they_stand(reported: list[PullFigures | None]) -> None:
     encoder, decoder, newest = ReportEncoder(), ReportDecoder(CaptureId("a")), None
-    for figures in told:
+    for figures in reported:
         report = LandingReport(
             capture=CaptureId("a"), landed_ts={}, ends=(1,), chunks=(), floors=(1,), repeat_ends=(0,), figures=figures
         )

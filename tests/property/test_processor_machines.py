@@ -63,9 +63,9 @@ TOLD = st.lists(st.sampled_from(sorted(PARTITIONS))).flatmap(lambda more: st.per
 @given(TOLD, TOLD)
 def test_barriers_told_in_any_order_and_late_run_each_ddl_once_all_stand(first: list[int], second: list[int]) -> None:
     barriers = Barriers(PARTITIONS)
-    for position, told in ((FIRST, first), (SECOND, second)):
-        for number, partition in enumerate(told):
-            if PARTITIONS - set(told[:number]):
+    for position, partitions in ((FIRST, first), (SECOND, second)):
+        for number, partition in enumerate(partitions):
+            if PARTITIONS - set(partitions[:number]):
                 assert barriers.order() is None
             barriers.stand(partition, ddl=position, offset=number, barrier_ts=Ts(0))
             if position == SECOND:
@@ -166,8 +166,8 @@ def test_executor_takes_a_partition_over_in_two_phases_and_gives_it_back() -> No
     executor.done(order)
     assert executor.is_add_finished(SPAN, is_prepare=False)
     standing = Standing(ddl=FIRST, offset=3, rows_total=4)
-    told = TableStatus(SPAN, TableState.REPLICATING, Checkpoint(Ts(8), Ts(20)), standing=standing)
-    assert executor.status(SPAN) == told, "no checkpoint above what the leader has announced"
+    announced = TableStatus(SPAN, TableState.REPLICATING, Checkpoint(Ts(8), Ts(20)), standing=standing)
+    assert executor.status(SPAN) == announced, "no checkpoint above what the leader has announced"
     executor.remove_table_span(SPAN)
     assert executor.is_remove_finished(SPAN) is None
     _done(executor, Work.END)

@@ -55,8 +55,8 @@ class Client:
                 case Event.INITIALIZED:
                     self._initialized = True
                     for commit in self._waiting:
-                        if found := self._prewrites.pop((commit.start_ts, commit.key), None):
-                            self._emit(commit, found.value, found.old_value)
+                        if pending := self._prewrites.pop((commit.start_ts, commit.key), None):
+                            self._emit(commit, pending.value, pending.old_value)
 
     def _emit(self, row: cdcpb_pb2.Event.Row, value: bytes, old_value: bytes) -> None:
         assert row.commit_ts > self.resolved

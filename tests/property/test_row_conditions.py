@@ -41,6 +41,14 @@ NUMBER_TEXTS = [
 NUMBER_TEXTS += ["18446744073709551615", "18446744073709551616", "-0.25", "'12'"]
 TEXTS = ["''", "'a'", "'abc'", "' '", "'日本'", "'x'", "null"]
 TIMES = ["'2020-02-29'", "'1999-12-31 23:59:59.5'", "timestamp '2038-01-19 03:14:07'", "'0000-00-00'", "null"]
+NUMBER_FORMS = ["abs({})", "({}) / 3", "ifnull({}, 2)", "case when {0} > 1 then {0} end", "({}) & 255", "floor({})"]
+TEXT_FORMS = [
+    *("char_length({}) > 2", "upper({}) = 'ABC'", "left({}, 1) = 'a'", "{} regexp '[a-c]'", "length({}) % 2 = 1"),
+    *("concat({}, 'x') = 'ax'", "if({0} is null, 'a', {0}) = 'a'", "{} collate utf8mb4_bin = 'a'", "crc32({}) % 2 = 0"),
+]
+TIME_FORMS = ["year({}) > 2000", "date({}) = '2020-02-29'", "dayofweek({}) in (1, 7)", "datediff({}, '2020-01-01') > 0"]
+FORMED = 0.4
+"""Share of tests that are of a function."""
 RULES = ("insert", "update_new", "update_old", "delete")
 
 
@@ -50,14 +58,19 @@ def one_test(rng: random.Random, table: TableVersion) -> str:
     name = f"`{spec.name}`"
     if spec.tp in NUMBERS:
         operand = rng.choice([name, name, f"{name} + 1", f"{name} % 7", f"-{name}", f"({name} * 3 - 1)"])
+        operand = rng.choice([operand, operand, *(form.format(operand) for form in NUMBER_FORMS)])
         other = rng.choice([*NUMBER_TEXTS, *(f"`{column.name}`" for column in table.columns if column.tp in NUMBERS)])
         return rng.choice(
             [f"{operand} {rng.choice(COMPARE)} {other}", f"{operand} in ({', '.join(rng.sample(NUMBER_TEXTS, 3))})"]
         )
     if spec.tp in STRING_TYPES or spec.tp is MysqlType.ENUM:
         pattern = rng.choice(["'%'", "'_'", "'a%'", "'%x'", "'__%'"])
+        if rng.random() < FORMED:
+            return rng.choice(TEXT_FORMS).format(name)
         return rng.choice([f"{name} {rng.choice(COMPARE)} {rng.choice(TEXTS)}", f"{name} like {pattern}"])
     if spec.tp in DATETIME_TYPES:
+        if rng.random() < FORMED:
+            return rng.choice(TIME_FORMS).format(name)
         return rng.choice(
             [f"{name} {rng.choice(COMPARE)} {rng.choice(TIMES)}", f"{name} between '2000-01-01' and '2030-01-01'"]
         )

@@ -91,10 +91,10 @@ def test_store_any_history_answers_as_a_replay_up_to_each_row(steps: list[Step])
     store = fed(steps)
     for table_id in ids(steps):
         for commit_ts in range(START + 1, START + 45):
-            found = store.lookup(TableId(table_id), Ts(commit_ts))
-            name = found.table if isinstance(found, TableVersion) else None
+            answer = store.lookup(TableId(table_id), Ts(commit_ts))
+            name = answer.table if isinstance(answer, TableVersion) else None
             assert name == model(steps, table_id, commit_ts)
-            assert name is not None or isinstance(found, NoSchema)
+            assert name is not None or isinstance(answer, NoSchema)
 
 
 @given(histories(), st.data())
@@ -110,8 +110,8 @@ def test_store_with_repeats_pickled_and_collected_answers_the_same_above_gc(
     store.gc(Ts(gc_ts))
     for table_id in ids(steps):
         for commit_ts in range(gc_ts + 1, START + 45):
-            found = store.table_at(TableId(table_id), Ts(commit_ts))
-            assert (found.table if found else None) == model(steps, table_id, commit_ts)
+            version = store.table_at(TableId(table_id), Ts(commit_ts))
+            assert (version.table if version else None) == model(steps, table_id, commit_ts)
 
 
 @given(histories())
@@ -122,3 +122,19 @@ def test_pullable_tables_any_ts_are_those_whose_next_row_has_a_schema(steps: lis
         pullable = {pid: stored.table for pid, stored in store.pullable_tables_at(Ts(ts)).items()}
         expected = {table_id: model(steps, table_id, ts + 1) for table_id in ids(steps)}
         assert pullable == {table_id: name for table_id, name in expected.items() if name is not None}
+
+
+@settings(max_examples=60)
+@given(histories(), st.integers(0, 12), st.integers(0, 40))
+def test_a_copy_can_be_fed_and_collected_under_readers(steps: list[Step], kept: int, gc_ts: int) -> None:
+    kept = min(kept, len(steps))
+    before, alone = fed(steps[:kept]), fed(steps[:kept])
+    copied = before.copy()
+    for step in steps[kept:]:
+        copied.apply(decode_ddl_record(encode_ddl_record(step.record)))
+    assert vars(copied)["_physical"] == vars(fed(steps))["_physical"]
+    copied.gc(Ts(gc_ts))
+    for state in ("_physical", "_logical", "_current", "_truncated", "_superseded"):
+        assert vars(before)[state] == vars(alone)[state], state
+    assert before.changes == alone.changes
+    assert before.snapshot_ts == alone.snapshot_ts

@@ -1,6 +1,7 @@
 """Rows of many tables that are run together become what they become table by table, byte for byte."""
 
 import random
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +22,9 @@ from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.mount.alike_tables import are_alike
 from sorters.core.records.order import join_records, no_records, sort_records
 from sorters.core.rows import shared_pass
-from sorters.core.rows.pipeline import Settings, run_version, wanted_versions
+from sorters.core.rows.pipeline import EncodedPass, Settings, run_version, wanted_versions
 from sorters.core.rows.shared_pass import run_chunks
+from sorters.core.rows.table_plans import TablePlans
 from tests.support.mounting import row_changes
 from tests.support.random_rows import random_change, random_table
 
@@ -41,6 +43,16 @@ FEEDS: tuple[tuple[str, dict[str, Any]], ...] = (
         "kafka://h:1/t?protocol=avro&schema-registry=http://r:1",
         {"filter": {"event-filters": [{"matcher": ["*.t1"], "ignore-event": ["insert"]}]}},
     ),
+    ("kafka://h:1/t?protocol=avro&avro-include-before-value=true&schema-registry=http://r:1", {}),
+    ("kafka://h:1/t?protocol=canal-json&enable-tidb-extension=true&output-row-key=true", {}),
+    (
+        "kafka://h:1/t?protocol=canal-json",
+        {"filter": {"event-filters": [{"matcher": ["*.t1", "*.t2"], "ignore-update-only-columns": ["c1", "c2"]}]}},
+    ),
+    (
+        "kafka://h:1/t?protocol=canal-json",
+        {"sink": {"dispatchers": [{"matcher": ["s1.*"], "target-schema": "x", "target-table": "{schema}.{table}"}]}},
+    ),
     ("kafka://h:1/t?protocol=simple", {}),
     ("kafka://h:1/t?protocol=debezium", {}),
     ("kafka://h:1/t?protocol=canal-json", {"sink": {"column-selectors": [{"matcher": ["*.t2"], "columns": ["*"]}]}}),
@@ -51,6 +63,7 @@ DISPATCHERS: tuple[dict[str, str], ...] = (
     {"partition": "index-value"},
     {"partition": "ts"},
     {"partition": "table", "topic": "{schema}"},
+    {"partition": "index-value", "topic": "{schema}_{table}"},
 )
 
 
@@ -95,12 +108,15 @@ def compiled(rng: random.Random, tables: list[TableVersion]) -> CompiledFeed:
     """Return a changefeed of random settings that knows all topics and schemas."""
     uri, config = rng.choice(FEEDS)
     rule = rng.choice(DISPATCHERS)
-    sink = {**config.get("sink", {}), **({"dispatchers": [{"matcher": ["*.*"], **rule}]} if rule else {})}
+    rules = [*config.get("sink", {}).get("dispatchers", []), *([{"matcher": ["*.*"], **rule}] if rule else [])]
+    sink = {**config.get("sink", {}), **({"dispatchers": rules} if rules else {})}
     if "topic" in rule and "avro" in uri:
         sink["dispatchers"][0]["topic"] = "{schema}_{table}"
     feed = compile_feed(load_changefeed(uri, {**config, "sink": sink}), "default")
     names = {feed.topic(table.schema, table.table) for table in tables}
     feed = replace(feed, partitions={name: 3 + len(name) % 3 for name in (*names, "t")}, force_replicate=True)
+    if rng.random() < 0.25:  # topics that take less than the changefeed may send
+        feed = replace(feed, topic_message_bytes={name: rng.choice([700, 10_000]) for name in sorted(names)})
     if rng.random() < 0.25:  # of sinks that are behind a topic of the bus's own
         form = rng.choice(["csv", "canal-json"])
         files = compile_feed(load_changefeed(f"file:///d?protocol={form}"), "default").encoder
@@ -145,13 +161,98 @@ def test_rows_of_many_tables_run_together_equal_those_run_table_by_table(seed: i
         expected = [alone(chunk, schemas, feed) for chunk in chunks]
         errors = [outcome for outcome in expected if isinstance(outcome, tuple)]
         try:
-            produced = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5))
+            plans = TablePlans()
+            produced = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5, plans=plans))
+            again = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5, plans=plans))
         except BusError as error:
             assert (error.code, str(error.fields)) in errors
             return
     assert not errors
-    whole, parts = (sort_records(join_records([no_records(), *each])) for each in (expected, produced))
+    whole, parts, repeated = (sort_records(join_records([no_records(), *each])) for each in (expected, produced, again))
     assert parts.equals(whole)
+    assert repeated.equals(whole)
+
+
+class Kept:
+    """Keeps passes."""
+
+    def __init__(self) -> None:
+        self.passes: dict[Hashable, tuple[object, EncodedPass | None]] = {}
+
+    def encoded(self, key: Hashable, keeps: object, make: Callable[[], EncodedPass | None]) -> EncodedPass | None:
+        if key not in self.passes:
+            self.passes[key] = keeps, make()
+        return self.passes[key][1]
+
+
+def moved(feed: CompiledFeed, uri_topic: str, tables: list[TableVersion]) -> CompiledFeed:
+    """Return the same changefeed with topics, partitions and limits of its own, and the schemas' ids as they are."""
+    uri = f"kafka://h:1/{uri_topic}?protocol=canal-json"
+    rules = {"sink": {"dispatchers": [{"matcher": ["*.*"], "topic": uri_topic + "_{schema}_{table}"}]}}
+    others = compile_feed(load_changefeed(uri, rules), "default")
+    other = replace(feed, dispatcher=others.dispatcher, default_topic=uri_topic, topic_message_bytes={})
+    names = {other.topic(table.schema, table.table) for table in tables}
+    partitions = {name: 1 if uri_topic == "u" else 2 + len(name) % 4 for name in (*names, uri_topic)}
+    schemas = {(schema.subject, schema.update_ts): 0 for table in tables for schema in other.row_schemas(table)}
+    return replace(other, partitions=partitions, schema_ids={key: number for number, key in enumerate(schemas, 1)})
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**48))
+def test_passes_that_another_changefeed_has_made_equal_those_made_anew(seed: int) -> None:
+    rng = random.Random(seed)
+    tables = tables_of(rng)
+    schemas: Any = Schemas(tables)
+    first, chunks, kept = compiled(rng, tables), chunks_of(rng, tables, damage=False), Kept()
+    feeds = [first, moved(first, "u", tables), moved(compiled(rng, tables), "v", tables), first]
+    for feed in feeds:
+        expected = [alone(chunk, schemas, feed) for chunk in chunks]
+        if any(isinstance(outcome, tuple) for outcome in expected):
+            continue
+        produced = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5, kept=kept))
+        whole, parts = (sort_records(join_records([no_records(), *each])) for each in (expected, produced))
+        assert parts.equals(whole)
+
+
+def test_a_pass_is_made_once_for_changefeeds_that_differ_in_their_topics_and_anew_at_another_time() -> None:
+    for seed in range(50):
+        rng = random.Random(seed)
+        tables = tables_of(rng)
+        schemas: Any = Schemas(tables)
+        feed = compile_feed(load_changefeed("kafka://h:1/t?protocol=canal-json", {}), "default")
+        feeds = [moved(replace(feed, force_replicate=True), topic, tables) for topic in ("u", "v")]
+        chunks, kept = chunks_of(rng, tables, damage=False), Kept()
+        made = []
+        for each, encoded_at_ms in ((feeds[0], 5), (feeds[1], 5), (feeds[0], 6)):
+            list(run_chunks(chunks, schemas, each, encoded_at_ms=encoded_at_ms, kept=kept))
+            made.append(len(kept.passes))
+        if made[0]:
+            assert made == [made[0], made[0], 2 * made[0]]
+            return
+    pytest.fail("no seed has tables that share a pass")
+
+
+def test_changefeeds_of_different_table_routes_share_no_pass() -> None:
+    route = {"sink": {"dispatchers": [{"matcher": ["*.*"], "target-schema": "x", "target-table": "{schema}.{table}"}]}}
+    uri, passes = "kafka://h:1/t?protocol=canal-json", 0
+    for seed in range(20):
+        rng = random.Random(seed)
+        tables = tables_of(rng)
+        schemas: Any = Schemas(tables)
+        plain, routed = (
+            replace(compile_feed(load_changefeed(uri, rules), "default"), force_replicate=True, partitions={"t": 1})
+            for rules in ({}, route)
+        )
+        chunks, kept = chunks_of(rng, tables, damage=False), Kept()
+        for feed in (plain, routed):
+            expected = [alone(chunk, schemas, feed) for chunk in chunks]
+            if any(isinstance(outcome, tuple) for outcome in expected):
+                break
+            produced = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5, kept=kept))
+            whole, parts = (sort_records(join_records([no_records(), *each])) for each in (expected, produced))
+            assert parts.equals(whole)
+            passes += len(kept.passes)
+    assert passes, "no seed has tables that share a pass"
 
 
 @given(seed=st.integers(0, 2**48))

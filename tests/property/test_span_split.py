@@ -40,7 +40,7 @@ def test_split_table_covers_it_exactly_in_even_spans_between_regions(handles: se
     boundaries = [row_key(TABLE, handle) for handle in sorted(handles)]
     spans = split_table(TABLE, boundaries, captures, ON)
     assert (spans[0].start, spans[-1].end) == table_span(TABLE)
-    assert all(one.end == other.start and one.start < one.end for one, other in pairwise(spans))
+    assert all(lower.end == upper.start and lower.start < lower.end for lower, upper in pairwise(spans))
     assert {span.start for span in spans[1:]} <= set(boundaries)
     counts = regions_in(spans, boundaries)
     assert (len(spans), sum(counts)) == (span_count(len(boundaries) + 1, captures), len(boundaries) + 1)

@@ -39,6 +39,13 @@ class MemoryStore:
     def get(self, path: str) -> bytes | None:
         return self.files.get(path)
 
+    def remove_if(self, is_old: Callable[[str], bool], check: Callable[[], None] = lambda: None) -> int:
+        old = [path for path in self.files if is_old(path)]
+        for path in old:
+            check()
+            del self.files[path]
+        return len(old)
+
 
 class ListSource:
     """A topic; hands out a few records of any partition at a time."""

@@ -121,7 +121,8 @@ class TakesItsOwnPartitionsWatermark(ByStreamReader):
                 self.apply(record)
             self.ts = max(self.ts, reader.watermark_ts)
         self.positions = {
-            key: ReadPosition(one.resume_offset(), one.applied_ts) for key, one in self.reader.partitions.items()
+            key: ReadPosition(partition.resume_offset(), partition.applied_ts)
+            for key, partition in self.reader.partitions.items()
         }
         return self.ts, dict(self.rows)
 
@@ -147,7 +148,7 @@ class RemembersNothing(ByStreamReader):
     [GoesOnWhereItHasRead, DropsBelowWatermarkSeen, AppliesAsItComes, TakesItsOwnPartitionsWatermark, RemembersNothing],
 )
 def test_conformance_kit_with_a_consumer_that_errs_finds_it(wrong: type[ByStreamReader]) -> None:
-    found = check_consumer(wrong, SEEDS_FOR_ERRORS)
-    assert found, wrong.__doc__
-    again = check_consumer(wrong, [found[0].seed])
-    assert again == found[:1]
+    failures = check_consumer(wrong, SEEDS_FOR_ERRORS)
+    assert failures, wrong.__doc__
+    again = check_consumer(wrong, [failures[0].seed])
+    assert again == failures[:1]

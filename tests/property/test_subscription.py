@@ -50,7 +50,7 @@ class SpanMachine(RuleBasedStateMachine):
         self.subscription = Subscription(SPAN, START_TS, RequestIds())
         self.table = StreamTable(multiplexed=True)
         self.reached = [int(START_TS)] * KEYS
-        self.told = int(START_TS)
+        self.promised_ts = int(START_TS)
         self.at_locator = [Retry(SPAN_RANGE)]
         self.old_views: list[list[RegionInfo]] = []
         self.ended: list[Registration] = []
@@ -179,8 +179,8 @@ class SpanMachine(RuleBasedStateMachine):
         resolved_ts = self.subscription.frontier.resolved_ts()
         assert resolved_ts == min(self.reached)
         assert self.subscription.initialized == sum(registration.matcher.initialized for registration in self.table)
-        self.told = max(self.told, resolved_ts)
-        assert resolved_ts >= self.told, "the span's resolved ts went back"
+        self.promised_ts = max(self.promised_ts, resolved_ts)
+        assert resolved_ts >= self.promised_ts, "the span's resolved ts went back"
         # No part is forgotten: each is locked, waits, or is at the locator.
         parts = [*covered, *(retry.range for retry in [*self.at_locator, *self.subscription.waiting])]
         assert {at for part in parts for at in keys_of(part)} == set(range(KEYS))

@@ -213,8 +213,8 @@ class World:
             ends = tuple(len(partition) for partition in self.log)
             reports = {capture: replace(report, floors=ends) for capture, report in reports.items()}
         for table, (_, dropped_ts) in self.alive.items():
-            stops = [one.ts for one in self.published.held_ddl]
-            stops += [one.ts for one in self.published.held if table in one.tables]
+            stops = [job.ts for job in self.published.held_ddl]
+            stops += [held.ts for held in self.published.held if table in held.tables]
             if dropped_ts <= min([self.published.resolved_ts, *stops]) and table in self.spans:
                 for span in self.spans.pop(table):
                     self.agents[self.assigned.pop(span)].stop(span)
@@ -351,14 +351,14 @@ def place_of(world: World, contains: Contains) -> ChangefeedFrontier:
 def went_back(world: World) -> str | None:
     """Return the first record that is behind its predecessor in any of its values, or None; for any changefeed."""
     records = world.places()
-    for one, other in pairwise(_stands(records, of_all, lambda _: True)):
-        if other.resolved_ts < one.resolved_ts:
-            return f"{one} -> {other}"
+    for earlier, later in pairwise(_stands(records, of_all, lambda _: True)):
+        if later.resolved_ts < earlier.resolved_ts:
+            return f"{earlier} -> {later}"
     for contains in (of_all, of_even, of_odd, *(table.__eq__ for table in world.alive)):
-        for one, other in pairwise(_stands(records, contains, lambda _: False)):
-            lows = zip(one.low, other.low, strict=True)
-            if other.resolved_ts < one.resolved_ts or any(a > b for a, b in lows):
-                return f"{one} -> {other}"
+        for earlier, later in pairwise(_stands(records, contains, lambda _: False)):
+            lows = zip(earlier.low, later.low, strict=True)
+            if later.resolved_ts < earlier.resolved_ts or any(a > b for a, b in lows):
+                return f"{earlier} -> {later}"
     for before, after in pairwise(records):
         pairs = [
             (before.owner_rev, after.owner_rev), (before.resolved_ts, after.resolved_ts),
@@ -366,6 +366,6 @@ def went_back(world: World) -> str | None:
             *zip(before.low, after.low, strict=True), *zip(before.repeat_high, after.repeat_high, strict=True),
             *zip(after.low, after.high, strict=True),
         ]  # fmt: skip
-        if any(one > other for one, other in pairs):
+        if any(value_before > value_after for value_before, value_after in pairs):
             return f"{before} -> {after}"
     return None

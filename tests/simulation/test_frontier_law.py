@@ -1,5 +1,9 @@
-"""The frontier law (docs/architecture.md) over random worlds, and proof that this test is able to see it broken."""
+"""The frontier law (docs/architecture.md) over random worlds, and proof that this test is able to see it broken.
 
+``FRONTIER_SCHEDULES`` says how many worlds to run; `make nightly` runs 10,000.
+"""
+
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -20,7 +24,8 @@ from tests.simulation import frontier_world
 from tests.simulation.frontier_agents import Agent, BookAgent
 from tests.simulation.frontier_world import World, broken_law, place_of, went_back
 
-SCHEDULES = 300
+SCHEDULES = int(os.environ.get("FRONTIER_SCHEDULES", "150"))
+"""A planted fault breaks the law in more than 5 of 60."""
 STEPS = 400
 KINDS = pytest.mark.parametrize("kind", [Agent, BookAgent], ids=["model", "landing-book"])
 
@@ -40,6 +45,7 @@ def run(
     return world
 
 
+@pytest.mark.timeout(max(600, SCHEDULES))
 @pytest.mark.parametrize("block", range(3))
 @KINDS
 def test_frontier_law_random_schedules_cut_equals_upstream(kind: type[Agent], block: int) -> None:
@@ -49,6 +55,7 @@ def test_frontier_law_random_schedules_cut_equals_upstream(kind: type[Agent], bl
         assert (broken_law(world), went_back(world), seed) == (None, None, seed)
 
 
+@pytest.mark.timeout(max(600, SCHEDULES))
 @pytest.mark.parametrize("block", range(3))
 @KINDS
 def test_frontier_law_tables_that_lag_holds_for_each_changefeed(kind: type[Agent], block: int) -> None:
@@ -132,8 +139,8 @@ def test_frontier_law_random_schedules_are_worth_the_name() -> None:
     assert sum(world.splits for world in worlds) > 30
     assert sum(len(parts) > 1 for world in worlds for parts in world.spans.values()) > 30
     held = [[bool(published.held_ddl) for published in world.places()] for world in worlds]
-    assert sum(any(one) for one in held) > 10, "jobs that nobody can read are hardly ever passed"
-    assert not any(one[-1] for one in held), "nor read later"
+    assert sum(any(of_world) for of_world in held) > 10, "jobs that nobody can read are hardly ever passed"
+    assert not any(of_world[-1] for of_world in held), "nor read later"
 
 
 def test_frontier_law_without_floors_breaks() -> None:
@@ -164,7 +171,7 @@ def test_frontier_of_a_table_with_a_hole_stands_until_it_is_filled() -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    st.randoms(use_true_random=False),
+    st.randoms(use_true_random=True),
     st.integers(20, 120),
     st.sampled_from([Agent, BookAgent]),
     st.sampled_from([2, 6, NEVER_HELD]),

@@ -72,8 +72,8 @@ def test_processor_seed_goes_the_same_way_each_time_and_is_printed(capsys: pytes
 def test_processor_seed_when_run_with_other_hash_seeds_goes_the_same_way() -> None:
     """In it two sessions are over in one tick: in which order they are is the owner's to say, not a set's."""
     code = "from compose.simulation.processors.run import outcome_of; print(outcome_of(3))"
-    told = printed_with_hash_seeds(code, ("1", "3"))
-    assert len(told) == 1, told
+    outcomes = printed_with_hash_seeds(code, ("1", "3"))
+    assert len(outcomes) == 1, outcomes
 
 
 # -- killed, or stopped, at each call to the destination and to ZooKeeper, made or answered

@@ -51,7 +51,7 @@ def trouble(seed: int) -> str | None:
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_scheduling_under_random_faults_keeps_its_promises(shard: int) -> None:
     for seed in range(shard, SEEDS, SHARDS):
-        assert (found := trouble(seed)) is None, found
+        assert (failure := trouble(seed)) is None, failure
 
 
 def test_scheduling_seed_when_run_again_goes_the_same_way() -> None:

@@ -150,13 +150,13 @@ def read_packets(packets: list[bytes], folder: Path) -> list[list[CanalRow]]:
     if "error: no compiler" in ran.stderr or "jdk.compiler" in ran.stderr:
         raise CanalJavaMissingError("this Java has no compiler")
     assert ran.returncode == 0, ran.stderr[-2000:]
-    found: list[list[CanalRow]] = [[]]
+    decoded: list[list[CanalRow]] = [[]]
     for line in ran.stdout.splitlines():
         if line == "end":
-            found.append([])
+            decoded.append([])
         else:
-            found[-1].append(_row(line.split("|")))
-    return found[:-1]
+            decoded[-1].append(_row(line.split("|")))
+    return decoded[:-1]
 
 
 def _row(fields: list[str]) -> CanalRow:

@@ -121,8 +121,20 @@ class Cluster:
         return followed
 
     def wait_registered(self) -> None:
-        """Wait until all captures are registered."""
-        self.wait(lambda: len(self.captures()) == len(self.addresses), "all captures are registered")
+        """Wait until all captures are registered, each as the process that answers for it: who was killed is listed
+        for as long as its session would have lasted.
+        """
+
+        def registered() -> bool:
+            captures = self.captures()
+            with contextlib.suppress(OSError):  # it is just starting
+                return len(captures) == len(self.addresses) and all(
+                    self.answer(name, "GET", "/api/v2/status")[1].get("id") == info.capture_id
+                    for name, info in captures.items()
+                )
+            return False
+
+        self.wait(registered, "all captures are registered")
 
     # -- what is done to it --------------------------------------------------------------------------------------------
 
@@ -146,18 +158,21 @@ class Cluster:
             answer = connection.getresponse()
             return answer.status, json.load(answer)
 
-    def drain(self, name: str) -> int:
-        """Have the owner drain a capture, as soon as it does; return how many spans that had."""
-        counts: list[int] = []
+    def drain(self) -> tuple[str, int]:
+        """Have the owner drain a capture that is not the owner, as soon as it does; return its name and how many spans
+        it had. Another is picked at each attempt: the one before may just have been elected.
+        """
+        drained: list[tuple[str, int]] = []
 
         def accepted() -> bool:
+            owner, name = self.owner(), self.other()
             path = f"/api/v2/captures/{self.captures()[name].capture_id}/drain"
             with contextlib.suppress(OSError, AssertionError):  # the owner is just being replaced
-                counts.append(self.post(self.owner(), path)["current_table_count"])
-            return bool(counts)
+                drained.append((name, self.post(owner, path)["current_table_count"]))
+            return bool(drained)
 
         self.wait(accepted, "the owner drains")
-        return counts[-1]
+        return drained[-1]
 
     @contextlib.contextmanager
     def stopped(self, name: str) -> Iterator[None]:
@@ -213,9 +228,9 @@ def cluster(
         def is_there() -> bool:
             with (
                 contextlib.suppress(FrontierUnavailableError),
-                contextlib.closing(FrontierTopic(bus.addresses.kafka_access, topic)) as one,
+                contextlib.closing(FrontierTopic(bus.addresses.kafka_access, topic)) as probe,
             ):
-                return one.newest() is not None
+                return probe.newest() is not None
             return False
 
         wait_until(is_there, frontier_s, "a frontier", bus)

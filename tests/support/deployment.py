@@ -74,8 +74,12 @@ def kubernetes() -> list[dict[str, Any]]:
 def of_kind(kind: str) -> list[dict[str, Any]]:
     """Return the objects of one kind that are whole, not patches."""
     patches = {"tidebus-capture"} if kind == "StatefulSet" else set()
-    objects = [one for one in kubernetes() if one.get("kind") == kind]
-    return [one for one in objects if one["metadata"]["name"] not in patches or "replicas" in one["spec"]]
+    objects = [manifest for manifest in kubernetes() if manifest.get("kind") == kind]
+    return [
+        manifest
+        for manifest in objects
+        if manifest["metadata"]["name"] not in patches or "replicas" in manifest["spec"]
+    ]
 
 
 def containers(pod: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -4,11 +4,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from consumers.control.api.access.errors import ApiError
 from consumers.control.api.backend import Scheduling, UpstreamView
 from consumers.control.api.bodies import FeedRequest, StoredFeed
-from consumers.control.api.errors import ApiError
 from consumers.control.api.metrics import MetricsSnapshot
 from consumers.control.changefeeds.processor_nodes import Share
+from consumers.control.changefeeds.service_nodes import StoredServices
 from consumers.control.changefeeds.store import ChangefeedExistsError, ChangefeedNotFoundError, StartTsError
 from consumers.control.changefeeds.verbs import ConfigChange, configured, feed_of
 from consumers.control.cluster.capture_registry import CaptureInfo
@@ -69,8 +70,11 @@ class Memory:
         self.applying: list[Share] = []
         self.now = self.pulled_ts = CHECKPOINT
         self.ineligible: list[dict[str, Any]] = []
+        self.asked_tables: FeedRequest | None = None
         self.kept: dict[tuple[str, str], StoredFeed] = {}
         self.leader: CaptureId | None = OTHER.capture_id
+        self.stored = StoredServices()
+        self.pinned: dict[tuple[str, str], str] = {}
         self.broken: Exception | None = None
         self.snapshot = MetricsSnapshot(at_s=0.0, pull=None, feeds=None)
 
@@ -103,6 +107,13 @@ class Memory:
 
     def sorter(self, changefeed_id: str, namespace: str) -> Mapping[str, Any] | None:
         return {"host": "h", "pid": 11}
+
+    def services(self) -> StoredServices:
+        return self.stored
+
+    def pin(self, changefeed_id: str, namespace: str, service: str) -> None:
+        self.feed(changefeed_id, namespace)
+        self.pinned[namespace, changefeed_id] = service
 
     def check_upstream(self, pd_addresses: Sequence[str]) -> None:
         if pd_addresses and PD not in pd_addresses:
@@ -179,8 +190,14 @@ class Memory:
         self.feed(changefeed_id, namespace)
         del self.kept[namespace, changefeed_id]
 
-    def tables(self, request: FeedRequest) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        return self.ineligible, [{"database_name": "a", "table_name": "b", "table_id": 1, "is_partition": False}]
+    def tables(self, request: FeedRequest) -> dict[str, Any]:
+        self.asked_tables = request
+        eligible = [{"database_name": "a", "table_name": "b", "table_id": 1, "is_partition": False}]
+        return {
+            "ineligible_tables": self.ineligible,
+            "eligible_tables": eligible,
+            "all_tables": [*self.ineligible, *eligible],
+        }
 
     def metrics(self) -> MetricsSnapshot:
         return self.snapshot

@@ -64,8 +64,8 @@ class Processors:
 
     def applied_ts(self) -> int:
         name = self.info.changefeed_id
-        found = ProcessorBoard(self.session, ZkPaths(name), "default", name).read()
-        return 0 if found is None or found.applied is None else found.applied.checkpoint_ts
+        status = ProcessorBoard(self.session, ZkPaths(name), "default", name).read()
+        return 0 if status is None or status.applied is None else status.applied.checkpoint_ts
 
     def wait(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE_S

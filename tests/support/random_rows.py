@@ -15,7 +15,7 @@ from schemas.tidb.mysql_decimal import encode_decimal
 from schemas.tidb.mysql_types import MysqlType
 from schemas.tidb.packed_time import pack_time
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.table import TableVersion, table_version
+from schemas.tidb.table import HandleKind, TableVersion, table_version
 from tests.support.recording import CommittedChange
 
 TABLE_ID = 77
@@ -135,7 +135,7 @@ def _damaged(rng: random.Random, row: bytes) -> bytes:
 
 
 def _key(rng: random.Random, table: TableVersion) -> bytes:
-    if not table.is_common_handle:
+    if table.handle_kind is not HandleKind.COMMON:
         return row_key(table.table_id, rng.choice([0, 1, -1, 2**63 - 1, rng.randrange(1 << 40)]))
     handle = b""
     for offset in table.key_columns:

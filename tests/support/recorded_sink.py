@@ -1,6 +1,6 @@
 """The recording as a sorter of a database sink would write it into its topic: encoded, joined, in order."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -27,15 +27,24 @@ def checks_by_ts() -> dict[int, list[dict[str, Any]]]:
     return dict(sorted(checks.items()))
 
 
-def recorded_sink_log(rules: Sequence[str], cut_ts: Sequence[int], partitions: int = 16) -> tuple[SinkLog, int]:
+def recorded_sink_log(
+    rules: Sequence[str], cut_ts: Sequence[int], partitions: int = 16, routes: Sequence[Mapping[str, Any]] = ()
+) -> tuple[SinkLog, int]:
     """Return the log of a changefeed over the whole recording, cut at ``cut_ts``, and where it ends.
+
+    Args:
+        rules: of its filter.
+        cut_ts: where cuts end.
+        partitions: of its topic.
+        routes: its dispatchers.
 
     Raises:
         BusError: something would stop the changefeed.
     """
     uri = "mysql://root@unused/"
     info = ChangefeedInfo(changefeed_id="recorded", upstream=UpstreamId("u"), sink_uri=uri, start_ts=Ts(0))
-    config = sorter_config(load_changefeed(uri, {"filter": {"rules": list(rules)}}), info, "unused:1")
+    given = {"filter": {"rules": list(rules)}, "sink": {"dispatchers": list(routes)}}
+    config = sorter_config(load_changefeed(uri, given), info, "unused:1")
     kafka = replace(config.sink.kafka, partition_num=partitions)
     config = replace(config, sink=replace(config.sink, kafka=kafka))
     dry = prepare(TIDB_DATA, config, refused=_refuse)

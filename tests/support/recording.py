@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,12 +44,13 @@ def oracle(name: str) -> Iterator[dict[str, Any]]:
     return read_jsonl(TIDB_DATA / f"{name}.jsonl.zst")
 
 
-def committed_changes(path: Path = KV_PATH) -> Iterator[CommittedChange]:
-    """Yield every committed version of every key (rows, indexes, meta), ordered by (commit_ts, start_ts, key)."""
+@cache
+def committed_changes(path: Path = KV_PATH) -> tuple[CommittedChange, ...]:
+    """Return every committed version of every key (rows, indexes, meta), ordered by (commit_ts, start_ts, key)."""
     fold = _Fold()
     for record in read_jsonl(path):
         fold.take(record)
-    yield from fold.changes()
+    return tuple(fold.changes())
 
 
 def row_table_id(key: bytes) -> int | None:

@@ -19,7 +19,7 @@ from producers.pull.core.regions.span_frontier import KeyRange
 from producers.pull.feed.event_feed import EventFeed
 from producers.pull.feed.event_stream import ByteBudget, StoreStream
 from producers.pull.feed.locator import LocatedRange, Locator, UnlocatedRange
-from producers.pull.feed.types import FeedSettings
+from producers.pull.feed.types import FeedSettings, FeedSink
 from producers.pull.pd.region_cache import RegionCache
 from producers.tls import Channels
 from schemas.errors import BusError
@@ -165,15 +165,17 @@ class FeedRig:
         *regions: tuple[int, bytes, bytes, int, int],
         subscribe: bool = True,
         quota: MatcherQuota | None = None,
+        sink: FeedSink | None = None,
         **settings: Any,
     ) -> None:
+        """``sink`` takes the output in place of :attr:`sink`."""
         self.now_s = 1000.0
         self.pd, self.sink, self.fatal = ScriptedPd(), Collected(), list[BusError]()
         self.pd.set(*(regions or ((2, b"", b"", 5, 1),)))
         self.streams: list[ScriptedStream] = []
         self.feed = EventFeed(
             RegionCache(self.pd),  # type: ignore[arg-type]
-            self.sink,
+            sink or self.sink,
             self.fatal.append,
             FeedSettings(**settings),
             clock=lambda: self.now_s,

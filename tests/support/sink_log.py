@@ -89,15 +89,15 @@ class MemorySource:
         self.at.pop(partition, None)
 
     def poll(self, timeout_s: float) -> list[SinkRecord]:
-        found: list[SinkRecord] = []
+        polled: list[SinkRecord] = []
         for part in self.at.keys() - self.paused:
             start = self.at[part]
             more = self.log.records[part][start : start + self.count]
             self.at[part] += len(more)
-            found += more
-        if not found:
+            polled += more
+        if not polled:
             time.sleep(min(timeout_s, 0.001))  # as a broker without records makes its reader wait
-        return found
+        return polled
 
     def pause(self, partition: int) -> None:
         self.paused.add(partition)

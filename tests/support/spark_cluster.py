@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from compose.ports import LOOPBACK, free_ports, is_listening
 from compose.stack.children import Child, Nursery
 from compose.stack.jars import pyspark_jars
@@ -21,10 +23,29 @@ class SparkCluster:
     """``workers`` end with their executors and those executors' Python workers when they are killed."""
 
     master: str
+    master_process: Child
     workers: tuple[Child, ...]
     secret: str = field(repr=False)
     secret_file: Path
     """What drivers are given."""
+
+    def executors(self) -> list[int]:
+        """Return the process ids of the executors' JVMs that run now."""
+        pids = []
+        for worker in self.workers:
+            if not worker.is_running():
+                continue
+            for child in psutil.Process(worker.pid).children():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if any("CoarseGrainedExecutorBackend" in word for word in child.cmdline()):
+                        pids.append(child.pid)
+        return pids
+
+    def start_master_again(self) -> None:
+        """Start a master that was killed; it knows of no worker, and of no driver."""
+        self.master_process.start()
+        port = int(self.master.rpartition(":")[2])
+        self.master_process.wait_ready(lambda: is_listening(port), READY_S)
 
 
 @contextlib.contextmanager
@@ -85,7 +106,7 @@ def spark_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
             )
         for worker in started:
             worker.wait_ready(lambda worker=worker: bool(_REGISTERED.search(worker.log.read_text())), READY_S)  # type: ignore[misc]
-        yield SparkCluster(address, tuple(started), secret, secret_file)
+        yield SparkCluster(address, master, tuple(started), secret, secret_file)
 
 
 _REGISTERED = re.compile(r"Successfully registered with master")

@@ -29,13 +29,13 @@ def make_table(
         nullable: columns without NOT NULL.
     """
     raw_columns: list[dict[str, Any]] = []
-    for place, column in enumerate(columns):
+    for number, column in enumerate(columns):
         flag = (0 if column in nullable else NOT_NULL) | (PRIMARY if column == pk_is_handle else 0)
         raw_columns.append(
             {
-                "id": place + 1,
+                "id": number + 1,
                 "name": {"O": column, "L": column.lower()},
-                "offset": place,
+                "offset": number,
                 "state": 5,
                 "type": {
                     "Tp": BIGINT,
@@ -53,7 +53,7 @@ def make_table(
     indexes += [(index, parts, False) for index, parts in (plain or {}).items()]
     raw_indexes = [
         {
-            "id": place + 1,
+            "id": number + 1,
             "idx_name": {"O": index, "L": index.lower()},
             "is_unique": is_unique,
             "is_primary": False,
@@ -63,7 +63,7 @@ def make_table(
                 for part in parts
             ],
         }
-        for place, (index, parts, is_unique) in enumerate(indexes)
+        for number, (index, parts, is_unique) in enumerate(indexes)
     ]
     info = {
         "id": 100,

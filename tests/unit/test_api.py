@@ -41,17 +41,29 @@ def put(bus: Memory, **changes: Any) -> None:
 def test_api_changefeed_created_is_shown_whole_without_secrets(api: Api) -> None:
     config = {"filter": {"rules": ["a.*"]}, "enable_sync_point": False, "sink": {"csv": {"null": "N"}}}
     made = make(api, replica_config={"filter": config["filter"]}, target_ts=CHECKPOINT + 9)
-    assert made["config"] == {"filter": {"rules": ["a.*"]}}
+    assert made["config"]["filter"] == {"rules": ["a.*"]}
+    assert (made["config"]["memory_quota"], made["config"]["sink"]["protocol"]) == (1 << 30, "canal-json")
     assert made["sink_uri"] == URI.replace("hidden", "xxxxx")
     assert (made["id"], made["namespace"], made["state"], made["error"]) == ("cf", "default", "normal", None)
     assert (made["start_ts"], made["target_ts"], made["checkpoint_ts"]) == (CHECKPOINT, CHECKPOINT + 9, CHECKPOINT)
     assert made["upstream_id"] == (1 << 63) + 1
     assert made["checkpoint_time"].endswith(".123")
+    assert made.pop("notes") == []
     assert api.v2("GET", "/changefeeds/cf") == api.v2("GET", "/changefeeds/cf/meta_info") == (200, made)
     assert set(made) == {
-        *("upstream_id", "namespace", "id", "sink_uri", "create_time", "start_ts", "target_ts", "admin_job_type"),
+        *(
+            "upstream_id",
+            "namespace",
+            "keyspace",
+            "id",
+            "sink_uri",
+            "create_time",
+            "start_ts",
+            "target_ts",
+            "admin_job_type",
+        ),
         *("config", "state", "error", "creator_version", "resolved_ts", "checkpoint_ts", "checkpoint_time"),
-        "task_status",
+        *("task_status", "time_zone"),
     }
 
 
@@ -91,7 +103,16 @@ def test_api_list_hides_what_is_done_unless_asked(api: Api, bus: Memory) -> None
         assert item["state"] == shown
         assert api.v2("GET", f"/changefeeds?state={shown}")[1]["total"] == 1
         assert api.v2("GET", "/changefeeds?state=failed")[1] == {"total": 0, "items": []}
-    assert set(item) == {"upstream_id", "namespace", "id", "state", "checkpoint_tso", "checkpoint_time", "error"}
+    assert set(item) == {
+        "upstream_id",
+        "namespace",
+        "keyspace",
+        "id",
+        "state",
+        "checkpoint_tso",
+        "checkpoint_time",
+        "error",
+    }
     assert api.v2("GET", "/changefeeds?state=happy")[1]["error_code"] == "CDC:ErrAPIInvalidParam"
 
 
@@ -126,11 +147,75 @@ def test_api_update_changes_what_is_given_and_refuses_while_it_runs(api: Api) ->
     status, shown = api.v2("PUT", "/changefeeds/cf", change)
     assert (status, shown["error_code"]) == (400, "CDC:ErrChangefeedUpdateRefused")
     api.v2("POST", "/changefeeds/cf/pause")
-    assert api.v2("PUT", "/changefeeds/cf", change)[1]["config"] == {"filter": {"rules": ["b.*"]}}
+    assert api.v2("PUT", "/changefeeds/cf", change)[1]["config"]["filter"] == {"rules": ["b.*"]}
     assert api.v2("PUT", "/changefeeds/cf", change)[1]["error_code"] == "CDC:ErrChangefeedUpdateRefused"
     status, shown = api.v2("PUT", "/changefeeds/cf", {"target_ts": 1})
     assert (status, shown["error_code"]) == (400, "CDC:ErrTargetTsBeforeStartTs")
     assert api.v2("PUT", "/changefeeds/cf", {"start_ts": 99})[1]["error_code"] == "CDC:ErrAPIInvalidParam"
+
+
+def test_api_update_with_what_was_shown_keeps_secrets_and_our_own_table(api: Api, bus: Memory) -> None:
+    table = {"sink": {"kafka_config": {"sasl_password": "hidden"}, "schema_registry": "http://u:hidden@r"}}
+    uri = "kafka://h/t?protocol=avro&sasl-mechanism=plain&sasl-user=u"
+    body = {"changefeed_id": "cf", "sink_uri": uri, "replica_config": {**table, "sorter": {"run_cuts": "driver"}}}
+    assert api.v2("POST", "/changefeeds", body)[0] == 200
+    api.v2("POST", "/changefeeds/cf/pause")
+    shown = api.v2("GET", "/changefeeds/cf")[1]["config"]
+    assert "hidden" not in json.dumps(shown)
+    sent = {**{key: value for key, value in shown.items() if key != "sorter"}, "case_sensitive": True}
+    status, answer = api.v2("PUT", "/changefeeds/cf", {"replica_config": sent})
+    assert status == 200, answer
+    config = bus.kept["default", "cf"].info.config
+    assert config["sink"]["kafka-config"]["sasl-password"] == "hidden"
+    assert config["sink"]["schema-registry"] == "http://u:hidden@r"
+    assert (config["case-sensitive"], config["sorter"]) == (True, {"run-cuts": "driver"})
+
+
+def test_api_keyspace_is_the_namespace(api: Api) -> None:
+    status, made = api.v2("POST", "/changefeeds?keyspace=", {"changefeed_id": "cf", "sink_uri": URI, "keyspace": "k"})
+    assert (status, made["namespace"], made["keyspace"]) == (200, "k", "k")
+    assert api.v2("GET", "/changefeeds/cf?keyspace=k")[0] == api.v2("GET", "/changefeeds/cf?namespace=k")[0] == 200
+    assert api.v2("GET", "/changefeeds?keyspace=k")[1]["total"] == 1
+    assert api.v2("GET", "/changefeeds?keyspace=k&namespace=l")[1]["error_code"] == "CDC:ErrAPIInvalidParam"
+
+
+def test_api_settings_without_effect_are_noted(api: Api) -> None:
+    made = make(api, replica_config={"scheduler": {"force_split": True}, "consistent": {"max_log_size": 9}})
+    assert any("scheduler.force-split has no effect" in note for note in made["notes"])
+    assert any("consistent has no effect" in note for note in made["notes"])
+
+
+def test_api_version_1_creates_lists_updates_and_removes(api: Api, bus: Memory) -> None:
+    bus.shares = Shares({ME.capture_id: [TableId(7)]})
+    bus.table_ids = [TableId(7)]
+    body = {"changefeed_id": "cf", "sink_uri": URI, "filter_rules": ["a.*"], "mounter_worker_num": 4}
+    assert api.ask("POST", "/api/v1/changefeeds", body) == (202, {})
+    (listed,) = api.ask("GET", "/api/v1/changefeeds")[1]
+    assert listed == api.v2("GET", "/changefeeds")[1]["items"][0]
+    shown = api.ask("GET", "/api/v1/changefeeds/cf")[1]
+    assert (shown["config"]["filter"]["rules"], shown["checkpoint_tso"]) == (["a.*"], CHECKPOINT)
+    assert api.ask("GET", "/api/v1/processors")[1] == api.v2("GET", "/processors")[1]["items"]
+    assert api.ask("GET", "/api/v1/processors/cf/me") == (200, {"table_ids": [7]})
+    assert api.ask("POST", "/api/v1/changefeeds/cf/pause") == (202, {})
+    assert api.ask("PUT", "/api/v1/changefeeds/cf", {"ignore_txn_start_ts": [5]}) == (202, {})
+    assert bus.kept["default", "cf"].info.config["filter"] == {"ignore-txn-start-ts": [5], "rules": ["a.*"]}
+    assert bus.kept["default", "cf"].info.config["mounter"] == {"worker-num": 4}
+    assert api.ask("POST", "/api/v1/changefeeds/cf/resume") == (202, {})
+    assert api.v2("GET", "/changefeeds/cf/status")[1]["state"] == "normal"
+    assert api.ask("DELETE", "/api/v1/changefeeds/cf") == (202, {})
+    assert api.ask("DELETE", "/api/v1/changefeeds/cf")[1]["error_code"] == "CDC:ErrChangeFeedNotExists"
+
+
+def test_api_tables_of_a_changefeed_move_as_the_new_architecture_asks(api: Api, bus: Memory) -> None:
+    make(api)
+    bus.shares, bus.table_ids = Shares({ME.capture_id: [TableId(1), TableId(2)]}), [TableId(2)]
+    assert api.v2("GET", "/changefeeds/cf/tables")[1]["items"] == [{"node_id": "me", "table_ids": [2]}]
+    assert api.v2("GET", "/changefeeds/cf/get_dispatcher_count") == (200, {"count": 1})
+    assert api.v2("POST", "/changefeeds/cf/move_table?tableID=2&targetNodeID=other&mode=0&wait=true") == (200, {})
+    assert bus.shares.asked == [("move", 2, "other")]
+    for query in ("tableID=1&targetNodeID=other", "tableID=2&targetNodeID=who", "tableID=x&targetNodeID=other"):
+        assert api.v2("POST", f"/changefeeds/cf/move_table?{query}")[0] == 400
+    assert api.v2("POST", "/changefeeds/cf/merge_table?tableID=2")[1]["error_code"] == "CDC:ErrSchedulerRequestFailed"
 
 
 def test_api_delete_is_fine_twice(api: Api) -> None:
@@ -141,7 +226,7 @@ def test_api_delete_is_fine_twice(api: Api) -> None:
 
 def test_api_verify_table_names_both_kinds(api: Api) -> None:
     status, shown = api.v2("POST", "/verify_table", {"sink_uri": URI})
-    assert (status, set(shown)) == (200, {"ineligible_tables", "eligible_tables"})
+    assert (status, set(shown)) == (200, {"ineligible_tables", "eligible_tables", "all_tables"})
 
 
 @pytest.mark.parametrize("body", [b"{", b"[1]", b'"x"', b"\xff", b"[" * 100_000])
@@ -170,7 +255,7 @@ def test_replica_config_names_and_durations_go_both_ways() -> None:
         "sink": {
             "file-index-digit": 4,
             "send-all-bootstrap-at-start": True,
-            "dispatchers": [{"matcher": ["a.*"], "partition": "ts"}],
+            "dispatchers": [{"matcher": ["a.*"], "partition": "ts", "target-schema": "x", "target-table": "y"}],
             "kafka-config": {"sasl-password": "hidden", "dial-timeout": "1.5s"},
         },
     }
@@ -181,8 +266,8 @@ def test_replica_config_names_and_durations_go_both_ways() -> None:
         "sink": {
             "file_index_width": 4,
             "send-all-bootstrap-at-start": True,
-            "dispatchers": [{"matcher": ["a.*"], "partition": "ts"}],
-            "kafka_config": {"sasl_password": "***", "dial_timeout": 1_500_000_000},
+            "dispatchers": [{"matcher": ["a.*"], "partition": "ts", "target-schema": "x", "target-table": "y"}],
+            "kafka_config": {"sasl_password": "***", "dial_timeout": "1.5s"},
         },
     }
     back = from_api({**shown, "mounter": None})
@@ -245,14 +330,14 @@ def test_api_processors_show_which_capture_pulls_a_changefeeds_tables(api: Api, 
     bus.shares, bus.table_ids = Shares(shares), [TableId(2), TableId(3), TableId(1)]
     pairs = [("cf", "me"), ("cf", "other")]
     shown = api.v2("GET", "/processors")[1]
-    assert [(one["changefeed_id"], one["capture_id"]) for one in shown["items"]] == pairs
+    assert [(processor["changefeed_id"], processor["capture_id"]) for processor in shown["items"]] == pairs
     assert api.v2("GET", "/processors/cf/me") == (200, {"table_ids": [1, 2]})
     assert api.v2("GET", "/processors/cf/who")[1]["error_code"] == "CDC:ErrCaptureNotExist"
     assert api.v2("GET", "/processors/no/me")[1]["error_code"] == "CDC:ErrChangeFeedNotExists"
     tasks = api.v2("GET", "/changefeeds/cf")[1]["task_status"]
     assert [(task["capture_id"], task["table_ids"]) for task in tasks] == [("me", [1, 2]), ("other", [3])]
     bus.table_ids = [TableId(9)]
-    assert [one["capture_id"] for one in api.v2("GET", "/processors")[1]["items"]] == ["other"]
+    assert [processor["capture_id"] for processor in api.v2("GET", "/processors")[1]["items"]] == ["other"]
     assert api.v2("GET", "/processors/cf/me") == (200, {"table_ids": []})
     api.v2("POST", "/changefeeds/cf/pause")
     assert api.v2("GET", "/processors")[1]["total"] == 0
@@ -266,6 +351,6 @@ def test_api_processors_show_which_capture_applies_which_partitions_to_a_databas
         Share(processor=CaptureId("p1"), capture=ME.capture_id, partitions=(0, 2), is_leader=True),
         Share(processor=CaptureId("p2"), capture=OTHER.capture_id, partitions=()),
     ]
-    assert [one["capture_id"] for one in api.v2("GET", "/processors")[1]["items"]] == ["me", "other"]
+    assert [processor["capture_id"] for processor in api.v2("GET", "/processors")[1]["items"]] == ["me", "other"]
     assert api.v2("GET", "/processors/cf/me") == (200, {"table_ids": [], "partitions": [0, 2]})
     assert api.v2("GET", "/processors/cf/other") == (200, {"table_ids": [3], "partitions": []})

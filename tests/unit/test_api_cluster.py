@@ -47,14 +47,9 @@ def asked(bus: Memory) -> list[tuple[Any, ...]]:
 
 def test_api_status_names_the_capture_and_whether_it_owns(api: Api, bus: Memory) -> None:
     status, shown = api.v2("GET", "/status")
-    assert (status, shown["id"], shown["version"], shown["is_owner"], shown["liveness"]) == (
-        200,
-        "me",
-        "1.2.3",
-        True,
-        0,
-    )
-    assert set(shown) == {"version", "git_hash", "id", "cluster_id", "pid", "is_owner", "liveness"}
+    assert (status, shown["id"], shown["tidebus_version"]) == (200, "me", "1.2.3")
+    assert (shown["version"], shown["is_owner"], shown["liveness"]) == ("v8.5.4", True, 0)
+    assert set(shown) == {"version", "tidebus_version", "git_hash", "id", "cluster_id", "pid", "is_owner", "liveness"}
     bus.leader = OTHER.capture_id
     assert api.ask("GET", "/status")[1]["is_owner"] is False
 
@@ -70,6 +65,10 @@ def test_api_captures_lists_all_with_the_owner(api: Api) -> None:
             ],
         },
     )
+
+
+def test_api_version_1_lists_captures_without_a_wrapper(api: Api) -> None:
+    assert api.ask("GET", "/api/v1/captures")[1] == api.v2("GET", "/captures")[1]["items"]
 
 
 def test_api_tso_is_split_into_clock_and_counter(api: Api) -> None:
@@ -167,7 +166,9 @@ def test_api_requests_are_logged_with_status_and_path_and_no_body(api: Api, capl
         api.v2("POST", "/changefeeds", {"sink_uri": URI})
         api.v2("GET", "/captures")
     seen = [record for record in caplog.records if record.getMessage() == "api request"]
-    assert [(vars(one)["method"], vars(one)["path"], vars(one)["status"], one.levelname) for one in seen] == [
+    assert [
+        (vars(record)["method"], vars(record)["path"], vars(record)["status"], record.levelname) for record in seen
+    ] == [
         ("POST", "/api/v2/changefeeds", 200, "INFO"),
         ("GET", "/api/v2/captures", 200, "DEBUG"),
     ]
@@ -178,7 +179,7 @@ def test_api_overview_counts_each_captures_tables(api: Api, bus: Memory) -> None
     made(api, bus)
     status, shown = api.ask("GET", "/api/tidebus/overview")
     assert status == 200
-    assert [(one["id"], one["tables"], one["is_owner"]) for one in shown["captures"]] == [
+    assert [(capture["id"], capture["tables"], capture["is_owner"]) for capture in shown["captures"]] == [
         ("me", 1, True),
         ("other", 2, False),
     ]
@@ -186,7 +187,7 @@ def test_api_overview_counts_each_captures_tables(api: Api, bus: Memory) -> None
     (feed,) = shown["changefeeds"]
     assert (feed["id"], feed["state"], feed["sorter"]) == ("cf", "normal", {"host": "h", "pid": 11})
     bus.leader, bus.shares = None, None
-    assert [one["tables"] for one in api.ask("GET", "/api/tidebus/overview")[1]["captures"]] == [None, None]
+    assert [capture["tables"] for capture in api.ask("GET", "/api/tidebus/overview")[1]["captures"]] == [None, None]
 
 
 def test_api_config_and_debug_show_the_process(api: Api) -> None:
@@ -200,8 +201,8 @@ def test_api_config_and_debug_show_the_process(api: Api) -> None:
 
 
 def test_api_tells_of_itself(api: Api) -> None:
-    told = api.ask("GET", "/openapi.json")[1]
-    assert {"get", "put", "delete"} <= set(told["paths"]["/api/v2/changefeeds/{changefeed_id}"])
+    document = api.ask("GET", "/openapi.json")[1]
+    assert {"get", "put", "delete"} <= set(document["paths"]["/api/v2/changefeeds/{changefeed_id}"])
     assert "/openapi.json" in api.http.get("/docs").text
 
 
@@ -211,7 +212,9 @@ class Pair:
     def __init__(self, stack: ExitStack) -> None:
         self.standby, self.owner = Memory(), Memory()
         servers = [stack.enter_context(closing(ApiServer("127.0.0.1:0"))) for _ in range(2)]
-        captures = [replace(one, address=server.address) for one, server in zip((ME, OTHER), servers, strict=True)]
+        captures = [
+            replace(capture, address=server.address) for capture, server in zip((ME, OTHER), servers, strict=True)
+        ]
         shares = Shares({captures[0].capture_id: [TableId(5)]})
         self.owner.shares, self.owner.table_ids = shares, [TableId(5)]
         for bus, server, capture in zip((self.standby, self.owner), servers, captures, strict=True):

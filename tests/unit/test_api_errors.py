@@ -25,9 +25,9 @@ PACKAGES = ("schemas", "edges", "producers", "sorters", "consumers", "compose")
 
 
 def subclasses(kind: type[BusError]) -> Iterator[type[BusError]]:
-    for one in kind.__subclasses__():
-        yield one
-        yield from subclasses(one)
+    for subclass in kind.__subclasses__():
+        yield subclass
+        yield from subclasses(subclass)
 
 
 def test_every_code_of_the_table_is_an_error_of_ours() -> None:
@@ -35,7 +35,7 @@ def test_every_code_of_the_table_is_an_error_of_ours() -> None:
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             if "__main__" not in module.name:
                 importlib.import_module(module.name)
-    codes = {one.code for one in subclasses(BusError) if one.__module__.split(".")[0] in PACKAGES}
+    codes = {error.code for error in subclasses(BusError) if error.__module__.split(".")[0] in PACKAGES}
     assert set(CDC_CODES) <= codes
     known = {*CDC_CODES.values(), *KEY_CODES.values()}
     assert known >= USAGE_CODES | set(HINTS)

@@ -11,11 +11,11 @@ import pytest
 from compose.cli import run_cli
 from compose.operator.api_calls import ApiCalls, ApiRefusedError
 from compose.stack.secure.certificates import Authority
+from consumers.control.api.access.credentials import Credentials, read_credentials, write_credentials
+from consumers.control.api.access.errors import ApiTlsError
+from consumers.control.api.access.tls import ApiTls
 from consumers.control.api.client import ApiClient, ServerTlsError, ServerUnreachableError
-from consumers.control.api.credentials import Credentials, read_credentials, write_credentials
-from consumers.control.api.errors import ApiTlsError
 from consumers.control.api.server import ApiServer
-from consumers.control.api.tls import ApiTls
 from schemas.errors import ConfigError
 from tests.support.api import Api
 from tests.support.memory_bus import ME, OTHER, Memory, Shares
@@ -141,13 +141,13 @@ def test_https_standby_asks_the_owner_with_its_certificate(tmp_path: Path) -> No
 
 def test_tls_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     ca = Authority(tmp_path)
-    one, two = ca.issue("one"), ca.issue("two")
+    first, second = ca.issue("one"), ca.issue("two")
     for tls, said in (
-        (ApiTls(cert_path=one.cert), "come together"),
-        (ApiTls(cert_path=one.cert, key_path=two.key), "no certificate with its unencrypted key"),
-        (ApiTls(cert_path=one.cert, key_path=one.key, mtls=True), "give --ca"),
-        (ApiTls(cert_path=one.cert, key_path=one.key, ca_path=str(tmp_path / "no")), "cannot be read"),
-        (ApiTls(cert_path=one.cert, key_path=one.key, ca_path=one.key), "no CA certificate"),
+        (ApiTls(cert_path=first.cert), "come together"),
+        (ApiTls(cert_path=first.cert, key_path=second.key), "no certificate with its unencrypted key"),
+        (ApiTls(cert_path=first.cert, key_path=first.key, mtls=True), "give --ca"),
+        (ApiTls(cert_path=first.cert, key_path=first.key, ca_path=str(tmp_path / "no")), "cannot be read"),
+        (ApiTls(cert_path=first.cert, key_path=first.key, ca_path=first.key), "no CA certificate"),
     ):
         with pytest.raises(ApiTlsError, match=said):
             ApiServer("127.0.0.1:0", tls=tls)

@@ -71,7 +71,7 @@ def test_bad_jobs_notes_each_with_its_place_and_reads_on() -> None:
     ):
         bad.apply(store, record, topic="ddl", offset=offset)
     assert names(store, 22) == {"t", "t300"}
-    first, second = (str(one.error) for one in bad.jobs)
+    first, second = (str(bad_job.error) for bad_job in bad.jobs)
     for part in ("schema.undecodable_ddl", "key=6b", "commit_ts=20", "start_ts=19", "topic=ddl", "offset=0", "upgrade"):
         assert part in first
     for part in ("schema.inconsistent_ddl", "job_id=21", "commit_ts=21", "offset=1", "ignore-txn-start-ts"):
@@ -125,8 +125,10 @@ def test_job_scope_names_a_table_only_where_the_job_can_have_no_other() -> None:
 
 def report(landed: dict[int, int], end: int) -> dict[CaptureId, LandingReport]:
     landed_ts = {TableSpan.of_table(TableId(table)): Ts(ts) for table, ts in landed.items()}
-    one = LandingReport(capture=CAPTURE, landed_ts=landed_ts, ends=(end,), chunks=(), floors=(end,), repeat_ends=(0,))
-    return {CAPTURE: one}
+    landing = LandingReport(
+        capture=CAPTURE, landed_ts=landed_ts, ends=(end,), chunks=(), floors=(end,), repeat_ends=(0,)
+    )
+    return {CAPTURE: landing}
 
 
 def step(previous: FrontierRecord, landed: dict[int, int], end: int, *bad: int) -> FrontierRecord:
@@ -149,9 +151,9 @@ def test_frontier_bad_job_is_held_from_the_low_before_it_until_all_has_landed_wi
     assert (fourth.resolved_ts, fourth.held_ddl) == (40, second.held_ddl)
     fifth = step(fourth, {100: 50, 200: 45}, 25)
     assert (fifth.resolved_ts, fifth.held_ddl) == (45, ())
-    places = [frontier_for(record, lambda _: False) for record in (first, second, third, fourth, fifth)]
-    assert [place.resolved_ts for place in places] == [15, 20, 20, 20, 45]
-    cut = cut_between(places[3], places[4], Ts(20), Ts(45))
+    frontiers = [frontier_for(record, lambda _: False) for record in (first, second, third, fourth, fifth)]
+    assert [frontier.resolved_ts for frontier in frontiers] == [15, 20, 20, 20, 45]
+    cut = cut_between(frontiers[3], frontiers[4], Ts(20), Ts(45))
     assert (cut.start, cut.end) == (first.low, (25,)), "what came late for (20, 40] is in it"
     not_concerned = [frontier_for(record, lambda _: False, lambda _: False).resolved_ts for record in (second, third)]
     assert not_concerned == [30, 40]

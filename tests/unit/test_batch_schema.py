@@ -49,14 +49,14 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int | Registr
 
 def later_id(schema: BatchSchema) -> int:
     """Start it, and return the id that it brings."""
-    told, brought = threading.Event(), list[int]()
+    taken, brought = threading.Event(), list[int]()
 
     def take(schema_id: int) -> None:
         brought.append(schema_id)
-        told.set()
+        taken.set()
 
     schema.start(take)
-    assert told.wait(20)
+    assert taken.wait(20)
     return brought[0]
 
 

@@ -32,6 +32,13 @@ def test_run_whose_first_epoch_began_above_its_first_record_fits_from_there_on()
     assert begin(first, 149) is None
 
 
+def test_run_whose_epoch_began_while_a_table_was_held_repeats_that() -> None:
+    # The upstream is resolved up to 100 where the epoch starts, and the changefeed, one of whose tables lags, up to 40.
+    held = BegunEpoch("f", Ts(40), 10, 20)
+    assert begin(held, 40) == Beginning(Ts(40), 10, 20)
+    assert begin(held, 39) is None
+
+
 def test_run_that_follows_none_or_one_of_another_upstream_begins_anew() -> None:
     assert begin(None, 150) is None
     assert begin(BegunEpoch("other", Ts(100), 10, 20), 150) is None

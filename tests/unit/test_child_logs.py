@@ -4,14 +4,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
 from compose.stack.child_logs import BYTES_MAX, KEPT, turn_over
 from compose.stack.children import Nursery
-from consumers.control.core.changefeeds.sorter_plan import SorterChild
-from consumers.control.fleets.sorter_fleet import BusAddresses, SorterFleet, _Sorter
+from consumers.control.fleets.service_fleet import ServiceFleet, service_log
+from consumers.control.fleets.settings import BusAddresses, SorterSettings
 from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
 from edges.zookeeper.access import ZooKeeperAccess
@@ -73,7 +72,7 @@ def test_bounds_of_a_changefeeds_log() -> None:
     assert BYTES_MAX * (KEPT + 1) == 256 << 20
 
 
-def test_sorter_fleet_sets_the_log_of_one_that_runs_aside_when_it_has_grown_too_large(tmp_path: Path) -> None:
+def test_service_fleet_sets_the_log_of_one_that_runs_aside_when_it_has_grown_too_large(tmp_path: Path) -> None:
     addresses = BusAddresses(
         kafka=KafkaAccess("k:1"),
         zookeeper=ZooKeeperAccess("z:1"),
@@ -82,10 +81,10 @@ def test_sorter_fleet_sets_the_log_of_one_that_runs_aside_when_it_has_grown_too_
         upstream=UpstreamId("u"),
     )
     with Nursery() as nursery:
-        fleet = SorterFleet(cast("Any", None), ZkPaths("c"), addresses, nursery, ("sleep", "600"))
-        log = tmp_path / "sorter.log"
-        child = nursery.start("sorter", ["sleep", "600"], log=log)
-        fleet._sorters["default", "a"] = _Sorter(child, SorterChild(epoch=0, started_at_s=0.0))
+        command = (sys.executable, "-c", "import time; time.sleep(600)")
+        fleet = ServiceFleet(ZkPaths("c"), addresses, nursery, command, SorterSettings(data_dir=tmp_path))
+        fleet.look()
+        log = service_log(tmp_path)
         os.truncate(log, BYTES_MAX + 1)
-        assert fleet._reap() == []
-        assert (log.stat().st_size, log.with_name("sorter.log.1").stat().st_size) == (0, BYTES_MAX + 1)
+        fleet.look()
+        assert (log.stat().st_size, log.with_name("service.log.1").stat().st_size) == (0, BYTES_MAX + 1)

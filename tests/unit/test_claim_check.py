@@ -251,8 +251,12 @@ EXTENDED = CANAL + "&enable-tidb-extension=true"
         (EXTENDED, "", "large-message-handle-option", "needs claim-check-storage-uri"),
         (EXTENDED, "claim-check-storage-uri = 'file://host/x'", "claim-check-storage-uri", "must be file:///path"),
         (EXTENDED, "claim-check-storage-uri = '/x'", "claim-check-storage-uri", "must be file:///path"),
-        (EXTENDED, "claim-check-storage-uri = 'file:///x?a=b'", "claim-check-storage-uri", "must be file:///path"),
-        (EXTENDED, "claim-check-storage-uri = 's3://b?role-arn=x'", "claim-check-storage-uri", "parameter `role-arn`"),
+        (
+            EXTENDED,
+            "claim-check-storage-uri = 's3://b?external-id=x'",
+            "claim-check-storage-uri",
+            "external-id without role-arn",
+        ),
         (EXTENDED, "claim-check-storage-uri = 's3:///p'", "claim-check-storage-uri", "must be s3://bucket"),
         (
             EXTENDED.replace("canal-json", "open-protocol"),

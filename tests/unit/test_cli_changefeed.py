@@ -55,7 +55,8 @@ def test_create_prints_id_and_info_as_cdc_cli_does(run: Run, tmp_path: Path) -> 
     said, changefeed_id, info = out.splitlines()
     assert (status, said, changefeed_id) == (0, "Create changefeed successfully!", "ID: cf")
     shown = json.loads(info.removeprefix("Info: "))
-    assert (shown["config"], shown["target_ts"]) == ({"case_sensitive": True, "filter": {"rules": ["a.*"]}}, 1 << 61)
+    config = shown["config"]
+    assert (config["case_sensitive"], config["filter"], shown["target_ts"]) == (True, {"rules": ["a.*"]}, 1 << 61)
 
 
 def test_create_asks_before_tables_without_a_key_are_left_out(run: Run, bus: Memory, asked: list[str]) -> None:
@@ -65,6 +66,7 @@ def test_create_asks_before_tables_without_a_key_are_left_out(run: Run, bus: Mem
     assert "shop.log" in err and len(asked) == 1
     assert run("create", "-c", "cf", "--sink-uri", URI, "--no-confirm")[0] == 0
     assert len(asked) == 1
+    assert bus.kept["default", "cf"].info.config["ignore-ineligible-table"] is True
 
 
 def test_create_asks_before_more_than_a_day_is_read_again(run: Run, bus: Memory, asked: list[str]) -> None:
@@ -79,6 +81,41 @@ def test_create_takes_cdc_clis_hidden_flags_and_says_what_they_do(run: Run, bus:
     flags = ["--sort-engine", "unified", "--tz", "UTC", "--disable-gc-check", "--upstream-pd", PD, "--pd", PD]
     status, _, err = run("create", "-c", "cf", "--sink-uri", URI, *flags)
     assert status == 0 and "--sort-engine does nothing here" in err and "--tz does nothing here" in err
+
+
+def test_update_lays_the_file_over_what_is_stored(run: Run, bus: Memory, tmp_path: Path) -> None:
+    file = tmp_path / "feed.toml"
+    registry = "[sink]\nschema-registry = 'http://u:hidden@r'\n"
+    file.write_text("case-sensitive = true\n[filter]\nrules = ['a.*']\n[sorter]\nrun-cuts = 'driver'\n" + registry)
+    assert run("create", "-c", "cf", "--sink-uri", URI, "--config", str(file))[0] == 0
+    run("pause", "-c", "cf")
+    file.write_text("[filter]\nignore-txn-start-ts = [5]\n")
+    status, out, err = run("update", "-c", "cf", "--config", str(file), "--no-confirm")
+    assert status == 0 and "hidden" not in out + err
+    config = bus.kept["default", "cf"].info.config
+    assert config["filter"] == {"rules": ["a.*"], "ignore-txn-start-ts": [5]}
+    assert (config["case-sensitive"], config["sorter"]) == (True, {"run-cuts": "driver"})
+    assert config["sink"]["schema-registry"] == "http://u:hidden@r"
+
+
+def test_flags_may_stand_before_the_verb_and_those_behind_count_more(
+    bus: Memory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(ApiServer("127.0.0.1:0")) as server, server.serving(bus):
+        verb = ["changefeed", "list", "-k", "default"]
+        assert run_cli(["cli", "--server", server.address, *verb]) == 0
+        assert run_cli(["cli", "--server", "127.0.0.1:1", *verb, "--server", server.address]) == 0
+        assert run_cli(["cli", "--server", server.address, *verb, "--server", "127.0.0.1:1"]) == 1
+    assert capsys.readouterr().out == "[]\n[]\n"
+
+
+def test_newer_flags_of_cdc_cli_are_taken(run: Run, bus: Memory) -> None:
+    assert run("create", "-c", "cf", "--sink-uri", URI, "-k", "other", "-v")[0] == 0
+    assert list(bus.kept) == [("other", "cf")]
+    assert run("pause", "-c", "cf", "--keyspace", "other")[0] == 0
+    assert run("resume", "-c", "cf", "-k", "other", "-v", "--upstream-pd", PD)[0] == 0
+    assert run("resume", "-c", "cf", "-k", "other", "--upstream-pd", "elsewhere:1")[0] == 2
+    assert bus.kept["other", "cf"].state == "normal"
 
 
 def test_update_prints_the_difference_without_secrets_and_asks(

@@ -23,7 +23,7 @@ def test_full_machine_is_no_bug(number: int) -> None:
     assert refused is not None and os.strerror(number) in refused.message
 
 
-def test_error_of_the_system_that_is_no_matter_of_files_keeps_its_traceback() -> None:
+def test_error_of_the_system_that_is_no_matter_of_files_is_none_of_the_machines() -> None:
     assert refusal(ConnectionResetError(errno.ECONNRESET, "reset")) is None
 
 

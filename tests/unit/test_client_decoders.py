@@ -64,9 +64,9 @@ def lines(name: str) -> list[dict[str, Any]]:
 
 
 def test_canal_json_decoder_of_all_recorded_messages_says_what_the_message_says() -> None:
-    decoder, found = CanalJsonDecoder(), lines("canal-json")
-    assert len(found) > 1_000
-    for line in found:
+    decoder, recorded = CanalJsonDecoder(), lines("canal-json")
+    assert len(recorded) > 1_000
+    for line in recorded:
         record, position, topic_record = record_of(line)
         check(decoder(record, position), decode_canal_json(topic_record), position)
 
@@ -104,9 +104,9 @@ def test_avro_decoder_of_all_recorded_messages_says_what_the_message_says() -> N
         line["schema_id"]: json.dumps(line["schema"]) for line in oracle("encoded/avro") if line["op"] == "avro_schema"
     }
     decoder, theirs = AvroDecoder(texts.__getitem__), OracleAvro(texts.__getitem__)
-    found = lines("avro")
-    assert len(found) > 1_000
-    for line in found:
+    recorded = lines("avro")
+    assert len(recorded) > 1_000
+    for line in recorded:
         record, position, topic_record = record_of(line)
         check(decoder(record, position), theirs(topic_record), position)
 

@@ -2,11 +2,9 @@
 
 import json
 
-import pytest
-
-from schemas.config.changefeed import config_table, load_changefeed, parse_changefeed_text
+from schemas.config.changefeed import load_changefeed, parse_changefeed_text
 from schemas.config.parse.duration import Seconds
-from tests.support.changefeed_config import AVRO, CANAL, FULL
+from tests.support.changefeed_config import CANAL, FULL
 
 
 def test_load_changefeed_uri_alone_gives_ticdcs_defaults() -> None:
@@ -41,8 +39,17 @@ def test_load_changefeed_uri_alone_gives_ticdcs_defaults() -> None:
     assert (config.integrity.integrity_check_level, config.integrity.corruption_handle_level) == ("none", "warn")
     assert config.synced_status.synced_check_interval_s == 300
     assert config.synced_status.checkpoint_interval_s == 15
+    assert (config.sorter.isolation, config.sorter.run_cuts) == ("shared", "auto")
+    assert (config.sorter.cpu_share_max_percent, config.sorter.rows_per_second_max) == (0, 0)
     assert not config.tls
     assert config.notes == ()
+
+
+def test_load_changefeed_takes_how_it_is_run() -> None:
+    config = load_changefeed(CANAL, '[sorter]\nisolation = "process"\nrun-cuts = "spark"')
+    assert (config.sorter.isolation, config.sorter.run_cuts) == ("process", "spark")
+    config = load_changefeed(CANAL, "[sorter]\ncpu-share-max = 50\nrows-per-second-max = 1000")
+    assert (config.sorter.cpu_share_max_percent, config.sorter.rows_per_second_max) == (50, 1000)
 
 
 def test_load_changefeed_all_uri_parameters_reach_their_settings() -> None:
@@ -82,14 +89,6 @@ def test_load_changefeed_uri_overrides_the_file() -> None:
     assert (config.protocol, config.kafka.partition_num, config.kafka.replication_factor) == ("canal-json", 9, 2)
     assert not config.codec.enable_tidb_extension
     assert config.codec.avro_decimal_handling_mode == "string"
-
-
-@pytest.mark.parametrize(("uri", "text"), [(CANAL, FULL), (AVRO, ""), (CANAL + "&partition-num=3&dial-timeout=7s", "")])
-def test_config_table_loaded_again_is_the_same_config(uri: str, text: str) -> None:
-    config = load_changefeed(uri, text)
-    stored = json.loads(json.dumps(config_table(config)))
-    assert load_changefeed(uri, stored) == config
-    assert load_changefeed(uri.partition("?")[0], stored) == config
 
 
 def test_load_changefeed_parsed_table_equals_text_and_is_left_as_it_was() -> None:

@@ -45,7 +45,6 @@ def test_sink_uri_of_a_database_sets_ticdcs_parameters_over_the_file() -> None:
 @pytest.mark.parametrize(
     ("uri", "text", "word"),
     [
-        ("mysql://root@h/db", "", "no path"),
         ("mysql://", "", "user:password@host:port"),
         ("mysql://root@h:99999/", "", "port"),
         ("mysql://root@h/?worker-count=0", "", "worker-count"),

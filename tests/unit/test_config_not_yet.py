@@ -6,6 +6,7 @@ from schemas.config.changefeed import load_changefeed
 from schemas.config.parse.origin import NotSupportedYetError
 from tests.support.changefeed_config import AVRO, CANAL, refused
 
+FILES = "file:///data/out?protocol=csv"
 LARGE = "[sink.kafka-config.large-message-handle]\n"
 
 
@@ -14,18 +15,14 @@ LARGE = "[sink.kafka-config.large-message-handle]\n"
     [
         (CANAL.replace("canal-json", "maxwell"), "", "sink.protocol"),
         (CANAL, "enable-sync-point = true", "enable-sync-point"),
-        (CANAL, "sync-point-interval = '11m'", "sync-point-interval"),
+        (CANAL, "initial = 'snapshot'", "initial"),
+        (CANAL, "[[initial-rules]]\nmatcher = ['a.*']\ninitial = 'none'", "initial-rules"),
         (
             CANAL,
             "sql-mode = ''\n[[filter.event-filters]]\nmatcher = ['*.*']\nignore-insert-value-expr = 'a = 1'",
             "sql-mode",
         ),
-        (CANAL, "[consistent]\nlevel = 'eventual'", "consistent.level"),
-        (
-            CANAL,
-            "[consistent.memory-usage]\nmemory-quota-percentage = 1",
-            "consistent.memory-usage.memory-quota-percentage",
-        ),
+        (CANAL, "enable-active-active = true", "enable-active-active"),
         (CANAL, "[sink.pulsar-config]\nx = 1", "sink.pulsar-config"),
         (CANAL + "&sasl-mechanism=gssapi", "", "sink.kafka-config.sasl-mechanism"),
         (CANAL, "[sink.kafka-config]\nsasl-gssapi-realm = 'x'", "sink.kafka-config.sasl-gssapi-realm"),
@@ -75,10 +72,34 @@ def test_load_changefeed_setting_at_its_default_passes(text: str) -> None:
         (CANAL, "[sink.csv]\noutput-handle-key = true", "sink.csv.output-handle-key has no effect: it is for storage"),
         (CANAL, "[sink.mysql-config]\nworker-count = 1", "mysql-config.worker-count has no effect: it is for database"),
         (CANAL, "[sink.cloud-storage-config]\nworker-count = 3", "cloud-storage-config.worker-count has no effect: it"),
-        (CANAL, "ignore-ineligible-table = true", "tables without a usable key are always left out"),
         (CANAL + "&max-retry=9", "", "sink.kafka-config.max-retry has no effect: "),
         (CANAL, "[scheduler]\nregion-threshold = 5", "scheduler.region-threshold has no effect: "),
         (CANAL + "&kafka-version=3.0.0", "", "sink.kafka-config.kafka-version has no effect: "),
+        (CANAL + "&write-timeout=5s", "", "sink.kafka-config.write-timeout has no effect: "),
+        (CANAL, "[sink.kafka-config]\nwrite-timeout = '5s'", "sink.kafka-config.write-timeout has no effect: "),
+        (
+            FILES + "&flush-concurrency=4",
+            "",
+            "cloud-storage-config.flush-concurrency has no effect: a file is sent whole",
+        ),
+        (
+            "mysql://root@h/",
+            "[consistent]\nlevel = 'eventual'\nstorage = 's3://b/redo'\ncompression = 'lz4'\nuse-file-backend = true",
+            "consistent: the raw log in Kafka is the redo log of every changefeed",
+        ),
+        (FILES, "[sink.csv]\noutput-handle-key = true", "sink.csv.output-handle-key has no effect: TiCDC reads it and"),
+        (
+            FILES,
+            "[sink]\ndate-separator = 'none'\n[sink.cloud-storage-config]\nfile-expiration-days = 3",
+            "cloud-storage-config.file-expiration-days has no effect: date-separator is not `day`",
+        ),
+        (CANAL + "&output-row-key=true", "", "output-row-key has no effect: the key stands in the TiDB extension"),
+        (CANAL + "&debezium-include-start-ts=true", "", "sink.debezium.include-start-ts has no effect: protocol canal"),
+        (
+            FILES,
+            "[[filter.event-filters]]\nmatcher = ['*.*']\nignore-update-only-columns = ['a']",
+            "filter.event-filters[0].ignore-update-only-columns has no effect: it is for Kafka sinks",
+        ),
         (CANAL + "&max-batch-size=3", "", "codec-config.max-batch-size has no effect: protocol canal-json"),
         (CANAL + "&encoding-format=avro", "", "codec-config.encoding-format has no effect: protocol canal-json"),
         (CANAL.replace("canal-json", "simple"), "", "send-bootstrap-in-msg-count only turns bootstraps off at 0"),

@@ -188,9 +188,10 @@ def test_kafka_keeps_three_copies_and_lets_in_nobody_without_tls_and_a_name() ->
         assert settings["node.id"] == str(number)
         assert (settings["default.replication.factor"], settings["min.insync.replicas"]) == ("3", "2")
         assert settings["unclean.leader.election.enable"] == settings["allow.everyone.if.no.acl.found"] == "false"
-        protocols = dict(one.split(":") for one in settings["listener.security.protocol.map"].split(","))
+        protocols = dict(pair.split(":") for pair in settings["listener.security.protocol.map"].split(","))
         assert protocols == {"CLIENT": "SASL_SSL", "INTERNAL": "SSL", "CONTROLLER": "SSL"}
-        assert {settings[f"listener.name.{one}.ssl.client.auth"] for one in ("internal", "controller")} == {"required"}
+        asked = [settings[f"listener.name.{listener}.ssl.client.auth"] for listener in ("internal", "controller")]
+        assert asked == ["required", "required"]
         assert "User:ANONYMOUS" not in settings["super.users"] and settings["authorizer.class.name"]
         assert f"CLIENT://kafka-{number}:9093" in settings["advertised.listeners"]
     alike = {

@@ -10,10 +10,12 @@ from cryptography import x509
 
 from compose.deployment import kafka_user
 from compose.deployment.secrets import CAPTURES, SERVERS, make_secrets, owners
-from consumers.control.api.credentials import read_credentials
+from consumers.control.api.access.credentials import read_credentials
 from edges.kafka.access import KafkaAccess
+from edges.kafka.settings import KAFKA_KEYS
+from edges.properties import read_properties
 from edges.registry.access import RegistryAccess
-from edges.zookeeper.access import ZooKeeperAccess
+from edges.zookeeper.access import ZOOKEEPER_KEYS, ZooKeeperAccess
 from producers.tls import Channels, TlsSettings
 from schemas.errors import ConfigError
 from tests.support.deployment import services
@@ -69,13 +71,13 @@ def test_captures_files_are_understood_by_what_reads_them(folder: Path, name: st
 
 def test_all_parts_of_the_cluster_have_the_same_passwords_and_no_two_things_share_one(folder: Path) -> None:
     settings = [
-        {**kafka_user.read_settings(folder / name / "kafka.properties")}
-        | {**kafka_user.read_settings(folder / name / "zookeeper.properties")}
+        read_properties(folder / name / "kafka.properties", KAFKA_KEYS)
+        | read_properties(folder / name / "zookeeper.properties", ZOOKEEPER_KEYS)
         for name in CAPTURES
     ]
-    user = kafka_user.read_settings(folder / "kafka-admin" / "user.properties")
-    assert {one["sasl.password"] for one in settings} == {user["sasl.password"]}
-    assert len({one["digest.password"] for one in settings}) == 1
+    user = kafka_user.read_settings(folder / "kafka-admin" / "user.properties", "--user")
+    assert {capture["sasl.password"] for capture in settings} == {user["sasl.password"]}
+    assert len({capture["digest.password"] for capture in settings}) == 1
     users = read_credentials(folder / "capture-1" / "credentials").users
     assert len({user["sasl.password"], settings[0]["digest.password"], users["tidebus"]}) == 3
 
@@ -92,12 +94,12 @@ def test_commands_of_the_file_run_as_processes(tmp_path: Path) -> None:
     home = tmp_path / "made" / "kafka-admin"
     mounted = [word.replace("/run/tidebus", str(home)) for word in service["command"]]
     assert mounted[::2] == ["--admin", "--user"] and all(Path(word).is_file() for word in mounted[1::2])
-    admin = kafka_user.read_settings(home / "admin.properties")
+    admin = kafka_user.read_settings(home / "admin.properties", "--admin")
     assert all((home / Path(value).name).is_file() for key, value in admin.items() if key.endswith(".location"))
 
 
 def test_captures_user_may_touch_nothing_but_the_buss_own() -> None:
-    assert {(one.name, one.principal) for one in kafka_user.bindings("tidebus")} == {
+    assert {(binding.name, binding.principal) for binding in kafka_user.bindings("tidebus")} == {
         ("tidebus.", "User:tidebus"),
         ("tidebus-", "User:tidebus"),
     }

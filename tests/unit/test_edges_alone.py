@@ -26,8 +26,8 @@ def made_clients(source: str) -> list[str]:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_other_package_takes_a_client_from_its_library(package: str) -> None:
     files = sorted((ROOT / package).rglob("*.py"))
-    found = {str(file.relative_to(ROOT)): made_clients(file.read_text()) for file in files}
-    assert {file: names for file, names in found.items() if names} == {}
+    clients = {str(file.relative_to(ROOT)): made_clients(file.read_text()) for file in files}
+    assert {file: names for file, names in clients.items() if names} == {}
 
 
 def test_no_other_package_tells_spark_where_kafka_is() -> None:

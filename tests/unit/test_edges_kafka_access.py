@@ -1,13 +1,15 @@
 """``--kafka-config``: what it takes, what it refuses by name, and that no secret of it is seen."""
 
+import gc
 import pickle
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from edges.kafka.access import KafkaAccess, check_settings
-from edges.kafka.clients import kafka_admin, kafka_consumer, kafka_producer
+from edges.kafka.clients import kafka_admin, kafka_consumer, kafka_producer, shared_admin
 from edges.kafka.errors import KafkaSettingsError
 from edges.kafka.settings import KAFKA_KEYS
 from schemas.errors import ConfigError
@@ -46,7 +48,6 @@ def test_file_gives_what_librdkafka_takes(tmp_path: Path) -> None:
         "sasl.username": "bus",
         "sasl.password": "p=w d#1",
     }
-    assert access.security == "SASL_SSL SCRAM-SHA-256"
 
 
 def test_servers_of_the_file_go_before_the_options(tmp_path: Path) -> None:
@@ -59,7 +60,7 @@ def test_servers_of_the_file_go_before_the_options(tmp_path: Path) -> None:
 
 def test_neither_repr_nor_arguments_show_a_secret(tmp_path: Path) -> None:
     access = KafkaAccess.read("h:9092", config_file(tmp_path, SCRAM))
-    seen = f"{access} {access!r} {access.security} {access.arguments()}"
+    seen = f"{access} {access!r} {access.arguments()}"
     assert "p=w" not in seen
     assert access.arguments() == ["--kafka", "h:9092", "--kafka-config", str(tmp_path / "kafka.properties")]
 
@@ -204,3 +205,15 @@ def test_clients_take_a_checked_access() -> None:
     kafka_consumer({**config, "group.id": "g"}).close()
     kafka_producer(config)
     kafka_admin(config)
+
+
+def test_admin_client_is_shared_by_those_with_the_same_settings_while_any_of_them_has_it() -> None:
+    config = {**KafkaAccess("127.0.0.1:1", {"client.id": "me"}).config(), "log_level": 0}
+    first = shared_admin(config)
+    assert shared_admin(dict(reversed(config.items()))) is first
+    assert shared_admin({**config, "client.id": "other"}) is not first
+    last_seen = weakref.ref(first)
+    del first
+    gc.collect()
+    assert last_seen() is None
+    assert shared_admin(config) is not None

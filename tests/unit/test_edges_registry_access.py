@@ -2,15 +2,18 @@
 
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from compose.cli.options import registry_option
 from edges.registry.access import RegistryAccess
 from schemas.errors import ConfigError
 
 
-def config_file(folder: Path, text: str, mode: int = 0o600) -> Path:
+def config_file(folder: Path, text: str, mode: int = 0o600, name: str = "registry") -> Path:
     """Write a file of settings."""
-    file = folder / "registry.properties"
+    file = folder / f"{name}.properties"
     file.write_text(text)
     file.chmod(mode)
     return file
@@ -69,3 +72,75 @@ def test_what_does_not_fit_is_refused_by_key_and_shows_no_password(
         RegistryAccess.read(url, config_file(tmp_path, text))
     assert refused.value.fields["key"] == key
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> RegistryAccess:
+    """The bus's own registry, and one that changefeeds may name."""
+    own = config_file(tmp_path, "basic.auth.user.info=bus:own\nssl.ca.location=ca.pem\n")
+    text = "url=https://team.example/apis/ccompat/v7\nssl.ca.location=team.pem\nssl.certificate.location=c\n"
+    team = config_file(tmp_path, f"{text}ssl.key.location=k\nbasic.auth.user.info=team:hunter2\n", name="team")
+    return RegistryAccess.read("https://ours:8081", own, [team])
+
+
+@pytest.mark.parametrize(
+    ("url", "user_info", "ca"),
+    [
+        ("", "bus:own", "ca.pem"),
+        ("https://ours:8081/", "bus:own", "ca.pem"),
+        ("https://feed:pass@ours:8081", "feed:pass", "ca.pem"),
+        ("https://team.example:443/apis/ccompat/v7/", "team:hunter2", "team.pem"),
+        ("https://feed:pass@TEAM.example/apis/ccompat/v7", "feed:pass", "team.pem"),
+        # Neither user nor certificate is shown elsewhere, be it the same machine.
+        ("http://team.example/apis/ccompat/v7", "", ""),
+        ("https://team.example:8443/apis/ccompat/v7", "", ""),
+        ("https://team.example/other", "", ""),
+        ("https://team.example.evil.org/apis/ccompat/v7", "", ""),
+        ("https://ours", "", ""),
+    ],
+)
+def test_changefeeds_registry_is_reached_by_the_file_of_exactly_its_url(
+    tmp_path: Path, ours: RegistryAccess, url: str, user_info: str, ca: str
+) -> None:
+    access = ours.of_changefeed(url)
+    assert access.user_info == user_info
+    assert dict(access.settings).get("ssl.ca.location", "") == (str(tmp_path / ca) if ca else "")
+    assert access.sinks == ()
+
+
+def test_files_of_changefeeds_registries_go_to_children_by_path(tmp_path: Path, ours: RegistryAccess) -> None:
+    assert ours.arguments()[-2:] == ["--sink-registry-config", str(tmp_path / "team.properties")]
+    assert "hunter" not in f"{ours} {ours!r} {ours.arguments()} {ours.environment()}"
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["ssl.ca.location=ca.pem\n"], "must name its registry"),
+        (["url=https://r/\n", "url=https://R:443\n"], "another file"),
+        (["url=https://r\nssl.certificate.location=c\n"], "given together"),
+        (["url=ftp://r\n"], "http or https"),
+    ],
+)
+def test_file_of_a_changefeeds_registry_that_says_too_little_is_refused(
+    tmp_path: Path, texts: list[str], message: str
+) -> None:
+    files = [config_file(tmp_path, text, name=str(number)) for number, text in enumerate(texts)]
+    with pytest.raises(ConfigError, match=message):
+        RegistryAccess.read("", None, files)
+
+
+def test_commands_that_run_changefeeds_take_several_files(tmp_path: Path) -> None:
+    given = []
+
+    @click.command()
+    @registry_option(required=False)
+    def command(schema_registry: RegistryAccess) -> None:
+        given.append(schema_registry)
+
+    words = []
+    for name in ("a", "b"):
+        words += ["--sink-registry-config", str(config_file(tmp_path, f"url=https://{name}\n", name=name))]
+    assert CliRunner().invoke(command, words, catch_exceptions=False).exit_code == 0
+    assert CliRunner().invoke(command, given[0].arguments(), catch_exceptions=False).exit_code == 0
+    assert [[sink.url for sink in access.sinks] for access in given] == [["https://a", "https://b"]] * 2

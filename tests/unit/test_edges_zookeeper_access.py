@@ -43,11 +43,11 @@ def test_user_makes_nodes_for_nobody_else(tmp_path: Path) -> None:
 
 def test_files_of_tls_that_cannot_be_used_are_named_before_a_server_is_asked(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    one, other = authority.issue("one"), authority.issue("other")
+    issued, other = authority.issue("one"), authority.issue("other")
     for given, key in (
         ({"ca_path": "/none.pem"}, "ssl.ca.location"),
-        ({"ca_path": one.key}, "ssl.ca.location"),
-        ({"ca_path": authority.path, "cert_path": one.cert, "key_path": other.key}, "ssl.certificate.location"),
+        ({"ca_path": issued.key}, "ssl.ca.location"),
+        ({"ca_path": authority.path, "cert_path": issued.cert, "key_path": other.key}, "ssl.certificate.location"),
     ):
         with pytest.raises(ConfigError) as refused:
             Session(ZooKeeperAccess("127.0.0.1:1", tls=True, **given))  # type: ignore[arg-type]

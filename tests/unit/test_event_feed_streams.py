@@ -76,11 +76,11 @@ def test_feed_when_a_span_ends_then_the_store_is_told_and_what_waited_is_never_s
     stream = rig.stream
     rig.feed.unsubscribe(SPAN)
     rig.run(5.0)
-    deregistered = [(one.request_id, one.region_id) for one in stream.deregisters]
-    assert deregistered == [(one.request_id, one.region_id) for one in stream.registers[:2]], (
+    deregistered = [(request.request_id, request.region_id) for request in stream.deregisters]
+    assert deregistered == [(request.request_id, request.region_id) for request in stream.registers[:2]], (
         "no other region of these ids"
     )
-    assert {one.header.cluster_id for one in stream.deregisters} == {7}
+    assert {request.header.cluster_id for request in stream.deregisters} == {7}
     assert {request.start_key for request in stream.registers[2:]} == {encode_bytes(OTHER.start)}
     stream.say(event(stream.registers[0], committed(101, 102)))
     rig.run()

@@ -31,9 +31,19 @@ def test_event_filter_row_events_are_ignored_by_name(events: tuple[str, ...], ex
     assert not event_filter(ignore_event=events).ignored_ops("other", "t")
 
 
-def test_event_filter_matcher_is_case_sensitive_and_empty_matches_nothing() -> None:
-    assert not event_filter(ignore_event=("insert",)).ignored_ops("TEST", "t")
+def test_event_filter_matcher_follows_case_sensitive_and_empty_matches_nothing() -> None:
+    rule = EventFilterRule(matcher=("test.*",), ignore_event=("insert",), ignore_sql=("^drop",))
+    assert not EventFilter([rule], case_sensitive=True).ignored_ops("TEST", "t")
+    assert not EventFilter([rule], case_sensitive=True).ignores_ddl("drop table", "drop table t", "Test", "t")
+    assert EventFilter([rule]).ignored_ops("TEST", "t") == {RowOp.INSERT}
+    assert EventFilter([rule]).ignores_ddl("drop table", "drop table t", "Test", "t")
     assert not event_filter(matcher=(), ignore_event=("insert",)).ignored_ops("test", "t")
+
+
+def test_event_filter_value_expressions_have_case_sensitive_matchers_as_in_ticdc() -> None:
+    rule = EventFilterRule(matcher=("test.*",), ignore_insert_value_expr="id = 1")
+    assert EventFilter([rule]).has_conditions("test", "t")
+    assert not EventFilter([rule]).has_conditions("TEST", "t")
 
 
 def test_event_filter_two_rules_match_either_ignores() -> None:
@@ -59,7 +69,8 @@ def test_event_filter_two_rules_match_either_ignores() -> None:
         (("alter table",), "add index", True),
         (("create index",), "add index", True),
         (("alter table",), "drop table", False),
-        (("alter table",), "rename table", False),
+        (("alter table",), "rename table", True),
+        (("alter table",), "add foreign key", False),
         (("rename table",), "rename tables", True),
         (("create database",), "create schema", True),
         (("drop database",), "drop schema", True),

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 import pytest
 from google.protobuf.message import Message
 
-from producers.region_server.core.replay.player import End, FeedReplay, Send, Stream
+from producers.region_server.core.replay.player import End, FeedReplay, Send
 from producers.region_server.core.replay.recording import FeedRecording, Note, read_feed
+from producers.region_server.core.replay.served import Stream
 from schemas.errors import CorruptDataError
 from schemas.ids import StoreId
 from schemas.proto import cdcpb_pb2, errorpb_pb2, metapb_pb2, pdpb_pb2
@@ -272,3 +273,61 @@ def test_read_feed_when_a_line_does_not_parse_then_it_is_named(text: str) -> Non
     with pytest.raises(CorruptDataError) as caught:
         read_feed([line("note", what="subscribe"), text])
     assert caught.value.fields["line"] == 2
+
+
+def of(request_id: int, message: cdcpb_pb2.ChangeDataEvent) -> cdcpb_pb2.ChangeDataEvent:
+    """Return a message of another of the recorder's subscriptions."""
+    made = cdcpb_pb2.ChangeDataEvent.FromString(message.SerializeToString())
+    for event in made.events:
+        event.request_id = request_id
+    if made.HasField("resolved_ts"):
+        made.resolved_ts.request_id = request_id
+    return made
+
+
+def twice_subscribed() -> FeedRecording:
+    """Return a recording of two subscriptions of one span; the first one is given up before the end."""
+
+    def lines() -> Iterator[str]:
+        yield from list(recorded_lines())[:6]
+        yield line("response", rows(row(4, b"k2", 6, 7, b"a"), row(5)), store=FIRST)
+        yield line("response", resolved(10), store=FIRST)
+        yield line("request", register(2, 9), store=FIRST)
+        yield line("response", of(2, rows(row(5))), store=FIRST)
+        yield line("response", of(2, resolved(11)), store=FIRST)
+        yield line("response", rows(row(1, b"k2", 12, 0, b"c"), row(2, b"k2", 12, 14)), store=FIRST)
+        yield line("response", of(2, rows(row(1, b"k2", 12, 0, b"c"), row(2, b"k2", 12, 14))), store=FIRST)
+        given_up = cdcpb_pb2.ChangeDataRequest(
+            request_id=RECORDED_REQUEST, region_id=REGION, deregister=cdcpb_pb2.ChangeDataRequest.Deregister()
+        )
+        yield line("request", given_up, store=FIRST)
+        yield line("response", of(2, resolved(15)), store=FIRST)
+        yield line("response", of(2, rows(row(1, b"k6", 16, 0, b"d"), row(2, b"k6", 16, 18))), store=FIRST)
+        yield line("response", of(2, resolved(20)), store=FIRST)
+
+    return read_feed(lines())
+
+
+REST = ["PREWRITE k2 12", "COMMIT k2 12-14", "resolved 15", "PREWRITE k6 16", "COMMIT k6 16-18", "resolved 20"]
+
+
+def test_replay_of_two_subscriptions_of_one_span_plays_to_its_end_for_a_client_with_one() -> None:
+    client = Client(twice_subscribed())
+    said = client.ask(client.open(FIRST), register())
+    assert said == [f"40: {word}" for word in ("COMMITTED k2 6-7", "INITIALIZED", "resolved 10", *REST)]
+    assert client.replay.finished
+
+
+def test_replay_of_two_subscriptions_of_one_span_gives_each_of_a_clients_one() -> None:
+    client = Client(twice_subscribed())
+    stream = client.open(FIRST)
+    client.replay.register(stream, register(40))
+    client.replay.register(stream, register(41, 9))
+    said = client.run()
+    assert client.replay.finished
+    assert [word for word in said if word.startswith("41")] == [
+        f"41: {word}" for word in ("INITIALIZED", "resolved 11", *REST)
+    ]
+    assert [word for word in said if word.startswith("40")] == [
+        f"40: {word}" for word in ("COMMITTED k2 6-7", "INITIALIZED", "resolved 10", *REST)
+    ]

@@ -76,8 +76,8 @@ def test_changefeed_warning_that_counts_seconds_is_said_anew_only_now_and_then()
         feeds.note([HeldTable(TableId(7), "shop", "orders", True, Ts(50), f"scanning for {number} s")], Ts(90), ())
         said.append(feeds.why(mine))
         clock.now_s += 1.0
-    assert len({id(one) for one in said}) == -(-25 // int(SAY_AGAIN_S))
-    assert len({one.time for one in said if one}) == 1
+    assert len({id(warning) for warning in said}) == -(-25 // int(SAY_AGAIN_S))
+    assert len({warning.time for warning in said if warning}) == 1
 
 
 def test_changefeeds_all_say_why_the_frontier_of_their_upstream_stands() -> None:
@@ -111,7 +111,7 @@ def test_held_tables_have_the_reason_of_the_capture_that_pulls_them() -> None:
         held=(HeldTables(tables=(TableId(7), TableId(8), TableId(9)), ts=Ts(50), low=(0,)),),
     )  # fmt: skip
     names = {TableId(7): "orders", TableId(8): "lines", TableId(9): "new"}
-    found = held_tables(
+    held = held_tables(
         published,
         lambda table: stored(table, names[table]),
         {
@@ -119,7 +119,7 @@ def test_held_tables_have_the_reason_of_the_capture_that_pulls_them() -> None:
             CaptureId("b"): report("b", {8: 60}),
         },
     )
-    assert [(one.table, one.ts, one.why) for one in found] == [
+    assert [(table.table, table.ts, table.why) for table in held] == [
         ("orders", 50, "no leader (capture a)"),
         ("lines", 50, "it is behind the other tables (capture b)"),
         ("new", 50, "no capture has taken it up yet"),

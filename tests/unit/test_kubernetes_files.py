@@ -37,11 +37,11 @@ def test_kustomization_names_every_file_and_none_that_is_missing(folder: Path) -
 
 
 def test_objects_have_an_apis_version_a_name_and_one_namespace() -> None:
-    for one in kubernetes():
-        if one["kind"] not in ("Kustomization", "Component"):
-            assert re.fullmatch(r"([\w.]+/)?v\d\w*", one["apiVersion"])
-            assert one["metadata"]["name"]
-            assert one["kind"] == "Namespace" or one["metadata"]["namespace"] == "tidebus"
+    for manifest in kubernetes():
+        if manifest["kind"] not in ("Kustomization", "Component"):
+            assert re.fullmatch(r"([\w.]+/)?v\d\w*", manifest["apiVersion"])
+            assert manifest["metadata"]["name"]
+            assert manifest["kind"] == "Namespace" or manifest["metadata"]["namespace"] == "tidebus"
 
 
 def test_every_container_is_nobody_special_and_writes_only_where_it_must() -> None:
@@ -75,7 +75,7 @@ def test_captures_command_starts_with_the_addresses_and_the_files_that_it_is_giv
         "tls": {"ca.pem": "tidb-ca.pem", "tls.crt": "tidb-cert.pem", "tls.key": "tidb-key.pem"},
     }
     for container in pod()["initContainers"]:  # what install does
-        (volume,) = [one["name"] for one in container["volumeMounts"] if one["mountPath"] == "/secrets"]
+        (volume,) = [mount["name"] for mount in container["volumeMounts"] if mount["mountPath"] == "/secrets"]
         words = [*container["command"], *container["args"]]
         (target,) = [word.partition("=")[2] for word in words if word.startswith("--target-directory=")]
         assert "--mode=0400" in words
@@ -149,7 +149,9 @@ def test_rights_are_those_of_sparks_driver_and_no_more() -> None:
     assert resources == {"pods", "configmaps", "persistentvolumeclaims"}, "no secrets, no pods/exec"
     assert not [rule for rule in role["rules"] if "*" in (*rule["verbs"], *rule["resources"], *rule["apiGroups"])]
     assert not of_kind("ClusterRole") and not of_kind("ClusterRoleBinding")
-    accounts = {one["metadata"]["name"]: one["automountServiceAccountToken"] for one in of_kind("ServiceAccount")}
+    accounts = {
+        account["metadata"]["name"]: account["automountServiceAccountToken"] for account in of_kind("ServiceAccount")
+    }
     assert accounts == {"tidebus-capture": False, "tidebus-executor": False}
     (binding,) = of_kind("RoleBinding")
     assert [subject["name"] for subject in binding["subjects"]] == [pod()["serviceAccountName"]]

@@ -1,6 +1,7 @@
 """The lock-resolving machine, case by case (docs/formats/cdcpb.md §7)."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,16 @@ from producers.pull.core.locks.messages import (
     WaitMs,
     Woken,
 )
-from producers.pull.core.locks.resolving import GIVE_UP_MS, TS_MAX, Phase, Task, locks_task, range_task, step
+from producers.pull.core.locks.resolving import (
+    GIVE_UP_MS,
+    TS_MAX,
+    Phase,
+    Task,
+    locks_task,
+    range_task,
+    reader_task,
+    step,
+)
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts, compose_ts
 
@@ -54,7 +64,7 @@ def scanned(*locks: SeenLock, next_start: bytes | None = None) -> tuple[Task, tu
     return drive(range_task(b"a", b"z", NOW), BeginScan(NOW), Scanned(FIRST_SCAN, locks, next_start))
 
 
-def check(lock: SeenLock, **more: bool) -> CheckTxn:
+def check(lock: SeenLock, **more: Any) -> CheckTxn:
     """Return the question about a lock's transaction."""
     return CheckTxn(primary=lock.primary, start_ts=lock.start_ts, current_ts=NOW, **more)
 
@@ -291,3 +301,48 @@ def test_reader_met_locks_then_they_are_resolved_without_a_scan() -> None:
     assert isinstance(out[-1], Resolve)
     task, out = step(task, Resolved(out[-1], (b"m1",)))
     assert (task.phase, task.committed) == (Phase.DONE, 1)
+
+
+# -- for a reader -----------------------------------------------------------------------------------------------------
+
+READER = compose_ts(999_500)
+
+
+def reading(*locks: SeenLock) -> tuple[Task, CheckTxn]:
+    """Return a reader's task at its first question."""
+    task, (asked,) = step(reader_task(locks, READER), BeginScan(NOW))
+    assert isinstance(asked, CheckTxn)
+    return task, asked
+
+
+def test_reader_pushes_a_living_transaction_and_passes_it_by_without_ending_it() -> None:
+    task, asked = reading(a_lock(b"k1", YOUNG))
+    assert asked.caller_start_ts == READER
+    task, out = step(task, Status(asked, 600_000, Ts(0), a_lock(b"p", YOUNG), pushed=True))
+    assert (task.phase, out, task.passable, task.readable, task.held) == (Phase.DONE, (), (YOUNG,), (), ())
+
+
+def test_reader_meets_a_transaction_that_cannot_be_pushed_then_it_is_held() -> None:
+    task, asked = reading(a_lock(b"k1", YOUNG))
+    task, _ = step(task, Status(asked, 600_000, Ts(0), a_lock(b"p", YOUNG)))
+    assert (task.passable, [live.start_ts for live in task.held]) == ((), [YOUNG])
+
+
+@pytest.mark.parametrize(
+    ("commit_ts", "passable", "readable"),
+    [(Ts(0), (OLD,), ()), (READER, (), (OLD,)), (Ts(READER + 1), (OLD,), ())],
+)
+def test_reader_transaction_has_ended_then_its_version_says_whether_it_is_read_through(
+    commit_ts: Ts, passable: tuple[Ts, ...], readable: tuple[Ts, ...]
+) -> None:
+    task, asked = reading(a_lock(b"k1"))
+    task, out = step(task, Status(asked, 0, commit_ts))
+    assert (task.passable, task.readable) == (passable, readable)
+    assert out[-1] == Resolve(keys=(b"k1",), start_ts=OLD, commit_ts=commit_ts, lite=True)
+
+
+def test_nobody_reads_then_a_push_by_others_leaves_the_transaction_held() -> None:
+    task, (asked,) = step(locks_task([a_lock(b"k1", YOUNG)]), BeginScan(NOW))
+    assert isinstance(asked, CheckTxn)
+    task, _ = step(task, Status(asked, 600_000, Ts(0), a_lock(b"p", YOUNG), pushed=True))
+    assert (asked.caller_start_ts, task.passable, len(task.held)) == (0, (), 1)

@@ -58,7 +58,7 @@ def test_materialise_recorded_messages_give_what_select_returned(
         result = check["result"]
         if name in own_exceptions or explained(name, contents):
             continue
-        found = differences(
+        complaints = differences(
             contents.tables.get(name, Table()),
             result["columns"],
             result["types"],
@@ -66,7 +66,7 @@ def test_materialise_recorded_messages_give_what_select_returned(
             elements.get(name, {}),
         )
         failures += [
-            f"{name} at {check['read_ts']}: {text}" for text in found if not explained(f"{name}: {text}", contents)
+            f"{name} at {check['read_ts']}: {text}" for text in complaints if not explained(f"{name}: {text}", contents)
         ]
         compared += 1
     assert failures == []
@@ -77,15 +77,15 @@ def test_materialise_lost_message_is_seen() -> None:
     check = next(check for check in checks() if check["check"] == "`d1`.`t_upk`")
     result = check["result"]
     rows = [m for ts, m in canal_json() if m.name == "d1.t_upk" and m.kind == "row" and ts <= int(check["read_ts"])]
-    found = []
+    complaints = []
     for messages in (rows, rows[:-1]):
         contents = Contents()
         for message in messages:
             contents.apply(message)
-        found.append(
+        complaints.append(
             list(differences(contents.tables["d1.t_upk"], result["columns"], result["types"], result["rows"], {}))
         )
-    assert (found[0], bool(found[1])) == ([], True)
+    assert (complaints[0], bool(complaints[1])) == ([], True)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,10 @@
 """The page of metrics, read back by Prometheus' own parser."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
-from kazoo.exceptions import NoNodeError
 from prometheus_client.parser import text_string_to_metric_families
 
 from compose.capture.api_backend import ApiAddresses, ApiBackend
@@ -17,7 +14,7 @@ from consumers.control.api.metrics import STALLS_SHOWN, MetricsSnapshot, Pull, S
 from consumers.control.owner.figures import Rule, SchedulerFigures
 from edges.kafka.access import KafkaAccess
 from edges.zookeeper.access import ZooKeeperAccess
-from edges.zookeeper.session import Session, ZooKeeperError
+from edges.zookeeper.session import Session
 from producers.pull.feed.types import FeedCounters, SpanStatus
 from producers.pull.landing.landing import LandingCounters
 from producers.pull.locks.resolver import LockCounters
@@ -36,6 +33,7 @@ from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
 from schemas.tidb.spans import TableSpan
 from tests.support.api import Api
 from tests.support.memory_bus import ME, OTHER, Memory
+from tests.support.memory_zookeeper import MemoryZooKeeper
 
 NOW_S = 1_700_000_100.0
 PULL = Pull(
@@ -101,14 +99,14 @@ def feed(name: str, state: ChangefeedState, namespace: str = "default") -> Store
 
 def scrape(snapshot: MetricsSnapshot) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """Return each sample's value by name and labels."""
-    return read(metrics_text(snapshot).decode())
+    return read(metrics_text(snapshot)[0].decode())
 
 
 def read(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    found = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
-    assert len(found) == len(samples), "one series was said twice"
-    return found
+    series = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
+    assert len(series) == len(samples), "one series was said twice"
+    return series
 
 
 def of(page: Mapping[tuple[str, frozenset[tuple[str, str]]], float], name: str, **labels: str) -> float:
@@ -209,7 +207,7 @@ def test_metrics_of_a_capture_that_stands_by_tell_only_that() -> None:
 
 
 def test_pull_of_takes_each_number_from_its_part() -> None:
-    place = FrontierRecord(
+    published = FrontierRecord(
         owner_rev=1,
         resolved_ts=RULE.resolved_ts,
         high=(0,),
@@ -236,7 +234,6 @@ def test_pull_of_takes_each_number_from_its_part() -> None:
         spilled_bytes=2_000,
         in_flight=36,
         locks=LockCounters(committed=41, rolled_back=42, left_alive=43),
-        resolved_lag_s=0.0,
         stalls=(still,),
         broker_reason="Kafka has been silent for 9 s",
     )
@@ -244,7 +241,7 @@ def test_pull_of_takes_each_number_from_its_part() -> None:
     assert pull_of(UpstreamId("u"), stats, moving) == replace(PULL, stalls=[Stall(TableId(7), "scanning", 3.0)])
     assert pull_of(UpstreamId("u"), stats, None).stalls == [Stall(TableId(7), "scanning", 3.0)]
     assert pull_of(UpstreamId("u"), stats, stuck).stalls[1] == Stall(TableId(-1), "unregistered", 30.0)
-    taken = rule_of(UpstreamId("u"), 0.0, place, RULE.scheduling)
+    taken = rule_of(UpstreamId("u"), 0.0, published, RULE.scheduling)
     assert taken.owner_s > 0
     assert replace(taken, owner_s=12.5) == RULE
 
@@ -254,39 +251,16 @@ def status_of(table: int, still_s: float, kind: str, reason: str) -> SpanStatus:
     return SpanStatus(span=span, resolved_ts=Ts(1), regions=1, initialized=0, still_s=still_s, reason=reason, kind=kind)
 
 
-class Nodes:
-    """A ZooKeeper session over nodes in a dict; what a reader of the metrics asks of it."""
-
-    def __init__(self, nodes: Mapping[str, bytes]) -> None:
-        self.nodes, self.away = nodes, False
-
-    @contextmanager
-    def requests(self, what: str) -> Iterator["Nodes"]:
-        if self.away:
-            raise ZooKeeperError("a ZooKeeper request failed", doing=what)
-        yield self
-
-    def get(self, path: str) -> tuple[bytes, Any]:
-        if path not in self.nodes:
-            raise NoNodeError
-        return self.nodes[path], SimpleNamespace(version=0)
-
-    def get_children(self, path: str) -> list[str]:
-        below = {node.removeprefix(f"{path}/").split("/")[0] for node in self.nodes if node.startswith(f"{path}/")}
-        if not below:
-            raise NoNodeError
-        return list(below)
-
-
 def test_backends_metrics_read_the_changefeeds_of_all_namespaces_only_as_owner() -> None:
     paths, stored = ZkPaths("c"), [feed("a", "warning"), feed("a", "normal", "other"), feed("b", "stopped", "other")]
-    nodes: dict[str, bytes] = {}
-    for one in stored:
-        key = one.info.namespace, one.info.changefeed_id
-        assert one.status is not None
-        nodes[paths.changefeed_info(*key)] = encode_changefeed_info(one.info)
-        nodes[paths.changefeed_status(*key)] = encode_changefeed_status(one.status)
-    session, rules = Nodes(nodes), [RULE]
+    nodes: dict[str, bytes | None] = {}
+    for changefeed in stored:
+        key = changefeed.info.namespace, changefeed.info.changefeed_id
+        assert changefeed.status is not None
+        nodes[paths.changefeed_info(*key)] = encode_changefeed_info(changefeed.info)
+        nodes[paths.changefeed_status(*key)] = encode_changefeed_status(changefeed.status)
+    session, rules = MemoryZooKeeper(), [RULE]
+    session.write(nodes)
     places = ApiAddresses(
         pd="",
         tls=TlsSettings(),
@@ -303,7 +277,8 @@ def test_backends_metrics_read_the_changefeeds_of_all_namespaces_only_as_owner()
     assert (backend.metrics().rule, backend.metrics().feeds) == (RULE, None)
     rules.clear()
     assert (backend.metrics().rule, backend.metrics().pull, backend.metrics().feeds) == (None, PULL, None)
-    session.nodes, session.away = {}, False
+    session.away = False
+    session.write(dict.fromkeys(nodes))
     rules.append(RULE)
     assert backend.metrics().feeds == []
 
@@ -319,3 +294,22 @@ def test_get_metrics_answers_text_over_http() -> None:
 
 def test_get_metrics_without_a_session_says_that_it_is_not_ready() -> None:
     assert Api(None).http.get("/metrics").status_code == 503
+
+
+def test_metrics_rows_of_a_changefeed_are_said_by_who_wrote_them() -> None:
+    """Where processors apply what a sorter writes, the sorter's rows count, and not theirs."""
+    kafka, mysql = feed("a", "normal"), feed("b", "normal")
+    assert kafka.status is not None
+    written = replace(kafka.status, rows_total=70, spark_rows_total=30)
+    feeds = [
+        StoredFeed(kafka.info, written),
+        StoredFeed(mysql.info, replace(written, rows_total=9), sorter_status=written),
+        StoredFeed(feed("c", "normal").info, None),
+    ]
+    page = scrape(MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=feeds))
+    rows = {
+        (labels["changefeed"], labels["path"]): value
+        for (name, key), value in page.items()
+        if name == "tidebus_sorter_rows_total" and (labels := dict(key))
+    }
+    assert rows == {("a", "spark"): 30, ("a", "driver"): 40, ("b", "spark"): 30, ("b", "driver"): 40}

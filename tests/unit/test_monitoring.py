@@ -25,9 +25,8 @@ def shown_names() -> dict[str, set[str]]:
     assert failed.status is not None
     failed = replace(failed, status=replace(failed.status, error=ChangefeedError(code="c", message="m", time="")))
     pull = replace(PULL, stalls=[Stall(TableId(1), "lock", 9.0)])
-    page = metrics_text(
-        MetricsSnapshot(at_s=NOW_S, pull=pull, rule=RULE, feeds=[failed, feed("ok", "normal")])
-    ).decode()
+    snapshot = MetricsSnapshot(at_s=NOW_S, pull=pull, rule=RULE, feeds=[failed, feed("ok", "normal")])
+    page = metrics_text(snapshot)[0].decode()
     names: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
@@ -62,21 +61,23 @@ def test_alert_rules_parse_and_name_only_metrics_and_labels_that_there_are() -> 
 
 def test_alert_rules_hold_ticdcs_that_mean_the_same_here() -> None:
     (group,) = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
-    found = {rule["alert"]: rule["expr"] for rule in group["rules"]}
-    assert found["cdc_multiple_owners"] == "sum(rate(ticdc_owner_ownership_counter[240s])) >= 2"
-    assert found["cdc_checkpoint_high_delay"] == "ticdc_owner_checkpoint_ts_lag > 600"
-    assert found["cdc_resolvedts_high_delay"] == "ticdc_owner_resolved_ts_lag > 300"
-    assert found["ticdc_changefeed_failed"] == "max_over_time(ticdc_owner_status[1m]) == 2"
-    assert {"cdc_no_owner", "ticdc_changefeed_meet_error", "ticdc_processor_exit_with_error_count"} <= found.keys()
+    rules = {rule["alert"]: rule["expr"] for rule in group["rules"]}
+    assert rules["cdc_multiple_owners"] == "sum(rate(ticdc_owner_ownership_counter[240s])) >= 2"
+    assert rules["cdc_checkpoint_high_delay"] == "ticdc_owner_checkpoint_ts_lag > 600"
+    assert rules["cdc_resolvedts_high_delay"] == "ticdc_owner_resolved_ts_lag > 300"
+    assert rules["ticdc_changefeed_failed"] == "max_over_time(ticdc_owner_status[1m]) == 2"
+    assert {"cdc_no_owner", "ticdc_changefeed_meet_error", "ticdc_processor_exit_with_error_count"} <= rules.keys()
 
 
 def test_dashboard_parses_and_names_only_metrics_and_labels_that_there_are() -> None:
     names = shown_names()
-    panels = [one for one in json.loads((FOLDER / "dashboard.json").read_text())["panels"] if one["type"] != "row"]
+    panels = [
+        panel for panel in json.loads((FOLDER / "dashboard.json").read_text())["panels"] if panel["type"] != "row"
+    ]
     assert len({panel["id"] for panel in panels}) == len(panels)
     for panel in panels:
-        place = panel["gridPos"]
-        assert place["x"] + place["w"] <= 24
+        grid = panel["gridPos"]
+        assert grid["x"] + grid["w"] <= 24
         for target in panel["targets"]:
             used = metrics_of(target["expr"])
             assert used and used <= names.keys(), target

@@ -57,8 +57,8 @@ def ms(at: int) -> Ts:
 def tick(owner: Owner, *at_ms: int) -> FrontierRecord | None:
     """Let the tables have landed so far."""
     capture = CaptureId("a")
-    told = dict(zip(SPANS, map(ms, at_ms), strict=True))
-    report = LandingReport(capture=capture, landed_ts=told, ends=(5,), chunks=(), floors=(5,), repeat_ends=(0,))
+    landed_ts = dict(zip(SPANS, map(ms, at_ms), strict=True))
+    report = LandingReport(capture=capture, landed_ts=landed_ts, ends=(5,), chunks=(), floors=(5,), repeat_ends=(0,))
     return owner.tick(FrontierInputs({capture: report}, DdlReport(landed_ts=ms(10**6), end=0), SPANS))
 
 

@@ -104,6 +104,9 @@ class OneUpstream:
     def clock_bound(self) -> contextlib.AbstractContextManager[Callable[[Ts], bool]]:
         return contextlib.nullcontext(lambda _: True)
 
+    def ts_source(self) -> contextlib.AbstractContextManager[Callable[[], Ts]]:
+        return contextlib.nullcontext(lambda: Ts(1))
+
     def open_frontier(self) -> Any:
         return self.topic
 
@@ -164,7 +167,7 @@ class Rig:
             puller=anything,
             upstream=self.upstream,
             replicated=lambda info: lambda table: False,
-            sorters=lambda held: contextlib.nullcontext(),
+            sorters=lambda revision, held: contextlib.nullcontext(),
         )
         self.loop = OwnerLoop(parts, ReignOptions(tick_s=0.001), self.failures.append)
 

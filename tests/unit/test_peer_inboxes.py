@@ -15,8 +15,8 @@ HEADER = Header("1.0.0", 1, "", 1)
 def pair() -> tuple[Peers, Peers]:
     net = LocalNet()
     peers = net.join(A), net.join(B)
-    for one in peers:
-        one.resolve({A: "a:1", B: "b:1"})
+    for peer in peers:
+        peer.resolve({A: "a:1", B: "b:1"})
     return peers
 
 
@@ -65,7 +65,7 @@ def test_reports_when_several_came_are_the_newest_of_each_capture_that_lives() -
     b.take(FEED, Side.SCHEDULER)
     for end in (1, 2):
         a.report(FEED, B, report(end))
-    assert {capture: found.ends for capture, found in b.reports(FEED).items()} == {A: (2,)}
+    assert {capture: newest.ends for capture, newest in b.reports(FEED).items()} == {A: (2,)}
     assert b.reports(OTHER) == {}
     b.resolve({B: "b:1"})
     assert b.reports(FEED) == {}
@@ -75,8 +75,8 @@ def test_records_of_an_older_owner_change_nothing() -> None:
     a, b = pair()
     for peer in (a, b):
         peer.take(FEED, Side.AGENT)
-    for one in (record(1, 10), record(2, 5), record(1, 20)):
-        a.publish(FEED, one)
+    for published in (record(1, 10), record(2, 5), record(1, 20)):
+        a.publish(FEED, published)
     assert b.published(FEED) == a.published(FEED) == record(2, 5)
     b.leave(FEED)
     assert b.published(FEED) is None

@@ -27,7 +27,8 @@ class Driver:
     """Stands in for Spark, the schema feed and the topic admin: all that they do here is answer."""
 
     def __init__(self, store: SchemaStore, partitions: int) -> None:
-        self.store, self.bad_jobs, self.partitions = store, BadJobs(), partitions
+        self.store, self.partitions = store, partitions
+        self.bad = BadJobs().jobs
         self.sparkContext = self
 
     def broadcast(self, value: Any) -> "Driver":
@@ -38,6 +39,9 @@ class Driver:
 
     def advance(self, ddl_end: int) -> bool:
         return False
+
+    def forget(self, checkpoint_ts: Ts) -> None:
+        self.store.gc(checkpoint_ts)
 
     def ensure(self, topics: Iterable[str]) -> dict[str, SinkTopicLimits]:
         return {topic: SinkTopicLimits(partitions=self.partitions, message_bytes_max=1 << 20) for topic in topics}

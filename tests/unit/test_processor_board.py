@@ -1,66 +1,115 @@
-"""What users see of a changefeed whose destination processors write, and when a processor runs."""
+"""What a processor asks of ZooKeeper while it looks at its changefeed again and again."""
 
-from dataclasses import replace
+from typing import cast
 
-import pytest
-
-from consumers.control.changefeeds.processor_nodes import AppliedNode, decode_applied, encode_applied, with_applied
-from consumers.processors.board import Wanted
-from schemas.errors import CorruptDataError
-from schemas.ids import Ts, UpstreamId
-from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedState, ChangefeedStatus, SorterFailure
+from consumers.control.changefeeds.processor_nodes import (
+    AppliedNode,
+    ProcessorInfo,
+    encode_applied,
+    encode_processor,
+)
+from consumers.processors.board import ProcessorBoard
+from edges.zookeeper.session import Session
+from schemas.ids import CaptureId, Ts, UpstreamId
+from schemas.nodes.changefeed import (
+    ChangefeedInfo,
+    ChangefeedStatus,
+    ZkPaths,
+    encode_changefeed_info,
+    encode_changefeed_status,
+)
 from schemas.sink.topic import life_of
+from tests.support.memory_zookeeper import MemoryZooKeeper
 
-INFO = ChangefeedInfo(
-    changefeed_id="a", upstream=UpstreamId("u"), sink_uri="mysql://h/", start_ts=Ts(10), create_time="now"
-)
-STATUS = ChangefeedStatus(state="normal", checkpoint_ts=Ts(50), resolved_ts=Ts(60))
-APPLIED = AppliedNode(life=life_of(INFO), checkpoint_ts=Ts(40), rows_total=7, ddl_total=1)
-
-
-def test_applied_node_comes_back_as_it_was() -> None:
-    assert decode_applied(encode_applied(APPLIED)) == APPLIED
-    with pytest.raises(CorruptDataError):
-        decode_applied(b"{}")
+PATHS = ZkPaths("c")
+INFO_PATH = PATHS.changefeed_info("default", "cf")
+STATUS_PATH, APPLIED_PATH = PATHS.changefeed_status("default", "cf"), PATHS.changefeed_applied("default", "cf")
+LOCK_PATH, FOLDER = PATHS.changefeed_processor("default", "cf"), PATHS.changefeed_processors("default", "cf")
 
 
-def test_status_shows_what_is_applied_as_checkpoint_and_what_is_sorted_as_resolved() -> None:
-    shown = with_applied(INFO, STATUS, APPLIED)
-    assert (shown.checkpoint_ts, shown.resolved_ts, shown.rows_total) == (40, 50, 7)
+def board_of(server: MemoryZooKeeper) -> ProcessorBoard:
+    return ProcessorBoard(cast(Session, server), PATHS, "default", "cf")
 
 
-def test_status_of_another_life_begins_at_the_start_ts() -> None:
-    resumed = replace(INFO, start_ts=Ts(20))
-    assert with_applied(resumed, STATUS, APPLIED).checkpoint_ts == 20
-    assert with_applied(INFO, STATUS, None).checkpoint_ts == 10
+def info(target_ts: Ts | None = None, epoch: int = 0) -> ChangefeedInfo:
+    return ChangefeedInfo(
+        changefeed_id="cf",
+        upstream=UpstreamId("u"),
+        sink_uri="mysql://h/",
+        start_ts=Ts(1),
+        target_ts=target_ts,
+        epoch=epoch,
+    )
 
 
-def test_status_is_finished_only_when_all_is_applied() -> None:
-    info, status = replace(INFO, target_ts=Ts(50)), replace(STATUS, state="finished")
-    assert with_applied(info, status, APPLIED).state == "normal"
-    assert with_applied(info, status, replace(APPLIED, checkpoint_ts=Ts(50))).state == "finished"
+def applied(checkpoint_ts: int) -> bytes:
+    return encode_applied(AppliedNode(life=life_of(info()), checkpoint_ts=Ts(checkpoint_ts)))
 
 
-@pytest.mark.parametrize(
-    ("state", "applied_ts", "runs"),
-    [
-        ("normal", 40, True),
-        ("warning", 40, True),
-        ("failed", 40, False),
-        ("finished", 40, True),
-        ("finished", 50, False),
-    ],
-)
-def test_processor_runs_while_a_sorter_does_and_until_all_is_applied(
-    state: ChangefeedState, applied_ts: int, runs: bool
-) -> None:
-    info = replace(INFO, target_ts=Ts(50))
-    status, applied = replace(STATUS, state=state), replace(APPLIED, checkpoint_ts=Ts(applied_ts))
-    assert Wanted(info, (1, 1), status, applied).runs is runs
+def test_board_looks_cost_a_request_for_each_node_that_has_changed() -> None:
+    server = MemoryZooKeeper()
+    board = board_of(server)
+    assert board.look() is None
+    server.write({INFO_PATH: encode_changefeed_info(info())})
+    first = board.look()
+    assert first is not None
+    assert (first.info, first.status, first.runs) == (info(), None, True)
+    asked = len(server.asked)
+    for number in range(5):
+        server.write({APPLIED_PATH: applied(number)})  # by itself, again and again
+        assert board.look() is first
+    assert len(server.asked) == asked
+    stopped = ChangefeedStatus(state="failed", checkpoint_ts=Ts(5), resolved_ts=Ts(5))
+    server.write({STATUS_PATH: encode_changefeed_status(stopped)})
+    second = board.look()
+    assert second is not None
+    assert (second.status, second.runs, second.edition) == (stopped, False, first.edition)
+    assert server.asked[asked:] == [("get", STATUS_PATH)]
+    server.write({INFO_PATH: encode_changefeed_info(info(epoch=1))})
+    third = board.look()
+    assert third is not None
+    assert (third.info.epoch, third.edition != first.edition) == (1, True)
+    server.write({INFO_PATH: None})
+    assert board.look() is None
 
 
-def test_processor_does_not_run_while_a_failure_is_unjudged() -> None:
-    failure = SorterFailure(epoch=INFO.epoch, code="apply.row_refused", message="", time="", may_heal=False)
-    assert not Wanted(INFO, (1, 1), replace(STATUS, failure=failure), APPLIED).runs
-    assert Wanted(replace(INFO, epoch=1), (1, 1), replace(STATUS, failure=failure), APPLIED).runs
-    assert not Wanted(replace(INFO, desired_state="stopped"), (1, 1), STATUS, APPLIED).runs
+def test_board_looks_at_what_is_applied_where_there_is_a_target() -> None:
+    server = MemoryZooKeeper()
+    server.write({INFO_PATH: encode_changefeed_info(info(Ts(9))), APPLIED_PATH: applied(8)})
+    board = board_of(server)
+    before = board.look()
+    server.write({APPLIED_PATH: applied(9)})
+    after = board.look()
+    assert before is not None
+    assert after is not None
+    assert (before.finished, after.finished) == (False, True)
+
+
+def test_board_knows_who_leads_and_who_is_there_without_asking_again() -> None:
+    server = MemoryZooKeeper()
+    board = board_of(server)
+    assert (board.leader_revision(), board.processors()) == (None, {})
+    first, second = (
+        ProcessorInfo(processor=CaptureId(name), capture=CaptureId("c"), version="1", peer_address=f"{name}:1")
+        for name in ("p-1", "p-2")
+    )
+    server.write(
+        {LOCK_PATH: b"p-1", f"{FOLDER}/p-2": encode_processor(second), f"{FOLDER}/p-1": encode_processor(first)}
+    )
+    revision = board.leader_revision()
+    assert revision is not None
+    known = board.processors(is_exact=False)
+    assert [*known.values()] == [first, second]
+    asked = len(server.asked)
+    assert (board.leader_revision(), board.processors(known, is_exact=False)) == (revision, known)
+    assert len(server.asked) == asked
+    server.write({LOCK_PATH: None})
+    assert board.leader_revision() is None
+    server.write({LOCK_PATH: b"p-2", f"{FOLDER}/p-1": None})
+    later = board.leader_revision()
+    assert later is not None
+    assert later > revision
+    server.events_late = True
+    server.write({f"{FOLDER}/p-1": encode_processor(first)})
+    assert [*board.processors(is_exact=False)] == ["p-2"]
+    assert [*board.processors(is_exact=True)] == ["p-1", "p-2"], "nobody may be missing"

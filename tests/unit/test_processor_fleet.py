@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -13,13 +13,15 @@ from compose.capture.processor_home import ProcessorHome
 from compose.stack.child_logs import BYTES_MAX
 from compose.stack.children import TIDEBUS, Child, Nursery
 from consumers.control.fleets.processor_fleet import ProcessorFleet
-from consumers.control.fleets.sorter_fleet import BusAddresses
+from consumers.control.fleets.settings import BusAddresses
 from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
 from edges.zookeeper.access import ZooKeeperAccess
+from edges.zookeeper.session import Session
 from producers.tls import TlsSettings
 from schemas.ids import CaptureId, Ts, UpstreamId
-from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
+from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, decode_changefeed_info, encode_changefeed_info
+from tests.support.memory_zookeeper import MemoryZooKeeper
 
 ADDRESSES = BusAddresses(
     kafka=KafkaAccess("k:1"),
@@ -37,16 +39,21 @@ def _info(name: str, sink_uri: str = "mysql://h/", upstream: str = "u", epoch: i
 
 
 class Store:
-    """Stands in for the changefeeds in ZooKeeper."""
+    """The changefeeds in ZooKeeper."""
 
     def __init__(self) -> None:
-        self.infos: list[ChangefeedInfo] = []
+        self.zookeeper = MemoryZooKeeper()
 
-    def namespaces(self) -> list[str]:
-        return ["default"]
+    @property
+    def infos(self) -> list[ChangefeedInfo]:
+        return [decode_changefeed_info(node.value) for node in self.zookeeper.nodes.values()]
 
-    def list(self, namespace: str) -> list[ChangefeedInfo]:
-        return self.infos
+    @infos.setter
+    def infos(self, infos: list[ChangefeedInfo]) -> None:
+        nodes: dict[str, bytes | None] = dict.fromkeys(self.zookeeper.nodes)
+        for info in infos:
+            nodes[ZkPaths("c").changefeed_info("default", info.changefeed_id)] = encode_changefeed_info(info)
+        self.zookeeper.write(nodes)
 
 
 class Fleet(ProcessorFleet):
@@ -56,8 +63,9 @@ class Fleet(ProcessorFleet):
 
     def __init__(self, folder: Path) -> None:
         self._nursery = Nursery()
-        super().__init__(cast("Any", None), ZkPaths("c"), ADDRESSES, self._nursery, TIDEBUS, (), folder)
-        self.store = self._store = cast("Any", Store())
+        self.store = Store()
+        session = cast(Session, self.store.zookeeper)
+        super().__init__(session, ZkPaths("c"), ADDRESSES, self._nursery, TIDEBUS, (), folder)
 
     def _started(self, name: tuple[str, str]) -> Child:
         log = self._folder() / f"{name[1]}.log"
@@ -141,7 +149,7 @@ def test_processor_fleet_that_leaves_tells_all_at_once_and_starts_none_any_more(
     fleet.start()
     fleet.leave()
     _wait(lambda: not any(child.is_running() for child in children))
-    fleet.store.infos.append(_info("c"))
+    fleet.store.infos = [*fleet.store.infos, _info("c")]
     fleet.stop()
     assert [child.is_running() for child in children] == [False, False]
     assert ("default", "c") not in fleet._processors

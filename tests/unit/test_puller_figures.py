@@ -21,7 +21,7 @@ class Machine:
         return PullerStats(
             at_s=self.now_s, feed=FeedCounters(), landing=LandingCounters(), tables=1, spans=1, regions=self.asked,
             regions_initialized=0, scans_running=0, scans_waiting=0, streams=0, troubles={}, held_bytes=0, in_flight=0,
-            resolved_lag_s=0.0, stalls=(), broker_reason="",
+            stalls=(), broker_reason="",
         )  # fmt: skip
 
     def regions(self, after_s: float = 0.0) -> int:

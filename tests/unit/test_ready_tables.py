@@ -39,6 +39,8 @@ class Registry:
         self.seen: list[tuple[str, str]] = []
         self._refused, self._gate = refused, threading.Barrier(together)
 
+    def close(self) -> None: ...
+
     def register(self, subject: str, schema: str, *, table: str) -> int:
         self._gate.wait(60)
         if subject.startswith(self._refused):

@@ -42,19 +42,19 @@ def test_last_frontier_is_lowered_by_held_tables_of_the_changefeed_only_and_name
         HeldTables(tables=(TableId(11), TableId(12)), ts=Ts(700), low=(4,)),
         HeldTables(tables=(TableId(13),), ts=Ts(400), low=(2,)),
     )
-    found = last_frontier(record(groups), STORE, feed("d.a"))
-    assert (found.consistent_ts, found.low) == (700, (4,))
-    assert found.held == (HeldBack(ts=Ts(700), tables=("d.a",)),)
+    frontier = last_frontier(record(groups), STORE, feed("d.a"))
+    assert (frontier.consistent_ts, frontier.low) == (700, (4,))
+    assert frontier.held == (HeldBack(ts=Ts(700), tables=("d.a",)),)
     everything = last_frontier(record(groups), STORE, feed("*.*"))
     assert (everything.consistent_ts, everything.low) == (400, (2,))
-    assert [(one.ts, one.tables) for one in everything.held] == [(400, ("d.c",)), (700, ("d.a", "d.b"))]
+    assert [(held.ts, held.tables) for held in everything.held] == [(400, ("d.c",)), (700, ("d.a", "d.b"))]
 
 
 def test_last_frontier_ends_before_a_ddl_that_could_not_be_read_unless_it_is_ignored() -> None:
     job = HeldDdl(ts=Ts(600), start_ts=Ts(590), low=(3,), schema="d", table="a", table_id=TableId(11))
-    found = last_frontier(record(held_ddl=(job,)), STORE, feed("d.a"))
-    assert found.consistent_ts == 599
-    assert found.held == (HeldBack(ts=Ts(599), tables=("d.a",), ddl_start_ts=Ts(590)),)
+    frontier = last_frontier(record(held_ddl=(job,)), STORE, feed("d.a"))
+    assert frontier.consistent_ts == 599
+    assert frontier.held == (HeldBack(ts=Ts(599), tables=("d.a",), ddl_start_ts=Ts(590)),)
     assert last_frontier(record(held_ddl=(job,)), STORE, feed("d.b")).consistent_ts == R
     assert last_frontier(record(held_ddl=(job,)), STORE, feed("d.a", ignored=(590,))).consistent_ts == R
 
@@ -142,9 +142,9 @@ def test_report_names_the_consistent_ts_what_is_held_and_what_is_not_applied() -
     assert closing[0].startswith(f"recovered: the destination shows what the upstream had at {shown(Ts(700))}")
     assert closing[1] == "checkpoint-ts:700, resolved-ts:1000"
     assert closing[2].startswith("not applied: at least 2 row changes of d.a")
-    told = as_json(done)
-    assert (told["checkpoint_ts"], told["consistent_ts"], told["resolved_ts"]) == (700, 700, R)
-    assert (told["rows"], told["ddls"], told["recovered"]) == (5, 1, True)
+    printed = as_json(done)
+    assert (printed["checkpoint_ts"], printed["consistent_ts"], printed["resolved_ts"]) == (700, 700, R)
+    assert (printed["rows"], printed["ddls"], printed["recovered"]) == (5, 1, True)
 
 
 def test_report_of_a_dry_run_says_that_nothing_was_written() -> None:

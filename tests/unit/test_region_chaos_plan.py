@@ -51,7 +51,7 @@ def test_plan_over_a_whole_cluster_draws_every_kind() -> None:
     kinds = {type(event).__name__ for event in events(1, view(up=2, pd_members=3), 2000)}
     assert kinds == {
         "Split", "Merge", "TransferLeader", "LoseLeader", "StopStore", "StartStore", "SlowStore", "DropStreams",
-        "FailRegion", "RefuseRegistrations", "HoldScans", "HideRegion", "MovePdLeader",
+        "FailRegion", "RefuseRegistrations", "RefuseCalls", "HoldScans", "HideRegion", "MovePdLeader",
     }  # fmt: skip
 
 

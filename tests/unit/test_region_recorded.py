@@ -4,6 +4,7 @@ import json
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from producers.region_server.core.replay.recorded import SplitRegions, parse_recording
@@ -76,6 +77,14 @@ def test_record_that_does_not_parse_is_an_error_with_its_line(bad: str) -> None:
 def test_recording_that_is_not_there_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="recording not found"):
         read_recording(tmp_path)
+
+
+def test_region_server_that_never_starts_opens_nothing() -> None:
+    this = psutil.Process()
+    before = this.num_fds()
+    server = RegionServer()
+    assert this.num_fds() == before
+    server.stop()
 
 
 def test_replay_made_after_a_later_ts_was_given_out_is_refused() -> None:

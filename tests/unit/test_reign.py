@@ -28,42 +28,42 @@ def reign(
 ) -> tuple[Cluster, FakeOwner, FakePuller, FakeDdl]:
     owner, ddl = FakeOwner(), FakeDdl(records)
     owner.published = published or owner.published
-    one = Cluster(owner, ddl, options)
-    return one, owner, one.captures[CAPTURE].puller, ddl
+    cluster = Cluster(owner, ddl, options)
+    return cluster, owner, cluster.captures[CAPTURE].puller, ddl
 
 
 def test_reign_tables_are_pulled_from_their_ddl_before_the_frontier_can_pass_it() -> None:
     records = list(ddl_records(committed_changes()))
-    one, owner, puller, ddl = reign(records)
+    cluster, owner, puller, ddl = reign(records)
     for record in records:
         ddl.landed = puller.landed = record.ts
-        one.tick()
+        cluster.tick()
         assert owner.published.resolved_ts <= record.ts
         assert all(start <= record.ts for start in puller.starts.values())
         assert owner.seen[-1] == set(puller.starts)
-    one.tick()
-    one.tick()
+    cluster.tick()
+    cluster.tick()
     assert owner.published.resolved_ts == records[-1].ts
     assert len(puller.starts) == 28
     assert puller.heard[-1] == owner.published
 
 
 def test_reign_broker_away_publishes_nothing_tells_the_puller_nothing_and_goes_on() -> None:
-    one, owner, puller, ddl = reign([DdlRecord(kind="snapshot_end", ts=Ts(5), payload={})])
+    cluster, owner, puller, ddl = reign([DdlRecord(kind="snapshot_end", ts=Ts(5), payload={})])
     ddl.landed, owner.away = Ts(9), True
-    one.tick()
+    cluster.tick()
     heard = len(puller.heard)
-    one.tick()
+    cluster.tick()
     assert (owner.published.resolved_ts, len(puller.heard)) == (0, heard)
     owner.away = False
-    one.tick()
+    cluster.tick()
     assert (owner.published.resolved_ts, puller.heard[-1].resolved_ts) == (9, 9)
 
 
 def test_reign_without_snapshot_publishes_nothing() -> None:
-    one, owner, _, ddl = reign([])
+    cluster, owner, _, ddl = reign([])
     ddl.landed = Ts(9)
-    one.tick()
+    cluster.tick()
     assert owner.seen == []
 
 
@@ -97,12 +97,12 @@ MISFIT = replace(creation(20, NEW), payload={"id": 20, "type": int(DdlType.CREAT
 def test_reign_bad_ddl_job_is_held_and_the_frontier_goes_on(
     record: DdlRecord, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one, owner, puller, ddl = reign([*snapshot(), creation(10, OLD), record])
+    cluster, owner, puller, ddl = reign([*snapshot(), creation(10, OLD), record])
     ddl.landed = puller.landed = Ts(10)
-    one.tick()
+    cluster.tick()
     ddl.landed = puller.landed = Ts(30)
-    one.tick()
-    one.tick()
+    cluster.tick()
+    cluster.tick()
     assert (owner.published.resolved_ts, set(puller.starts)) == (30, {TableSpan.of_table(OLD)})
     assert [(held.ts, held.start_ts, held.schema) for held in owner.published.held_ddl] == [(20, 19, "")]
     assert [line.levelname for line in caplog.records if "ddl job" in line.message] == ["ERROR"]
@@ -111,25 +111,25 @@ def test_reign_bad_ddl_job_is_held_and_the_frontier_goes_on(
 def test_reign_job_that_an_earlier_owner_could_not_read_its_table_is_pulled_from_the_job_on() -> None:
     held = HeldDdl(ts=Ts(20), start_ts=Ts(19), low=(0,))
     published = replace(first_record(2, Ts(30), 1), held_ddl=(held,))
-    one, owner, puller, ddl = reign(
+    cluster, owner, puller, ddl = reign(
         [*snapshot(), creation(10, OLD), unread(creation(20, NEW), readable=True)], published
     )
     ddl.landed, puller.landed = Ts(40), Ts(0)
-    one.tick()
+    cluster.tick()
     assert puller.starts == {TableSpan.of_table(OLD): 30, TableSpan.of_table(NEW): 20}
     assert (owner.published.resolved_ts, owner.published.held_ddl) == (30, (held,)), "held until its rows have landed"
     assert owner.published.repeat_high == owner.published.high
     puller.landed = Ts(35)
-    one.tick()
+    cluster.tick()
     assert (owner.published.resolved_ts, owner.published.held_ddl) == (35, ())
 
 
 def test_reign_job_that_an_earlier_owner_could_read_and_this_one_cannot_ends_it() -> None:
     published = first_record(2, Ts(30), 1)
-    one, owner, _, ddl = reign([*snapshot(), unread(creation(20, NEW), readable=False)], published)
+    cluster, owner, _, ddl = reign([*snapshot(), unread(creation(20, NEW), readable=False)], published)
     ddl.landed = Ts(40)
     with pytest.raises(DdlDecodeError, match="key=6b, commit_ts=20"):
-        one.tick()
+        cluster.tick()
     assert owner.published == published
 
 
@@ -138,56 +138,56 @@ def test_reign_table_that_an_earlier_owner_held_is_pulled_from_its_own_ts_until_
     records = [*snapshot(), creation(10, OLD), creation(12, NEW), drop]
     held = HeldTables(tables=(OLD,), ts=Ts(20), low=(0,))
     published = replace(first_record(2, Ts(30), 1), held=(held,))
-    one, owner, puller, ddl = reign(list(records), published)
+    cluster, owner, puller, ddl = reign(list(records), published)
     ddl.landed, puller.landed = Ts(40), Ts(0)
-    one.tick()
+    cluster.tick()
     assert puller.starts == {TableSpan.of_table(OLD): 20, TableSpan.of_table(NEW): 30}
     puller.landed = Ts(35)
-    one.tick()
-    one.tick()
+    cluster.tick()
+    cluster.tick()
     assert (owner.published.resolved_ts, owner.published.held) == (35, ())
     assert set(puller.starts) == {TableSpan.of_table(NEW)}
     gone = replace(published, held=(replace(held, ts=Ts(25)),))
-    one, owner, puller, ddl = reign(list(records), gone)
+    cluster, owner, puller, ddl = reign(list(records), gone)
     ddl.landed = Ts(40)
-    one.tick()
+    cluster.tick()
     assert set(puller.starts) == {TableSpan.of_table(NEW)}, "all its rows are published, though another may be held"
 
 
 SPLIT = ReignOptions(split=SplitSettings(enable_table_across_nodes=True, region_threshold=10), split_look_s=0.0)
 
 
-def tick_until(one: Cluster, done: Callable[[], bool]) -> None:
+def tick_until(cluster: Cluster, done: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not done():
         assert time.monotonic() < deadline
-        one.tick()
+        cluster.tick()
 
 
 def test_reign_large_table_begins_in_spans_and_no_frontier_is_published_before_it() -> None:
-    one, owner, puller, ddl = reign([*snapshot(), creation(10, OLD)], options=SPLIT)
+    cluster, owner, puller, ddl = reign([*snapshot(), creation(10, OLD)], options=SPLIT)
     puller.regions[OLD] = [row_key(OLD, number) for number in range(20)]
     puller.counting.clear()
     ddl.landed = puller.landed = Ts(30)
     for _ in range(3):
-        one.tick()
+        cluster.tick()
     assert (puller.starts, owner.published.resolved_ts) == ({}, 0)
     puller.counting.set()
-    tick_until(one, lambda: owner.published.resolved_ts == 30)
+    tick_until(cluster, lambda: owner.published.resolved_ts == 30)
     assert (len(puller.starts), incomplete_tables(puller.starts)) == (3, [])
-    one.close()
+    cluster.close()
 
 
 def test_reign_table_that_grows_is_split_from_the_published_frontier_and_one_that_shrinks_is_joined() -> None:
-    one, owner, puller, ddl = reign([*snapshot(), creation(10, OLD)], options=SPLIT)
+    cluster, owner, puller, ddl = reign([*snapshot(), creation(10, OLD)], options=SPLIT)
     ddl.landed = puller.landed = Ts(30)
-    tick_until(one, lambda: owner.published.resolved_ts == 30)
+    tick_until(cluster, lambda: owner.published.resolved_ts == 30)
     assert list(puller.starts) == [TableSpan.of_table(OLD)]
     puller.regions[OLD] = [row_key(OLD, number) for number in range(20)]
-    tick_until(one, lambda: len(puller.starts) == 3)
+    tick_until(cluster, lambda: len(puller.starts) == 3)
     assert set(puller.starts.values()) == {30}
     assert incomplete_tables(puller.starts) == []
     puller.regions.clear()
     ddl.landed = puller.landed = Ts(40)
-    tick_until(one, lambda: list(puller.starts) == [TableSpan.of_table(OLD)] and owner.published.resolved_ts == 40)
-    one.close()
+    tick_until(cluster, lambda: list(puller.starts) == [TableSpan.of_table(OLD)] and owner.published.resolved_ts == 40)
+    cluster.close()

@@ -5,7 +5,6 @@ import struct
 import zlib
 
 import pytest
-from pyspark.accumulators import Accumulator
 
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.schema_store import SchemaStore
@@ -18,7 +17,8 @@ from schemas.tidb.table import TableVersion
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.mount.corrupt_rows import NAMED_MAX, CorruptChecksumError, CorruptRow, CorruptRows
 from sorters.core.mount.mounter import SMALL_ROWS
-from sorters.spark.cut import CorruptRowsParam
+from sorters.cut.worker import CutCounts
+from sorters.spark.cut_answers import counts_as_json, sum_of_counts
 from tests.support.changefeed_config import AVRO, CANAL
 from tests.support.ddl_jobs import PRIMARY, column, snapshot, table_info
 from tests.support.mounting import row_changes
@@ -193,8 +193,8 @@ def test_row_with_an_unknown_checksum_version_does_not_decode() -> None:
 
 
 def test_corrupt_rows_of_many_tasks_add_up_and_name_the_first() -> None:
-    total = Accumulator(0, CorruptRows(), CorruptRowsParam())
-    for task in range(3):
-        total.add(CorruptRows(15, tuple(CorruptRow("d.t", "", task * 100 + n) for n in range(15))))
-    assert total.value.count == 45
-    assert [row.commit_ts for row in total.value.named] == [*range(15), *range(100, 100 + NAMED_MAX - 15)]
+    parts = [CorruptRows(15, tuple(CorruptRow("d.t", "", at * 100 + n) for n in range(15))) for at in range(3)]
+    counts = [CutCounts(rows=10, raw_bytes=7, corrupt=corrupt) for corrupt in parts]
+    total = sum_of_counts(map(counts_as_json, counts))
+    assert (total.rows, total.raw_bytes, total.corrupt.count, total.by_spark) == (30, 21, 45, True)
+    assert [row.commit_ts for row in total.corrupt.named] == [*range(15), *range(100, 100 + NAMED_MAX - 15)]

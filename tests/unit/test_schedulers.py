@@ -38,10 +38,10 @@ def scene(
         span(number): ReplicationSet(span(number), SetState.REPLICATING, capture, {capture: Role.PRIMARY})
         for number, capture in primaries.items()
     }
-    sets |= {span(number): found for number, found in (others or {}).items()}
+    sets |= {span(number): replication_set for number, replication_set in (others or {}).items()}
     members: dict[CaptureId, list[TableSpan]] = {}
-    for where, found in sets.items():
-        for capture in found.captures:
+    for where, replication_set in sets.items():
+        for capture in replication_set.captures:
             members.setdefault(capture, []).append(where)
     return Scene(
         owner=owner,
@@ -203,10 +203,10 @@ def test_balance_looks_at_once_where_a_capture_has_joined() -> None:
 def test_balance_nobody_keeps_more_than_its_share_rounded_up(shares: tuple[int, ...], moves: int) -> None:
     numbers = iter(range(100))
     primaries = {next(numbers): who for who, share in zip((A, B, C), shares, strict=True) for _ in range(share)}
-    found = balance.balance_moves(scene({A: READY, B: READY, C: READY}, primaries), 99)
-    assert len(found) == moves
+    planned = balance.balance_moves(scene({A: READY, B: READY, C: READY}, primaries), 99)
+    assert len(planned) == moves
     after = [*primaries.values()]
-    for move in found:
+    for move in planned:
         after.remove(primaries[move.span.table_id])
         after.append(move.capture)
     assert all(after.count(who) <= -(-len(after) // 3) for who in (A, B, C))

@@ -47,22 +47,22 @@ class Bench:
     ) -> list[Response]:
         header = Header("0.1.0", revision, epoch, feed)
         answers = self.agent.tick(Message(header, sender, ME, next(_sequence), body) for body in bodies)
-        found: list[Response] = []
+        responses: list[Response] = []
         for answer in answers:
             assert isinstance(answer.body, Response)
             assert answer.receiver == self.agent.owner
-            found.append(answer.body)
-        return found
+            responses.append(answer.body)
+        return responses
 
 
 def states(answers: list[Response]) -> list[tuple[str, TableState]]:
-    found: list[tuple[str, TableState]] = []
+    pairs: list[tuple[str, TableState]] = []
     for answer in answers:
         if isinstance(answer, HeartbeatResponse):
-            found += [("beat", status.state) for status in answer.tables]
+            pairs += [("beat", status.state) for status in answer.tables]
         else:
-            found.append(("add" if isinstance(answer, AddTableResponse) else "remove", answer.status.state))
-    return found
+            pairs.append(("add" if isinstance(answer, AddTableResponse) else "remove", answer.status.state))
+    return pairs
 
 
 def add(*, is_secondary: bool, ts: int = 10) -> AddTableRequest:

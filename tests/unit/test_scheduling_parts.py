@@ -67,7 +67,7 @@ def test_agent_when_two_owners_have_one_revision_stops() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "receiver", "expected"),
+    ("answer", "receiver", "expected"),
     [
         (header(5, 1), A, True),
         (header(4, 1), A, False),
@@ -76,15 +76,17 @@ def test_agent_when_two_owners_have_one_revision_stops() -> None:
         (header(5, 1), B, False),
     ],
 )
-def test_owner_hears_only_answers_of_its_own_reign_and_feed(told: Header, receiver: CaptureId, expected: bool) -> None:
-    assert is_for_owner(told, receiver, me=A, revision=5, changefeed_epoch=1) is expected
+def test_owner_hears_only_answers_of_its_own_reign_and_feed(
+    answer: Header, receiver: CaptureId, expected: bool
+) -> None:
+    assert is_for_owner(answer, receiver, me=A, revision=5, changefeed_epoch=1) is expected
 
 
 @pytest.mark.parametrize(
-    ("known", "told", "expected"), [(None, "x", True), ("x", "x", True), ("x", "", True), ("x", "y", False)]
+    ("known", "epoch", "expected"), [(None, "x", True), ("x", "x", True), ("x", "", True), ("x", "y", False)]
 )
-def test_processor_epoch_of_another_start_is_not_ours(known: str | None, told: str, expected: bool) -> None:
-    assert is_same_epoch(known, told) is expected
+def test_processor_epoch_of_another_start_is_not_ours(known: str | None, epoch: str, expected: bool) -> None:
+    assert is_same_epoch(known, epoch) is expected
 
 
 # Order of messages.
@@ -248,5 +250,5 @@ def at(table: int, checkpoint_ts: int, resolved_ts: int) -> ReplicationSet:
 def test_checkpoint_of_all(
     previous: Checkpoint, sets: list[ReplicationSet], barrier: Barrier, expected: tuple[int, int]
 ) -> None:
-    found = advance_checkpoint(previous, sets, barrier)
-    assert (found.checkpoint_ts, found.resolved_ts) == expected
+    advanced = advance_checkpoint(previous, sets, barrier)
+    assert (advanced.checkpoint_ts, advanced.resolved_ts) == expected

@@ -56,7 +56,7 @@ def as_oracle(table: TableVersion) -> dict[str, Any]:
     partitions = [{"id": part.id, "name": part.name} for part in table.partitions]
     return {
         "columns": columns,
-        "common_handle": table.is_common_handle,
+        "common_handle": table.handle_kind is HandleKind.COMMON,
         "eligible": table.eligible,
         "handle_index_id": table.handle_index_id,
         "index_columns_offset": [list(offsets) for offsets in table.index_columns_offset] or None,
@@ -74,13 +74,13 @@ def as_oracle(table: TableVersion) -> dict[str, Any]:
 
 
 def test_store_fed_with_the_recording_has_every_version_of_ticdc_and_no_other() -> None:
-    def place(line: dict[str, Any]) -> tuple[int, int]:
+    def version_key(line: dict[str, Any]) -> tuple[int, int]:
         return line["valid_after_commit_ts"], line["table_id"]
 
     changes = recorded_store().changes
     posts = [item.post for change in changes for item in change.tables if item.post]
-    ours = sorted((as_oracle(post.decode()) for post in posts), key=place)
-    theirs = sorted(oracle("table_versions"), key=place)
+    ours = sorted((as_oracle(post.decode()) for post in posts), key=version_key)
+    theirs = sorted(oracle("table_versions"), key=version_key)
     assert len(ours) == len(theirs) == 89
     for mine, line in zip(ours, theirs, strict=True):
         assert mine == line
@@ -110,8 +110,8 @@ def test_store_boundaries_give_vectorised_callers_the_same_versions() -> None:
     boundaries, versions = store.boundaries_of(TableId(157)), store.versions_of(TableId(157))
     assert boundaries.tolist() == [ts for ts, _ in versions]
     for ts, table in versions:
-        place = int(boundaries.searchsorted(ts + 1, side="left")) - 1
-        assert versions[place][1] is table
+        index = int(boundaries.searchsorted(ts + 1, side="left")) - 1
+        assert versions[index][1] is table
         assert store.table_at(TableId(157), Ts(ts + 1)) is table
 
 
@@ -181,8 +181,6 @@ def test_lookup_dropped_truncated_and_coming_tables_say_why_to_skip() -> None:
     assert isinstance(store.lookup(TableId(100), Ts(20)), TableVersion)
     assert store.lookup(TableId(101), Ts(31)) is NoSchema.DROPPED
     assert store.lookup(TableId(102), Ts(20)) is NoSchema.NOT_YET
-    assert store.is_truncated(TableId(100))
-    assert not store.is_truncated(TableId(101))
 
 
 def test_gc_forgets_versions_that_only_older_rows_need() -> None:

@@ -2,6 +2,8 @@
 
 import importlib
 import re
+import subprocess
+import sys
 import tarfile
 import tomllib
 from importlib.metadata import version
@@ -75,6 +77,18 @@ def test_find_java_accepts_17_and_newer(said: str, fine: bool, tmp_path: Path, m
     else:
         with pytest.raises(MachineError, match="17 or newer is needed"):
             java.find_java()
+
+
+def test_ports_that_another_process_was_given_are_not_given_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server binds its port seconds later; both processes begin to look at the same one here."""
+    program = "from compose.ports import free_ports; print(*free_ports(3), flush=True); input()"
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        given = {int(port) for port in other.stdout.readline().split()}
+        monkeypatch.setattr("os.getpid", lambda: other.pid)
+        assert len(given) == 3 and given.isdisjoint(free_ports(3))
+        other.communicate("\n")
 
 
 def test_free_ports_are_different_free_and_below_the_ephemeral_range() -> None:

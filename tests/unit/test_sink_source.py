@@ -44,11 +44,11 @@ def source(broker: Broker) -> Iterator[KafkaSource]:
 
 
 def _read(source: KafkaSource, count: int) -> Places:
-    found: Places = []
+    polled: Places = []
     deadline = time.monotonic() + 60
-    while len(found) < count and time.monotonic() < deadline:
-        found += [(record.partition, record.offset) for record in source.poll(0.1)]
-    return sorted(found)
+    while len(polled) < count and time.monotonic() < deadline:
+        polled += [(record.partition, record.offset) for record in source.poll(0.1)]
+    return sorted(polled)
 
 
 def test_source_reads_partitions_that_come_go_and_are_read_anew(broker: Broker, source: KafkaSource) -> None:

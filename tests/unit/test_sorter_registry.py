@@ -3,11 +3,14 @@
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import psutil
 import pytest
 
 from edges.registry.access import RegistryAccess
+from producers.pull.landing.raw_log import register_region_batch
 from schemas.errors import Action, CorruptDataError
 from sorters.core.feed.large_messages import SinkMessageTooLargeError
 from sorters.log.failures import HistoryLostError, SparkJobError, WorkerError, bus_error, worker_error
@@ -30,6 +33,7 @@ class FakeRegistry(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"  # the client may keep its connection
     server: FakeRegistry
 
     def do_POST(self) -> None:
@@ -56,9 +60,33 @@ def registry() -> Iterator[FakeRegistry]:
     thread.join()
 
 
+def register(access: RegistryAccess, subject: str, schema: str, *, table: str) -> int:
+    with closing(ConfluentRegistry(access)) as client:
+        return client.register(subject, schema, table=table)
+
+
+def connections_to(registry: FakeRegistry) -> int:
+    port = registry.server_address[1]
+    return sum(bool(seen.raddr) and seen.raddr.port == port for seen in psutil.Process().net_connections("tcp"))
+
+
+def test_registry_client_closed_leaves_no_connection(registry: FakeRegistry) -> None:
+    client = ConfluentRegistry(RegistryAccess.at(f"http://{registry.address}"))
+    client.register("t-value", '{"type":"int"}', table="d.t")
+    assert connections_to(registry) == 1
+    client.close()
+    assert connections_to(registry) == 0
+
+
+def test_schema_of_region_batches_registered_leaves_no_connection(registry: FakeRegistry) -> None:
+    assert register_region_batch(RegistryAccess.at(f"http://{registry.address}"), "t") == 42
+    assert connections_to(registry) == 0
+
+
 def test_register_asks_once_for_a_schema_with_path_and_credentials(registry: FakeRegistry) -> None:
-    client = ConfluentRegistry(RegistryAccess.at(f"http://me:p%40ss@{registry.address}/apis/ccompat/v7/"))
-    assert [client.register("a/b-value", '{"type":"int"}', table="d.t") for _ in range(2)] == [42, 42]
+    access = RegistryAccess.at(f"http://me:p%40ss@{registry.address}/apis/ccompat/v7/")
+    with closing(ConfluentRegistry(access)) as client:
+        assert [client.register("a/b-value", '{"type":"int"}', table="d.t") for _ in range(2)] == [42, 42]
     path, credentials, body = registry.asked[0]
     assert len(registry.asked) == 1
     assert path.partition("?")[0] == "/apis/ccompat/v7/subjects/a%2Fb-value/versions"
@@ -71,7 +99,7 @@ def test_register_asks_once_for_a_schema_with_path_and_credentials(registry: Fak
 def test_register_when_refused_names_subject_table_and_reason(registry: FakeRegistry, status: int) -> None:
     registry.answer = (status, b'{"error_code":409,"message":"reader union lacks writer type"}')
     with pytest.raises(SchemaRefusedError) as caught:
-        ConfluentRegistry(RegistryAccess.at(f"http://{registry.address}")).register("s-value", "{}", table="d.t")
+        register(RegistryAccess.at(f"http://{registry.address}"), "s-value", "{}", table="d.t")
     assert caught.value.action is Action.STOP_CHANGEFEED
     for part in ("s-value", "d.t", "reader union lacks writer type", str(status)):
         assert part in str(caught.value)
@@ -81,7 +109,7 @@ def test_register_when_refused_names_subject_table_and_reason(registry: FakeRegi
 def test_register_when_registry_fails_is_to_be_tried_again(registry: FakeRegistry, status: int) -> None:
     registry.answer = (status, b"no")
     with pytest.raises(RegistryUnreachableError) as caught:
-        ConfluentRegistry(RegistryAccess.at(f"http://{registry.address}")).register("s-value", "{}", table="d.t")
+        register(RegistryAccess.at(f"http://{registry.address}"), "s-value", "{}", table="d.t")
     assert caught.value.action is Action.RETRY
 
 
@@ -89,7 +117,7 @@ def test_register_when_nobody_listens_is_to_be_tried_again(registry: FakeRegistr
     address = registry.address
     registry.server_close()
     with pytest.raises(RegistryUnreachableError):
-        ConfluentRegistry(RegistryAccess.at(f"http://{address}")).register("s-value", "{}", table="d.t")
+        register(RegistryAccess.at(f"http://{address}"), "s-value", "{}", table="d.t")
 
 
 def test_bus_error_of_a_worker_comes_back_whole_from_any_text_around_it() -> None:

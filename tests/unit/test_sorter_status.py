@@ -1,6 +1,7 @@
 """What a sorter leaves in ZooKeeper while ZooKeeper comes and goes."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,16 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from edges.zookeeper.session import ZooKeeperUnreachableError
 from schemas.ids import Ts, UpstreamId
-from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, decode_changefeed_status, encode_changefeed_info
+from schemas.nodes.changefeed import (
+    SET_EPOCH_UNKNOWN,
+    ChangefeedInfo,
+    ChangefeedStatus,
+    ZkPaths,
+    decode_changefeed_status,
+    encode_changefeed_info,
+    encode_changefeed_status,
+)
+from schemas.nodes.sorter_service import FeedEntry, ServicePaths, encode_entries
 from sorters.run.status import Edition, StatusBoard
 
 PATHS = ZkPaths("c")
@@ -44,6 +54,15 @@ class FewNodes:
             if path not in self.nodes:
                 raise NoNodeError
             return self.nodes[path][0], Stat(self.nodes[path][1])
+
+        return Answer(ask)
+
+    def get_children_async(self, path: str) -> Answer:
+        def ask() -> list[str]:
+            below = {node.removeprefix(f"{path}/").split("/")[0] for node in self.nodes if node.startswith(f"{path}/")}
+            if not below:
+                raise NoNodeError
+            return sorted(below)
 
         return Answer(ask)
 
@@ -101,3 +120,34 @@ def test_epoch_is_begun_only_behind_a_checkpoint_that_zookeeper_has(info: Change
     board.begin(b"from 30", Ts(30))
     assert (board.begun(), zookeeper.checkpoint_ts) == (b"from 30", 30)
     assert zookeeper.written == [STATUS_PATH, BEGUN_PATH]
+
+
+@pytest.mark.parametrize(("entry_epoch", "checkpoint_ts"), [(3, 80), (4, 100)], ids=["of an older epoch", "of now"])
+def test_board_opened_on_a_status_of_the_release_before_goes_by_entries_of_its_epoch_alone(
+    info: ChangefeedInfo, entry_epoch: int, checkpoint_ts: int
+) -> None:
+    """That release may have set the checkpoint when the epoch began; what it says is kept from then on."""
+    info = replace(info, epoch=4)
+    entry = FeedEntry(
+        namespace="default",
+        changefeed_id="orders",
+        created_zxid=1,
+        epoch=entry_epoch,
+        revision=7,
+        checkpoint_ts=Ts(100),
+        resolved_ts=Ts(100),
+        begun='{"frontier_topic": "f", "origin_ts": 70, "frontier_offset": 1, "frontier_end": 2}',
+    )
+    status = ChangefeedStatus(state="normal", checkpoint_ts=Ts(80), resolved_ts=Ts(80), set_epoch=SET_EPOCH_UNKNOWN)
+    zookeeper = FewNodes(encode_changefeed_info(info))
+    zookeeper.nodes[STATUS_PATH] = encode_changefeed_status(status), 0
+    zookeeper.nodes[ServicePaths(PATHS).entries("s1", 0)] = encode_entries([entry]), 0
+    board = StatusBoard(zookeeper, PATHS, "default", "orders")
+    assert board.open(info, Edition(1, 0)) == checkpoint_ts
+    assert (board.begun() is not None) == (entry_epoch == 4)
+    board.report()
+    assert decode_changefeed_status(zookeeper.nodes[STATUS_PATH][0]).set_epoch == 4
+    zookeeper.nodes[STATUS_PATH] = encode_changefeed_status(status), 9
+    board.report(checkpoint_ts=Ts(200))
+    written = decode_changefeed_status(zookeeper.nodes[STATUS_PATH][0])
+    assert (written.set_epoch, written.checkpoint_ts) == (4, 200), "its owner has written meanwhile"

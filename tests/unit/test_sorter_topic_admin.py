@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from edges.kafka import topics
 from schemas.config.changefeed import load_changefeed
 from schemas.sink.topic import own_topic_config
 from sorters.log import topic_admin
@@ -27,14 +28,14 @@ class SlowCluster:
 
     def list_topics(self, timeout: float) -> Any:
         partition_counts = self._looks.popleft() if len(self._looks) > 1 else self._looks[0]
-        topics = {
+        listed = {
             name: SimpleNamespace(error=None, partitions=range(count)) for name, count in partition_counts.items()
         }
-        return SimpleNamespace(topics=topics, brokers={})
+        return SimpleNamespace(topics=listed, brokers={})
 
-    def create_topics(self, topics: list[Any], **_: float) -> dict[str, Future[None]]:
-        self.created += topics
-        return {topic.topic: _answer(None) for topic in topics}
+    def create_topics(self, new: list[Any], **_: float) -> dict[str, Future[None]]:
+        self.created += new
+        return {topic.topic: _answer(None) for topic in new}
 
     def describe_configs(self, resources: list[Any], **_: float) -> dict[Any, Future[object]]:
         answer = self._settings.popleft() if len(self._settings) > 1 else self._settings[0]
@@ -51,8 +52,8 @@ def _answer(answer: object) -> Future[Any]:
 
 
 def _admin(monkeypatch: pytest.MonkeyPatch, cluster: SlowCluster) -> TopicAdmin:
-    monkeypatch.setattr(topic_admin, "kafka_admin", lambda _config, _log: cluster)
-    monkeypatch.setattr(topic_admin, "APPEAR_POLL_S", 0.001)
+    monkeypatch.setattr(topic_admin, "shared_admin", lambda _config, _log: cluster)
+    monkeypatch.setattr(topics, "APPEAR_POLL_S", 0.001)
     return TopicAdmin({"bootstrap.servers": "k:1"}, partitions=None, replication=1, auto_create=True)
 
 
@@ -77,8 +78,8 @@ def test_ensure_new_topic_that_never_appears_is_retried_later_naming_the_address
 
 def test_ensure_new_topic_is_created_with_the_settings_that_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = SlowCluster([{}, {"t": 3}], [SETTINGS])
-    monkeypatch.setattr(topic_admin, "kafka_admin", lambda _config, _log: cluster)
-    monkeypatch.setattr(topic_admin, "APPEAR_POLL_S", 0.001)
+    monkeypatch.setattr(topic_admin, "shared_admin", lambda _config, _log: cluster)
+    monkeypatch.setattr(topics, "APPEAR_POLL_S", 0.001)
     own = own_topic_config(load_changefeed("mysql://root@127.0.0.1:3306/"))
     admin = TopicAdmin({}, partitions=3, replication=1, auto_create=True, topic_config=own)
     admin.ensure(["t"])

@@ -17,6 +17,12 @@ class Spark:
         self.stops = 0
         self.ended = False
         self.sparkContext = self._jsc = self  # as py4j names them
+        self.answers = True
+
+    @property
+    def uiWebUrl(self) -> str:  # noqa: N802 # Spark's name
+        assert self.answers, "py4j raises where nobody answers"
+        return "http://127.0.0.1:4040"
 
     def sc(self) -> "Spark":
         return self
@@ -45,6 +51,32 @@ def test_spark_asked_for_by_two_threads_starts_once() -> None:
     assert got == [started[0]] * 2 and len(started) == 1
     spark.stop()
     assert started[0].stops == 1
+
+
+def test_spark_that_is_being_started_is_not_gone() -> None:
+    starting, go_on = threading.Event(), threading.Event()
+
+    def start() -> Any:
+        starting.set()
+        assert go_on.wait(10)
+        return Spark()
+
+    spark = SparkOnDemand(start)
+    thread = threading.Thread(target=spark.get)
+    thread.start()
+    assert starting.wait(10)
+    assert not spark.is_gone(), "another start beside this one would take its gateway away"
+    go_on.set()
+    thread.join()
+    assert not spark.is_gone()
+
+
+def test_spark_whose_jvm_has_ended_is_asked_for_no_address() -> None:
+    session = Spark()
+    spark = SparkOnDemand(lambda: session)
+    spark.get()
+    session.answers = False
+    assert spark.web_url == "http://127.0.0.1:4040"
 
 
 def test_spark_that_nobody_needs_is_neither_started_nor_gone() -> None:

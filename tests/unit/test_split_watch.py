@@ -55,11 +55,11 @@ def until_ready(watch: SplitWatch) -> None:
 def next_look(watch: SplitWatch, spans: dict[TableId, tuple[TableSpan, ...]], regions: Regions) -> object:
     """Look until one more count has been taken."""
     waited, before = threading.Event(), len(regions.asked)
-    found: dict[TableId, tuple[TableSpan, ...]] = {}
-    while not found and (len(regions.asked) == before or watch.counting):
-        found = watch.look(spans)
+    new_spans: dict[TableId, tuple[TableSpan, ...]] = {}
+    while not new_spans and (len(regions.asked) == before or watch.counting):
+        new_spans = watch.look(spans)
         waited.wait(0.001)
-    return found
+    return new_spans
 
 
 def test_split_watch_switched_off_never_counts() -> None:

@@ -6,6 +6,7 @@ import base64
 import csv
 import io
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,8 @@ class ListSource:
     def poll(self, timeout_s: float) -> list[SinkRecord]:
         if len(self._wanted) < PARTITIONS:
             return []
-        found, self.records = self.records[:500], self.records[500:]
-        return found
+        batch, self.records = self.records[:500], self.records[500:]
+        return batch
 
     def check(self, offsets: Mapping[int, int]) -> None: ...
     def begin(self, offsets: Mapping[int, int]) -> None:
@@ -75,12 +76,12 @@ def sink_records(uri: str) -> list[SinkRecord]:
     config = sorter_config(load_changefeed(uri, SETTINGS), info, "k:1")
     run = prepare(TIDB_DATA, config, refused=lambda error: None, watermark_every_ms=2_000)
     ends = dict.fromkeys(range(PARTITIONS), 0)
-    found = []
+    records = []
     for shown in run.records():
         partition = shown["partition"]
-        found.append(record_of(shown, partition, ends[partition]))
+        records.append(record_of(shown, partition, ends[partition]))
         ends[partition] += 1
-    return found
+    return records
 
 
 def record_of(shown: dict[str, Any], partition: int, offset: int) -> SinkRecord:
@@ -149,12 +150,16 @@ def row_message(op: str, schema: str, table: str, columns: list[dict[str, str]],
 def ddl_messages(root: Path) -> Iterator[tuple[int, int, Message]]:
     """Yield (commit_ts, 1, DDL) of every schema file that a DDL has written."""
     for path in [*root.glob("*/meta/schema_*.json"), *root.glob("*/*/meta/schema_*.json")]:
-        told = json.loads(path.read_text())
-        if told["Query"]:
+        definition = json.loads(path.read_text())
+        if definition["Query"]:
             message = Message(
-                kind="ddl", commit_ts=None, schema=told["Schema"], table=told["Table"], query=told["Query"]
+                kind="ddl",
+                commit_ts=None,
+                schema=definition["Schema"],
+                table=definition["Table"],
+                query=definition["Query"],
             )
-            yield told["TableVersion"], 1, message
+            yield definition["TableVersion"], 1, message
 
 
 def test_storage_files_of_the_recording_read_back_give_what_select_returned(folder: Path) -> None:
@@ -168,7 +173,7 @@ def test_storage_files_of_the_recording_read_back_give_what_select_returned(fold
         name, result = check["check"].replace("`", ""), check["result"]
         if explained(name, contents):
             continue
-        found = differences(
+        complaints = differences(
             contents.tables.get(name, Table()),
             result["columns"],
             result["types"],
@@ -176,11 +181,44 @@ def test_storage_files_of_the_recording_read_back_give_what_select_returned(fold
             elements.get(name, {}),
         )
         failures += [
-            f"{name} at {check['read_ts']}: {text}" for text in found if not explained(f"{name}: {text}", contents)
+            f"{name} at {check['read_ts']}: {text}" for text in complaints if not explained(f"{name}: {text}", contents)
         ]
         compared += 1
     assert not failures[:10], len(failures)
     assert compared > 100
+
+
+def checksum_of(text: str) -> int:
+    """Return what TiCDC's storage consumer computes of a schema file that it reads.
+
+    Source: pingcap/tiflow ``cmd/storage-consumer`` and ``marshalWithoutQuery`` of ``table_definition.go``.
+    """
+    definition = json.loads(text)
+    columns = sorted(definition["TableColumns"] or [], key=lambda column: str(column["ColumnName"]).encode())
+    form = {
+        "Table": definition["Table"],
+        "Schema": definition["Schema"],
+        "Version": 0,
+        "TableColumns": columns,
+        "TableColumnsTotal": definition["TableColumnsTotal"],
+    }
+    go = json.dumps(form, indent=4, ensure_ascii=False).replace("\ufffd", "\\ufffd")
+    for char in "<>&\u2028\u2029":
+        go = go.replace(char, f"\\u{ord(char):04x}")
+    return zlib.crc32(go.encode())
+
+
+def test_a_reader_of_schema_files_computes_the_checksums_of_their_names(folder: Path) -> None:
+    kinds = set()
+    for path in folder.rglob("meta/schema_*.json"):
+        text = path.read_text()
+        assert int(path.stem.rsplit("_", 1)[1]) == checksum_of(text), path
+        definition = json.loads(text)
+        # TiCDC's consumer takes one without columns as a schema's.
+        assert bool(definition["Table"]) == bool(definition["TableColumns"]), path
+        kinds.add(definition["Type"])
+    created, altered, dropped, views = {0, 1, 3}, {5, 12, 14, 22, 42}, {2, 4}, {21, 24}
+    assert kinds >= created | altered | dropped | views
 
 
 def test_storage_metadata_tells_how_far_files_are(folder: Path) -> None:

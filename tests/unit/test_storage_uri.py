@@ -8,12 +8,12 @@ SECRETS = "access-key=ak&secret-access-key=sk%2F&session-token=st"
 
 
 def test_s3_uri_tells_the_file_system_what_ticdcs_parameters_say() -> None:
-    found = parse_storage_uri(
+    parsed = parse_storage_uri(
         f"s3://bucket/a/b%20c/?{SECRETS}&endpoint=http://127.0.0.1:9&region=eu&sse=aws:kms&sse-kms-key-id=id"
         "&acl=private&storage-class=STANDARD_IA&provider=aws"
     )
-    assert (found.protocol, found.root, found.public) == ("s3", "bucket/a/b c", "s3://bucket/a/b c")
-    assert found.options == {
+    assert (parsed.protocol, parsed.root, parsed.public) == ("s3", "bucket/a/b c", "s3://bucket/a/b c")
+    assert parsed.options == {
         "key": "ak",
         "secret": "sk/",
         "token": "st",
@@ -28,7 +28,24 @@ def test_s3_uri_tells_the_file_system_what_ticdcs_parameters_say() -> None:
         },
     }
     for secret in ("ak", "sk/", "st"):
-        assert f"'{secret}'" not in repr(found)
+        assert f"'{secret}'" not in repr(parsed)
+
+
+def test_a_plus_in_a_secret_stays_one() -> None:
+    parsed = parse_storage_uri("s3://b?access-key=A+K&secret-access-key=a%2Bb+c/d%20e&endpoint=http://h:9")
+    assert (parsed.options["key"], parsed.options["secret"]) == ("A+K", "a+b+c/d e")
+    assert parsed.options["endpoint_url"] == "http://h:9"
+
+
+def test_s3_uri_names_a_role_a_profile_and_the_accelerated_endpoint() -> None:
+    uri = "s3://b?role-arn=arn:aws:iam::1:role/r&external-id=e&profile=p&object-lock-enabled=true"
+    parsed = parse_storage_uri(f"{uri}&use-accelerate-endpoint=true")
+    assert parsed.options == {
+        "role": {"arn": "arn:aws:iam::1:role/r", "external_id": "e"},
+        "profile": "p",
+        "config_kwargs": {"s3": {"addressing_style": "virtual", "use_accelerate_endpoint": True}},
+    }
+    assert parsed.unread == ()
 
 
 def test_s3_uri_addresses_by_host_only_where_it_says_so() -> None:
@@ -46,14 +63,16 @@ def test_s3_uri_addresses_by_host_only_where_it_says_so() -> None:
         ("gcs://b/p?credentials-file=/k.json", "gs", "b/p", {"token": "/k.json"}),
         ("gs://b", "gs", "b", {}),
         ("azure://c/p?account-name=n&account-key=k", "az", "c/p", {"account_name": "n", "account_key": "k"}),
+        ("azure://c?endpoint=https://n.blob.example/", "az", "c", {"account_host": "n.blob.example"}),
         ("azblob://c?sas-token=t", "az", "c", {"sas_token": "t"}),
     ],
 )
 def test_storage_uri_of_each_kind_names_its_file_system(
     uri: str, protocol: str, root: str, options: dict[str, str]
 ) -> None:
-    found = parse_storage_uri(uri)
-    assert (found.protocol, found.root, found.options, found.is_local) == (protocol, root, options, protocol == "file")
+    parsed = parse_storage_uri(uri)
+    assert (parsed.protocol, parsed.root, parsed.options) == (protocol, root, options)
+    assert parsed.is_local == (protocol == "file")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +81,11 @@ def test_storage_uri_of_each_kind_names_its_file_system(
         ("s3://", "must be s3://bucket"),
         ("s3://u:p@b/x", "must be s3://bucket"),
         ("gs:///x", "must be gs://bucket"),
-        ("s3://b?external-id=hidden", "parameter `external-id`"),
+        ("s3://b?external-id=hidden", "external-id without role-arn"),
+        ("s3://b?use-accelerate-endpoint=maybe", "use-accelerate-endpoint"),
+        ("gs://b?storage-class=hidden", "parameter `storage-class`"),
+        ("azure://c?access-tier=hidden", "parameter `access-tier`"),
+        ("azure://c?endpoint=http://hidden", "no https://host"),
         ("s3://b?force-path-style=maybe", "force-path-style"),
         ("http://b", "must be file:///path, s3://"),
         ("x", "must be file:///path, s3://"),

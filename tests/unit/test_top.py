@@ -30,7 +30,7 @@ def feed(number: int, **changes: Any) -> dict[str, Any]:
         "batch_rows": 12_345,
         "batch_s": 0.5,
         "error": None,
-        "sorter": {"host": "h", "pid": 4711},
+        "sorter": {"host": "h", "pid": 4711, "service": "s1", "capture": "00000001-0000-4000-8000-000000000000"},
         **changes,
     }
 
@@ -79,7 +79,7 @@ def test_top_shows_lag_rates_sorters_tables_and_errors_at_80_by_24() -> None:
     top = Top()
     feeds = [feed(1, id="good"), feed(2, id="bad", state="failed", error=ERROR, sorter=None, sorter_deaths=3)]
     top.take(overview(2, feeds, tables_held=2), 10.0)
-    again = [{**one, "rows_total": one["rows_total"] + 500} for one in feeds]
+    again = [{**changefeed, "rows_total": changefeed["rows_total"] + 500} for changefeed in feeds]
     top.take(overview(2, again, tables_held=2, rows_in=4000), 12.0)
     text = "\n".join(drawn(top, 80, 24))
     assert "u: lag 0.4 s, 2,000 rows/s in, 28 tables, 90 regions, 2 tables held" in text

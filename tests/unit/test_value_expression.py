@@ -24,6 +24,7 @@ from sorters.core.filter.parts import MisfitError, OutOfRangeError
 from sorters.core.filter.row_conditions import ExpressionColumnNotFoundError, ExpressionMisfitError
 from tests.support.changefeed_config import CANAL, refused
 from tests.support.ddl_jobs import column, snapshot, table_info
+from tests.support.expression_cases import CASES, OF_TIDB
 
 TEXT: dict[str, Any] = {"tp": 15, "flen": 32, "charset": "utf8mb4", "collation": "utf8mb4_bin"}
 COLUMNS = [
@@ -40,6 +41,7 @@ COLUMNS = [
     column(11, "j", tp=245),
     column(12, "raw", tp=15),
     column(13, "g", **{**TEXT, "collation": "gbk_bin"}),
+    column(14, "bits", tp=16, flen=8),
 ]
 
 
@@ -126,21 +128,32 @@ def test_bind_value_of_a_row_is_as_in_tidb(expression: str, values: dict[str, An
     assert value_of(expression, **values) == expected
 
 
+@pytest.mark.parametrize(("expression", "values", "expected"), CASES + OF_TIDB)
+def test_bind_functions_casts_and_operators_are_as_in_tidb(
+    expression: str, values: dict[str, Any], expected: int | None
+) -> None:
+    assert value_of(expression, **values) == expected
+
+
 @pytest.mark.parametrize(
     ("expression", "said"),
     [
         ("a >= 32 and and a < 48", "unexpected `and` at character 13"),
         ("a =", "the expression ends too early at character 4"),
         ("error(a) > 20", "function ERROR is not supported at character 1"),
-        ("a / 2 = 1", "operator / is not supported at character 3"),
-        ("s regexp 'x'", "operator REGEXP is not supported at character 3"),
-        ("t.a = 1", "write column names alone, without `t.` at character 1"),
+        ("a > now()", "function NOW is not supported: a repeated row would see another value at character 5"),
+        ("left(s) = 'x'", "function LEFT takes another number of arguments than 1 at character 1"),
+        ("d.t.a = 1", "write column names without their schema, `d.` at character 1"),
+        ("cast(a as json) = 1", "CAST as json is not supported so at character 11"),
+        ("cast(a as decimal(3, 4)) = 1", "there is no DECIMAL(3, 4) at character 11"),
+        ("j -> '$.a' = 1", "operator -> is not supported at character 3"),
+        ("@a = 1", "operator @ is not supported at character 1"),
+        ("case a end", "unexpected `end`, wanted WHEN at character 8"),
         ("a in (select 1)", "SELECT is not supported at character 7"),
         ("(a, b) = (1, 2)", "rows of values are not supported at character 1"),
         ("s = 'x", "the string has no closing ' at character 5"),
         ("a = 0x1f", "hexadecimal and bit literals are not supported at character 5"),
         ("a = 1 b", "unexpected `b` at character 7"),
-        ("case when a then 1 end", "CASE is not supported at character 1"),
         ("(" * 70 + "a", "more than 20 levels at character 22"),
         ("a = 1" + " or a = 2" * 100, "more than 200 operators; IN takes a list of any length at character 903"),
         ("a is 5", "unexpected `5` at character 6"),
@@ -170,6 +183,22 @@ def test_parse_expression_what_is_left_out_is_refused_by_name_and_place(expressi
         ("a like '1%'", "LIKE of column `a`, which is an integer"),
         ("s like s", "LIKE takes a pattern that is written down"),
         ("d", "the expression is no condition but a decimal"),
+        ("other.a = 1", "column `other.a` is of another table"),
+        ("if(a, s, 1) = 'x'", "results of a text and an integer have no common type here"),
+        ("s collate utf8mb4_general_ci = 'x'", "has collation utf8mb4_general_ci; supported are"),
+        ("raw collate utf8mb4_bin = 'x'", "COLLATE utf8mb4_bin of a text in character set binary"),
+        ("concat(s, raw) = 'x'", "CONCAT of texts of two collations, binary and utf8mb4_bin"),
+        ("length(g) = 1", "LENGTH of a text under collation gbk_bin is not supported"),
+        ("lower(a) = '1'", "LOWER of column `a`, which is an integer, is not supported"),
+        ("s regexp s", "REGEXP takes a pattern that is written down"),
+        ("s regexp '('", "is illegal"),
+        ("a | d = 1", "`|` of column `d`, which is a decimal, is not supported"),
+        ("s / 2 = 1", "`/` of column `s`"),
+        ("cast(s as signed) = 1", "a cast of column `s`, which is a text, to SIGNED is not supported"),
+        ("concat(bits, 'x') = '1x'", "CONCAT of column `bits`, which is an integer, is not supported"),
+        ("hex(bits) = '1'", "HEX of column `bits`, which is an integer, is not supported"),
+        ("cast(bits as char) = '1'", "a cast of column `bits`, which is an integer, to CHAR is not supported"),
+        ("year(a) = 1", "YEAR takes a time, and column `a` is an integer"),
     ],
 )
 def test_bind_what_tidb_would_convert_is_refused_by_name(expression: str, said: str) -> None:

@@ -1,0 +1,90 @@
+"""Changefeeds of one service whose cuts Spark runs, as real processes, when its JVM or Python workers are killed."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from compose.stack.local import Addresses
+from schemas.ids import Ts
+from tests.support.raw_log import START_TS, RawLog, read_topic, recorded, sbtest1_changes
+from tests.support.sink_law import rows_of_topic
+from tests.support.sorter_service import ServiceCluster
+
+TABLE, ROWS, STEP = 114, 2_000, 20_000
+FEEDS = ("feed-0", "feed-1")
+WAIT_S = 180.0
+KILLING = """
+import os, signal, threading
+import psutil
+from sorters.spark.task_jobs import TaskJobs
+answers, calls = TaskJobs.answers, [0]
+def victims(jobs):
+    jvm = jobs.context._gateway.proc.pid
+    {victims}
+def kill(jobs):
+    for pid in victims(jobs):
+        print("killed", pid, flush=True)
+        os.kill(pid, signal.SIGKILL)
+def watched(self, *args, **more):
+    calls[0] += 1
+    if calls[0] in {at}:
+        threading.Timer({after_s}, kill, (self,)).start()
+    return answers(self, *args, **more)
+TaskJobs.answers = watched
+"""
+JVM = KILLING.format(victims="return [jvm]", at=(4,), after_s=0.02)
+WORKERS = KILLING.format(
+    victims="return [worker.pid for daemon in psutil.Process(jvm).children() for worker in daemon.children()]",
+    at=(4, 6, 8),
+    after_s=0.05,
+)
+
+
+@pytest.fixture
+def raw_log(stack: Addresses, fresh_name: Callable[[str], str]) -> RawLog:
+    log = RawLog(stack.kafka, fresh_name("up"))
+    log.snapshot([recorded("sbtest1")[0]])
+    log.advance(START_TS)
+    return log
+
+
+@pytest.fixture
+def cluster(stack: Addresses, fresh_name: Callable[[str], str], tmp_path: Path) -> Iterator[ServiceCluster]:
+    cluster = ServiceCluster(stack.kafka, stack.zookeeper, fresh_name("services"), tmp_path)
+    yield cluster
+    cluster.close()
+
+
+@pytest.mark.parametrize("trouble", [JVM, WORKERS], ids=["jvm", "workers"])
+def test_kill_in_mid_cut_leaves_each_row_once_in_order_and_the_service_alive(
+    trouble: str, cluster: ServiceCluster, raw_log: RawLog, fresh_name: Callable[[str], str]
+) -> None:
+    topics = {name: fresh_name("sink") for name in FEEDS}
+    for name, topic in topics.items():
+        uri = f"kafka://{cluster.kafka}/{topic}?protocol=canal-json&enable-tidb-extension=true&partition-num=1"
+        cluster.create(name, raw_log.upstream, uri, start_ts=START_TS, config={"sorter": {"run-cuts": "spark"}})
+    cluster.assign({"one": [cluster.assigned(name) for name in FEEDS]})
+    cluster.start("one", trouble=trouble)
+    pid = cluster.processes["one"].pid
+    cuts = 8
+    for cut in range(cuts):
+        for part in range(4):
+            first = cut * ROWS + part * ROWS // 4
+            raw_log.rows(TABLE, sbtest1_changes(ROWS // 4, START_TS + 1 + 10 * first, first), part % 2)
+        upto = Ts(START_TS + (cut + 1) * STEP)
+        raw_log.advance(upto)
+        cluster.wait_checkpoints(list(FEEDS), upto, WAIT_S)
+    printed = (cluster.folder / "one" / "service.log").read_text(errors="replace")
+    assert "killed " in printed
+    assert ("spark has ended under a cut" if trouble is JVM else "spark job has failed") in printed, "it was in mid-cut"
+    for name, topic in topics.items():
+        status = cluster.own_status(name)
+        assert status is None or status.failure is None, "nobody but the service had to run anything again"
+        entry = next(entry for entry in cluster.entries() if entry.changefeed_id == name)
+        assert (entry.rows_total, entry.spark_rows_total) == (cuts * ROWS, cuts * ROWS)
+        assert entry.reason == "forced_by_changefeed"
+        commits = rows_of_topic(read_topic(cluster.kafka, topic))
+        assert commits == [START_TS + 1 + 10 * row for row in range(cuts * ROWS)]
+    assert cluster.processes["one"].pid == pid
+    assert cluster.stop("one") == 0

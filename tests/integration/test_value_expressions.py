@@ -1,0 +1,52 @@
+"""Conditions of event filters against a real server: MariaDB computes what TiDB does, but for ``/``."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from compose.stack.mariadb import LocalMariaDb
+from tests.support.expression_cases import CASES
+from tests.support.mariadb import mariadb as mariadb
+
+_COLUMNS = {
+    "a": "INT",
+    "b": "INT",
+    "u": "BIGINT UNSIGNED",
+    "s": "VARCHAR(32) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+    "r": "DOUBLE",
+    "d": "DECIMAL(10, 2)",
+    "t": "DATETIME(3)",
+    "day": "DATE",
+    "ci": "VARCHAR(32) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci",
+    "raw": "VARBINARY(32)",
+}
+
+
+@pytest.fixture(scope="module")
+def connection(mariadb: LocalMariaDb) -> Iterator[Any]:
+    connection = mariadb.connect()
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION sql_mode = 'ALLOW_INVALID_DATES', collation_connection = 'utf8mb4_bin'")
+        cursor.execute("CREATE DATABASE conditions")
+        columns = ", ".join(f"`{name}` {type_}" for name, type_ in _COLUMNS.items())
+        cursor.execute(f"CREATE TABLE conditions.t ({columns})")
+        cursor.execute("USE conditions")
+    yield connection
+    with connection.cursor() as cursor:
+        cursor.execute("DROP DATABASE conditions")
+    connection.close()
+
+
+@pytest.mark.parametrize(("expression", "values", "expected"), CASES)
+def test_condition_is_true_of_the_rows_that_a_server_says(
+    connection: Any, expression: str, values: dict[str, Any], expected: int | None
+) -> None:
+    names = ", ".join(f"`{name}`" for name in values) or "`a`"
+    marks = ", ".join("%s" for _ in values) or "NULL"
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM t")
+        cursor.execute(f"INSERT INTO t ({names}) VALUES ({marks})", tuple(values.values()))
+        cursor.execute(f"SELECT {expression.replace('%', '%%')} FROM t", ())
+        ((truth,),) = cursor.fetchall()
+    assert truth == expected

@@ -1,0 +1,67 @@
+"""Conditions with functions, casts and operators, rows, and what they are: of TiDB, and mostly of any MySQL."""
+
+from typing import Any, Final
+
+CASES: Final[list[tuple[str, dict[str, Any], int | None]]] = [
+    ("a / b is null", {"a": 1, "b": 0}, 1),
+    ("a / b = 2.5", {"a": 5, "b": 2}, 1),
+    ("r / 2 = 0.75", {"r": 1.5}, 1),
+    ("~a = 18446744073709551615", {"a": 0}, 1),
+    ("-1 & a = 5", {"a": 5}, 1),
+    ("a << 64", {"a": 1}, 0),
+    ("1 | 2 ^ 3 = 1", {}, 1),
+    ("-1 >> 63 = 1", {}, 1),
+    ("ci collate utf8mb4_bin = 'X '", {"ci": b"X"}, 1),
+    ("binary s = 'x '", {"s": b"x"}, 0),
+    ("s regexp '^a.c$'", {"s": "aéc".encode()}, 1),
+    ("s not regexp 'A'", {"s": b"a"}, 1),
+    ("cast(u as signed) = -1", {"u": (1 << 64) - 1}, 1),
+    ("cast(a as unsigned) = 18446744073709551615", {"a": -1}, 1),
+    ("cast(d as signed) = -2", {"d": "-1.50"}, 1),
+    ("cast(d as decimal(2, 1)) = 9.9", {"d": "12.30"}, 1),
+    ("convert(a, char) = '12'", {"a": 12}, 1),
+    ("cast(s as char(2)) = 'aé'", {"s": "aéc".encode()}, 1),
+    ("cast('2024-02-29 10:00:00' as date) = day", {"day": "2024-02-29"}, 1),
+    ("case when a > 1 then 'x' when a = 1 then 'y' end = 'y'", {"a": 1}, 1),
+    ("case a when 1 then 1 else 0 end", {"a": 2}, 0),
+    ("case when a = 1 then 1 end", {"a": 2}, None),
+    ("if(a is null, 1.5, b) = 1.5", {}, 1),
+    ("coalesce(a, b, 7) = 7", {}, 1),
+    ("nullif(a, 3) is null", {"a": 3}, 1),
+    ("greatest(a, b, 2.5) = 2.5", {"a": 1, "b": 2}, 1),
+    ("least(t, day) = day", {"t": "2024-02-29 00:00:00.001", "day": "2024-02-29"}, 1),
+    ("length(s) = 3 and char_length(s) = 2", {"s": "é!".encode()}, 1),
+    ("upper(s) = 'ÉA' and lower('ÉA') = s", {"s": "éa".encode()}, 1),
+    ("right(s, 1) = 'é' and left(s, 9) = s and left(s, -1) = ''", {"s": "aé".encode()}, 1),
+    ("substring(s from 2 for 1) = 'b' and mid(s, -1, 1) = 'c'", {"s": b"abc"}, 1),
+    ("substr(s, 0) = '' and substr(s, -9) = '' and substr(s, 2) = 'bc'", {"s": b"abc"}, 1),
+    ("substring(raw, 2, 1) = 'b'", {"raw": b"ab\xff"}, 1),
+    ("instr(s, 'c') = 3 and locate('', s) = 1 and locate('x', s) = 0", {"s": "éac".encode()}, 1),
+    ("concat(s, a, '!') = 'x1!'", {"s": b"x", "a": 1}, 1),
+    ("concat_ws('-', s, null, 'y') = 'x-y'", {"s": b"x"}, 1),
+    ("replace(s, 'a', 'bb') = 'bbcbb' and reverse(s) = s and trim(concat(' ', s, ' ')) = s", {"s": b"aca"}, 1),
+    ("hex(s) = '61' and hex(a) = 'FFFFFFFFFFFFFFFF' and ascii(s) = 97", {"s": b"a", "a": -1}, 1),
+    ("crc32(s) = 3421780262 and crc32(a) = crc32('12')", {"a": 12, "s": b"123456789"}, 1),
+    ("md5(s) = '900150983cd24fb0d6963f7d28e17f72'", {"s": b"abc"}, 1),
+    ("sha1(s) = 'a9993e364706816aba3e25717850c26c9cd0d89d'", {"s": b"abc"}, 1),
+    ("abs(a) = 3 and sign(d) = -1 and floor(d) = -2 and ceil(d) = -1", {"a": -3, "d": "-1.50"}, 1),
+    ("round(d) = -2 and round(d, 1) = -1.5 and truncate(d, 0) = -1 and mod(a, 2) = 1", {"d": "-1.50", "a": 3}, 1),
+    ("year(t) = 2024 and month(t) = 2 and day(t) = 29 and hour(t) = 10", {"t": "2024-02-29 10:20:30.500"}, 1),
+    ("minute(t) = 20 and second(t) = 30 and microsecond(t) = 500000", {"t": "2024-02-29 10:20:30.500"}, 1),
+    ("quarter(day) = 1 and dayofweek(day) = 5", {"day": "2024-02-29"}, 1),
+    ("weekday(day) = 3 and dayofyear(day) = 60", {"day": "2024-02-29"}, 1),
+    ("dayofweek(day) is null", {"day": "0000-00-00"}, 1),
+    ("datediff(t, '2024-01-01') = 59 and date(t) = '2024-02-29'", {"t": "2024-02-29 10:20:30.500"}, 1),
+    ("strcmp(s, 'b') = -1 and isnull(a)", {"s": b"a"}, 1),
+]
+"""Condition, values by column, and its truth."""
+OF_TIDB: Final[list[tuple[str, dict[str, Any], int | None]]] = [
+    ("1 / 3 = 0.333333333", {}, 1),
+    ("d / 3 = 0.033333333", {"d": "0.10"}, 1),
+    ("a / d = 0.666666666", {"a": 1, "d": "1.50"}, 1),
+    ("t.a = 1 and T.`b` = 2", {"a": 1, "b": 2}, 1),
+    ("regexp_like(s, '[0-9]+')", {"s": b"x7"}, 1),
+]
+"""TiDB divides exact numbers to whole words of nine places (pingcap/tidb ``types.DecimalDiv``), MariaDB rounds to four
+more; names of tables mind case there.
+"""

@@ -1,0 +1,118 @@
+"""A server that speaks MySQL's protocol, says that it is a TiDB, keeps what it is asked, and answers as it is told.
+
+Source: MySQL's internals manual, "Client/Server Protocol": HandshakeV10, OK, ERR, text result sets.
+"""
+
+import socketserver
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+VERSION = "8.0.11-TiDB-v8.5.4"
+_CAPABILITIES = 0x00FFF7DF & ~(1 << 11)  # all but TLS
+_TEXT, _NUMBER = 0xFD, 0x08
+
+Rows = Sequence[Sequence[str]]
+Answer = Rows | tuple[int, str] | None
+"""Rows of texts, an error's number and text, or nothing but success."""
+
+
+class FakeTidb:
+    """One on a free port of this machine; ``answer`` is asked for each statement, in the order in which they come."""
+
+    def __init__(self, answer: Callable[[str], Answer], version: str = VERSION) -> None:
+        self.said: list[str] = []
+        outer, lock = self, threading.Lock()
+
+        class Session(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                self._send(0, _handshake(version))
+                number, _ = self._receive()
+                self._send(number + 1, _ok())
+                while True:
+                    try:
+                        _, body = self._receive()
+                    except EOFError:
+                        return
+                    if body[0] == 1:  # COM_QUIT
+                        return
+                    text = body[1:].decode("utf-8", "surrogateescape") if body[0] == 3 else ""
+                    with lock:
+                        outer.said.append(text)
+                        result = answer(text)
+                    for at, part in enumerate(_answer(result), 1):
+                        self._send(at, part)
+
+            def _send(self, number: int, body: bytes) -> None:
+                self.request.sendall(struct.pack("<I", len(body))[:3] + bytes([number]) + body)
+
+            def _receive(self) -> tuple[int, bytes]:
+                head = self._exactly(4)
+                return head[3], self._exactly(int.from_bytes(head[:3], "little"))
+
+            def _exactly(self, count: int) -> bytes:
+                data = b""
+                while len(data) < count:
+                    more = self.request.recv(count - len(data))
+                    if not more:
+                        raise EOFError
+                    data += more
+                return data
+
+        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Session)
+        self._server.daemon_threads = True
+
+    @property
+    def uri(self) -> str:
+        return f"tidb://root@127.0.0.1:{self._server.server_address[1]}/"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _handshake(version: str) -> bytes:
+    low, high = _CAPABILITIES & 0xFFFF, _CAPABILITIES >> 16
+    return (
+        b"\x0a" + version.encode() + b"\0" + struct.pack("<I", 7) + b"a" * 8 + b"\0"
+        + struct.pack("<HBHH", low, 45, 2, high) + bytes([21]) + bytes(10) + b"b" * 12 + b"\0mysql_native_password\0"
+    )  # fmt: skip
+
+
+def _ok() -> bytes:
+    return b"\0" + _length(0) + _length(0) + struct.pack("<HH", 2, 0)
+
+
+def _length(value: int) -> bytes:
+    return bytes([value]) if value < 251 else b"\xfd" + struct.pack("<I", value)[:3]
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return _length(len(data)) + data
+
+
+def _answer(answer: Answer) -> list[bytes]:
+    if answer is None:
+        return [_ok()]
+    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], int):
+        return [b"\xff" + struct.pack("<H", answer[0]) + b"#HY000" + str(answer[1]).encode()]
+    rows: Rows = answer
+    width = max((len(row) for row in rows), default=1)
+    end = b"\xfe" + struct.pack("<HH", 0, 2)
+    kinds = [all(row[at].isdigit() for row in rows) for at in range(width)]
+    columns = [_column(_NUMBER if digits else _TEXT) for digits in kinds]
+    return [_length(width), *columns, end, *(b"".join(map(_text, row)) for row in rows), end]
+
+
+def _column(kind: int) -> bytes:
+    names = b"".join(map(_text, ("def", "", "", "", "c", "c")))
+    return names + b"\x0c" + struct.pack("<HIBHB", 45, 1024, kind, 0, 0) + bytes(2)

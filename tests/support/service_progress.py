@@ -1,0 +1,62 @@
+"""What a sorter service writes into ZooKeeper of how far its changefeeds are, without any service."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas.ids import Ts
+from schemas.nodes.changefeed import ZkPaths
+from schemas.nodes.sorter_service import ENTRIES_MAX, FeedEntry, FeedName, ServicePaths, encode_entries
+
+
+@dataclass
+class WrittenProgress:
+    """Entries of one service; ``client`` is a connected KazooClient, perhaps of another session than a reader's."""
+
+    client: Any
+    paths: ZkPaths
+    service: str = "service-a"
+    entries: dict[FeedName, FeedEntry] = field(default_factory=dict)
+
+    def prepare(self, *entries: FeedEntry) -> None:
+        """Set entries, and make the nodes that they need."""
+        self.entries |= {entry.name: entry for entry in entries}
+        for path, node in self._nodes().items():
+            if self.client.exists(path) is None:
+                self.client.create(path, node, makepath=True)
+
+    def write(self, *entries: FeedEntry) -> None:
+        """Set entries, and write all nodes as a service does: in one transaction, one request."""
+        if not self.entries.keys() >= {entry.name for entry in entries}:
+            self.prepare(*entries)
+        self.entries |= {entry.name: entry for entry in entries}
+        self._commit()
+
+    def drop(self, *names: FeedName) -> None:
+        """Take entries away."""
+        for name in names:
+            del self.entries[name]
+        self._commit()
+
+    def _nodes(self) -> dict[str, bytes]:
+        entries, paths = list(self.entries.values()), ServicePaths(self.paths)
+        parts = [entries[start : start + ENTRIES_MAX] for start in range(0, len(entries), ENTRIES_MAX)] or [[]]
+        return {paths.entries(self.service, number): encode_entries(part) for number, part in enumerate(parts)}
+
+    def _commit(self) -> None:
+        transaction = self.client.transaction()
+        for path, node in self._nodes().items():
+            transaction.set_data(path, node)
+        results = transaction.commit()
+        assert not any(isinstance(result, Exception) for result in results), results
+
+
+def entry(name: FeedName, created_zxid: int, checkpoint_ts: int, **more: Any) -> FeedEntry:
+    """Return an entry of the first epoch and assignment, unless ``more`` says otherwise."""
+    fields: dict[str, Any] = {"epoch": 0, "revision": 1, "resolved_ts": Ts(checkpoint_ts), **more}
+    return FeedEntry(
+        namespace=name[0],
+        changefeed_id=name[1],
+        created_zxid=created_zxid,
+        checkpoint_ts=Ts(checkpoint_ts),
+        **fields,
+    )

@@ -1,0 +1,198 @@
+"""What a changefeed's cuts make of table images that stand in frontier records."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from schemas.changes import Op, RowChanges
+from schemas.errors import InvariantBrokenError
+from schemas.ids import RegionId, TableId, Ts
+from schemas.rawlog.frontier import FrontierRecord
+from schemas.rawlog.images import (
+    IdRange,
+    ImageBarrier,
+    ImageChunk,
+    ImageFeed,
+    ImageState,
+    KeyRange,
+    TableImage,
+)
+from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
+from schemas.tidb.keys import row_key, table_span
+from sorters.core.cut.cut import ChangefeedFrontier, Cut, frontier_for, with_images
+from sorters.core.cut.cut_plan import plan_cuts
+from sorters.core.cut.images import LeftOut
+from sorters.cut.worker import gather_rows
+from sorters.run.epochs import Epoch, Epochs
+
+FEED, TABLE = "default/a@1", TableId(7)
+START, END = table_span(TABLE)
+HALF = row_key(TABLE, 50)
+
+
+def frontier(ts: int, images: ImageState, **options: Ts) -> ChangefeedFrontier:
+    record = FrontierRecord(
+        owner_rev=1, resolved_ts=Ts(ts), high=(ts,), low=(0,), ddl_high=0, repeat_high=(0,), images=images
+    )
+    return with_images(frontier_for(record, lambda _: False), images, FEED, **options)
+
+
+def state(
+    *,
+    initial: tuple[IdRange, ...] = (IdRange(TABLE, TABLE),),
+    done: tuple[KeyRange, ...] = (),
+    open_at: int | None = None,
+    chunks: tuple[ImageChunk, ...] = (),
+) -> ImageState:
+    barriers = () if open_at is None else (ImageBarrier(ts=Ts(open_at), feeds=(FEED,), scans=()),)
+    return ImageState(
+        version=(1, 1),
+        feeds=(ImageFeed(feed=FEED, initial=initial),),
+        tables=(TableImage(table_id=TABLE, feeds=(FEED,), done=done),) if done else (),
+        barriers=barriers,
+        chunks=chunks,
+    )
+
+
+def chunk(ts: int, start: bytes, end: bytes, number: int = 0) -> ImageChunk:
+    return ImageChunk(
+        ts=Ts(ts), number=number, attempt=0, table_id=TABLE, feeds=(FEED,), keys=KeyRange(start, end), partition=0,
+        offsets=(0, 1), rows=1, bytes=1,
+    )  # fmt: skip
+
+
+def spans(cuts: tuple[Cut, ...]) -> list[tuple[int, int, list[int]]]:
+    return [(cut.after_ts, cut.upto_ts, [chunk.number for chunk in cut.chunks]) for cut in cuts]
+
+
+def kept(left_out: LeftOut | None, *handles: int, table: TableId = TABLE) -> list[bool]:
+    if left_out is None:
+        return [True] * len(handles)
+    mask = left_out.kept(table, pa.array([row_key(table, handle) for handle in handles], pa.binary()))
+    return [True] * len(handles) if mask is None else mask.tolist()
+
+
+def test_an_open_barrier_holds_its_changefeeds_below_its_ts_and_no_others() -> None:
+    images = state(open_at=15)
+    assert frontier(20, images).resolved_ts == 14
+    assert frontier(12, images).resolved_ts == 12
+    other = replace(images, barriers=(ImageBarrier(ts=Ts(15), feeds=("default/b@2",), scans=()),))
+    assert frontier(20, other).resolved_ts == 20
+
+
+def test_a_changefeed_that_must_be_registered_stands_until_it_is() -> None:
+    assert frontier(20, ImageState(), waits_at=Ts(5)).resolved_ts == 5
+    assert frontier(20, ImageState()).resolved_ts == 20
+    assert frontier(20, state(), waits_at=Ts(5)).resolved_ts == 20
+
+
+def test_chunks_end_cuts_at_their_ts_and_what_is_done_grows_there() -> None:
+    first, rest = chunk(15, START, HALF), chunk(18, HALF, END, number=1)
+    frontiers = [
+        frontier(14, state(open_at=15)),
+        frontier(20, state(chunks=(first, rest))),
+        frontier(30, state(initial=())),
+    ]
+    cuts = plan_cuts(frontier(10, state()), frontiers, Ts(10))
+    assert spans(cuts) == [(10, 14, []), (14, 15, [0]), (15, 18, [1]), (18, 20, []), (20, 30, [])]
+    assert [kept(cut.left_out, 1, 50, 99) for cut in cuts] == [
+        [False, False, False],
+        [False, False, False],
+        [True, False, False],
+        [True, True, True],
+        [True, True, True],
+    ]
+    # All of them are between the same two records where a barrier has closed.
+    assert [(cut.start, cut.end) for cut in cuts[1:4]] == [((0,), (20,))] * 3
+
+
+def test_a_cut_spans_records_only_where_they_leave_the_same_out() -> None:
+    half = (KeyRange(START, HALF),)
+    frontiers = [frontier(ts, state(done=half)) for ts in (12, 14, 16)]
+    assert spans(plan_cuts(frontier(10, state(done=half)), frontiers, Ts(10))) == [(10, 16, [])]
+    # A record in between adds a table.
+    more = state(done=half, initial=(IdRange(TABLE, TableId(8)),))
+    frontiers = [frontier(12, state(done=half)), frontier(14, more), frontier(16, more)]
+    cuts = plan_cuts(frontier(10, state(done=half)), frontiers, Ts(10))
+    assert spans(cuts) == [(10, 12, []), (12, 16, [])]
+    assert kept(cuts[0].left_out, 1, table=TableId(8)) == [True]
+    assert kept(cuts[1].left_out, 1, table=TableId(8)) == [False]
+
+
+def test_a_chunk_that_the_changefeed_has_passed_or_does_not_reach_is_in_no_cut() -> None:
+    listed = state(chunks=(chunk(15, START, END),))
+    base, end = frontier(10, state()), frontier(20, listed)
+    assert spans(plan_cuts(base, [end], Ts(15))) == [(15, 20, [])]
+    assert spans(plan_cuts(base, [end], Ts(10), target_ts=Ts(13))) == [(10, 13, [])]
+    assert spans(plan_cuts(base, [end], Ts(10), target_ts=Ts(15))) == [(10, 15, [0])]
+
+
+def test_a_chunk_listed_while_held_tables_keep_the_changefeed_below_goes_out_when_it_passes() -> None:
+    listed = state(chunks=(chunk(15, START, END),))
+    held = replace(frontier(20, listed), resolved_ts=Ts(12))
+    cuts = plan_cuts(frontier(10, state()), [held, frontier(25, listed)], Ts(10))
+    assert spans(cuts) == [(10, 12, []), (12, 15, [0]), (15, 25, [])]
+
+
+def test_without_images_cuts_are_what_they_were() -> None:
+    frontiers = [frontier(ts, ImageState()) for ts in (12, 14, 16)]
+    cuts = plan_cuts(frontier(10, ImageState()), frontiers, Ts(10))
+    assert spans(cuts) == [(10, 16, [])]
+    assert cuts[0].left_out is None
+
+
+def batch(table: TableId, *rows: tuple[int, int]) -> bytes:
+    """A record of region-events with (commit_ts, handle)."""
+    count = len(rows)
+    changes = RowChanges(
+        table_id=table,
+        commit_ts=np.array([ts for ts, _ in rows], np.int64),
+        start_ts=np.array([ts - 1 for ts, _ in rows], np.int64),
+        op=np.full(count, Op.PUT, np.int8),
+        key=pa.array([row_key(table, handle) for _, handle in rows], pa.binary()),
+        value=pa.array([b"v"] * count, pa.binary()),
+        old_value=pa.array([b""] * count, pa.binary()),
+        txn_source=np.zeros(count, np.int64),
+    )
+    return encode_region_batch(RegionBatch(region_id=RegionId(1), may_repeat=False, rows=changes), 1)
+
+
+def test_rows_of_ranges_whose_image_is_to_come_are_not_gathered() -> None:
+    records = [batch(TABLE, (11, 1), (12, 50), (13, 99)), batch(TableId(8), (11, 50)), batch(TABLE, (12, 60))]
+    half = (KeyRange(START, HALF),)
+    cut = plan_cuts(frontier(10, state(done=half)), [frontier(20, state(done=half))], Ts(10))[0]
+    gathered = {rows.table_id: rows.commit_ts.tolist() for rows in gather_rows(iter(records), cut)}
+    assert gathered == {TABLE: [11], TableId(8): [11]}
+    gathered = {
+        rows.table_id: rows.commit_ts.tolist() for rows in gather_rows(iter(records), replace(cut, left_out=None))
+    }
+    assert gathered == {TABLE: [11, 12, 13, 12], TableId(8): [11]}
+
+
+def epochs(image_name: str) -> Epochs:
+    parts: Any = SimpleNamespace(wait_for_quota=lambda _: None)
+    return Epochs(
+        frontier=parts, frontier_topic="f", folder=parts, schemas=parts, preparation=parts, job=parts,
+        origin_ts=Ts(10), checkpoint_ts=Ts(10), target_ts=None, on_begin=lambda _: None, before_cut=lambda: None,
+        on_progress=lambda _: None, stopping=lambda: False, share=parts, image_name=image_name,
+    )  # fmt: skip
+
+
+def test_a_run_goes_no_further_than_a_barrier_of_its_own_changefeed() -> None:
+    record = FrontierRecord(
+        owner_rev=1, resolved_ts=Ts(20), high=(9,), low=(0,), ddl_high=0, repeat_high=(0,), images=state(open_at=15)
+    )
+    assert epochs(FEED).frontier_of(record).resolved_ts == 14
+    assert epochs("default/a@2").frontier_of(record).resolved_ts == 20
+
+
+def test_a_run_passes_no_chunk_that_it_cannot_emit() -> None:
+    listed = frontier(20, state(chunks=(chunk(15, START, END),)))
+    last: Any = None
+    cuts = plan_cuts(frontier(10, state()), [listed], Ts(10))
+    with pytest.raises(InvariantBrokenError, match="does not emit"):
+        epochs(FEED).run(Epoch(start=0, end=1, last=last, resolved_ts=Ts(20), cuts=cuts), repeat=True)

@@ -1,0 +1,183 @@
+"""When changefeeds of a service begin epochs: alone at once, among many less often, and with nothing landed later."""
+
+import contextlib
+import queue
+import threading
+import time
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from schemas.ids import Ts
+from schemas.rawlog.frontier import FrontierRecord
+from sorters.run.sources import FrontierSource
+from sorters.service import frontier_window
+from sorters.service.epoch_pace import HOLD_MAX_S, QUIET_S, REST_MAX_S, EpochPace, rest_s
+from sorters.service.frontier_window import FrontierWindow, WindowFollower, _is_quiet
+
+RECORD = FrontierRecord(owner_rev=1, resolved_ts=Ts(5), high=(3, 4), low=(3, 4), ddl_high=1, repeat_high=(0, 0))
+LATER = replace(RECORD, resolved_ts=Ts(6))
+
+
+class Window:
+    """A window with as many records as are put into it; nothing lands."""
+
+    first = 0
+
+    def __init__(self) -> None:
+        self.records: list[FrontierRecord] = []
+
+    def await_beat(self, start: int, timeout_s: float) -> bool:
+        return start < len(self.records)
+
+    def read(self, start: int, count: int) -> list[FrontierRecord]:
+        return self.records[start : start + count]
+
+
+def follower(window: Window, pace: EpochPace) -> WindowFollower:
+    return WindowFollower(cast(FrontierWindow, window), cast(FrontierSource, None), 0, pace)
+
+
+def test_rest_is_none_for_one_and_bounded_for_many() -> None:
+    assert rest_s(1) == 0
+    assert 0 < rest_s(2) < rest_s(50) < rest_s(100_000) == REST_MAX_S
+
+
+def test_permits_come_back_in_the_order_in_which_they_were_asked_for() -> None:
+    pace, order = EpochPace(1), list[int]()
+    assert pace.take(0.0)
+    assert not pace.take(0.0)
+    threads, done = [], threading.Semaphore(0)
+
+    def ask(number: int) -> None:
+        assert pace.take(60.0)
+        order.append(number)
+        assert done.acquire(timeout=60.0)
+        pace.give_back()
+
+    for number in range(3):
+        asked = threading.Thread(target=ask, args=(number,))
+        asked.start()
+        threads.append(asked)
+        while len(pace._waiting) <= number:
+            time.sleep(0.001)
+    pace.give_back()
+    for number, thread in enumerate(threads):
+        done.release()
+        thread.join(60.0)
+        assert order[: number + 1] == list(range(number + 1))
+
+
+def test_a_permit_that_is_held_for_too_long_counts_for_another() -> None:
+    """Eight changefeeds whose broker is gone wait for two minutes; the ninth has nothing to do with that."""
+    now_s = [0.0]
+    pace = EpochPace(1, clock=lambda: now_s[0])
+    stuck = threading.Thread(target=pace.take, args=(0.0,))
+    stuck.start()
+    stuck.join(60.0)
+    assert not pace.take(0.0)
+    now_s[0] = HOLD_MAX_S + 0.1
+    assert pace.take(0.0)
+    now_s[0] += HOLD_MAX_S / 2
+    other = EpochPace(1, clock=lambda: now_s[0])
+    assert other.take(0.0)
+    other.give_back()
+    other.give_back()
+    assert other.take(0.0)
+    assert not other.take(0.0), "a permit that is given back twice is one"
+
+
+def test_follower_that_waited_for_its_permit_takes_what_has_come_meanwhile() -> None:
+    window, pace = Window(), EpochPace(1)
+    window.records.append(RECORD)
+    with follower(window, pace) as first, follower(window, pace) as second:
+        assert first.read(10, 0.0) == [RECORD]
+        assert second.read(10, 0.0) == []
+        window.records.append(LATER)
+        assert first.read(1, 0.05) == [LATER]
+        assert first.read(1, 0.05) == []
+        assert second.read(10, 0.05) == [RECORD, LATER]
+
+
+def test_follower_that_leaves_gives_its_permit_back() -> None:
+    window, pace = Window(), EpochPace(1)
+    window.records.append(RECORD)
+    with follower(window, pace) as stays:
+        with follower(window, pace) as leaves:
+            assert pace.rest_s > 0
+            assert leaves.read(1, 0.0)
+            assert not stays.read(1, 0.0)
+        assert pace.rest_s == 0
+        assert stays.read(1, 0.0)
+
+
+def test_quiet_is_a_record_that_neither_brings_nor_releases_anything() -> None:
+    assert _is_quiet(RECORD, LATER)
+    assert not _is_quiet(RECORD, replace(LATER, high=(3, 5)))
+    assert not _is_quiet(RECORD, replace(LATER, ddl_high=2))
+    landed_above = replace(RECORD, low=(3, 3))
+    assert not _is_quiet(landed_above, replace(LATER, low=(3, 4)))
+
+
+class Tail:
+    """Hands out the records that are put into it."""
+
+    def __init__(self) -> None:
+        self.records = queue.Queue[FrontierRecord]()
+        self.waits_s: list[float] = []
+
+    def read(self, count: int, timeout_s: float) -> list[FrontierRecord]:
+        self.waits_s.append(timeout_s)
+        try:
+            return [self.records.get(timeout=min(timeout_s, 0.02))]
+        except queue.Empty:
+            return []
+
+
+@pytest.fixture
+def tail(monkeypatch: pytest.MonkeyPatch) -> Tail:
+    tail = Tail()
+    monkeypatch.setattr(frontier_window, "FrontierTail", lambda *_: contextlib.nullcontext(tail))
+    return tail
+
+
+def landed(number: int) -> FrontierRecord:
+    return replace(RECORD, resolved_ts=Ts(number), low=(3, number), high=(3, number))
+
+
+def test_epochs_of_all_end_at_the_beats_of_the_window_which_are_as_far_apart_as_it_is_told(tail: Tail) -> None:
+    rest_s = [3600.0]
+    window = FrontierWindow({}, "frontier", 0, lambda: rest_s[0])
+    try:
+        tail.records.put(landed(10))
+        assert window.await_beat(0, 60.0)
+        assert window.read(0, 100) == [landed(10)]
+        for number in (11, 12):
+            tail.records.put(landed(number))
+        while not tail.records.empty():
+            time.sleep(0.001)
+        assert not window.await_beat(1, 0.1)
+        assert window.read(1, 100) == []
+        rest_s[0] = 0.0
+        assert window.await_beat(1, 60.0), "though no other record comes"
+        assert window.read(1, 100) == [landed(11), landed(12)]
+        assert window.read(1, 1) == [landed(11)]
+    finally:
+        window.close()
+
+
+def test_alone_a_record_that_has_landed_is_a_beat_at_once_and_the_quiet_one_a_while_after_the_last(tail: Tail) -> None:
+    window = FrontierWindow({}, "frontier", 0)
+    try:
+        for number in range(3):
+            tail.records.put(landed(10 + number))
+            assert window.await_beat(number, 60.0)
+        beat_at_s = window._beat_at_s
+        quiet = replace(landed(12), resolved_ts=Ts(13))
+        tail.records.put(quiet)
+        assert window.await_beat(3, 60.0)
+        assert window._beat_at_s - beat_at_s >= QUIET_S
+        assert window.read(3, 9) == [quiet]
+    finally:
+        window.close()

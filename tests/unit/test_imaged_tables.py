@@ -1,0 +1,148 @@
+"""The owner's shell of table images: what it asks, and what comes of it in frontier records."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from consumers.control.core.frontier.frontier import FrontierInputs
+from consumers.control.owner.imaged_tables import ImagedTables, ImageWish
+from consumers.control.owner.owner import Owner
+from schemas.ddl.job import DdlType
+from schemas.ids import CaptureId, TableId, Ts, compose_ts
+from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, decode_frontier, encode_frontier
+from schemas.rawlog.images import NO_IMAGES, IdRange, ImageState, ScanResult
+from schemas.tidb.spans import TableSpan
+from tests.support.ddl_jobs import job, snapshot, table_info
+
+CAPTURE, FEED, SPAN = CaptureId("c"), "default/a@1", TableSpan.of_table(TableId(5))
+WISH = ImageWish(key=1, contains=lambda table: table.table.startswith("a"), wants=lambda _: True, wants_initial=True)
+
+
+def at(seconds: float) -> Ts:
+    return compose_ts(round(seconds * 1000))
+
+
+class World:
+    """A frontier topic, PD's clock, one capture and a schema; R is 10 ms behind PD."""
+
+    def __init__(self, wishes: Mapping[str, ImageWish] | None) -> None:
+        self.records: list[FrontierRecord] = []
+        self.seconds, self.asked, self.services_know = 1.0, 0, True
+        self.wishes = wishes
+        self.results: tuple[ScanResult, ...] | None = ()
+        self.store = snapshot(("d", 1, [table_info(5, "a1"), table_info(6, "b1"), table_info(9, "a2")]))
+        self.images = ImagedTables(
+            7, lambda: self.wishes, self.new_ts, services_know=lambda: self.services_know, clock=lambda: self.seconds
+        )
+        self.owner = Owner(self, self, 7, 1, images=self.images.next_images, clock=lambda: self.seconds)
+        self.owner.start(lambda: at(1))
+
+    def new_ts(self) -> Ts:
+        self.asked += 1
+        return at(self.seconds)
+
+    def check_lease(self) -> None:
+        pass
+
+    def publish(self, record: FrontierRecord) -> int:
+        self.records.append(decode_frontier(encode_frontier(record)))
+        return len(self.records) - 1
+
+    def newest(self) -> FrontierRecord | None:
+        return self.records[-1] if self.records else None
+
+    def ddl(self, ts: Ts, type_: DdlType, table_id: int, name: str) -> None:
+        change = self.store.apply(job(ts, type_, schema_id=1, table_id=table_id, table_info=table_info(table_id, name)))
+        assert change is not None
+        self.images.take(change)
+
+    def tick(self) -> ImageState:
+        self.seconds += 0.2
+        landed_ts = at(self.seconds - 0.01)
+        report = LandingReport(
+            capture=CAPTURE, landed_ts={SPAN: landed_ts}, ends=(0,), chunks=(), floors=(0,), repeat_ends=(0,),
+            scans=self.results,
+        )  # fmt: skip
+        reports = {CAPTURE: report}
+        self.images.look(self.store, self.owner.published.resolved_ts, reports)
+        self.owner.tick(FrontierInputs(reports, DdlReport(landed_ts=landed_ts, end=0), [SPAN], landing=[CAPTURE]))
+        return self.records[-1].images
+
+    def land_all(self) -> None:
+        self.results = tuple(
+            ScanResult(barrier_ts=barrier.ts, number=scan.number, reached=scan.keys.end)
+            for barrier in self.records[-1].images.barriers
+            for scan in barrier.scans
+        )
+
+
+def test_a_changefeed_is_registered_imaged_and_left_alone() -> None:
+    world = World({FEED: WISH})
+    state = world.tick()
+    assert state.feeds[0].initial == (IdRange(TableId(5), TableId(9)),)
+    barrier = state.barriers[0]
+    assert barrier.ts > world.records[-1].resolved_ts
+    assert [scan.table_id for scan in barrier.scans] == [5, 9]
+    world.land_all()
+    assert [chunk.table_id for chunk in world.tick().chunks] == [5, 9]
+    state = world.tick()
+    assert (state.feeds[0].waits, state.tables, state.chunks, state.barriers) == (False, (), (), ())
+    asked = world.asked
+    world.tick()
+    assert world.asked == asked, "PD is not asked where nothing waits"
+
+
+@pytest.mark.parametrize("missing", ["service", "capture"])
+def test_nothing_is_registered_while_somebody_does_not_know_images(missing: str) -> None:
+    world = World({FEED: WISH})
+    world.services_know = missing != "service"
+    world.results = None if missing == "capture" else ()
+    assert world.tick() == NO_IMAGES
+    world.services_know, world.results = True, ()
+    assert world.tick().feeds
+
+
+def test_without_wishes_records_say_nothing_and_pd_is_not_asked() -> None:
+    wish = ImageWish(key=1, contains=lambda _: True, wants=lambda _: False, wants_initial=False)
+    for wishes in ({}, {FEED: wish}):
+        world = World(wishes)
+        world.ddl(at(1.1), DdlType.CREATE_TABLE, 11, "a3")
+        assert world.tick() == NO_IMAGES
+        assert world.tick() == NO_IMAGES
+        assert world.asked == 0
+
+
+def test_a_table_that_is_renamed_in_is_waited_for_from_the_record_that_passes_its_ddl() -> None:
+    world = World({FEED: WISH})
+    world.tick()
+    world.land_all()
+    world.tick()
+    assert not world.tick().feeds[0].waits
+    world.ddl(Ts(at(world.seconds + 0.1)), DdlType.RENAME_TABLE, 6, "a6")
+    state = world.tick()
+    assert state.feeds[0].initial == (IdRange(TableId(6), TableId(6)),)
+    assert [scan.table_id for scan in world.tick().barriers[0].scans] == [6]
+
+
+def test_an_owner_that_does_not_know_the_changefeeds_changes_nothing() -> None:
+    world = World({FEED: WISH})
+    state = world.tick()
+    world.wishes = None
+    assert world.tick() == state
+    world.wishes = {}
+    assert world.tick().feeds == ()
+
+
+def test_another_owner_goes_on_with_the_barrier_that_it_finds() -> None:
+    world = World({FEED: WISH})
+    barrier = world.tick().barriers[0]
+    images = ImagedTables(
+        8, lambda: world.wishes, world.new_ts, services_know=lambda: True, clock=lambda: world.seconds
+    )
+    world.images = images
+    world.owner = Owner(world, world, 8, 1, images=images.next_images, clock=lambda: world.seconds)
+    world.owner.start(lambda: at(1))
+    assert world.tick().barriers == (barrier,)
+    world.land_all()
+    state = world.tick()
+    assert ([chunk.ts for chunk in state.chunks], state.version) == ([barrier.ts, barrier.ts], (8, 1))

@@ -1,0 +1,135 @@
+"""Cuts that several changefeeds run: rows gathered once, the same objects for all, of the newest cuts only."""
+
+import threading
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from schemas.changes import Op, RowChanges
+from schemas.errors import CorruptDataError
+from schemas.ids import RegionId, TableId, Ts
+from schemas.rawlog.region_batch import RegionBatch, SharedRecord, encode_region_batch
+from sorters.core.cut.cut import Cut
+from sorters.core.encode.wire.protocol import EncodedRows
+from sorters.core.rows.pipeline import EncodedPass
+from sorters.cut.raw_cut import RawCut
+from sorters.cut.worker import gather_rows
+from sorters.service import shared_cuts
+from sorters.service.shared_cuts import SharedCuts
+
+TABLES = [TableId(7), TableId(8), TableId(9)]
+
+
+def record(table: TableId, *commit_ts: int) -> bytes:
+    ts = np.array(commit_ts, np.int64)
+    values = pa.array([b"v%d" % each for each in commit_ts], pa.binary())
+    rows = RowChanges(
+        table_id=table,
+        commit_ts=ts,
+        start_ts=ts - 1,
+        op=np.full(len(ts), Op.PUT, np.int8),
+        key=values,
+        value=values,
+        old_value=values,
+        txn_source=np.zeros(len(ts), np.int64),
+    )
+    return SharedRecord(encode_region_batch(RegionBatch(region_id=RegionId(1), may_repeat=False, rows=rows), 1))
+
+
+RECORDS = [record(TABLES[0], 5, 11, 12), record(TABLES[1], 13), record(TABLES[0], 14, 30), record(TABLES[2], 31, 2)]
+
+
+def cut(upto_ts: int = 20) -> Cut:
+    return Cut(after_ts=Ts(10), upto_ts=Ts(upto_ts), start=(0,), end=(4,), may_repeat=False, ddl_end=0)
+
+
+def raw(size: int = 100) -> RawCut:
+    return RawCut(list(RECORDS), size)
+
+
+def plain(rows: Any) -> dict[int, tuple[list[int], list[bytes]]]:
+    return {chunk.table_id: (chunk.commit_ts.tolist(), chunk.value.to_pylist()) for chunk in rows}
+
+
+def test_rows_of_a_shared_cut_are_those_that_one_gathers_alone_and_the_same_objects_for_all() -> None:
+    kept = SharedCuts().keep(cut(), raw())
+    assert kept.shared is not None
+    assert plain(kept.shared.rows(lambda _: True)) == plain(gather_rows(iter(RECORDS), cut()))
+    assert plain(kept.shared.rows(lambda table: table == TABLES[1])) == {TABLES[1]: ([13], [b"v13"])}
+    (first,), (second,) = (list(kept.shared.rows(lambda table: table == TABLES[0])) for _ in range(2))
+    assert first is second
+    assert kept.tables(cut()) >= {TABLES[0], TABLES[1]}
+    assert kept.raw_bytes == 100
+
+
+def test_a_cut_is_found_by_whoever_runs_the_same_and_large_ones_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuts = SharedCuts()
+    kept = cuts.keep(cut(), raw())
+    assert cuts.find(cut()) is kept
+    assert cuts.keep(cut(), raw()) is kept, "the first one counts"
+    assert cuts.find(cut(21)) is None
+    large = raw(shared_cuts.CUT_BYTES_MAX + 1)
+    assert cuts.keep(cut(21), large) is large
+    assert cuts.find(cut(21)) is None
+    monkeypatch.setattr(shared_cuts, "CUTS_MAX", 2)
+    for upto_ts in (22, 23):
+        cuts.keep(cut(upto_ts), raw())
+    assert [cuts.find(cut(upto_ts)) is None for upto_ts in (20, 22, 23)] == [True, False, False]
+    monkeypatch.setattr(shared_cuts, "KEPT_BYTES_MAX", 150)
+    cuts.keep(cut(24), raw())
+    assert [cuts.find(cut(upto_ts)) is None for upto_ts in (22, 23, 24)] == [True, True, False]
+
+
+def test_a_pass_is_made_by_whoever_comes_first_and_again_after_an_error() -> None:
+    shared = SharedCuts().keep(cut(), raw()).shared
+    assert shared is not None
+    made: list[int] = []
+    begun = threading.Event()
+
+    def fails() -> None:
+        raise CorruptDataError("a row")
+
+    def make() -> None:
+        begun.set()
+        made.append(1)
+
+    with pytest.raises(CorruptDataError):
+        shared.encoded("key", None, fails)
+    threads = [threading.Thread(target=shared.encoded, args=("key", None, make)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60.0)
+    assert made == [1]
+    assert shared.encoded("other", None, make) is None
+    assert made == [1, 1]
+
+
+def test_a_cut_that_holds_its_share_of_memory_keeps_no_more_and_counts_against_the_others() -> None:
+    cuts = SharedCuts()
+    shared = cuts.keep(cut(), raw()).shared
+    assert shared is not None
+    made: list[int] = []
+
+    def large() -> EncodedPass:
+        made.append(1)
+        messages = pa.array([b"x" * (shared_cuts.KEPT_BYTES_MAX // 4 + 1)], pa.binary())
+        encoded = EncodedRows(np.arange(1), pa.nulls(1, pa.binary()), messages)
+        return cast(EncodedPass, SimpleNamespace(encoded=encoded, positions=pa.nulls(1, pa.binary())))
+
+    for _ in range(2):
+        assert shared.encoded("first", None, large) is not None
+    assert len(made) == 1
+    for _ in range(2):
+        assert shared.encoded("second", None, large) is not None
+    assert len(made) == 3
+    for upto_ts in (21, 22):
+        other = cuts.keep(cut(upto_ts), raw()).shared
+        assert other is not None
+        other.encoded("first", None, large)
+    assert [cuts.find(cut(upto_ts)) is None for upto_ts in (20, 21, 22)] == [True, False, False]
+    cuts.keep(cut(23), raw())
+    assert [cuts.find(cut(upto_ts)) is None for upto_ts in (20, 21, 22, 23)] == [True, True, False, False]

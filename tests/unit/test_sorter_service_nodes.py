@@ -1,0 +1,107 @@
+"""Nodes of sorter services: what is written is read again, what is not a node is refused with a code."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.errors import CorruptDataError
+from schemas.ids import Ts
+from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
+from schemas.nodes.sorter_service import (
+    ENTRIES_MAX,
+    Assigned,
+    Assignment,
+    FeedEntry,
+    ServiceInfo,
+    ServicePaths,
+    decode_assignment,
+    decode_entries,
+    decode_service,
+    encode_assignment,
+    encode_entries,
+    encode_service,
+    newest_entries,
+    with_progress,
+)
+
+SERVICE = ServiceInfo(service="s1", host="h", pid=7, version="0.2.0", started_at_s=3, master="local[1]")
+ENTRY = FeedEntry(
+    namespace="default",
+    changefeed_id="a",
+    created_zxid=9,
+    epoch=2,
+    revision=5,
+    checkpoint_ts=Ts(100),
+    resolved_ts=Ts(120),
+    rows_total=4,
+)
+STATUS = ChangefeedStatus(state="warning", checkpoint_ts=Ts(90), resolved_ts=Ts(95), rows_total=1)
+
+
+def test_nodes_are_read_as_they_were_written() -> None:
+    service = replace(SERVICE, dedicated="default/a", spark_ui="http://127.0.0.1:4040", is_stopping=True)
+    assigned = Assigned(namespace="default", changefeed_id="a", created_zxid=9, epoch=2, revision=5)
+    assignment = Assignment(owner_rev=3, feeds=(assigned,), dedicated=(("default", "b"),))
+    assert decode_service(encode_service(service)) == service
+    assert decode_assignment(encode_assignment(assignment)) == assignment
+    assert decode_entries(encode_entries([ENTRY])) == [ENTRY]
+
+
+def test_a_full_node_of_long_names_stays_under_128_kib() -> None:
+    entry = replace(ENTRY, namespace="n" * 128, changefeed_id="c" * 128, begun="b" * 200, checkpoint_ts=Ts(1 << 60))
+    assert len(encode_entries([entry] * ENTRIES_MAX)) < 128 * 1024
+
+
+def test_paths_stand_under_the_clusters_root() -> None:
+    paths = ServicePaths(ZkPaths("c"))
+    assert paths.service("s") == "/tidebus/c/services/s"
+    assert paths.assignment("s") == "/tidebus/c/assignments/s"
+    assert paths.entries("s", 1) == "/tidebus/c/progress/s/1"
+
+
+@pytest.mark.parametrize("decode", [decode_service, decode_assignment, decode_entries])
+@given(node=st.binary(max_size=200) | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
+def test_whatever_is_no_node_is_refused_with_a_code(decode: object, node: bytes | str) -> None:
+    content = node.encode() if isinstance(node, str) else node
+    try:
+        decoded = decode(content)  # type: ignore[operator]
+    except CorruptDataError as error:
+        assert error.code
+    else:
+        assert decoded == [], "only a list of nothing is a node"
+
+
+def test_a_negative_or_huge_number_is_refused() -> None:
+    for revision in (-1, 1 << 64, True, "5"):
+        raw = json.loads(encode_entries([ENTRY]))
+        raw[0]["revision"] = revision
+        with pytest.raises(CorruptDataError):
+            decode_entries(json.dumps(raw).encode())
+
+
+def test_the_highest_revision_speaks_for_a_changefeed() -> None:
+    stale = replace(ENTRY, revision=4, checkpoint_ts=Ts(500))
+    again = replace(ENTRY, created_zxid=11, checkpoint_ts=Ts(7))
+    newest = newest_entries([stale, ENTRY, again])
+    assert newest == {(("default", "a"), 9): ENTRY, (("default", "a"), 11): again}
+
+
+def test_progress_never_takes_a_checkpoint_back() -> None:
+    shown = with_progress(STATUS, ENTRY)
+    assert shown is not None
+    assert (shown.state, shown.checkpoint_ts, shown.resolved_ts, shown.rows_total) == ("warning", 100, 120, 4)
+    ahead = replace(STATUS, checkpoint_ts=Ts(101))
+    assert with_progress(ahead, ENTRY) == ahead
+    assert with_progress(STATUS, None) == STATUS
+    assert with_progress(None, None) is None
+
+
+def test_what_was_said_before_a_user_set_the_checkpoint_does_not_count() -> None:
+    reset = replace(STATUS, set_epoch=3)
+    assert with_progress(reset, ENTRY) == reset
+    shown = with_progress(reset, replace(ENTRY, epoch=3))
+    assert shown is not None
+    assert shown.checkpoint_ts == 100

@@ -1,0 +1,76 @@
+"""TiCDC's own changefeed files: those of its integration tests and its documented samples (tests/data/ticdc-files).
+
+TiCDC takes all of them. Those that we refuse are listed with the setting and the reason; nothing else may be refused.
+"""
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+import zstandard
+
+from schemas.config.changefeed import load_changefeed
+from schemas.config.parse.origin import NotSupportedYetError
+
+DATA: Final = Path(__file__).resolve().parents[1] / "data/ticdc-files"
+KAFKA = "kafka://h/t?protocol=canal-json&enable-tidb-extension=true"
+AVRO = "kafka://h/t?protocol=avro&schema-registry=http://r&enable-tidb-extension=true"
+AVRO += "&avro-decimal-handling-mode=string&avro-bigint-unsigned-handling-mode=string"
+OPEN, SIMPLE = "kafka://h/t?protocol=open-protocol", "kafka://h/t?protocol=simple"
+DEBEZIUM, MYSQL, FILES = "kafka://h/t?protocol=debezium", "mysql://root@h/", "file:///data?protocol=csv"
+SINKS: Final = (
+    ("storage|csv", FILES),
+    ("debezium", DEBEZIUM),
+    ("simple", SIMPLE),
+    ("avro", AVRO),
+    ("open_protocol", OPEN),
+    ("cmd/util/changefeed.toml|kafka|canal_json|mq_sink|multi_topics|big_messages", KAFKA),
+    ("syncpoint|bdr|consistent_replicate|redo|table_route|foreign_key", MYSQL),
+)
+"""Patterns of paths, and the sink that such a test has; of other files Kafka and a database both take them."""
+REFUSED: Final = (
+    (r"(?m)^bdr-mode\s*=\s*true", "bdr-mode", "a database destination would send what it is written back"),
+)
+"""What a file holds, the setting that is refused by name, and what it is."""
+REFUSED_OF: Final = (
+    (MYSQL, r"(?m)^force-replicate\s*=\s*true", "force-replicate", "a row without a key cannot be found again"),
+)
+"""The same of one sink alone."""
+
+
+def files(name: str) -> list[dict[str, str]]:
+    with (DATA / f"{name}.jsonl.zst").open("rb") as file:
+        return [json.loads(line) for line in io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(file))]
+
+
+def sinks_of(path: str) -> tuple[str, ...]:
+    return next(((uri,) for pattern, uri in SINKS if re.search(pattern, path)), (KAFKA, MYSQL))
+
+
+FEEDS: Final = files("changefeeds")
+
+
+def refusal_of(text: str, uri: str = "") -> str:
+    of_sink = [(pattern, key) for sink, pattern, key, _ in REFUSED_OF if sink == uri]
+    patterns = [(pattern, key) for pattern, key, _ in REFUSED]
+    return next((key for pattern, key in (*patterns, *of_sink) if re.search(pattern, text)), "")
+
+
+@pytest.mark.parametrize("file", FEEDS, ids=lambda file: f"{file['repository']}:{file['path']}"[:120])
+def test_load_changefeed_takes_a_file_of_ticdcs_or_names_what_it_lacks(file: dict[str, str]) -> None:
+    for uri in sinks_of(file["path"]):
+        wanted = refusal_of(file["text"], uri)
+        if wanted:
+            with pytest.raises(NotSupportedYetError) as refused:
+                load_changefeed(uri, file["text"], file=file["path"])
+            assert refused.value.fields["key"] == wanted
+        else:
+            load_changefeed(uri, file["text"], file=file["path"])
+
+
+def test_ticdcs_files_are_many_and_most_are_taken() -> None:
+    refused = [file for file in FEEDS if refusal_of(file["text"])]
+    assert len(FEEDS) > 150 and len(refused) < 50

@@ -105,11 +105,13 @@ class Cluster:
         return took_s
 
     def wait_sharing(self, spans: int) -> None:
-        """Wait until all captures are registered and have spans, all of them together."""
+        """Wait until all captures are registered, each as the process that answers for it, and have spans, all of them
+        together.
+        """
 
         def shared() -> bool:
             counts = self.spans()
-            return len(counts) == len(self.addresses) and all(counts.values()) and sum(counts.values()) >= spans
+            return all(counts.values()) and sum(counts.values()) >= spans and self._registered()
 
         self.wait(shared, "all captures have spans")
 
@@ -121,20 +123,20 @@ class Cluster:
         return followed
 
     def wait_registered(self) -> None:
-        """Wait until all captures are registered, each as the process that answers for it: who was killed is listed
-        for as long as its session would have lasted.
+        """Wait until all captures are registered, each as the process that answers for it."""
+        self.wait(self._registered, "all captures are registered")
+
+    def _registered(self) -> bool:
+        """Tell whether each capture answers, as the one that ZooKeeper lists: who was killed is listed for as long as
+        its session would have lasted.
         """
-
-        def registered() -> bool:
-            captures = self.captures()
-            with contextlib.suppress(OSError):  # it is just starting
-                return len(captures) == len(self.addresses) and all(
-                    self.answer(name, "GET", "/api/v2/status")[1].get("id") == info.capture_id
-                    for name, info in captures.items()
-                )
-            return False
-
-        self.wait(registered, "all captures are registered")
+        captures = self.captures()
+        with contextlib.suppress(OSError, http.client.HTTPException):  # it is just starting
+            return len(captures) == len(self.addresses) and all(
+                self.answer(name, "GET", "/api/v2/status")[1].get("id") == info.capture_id
+                for name, info in captures.items()
+            )
+        return False
 
     # -- what is done to it --------------------------------------------------------------------------------------------
 

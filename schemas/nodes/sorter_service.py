@@ -46,6 +46,8 @@ class ServiceInfo:
     """Where its Spark shows itself; empty: not started, or switched off."""
     is_stopping: bool = False
     """It takes nothing more, and its changefeeds go elsewhere."""
+    knows_images: bool = False
+    """Its changefeeds stop below barriers of table images, as frontier records say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +199,8 @@ def decode_service(node: bytes) -> ServiceInfo:
             dedicated=_text(raw, "dedicated"),
             spark_ui=_text(raw, "spark_ui"),
             is_stopping=raw.get("is_stopping") is True,
+            # Absent from nodes of earlier versions.
+            knows_images=raw.get("knows_images") is True,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptDataError("sorter service does not decode", bytes=len(node), reason=repr(error)) from error

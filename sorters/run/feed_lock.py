@@ -104,7 +104,7 @@ class FeedLock:
                 free_node(self._client, self._path, ANSWER_S)
 
     def _try(self) -> bool:
-        own = json.dumps({"host": socket.gethostname(), "pid": os.getpid()}).encode()
+        own = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "knows_images": True}).encode()
         losses = self._lease.losses
         ours = take_node(self._client, self._path, own, ANSWER_S) is not None and is_own(self._client, self._ask())
         self._held_since = losses if ours else None

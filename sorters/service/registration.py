@@ -31,6 +31,7 @@ def service_info(service: str, master: str, dedicated: str) -> ServiceInfo:
         started_at_s=int(time.time()),
         master=master,
         dedicated=dedicated,
+        knows_images=True,
     )
 
 

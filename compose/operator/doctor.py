@@ -122,7 +122,7 @@ def examine_raw_log(kafka: KafkaAccess, upstream: UpstreamId) -> Iterator[Findin
     """Yield how an upstream's raw topics are set."""
     topics = raw_topics(upstream)
     try:
-        seen = seen_topics(kafka.config(), (topics.region_events, topics.ddl, topics.frontier))
+        seen = seen_topics(kafka.config(), (topics.region_events, topics.ddl, topics.frontier, topics.images))
     except BusError as error:
         yield Finding("raw log", False, str(error))
         return

@@ -53,19 +53,20 @@ class Complaint:
 
 
 def complaints(topics: RawTopics, seen: Mapping[str, SeenTopic]) -> list[Complaint]:
-    """Return what is wrong with the three raw topics, the worst first."""
+    """Return what is wrong with the raw topics, the worst first."""
     faults = [complaint for name in seen for complaint in _of_any(name, seen[name])]
     for name in (topics.ddl, topics.frontier):
         if name in seen:
             faults += _unless(name, seen[name], "retention.bytes", FOREVER)
     if topics.ddl in seen:
         faults += _unless(topics.ddl, seen[topics.ddl], "retention.ms", FOREVER)
-    if topics.frontier in seen and topics.region_events in seen:
-        rows = seen[topics.region_events].number("retention.ms", FOREVER)
-        kept = seen[topics.frontier].number("retention.ms", FOREVER)
-        if kept != FOREVER and (rows == FOREVER or kept < rows):
-            allowed = "-1" if rows == FOREVER else f"at least {topics.region_events}'s, {rows}"
-            faults.append(_complaint(topics.frontier, "retention.ms", kept, allowed, loses=True))
+    for name in (topics.frontier, topics.images):
+        if name in seen and topics.region_events in seen:
+            rows = seen[topics.region_events].number("retention.ms", FOREVER)
+            kept = seen[name].number("retention.ms", FOREVER)
+            if kept != FOREVER and (rows == FOREVER or kept < rows):
+                allowed = "-1" if rows == FOREVER else f"at least {topics.region_events}'s, {rows}"
+                faults.append(_complaint(name, "retention.ms", kept, allowed, loses=True))
     return sorted(faults, key=lambda complaint: not complaint.loses)
 
 

@@ -141,6 +141,8 @@ def test_topics_that_keep_everything_are_taken() -> None:
         ("f", "cleanup_policy", "compact"),
         ("f", "retention_ms", "1000"),
         ("f", "retention_bytes", "1"),
+        ("i", "cleanup_policy", "compact"),
+        ("i", "retention_ms", "1000"),
     ],
 )
 def test_topic_that_loses_records_is_refused_by_name(topic: str, setting: str, value: str) -> None:

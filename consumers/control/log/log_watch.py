@@ -40,7 +40,7 @@ def check_topics(kafka: KafkaAccess, topics: RawTopics) -> None:
         RawTopicSettingsError: records get lost for certain.
         KafkaUnreachableError: the brokers do not answer.
     """
-    seen = seen_topics(kafka.config(), (topics.region_events, topics.ddl, topics.frontier))
+    seen = seen_topics(kafka.config(), (topics.region_events, topics.ddl, topics.frontier, topics.images))
     for complaint in check_settings(topics, seen):
         log.warning("raw topic is not safe", extra={"code": RawTopicSettingsError.code, "said": str(complaint)})
 

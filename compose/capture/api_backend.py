@@ -29,6 +29,7 @@ from consumers.control.api.errors import NotReadyError
 from consumers.control.api.metrics import MetricsSnapshot, Pull
 from consumers.control.api.server import ApiServer, listen_address
 from consumers.control.changefeeds.feed_nodes import APPLIED, INFO, STATUS, FeedNodes
+from consumers.control.changefeeds.image_requests import check_mode, request_images
 from consumers.control.changefeeds.pins import pin_changefeed
 from consumers.control.changefeeds.processor_nodes import Share, decode_shares
 from consumers.control.changefeeds.service_nodes import ServiceNodes, StoredServices
@@ -48,6 +49,7 @@ from schemas.errors import BusError, ConfigError
 from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId
 from schemas.json_text import read_json
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
+from schemas.rawlog.images import ImageMode
 from schemas.tidb.time_zone import UTC_NAME
 
 log = logging.getLogger(__name__)
@@ -177,6 +179,19 @@ class ApiBackend:
 
     def pin(self, changefeed_id: str, namespace: str, service: str) -> None:
         pin_changefeed(self._session, self._paths, (namespace, changefeed_id), service)
+
+    def request_images(
+        self, changefeed_id: str, namespace: str, mode: ImageMode, tables: Sequence[str]
+    ) -> Sequence[TableId]:
+        check_mode(mode)
+        feed = self.feed(changefeed_id, namespace)
+        stored = {f"{table.schema}.{table.table}": table for table in self._tables.stored(feed)}
+        for name in tables:
+            if name not in stored:
+                raise ApiError("the changefeed has no such table", changefeed=changefeed_id, table=name[:200])
+        ids = sorted({table for name in tables for table in stored[name].physical_ids})
+        request_images(self._session, self._paths, (namespace, changefeed_id), mode, ids)
+        return ids
 
     def feed(self, changefeed_id: str, namespace: str) -> StoredFeed:
         view = self._stored.refresh(is_exact=True).get((namespace, changefeed_id))

@@ -4,23 +4,22 @@ import time
 
 from consumers.control.api.metrics import Pull, Stall
 from consumers.control.owner.figures import Rule, SchedulerFigures
-from consumers.control.owner.owner_loop import DdlProgress
+from consumers.control.owner.owner_loop import DdlProgress, Reigning
 from producers.pull.puller import PullerStats
 from schemas.ids import UpstreamId
-from schemas.rawlog.frontier import FrontierRecord
 
 
-def rule_of(
-    upstream: UpstreamId, began_at_s: float, record: FrontierRecord, scheduling: SchedulerFigures | None
-) -> Rule:
-    """Return what an owner knows. ``began_at_s``: when it became owner, by the monotonic clock."""
+def rule_of(upstream: UpstreamId, reigning: Reigning, scheduling: SchedulerFigures | None) -> Rule:
+    """Return what an owner knows."""
+    record = reigning.reign.published
     return Rule(
         upstream=upstream,
-        owner_s=time.monotonic() - began_at_s,
+        owner_s=time.monotonic() - reigning.began_at_s,
         resolved_ts=record.resolved_ts,
         held_ddl=len(record.held_ddl),
         held_tables=sum(len(held.tables) for held in record.held),
         scheduling=scheduling,
+        images=reigning.image_progress,
     )
 
 
@@ -52,6 +51,10 @@ def pull_of(upstream: UpstreamId, stats: PullerStats, ddl: DdlProgress | None) -
         acked_records=stats.landing.acked_records,
         in_flight=stats.in_flight,
         broker_waits=bool(stats.broker_reason),
+        image_scans=stats.images.scans,
+        image_scans_failed=stats.images.failed,
+        image_rows=stats.images.rows,
+        image_bytes=stats.images.bytes,
         locks={
             "committed": stats.locks.committed,
             "rolled_back": stats.locks.rolled_back,

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 from compose.capture.collector import spare_old_objects
 from compose.capture.first_failure import FirstFailure
+from compose.capture.image_rules import image_wishes
 from compose.capture.options import CaptureOptions
 from compose.capture.processor_home import ProcessorHome
 from compose.capture.pulled_upstream import PulledUpstream
@@ -237,6 +238,7 @@ class Capture:
             upstream=PulledUpstream(options, self._settings, on_failure),
             replicated=replicated_tables,
             sorters=assigner(options, session, watch, on_failure),
+            image_wishes=lambda: image_wishes(options, session, on_failure),
         )
 
     def _begin_processors(self, stack: contextlib.ExitStack, session: Session, peers: Peers) -> None:
@@ -369,7 +371,7 @@ class Capture:
             return None
         with contextlib.suppress(BusError):  # it is busy, or over in a moment
             figures = reigning.reign.orders.figures()
-        return rule_of(self._options.upstream, reigning.began_at_s, reigning.reign.published, figures)
+        return rule_of(self._options.upstream, reigning, figures)
 
     def _info(self, peers: Peers) -> CaptureInfo:
         process = f"{socket.gethostname()} pid {os.getpid()}"  # no port that anybody could ask

@@ -31,15 +31,22 @@ class UpstreamTables:
         Raises:
             BusError: there is no raw log, Kafka does not answer, or the settings are not allowed any more.
         """
+        return {table for stored in self.stored(feed) for table in stored.physical_ids}
+
+    def stored(self, feed: StoredFeed) -> Sequence[StoredTable]:
+        """Return the same tables with their names.
+
+        Raises:
+            BusError: see :meth:`of`.
+        """
         info = feed.info
         config = load_changefeed(info.sink_uri, info.config)
         table_filter = compile_feed(config, info.namespace).filter
-        return {
-            table
+        return [
+            stored
             for stored in self._now(info.upstream)
             if (stored.eligible or config.force_replicate) and table_filter.matches(stored.schema, stored.table)
-            for table in stored.physical_ids
-        }
+        ]
 
     def _now(self, upstream: UpstreamId) -> Sequence[StoredTable]:
         with self._lock:

@@ -22,6 +22,7 @@ from compose.cli.sections import Section, SectionedGroup
 from compose.cli.server_commands import capture, region_server, run
 from compose.cli.simulate import simulate
 from compose.cli.sorter_commands import executor_archive, sorter, sorters
+from compose.cli.table_commands import table
 from compose.cli.top_commands import completion, services, top
 from compose.stack.errors import MachineError
 from schemas.errors import BusError, ConfigError, UnexpectedError
@@ -69,6 +70,7 @@ cli.take(
         (
             (changefeed, "create, list, query, pause, resume, move, remove"),
             (operator, "the same and more, as `cdc cli` has it"),
+            (table, "rows that were there before, for a running changefeed"),
             (top, "the bus at a glance: captures, lags, rates, errors"),
             (services, "sorter services, and which changefeeds each runs"),
             (errors, "what an error code means and what follows"),

@@ -161,7 +161,7 @@ def list_command(api: "ApiCalls", namespace: str, everything: bool) -> None:
 @click.option("-s", "--simple", "is_simple", is_flag=True, help="State, checkpoint and error only.")
 @_which
 def query(api: "ApiCalls", changefeed_id: str, namespace: str, is_simple: bool) -> None:
-    """Show one changefeed: settings, state, checkpoint, last error, who pulls its tables, and who sorts it."""
+    """Show one changefeed: settings, state, checkpoint, last error, who pulls its tables, who sorts it, its images."""
     info = api.get(f"/changefeeds/{changefeed_id}", namespace=namespace)
     if is_simple:
         echo_json(_summary({**info, "checkpoint_tso": info["checkpoint_ts"]}))
@@ -171,7 +171,9 @@ def query(api: "ApiCalls", changefeed_id: str, namespace: str, is_simple: bool) 
     shown = {name: info[name] for name in names}
     shown |= {"target_ts": info["target_ts"], "checkpoint_tso": info["checkpoint_ts"]}
     shown |= {name: info[name] for name in more}
-    echo_json(shown | {"sorter": api.get(f"{OURS}/changefeeds/{changefeed_id}/sorter", namespace=namespace) or None})
+    for name in ("sorter", "images"):
+        shown[name] = api.get(f"{OURS}/changefeeds/{changefeed_id}/{name}", namespace=namespace) or None
+    echo_json(shown)
 
 
 @changefeed.command()

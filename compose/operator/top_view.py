@@ -16,6 +16,8 @@ WIDE: Final = 100
 FIXED_LINES: Final = 9
 """Title, two headings with their rules, and what stands between."""
 ERRORS_MAX: Final = 3
+IMAGES_MAX: Final = 3
+"""Changefeeds whose table images are shown."""
 _CODE: Final = re.compile(r"^\[[a-z_.]+\] ")
 """Of an error, for logs and greps; here it would hide the words."""
 
@@ -38,13 +40,14 @@ class Top:
     def picture(self, width: int, height: int) -> RenderableType:
         """Return the picture for a terminal of this size."""
         seen = self._overview
-        room = max(2, height - FIXED_LINES - len(seen["upstreams"]))
+        upstreams = self._upstreams(width)
+        room = max(2, height - FIXED_LINES - len(upstreams))
         errors = self._errors(width)[: max(0, min(ERRORS_MAX, room // 4))]
         room -= len(errors)
         shown_captures = max(1, min(len(seen["captures"]), room // 3))
         captures = self._captures(width, shown_captures)
         feeds = self._feeds(width, max(1, room - shown_captures))
-        return Group(self._title(width), *self._upstreams(width), captures, feeds, *errors)
+        return Group(self._title(width), *upstreams, captures, feeds, *errors)
 
     def _title(self, width: int) -> Text:
         seen = self._overview
@@ -65,6 +68,7 @@ class Top:
             for stall in upstream.get("stalls", ())[:1]:
                 text.append(f"; {_CODE.sub('', stall)}", style="yellow")
             lines.append(_line(text, width))
+            lines += [_line(_image(feed), width) for feed in upstream.get("images", ())[:IMAGES_MAX]]
         return lines
 
     def _captures(self, width: int, most: int) -> Table:
@@ -132,6 +136,12 @@ def _line(text: Text, width: int) -> Text:
     text.truncate(width, overflow="ellipsis")
     text.no_wrap = True
     return text
+
+
+def _image(feed: Mapping[str, Any]) -> Text:
+    eta = "" if feed["eta_s"] is None else f", {_seconds(feed['eta_s'])} to go"
+    text = f"  images of {feed['id']}, {feed['state']}: {feed['rows']:,} rows, {feed['tables_left']:,} tables left{eta}"
+    return Text(text, style="cyan")
 
 
 def _sorter(sorter: Mapping[str, Any] | None) -> str:

@@ -19,7 +19,7 @@ from producers.pull.feed.event_feed import EventFeed
 from producers.pull.feed.spill_files import SpillFiles, SpillSettings
 from producers.pull.feed.types import FeedCounters, FeedSettings, SpanStatus
 from producers.pull.images.image_log import ImageLog
-from producers.pull.images.scanner import ImageScanner
+from producers.pull.images.scanner import ImageCounters, ImageScanner
 from producers.pull.images.settings import ImageScanSettings
 from producers.pull.landing.batch_schema import NO_MEMORY, BatchSchema, SchemaMemory
 from producers.pull.landing.landing import Landing, LandingCounters, LandingSettings
@@ -112,6 +112,7 @@ class PullerStats:
     """Open transactions on disk."""
     in_flight: int
     """Records that wait for the broker."""
+    images: ImageCounters = field(default_factory=ImageCounters)
     locks: LockCounters = field(default_factory=LockCounters)
     stalls: tuple[SpanStatus, ...]
     """Spans that something holds back, with the reason."""
@@ -300,6 +301,7 @@ class Puller:
                 held_bytes=self._feed.held_bytes(),
                 spilled_bytes=self._quota.spilled_bytes,
                 in_flight=self._landing.book.in_flight(),
+                images=replace(self._images.counters),
                 locks=replace(self._resolver.counters),
                 stalls=tuple(span for span in spans if span.reason),
                 broker_reason=self._landing.slow_reason()

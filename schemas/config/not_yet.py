@@ -14,10 +14,11 @@ from schemas.config.sink.storage import STORAGE_PROTOCOLS
 PROTOCOLS = ("canal-json", "avro", "open-protocol", "default", "simple", "debezium", "canal")
 """Protocols with an encoder; ``default`` is open-protocol's old name."""
 
+IMAGES = "table images, which no sink writes yet"
 SETTINGS: dict[str, str] = {
     "enable-sync-point": "syncpoints",
-    "initial": "table images, which no sink writes yet",
-    "initial-rules": "table images, which no sink writes yet",
+    "initial": IMAGES,
+    "initial-rules": IMAGES,
     "sql-mode": "another sql_mode for value expressions",
     "sink.csv": "the csv protocol",
     "sink.terminator": "storage sinks",

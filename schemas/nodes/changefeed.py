@@ -185,6 +185,10 @@ class ZkPaths:
         """What processors have written to the destination."""
         return f"{self.changefeeds}/{namespace}/{changefeed_id}/applied"
 
+    def changefeed_images(self, namespace: str, changefeed_id: str) -> str:
+        """Table images that a user has asked for and the owner has not begun yet."""
+        return f"{self.changefeeds}/{namespace}/{changefeed_id}/images"
+
 
 def encode_changefeed_info(info: ChangefeedInfo) -> bytes:
     """Return the node's bytes."""

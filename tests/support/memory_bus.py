@@ -17,6 +17,7 @@ from consumers.control.core.changefeeds.state import Pause, Resume, step
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId, compose_ts
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus
+from schemas.rawlog.images import ImageMode
 
 CHECKPOINT = compose_ts(1_700_000_000_123, 5)
 URI = "kafka://127.0.0.1:9092/t?protocol=canal-json&sasl-mechanism=plain&sasl-user=u&sasl-password=hidden"
@@ -75,6 +76,8 @@ class Memory:
         self.leader: CaptureId | None = OTHER.capture_id
         self.stored = StoredServices()
         self.pinned: dict[tuple[str, str], str] = {}
+        self.images: list[dict[str, Any]] = []
+        self.imaged: list[tuple[str, str, ImageMode, list[str]]] = []
         self.broken: Exception | None = None
         self.snapshot = MetricsSnapshot(at_s=0.0, pull=None, feeds=None)
 
@@ -94,7 +97,11 @@ class Memory:
         return {"addr": ME.address}
 
     def upstreams(self) -> Sequence[UpstreamView]:
-        return [UpstreamView(upstream=UpstreamId("u"), status={"resolved_ts": self.pulled_ts, "rows_in": 7})]
+        return [UpstreamView(upstream=UpstreamId("u"), status=self.status())]
+
+    def status(self) -> dict[str, Any]:
+        """Return what the owner has said of the upstream; without images it is one of a former version."""
+        return {"resolved_ts": self.pulled_ts, "rows_in": 7, **({"images": self.images} if self.images else {})}
 
     def all_feeds(self) -> list[StoredFeed]:
         return [feed for _, feed in sorted(self.kept.items())]
@@ -114,6 +121,13 @@ class Memory:
     def pin(self, changefeed_id: str, namespace: str, service: str) -> None:
         self.feed(changefeed_id, namespace)
         self.pinned[namespace, changefeed_id] = service
+
+    def request_images(
+        self, changefeed_id: str, namespace: str, mode: ImageMode, tables: Sequence[str]
+    ) -> Sequence[TableId]:
+        self.feed(changefeed_id, namespace)
+        self.imaged.append((namespace, changefeed_id, mode, list(tables)))
+        return self.table_ids
 
     def check_upstream(self, pd_addresses: Sequence[str]) -> None:
         if pd_addresses and PD not in pd_addresses:

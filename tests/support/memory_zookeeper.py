@@ -28,7 +28,7 @@ class _Answer:
     def __init__(self, ask: Callable[[], Any]) -> None:
         try:
             self._value, self._error = ask(), None
-        except NoNodeError as error:
+        except (BadVersionError, NoNodeError, NodeExistsError) as error:
             self._value, self._error = None, error
 
     def get(self, timeout: float | None = None) -> Any:
@@ -149,6 +149,25 @@ class MemoryZooKeeper:
             return names
 
         return self._answered("children", path, ask)
+
+    def create_async(self, path: str, value: bytes) -> _Answer:
+        def ask() -> None:
+            if path in self.nodes:
+                raise NodeExistsError
+            self.write({path: value})
+
+        return self._answered("create", path, ask)
+
+    def set_async(self, path: str, value: bytes, version: int) -> _Answer:
+        def ask() -> Any:
+            if path not in self.nodes:
+                raise NoNodeError
+            if version != self.nodes[path].version:
+                raise BadVersionError
+            self.write({path: value})
+            return self._stat(path)
+
+        return self._answered("set", path, ask)
 
     def transaction(self) -> "_Transaction":
         return _Transaction(self)

@@ -1,16 +1,18 @@
 """The owner's shell of table images: what it asks, and what comes of it in frontier records."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import pytest
 
 from consumers.control.core.frontier.frontier import FrontierInputs
-from consumers.control.owner.imaged_tables import ImagedTables, ImageWish
+from consumers.control.owner.image_wishes import ImageWish
+from consumers.control.owner.imaged_tables import ImagedTables, history_ts
 from consumers.control.owner.owner import Owner
 from schemas.ddl.job import DdlType
 from schemas.ids import CaptureId, TableId, Ts, compose_ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, decode_frontier, encode_frontier
-from schemas.rawlog.images import NO_IMAGES, IdRange, ImageState, ScanResult
+from schemas.rawlog.images import NO_IMAGES, IdRange, ImageMode, ImageState, ScanResult
 from schemas.tidb.spans import TableSpan
 from tests.support.ddl_jobs import job, snapshot, table_info
 
@@ -25,21 +27,29 @@ def at(seconds: float) -> Ts:
 class World:
     """A frontier topic, PD's clock, one capture and a schema; R is 10 ms behind PD."""
 
-    def __init__(self, wishes: Mapping[str, ImageWish] | None) -> None:
+    def __init__(self, wished: Mapping[str, ImageWish] | None) -> None:
         self.records: list[FrontierRecord] = []
-        self.seconds, self.asked, self.services_know = 1.0, 0, True
-        self.wishes = wishes
+        self.seconds, self.asked, self.all_know = 1.0, 0, True
+        self.wished = wished
+        self.withdrawn: set[tuple[str, TableId]] = set()
         self.results: tuple[ScanResult, ...] | None = ()
         self.store = snapshot(("d", 1, [table_info(5, "a1"), table_info(6, "b1"), table_info(9, "a2")]))
-        self.images = ImagedTables(
-            7, lambda: self.wishes, self.new_ts, services_know=lambda: self.services_know, clock=lambda: self.seconds
-        )
+        self.images = ImagedTables(7, self, self.new_ts, clock=lambda: self.seconds)
         self.owner = Owner(self, self, 7, 1, images=self.images.next_images, clock=lambda: self.seconds)
         self.owner.start(lambda: at(1))
 
     def new_ts(self) -> Ts:
         self.asked += 1
         return at(self.seconds)
+
+    def wishes(self) -> Mapping[str, ImageWish] | None:
+        return self.wished
+
+    def services_know(self) -> bool:
+        return self.all_know
+
+    def answered(self, name: str, tables: Collection[TableId]) -> None:
+        self.withdrawn.update((name, table) for table in tables)
 
     def check_lease(self) -> None:
         pass
@@ -64,7 +74,7 @@ class World:
             scans=self.results,
         )  # fmt: skip
         reports = {CAPTURE: report}
-        self.images.look(self.store, self.owner.published.resolved_ts, reports)
+        self.images.look(self.store, self.owner.published, reports)
         self.owner.tick(FrontierInputs(reports, DdlReport(landed_ts=landed_ts, end=0), [SPAN], landing=[CAPTURE]))
         return self.records[-1].images
 
@@ -95,10 +105,10 @@ def test_a_changefeed_is_registered_imaged_and_left_alone() -> None:
 @pytest.mark.parametrize("missing", ["service", "capture"])
 def test_nothing_is_registered_while_somebody_does_not_know_images(missing: str) -> None:
     world = World({FEED: WISH})
-    world.services_know = missing != "service"
+    world.all_know = missing != "service"
     world.results = None if missing == "capture" else ()
     assert world.tick() == NO_IMAGES
-    world.services_know, world.results = True, ()
+    world.all_know, world.results = True, ()
     assert world.tick().feeds
 
 
@@ -127,18 +137,16 @@ def test_a_table_that_is_renamed_in_is_waited_for_from_the_record_that_passes_it
 def test_an_owner_that_does_not_know_the_changefeeds_changes_nothing() -> None:
     world = World({FEED: WISH})
     state = world.tick()
-    world.wishes = None
+    world.wished = None
     assert world.tick() == state
-    world.wishes = {}
+    world.wished = {}
     assert world.tick().feeds == ()
 
 
 def test_another_owner_goes_on_with_the_barrier_that_it_finds() -> None:
     world = World({FEED: WISH})
     barrier = world.tick().barriers[0]
-    images = ImagedTables(
-        8, lambda: world.wishes, world.new_ts, services_know=lambda: True, clock=lambda: world.seconds
-    )
+    images = ImagedTables(8, world, world.new_ts, clock=lambda: world.seconds)
     world.images = images
     world.owner = Owner(world, world, 8, 1, images=images.next_images, clock=lambda: world.seconds)
     world.owner.start(lambda: at(1))
@@ -146,3 +154,61 @@ def test_another_owner_goes_on_with_the_barrier_that_it_finds() -> None:
     world.land_all()
     state = world.tick()
     assert ([chunk.ts for chunk in state.chunks], state.version) == ([barrier.ts, barrier.ts], (8, 1))
+
+
+ASKING = replace(
+    WISH, wants_initial=False, requested={ImageMode.BACKFILL: {TableId(5), TableId(6)}, ImageMode.RESYNC: {TableId(9)}}
+)
+
+
+def test_what_is_asked_for_by_hand_is_withdrawn_once_a_published_record_has_it() -> None:
+    world = World({FEED: ASKING})
+    state = world.tick()
+    assert (state.feeds[0].backfill, state.feeds[0].resync) == (
+        (IdRange(TableId(5), TableId(5)),),
+        (IdRange(TableId(9), TableId(9)),),
+    )
+    assert world.withdrawn == {(FEED, 6)}, "no table of the changefeed"
+    world.tick()
+    assert world.withdrawn == {(FEED, 5), (FEED, 6), (FEED, 9)}
+
+
+def test_an_image_that_is_whole_before_its_request_is_taken_back_does_not_come_again() -> None:
+    world = World({FEED: ASKING})
+    world.tick()
+    world.land_all()
+    world.tick()
+    assert world.tick().feeds == ()
+    assert world.tick().feeds == ()
+    world.wished = {FEED: replace(ASKING, requested={})}
+    assert world.tick().feeds == ()
+    world.wished = {FEED: replace(ASKING, requested={ImageMode.BACKFILL: {TableId(5)}})}
+    assert world.tick().feeds[0].backfill == (IdRange(TableId(5), TableId(5)),), "asked for once more"
+
+
+def test_a_changefeed_whose_settings_nobody_can_read_keeps_what_it_waits_for() -> None:
+    unreadable = ImageWish(
+        key=2, contains=lambda _: True, wants=lambda _: False, wants_initial=True, is_running=False, is_readable=False
+    )
+    world = World({FEED: WISH})
+    state = world.tick()
+    world.wished = {FEED: unreadable}
+    assert world.tick() == state
+    world.land_all()
+    world.tick()
+    feed = world.tick().feeds[0]
+    assert feed.initial == (IdRange(TableId(6), TableId(6)),), "what was open goes out; whose the rest is, nobody knows"
+    assert world.tick().barriers == ()
+    world.wished = {FEED: WISH}
+    assert world.tick().feeds == (replace(state.feeds[0], initial=()),)
+    assert World({FEED: unreadable}).tick() == NO_IMAGES, "it is not registered anew"
+
+
+def test_history_is_kept_for_the_scans_of_open_barriers() -> None:
+    world = World({FEED: WISH})
+    barrier = world.tick().barriers[0]
+    record = world.records[-1]
+    assert history_ts(record) == record.resolved_ts < barrier.ts
+    later = replace(record, resolved_ts=Ts(barrier.ts + 5))
+    assert history_ts(later) == barrier.ts
+    assert history_ts(replace(later, images=NO_IMAGES)) == barrier.ts + 5

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -12,10 +13,13 @@ from compose.capture.metrics import pull_of, rule_of
 from consumers.control.api.bodies import StoredFeed
 from consumers.control.api.metrics import STALLS_SHOWN, MetricsSnapshot, Pull, Stall, metrics_text
 from consumers.control.owner.figures import Rule, SchedulerFigures
+from consumers.control.owner.image_progress import FeedProgress, TableProgress
+from consumers.control.owner.owner_loop import Reigning
 from edges.kafka.access import KafkaAccess
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from producers.pull.feed.types import FeedCounters, SpanStatus
+from producers.pull.images.scanner import ImageCounters
 from producers.pull.landing.landing import LandingCounters
 from producers.pull.locks.resolver import LockCounters
 from producers.pull.puller import PullerStats
@@ -61,6 +65,10 @@ PULL = Pull(
     acked_records=35,
     in_flight=36,
     broker_waits=True,
+    image_scans=45,
+    image_scans_failed=46,
+    image_rows=47,
+    image_bytes=48,
     locks={"committed": 41, "rolled_back": 42, "left_alive": 43},
 )
 RULE = Rule(
@@ -75,6 +83,21 @@ RULE = Rule(
         states={"replicating": 10, "prepare": 1},
         tasks={"add": 11, "move": 2, "remove": 0},
         running=1,
+    ),
+    images=(
+        FeedProgress(
+            namespace="default",
+            id="a",
+            state="running",
+            tables_left=5,
+            tables_done=6,
+            rows=7,
+            bytes=8,
+            tables=(
+                TableProgress(table_id=TableId(1), name="d.t", mode="initial", done_share=0.25),
+                TableProgress(table_id=TableId(2), name="d.u", mode="initial"),
+            ),
+        ),
     ),
 )
 
@@ -143,6 +166,10 @@ def test_metrics_of_an_owner_have_the_snapshots_values() -> None:
         "tidebus_landing_acked_rows_total": 34,
         "tidebus_landing_acked_records_total": 35,
         "tidebus_landing_in_flight_records": 36,
+        "tidebus_image_scans_total": 45,
+        "tidebus_image_scans_failed_total": 46,
+        "tidebus_image_scan_rows_total": 47,
+        "tidebus_image_scan_bytes_total": 48,
         "tidebus_landing_waits_for_kafka": 1,
     }
     assert {name: of(page, name, upstream="u") for name in expected} == expected
@@ -153,6 +180,11 @@ def test_metrics_of_an_owner_have_the_snapshots_values() -> None:
     assert of(page, "ticdc_scheduler_capture_table", upstream="u", capture="other") == 6
     assert of(page, "ticdc_scheduler_table_replication_state", upstream="u", state="prepare") == 1
     assert of(page, "ticdc_scheduler_task", upstream="u", task="add") == 11
+    images = {"tables_left": 5, "tables_done": 6, "rows": 7, "bytes": 8, "chunks": 0}
+    for name, value in images.items():
+        assert of(page, f"tidebus_image_{name}", namespace="default", changefeed="a") == value
+    ratios = {dict(labels)["table"]: value for (name, labels), value in page.items() if "done_ratio" in name}
+    assert ratios == {"d.t": 0.25}
     assert of(page, "ticdc_owner_ownership_counter") == 12.5
     assert of(page, "tidebus_metadata_readable") == 1
     assert of(page, "process_resident_memory_bytes") > 0
@@ -233,6 +265,7 @@ def test_pull_of_takes_each_number_from_its_part() -> None:
         held_bytes=1_000,
         spilled_bytes=2_000,
         in_flight=36,
+        images=ImageCounters(scans=45, failed=46, rows=47, bytes=48),
         locks=LockCounters(committed=41, rolled_back=42, left_alive=43),
         stalls=(still,),
         broker_reason="Kafka has been silent for 9 s",
@@ -241,7 +274,8 @@ def test_pull_of_takes_each_number_from_its_part() -> None:
     assert pull_of(UpstreamId("u"), stats, moving) == replace(PULL, stalls=[Stall(TableId(7), "scanning", 3.0)])
     assert pull_of(UpstreamId("u"), stats, None).stalls == [Stall(TableId(7), "scanning", 3.0)]
     assert pull_of(UpstreamId("u"), stats, stuck).stalls[1] == Stall(TableId(-1), "unregistered", 30.0)
-    taken = rule_of(UpstreamId("u"), 0.0, published, RULE.scheduling)
+    reigning = SimpleNamespace(began_at_s=0.0, reign=SimpleNamespace(published=published), image_progress=RULE.images)
+    taken = rule_of(UpstreamId("u"), cast("Reigning", reigning), RULE.scheduling)
     assert taken.owner_s > 0
     assert replace(taken, owner_s=12.5) == RULE
 

@@ -136,6 +136,9 @@ class Anything:
     def refresh(self) -> None:
         """Nobody comes."""
 
+    def wishes(self) -> None:
+        """Nobody wants table images."""
+
     def epoch(self) -> int:
         return 1
 
@@ -168,6 +171,7 @@ class Rig:
             upstream=self.upstream,
             replicated=lambda info: lambda table: False,
             sorters=lambda revision, held: contextlib.nullcontext(),
+            image_wishes=lambda: contextlib.nullcontext(anything),
         )
         self.loop = OwnerLoop(parts, ReignOptions(tick_s=0.001), self.failures.append)
 

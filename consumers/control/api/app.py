@@ -21,6 +21,7 @@ from consumers.control.api import (
     changefeed_routes,
     cluster_routes,
     debug_routes,
+    image_routes,
     old_routes,
     service_routes,
     table_routes,
@@ -58,6 +59,7 @@ def create_app(context: ApiContext) -> ASGIApp:
         v1_routes.router,
         table_routes.router,
         service_routes.router,
+        image_routes.router,
         old_routes.router,
         debug_routes.router,
     ):

@@ -12,6 +12,7 @@ from consumers.control.changefeeds.verbs import ConfigChange
 from consumers.control.cluster.capture_registry import CaptureInfo
 from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.rawlog.images import ImageMode
 
 
 class Scheduling(Protocol):
@@ -113,6 +114,12 @@ class Backend(Protocol):
         """Keep a changefeed on a sorter service, by its id or its capture's address
         (:func:`~consumers.control.changefeeds.pins.service_at`); '': on none in particular.
         """
+        ...
+
+    def request_images(
+        self, changefeed_id: str, namespace: str, mode: ImageMode, tables: Sequence[str]
+    ) -> Sequence[TableId]:
+        """Ask for images of tables of a changefeed, ``schema.table`` each; return their physical ids."""
         ...
 
     def create(self, request: FeedRequest, namespace: str) -> ChangefeedInfo: ...

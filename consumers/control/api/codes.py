@@ -46,6 +46,7 @@ CDC_CODES: Final = {
     "config.expression_parse_failed": "CDC:ErrExpressionParseFailed",
     "config.not_supported_yet": INVALID,  # or by the setting's key
     "frontier.lost": "CDC:ErrSnapshotLostByGC",
+    "images.refused": INVALID,
     "mount.corrupt_checksum": "CDC:ErrCorruptedDataMutation",
     "mount.corrupt_row": "CDC:ErrDecodeRowToDatum",
     "producer.cluster_id_mismatch": "CDC:ErrClusterIDMismatch",

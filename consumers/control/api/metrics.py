@@ -64,6 +64,10 @@ class Pull:
     acked_records: int
     in_flight: int
     broker_waits: bool
+    image_scans: int
+    image_scans_failed: int
+    image_rows: int
+    image_bytes: int
     locks: Mapping[str, int]
     """Transactions by what became of their locks."""
 
@@ -113,6 +117,10 @@ _COUNTERS: Final[tuple[tuple[str, str, Callable[[Pull], float]], ...]] = (
     ("tidebus_landing_bytes", "Encoded bytes sent to the raw log, uncompressed", lambda pull: pull.landed_bytes),
     ("tidebus_landing_acked_rows", "Row changes that Kafka acknowledged", lambda pull: pull.acked_rows),
     ("tidebus_landing_acked_records", "Records that Kafka acknowledged", lambda pull: pull.acked_records),
+    ("tidebus_image_scans", "Scans of table images that have ended", lambda pull: pull.image_scans),
+    ("tidebus_image_scans_failed", "Scans of which nothing came", lambda pull: pull.image_scans_failed),
+    ("tidebus_image_scan_rows", "Rows of table images landed", lambda pull: pull.image_rows),
+    ("tidebus_image_scan_bytes", "Their keys and values", lambda pull: pull.image_bytes),
 )
 
 

@@ -97,6 +97,12 @@ class MoveFeedBody(Body):
     capture_id: str = Field(description="a capture's id or address, or a sorter service's id; empty: any")
 
 
+class TablesBody(Body):
+    """POST /api/tidebus/changefeeds/{id}/tables/backfill, and resync."""
+
+    tables: list[str] = Field(description="schema.table each", min_length=1, max_length=1000)
+
+
 class MoveTableBody(Body):
     """POST /api/v1/changefeeds/{id}/tables/move_table."""
 

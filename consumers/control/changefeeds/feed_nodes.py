@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from consumers.control.changefeeds.image_requests import Requested, decode_requested
 from consumers.control.changefeeds.processor_nodes import AppliedNode, decode_applied, with_applied
 from consumers.control.changefeeds.stored_feed import StoredFeed
 from edges.secrets import decode_info
@@ -15,7 +16,7 @@ from schemas.nodes.sorter_service import FeedEntry, FeedName, ServicePaths, newe
 from schemas.sink.topic import has_processors
 
 T = TypeVar("T")
-INFO, STATUS, APPLIED = "info", "status", "applied"
+INFO, STATUS, APPLIED, IMAGES = "info", "status", "applied", "images"
 
 
 class _Decoded(Generic[T]):
@@ -52,6 +53,7 @@ class FeedView:
     info_node: Node
     status_node: Node | None
     applied_node: Node | None
+    images_node: Node | None
     entry: FeedEntry | None
     """What its sorter service says of how far it is."""
     _of: "FeedNodes"
@@ -71,6 +73,12 @@ class FeedView:
             return None
         return self._of.applied.of(self._of.path(self.name, APPLIED), self.applied_node)
 
+    def requested(self) -> Requested:
+        """Return the table images that are asked for by hand."""
+        if self.images_node is None:
+            return {}
+        return self._of.requested.of(self._of.path(self.name, IMAGES), self.images_node)
+
     def stored(self) -> StoredFeed:
         """Return it as users mean it: how far its destination is."""
         info, status = self.info(), with_progress(self.status(), self.entry)
@@ -82,17 +90,22 @@ class FeedView:
 class FeedNodes:
     """Refresh, then read; from any thread. Close it."""
 
-    def __init__(self, session: Session, paths: ZkPaths, parts: Sequence[str] = (INFO, STATUS)) -> None:
-        """``parts`` of each changefeed's nodes are kept; sorter services' progress too, where ``status`` is."""
+    def __init__(
+        self, session: Session, paths: ZkPaths, parts: Sequence[str] = (INFO, STATUS), *, has_progress: bool = True
+    ) -> None:
+        """``parts`` of each changefeed's nodes are kept; sorter services' progress too, where ``status`` is, unless
+        nobody asks how far changefeeds are.
+        """
         self._paths = paths
         self._progress = ServicePaths(paths).progress
         patterns = [f"{paths.changefeeds}/*/*/{part}" for part in parts]
-        if STATUS in parts:
+        if STATUS in parts and has_progress:
             patterns.append(f"{self._progress}/*/*")
         self.cache = NodeCache(session, patterns)
         self.infos = _Decoded(decode_info)
         self.statuses = _Decoded(decode_changefeed_status)
         self.applied = _Decoded(decode_applied)
+        self.requested = _Decoded(decode_requested)
         self._entries = _Decoded(readable_entries)
         self._seen: tuple[Mapping[str, Node], Mapping[FeedName, FeedView]] = {}, {}
 
@@ -109,7 +122,7 @@ class FeedNodes:
         nodes, seen = self.cache.nodes, self._seen
         if seen[0] is nodes:
             return seen[1]
-        for decoded in (self.infos, self.statuses, self.applied, self._entries):
+        for decoded in (self.infos, self.statuses, self.applied, self.requested, self._entries):
             decoded.keep(nodes)
         views = {view.name: view for view in self._views(nodes)}
         self._seen = nodes, views
@@ -133,7 +146,8 @@ class FeedNodes:
             name = namespace, changefeed_id
             entry = entries.get((name, node.created_zxid))
             status, applied = nodes.get(self.path(name, STATUS)), nodes.get(self.path(name, APPLIED))
-            yield FeedView(name, node, status, applied, entry, self)
+            images = nodes.get(self.path(name, IMAGES))
+            yield FeedView(name, node, status, applied, images, entry, self)
 
     def _newest(self, nodes: Mapping[str, Node]) -> Entries:
         folder = f"{self._progress}/"

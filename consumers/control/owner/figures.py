@@ -7,6 +7,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, UntypedMetricFamily
 
 from consumers.control.changefeeds.stored_feed import StoredFeed
+from consumers.control.owner.image_progress import FeedProgress
 from schemas.ids import CaptureId, Ts, UpstreamId, physical_ms
 
 STATES: Final = {"normal": 0, "pending": 1, "failed": 2, "stopped": 3, "finished": 4, "removed": 5, "warning": 6}
@@ -46,6 +47,8 @@ class Rule:
     held_tables: int
     scheduling: SchedulerFigures | None = None
     """None: it was too busy to say."""
+    images: Sequence[FeedProgress] = ()
+    """Of changefeeds that have table images to come."""
 
 
 def rule_metrics(rule: Rule | None, feeds: Sequence[StoredFeed] | None, at_s: float) -> Iterator[Metric]:
@@ -60,6 +63,7 @@ def rule_metrics(rule: Rule | None, feeds: Sequence[StoredFeed] | None, at_s: fl
     yield from _feed_lags(feeds or (), at_s)
     yield from _feed_figures(feeds or ())
     yield from _frontier(rule, at_s)
+    yield from _images(rule.images)
     if rule.scheduling is not None:
         yield from _scheduler(rule.upstream, rule.scheduling)
 
@@ -169,6 +173,31 @@ def _frontier(rule: Rule, at_s: float) -> Iterator[Metric]:
         ("held_tables", "Tables left behind by the frontier", rule.held_tables),
     ):
         yield _gauge(f"tidebus_frontier_{name}", text, value, ("upstream",), (rule.upstream,))
+
+
+_IMAGES: Final[tuple[tuple[str, str, Callable[[FeedProgress], float]], ...]] = (
+    ("tables_left", "Tables whose image is to come or not whole", lambda feed: feed.tables_left),
+    ("tables_done", "Tables whose image became whole, since its first one here", lambda feed: feed.tables_done),
+    ("rows", "Rows of images that went out, since its first one here", lambda feed: feed.rows),
+    ("bytes", "Their keys and values", lambda feed: feed.bytes),
+    ("chunks", "In how many chunks", lambda feed: feed.chunks),
+)
+
+
+def _images(feeds: Sequence[FeedProgress]) -> Iterator[Metric]:
+    for name, text, value in _IMAGES:
+        family = GaugeMetricFamily(f"tidebus_image_{name}", text, labels=_FEED)
+        for feed in feeds:
+            family.add_metric((feed.namespace, feed.id), value(feed))
+        yield family
+    shares = GaugeMetricFamily(
+        "tidebus_image_table_done_ratio", "Of the regions of a table that is begun", labels=(*_FEED, "table")
+    )
+    for feed in feeds:
+        for table in feed.tables:
+            if table.done_share is not None:
+                shares.add_metric((feed.namespace, feed.id, table.name), table.done_share)
+    yield shares
 
 
 def _scheduler(upstream: UpstreamId, figures: SchedulerFigures) -> Iterator[Metric]:

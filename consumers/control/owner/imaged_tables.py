@@ -6,44 +6,28 @@ it goes by is brought up to date before: DDL as it is taken, changefeeds and rep
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from consumers.control.core.images.feed_tables import Contains, FeedTables, replaced_by
+from consumers.control.core.images.feed_tables import FeedTables, replaced_by
 from consumers.control.core.images.images import step
 from consumers.control.core.images.inputs import ImageInputs, ImageLimits, Replaced, WantingFeed
+from consumers.control.owner.image_progress import FeedProgress, ImageProgress
+from consumers.control.owner.image_wishes import ImageWish, KnowsWishes
+from consumers.control.owner.split_watch import Boundaries
 from schemas.ddl.schema_change import SchemaChange
 from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, LandingReport, needed_ts
-from schemas.rawlog.images import ImageMode, ImageState, ScanResult
+from schemas.rawlog.images import NO_IMAGES, ImageState, ScanResult
 
 log = logging.getLogger(__name__)
 
-_NO_REQUESTS: Final[Mapping[ImageMode, Collection[TableId]]] = MappingProxyType({})
 LIMITS: Final = ImageLimits()
 BARRIER_EVERY_S: Final = 0.1
 """Between two questions to PD for a barrier's ts."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageWish:
-    """A changefeed that may have images. ``key`` is another one where its filter or rules change."""
-
-    key: object
-    contains: Contains
-    wants: Contains
-    wants_initial: bool
-    is_running: bool = True
-    requested: Mapping[ImageMode, Collection[TableId]] = field(default_factory=lambda: _NO_REQUESTS)
-
-
-Wishes = Callable[[], Mapping[str, ImageWish] | None]
-"""Returns every changefeed of the upstream by its name in frontier records
-(:func:`schemas.rawlog.images.image_feed`); None: they are not known at the moment."""
 
 
 class ImagedTables:
@@ -52,10 +36,10 @@ class ImagedTables:
     def __init__(
         self,
         owner_rev: int,
-        wishes: Wishes,
+        known: KnowsWishes,
         new_ts: Callable[[], Ts],
         *,
-        services_know: Callable[[], bool],
+        count_regions: Callable[[Collection[TableId], int], Boundaries] = lambda tables, at_least: {},
         limits: ImageLimits = LIMITS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -63,18 +47,23 @@ class ImagedTables:
 
         Args:
             owner_rev: of the reign.
-            wishes: asked at each tick.
+            known: asked at each tick.
             new_ts: draws a ts from PD, or raises BusError.
-            services_know: says whether every sorter service knows of images.
+            count_regions: of tables that are begun, for how much of them is done; called in a thread of its own.
             limits: of what goes on at once.
             clock: seconds, for asking PD not too often.
         """
-        self._owner_rev, self._wishes, self._new_ts, self._services_know = owner_rev, wishes, new_ts, services_know
+        self._owner_rev, self._known, self._new_ts = owner_rev, known, new_ts
         self._limits, self._clock = limits, clock
+        self._progress = ImageProgress(count_regions, clock=clock)
+        self._store, self._published = SchemaStore.empty(), NO_IMAGES
         self._tables: dict[str, tuple[object, FeedTables]] = {}
         self._replaced: list[tuple[Ts, Replaced]] = []
         self._ddl_ts: list[Ts] = []
-        self._known: Mapping[str, ImageWish] | None = None
+        self._sorted: dict[str, tuple[FeedTables, Ts, list[TableId]]] = {}
+        self._answered: dict[str, frozenset[TableId]] = {}
+        """Asked for still, but waited for by a published record already, or no table."""
+        self._wishes: Mapping[str, ImageWish] | None = None
         self._scanners: dict[CaptureId, tuple[ScanResult, ...]] = {}
         self._captures_know = False
         self._asked_at = float("-inf")
@@ -89,22 +78,30 @@ class ImagedTables:
             self._replaced.append((change.job.finished_ts, moved))
         self._tables = {name: (key, tables.with_ddl(change)) for name, (key, tables) in self._tables.items()}
 
-    def look(self, store: SchemaStore, published_ts: Ts, reports: Mapping[CaptureId, LandingReport]) -> None:
+    def look(self, store: SchemaStore, published: FrontierRecord, reports: Mapping[CaptureId, LandingReport]) -> None:
         """Bring changefeeds and captures up to date.
 
         Args:
             store: with every DDL job that was taken.
-            published_ts: R of the record that is published; no schema from there on was forgotten.
+            published: the newest record; no schema from its R on was forgotten.
             reports: of live captures.
         """
-        self._known = wishes = self._wishes()
+        published_ts, self._store, self._published = published.resolved_ts, store, published.images
+        self._progress.note(published.images)
+        self._wishes = wishes = self._known.wishes()
         self._scanners = {who: report.scans for who, report in reports.items() if report.scans is not None}
         self._captures_know = len(self._scanners) == len(reports)
         if wishes is None:
             return
-        for name in self._tables.keys() - wishes.keys():
+        needed = {name: wish for name, wish in wishes.items() if self._needs(name, wish)}
+        for name in self._tables.keys() - needed.keys():
             del self._tables[name]
-        for name, wish in wishes.items():
+            self._sorted.pop(name, None)
+        # Kept for as long as it is asked for: an image may be whole before ZooKeeper has taken the request back.
+        self._answered = {
+            name: tables & _asked(wishes[name]) for name, tables in self._answered.items() if name in wishes
+        }
+        for name, wish in needed.items():
             if self._tables.get(name, (None,))[0] != wish.key:
                 tables = FeedTables.at(store.stored_at(published_ts), wish.contains, wish.wants)
                 # What went or came since then is still to come by the frontier.
@@ -114,13 +111,14 @@ class ImagedTables:
 
     def next_images(self, before: FrontierRecord, resolved_ts: Ts) -> ImageState:
         """Return what the next record says (:data:`consumers.control.owner.owner.NextImages`)."""
-        wishes = self._known
+        wishes = self._wishes
         state = before.images
         if wishes is None:
             return state
-        names = {name for name, wish in wishes.items() if wish.wants_initial or wish.requested}
         registered = {feed.feed for feed in state.feeds}
-        names |= registered & wishes.keys()
+        names = {name for name, wish in wishes.items() if name in registered or self._needs(name, wish)}
+        if not names <= self._tables.keys():
+            return state  # the record is another than at the last look, and has more changefeeds
         if not names and not state.feeds:
             self._forget_below(needed_ts(before))
             return state
@@ -137,27 +135,71 @@ class ImagedTables:
             scanners=self._scanners,
             replaced=[moved for ts, moved in self._replaced if before.resolved_ts < ts <= resolved_ts],
             ddl_ts=self._ddl_ts,
-            all_know=self._captures_know and self._services_know(),
+            all_know=self._captures_know and self._known.services_know(),
             limits=self._limits,
         )
         self._forget_below(min([since_ts, *(barrier.ts for barrier in state.barriers)]))
         return step(state, seen)
 
+    def progress(self) -> Sequence[FeedProgress]:
+        """Return how far the images are of changefeeds that have some to come."""
+        states: dict[str, tuple[str, int]] = {}
+        all_know = self._captures_know and self._known.services_know()
+        for name, wish in (self._wishes or {}).items():
+            if name not in self._tables:
+                continue
+            tables, feed = self._tables[name][1], self._published.feed(name)
+            if feed is not None:
+                waits = {table for table in tables.current if feed.mode_of(table) is not None}
+            else:
+                waits = set(tables.current - tables.unwanted) if wish.wants_initial else set()
+            waits |= _asked(wish) - self._answered.get(name, frozenset())
+            if waits:
+                states[name] = ("paused" if not wish.is_running else "running" if all_know else "waiting"), len(waits)
+        return self._progress.look(states, self._name_of)
+
+    def close(self) -> None:
+        """Count no more regions."""
+        self._progress.close()
+
+    def _name_of(self, table: TableId) -> str:
+        stored = self._store.newest_of(table)
+        return "" if stored is None else f"{stored.schema}.{stored.table}"
+
+    def _needs(self, name: str, wish: ImageWish) -> bool:
+        """Tell whether a changefeed has or may get images."""
+        if self._published.feed(name) is not None or any(wish.requested.values()):
+            return True
+        return wish.wants_initial and wish.is_readable
+
     def _wanting(self, name: str, wish: ImageWish, before: FrontierRecord, resolved_ts: Ts) -> WantingFeed:
-        tables = self._tables[name][1]
+        tables, since_ts = self._tables[name][1], needed_ts(before)
+        own = self._own_tables(name, tables, since_ts)
         registered = before.images.feed(name)
-        requested = {
-            mode: [table for table in wanted if registered is None or registered.mode_of(table) is None]
-            for mode, wanted in wish.requested.items()
-        }
+        answered = self._answered.get(name, frozenset()).union(
+            table
+            for table in _asked(wish)
+            if not _holds(own, table) or (registered is not None and registered.mode_of(table) is not None)
+        )
+        if answered:
+            self._answered[name] = answered
+            self._known.answered(name, answered)
+        requested = {mode: sorted({*wanted} - answered) for mode, wanted in wish.requested.items()}
         return WantingFeed(
-            tables=tables.tables(needed_ts(before)),
+            tables=own,
             wants_initial=wish.wants_initial,
             unwanted=tables.unwanted,
             is_running=wish.is_running,
             entered=tables.entered_between(before.resolved_ts, resolved_ts) if wish.wants_initial else (),
             requested=requested,
         )
+
+    def _own_tables(self, name: str, tables: FeedTables, since_ts: Ts) -> list[TableId]:
+        """Return ``tables.tables(since_ts)``, sorted anew only where it can be other than before."""
+        known = self._sorted.get(name)
+        if known is None or known[0] is not tables or (tables.lost and known[1] != since_ts):
+            self._sorted[name] = known = tables, since_ts, tables.tables(since_ts)
+        return known[2]
 
     def _draw(self) -> Ts | None:
         now = self._clock()
@@ -178,3 +220,17 @@ class ImagedTables:
             self._ddl_ts = [known for known in self._ddl_ts if known >= ts]
             self._replaced = [item for item in self._replaced if item[0] >= ts]
             self._tables = {name: (key, tables.forget_below(ts)) for name, (key, tables) in self._tables.items()}
+
+
+def _asked(wish: ImageWish) -> frozenset[TableId]:
+    return frozenset(table for tables in wish.requested.values() for table in tables)
+
+
+def _holds(tables: Sequence[TableId], table: TableId) -> bool:
+    at = bisect_left(tables, table)
+    return at < len(tables) and tables[at] == table
+
+
+def history_ts(record: FrontierRecord) -> Ts:
+    """Return from where on TiKV's history is needed: by a restart, and by the scans of open barriers."""
+    return min((needed_ts(record), *(barrier.ts for barrier in record.images.barriers)))

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
@@ -25,7 +25,9 @@ from consumers.control.core.changefeeds.errors import FeedError
 from consumers.control.core.scheduling.coordinator import Identity
 from consumers.control.log.frontier_topic import FrontierTopic
 from consumers.control.owner.held_feeds import HeldFeeds, ReplicatedTables
-from consumers.control.owner.imaged_tables import ImagedTables, Wishes
+from consumers.control.owner.image_progress import FeedProgress, images_status
+from consumers.control.owner.image_wishes import KnowsWishes
+from consumers.control.owner.imaged_tables import ImagedTables, history_ts
 from consumers.control.owner.owner import Owner
 from consumers.control.owner.pace import GATHER_S, rest_s
 from consumers.control.owner.reign import LandsDdl, Reign, ReignOptions, ReignParts
@@ -141,7 +143,7 @@ class OwnerParts:
     """What an owner works with.
 
     ``sorters`` gives changefeeds to sorter services while inside; its arguments are the owner's revision and what
-    says for what a changefeed waits.
+    says for what a changefeed waits. ``image_wishes`` knows which changefeeds want table images while inside.
     """
 
     capture: CaptureId
@@ -156,9 +158,7 @@ class OwnerParts:
     upstream: OwnedUpstream
     replicated: ReplicatedTables
     sorters: Callable[[int, Callable[[ChangefeedInfo], FeedError | None]], AbstractContextManager[object]]
-    image_wishes: Wishes = lambda: None
-    """Changefeeds that may have table images. No changefeed may ask for any yet, so nothing is known of them."""
-    services_know_images: Callable[[], bool] = lambda: False
+    image_wishes: Callable[[], AbstractContextManager[KnowsWishes]]
 
 
 @dataclass(slots=True)
@@ -169,8 +169,11 @@ class Reigning:
     ddl: RunningDdlFeed
     keeper: KeepsHistory
     held: HeldFeeds
+    images: ImagedTables
     began_at_s: float
     status_at_s: float = 0.0
+    image_progress: Sequence[FeedProgress] = ()
+    """As of the last status."""
     kept: FrontierRecord | None = None
     """For which TiKV's history is kept."""
     given_back: threading.Event = field(default_factory=threading.Event)
@@ -271,7 +274,7 @@ class OwnerLoop:
         record = mine.reign.published
         if record is not mine.kept:
             mine.kept = record
-            mine.keeper.keep(needed_ts(record))
+            mine.keeper.keep(history_ts(record))
         now_s = time.monotonic()
         if now_s >= mine.status_at_s:
             mine.status_at_s = now_s + self._options.status_s
@@ -283,6 +286,8 @@ class OwnerLoop:
         reports = parts.peers.reports(parts.feed)
         tables = mine.reign.held_tables(reports)
         status = reign_status(parts.capture, mine.reign, reports, tables)
+        mine.image_progress = mine.images.progress()
+        status["images"] = images_status(mine.image_progress)
         ddl = mine.ddl.status().reason
         if ddl:
             status["stalls"].insert(0, f"ddl jobs: {ddl}")
@@ -316,7 +321,10 @@ class OwnerLoop:
             stack.callback(ddl.stop)
             snapshot_ts = ddl.start()
             draw = stack.enter_context(upstream.ts_source())
-            images = ImagedTables(revision, parts.image_wishes, draw, services_know=parts.services_know_images)
+            images = ImagedTables(
+                revision, stack.enter_context(parts.image_wishes()), draw, count_regions=parts.puller.table_regions
+            )
+            stack.callback(images.close)
             owner = Owner(
                 topic,
                 parts.session,
@@ -340,7 +348,7 @@ class OwnerLoop:
             )
             held = HeldFeeds(parts.replicated)
             stack.enter_context(parts.sorters(revision, held.why))
-            reigning = Reigning(reign, ddl, keeper, held, time.monotonic())
+            reigning = Reigning(reign, ddl, keeper, held, images, time.monotonic())
             stack.callback(self._end, reign)
             stack.callback(parts.election.resign)  # before all else: the next owner need not wait for our sorters' end
             self.reigning = reigning

@@ -219,7 +219,7 @@ class Reign:
         self.orders.work_off(self)
         if self._coordinator.is_initialized:
             if self._parts.images is not None:
-                self._parts.images.look(self._tables.store, self.published.resolved_ts, reports)
+                self._parts.images.look(self._tables.store, self.published, reports)
             self._publish(ddl_report, reports)
 
     def close(self) -> None:

@@ -1,0 +1,44 @@
+"""Which tables a changefeed wants images of, by its settings and the sorters' compiler: control knows no sorter."""
+
+from collections.abc import Callable
+
+from compose.capture.options import CaptureOptions
+from consumers.control.owner.image_wishes import ImageRules, ImageWishes
+from edges.zookeeper.session import Session
+from schemas.config.changefeed import load_changefeed
+from schemas.ddl.schema_change import StoredTable
+from schemas.errors import BusError
+from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
+from sorters.core.feed.feed import compile_feed
+from sorters.core.filter.table_filter import TableFilter
+
+
+def image_wishes(options: CaptureOptions, session: Session, on_failure: Callable[[BusError], None]) -> ImageWishes:
+    """Return what knows, for one reign, which changefeeds want table images."""
+    return ImageWishes(session, ZkPaths(options.cluster), options.upstream, image_rules, on_fatal=on_failure)
+
+
+def image_rules(info: ChangefeedInfo) -> ImageRules:
+    """Return what a changefeed's settings say (:data:`consumers.control.owner.image_wishes.RulesOf`).
+
+    Raises:
+        BusError: they do not compile.
+    """
+    config = load_changefeed(info.sink_uri, info.config)
+    table_filter = compile_feed(config, info.namespace).filter
+    rules = [
+        (TableFilter(rule.matcher, config.case_sensitive), rule.initial == "snapshot") for rule in config.initial_rules
+    ]
+
+    def contains(table: StoredTable) -> bool:
+        return (table.eligible or config.force_replicate) and table_filter.matches(table.schema, table.table)
+
+    def wants(table: StoredTable) -> bool:
+        matching = (wanted for matcher, wanted in rules if matcher.matches_any_schema(table.schema, table.table))
+        return next(matching, config.initial == "snapshot")
+
+    return ImageRules(
+        contains=contains,
+        wants=wants,
+        wants_initial=config.initial == "snapshot" or any(wanted for _, wanted in rules),
+    )

@@ -1,0 +1,42 @@
+"""Table images of a changefeed: how far they are, and asking for more. TiCDC has nothing like it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter
+
+from consumers.control.api.backend import Backend
+from consumers.control.api.context import Bus, FeedId, Namespace, User
+from consumers.control.api.requests import TablesBody
+from schemas.rawlog.images import ImageMode
+
+router = APIRouter(prefix="/api/tidebus/changefeeds/{changefeed_id}", dependencies=[User], tags=["tidebus"])
+
+
+@router.get("/images", summary="How far a changefeed's table images are")
+def feed_images(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, Any]:
+    """Return what the owner has said last; empty: the changefeed waits for no image."""
+    return dict(images_body(bus, feed_id, namespace) or {})
+
+
+@router.post("/tables/backfill", summary="Let a running changefeed write the rows that tables have, once more")
+def backfill(bus: Bus, namespace: Namespace, feed_id: FeedId, body: TablesBody) -> dict[str, Any]:
+    """Ask for images of tables; changes go out as ever meanwhile."""
+    return {"table_ids": list(bus.request_images(feed_id, namespace, ImageMode.BACKFILL, body.tables))}
+
+
+@router.post("/tables/resync", summary="The same, and deletes of rows that tables lack")
+def resync(bus: Bus, namespace: Namespace, feed_id: FeedId, body: TablesBody) -> dict[str, Any]:
+    """Ask for images of tables after which the destination has their rows and no others."""
+    return {"table_ids": list(bus.request_images(feed_id, namespace, ImageMode.RESYNC, body.tables))}
+
+
+def images_body(bus: Backend, feed_id: str, namespace: str) -> Mapping[str, Any] | None:
+    """Return how far a changefeed's images are; None: it waits for none.
+
+    Raises:
+        ChangefeedNotFoundError: there is no such changefeed.
+    """
+    upstream = bus.feed(feed_id, namespace).info.upstream
+    shown = (item for view in bus.upstreams() if view.upstream == upstream for item in view.status.get("images", ()))
+    return next((item for item in shown if (item["namespace"], item["id"]) == (namespace, feed_id)), None)

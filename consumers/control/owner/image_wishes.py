@@ -1,0 +1,244 @@
+"""Which changefeeds want table images, as ZooKeeper has them now, and whether all sorters know of images.
+
+A thread of its own reads what watches have told of; the owner's tick takes what is known and never waits for
+ZooKeeper. What a user has asked for by hand is taken out of ZooKeeper here, once a published record has it.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, Protocol, Self
+
+from consumers.control.changefeeds.feed_nodes import IMAGES, INFO, STATUS, FeedNodes, FeedView
+from consumers.control.changefeeds.image_requests import withdraw_images
+from consumers.control.core.images.feed_tables import Contains
+from edges.zookeeper.node_cache import Node, NodeCache
+from edges.zookeeper.session import LeaseLostError, Session
+from schemas.errors import BusError, CorruptDataError, InvariantBrokenError
+from schemas.ids import TableId, UpstreamId
+from schemas.json_text import read_json
+from schemas.nodes.changefeed import RUNNING, ChangefeedInfo, ZkPaths, state_of
+from schemas.nodes.sorter_service import FeedName, ServicePaths, decode_service
+from schemas.rawlog.images import ImageMode, image_feed
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 0.3
+"""Between two looks: what a user changes is seen within a second."""
+_NO_REQUESTS: Final[Mapping[ImageMode, Collection[TableId]]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ImageRules:
+    """What a changefeed's settings say of tables; another object where settings change."""
+
+    contains: Contains
+    wants: Contains
+    """Of tables that it contains: whether their rows from before are wanted."""
+    wants_initial: bool
+    """Whether they are for any table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageWish:
+    """A changefeed that may have images. ``key`` is another one where its filter or rules change."""
+
+    key: object
+    contains: Contains
+    wants: Contains
+    wants_initial: bool
+    is_running: bool = True
+    is_readable: bool = True
+    """False: nobody can read its settings now. It is as it was registered, and gets no new barrier."""
+    requested: Mapping[ImageMode, Collection[TableId]] = field(default_factory=lambda: _NO_REQUESTS)
+
+
+class KnowsWishes(Protocol):
+    """What an owner asks; all of it answers at once."""
+
+    def wishes(self) -> Mapping[str, ImageWish] | None:
+        """Return every changefeed of the upstream by its name in frontier records
+        (:func:`schemas.rawlog.images.image_feed`); None: they are not known at the moment.
+        """
+
+    def services_know(self) -> bool:
+        """Tell whether every sorter that runs, or may be given changefeeds, knows of images."""
+
+    def answered(self, name: str, tables: Collection[TableId]) -> None:
+        """Take that images of these tables need not be asked for any more."""
+
+
+RulesOf = Callable[[ChangefeedInfo], ImageRules]
+"""The feed compiler, as far as it is needed here; BusError: the settings cannot be compiled."""
+
+_UNREADABLE: Final = ImageRules(contains=lambda _: True, wants=lambda _: False, wants_initial=True)
+
+
+class ImageWishes:
+    """Implements :class:`KnowsWishes`; of one reign. A context manager."""
+
+    def __init__(
+        self,
+        session: Session,
+        paths: ZkPaths,
+        upstream: UpstreamId,
+        rules_of: RulesOf,
+        *,
+        on_fatal: Callable[[BusError], None] = lambda _: None,
+    ) -> None:
+        """``on_fatal`` takes a bug; nothing is known any more then."""
+        self._session, self._paths, self._upstream = session, paths, upstream
+        self._rules_of, self._on_fatal = rules_of, on_fatal
+        self._feeds = FeedNodes(session, paths, (INFO, STATUS, IMAGES), has_progress=False)
+        self._folder = ServicePaths(paths).services
+        self._sorters = NodeCache(session, [f"{self._folder}/*", f"{paths.changefeeds}/*/*/sorter"])
+        self._rules: dict[FeedName, tuple[object, ImageRules]] = {}
+        self._unreadable: frozenset[FeedName] = frozenset()
+        self._known: Mapping[str, ImageWish] | None = None
+        self._names: Mapping[str, FeedName] = {}
+        self._seen: tuple[object, object] | None = None
+        self._all_know = False
+        self._lock = threading.Lock()
+        self._answered: dict[str, frozenset[TableId]] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="image-wishes", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._feeds.close()
+        self._sorters.close()
+
+    def wishes(self) -> Mapping[str, ImageWish] | None:
+        """See :class:`KnowsWishes`."""
+        return self._known
+
+    def services_know(self) -> bool:
+        """See :class:`KnowsWishes`."""
+        return self._all_know
+
+    def answered(self, name: str, tables: Collection[TableId]) -> None:
+        """See :class:`KnowsWishes`."""
+        with self._lock:
+            self._answered[name] = self._answered.get(name, frozenset()).union(tables)
+
+    def look(self) -> None:
+        """Take in what has been written, and take out of it what is answered.
+
+        Raises:
+            LeaseLostError: the session is over.
+            BusError: the same look may work later; until then nothing is known.
+        """
+        try:
+            self._look()
+        except BusError:
+            self._known, self._seen = None, None
+            raise
+
+    def _look(self) -> None:
+        self._withdraw()
+        views = self._feeds.refresh()
+        self._sorters.refresh()
+        nodes = self._sorters.nodes
+        if self._seen is not None and self._seen[0] is views and self._seen[1] is nodes:
+            return
+        self._all_know = all(self._knows(path, node) for path, node in nodes.items())
+        self._take(views)
+        self._seen = views, nodes
+
+    def _withdraw(self) -> None:
+        """Take answered tables out of ZooKeeper; only then is a later request for one of them another."""
+        with self._lock:
+            answered = dict(self._answered)
+        for name, tables in answered.items():
+            if name in self._names:
+                withdraw_images(self._session, self._paths, self._names[name], tables)
+            with self._lock:
+                if left := self._answered.pop(name) - tables:
+                    self._answered[name] = left
+
+    def _knows(self, path: str, node: Node) -> bool:
+        try:
+            if path.startswith(f"{self._folder}/"):
+                return decode_service(node.value).knows_images
+            sorter = read_json(node.value)
+        except (CorruptDataError, ValueError):
+            return False
+        return isinstance(sorter, dict) and sorter.get("knows_images") is True
+
+    def _take(self, views: Mapping[FeedName, FeedView]) -> None:
+        wishes: dict[str, ImageWish] = {}
+        names: dict[str, FeedName] = {}
+        unreadable: set[FeedName] = set()
+        for name, view in views.items():
+            try:
+                wish = self._wish(name, view)
+            except BusError as error:
+                unreadable.add(name)
+                if name not in self._unreadable:
+                    where = {"namespace": name[0], "changefeed": name[1], "code": error.code, "error": str(error)}
+                    log.warning("settings are not readable; no more table images for this changefeed", extra=where)
+                wish = _wish_of(_UNREADABLE, is_running=False, is_readable=False)
+            if wish is not None:
+                feed = image_feed(*name, view.info_node.created_zxid)
+                wishes[feed], names[feed] = wish, name
+        self._rules = {name: known for name, known in self._rules.items() if name in views}
+        self._known, self._names, self._unreadable = wishes, names, frozenset(unreadable)
+
+    def _wish(self, name: FeedName, view: FeedView) -> ImageWish | None:
+        """Return what a changefeed wants; None: it is another upstream's."""
+        info = view.info()
+        if info.upstream != self._upstream:
+            return None
+        settings = info.sink_uri, info.config
+        known = self._rules.get(name)
+        if known is None or known[0] != settings:
+            self._rules[name] = known = settings, self._rules_of(info)
+        is_running = state_of(info, view.status()) in RUNNING
+        return _wish_of(known[1], is_running=is_running, requested=view.requested())
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._try_look()
+                if self._stopping.wait(LOOK_S):
+                    return
+        except LeaseLostError as error:
+            # The capture notices too, and ends its reign.
+            log.warning("changefeeds are not looked at any more", extra={"code": error.code, "error": str(error)})
+        except Exception as error:
+            log.exception("wishes for table images are not known any more")
+            reason = InvariantBrokenError("wishes for table images are not known any more", reason=repr(error))
+            self._on_fatal(error if isinstance(error, BusError) else reason)
+
+    def _try_look(self) -> None:
+        try:
+            self.look()
+        except (LeaseLostError, InvariantBrokenError):
+            raise
+        except BusError as error:
+            log.warning("changefeeds cannot be looked at", extra={"code": error.code, "error": str(error)})
+
+
+def _wish_of(
+    rules: ImageRules,
+    *,
+    is_running: bool,
+    is_readable: bool = True,
+    requested: Mapping[ImageMode, Collection[TableId]] = _NO_REQUESTS,
+) -> ImageWish:
+    return ImageWish(
+        key=rules,
+        contains=rules.contains,
+        wants=rules.wants,
+        wants_initial=rules.wants_initial,
+        is_running=is_running,
+        is_readable=is_readable,
+        requested=requested,
+    )

@@ -1,0 +1,126 @@
+"""The HTTP API's routes of table images: how far they are, and asking for more."""
+
+from dataclasses import asdict
+
+import pytest
+
+from consumers.control.changefeeds.image_requests import (
+    TABLES_MAX,
+    ImageRefusedError,
+    check_mode,
+    decode_requested,
+    encode_requested,
+    request_images,
+    withdraw_images,
+)
+from consumers.control.changefeeds.store import ChangefeedNotFoundError
+from consumers.control.owner.image_progress import FeedProgress
+from schemas.config.parse.origin import NotSupportedYetError
+from schemas.errors import CorruptDataError
+from schemas.ids import TableId
+from schemas.nodes.changefeed import ZkPaths
+from schemas.rawlog.images import ImageMode
+from tests.support.api import Api
+from tests.support.memory_bus import URI, Memory
+from tests.support.memory_zookeeper import MemoryZooKeeper
+
+PATHS, NAME = ZkPaths("c"), ("default", "cf")
+BACKFILL, RESYNC = ImageMode.BACKFILL, ImageMode.RESYNC
+
+
+@pytest.fixture
+def bus() -> Memory:
+    return Memory()
+
+
+@pytest.fixture
+def api(bus: Memory) -> Api:
+    api = Api(bus)
+    for name in ("cf", "still"):
+        assert api.v2("POST", "/changefeeds", {"changefeed_id": name, "sink_uri": URI})[0] == 200
+    return api
+
+
+def test_api_images_are_what_the_owner_has_said_of_the_changefeed(api: Api, bus: Memory) -> None:
+    assert api.ask("GET", "/api/tidebus/changefeeds/cf/images") == (200, {}), "an owner of a former version"
+    shown = [FeedProgress(namespace=space, id="cf", state="running", tables_left=3) for space in ("other", "default")]
+    bus.images = [asdict(feed) for feed in shown]
+    said = api.ask("GET", "/api/tidebus/changefeeds/cf/images")[1]
+    assert (said["namespace"], said["tables_left"], said["tables"]) == ("default", 3, [])
+    assert api.ask("GET", "/api/tidebus/changefeeds/still/images") == (200, {})
+    assert api.ask("GET", "/api/tidebus/changefeeds/gone/images")[1]["error_code"] == "CDC:ErrChangeFeedNotExists"
+
+
+@pytest.mark.parametrize("mode", [BACKFILL, RESYNC])
+def test_api_asks_for_images_of_tables(api: Api, bus: Memory, mode: ImageMode) -> None:
+    bus.table_ids = [TableId(4), TableId(5)]
+    said = api.ask("POST", f"/api/tidebus/changefeeds/cf/tables/{mode}", {"tables": ["a.b"]})
+    assert said == (200, {"table_ids": [4, 5]})
+    assert bus.imaged == [("default", "cf", mode, ["a.b"])]
+    assert api.ask("POST", f"/api/tidebus/changefeeds/cf/tables/{mode}", {"tables": []})[0] == 400
+
+
+@pytest.mark.parametrize("mode", [BACKFILL, RESYNC])
+def test_images_that_no_sink_writes_are_refused_by_name(mode: ImageMode) -> None:
+    with pytest.raises(NotSupportedYetError, match=f"`{mode}` is not supported yet"):
+        check_mode(mode)
+
+
+@pytest.fixture
+def zookeeper() -> MemoryZooKeeper:
+    server = MemoryZooKeeper()
+    server.write({PATHS.changefeed_info(*NAME): b"{}"})
+    return server
+
+
+def requested(server: MemoryZooKeeper) -> dict[str, list[int]]:
+    said = decode_requested(server.nodes[PATHS.changefeed_images(*NAME)].value)
+    return {mode.value: sorted(tables) for mode, tables in said.items()}
+
+
+def test_requests_add_up_and_the_later_mode_of_a_table_counts(zookeeper: MemoryZooKeeper) -> None:
+    session = zookeeper
+    request_images(session, PATHS, NAME, BACKFILL, [TableId(4), TableId(5)])  # type: ignore[arg-type]
+    request_images(session, PATHS, NAME, RESYNC, [TableId(5), TableId(6)])  # type: ignore[arg-type]
+    assert requested(zookeeper) == {"backfill": [4], "resync": [5, 6]}
+    withdraw_images(session, PATHS, NAME, [TableId(5), TableId(4), TableId(9)])  # type: ignore[arg-type]
+    assert requested(zookeeper) == {"backfill": [], "resync": [6]}
+
+
+def test_a_request_and_a_withdrawal_at_one_time_both_count(zookeeper: MemoryZooKeeper) -> None:
+    session, path = zookeeper, PATHS.changefeed_images(*NAME)
+    request_images(session, PATHS, NAME, BACKFILL, [TableId(4)])  # type: ignore[arg-type]
+
+    def meanwhile(what: str, where: str) -> None:
+        if (what, where) == ("set", path):
+            zookeeper.on_request = lambda *_: None
+            request_images(session, PATHS, NAME, BACKFILL, [TableId(7)])  # type: ignore[arg-type]
+
+    zookeeper.on_request = meanwhile
+    withdraw_images(session, PATHS, NAME, [TableId(4)])  # type: ignore[arg-type]
+    assert requested(zookeeper)["backfill"] == [7]
+
+
+def test_a_request_of_a_changefeed_that_is_gone_is_refused_and_its_withdrawal_is_nothing() -> None:
+    server = MemoryZooKeeper()
+    with pytest.raises(ChangefeedNotFoundError):
+        request_images(server, PATHS, NAME, BACKFILL, [TableId(4)])  # type: ignore[arg-type]
+    withdraw_images(server, PATHS, NAME, [TableId(4)])  # type: ignore[arg-type]
+    assert server.nodes == {}
+
+
+def test_more_tables_than_a_node_holds_are_refused(zookeeper: MemoryZooKeeper) -> None:
+    tables = [TableId(number) for number in range(1, TABLES_MAX + 2)]
+    request_images(zookeeper, PATHS, NAME, BACKFILL, tables[:-1])  # type: ignore[arg-type]
+    with pytest.raises(ImageRefusedError, match="too many"):
+        request_images(zookeeper, PATHS, NAME, RESYNC, tables[-1:])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("node", [b"", b"[]", b'{"backfill": [1]}', b'{"backfill": ["1"], "resync": []}', b"\xff"])
+def test_a_node_that_is_none_of_requests_does_not_decode(node: bytes) -> None:
+    with pytest.raises(CorruptDataError):
+        decode_requested(node)
+    assert decode_requested(encode_requested({RESYNC: frozenset({TableId(3)})})) == {
+        BACKFILL: frozenset(),
+        RESYNC: frozenset({TableId(3)}),
+    }

@@ -95,6 +95,11 @@ class ChangefeedConfig(ChangefeedFile):
         return self.sink.protocol
 
     @property
+    def wants_initial(self) -> bool:
+        """Whether the changefeed waits for images of tables before it begins."""
+        return self.initial == "snapshot" or any(rule.initial == "snapshot" for rule in self.initial_rules)
+
+    @property
     def kafka(self) -> KafkaConfig:
         return self.sink.kafka
 

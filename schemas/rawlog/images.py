@@ -126,6 +126,9 @@ class ImageBarrier:
     ts: Ts
     feeds: tuple[str, ...]
     scans: tuple[ImageScan, ...]
+    low: tuple[int, ...]
+    """Of the record that announced it: changes at or above ``ts`` stand at or above these offsets of region-events. By
+    a later record's own low they may stand below it, and still be to come for the changefeeds that are held here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

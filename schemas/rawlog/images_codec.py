@@ -55,6 +55,7 @@ def images_json(state: ImageState) -> dict[str, Any]:
             {
                 "ts": barrier.ts,
                 "feeds": numbers(barrier.feeds),
+                "low": barrier.low,
                 "scans": [
                     {
                         "number": scan.number,
@@ -117,6 +118,7 @@ def read_images(raw: dict[str, Any] | None) -> ImageState:
                 ts=Ts(read_int(barrier["ts"])),
                 feeds=feeds(barrier["feeds"]),
                 scans=tuple(_scan(scan, feeds(scan["feeds"])) for scan in barrier["scans"]),
+                low=tuple(read_int(offset, bits=63) for offset in barrier["low"]),
             )
             for barrier in raw["barriers"]
         ),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from schemas.ddl.job import JobScope
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts, physical_ms
-from schemas.rawlog.frontier import FrontierRecord, HeldDdl, follow_frontier
+from schemas.rawlog.frontier import FrontierRecord, HeldDdl, follow_frontier, widened
 from sorters.core.cut.beginning import BegunEpoch
 from sorters.core.cut.cut import ChangefeedFrontier, Cut, frontier_for, with_images
 from sorters.core.cut.cut_plan import plan_cuts
@@ -75,15 +75,18 @@ class Epochs:
         stopping: Callable[[], bool],
         share: FeedShare | None = None,
         image_name: str = "",
+        waits_at: Ts | None = None,
     ) -> None:
         """``origin_ts`` is where the first epoch begins; ``checkpoint_ts`` what is downstream already.
 
         ``on_begin`` writes down what is begun, before anything of it is written to the sink; it raises where this
         process must not write, and so does ``before_cut``, for the other cuts. While ``stopping`` no further cut is
         begun. ``share`` is asked before each cut. ``image_name`` is what frontier records call the changefeed where
-        they say of table images; '': it goes by none.
+        they say of table images; '': it goes by none. ``waits_at`` is where it stands until they know it; None: it
+        need not be known.
         """
-        self._image_name = image_name
+        self._image_name, self._waits_at = image_name, waits_at
+        self._waiting_low: tuple[int, ...] | None = None
         self._share = share or WholeProcess()
         self._frontier = frontier
         self._frontier_topic = frontier_topic
@@ -144,7 +147,19 @@ class Epochs:
     def frontier_of(self, record: FrontierRecord) -> ChangefeedFrontier:
         """Return what a frontier record says for this changefeed."""
         frontier = self._of_tables(record)
-        return with_images(frontier, record.images, self._image_name) if self._image_name else frontier
+        if not self._image_name:
+            return frontier
+        frontier = with_images(frontier, record.images, self._image_name, waits_at=self._waits_at)
+        if frontier.images is not None or self._waits_at is None:
+            return frontier
+        # By the record's own low, rows between the ts where the changefeed waits and the record's may stand below it.
+        return replace(frontier, low=widened(self._low_where_it_waits(self._waits_at), len(frontier.low)))
+
+    def _low_where_it_waits(self, waits_at: Ts) -> tuple[int, ...]:
+        if self._waiting_low is None:
+            where = self._frontier.find(max(waits_at, self._origin_ts))
+            self._waiting_low = self._of_tables(self._frontier.record_before(where)).low
+        return self._waiting_low
 
     def _of_tables(self, record: FrontierRecord) -> ChangefeedFrontier:
         if not (record.held or record.held_ddl):

@@ -159,6 +159,7 @@ class FeedRun:
         )
         self._checkpoint_ts = checkpoint_ts
         self._target_ts = info.target_ts
+        self._waits_at = info.start_ts if image_name and config.wants_initial else None
         self._before_cut = before_cut
         self._on_progress = on_progress
 
@@ -314,6 +315,7 @@ class FeedRun:
             stopping=self._stopping.is_set,
             share=self._share,
             image_name=self._image_name,
+            waits_at=self._waits_at,
         )
 
     def failure(self) -> BusError | None:

@@ -112,7 +112,7 @@ def measure(pd_address: str, store: psutil.Process, opened: OpenImageLog, rows: 
         )
         for number in range(SCANS)
     )
-    barrier = ImageBarrier(ts=Ts(1 << 58), feeds=("bench",), scans=scans)
+    barrier = ImageBarrier(ts=Ts(1 << 58), feeds=("bench",), scans=scans, low=(0,))
     store_cpu_s, wall_s, cpu_s = _cpu_s(store), time.perf_counter(), time.process_time()
     scanner.follow(ImageState(version=(1, 1), barriers=(barrier,)))
     for _ in scans:

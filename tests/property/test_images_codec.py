@@ -64,7 +64,11 @@ STATES = st.builds(
         st.builds(TableImage, table_id=IDS, feeds=FEEDS, done=st.lists(KEYS, max_size=3).map(tuple)), max_size=3
     ).map(tuple),
     barriers=st.lists(
-        st.builds(ImageBarrier, ts=TS, feeds=FEEDS, scans=st.lists(SCANS, max_size=2).map(tuple)), max_size=2
+        st.builds(
+            ImageBarrier, ts=TS, feeds=FEEDS, scans=st.lists(SCANS, max_size=2).map(tuple),
+            low=st.lists(OFFSETS, max_size=3).map(tuple),
+        ),
+        max_size=2,
     ).map(tuple),
     chunks=st.lists(CHUNKS, max_size=2).map(tuple),
     cancelled=st.lists(TS, max_size=2).map(tuple),

@@ -156,6 +156,11 @@ def _begins_unregistered(frontier: Any, state: ImageState, name: str, *, waits_a
     return _with_images(frontier, state, name)
 
 
+def _reads_from_its_own_low(frontier: Any, state: ImageState, name: str, *, waits_at: Ts | None = None) -> Any:
+    """Forget that rows above the barrier may stand below the low of the records that hold it open."""
+    return replace(_with_images(frontier, state, name, waits_at=waits_at), low=frontier.low)
+
+
 def _leaves_nothing_out(self: FeedImages, ts: Ts) -> LeftOut | None:
     return None
 
@@ -202,6 +207,7 @@ FAULTS: list[tuple[Any, str, Callable[..., Any]]] = [
     (barriers, "_gap", _joins_as_if_it_had_all),
     (cut, "with_images", _passes_barriers),
     (cut, "with_images", _begins_unregistered),
+    (cut, "with_images", _reads_from_its_own_low),
     (FeedImages, "left_out_after", _leaves_nothing_out),
     (FeedImages, "left_out_after", _leaves_done_out),
     (FeedImages, "left_out_after", _takes_listed_for_done),

@@ -40,7 +40,7 @@ def ordered(*barrier_ts: Ts, version: int, bytes_max: int = 1 << 40, keys: KeyRa
         keys=keys or KeyRange.of_table(TABLE),
         bytes_max=bytes_max,
     )
-    barriers = tuple(ImageBarrier(ts=ts, feeds=("f",), scans=(scan,)) for ts in barrier_ts)
+    barriers = tuple(ImageBarrier(ts=ts, feeds=("f",), scans=(scan,), low=(0,)) for ts in barrier_ts)
     return ImageState(version=(1, version), barriers=barriers)
 
 

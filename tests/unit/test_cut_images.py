@@ -25,7 +25,7 @@ from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.tidb.keys import row_key, table_span
 from sorters.core.cut.cut import ChangefeedFrontier, Cut, frontier_for, with_images
 from sorters.core.cut.cut_plan import plan_cuts
-from sorters.core.cut.images import LeftOut
+from sorters.core.cut.images import LeftOut, ResyncNotSupportedError
 from sorters.cut.worker import gather_rows
 from sorters.run.epochs import Epoch, Epochs
 
@@ -34,24 +34,29 @@ START, END = table_span(TABLE)
 HALF = row_key(TABLE, 50)
 
 
-def frontier(ts: int, images: ImageState, **options: Ts) -> ChangefeedFrontier:
-    record = FrontierRecord(
-        owner_rev=1, resolved_ts=Ts(ts), high=(ts,), low=(0,), ddl_high=0, repeat_high=(0,), images=images
+def record(ts: int, images: ImageState, *, low: int = 0) -> FrontierRecord:
+    return FrontierRecord(
+        owner_rev=1, resolved_ts=Ts(ts), high=(ts,), low=(low,), ddl_high=0, repeat_high=(0,), images=images
     )
-    return with_images(frontier_for(record, lambda _: False), images, FEED, **options)
+
+
+def frontier(ts: int, images: ImageState, *, low: int = 0, **options: Ts) -> ChangefeedFrontier:
+    return with_images(frontier_for(record(ts, images, low=low), lambda _: False), images, FEED, **options)
 
 
 def state(
     *,
     initial: tuple[IdRange, ...] = (IdRange(TABLE, TABLE),),
     done: tuple[KeyRange, ...] = (),
+    resync: tuple[IdRange, ...] = (),
     open_at: int | None = None,
+    barrier_low: int = 0,
     chunks: tuple[ImageChunk, ...] = (),
 ) -> ImageState:
-    barriers = () if open_at is None else (ImageBarrier(ts=Ts(open_at), feeds=(FEED,), scans=()),)
+    barriers = () if open_at is None else (ImageBarrier(ts=Ts(open_at), feeds=(FEED,), scans=(), low=(barrier_low,)),)
     return ImageState(
         version=(1, 1),
-        feeds=(ImageFeed(feed=FEED, initial=initial),),
+        feeds=(ImageFeed(feed=FEED, initial=initial, resync=resync),),
         tables=(TableImage(table_id=TABLE, feeds=(FEED,), done=done),) if done else (),
         barriers=barriers,
         chunks=chunks,
@@ -80,7 +85,7 @@ def test_an_open_barrier_holds_its_changefeeds_below_its_ts_and_no_others() -> N
     images = state(open_at=15)
     assert frontier(20, images).resolved_ts == 14
     assert frontier(12, images).resolved_ts == 12
-    other = replace(images, barriers=(ImageBarrier(ts=Ts(15), feeds=("default/b@2",), scans=()),))
+    other = replace(images, barriers=(ImageBarrier(ts=Ts(15), feeds=("default/b@2",), scans=(), low=(0,)),))
     assert frontier(20, other).resolved_ts == 20
 
 
@@ -173,21 +178,66 @@ def test_rows_of_ranges_whose_image_is_to_come_are_not_gathered() -> None:
     assert gathered == {TABLE: [11, 12, 13, 12], TableId(8): [11]}
 
 
-def epochs(image_name: str) -> Epochs:
-    parts: Any = SimpleNamespace(wait_for_quota=lambda _: None)
+def test_rows_above_a_barrier_are_read_from_where_they_may_stand_though_records_have_passed_it() -> None:
+    """Each record's low is its own R: rows that the changefeed did not get by it may stand below."""
+    base = frontier(10, state(), low=10)
+    announced = frontier(12, state(open_at=15, barrier_low=12), low=12)
+    held = frontier(30, state(open_at=15, barrier_low=12), low=30)
+    closed = frontier(40, state(chunks=(chunk(15, START, END),)), low=40)
+    assert spans(plan_cuts(base, [announced, held], Ts(10))) == [(10, 14, [])]
+    # The next epoch begins with a record that holds the changefeed, wherever the one before has ended.
+    cuts = plan_cuts(held, [closed], Ts(14))
+    assert [(cut.after_ts, cut.upto_ts, cut.start) for cut in cuts] == [(14, 15, (12,)), (15, 40, (12,))]
+    # Nothing is read anew of a barrier that the records have not come to.
+    assert frontier(14, state(open_at=15, barrier_low=12), low=14).low == (14,)
+
+
+def test_a_barrier_announced_when_there_were_fewer_partitions_holds_nothing_in_the_new_ones() -> None:
+    images = state(open_at=15, barrier_low=12)
+    wide = replace(record(30, images), high=(30, 9), low=(30, 5), repeat_high=(0, 0))
+    assert with_images(frontier_for(wide, lambda _: False), images, FEED).low == (12, 0)
+
+
+def test_chunks_of_a_resync_are_refused_by_name() -> None:
+    """They would leave rows that the table has no more."""
+    images = state(initial=(), resync=(IdRange(TABLE, TABLE),), chunks=(chunk(15, START, END),))
+    with pytest.raises(ResyncNotSupportedError) as refused:
+        plan_cuts(frontier(10, state(initial=())), [frontier(20, images)], Ts(10))
+    assert refused.value.fields == {"table_id": TABLE, "barrier_ts": 15}
+
+
+def epochs(image_name: str, waits_at: Ts | None = None, **parts_too: Any) -> Epochs:
+    parts: Any = SimpleNamespace(wait_for_quota=lambda _: None, **parts_too)
     return Epochs(
         frontier=parts, frontier_topic="f", folder=parts, schemas=parts, preparation=parts, job=parts,
         origin_ts=Ts(10), checkpoint_ts=Ts(10), target_ts=None, on_begin=lambda _: None, before_cut=lambda: None,
         on_progress=lambda _: None, stopping=lambda: False, share=parts, image_name=image_name,
+        waits_at=waits_at,
     )  # fmt: skip
 
 
 def test_a_run_goes_no_further_than_a_barrier_of_its_own_changefeed() -> None:
-    record = FrontierRecord(
-        owner_rev=1, resolved_ts=Ts(20), high=(9,), low=(0,), ddl_high=0, repeat_high=(0,), images=state(open_at=15)
-    )
-    assert epochs(FEED).frontier_of(record).resolved_ts == 14
-    assert epochs("default/a@2").frontier_of(record).resolved_ts == 20
+    assert epochs(FEED).frontier_of(record(20, state(open_at=15))).resolved_ts == 14
+    assert epochs("default/a@2").frontier_of(record(20, state(open_at=15))).resolved_ts == 20
+
+
+def test_a_run_that_waits_to_be_registered_reads_from_where_it_waits_once_it_is() -> None:
+    """Where images are of some tables alone, rows of the others go out from start_ts on."""
+    topic = [record(ts, ImageState(), low=ts) for ts in (8, 9, 20, 30)] + [record(40, state(initial=()), low=40)]
+
+    def find(after_ts: Ts) -> int:
+        return sum(item.resolved_ts <= after_ts for item in topic)
+
+    def read(start: int, end: int) -> list[FrontierRecord]:
+        return topic[start:end]
+
+    def run() -> Epochs:
+        return epochs(FEED, Ts(10), find=find, record_before=lambda offset: topic[offset - 1], read=read)
+
+    waiting = run().plan(2, 4)
+    assert (waiting.cuts, waiting.resolved_ts) == ((), 10)
+    for start in (2, 3, 4):  # the next epoch begins wherever the one before has ended, also in another process
+        assert [(cut.after_ts, cut.upto_ts, cut.start) for cut in run().plan(start, 5).cuts] == [(10, 40, (9,))]
 
 
 def test_a_run_passes_no_chunk_that_it_cannot_emit() -> None:

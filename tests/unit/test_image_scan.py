@@ -178,6 +178,7 @@ def barrier(ts: int, *scans: tuple[int, CaptureId]) -> ImageBarrier:
     return ImageBarrier(
         ts=Ts(ts),
         feeds=("f",),
+        low=(0,),
         scans=tuple(
             ImageScan(number=number, capture=capture, table_id=TableId(5), feeds=("f",), keys=keys, bytes_max=1)
             for number, capture in scans

@@ -46,7 +46,8 @@ class Steps:
             held=self.held, images=self.state,
         )  # fmt: skip
         seen = ImageInputs(
-            owner_rev=1, before=before, resolved_ts=resolved_ts, now_ts=at(seconds), new_ts=Ts(at(seconds) + 1),
+            owner_rev=1, before=before, resolved_ts=resolved_ts, low=(7,),
+            now_ts=at(seconds), new_ts=Ts(at(seconds) + 1),
             feeds=self.feeds, scanners={} if self.results is None else {CAPTURE: self.results}, limits=self.limits,
             all_know=self.all_know,
         )  # fmt: skip
@@ -73,7 +74,7 @@ def test_a_table_goes_from_waiting_to_whole_in_four_records() -> None:
     opened = steps.go(2)
     assert opened.feeds[0].initial == (IdRange(SEVEN, NINE),)
     barrier = opened.barriers[0]
-    assert (barrier.ts, barrier.feeds) == (Ts(at(2) + 1), (A,))
+    assert (barrier.ts, barrier.feeds, barrier.low) == (Ts(at(2) + 1), (A,), (7,))
     assert [(scan.table_id, scan.keys, scan.capture) for scan in barrier.scans] == [
         (SEVEN, KeyRange.of_table(SEVEN), CAPTURE),
         (NINE, KeyRange.of_table(NINE), CAPTURE),
@@ -239,7 +240,7 @@ def test_a_barrier_at_the_very_ts_of_a_ddl_has_no_chunk() -> None:
         images=steps.state,
     )  # fmt: skip
     seen = ImageInputs(
-        owner_rev=1, before=before, resolved_ts=at(3), now_ts=at(3), new_ts=None, feeds=steps.feeds,
+        owner_rev=1, before=before, resolved_ts=at(3), low=(7,), now_ts=at(3), new_ts=None, feeds=steps.feeds,
         scanners={CAPTURE: steps.results or ()}, ddl_ts={barrier.ts},
     )  # fmt: skip
     after = step(steps.state, seen)

@@ -9,7 +9,7 @@ from consumers.control.core.images import images
 from consumers.control.core.images.inputs import ImageInputs, ImageLimits, Replaced, WantingFeed
 from consumers.control.owner.owner import Owner
 from edges.zookeeper.session import LeaseLostError
-from schemas.ids import CaptureId, TableId, Ts, compose_ts
+from schemas.ids import CaptureId, TableId, compose_ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, needed_ts
 from schemas.rawlog.images import ImageMode, ImageState
 from schemas.tidb.spans import TableSpan
@@ -46,12 +46,13 @@ class SimOwner:
     def tick(self) -> None:
         """Publish what there is to say."""
         world = self.world
+        # A change stands at the offset that its number is. What lags is a span of others'.
         report = LandingReport(
             capture=PULLER,
             landed_ts={SPAN: world.landed_ts, LAGGARD: world.laggard_ts},
-            ends=(0,),
+            ends=(world.tables.count_upto(world.landed_ts),),
             chunks=(),
-            floors=(0,),
+            floors=(world.tables.count_upto(world.laggard_ts),),
             repeat_ends=(0,),
         )
         inputs = FrontierInputs(
@@ -61,8 +62,8 @@ class SimOwner:
         if record is not None:
             world.tell(record)
 
-    def _images(self, before: FrontierRecord, resolved_ts: Ts) -> ImageState:
-        world, tables = self.world, self.world.tables
+    def _images(self, before: FrontierRecord, record: FrontierRecord) -> ImageState:
+        world, tables, resolved_ts = self.world, self.world.tables, record.resolved_ts
         jobs = [job for job in tables.jobs if before.resolved_ts < job.ts <= resolved_ts]
         # What is known of DDL may be more than R says; all that was known before stands in the log.
         known_ts = world.known_ts = max(world.known_ts, world.random.choice((resolved_ts, world.landed_ts)))
@@ -86,6 +87,7 @@ class SimOwner:
             owner_rev=self.owner_rev,
             before=before,
             resolved_ts=resolved_ts,
+            low=record.low,
             now_ts=compose_ts(world.now_ms),
             new_ts=world.next_ts(),
             feeds=feeds,

@@ -106,7 +106,7 @@ class SimReader:
     def _run(self, cut: Cut) -> tuple[list[Emitted], list[tuple[TableId, int]]]:
         tables = self.world.tables.tables
         emitted: list[Emitted] = []
-        for change in self.world.tables.between(cut.after_ts, cut.upto_ts):
+        for change in self.world.tables.between(cut.after_ts, cut.upto_ts, cut.start[0]):
             if not tables[change.table_id].covered(self.name, change.commit_ts):
                 continue
             key = pa.array([change.key], pa.binary())

@@ -96,10 +96,13 @@ class Tables:
             or any(feed in feeds and end > since_ts for feeds, end in _covers_with_ends(table.covers))
         )
 
-    def between(self, after_ts: Ts, upto_ts: Ts) -> Iterator[Change]:
-        """Yield the changes within ``(after_ts, upto_ts]``, in order."""
-        at = bisect_right(self.changes, after_ts, key=lambda change: change.commit_ts)
-        for change in self.changes[at:]:
+    def count_upto(self, ts: Ts) -> int:
+        """Return how many changes there are up to ``ts``."""
+        return bisect_right(self.changes, ts, key=lambda change: change.commit_ts)
+
+    def between(self, after_ts: Ts, upto_ts: Ts, offset: int = 0) -> Iterator[Change]:
+        """Yield the changes within ``(after_ts, upto_ts]`` from number ``offset`` on, in order."""
+        for change in self.changes[max(offset, self.count_upto(after_ts)) :]:
             if change.commit_ts > upto_ts:
                 return
             yield change

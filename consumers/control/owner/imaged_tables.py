@@ -109,8 +109,9 @@ class ImagedTables:
                     tables = tables.with_ddl(change)
                 self._tables[name] = wish.key, tables
 
-    def next_images(self, before: FrontierRecord, resolved_ts: Ts) -> ImageState:
+    def next_images(self, before: FrontierRecord, record: FrontierRecord) -> ImageState:
         """Return what the next record says (:data:`consumers.control.owner.owner.NextImages`)."""
+        resolved_ts = record.resolved_ts
         wishes = self._wishes
         state = before.images
         if wishes is None:
@@ -129,6 +130,7 @@ class ImagedTables:
             owner_rev=self._owner_rev,
             before=before,
             resolved_ts=resolved_ts,
+            low=record.low,
             now_ts=max(self._last_ts, resolved_ts),
             new_ts=new_ts,
             feeds={name: self._wanting(name, wishes[name], before, resolved_ts) for name in names},

@@ -36,8 +36,8 @@ class FrontierLog(Protocol):
         """Return where a reader of the whole topic stands."""
 
 
-NextImages = Callable[[FrontierRecord, Ts], ImageState]
-"""What follows of table images: given the record that is published, and R of the one that is about to be."""
+NextImages = Callable[[FrontierRecord, FrontierRecord], ImageState]
+"""What follows of table images: given the record that is published, and all else of the one that is about to be."""
 
 
 class Leased(Protocol):
@@ -139,7 +139,7 @@ class Owner:
         now, published = self._clock(), self.published.widened(self._partitions)
         record = advance(published, inputs, self._holding)
         if self.images is not None:
-            record = replace(record, images=self.images(published, record.resolved_ts))
+            record = replace(record, images=self.images(published, record))
         moved = (record.resolved_ts, record.ddl_high) != (published.resolved_ts, published.ddl_high)
         moved = moved or record.images is not published.images
         rest_s = 0.0 if moved else REPEAT_S if record == published else OFFSETS_ONLY_S

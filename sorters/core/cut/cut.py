@@ -14,7 +14,7 @@ from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables, widened
 from schemas.rawlog.images import NO_IMAGES, ImageChunk, ImageState
 from schemas.rawlog.region_batch import BatchHead
-from sorters.core.cut.images import FeedImages, LeftOut, image_cap, images_of
+from sorters.core.cut.images import FeedImages, LeftOut, images_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +102,12 @@ def with_images(
     """
     if state is NO_IMAGES and waits_at is None:
         return frontier
-    images, cap = images_of(state, name), image_cap(state, name)
-    if images is None:
-        cap = waits_at
-    if cap is not None and cap < frontier.resolved_ts:
-        frontier = replace(frontier, resolved_ts=cap)
+    images, barrier = images_of(state, name), state.barrier_of(name)
+    if barrier is not None and barrier.ts <= frontier.resolved_ts:
+        low = tuple(map(min, frontier.low, widened(barrier.low, len(frontier.low))))
+        frontier = replace(frontier, resolved_ts=Ts(barrier.ts - 1), low=low)
+    elif images is None and waits_at is not None:
+        frontier = replace(frontier, resolved_ts=min(waits_at, frontier.resolved_ts))
     return replace(frontier, images=images)
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.changes import BinaryArray
+from schemas.errors import Action, BusError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.images import (
     IdRange,
@@ -28,6 +29,12 @@ from schemas.rawlog.images import (
 )
 
 _NONE_DONE: Final[Mapping[TableId, tuple[KeyRange, ...]]] = MappingProxyType({})
+
+
+class ResyncNotSupportedError(BusError):
+    """A table is to be written anew, and its rows that are there no more deleted: no sorter does that yet."""
+
+    code, action = "sorter.resync_not_supported", Action.STOP_CHANGEFEED
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +86,20 @@ class FeedImages:
         return any(after_ts < chunk.ts <= upto_ts for chunk in self.chunks)
 
     def chunks_at(self, ts: Ts) -> tuple[ImageChunk, ...]:
-        """Return the chunks that go out at ``ts``."""
-        return tuple(chunk for chunk in self.chunks if chunk.ts == ts)
+        """Return the chunks that go out at ``ts``.
+
+        Raises:
+            ResyncNotSupportedError: one is of a table that is to lose what its image lacks.
+        """
+        chunks = tuple(chunk for chunk in self.chunks if chunk.ts == ts)
+        for chunk in chunks:
+            if self.mode_of(chunk.table_id) is ImageMode.RESYNC:
+                raise ResyncNotSupportedError(
+                    "a resync would have to delete rows that the table's image lacks, which is not supported yet",
+                    table_id=chunk.table_id,
+                    barrier_ts=chunk.ts,
+                )
+        return chunks
 
     def mode_of(self, table_id: TableId) -> ImageMode:
         """Return how rows of a chunk are meant."""
@@ -116,9 +135,3 @@ def images_of(state: ImageState, name: str) -> FeedImages | None:
         chunks=tuple(chunks),
         resync=feed.resync,
     )
-
-
-def image_cap(state: ImageState, name: str) -> Ts | None:
-    """Return up to which ts a changefeed may go while a barrier of its own is open; None: none is."""
-    barrier = state.barrier_of(name)
-    return None if barrier is None else Ts(barrier.ts - 1)

@@ -206,5 +206,5 @@ def _with_barrier(state: ImageState, seen: ImageInputs, ts: Ts, gaps: list[_Gap]
         for feed in gap.feeds:
             done.setdefault(gap.table_id, {}).setdefault(feed, ())
     feeds = tuple(sorted({feed for gap in gaps for feed in gap.feeds}))
-    opened = ImageBarrier(ts=ts, feeds=feeds, scans=tuple(scans))
+    opened = ImageBarrier(ts=ts, feeds=feeds, scans=tuple(scans), low=seen.low)
     return with_done(replace(state, barriers=(*state.barriers, opened)), done)

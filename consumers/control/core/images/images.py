@@ -18,6 +18,8 @@ to whoever is owner. So an image outlives each of its owners, and a step that wa
   at S - 1 from there on, in every record that readers follow, until one closes it. A scan begins when its capture hears
   of the opening record, which is only once that one counts. An owner that was replaced opens none: its record is
   nobody's.
+* *Whoever is held back below S loses nothing by it.* R goes on meanwhile, and low with it, above rows that C has not
+  got: so the barrier keeps the low of its opening record, which has R < S. What is above S - 1 stands at or above it.
 * *A chunk is one thing.* S is drawn once, (S, number, attempt) names the records, the result names their offsets, and
   they are facts when it is reported: acknowledged. What lands later, twice, or for a barrier that is over, is in no
   chunk. A lost capture's result does not count, though it may be true: the range comes again.

@@ -67,6 +67,8 @@ class ImageInputs:
     """What is published."""
     resolved_ts: Ts
     """R of the record that is about to be."""
+    low: tuple[int, ...]
+    """Its low."""
     now_ts: Ts
     """PD's clock."""
     new_ts: Ts | None

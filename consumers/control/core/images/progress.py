@@ -72,7 +72,7 @@ def without_table(state: ImageState, gone: Iterable[str], table_id: TableId | No
         scans = tuple(replace(scan, feeds=feeds) for scan in barrier.scans if (feeds := others(scan)))
         held = tuple(feed for feed in barrier.feeds if any(feed in scan.feeds for scan in scans))
         if scans:
-            barriers.append(ImageBarrier(ts=barrier.ts, feeds=held, scans=scans))
+            barriers.append(replace(barrier, feeds=held, scans=scans))
     return replace(
         state,
         barriers=tuple(barriers),

@@ -94,7 +94,8 @@ def recover(options: RecoverOptions, say: Callable[[str], None]) -> RecoverRepor
         if not options.dry_run:
             wait_alone(session, feed, say)
             stored_feed = stored(session, feed)  # a capture that was stopping may have brought it further
-    report = _found(stored_feed, what_kafka_holds(options.kafka, stored_feed.info, config))
+    held = what_kafka_holds(options.kafka, stored_feed.info, config, created_zxid=stored_feed.created_zxid)
+    report = _found(stored_feed, held)
     if options.dry_run:
         return report
     for line in opening_lines(report):

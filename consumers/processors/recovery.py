@@ -49,6 +49,8 @@ class Stored:
     """The changefeed as ZooKeeper has it."""
 
     info: ChangefeedInfo
+    created_zxid: int
+    """Of its creation: one of the same name that is created anew has another."""
     status: ChangefeedStatus | None
     applied_ts: Ts
     """What processors have said that the destination has; 0: nothing yet."""
@@ -85,7 +87,12 @@ def stored(session: Session, options: ProcessorOptions) -> Stored:
             namespace=options.namespace,
         )
     entry = entries.get(((options.namespace, options.changefeed_id), wanted.edition[0]))
-    return Stored(info=wanted.info, status=with_progress(wanted.status, entry), applied_ts=_known_ts(wanted))
+    return Stored(
+        info=wanted.info,
+        created_zxid=wanted.edition[0],
+        status=with_progress(wanted.status, entry),
+        applied_ts=_known_ts(wanted),
+    )
 
 
 def wait_alone(session: Session, options: ProcessorOptions, say: Callable[[str], None]) -> None:

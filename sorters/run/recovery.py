@@ -23,6 +23,7 @@ from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import Action, BusError
 from schemas.ids import TableId, Ts
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
+from schemas.rawlog.images import image_feed
 from schemas.rawlog.region_batch import BatchHead, decode_region_batch, read_batch_head
 from schemas.rawlog.row_parts import PartJoiner
 from schemas.rawlog.topics import RawTopics, raw_topics
@@ -82,9 +83,16 @@ class HeldByKafka:
 
 
 def what_kafka_holds(
-    kafka: KafkaAccess, info: ChangefeedInfo, config: ChangefeedConfig, raw_prefix: str = "tidebus"
+    kafka: KafkaAccess,
+    info: ChangefeedInfo,
+    config: ChangefeedConfig,
+    *,
+    created_zxid: int,
+    raw_prefix: str = "tidebus",
 ) -> HeldByKafka:
     """Read the last frontier record and what landed beyond it. Needs no Spark.
+
+    ``created_zxid`` is the changefeed's, by which frontier records know it.
 
     Raises:
         NoFrontierLeftError: there is no record.
@@ -102,7 +110,13 @@ def what_kafka_holds(
             raise NoFrontierLeftError("no frontier of this upstream was ever published", topic=topics.frontier)
         record = frontier.record_before(end)
         schemas.advance(record.ddl_high)
-        last = last_frontier(record, schemas.store, feed)
+        last = last_frontier(
+            record,
+            schemas.store,
+            feed,
+            image_name=image_feed(info.namespace, info.changefeed_id, created_zxid),
+            waits_at=info.start_ts if config.wants_initial else None,
+        )
         return HeldByKafka(frontier=last, beyond=_beyond(raw_config, topics, last, schemas.store, feed))
 
 
@@ -201,6 +215,7 @@ class SorterRecovery:
                 checkpoint_ts=checkpoint_ts,
                 before_cut=lock.check,
                 on_progress=note,
+                image_name=image_feed(info.namespace, info.changefeed_id, edition.created_zxid),
             )
             run.run_to_target()
         except Exception as error:

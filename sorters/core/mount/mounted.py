@@ -61,6 +61,11 @@ class MountedPart:
         return len(self.rows)
 
     @property
+    def is_read(self) -> npt.NDArray[np.bool_]:
+        """Of each row: it was read for a table image, and no transaction put it, for each begins before it commits."""
+        return self.start_ts == self.commit_ts if self.kind is RowKind.INSERT else np.zeros(len(self), np.bool_)
+
+    @property
     def is_scalar(self) -> bool:
         """Small: encoders take it row by row."""
         return self.new_rows is not None or self.old_rows is not None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 
+import numpy as np
 import pyarrow as pa
 
 from schemas.ids import Ts, physical_ms
@@ -35,6 +36,12 @@ from sorters.core.mount.column import Column
 from sorters.core.mount.mounted import MountedColumns, MountedPart, RowKind
 
 _OPS = {RowKind.INSERT: b"c", RowKind.UPDATE: b"u", RowKind.DELETE: b"d"}
+_READ = b"r"
+"""The op of a row that was read, as Debezium's snapshots have it."""
+_NO_SNAPSHOT, _SNAPSHOT = b"false", b"incremental"
+"""``source.snapshot``: of a change; of a row that was read while changes went on, as Debezium's incremental snapshots
+have it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,13 +109,13 @@ class DebeziumEncoder(RowEncoder):
 
     def _source(self, schema: str, table: str, ts: Ts) -> bytes:
         head, middle, tail = self._source_parts(schema, table)
-        return b"%s%d%s%d%s" % (head, physical_ms(ts), middle, ts, tail)
+        return b"%s%d%s%s%s%d%s" % (head, physical_ms(ts), _SNAPSHOT_KEY, _NO_SNAPSHOT, middle, ts, tail)
 
     def _source_parts(self, schema: str, table: str) -> tuple[bytes, bytes, bytes]:
-        """Return what stands before ``ts_ms``, between it and ``commit_ts``, and after that."""
+        """Return what stands before ``ts_ms``, between ``snapshot`` and ``commit_ts``, and after that."""
         cluster = quoted(self.cluster_id)
         head = b'{"version":"2.4.0.Final","connector":"TiCDC","name":%s,"ts_ms":' % cluster
-        middle = b',"snapshot":"false","db":%s,"table":%s,"server_id":0,"gtid":null,"file":"","pos":0,"row":0,' % (
+        middle = b'","db":%s,"table":%s,"server_id":0,"gtid":null,"file":"","pos":0,"row":0,' % (
             quoted(schema),
             quoted(table),
         )
@@ -118,7 +125,8 @@ class DebeziumEncoder(RowEncoder):
         head, middle, tail = self._source_parts(part.table.schema, part.table.table)
         ts = Ts(int(part.commit_ts[number]))
         start = b',"start_ts":%d' % part.start_ts[number] if self.include_start_ts else b""
-        return b"%s%d%s%d%s%s" % (head, physical_ms(ts), middle, ts, start, tail)
+        snapshot = _SNAPSHOT_KEY + (_SNAPSHOT if part.is_read[number] else _NO_SNAPSHOT)
+        return b"%s%d%s%s%d%s%s" % (head, physical_ms(ts), snapshot, middle, ts, start, tail)
 
     def _has_before(self, part: MountedPart) -> bool:
         return part.kind is RowKind.UPDATE and self.output_old_value
@@ -138,9 +146,10 @@ class DebeziumEncoder(RowEncoder):
         keys = [spec for spec in specs if spec.cdc_flag & CdcFlag.HANDLE_KEY]
         key = _object(keys, [after[spec.offset] for spec in keys])
         head, middle, tail = self._source_parts(part.table.schema, part.table.table)
-        value: list[Segment] = [b'{"payload":{"source":' + head, integer_text(part.commit_ts >> 18), middle]
+        value: list[Segment] = [b'{"payload":{"source":' + head, integer_text(part.commit_ts >> 18), _SNAPSHOT_KEY]
         start: list[Segment] = [b',"start_ts":', integer_text(part.start_ts)] if self.include_start_ts else []
-        value += [integer_text(part.commit_ts), *start, tail, _payload_head(part.kind, encoded_at_ms)]
+        value += [_where_read(part, _SNAPSHOT, _NO_SNAPSHOT), middle, integer_text(part.commit_ts), *start, tail]
+        value += [_before_op(encoded_at_ms), _where_read(part, _READ, _OPS[part.kind]), _AFTER_OP[part.kind]]
         if self._has_before(part):
             before = [
                 text if old.same_as(new) else self._json(part, old)
@@ -174,7 +183,9 @@ class DebeziumEncoder(RowEncoder):
             handle = b",".join(
                 text for spec, text in zip(specs, named, strict=True) if spec.cdc_flag & CdcFlag.HANDLE_KEY
             )
-            payload = b'{"source":' + self._row_source(part, number) + _payload_head(part.kind, encoded_at_ms)
+            op = _READ if part.is_read[number] else _OPS[part.kind]
+            payload = b'{"source":' + self._row_source(part, number)
+            payload += _before_op(encoded_at_ms) + op + _AFTER_OP[part.kind]
             if self._has_before(part):
                 assert part.old_rows is not None
                 payload += b',"before":' + _object_text(specs, self._texts(part, number, part.old_rows[number]))
@@ -195,10 +206,22 @@ class DebeziumEncoder(RowEncoder):
         return texts
 
 
-def _payload_head(kind: RowKind, encoded_at_ms: int) -> bytes:
-    """Return what stands between source and the row that each message of a kind holds."""
-    nothing = {RowKind.INSERT: b',"before":null', RowKind.UPDATE: b"", RowKind.DELETE: b',"after":null'}[kind]
-    return b',"ts_ms":%d,"transaction":null,"op":"%s"%s' % (encoded_at_ms, _OPS[kind], nothing)
+_SNAPSHOT_KEY = b',"snapshot":"'
+_AFTER_OP = {RowKind.INSERT: b'","before":null', RowKind.UPDATE: b'"', RowKind.DELETE: b'","after":null'}
+"""What stands between the op and the row that each message of a kind holds."""
+
+
+def _before_op(encoded_at_ms: int) -> bytes:
+    """Return what stands between source and op."""
+    return b',"ts_ms":%d,"transaction":null,"op":"' % encoded_at_ms
+
+
+def _where_read(part: MountedPart, read: bytes, other: bytes) -> Segment:
+    """Return ``read`` for rows of table images, ``other`` for the rest."""
+    is_read = part.is_read
+    if not is_read.any():
+        return other
+    return read if is_read.all() else pa.array([other, read], pa.binary()).take(pa.array(is_read.astype(np.int8)))
 
 
 def _object(specs: Sequence[ColumnVersion], values: Sequence[list[Segment]]) -> list[Segment]:

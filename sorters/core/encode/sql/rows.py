@@ -16,6 +16,7 @@ import pyarrow as pa
 from schemas.changes import BinaryArray
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
+from schemas.sink.position import RowOp
 from schemas.sink.sql_rows import (
     CONDITION_END,
     HEAD_BYTES,
@@ -46,7 +47,7 @@ from sorters.core.encode.wire.protocol import (
 from sorters.core.encode.wire.row_heads import HeadedJoiner, headed_rows
 from sorters.core.encode.wire.segments import Segment, join
 from sorters.core.mount.column import Column
-from sorters.core.mount.mounted import MountedColumns, MountedPart, RowKind
+from sorters.core.mount.mounted import ROW_OPS, MountedColumns, MountedPart, RowKind
 from sorters.core.sql.ddl_event import DdlEvent
 from sorters.core.sql.statement import KEPT_MODES, check_statement, plain_statement
 from sorters.core.sql.tokens import UnsupportedSqlError, quote_name
@@ -110,7 +111,7 @@ class SqlRowsEncoder(RowEncoder):
 
     def _part(self, part: MountedPart) -> Messages:
         keys, rows = _scalar_literals(part) if part.is_scalar else _column_literals(part)
-        values = headed_rows(part, keys, rows, op_bits=_loose(part))
+        values = headed_rows(part, keys, rows, ops=_ops(part))
         forms = part.of_table(lambda table: encode_form(form_of(table)))
         return join(len(part), [forms]), values
 
@@ -161,6 +162,15 @@ def form_of(table: TableVersion) -> TableForm:
 def _written(table: TableVersion) -> list[ColumnVersion]:
     """The destination computes generated columns itself, and takes no values for them."""
     return [column for column in table.columns if not column.generated]
+
+
+def _ops(part: MountedPart) -> npt.NDArray[np.uint8]:
+    """Return what a processor is to do with each row. One of a table image may be there already, so it is as an update:
+    inserted, or written over what there is.
+    """
+    ops = np.full(len(part), ROW_OPS[part.kind], np.uint8)
+    ops[part.is_read] = RowOp.UPDATE
+    return ops | _loose(part)
 
 
 def _loose(part: MountedPart) -> npt.NDArray[np.uint8]:

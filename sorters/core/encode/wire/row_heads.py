@@ -18,11 +18,14 @@ from sorters.core.encode.wire.segments import join
 from sorters.core.mount.mounted import ROW_OPS, MountedPart
 
 
-def headed_rows(part: MountedPart, keys: Any, rows: Any, *, op_bits: npt.NDArray[np.uint8] | int = 0) -> Any:
-    """Return head, key and row of each row of a part as one value: ``pyarrow.BinaryArray``; ``op_bits`` go into op."""
+def headed_rows(part: MountedPart, keys: Any, rows: Any, *, ops: npt.NDArray[np.uint8] | None = None) -> Any:
+    """Return head, key and row of each row of a part as one value: ``pyarrow.BinaryArray``. ``ops`` stand in the heads;
+    None: the part's own.
+    """
     count = len(part)
     heads = np.zeros(count, HEADS)
-    heads["commit_ts"], heads["start_ts"], heads["op"] = part.commit_ts, part.start_ts, ROW_OPS[part.kind] | op_bits
+    heads["commit_ts"], heads["start_ts"] = part.commit_ts, part.start_ts
+    heads["op"] = ROW_OPS[part.kind] if ops is None else ops
     heads["key"], heads["line"] = spans_of(keys).length, spans_of(rows).length
     fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(HEAD_BYTES), count, [None, pa.py_buffer(heads)])
     return join(count, [fixed.cast(pa.binary()), keys, rows])

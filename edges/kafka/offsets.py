@@ -158,6 +158,7 @@ class TopicReader:
         *,
         fetch_wait_ms: int = _FETCH_WAIT_MS,
         timeout_s: float = READ_TIMEOUT_S,
+        stopped: Callable[[], bool] = lambda: False,
         log: logging.Logger | None = None,
     ) -> None:
         """``config`` is librdkafka's: servers, TLS, SASL (:meth:`edges.kafka.access.KafkaAccess.config`).
@@ -165,9 +166,10 @@ class TopicReader:
         Args:
             fetch_wait_ms: see :func:`offsets_consumer`.
             timeout_s: for one answer of the broker, and for records that are known to exist.
+            stopped: gives up a read that waits.
             log: takes librdkafka's own words, which go to stderr otherwise.
         """
-        self.topic, self._timeout_s = topic, timeout_s
+        self.topic, self._timeout_s, self._stopped = topic, timeout_s, stopped
         self._consumer = offsets_consumer(config, topic, fetch_wait_ms=fetch_wait_ms, log=log)
 
     def close(self) -> None:
@@ -202,7 +204,7 @@ class TopicReader:
             return
         missing = sum(ranges[partition][1] - start for partition, start in at.items())
         self._consumer.assign([TopicPartition(self.topic, *start) for start in at.items()])
-        records = NextRecords(self._consumer, self.topic, at, lambda: False, self._timeout_s)
+        records = NextRecords(self._consumer, self.topic, at, self._stopped, self._timeout_s)
         try:
             while missing:
                 for partition, offset, value in records.take(_CONSUME_MAX):

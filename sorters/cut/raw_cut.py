@@ -1,11 +1,12 @@
 """The raw records of a cut that one process holds whole."""
 
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from schemas.ids import TableId
 from sorters.core.cut.cut import Cut
+from sorters.cut.image_chunks import RawChunk, chunk_tables, read_chunks
 from sorters.cut.raw_records import ReadsRanges, raw_records, tables_of
 from sorters.cut.worker import SharedRows
 
@@ -18,10 +19,13 @@ class RawCut:
     raw_bytes: int
     shared: SharedRows | None = None
     """Their rows, where other changefeeds run the same cut; None: nobody is known to."""
+    chunks: tuple[RawChunk, ...] = ()
+    """Of table images."""
 
     def tables(self, cut: Cut) -> Set[TableId]:
         """Return the physical tables that there may be rows of in ``cut``, which it was read for."""
-        return tables_of(self.records, cut) if self.shared is None else self.shared.tables()
+        tables = tables_of(self.records, cut) if self.shared is None else self.shared.tables()
+        return tables | chunk_tables(cut) if cut.chunks else tables
 
 
 class RawReader(ReadsRanges, Protocol):
@@ -54,3 +58,22 @@ def read_cut(reader: ReadsRanges, cut: Cut, raw_bytes_max: int) -> RawCut | None
         if raw_bytes > raw_bytes_max:
             return None
     return RawCut(records, raw_bytes)
+
+
+def with_chunks(raw: RawCut, reader: ReadsRanges, cut: Cut, raw_bytes_max: int) -> RawCut | None:
+    """Return the same with the cut's chunks of table images; None: they are more than ``raw_bytes_max`` together.
+
+    Raises:
+        KafkaUnreachableError, HistoryLostError, CorruptDataError: see :func:`~sorters.cut.image_chunks.read_chunks`.
+    """
+    raw_bytes, chunks = raw.raw_bytes, list[RawChunk]()
+
+    def count(size: int) -> None:
+        nonlocal raw_bytes
+        raw_bytes += size
+
+    for chunk in read_chunks(reader, cut, count):
+        chunks.append(chunk)
+        if raw_bytes > raw_bytes_max:
+            return None
+    return replace(raw, raw_bytes=raw_bytes, chunks=tuple(chunks))

@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edges.kafka.offsets import TopicReader
 from sorters.core.cut.cut import Cut
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.core.records.order import OutputRecords
 from sorters.cut.feed_share import FeedShare, WholeProcess
-from sorters.cut.raw_cut import RawCut, RawReader
+from sorters.cut.raw_cut import RawCut, RawReader, with_chunks
 from sorters.cut.sink_writer import SinkWriter
 from sorters.cut.worker import CutCounts, FeedProgram, batch_bytes, in_order, output_records
 from sorters.log.failures import KafkaUnreachableError
@@ -49,7 +50,8 @@ def whole_cut(
         BusError: a row cannot be sent.
     """
     corrupt, rows = list[CorruptRows](), list[OutputRecords]()
-    for table in output_records(iter(raw.records), cut, program, encoded_at_ms, corrupt.append, raw.shared):
+    tables = output_records(iter(raw.records), cut, program, encoded_at_ms, corrupt.append, raw.shared, raw.chunks)
+    for table in tables:
         rows.append(table)
         if sum(part.nbytes for part in rows) > output_bytes_max:
             return None
@@ -66,13 +68,15 @@ class SmallCut:
     def __init__(
         self,
         raw_reader: Callable[[Callable[[], bool]], RawReader],
+        image_reader: Callable[[Callable[[], bool]], TopicReader],
         sink_config: Mapping[str, Any],
         share: FeedShare | None = None,
     ) -> None:
-        """``raw_reader`` returns what reads until the function that it gets says stop. ``sink_config`` is librdkafka's,
-        and must keep the order (idempotence, or one request in flight). ``share`` is told what cuts
-        take of the process.
+        """Both readers read until the function that they get says stop; ``image_reader`` returns one of the images
+        topic for a cut that has chunks of table images. ``sink_config`` is librdkafka's, and must keep the order
+        (idempotence, or one request in flight). ``share`` is told what cuts take of the process.
         """
+        self._image_reader = image_reader
         self._share = share or WholeProcess()
         self._closed = threading.Event()
         self._reader = raw_reader(self._closed.is_set)
@@ -99,14 +103,19 @@ class SmallCut:
         return self._closed.is_set()
 
     def read(self, cut: Cut, raw_bytes_max: int) -> RawCut | None:
-        """Return the raw records of ``cut``; None: they are more than ``raw_bytes_max``.
+        """Return the raw records of ``cut``, and its chunks; None: they are more than ``raw_bytes_max``.
 
         Raises:
             KafkaUnreachableError, HistoryLostError: Kafka does not hand them out.
             CorruptDataError: a record is not one of the raw log.
         """
         with self._running:
-            return self._reader.read_cut(cut, raw_bytes_max)
+            raw = self._reader.read_cut(cut, raw_bytes_max)
+            if raw is None or not cut.chunks:
+                return raw
+            # Images come once in a table's life: no client is kept for them.
+            with contextlib.closing(self._image_reader(self._closed.is_set)) as images:
+                return with_chunks(raw, images, cut, raw_bytes_max)
 
     def run(
         self, cut: Cut, raw: RawCut, program: FeedProgram, extras: OutputRecords, encoded_at_ms: int

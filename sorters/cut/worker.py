@@ -1,8 +1,9 @@
 """What a cut's records are made with, on the driver or in a task: raw records in, output records out."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Protocol
 
 from schemas.changes import RowChanges
@@ -25,6 +26,7 @@ from sorters.core.records.order import (
 from sorters.core.rows.shared_pass import KeptPasses, run_chunks
 from sorters.core.rows.table_plans import TablePlans
 from sorters.cut.claim_store import claim_store
+from sorters.cut.image_chunks import RawChunk, chunk_changes
 from sorters.cut.sink_writer import BATCH_BYTES
 
 log = logging.getLogger(__name__)
@@ -86,17 +88,20 @@ def output_records(
     encoded_at_ms: int,
     on_corrupt: OnCorrupt | None = None,
     shared: SharedRows | None = None,
+    chunks: Iterable[RawChunk] = (),
 ) -> Iterator[OutputRecords]:
-    """Yield the records that the rows of a cut become, in no particular order.
+    """Yield the records that the rows of a cut become, in no particular order. They count only once all have come.
 
     Args:
         encoded_at_ms: what messages say about when they were made.
         on_corrupt: gets the rows that do not fit their checksum.
         shared: has the rows of ``raw``, which is not read then.
+        chunks: of table images, whose rows go out with the cut.
     """
     store = claim_store(program.feed)
+    changes = gather_rows(raw, cut, program.is_wanted) if shared is None else shared.rows(program.is_wanted)
     yield from run_chunks(
-        gather_rows(raw, cut, program.is_wanted) if shared is None else shared.rows(program.is_wanted),
+        chain(changes, chunk_changes(chunks, program.is_wanted)),
         program.schemas,
         program.feed,
         encoded_at_ms=encoded_at_ms,

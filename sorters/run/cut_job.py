@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from edges.kafka.offsets import TopicReader
+from schemas.rawlog.topics import RawTopics
 from sorters.core.cut.cut import Cut
 from sorters.core.cut.runner import Choice, Costs, CutSize, Reason, Runner, choose_runner
 from sorters.core.records.order import OutputRecords
@@ -73,7 +75,7 @@ class CutJob:
         spark: Session,
         raw_reader: Callable[[Callable[[], bool]], RawReader],
         *,
-        raw_topic: str,
+        topics: RawTopics,
         raw_config: Mapping[str, Any],
         sink_config: Mapping[str, Any],
         run_by: RunBy | None = None,
@@ -88,9 +90,9 @@ class CutJob:
         """
         self._share = share or WholeProcess()
         self._spark = spark
-        self._raw_topic, self._raw_config, self._sink_config = raw_topic, raw_config, sink_config
+        self._topics, self._raw_config, self._sink_config = topics, raw_config, sink_config
         self._run_by, self._name = run_by or RunBy(), name
-        self._small = SmallCut(raw_reader, sink_config, self._share)
+        self._small = SmallCut(raw_reader, self._image_reader, sink_config, self._share)
         self._large: SparkCut | None = None
         self._is_given_up = False
         self._record_bytes: float | None = None
@@ -109,9 +111,12 @@ class CutJob:
         """Close the clients of the driver."""
         self._small.close()
 
+    def _image_reader(self, stopped: Callable[[], bool]) -> TopicReader:
+        return TopicReader(self._raw_config, self._topics.images, stopped=stopped)
+
     def is_small(self, cut: Cut) -> bool:
-        """Tell whether a cut is no backlog, for which a streaming query is worth it."""
-        return self._size(cut).raw_bytes <= DRIVER_CUT_BYTES_MAX
+        """Tell whether a cut is no backlog, for which a streaming query is worth it; table images never are."""
+        return self._size(replace(cut, chunks=())).raw_bytes <= DRIVER_CUT_BYTES_MAX
 
     def choose(self, cut: Cut, *, backlog: bool = False) -> Choice:
         """Return who is going to run a cut, and why."""
@@ -150,7 +155,7 @@ class CutJob:
             if choice.runner is Runner.DRIVER:
                 choice = replace(choice, runner=Runner.SPARK, reason=Reason.BEYOND_DRIVER_MEMORY)
             counts = self._run_by_spark(orders, may_repeat_here=not backlog)
-        if cut.offsets:
+        if cut.offsets and not cut.chunks:
             mean = counts.raw_bytes / cut.offsets
             self._record_bytes = mean if self._record_bytes is None else (self._record_bytes + mean) / 2
             self._record_rows = (self._record_rows + counts.rows / cut.offsets) / 2
@@ -169,7 +174,10 @@ class CutJob:
 
     def _size(self, cut: Cut) -> CutSize:
         record_bytes = self._record_bytes or RAW_RECORD_BYTES_GUESS
-        return CutSize(raw_bytes=int(cut.offsets * record_bytes), rows=int(cut.offsets * self._record_rows))
+        return CutSize(
+            raw_bytes=int(cut.offsets * record_bytes) + sum(chunk.bytes for chunk in cut.chunks),
+            rows=int(cut.offsets * self._record_rows) + sum(chunk.rows for chunk in cut.chunks),
+        )
 
     def _run_on_driver(self, orders: _Orders) -> CutCounts | None:
         """Run a cut on the driver; None: it is too large for that, and nothing is written."""
@@ -244,7 +252,7 @@ class CutJob:
         if self._large is None or self._large.shared is not shared:
             self._large = SparkCut(
                 shared,
-                raw_topic=self._raw_topic,
+                topics=self._topics,
                 raw_config=self._raw_config,
                 sink_config=self._sink_config,
                 name=self._name,

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from schemas.ddl.job import JobScope
-from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts, physical_ms
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, follow_frontier, widened
 from sorters.core.cut.beginning import BegunEpoch
@@ -192,9 +191,6 @@ class Epochs:
 
     def _run_cut(self, cut: Cut, resolved_ts: Ts, begun: BegunEpoch | None, *, backlog: bool) -> None:
         """Run a cut. ``begun``: the epoch, if this is the first one that is run of it."""
-        if cut.chunks:
-            # Passing them over would lose their rows for good.
-            raise InvariantBrokenError("cut has chunks of table images, which this version does not emit", cut=cut)
         started = time.monotonic()
         with self._share.preparing():
             program = self._preparation.begin(cut)

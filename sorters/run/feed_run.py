@@ -150,7 +150,7 @@ class FeedRun:
         self._job = CutJob(
             spark,
             self._sources.raw_reader,
-            raw_topic=raw_topics.region_events,
+            topics=raw_topics,
             raw_config=raw_config,
             sink_config=librdkafka_producer_options(config, lambda file: Path(file).read_text()) | own,
             run_by=replace(run_by or RunBy(), by_changefeed=runner_of(config.sorter.run_cuts)),

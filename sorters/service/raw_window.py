@@ -169,7 +169,8 @@ class WindowReader:
 
     def read_cut(self, cut: Cut, raw_bytes_max: int) -> RawCut | None:
         """See :class:`~sorters.cut.raw_cut.RawReader`."""
-        if not self._window.is_shared():
+        # What is left out for images to come, and what goes out of them, is one changefeed's.
+        if not self._window.is_shared() or cut.left_out is not None or cut.chunks:
             return read_cut(self, cut, raw_bytes_max)
         raw = self._window.cuts.find(cut) or read_cut(self, cut, raw_bytes_max)
         if raw is None or raw.raw_bytes > raw_bytes_max:

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from schemas.ids import TableId
+from schemas.rawlog.topics import RawTopics
 from sorters.core.cut.cut import Cut
 from sorters.core.records.order import OutputRecords
+from sorters.cut.image_chunks import chunk_tables
 from sorters.cut.worker import CutCounts, FeedProgram, batch_bytes
 from sorters.log.failures import SparkJobError
 from sorters.spark.cut_answers import NotReady, TooLarge, cut_answer, sum_of_counts
@@ -36,7 +38,7 @@ class SparkCut:
         self,
         shared: SessionJobs,
         *,
-        raw_topic: str,
+        topics: RawTopics,
         raw_config: Mapping[str, Any],
         sink_config: Mapping[str, Any],
         name: str = "",
@@ -46,7 +48,7 @@ class SparkCut:
         ``name`` is the changefeed's, for Spark's UI and its pool.
         """
         self.shared = shared
-        self._raw_topic, self._raw_config, self._sink_config = raw_topic, raw_config, sink_config
+        self._topics, self._raw_config, self._sink_config = topics, raw_config, sink_config
         self._name = name or "a changefeed"
         self._given_up = threading.Event()
         self._tag = f"tidebus-feed-{secrets.token_hex(8)}"
@@ -64,15 +66,16 @@ class SparkCut:
         self.shared.jobs.cancel(self._tag)
 
     def tables_of(self, cut: Cut) -> set[TableId]:
-        """Return the tables that have rows in a cut."""
+        """Return the tables that have rows in a cut, or in its chunks of table images."""
         tasks = self.shared.tasks
-        task = LookTask(cut=cut, raw_config=self._raw_config, raw_topic=self._raw_topic, tasks=tasks)
+        task = LookTask(cut=cut, raw_config=self._raw_config, topics=self._topics, tasks=tasks)
 
         def look() -> list[bytes]:
             return self.shared.jobs.answers(partial(look_step, task), tasks)
 
         answers = self._own_job(look, f"{self._named(cut)}: which tables have rows")
-        return {TableId(table_id) for answer in answers for table_id in np.frombuffer(answer, "<i8").tolist()}
+        tables = {TableId(table_id) for answer in answers for table_id in np.frombuffer(answer, "<i8").tolist()}
+        return tables | chunk_tables(cut)
 
     def run_small(
         self,
@@ -99,7 +102,7 @@ class SparkCut:
         task = CutTask(
             cut=cut,
             raw_config=self._raw_config,
-            raw_topic=self._raw_topic,
+            topics=self._topics,
             raw_bytes_max=raw_bytes_max,
             extras=extras,
             encoded_at_ms=encoded_at_ms,
@@ -147,7 +150,7 @@ class SparkCut:
         read = ReadTask(
             cut=cut,
             raw_config=self._raw_config,
-            raw_topic=self._raw_topic,
+            topics=self._topics,
             extras=extras,
             encoded_at_ms=encoded_at_ms,
             folder=folder,

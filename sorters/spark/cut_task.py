@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from schemas.ids import TableId
+from schemas.rawlog.topics import RawTopics
 from sorters.core.cut.cut import Cut
 from sorters.core.records.order import OutputRecords
-from sorters.cut.raw_cut import read_cut
-from sorters.cut.raw_records import tables_of
+from sorters.cut.raw_cut import read_cut, with_chunks
 from sorters.cut.small_cut import whole_cut
 from sorters.cut.worker import CutCounts, batch_bytes
 from sorters.log.failures import bus_error
@@ -34,8 +34,9 @@ class CutTask:
     cut: Cut
     raw_config: Mapping[str, Any]
     """librdkafka's: servers, TLS, SASL."""
-    raw_topic: str
+    topics: RawTopics
     raw_bytes_max: int
+    """Of the cut's raw records and chunks of table images."""
     extras: OutputRecords
     """Records that stem from no row: DDL events and watermarks."""
     encoded_at_ms: int
@@ -66,15 +67,19 @@ def run_task(task: CutTask) -> bytes:
     Raises:
         BusError: a row or a record cannot be sent, or Kafka does not answer.
     """
-    with lend_reader(task.raw_config, task.raw_topic) as reader:
-        raw = read_cut(reader, task.cut, task.raw_bytes_max)
+    cut = task.cut
+    with lend_reader(task.raw_config, task.topics.region_events) as reader:
+        raw = read_cut(reader, cut, task.raw_bytes_max)
+    if raw is not None and cut.chunks:
+        with lend_reader(task.raw_config, task.topics.images) as reader:
+            raw = with_chunks(raw, reader, cut, task.raw_bytes_max)
     if raw is None:
         return too_large_answer()
-    lacking = tables_of(raw.records, task.cut) & task.not_ready if task.not_ready else None
+    lacking = raw.tables(cut) & task.not_ready if task.not_ready else None
     if lacking:
         return not_ready_answer(lacking)
     program = unpacked(task.program)
-    whole = whole_cut(task.cut, raw, program, task.extras, task.encoded_at_ms, OUTPUT_BYTES_MAX)
+    whole = whole_cut(cut, raw, program, task.extras, task.encoded_at_ms, OUTPUT_BYTES_MAX)
     if whole is None:
         return too_large_answer()
     with lend_writer(task.sink_config, batch_bytes(program)) as writer:

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from schemas.rawlog.topics import RawTopics
 from sorters.core.cut.cut import Cut
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.core.records.order import OutputRecords
 from sorters.core.records.row_batches import RowJoin
 from sorters.core.records.runs import Run, merge_runs, pack_run, split_runs, unpack_run
+from sorters.cut.image_chunks import RawChunk, read_chunks
 from sorters.cut.raw_records import raw_records, tables_of
 from sorters.cut.worker import CutCounts, FeedProgram, output_records
 from sorters.spark.cut_answers import counts_as_json
@@ -45,7 +47,7 @@ class LookTask:
     cut: Cut
     raw_config: Mapping[str, Any]
     """librdkafka's: servers, TLS, SASL."""
-    raw_topic: str
+    topics: RawTopics
     tasks: int
 
 
@@ -56,7 +58,7 @@ class ReadTask:
     cut: Cut
     raw_config: Mapping[str, Any]
     """librdkafka's: servers, TLS, SASL."""
-    raw_topic: str
+    topics: RawTopics
     extras: OutputRecords
     """Records that stem from no row: DDL events and watermarks. Task 0 adds them."""
     encoded_at_ms: int
@@ -82,7 +84,7 @@ class WriteTask:
 
 def look_step(task: LookTask, number: int) -> bytes:
     """Return which physical tables have rows in one task's part of a cut, as 64-bit integers, little-endian."""
-    with lend_reader(task.raw_config, task.raw_topic) as reader:
+    with lend_reader(task.raw_config, task.topics.region_events) as reader:
         records = raw_records(reader, task.cut, lambda _: None, number, task.tasks)
         return np.array(sorted(tables_of(records, task.cut)), "<i8").tobytes()
 
@@ -119,10 +121,14 @@ def read_runs(task: ReadTask, program: FeedProgram, number: int) -> Iterator[byt
         nonlocal raw_bytes
         raw_bytes += size
 
-    with lend_reader(task.raw_config, task.raw_topic) as reader, ExitStack() as files:
+    with lend_reader(task.raw_config, task.topics.region_events) as reader, ExitStack() as held:
         records = raw_records(reader, task.cut, count, number, task.tasks)
-        tables = output_records(records, task.cut, program, task.encoded_at_ms, corrupt.append)
-        keep = files.enter_context(RunFile(task.folder)).add if task.folder is not None else _as_it_is
+        chunks: Iterable[RawChunk] = ()
+        if number < len(task.cut.chunks):
+            images = held.enter_context(lend_reader(task.raw_config, task.topics.images))
+            chunks = read_chunks(images, task.cut, count, number, task.tasks)
+        tables = output_records(records, task.cut, program, task.encoded_at_ms, corrupt.append, chunks=chunks)
+        keep = held.enter_context(RunFile(task.folder)).add if task.folder is not None else _as_it_is
         for table in tables:
             rows += table.num_rows
             yield from _blocks(table, task.tasks, keep)

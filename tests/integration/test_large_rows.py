@@ -24,6 +24,7 @@ from consumers.control.log.raw_log import FrontierWindow
 from consumers.control.owner.held_feeds import WARN_AFTER_S, HeldFeeds, held_tables
 from consumers.processors.core.apply.partition import PartitionQueue, start_position
 from consumers.processors.sink_source import KafkaSource
+from edges.kafka.offsets import TopicReader
 from edges.zookeeper.session import Session
 from producers.errors import RowTooLargeError
 from producers.pull.puller import Puller
@@ -36,6 +37,7 @@ from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport
+from schemas.rawlog.topics import raw_topics
 from schemas.sink.position import Position, PositionClass, RowOp
 from schemas.sink.topic import sorter_config
 from schemas.tidb.keys import row_key
@@ -206,6 +208,16 @@ def applied(stack: Addresses, topic: str) -> list[tuple[str, int, bytes]]:
     return rows
 
 
+def small_cut(stack: Addresses, upstream: str, sink: dict[str, Any]) -> SmallCut:
+    """Return what runs cuts of this upstream on the driver."""
+    kafka, topics = {"bootstrap.servers": stack.kafka}, raw_topics(UpstreamId(upstream))
+    return SmallCut(
+        RecordWindow.maker(kafka, topics.region_events),
+        lambda stopped: TopicReader(kafka, topics.images, stopped=stopped),
+        {**sink, **kafka},
+    )
+
+
 def run_small(small: SmallCut, cut: Cut, program: FeedProgram, extras: OutputRecords) -> CutCounts | None:
     raw = small.read(cut, 1 << 30)
     assert raw is not None
@@ -243,9 +255,7 @@ def test_rows_of_tens_of_mib_land_and_come_out_and_a_row_beyond_tidb_stops_its_t
     cut = cut_between(start, end, start.resolved_ts, end.resolved_ts)
     create_topic(stack.kafka, topic, 1)
     uri = f"kafka://{stack.kafka}/{topic}?protocol=canal-json&enable-tidb-extension=true"
-    with closing(
-        SmallCut(RecordWindow.maker({"bootstrap.servers": stack.kafka}, raw_topic), {"bootstrap.servers": stack.kafka})
-    ) as small:
+    with closing(small_cut(stack, upstream, {})) as small:
         refused, _ = program(topic, uri, {})
         with pytest.raises(SinkMessageTooLargeError) as caught:
             run_small(small, cut, refused, NOTHING)
@@ -256,12 +266,7 @@ def test_rows_of_tens_of_mib_land_and_come_out_and_a_row_beyond_tidb_stops_its_t
     assert "large-message-handle-option" in str(caught.value)
     claim = {"large-message-handle-option": "claim-check", "claim-check-storage-uri": f"file://{tmp_path}"}
     claimed, sink = program(topic, uri, claim)
-    with closing(
-        SmallCut(
-            RecordWindow.maker({"bootstrap.servers": stack.kafka}, raw_topic),
-            {**sink, "bootstrap.servers": stack.kafka},
-        )
-    ) as small:
+    with closing(small_cut(stack, upstream, sink)) as small:
         done = run_small(small, cut, claimed, NOTHING)
     assert done is not None
     said = [json.loads(record.value or b"") for record in read_topic(stack.kafka, topic)]
@@ -277,6 +282,6 @@ def test_rows_of_tens_of_mib_land_and_come_out_and_a_row_beyond_tidb_stops_its_t
     between = fresh_name("between")
     create_topic(stack.kafka, between, 1, {"max.message.bytes": str(MIB)})
     _, sink = database_program(stack, between)
-    with closing(SmallCut(RecordWindow.maker({"bootstrap.servers": stack.kafka}, raw_topic), sink)) as small:
+    with closing(small_cut(stack, upstream, sink)) as small:
         check_database_rows(stack, small, cut, between)
     assert not errors

@@ -3,8 +3,8 @@
 import contextlib
 import json
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from schemas.changes import Op, RowChanges
 from schemas.ids import RegionId, TableId, Ts, UpstreamId, compose_ts
 from schemas.rawlog.ddl_record import DdlRecord, encode_ddl_record
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables, encode_frontier
+from schemas.rawlog.image_batch import ImageBatch, ImageRows, ScanName, encode_image_batch
+from schemas.rawlog.images import NO_IMAGES, ImageChunk, ImageState, KeyRange
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_topics
 from schemas.sink.position import POSITION_HEADER
@@ -68,6 +70,8 @@ class RawLog:
     ends: list[int] = field(default_factory=list)
     ddl_end: int = 0
     frontier: list[FrontierRecord] = field(default_factory=list)
+    images_end: int | None = None
+    """Of the images topic's one partition; None: there is no such topic yet."""
 
     def __post_init__(self) -> None:
         self.topics = raw_topics(UpstreamId(self.upstream))
@@ -102,6 +106,40 @@ class RawLog:
         self._produce(self.topics.region_events, record, partition)
         self.ends[partition] += 1
 
+    def image(
+        self,
+        scan: ScanName,
+        keys: KeyRange,
+        rows: Mapping[bytes, bytes],
+        *,
+        feeds: tuple[str, ...] = (),
+        batch_rows: int = 1_000,
+    ) -> ImageChunk:
+        """Land a scan of a range of a table, with records of another attempt between its own; return what a frontier
+        record lists of it. ``rows`` ascend.
+        """
+        if self.images_end is None:
+            create_topic(self.kafka, self.topics.images, 1, {"max.message.bytes": "16777216"})
+            self.images_end = 0
+        start, table_id = self.images_end, TableId(int.from_bytes(keys.start[1:9], "big") - (1 << 63))
+        for batch in _image_batches(scan, table_id, keys, list(rows.items()), batch_rows):
+            for attempt in (scan.attempt, scan.attempt + 1):
+                for record in encode_image_batch(replace(batch, scan=scan._replace(attempt=attempt)), 1, 1 << 20):
+                    self._produce(self.topics.images, record, 0)
+                    self.images_end += 1
+        return ImageChunk(
+            ts=scan.barrier_ts,
+            number=scan.number,
+            attempt=scan.attempt,
+            table_id=table_id,
+            feeds=feeds,
+            keys=keys,
+            partition=0,
+            offsets=(start, self.images_end),
+            rows=len(rows),
+            bytes=sum(len(key) + len(value) for key, value in rows.items()),
+        )
+
     def _produce(self, topic: str, value: bytes, partition: int) -> None:
         while True:
             with contextlib.suppress(BufferError):  # its queue is bounded, and is full until the broker has taken some
@@ -118,6 +156,7 @@ class RawLog:
         low: Iterable[int] | None = None,
         held_ddl: tuple[HeldDdl, ...] = (),
         held: tuple[HeldTables, ...] = (),
+        images: ImageState = NO_IMAGES,
     ) -> None:
         """Publish that everything up to ``ts`` has been written, and nothing above it unless ``low`` says where."""
         self._producer.flush()
@@ -131,10 +170,27 @@ class RawLog:
             repeat_high=high if repeats else (0,) * self.partitions,
             held=held,
             held_ddl=held_ddl,
+            images=images,
         )
         self.frontier.append(record)
         self._producer.produce(self.topics.frontier, encode_frontier(record), partition=0)
         self._producer.flush()
+
+
+def _image_batches(
+    scan: ScanName, table_id: TableId, keys: KeyRange, rows: list[tuple[bytes, bytes]], batch_rows: int
+) -> Iterator[ImageBatch]:
+    at = keys.start
+    for sequence, first in enumerate(range(0, max(len(rows), 1), batch_rows)):
+        part = rows[first : first + batch_rows]
+        last = first + batch_rows >= len(rows)
+        end = keys.end if last else part[-1][0] + b"\0"
+        key, value = (pa.array([row[side] for row in part], pa.binary()) for side in (0, 1))
+        yield ImageBatch(
+            scan=scan, table_id=table_id, sequence=sequence, last=last, start=at, end=end,
+            rows=ImageRows(key=key, value=value),
+        )  # fmt: skip
+        at = end
 
 
 def sbtest1_changes(count: int, first_ts: int, first_row: int = 0) -> list[Change]:

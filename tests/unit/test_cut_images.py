@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from schemas.changes import Op, RowChanges
-from schemas.errors import InvariantBrokenError
 from schemas.ids import RegionId, TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord
 from schemas.rawlog.images import (
@@ -27,7 +26,7 @@ from sorters.core.cut.cut import ChangefeedFrontier, Cut, frontier_for, with_ima
 from sorters.core.cut.cut_plan import plan_cuts
 from sorters.core.cut.images import LeftOut, ResyncNotSupportedError
 from sorters.cut.worker import gather_rows
-from sorters.run.epochs import Epoch, Epochs
+from sorters.run.epochs import Epochs
 
 FEED, TABLE = "default/a@1", TableId(7)
 START, END = table_span(TABLE)
@@ -238,11 +237,3 @@ def test_a_run_that_waits_to_be_registered_reads_from_where_it_waits_once_it_is(
     assert (waiting.cuts, waiting.resolved_ts) == ((), 10)
     for start in (2, 3, 4):  # the next epoch begins wherever the one before has ended, also in another process
         assert [(cut.after_ts, cut.upto_ts, cut.start) for cut in run().plan(start, 5).cuts] == [(10, 40, (9,))]
-
-
-def test_a_run_passes_no_chunk_that_it_cannot_emit() -> None:
-    listed = frontier(20, state(chunks=(chunk(15, START, END),)))
-    last: Any = None
-    cuts = plan_cuts(frontier(10, state()), [listed], Ts(10))
-    with pytest.raises(InvariantBrokenError, match="does not emit"):
-        epochs(FEED).run(Epoch(start=0, end=1, last=last, resolved_ts=Ts(20), cuts=cuts), repeat=True)

@@ -1,0 +1,88 @@
+"""Chunks of table images that go out with a cut: their records, read whole, and their rows as changes at the cut's end.
+
+A row of an image is put by a transaction that began at its commit_ts, which no transaction of an upstream does: so what
+a record is of stands in its position (docs/formats/position.md).
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from schemas.changes import RowChanges
+from schemas.errors import CorruptDataError
+from schemas.ids import TableId
+from schemas.rawlog.image_batch import ScanName, read_image_record
+from schemas.rawlog.image_chunk import read_chunk
+from schemas.rawlog.images import ImageChunk
+from sorters.core.columnar.row_changes import join_rows
+from sorters.core.cut.cut import Cut
+from sorters.cut.raw_records import ReadsRanges
+
+ROWS_AT_ONCE = 32_768
+"""Rows that go through the columnar steps at once, as of the raw log; a scan lands some 2,000 in a record."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawChunk:
+    """A chunk and the records of its scan, without those of others between its offsets."""
+
+    chunk: ImageChunk
+    records: tuple[bytes, ...]
+
+    def rows(self) -> Iterator[RowChanges]:
+        """Yield the chunk's rows, in key order. They count only once the iteration has ended by itself.
+
+        Raises:
+            ImageChunkBrokenError, CorruptDataError: the records are not what the frontier record tells of.
+        """
+        waiting, count = list[RowChanges](), 0
+        for batch in read_chunk(self.records, self.chunk):
+            waiting.append(batch.changes(self.chunk.table_id, self.chunk.ts))
+            count += len(batch.key)
+            if count >= ROWS_AT_ONCE:
+                yield join_rows(waiting)
+                waiting, count = [], 0
+        if count:
+            yield join_rows(waiting)
+
+
+def read_chunks(
+    reader: ReadsRanges, cut: Cut, on_bytes: Callable[[int], None], number: int = 0, count: int = 1
+) -> Iterator[RawChunk]:
+    """Yield the chunks of a cut that task ``number`` of ``count`` reads, each whole; those without a row are not read.
+
+    Args:
+        reader: of the images topic.
+        on_bytes: gets the size of each record that is kept.
+
+    Raises:
+        KafkaUnreachableError, HistoryLostError: see :meth:`TopicReader.read_all`.
+        CorruptDataError: a record is none of the topic's; the error names its partition and offset.
+    """
+    for at, chunk in enumerate(cut.chunks):
+        if at % count == number and chunk.rows:
+            yield RawChunk(chunk, tuple(_own_records(reader, chunk, on_bytes)))
+
+
+def chunk_tables(cut: Cut) -> frozenset[TableId]:
+    """Return the physical tables of which a cut emits rows of images."""
+    return frozenset(chunk.table_id for chunk in cut.chunks if chunk.rows)
+
+
+def chunk_changes(chunks: Iterable[RawChunk], is_wanted: Callable[[TableId], bool]) -> Iterator[RowChanges]:
+    """Yield the rows of chunks as changes; those of tables that are not wanted are passed over."""
+    for raw in chunks:
+        if is_wanted(raw.chunk.table_id):
+            yield from raw.rows()
+
+
+def _own_records(reader: ReadsRanges, chunk: ImageChunk, on_bytes: Callable[[int], None]) -> Iterator[bytes]:
+    scan = ScanName(chunk.ts, chunk.number, chunk.attempt)
+    for partition, offset, value in reader.read_all({chunk.partition: chunk.offsets}):
+        try:
+            head, _ = read_image_record(value)
+        except CorruptDataError as error:
+            error.fields.update(partition=partition, offset=offset)
+            raise
+        if head.scan == scan:
+            on_bytes(len(value))
+            yield value

@@ -1,0 +1,325 @@
+"""A changefeed whose table has rows already: its image goes out in chunks, each at a ts, among the changes.
+
+The raw log is written by hand: what captures land and the owner says of images, and changes of the same rows meanwhile.
+"""
+
+import json
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from compose.stack.local import Addresses
+from edges.kafka.access import KafkaAccess
+from edges.registry.access import RegistryAccess
+from schemas.config.changefeed import load_changefeed
+from schemas.ids import CaptureId, TableId, Ts, UpstreamId
+from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.rawlog.image_batch import ScanName
+from schemas.rawlog.images import (
+    IdRange,
+    ImageBarrier,
+    ImageChunk,
+    ImageFeed,
+    ImageScan,
+    ImageState,
+    KeyRange,
+    TableImage,
+    image_feed,
+)
+from schemas.sink.position import PositionClass, decode_position
+from sorters.cut.sink_writer import SinkWriter
+from sorters.run import cut_job
+from sorters.run.epochs import CutProgress
+from sorters.run.feed_run import FeedRun
+from sorters.run.status import StatusBoard
+from tests.support.raw_log import START_TS, Change, RawLog, SinkRecord, read_topic, recorded, row_key
+from tests.support.sorter_process import Sorter
+
+TABLE = TableId(114)
+KEYS, HALF = 60, 30
+FIRST, SECOND, END = (Ts(START_TS + after) for after in (1_000, 2_000, 3_000))
+"""Where the lower half of the table goes out, and the upper half; where the log ends."""
+FEED = image_feed("default", "images", 7)
+DEADLINE_S = 120.0
+WHOLE, LOWER, UPPER = (
+    KeyRange.of_table(TABLE),
+    KeyRange(KeyRange.of_table(TABLE).start, row_key(TABLE, HALF)),
+    KeyRange(row_key(TABLE, HALF), KeyRange.of_table(TABLE).end),
+)
+Emitted = tuple[int, int, str, bool]
+"""commit_ts, handle, what, and whether it is of the image."""
+
+
+def value(number: int) -> bytes:
+    """Return one of the recorded rows' values."""
+    return recorded("sbtest1")[1][number].value
+
+
+def keys(start: int, end: int) -> dict[bytes, bytes]:
+    """Return rows of the table."""
+    return {row_key(TABLE, number): value(number) for number in range(start, end)}
+
+
+@dataclass
+class ImagedLog:
+    """A raw log, and what the owner says of images in it."""
+
+    log: RawLog
+    feed: str
+    mode: str = "initial"
+    version: int = 0
+
+    def say(self, ts: int, **images: Any) -> None:
+        """Publish a frontier record at START_TS + ts, with other images than before."""
+        self.version += 1
+        state = ImageState(version=(1, self.version), **images)
+        self.log.advance(START_TS + ts, images=state)
+
+    def waits(self) -> tuple[ImageFeed, ...]:
+        """Return the changefeed as it waits for the table."""
+        return (ImageFeed(feed=self.feed, **{self.mode: (IdRange(TABLE, TABLE),)}),)
+
+    def barrier(self, ts: Ts, of: KeyRange) -> tuple[ImageBarrier, ...]:
+        """Return an open barrier, announced by the next record."""
+        scan = ImageScan(
+            number=0, capture=CaptureId("c"), table_id=TABLE, feeds=(self.feed,), keys=of, bytes_max=1 << 24
+        )
+        return (ImageBarrier(ts=ts, feeds=(self.feed,), scans=(scan,), low=tuple(self.log.ends)),)
+
+    def change(self, after: int, handle: int) -> None:
+        """Land an update of a row at START_TS + after."""
+        change = Change(START_TS + after, row_key(TABLE, handle), value(1), value(0))
+        self.log.rows(TABLE, [change], partition=handle % 2)
+
+    def chunk(self, ts: Ts, of: KeyRange, rows: dict[bytes, bytes]) -> tuple[ImageChunk, ...]:
+        """Land a chunk, in records of seven rows."""
+        return (self.log.image(ScanName(ts, 0, 0), of, rows, feeds=(self.feed,), batch_rows=7),)
+
+    def write(self) -> None:
+        """Write all of it: two barriers, each of which the frontier passes before it is closed."""
+        lower = (TableImage(table_id=TABLE, feeds=(self.feed,), done=(LOWER,)),)
+        self.log.snapshot([recorded("sbtest1")[0]])
+        self.change(100, 1)
+        self.log.advance(START_TS + 150)
+        self.say(200, feeds=self.waits())
+        self.change(300, 40)
+        barriers = self.barrier(FIRST, LOWER)
+        self.say(400, feeds=self.waits(), barriers=barriers)
+        self.change(500, 2)
+        self.change(1_100, 2)
+        self.change(1_200, 40)
+        self.say(1_300, feeds=self.waits(), barriers=barriers)
+        self.say(1_400, feeds=self.waits(), chunks=self.chunk(FIRST, LOWER, keys(0, HALF)))
+        self.change(1_500, 3)
+        self.change(1_600, 41)
+        barriers = self.barrier(SECOND, UPPER)
+        self.say(1_700, feeds=self.waits(), tables=lower, barriers=barriers)
+        self.change(2_100, 4)
+        self.change(2_200, 42)
+        self.say(2_300, feeds=self.waits(), tables=lower, barriers=barriers)
+        self.say(2_400, feeds=self.waits(), tables=lower, chunks=self.chunk(SECOND, UPPER, keys(HALF, KEYS)))
+        self.say(2_500, feeds=(ImageFeed(feed=self.feed),))
+        self.change(2_600, 43)
+        self.say(3_000, feeds=(ImageFeed(feed=self.feed),))
+
+
+def image(ts: Ts, start: int, end: int) -> list[Emitted]:
+    return [(ts, number, "INSERT", True) for number in range(start, end)]
+
+
+def update(after: int, handle: int) -> Emitted:
+    return START_TS + after, handle, "UPDATE", False
+
+
+INITIAL: list[Emitted] = [
+    *image(FIRST, 0, HALF), update(1_100, 2), update(1_500, 3),
+    *image(SECOND, HALF, KEYS), update(2_100, 4), update(2_200, 42), update(2_600, 43),
+]  # fmt: skip
+"""What goes out to a changefeed to which the table is new."""
+BACKFILL: list[Emitted] = [
+    update(100, 1), update(300, 40), update(500, 2), *image(FIRST, 0, HALF),
+    update(1_100, 2), update(1_200, 40), update(1_500, 3), update(1_600, 41), *image(SECOND, HALF, KEYS),
+    update(2_100, 4), update(2_200, 42), update(2_600, 43),
+]  # fmt: skip
+"""What goes out to one that has its changes in any case."""
+
+
+def emitted(records: list[SinkRecord]) -> list[Emitted]:
+    """Return the rows of a canal-json topic."""
+    rows: list[Emitted] = []
+    for record in rows_of(records):
+        position, message = decode_position(record.position), json.loads(record.value or b"")
+        handle = int.from_bytes(position.key[-8:], "big") - (1 << 63)
+        rows.append((position.commit_ts, handle, message["type"], position.start_ts == position.commit_ts))
+    return rows
+
+
+def rows_of(records: list[SinkRecord]) -> list[SinkRecord]:
+    return [record for record in records if decode_position(record.position).position_class is PositionClass.ROW]
+
+
+def plain(records: list[SinkRecord]) -> list[tuple[bytes | None, bytes | None, bytes]]:
+    return [(record.key, record.value, record.position) for record in records]
+
+
+def no_spark() -> Any:
+    raise AssertionError("small cuts, and small chunks of images, need no spark")
+
+
+class DiedError(Exception):
+    """The process is killed here."""
+
+
+@dataclass
+class Machine:
+    """One that a sorter of the changefeed runs on, and may die in."""
+
+    stack: Addresses
+    topic: str
+    log: RawLog
+    data_dir: Path
+    node: list[bytes] = field(default_factory=list)
+    """What is begun."""
+    checkpoint_ts: Ts = START_TS
+    dies: str = ""
+    progress: list[Ts] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def begun(self) -> bytes | None:
+        return self.node[-1] if self.node else None
+
+    def begin(self, epoch: bytes, after_ts: Ts) -> None:
+        self.node.append(epoch)
+
+    def _on_progress(self, progress: CutProgress) -> None:
+        if self.dies == "written" and progress.checkpoint_ts == FIRST:
+            self._die()
+        self.checkpoint_ts = progress.checkpoint_ts
+        self.progress.append(progress.checkpoint_ts)
+        if self.dies == "reported" and progress.checkpoint_ts == FIRST:
+            self._die()
+        if progress.checkpoint_ts >= END:
+            self.over.set()
+
+    def _die(self) -> None:
+        self.over.set()
+        raise DiedError
+
+    def write(self, writer: SinkWriter, records: pa.Table, write: Callable[[SinkWriter, pa.Table], None]) -> None:
+        """Write the image's first half if it is there that this machine dies."""
+        if self.dies == "half" and records.num_rows >= HALF:
+            write(writer, records.slice(0, HALF // 2))
+            writer.finish()
+            self._die()
+        write(writer, records)
+
+    def run(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Run until it has died, or has written all."""
+        uri = f"kafka://{self.stack.kafka}/{self.topic}?protocol=canal-json&enable-tidb-extension=true&partition-num=1"
+        info = ChangefeedInfo(
+            changefeed_id="images", upstream=UpstreamId(self.log.upstream), sink_uri=uri, config={}, start_ts=START_TS
+        )
+        run = FeedRun(
+            no_spark,
+            kafka=KafkaAccess(self.stack.kafka),
+            raw_topics=self.log.topics,
+            schema_registry=RegistryAccess(),
+            data_dir=self.data_dir,
+            info=info,
+            config=replace(load_changefeed(uri, {}), initial="snapshot"),
+            checkpoint_ts=self.checkpoint_ts,
+            before_cut=lambda: None,
+            on_progress=self._on_progress,
+            begun=self,
+            image_name=FEED,
+        )
+        write = SinkWriter.write
+        with closing(run), monkeypatch.context() as patched:
+            patched.setattr(SinkWriter, "write", lambda writer, records: self.write(writer, records, write))
+            run.start()
+            assert self.over.wait(DEADLINE_S), run.failure()
+
+
+@pytest.fixture
+def log(stack: Addresses, fresh_name: Callable[[str], str]) -> RawLog:
+    log = RawLog(stack.kafka, fresh_name("up"))
+    ImagedLog(log, FEED).write()
+    return log
+
+
+def test_initial_image_goes_out_in_its_chunks_with_the_changes_above_each_wherever_a_sorter_dies(
+    stack: Addresses, log: RawLog, fresh_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What the driver reads of a chunk is bounded by what a cut may have: this is no backlog for a streaming query.
+    monkeypatch.setattr(cut_job, "DRIVER_CUT_BYTES_MAX", 1 << 20)
+    topic = fresh_name("sink")
+    whole = Machine(stack, topic, log, tmp_path)
+    whole.run(monkeypatch)
+    records = read_topic(stack.kafka, topic)
+    assert emitted(records) == INITIAL
+    assert {FIRST, SECOND} <= set(whole.progress)
+    positions = [record.position for record in records]
+    assert positions == sorted(set(positions))
+    for dies in ("half", "written", "reported"):
+        topic = fresh_name("sink")
+        first = Machine(stack, topic, log, tmp_path / dies, dies=dies)
+        first.run(monkeypatch)
+        written = len(read_topic(stack.kafka, topic))
+        assert first.checkpoint_ts == (FIRST if dies == "reported" else FIRST - 1)
+        Machine(stack, topic, log, tmp_path / f"{dies} again", node=first.node, checkpoint_ts=first.checkpoint_ts).run(
+            monkeypatch
+        )
+        both = read_topic(stack.kafka, topic)
+        done = sum(decode_position(record.position).commit_ts <= first.checkpoint_ts for record in both[:written])
+        repeated = plain(both[written:][: written - done])
+        assert repeated == plain(both[done:written]), f"{dies}: the same bytes once more"
+        assert plain(rows_of(both[:done] + both[written:])) == plain(rows_of(records))
+
+
+def test_sorter_process_killed_in_mid_chunk_is_followed_by_one_that_repeats_the_chunk(
+    stack: Addresses, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """A backfill: nothing is left out."""
+    topic, name = fresh_name("sink"), fresh_name("feed")
+    first, second = (Sorter(stack.kafka, stack.zookeeper, tmp_path / folder, name) for folder in ("first", "second"))
+    first.trouble = KILLED_IN_MID_CHUNK
+    log = RawLog(stack.kafka, fresh_name("up"))
+    with closing(first), closing(second):
+        uri = f"kafka://{stack.kafka}/{topic}?protocol=canal-json&enable-tidb-extension=true&partition-num=1"
+        first.create(log.upstream, uri, start_ts=START_TS)
+        current = StatusBoard(first.client, first.paths, "default", name).info()
+        assert current is not None
+        ImagedLog(log, image_feed("default", name, current[1].created_zxid), "backfill").write()
+        first.start()
+        assert first.process is not None
+        assert first.process.wait(DEADLINE_S) == -signal.SIGKILL, first.log()
+        before = read_topic(stack.kafka, topic)
+        second.start()
+        second.wait_checkpoint(END)
+    after = read_topic(stack.kafka, topic)[len(before) :]
+    assert emitted(before) == BACKFILL[: 3 + HALF // 2]
+    start = next(at for at, row in enumerate(emitted(before)) if row == emitted(after)[0])
+    assert emitted(after) == BACKFILL[start:]
+    rows = rows_of(before)[start:]
+    assert plain(rows) == plain(rows_of(after)[: len(rows)]), "the same bytes once more"
+
+
+KILLED_IN_MID_CHUNK = f"""
+import os, signal
+from sorters.cut.sink_writer import SinkWriter
+write = SinkWriter.write
+def in_two(self, records):
+    if records.num_rows >= {HALF}:
+        write(self, records.slice(0, {HALF // 2}))
+        self.finish()
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(self, records)
+SinkWriter.write = in_two
+"""

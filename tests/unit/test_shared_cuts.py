@@ -1,6 +1,7 @@
 """Cuts that several changefeeds run: rows gathered once, the same objects for all, of the newest cuts only."""
 
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,13 +12,16 @@ import pytest
 from schemas.changes import Op, RowChanges
 from schemas.errors import CorruptDataError
 from schemas.ids import RegionId, TableId, Ts
+from schemas.rawlog.images import IdRange, ImageChunk, KeyRange
 from schemas.rawlog.region_batch import RegionBatch, SharedRecord, encode_region_batch
 from sorters.core.cut.cut import Cut
+from sorters.core.cut.images import LeftOut
 from sorters.core.encode.wire.protocol import EncodedRows
 from sorters.core.rows.pipeline import EncodedPass
 from sorters.cut.raw_cut import RawCut
 from sorters.cut.worker import gather_rows
 from sorters.service import shared_cuts
+from sorters.service.raw_window import WindowReader
 from sorters.service.shared_cuts import SharedCuts
 
 TABLES = [TableId(7), TableId(8), TableId(9)]
@@ -133,3 +137,29 @@ def test_a_cut_that_holds_its_share_of_memory_keeps_no_more_and_counts_against_t
     assert [cuts.find(cut(upto_ts)) is None for upto_ts in (20, 21, 22)] == [True, False, False]
     cuts.keep(cut(23), raw())
     assert [cuts.find(cut(upto_ts)) is None for upto_ts in (20, 21, 22, 23)] == [True, True, False, False]
+
+
+def test_what_is_left_out_for_images_or_goes_out_of_them_is_one_changefeed_s_alone() -> None:
+    def take(_: int, start: int, end: int, stopped: Any) -> list[tuple[int, bytes]]:
+        return list(enumerate(RECORDS))[start:end]
+
+    window: Any = SimpleNamespace(
+        is_shared=lambda: True, cuts=SharedCuts(), first=lambda partition, start: start, take=take
+    )
+    reader = WindowReader(window, lambda: False, pytest.fail)
+    shared, again = (reader.read_cut(cut(), 1 << 20) for _ in range(2))
+    assert shared is not None
+    assert shared.shared is not None
+    assert shared is again
+    left_out = replace(cut(), left_out=LeftOut((IdRange(TABLES[0], TABLES[0]),), {TABLES[0]: ()}))
+    alone = reader.read_cut(left_out, 1 << 20)
+    assert alone is not None
+    assert alone.shared is None
+    assert plain(gather_rows(iter(alone.records), left_out)) == {TABLES[1]: ([13], [b"v13"])}
+    chunk = ImageChunk(
+        ts=Ts(20), number=0, attempt=0, table_id=TABLES[0], feeds=("f",), keys=KeyRange.of_table(TABLES[0]),
+        partition=0, offsets=(0, 0), rows=0, bytes=0,
+    )  # fmt: skip
+    with_image = reader.read_cut(replace(cut(), chunks=(chunk,)), 1 << 20)
+    assert with_image is not None
+    assert with_image.shared is None

@@ -33,6 +33,7 @@ from schemas.errors import ConfigError, CorruptDataError
 from schemas.ids import Ts, UpstreamId
 from schemas.masking import mask_uri
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, encode_changefeed_info
+from tests.support.lasting_session import lasting_session
 
 WORD = "pass-word-that-nobody-may-see"
 URI = f"kafka://127.0.0.1:9092/t?protocol=canal-json&sasl-mechanism=plain&sasl-user=u&sasl-password={WORD}"
@@ -128,7 +129,7 @@ def test_settings_in_the_clear_are_refused_by_who_has_a_key(old: Keyring) -> Non
 
 @pytest.fixture
 def session(stack: Addresses) -> Iterator[Session]:
-    with Session(ZooKeeperAccess(stack.zookeeper)) as session:
+    with lasting_session(ZooKeeperAccess(stack.zookeeper)) as session:
         yield session
 
 

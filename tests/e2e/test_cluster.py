@@ -26,6 +26,8 @@ TABLES, ROWS_PER_S = 200, 100.0
 ZOMBIE_S = 30.0
 CATCH_UP_S = 600.0
 """A sorter that begins anew at each change of owner has little time of its own before."""
+ROWS_MIN, TRANSFERS_MIN, PLACES_MIN = 3_000, 300, 300
+"""What is written, and how often the frontier moves, before all is compared: a minute's, less than the kills take."""
 
 
 @dataclass
@@ -62,7 +64,7 @@ def test_owner_that_is_killed_has_a_successor(loaded: Loaded) -> None:
     before = cluster.status()["owner_rev"]
     cluster.child(cluster.owner()).kill()
     cluster.wait_moving("owner killed")
-    assert cluster.status()["owner_rev"] > before
+    cluster.wait(lambda: cluster.status().get("owner_rev", 0) > before, "the successor tells of itself")
     cluster.wait_sharing(TABLES)
 
 
@@ -77,15 +79,14 @@ def test_capture_that_is_killed_loses_its_spans_to_others(loaded: Loaded) -> Non
 def test_capture_that_is_stopped_and_goes_on_starts_anew(loaded: Loaded) -> None:
     cluster = loaded.cluster
     zombie, standby = cluster.owner(), cluster.other()
-    before = cluster.captures()[zombie].capture_id
+    before = cluster.capture_id(zombie)
     with cluster.stopped(zombie):
         # Who asks for what only owners do hears soon that there is none; a successor answers it, or has just begun.
         status, said = cluster.answer(standby, "POST", f"/api/v1/changefeeds/{FEED}/tables/rebalance_table")
         assert status < 300 or said["error_code"] in ("CDC:ErrOwnerNotFound", "CDC:ErrServerIsNotReady"), said
         cluster.wait_moving("owner stopped")
         cluster.watch_for(ZOMBIE_S)
-    cluster.wait(lambda: cluster.captures().get(zombie, None) is not None, "it is back")
-    cluster.wait(lambda: cluster.captures()[zombie].capture_id != before, "it is another capture now")
+    cluster.wait(lambda: cluster.capture_id(zombie) not in ("", before), "it is back, as another capture")
     cluster.wait_moving("stopped owner is back")
 
 
@@ -120,23 +121,20 @@ def test_capture_that_is_drained_has_no_spans(loaded: Loaded) -> None:
     cluster.wait_sharing(TABLES)
     drained, spans = cluster.drain()
     assert spans > 0
-    cluster.wait(lambda: cluster.spans()[drained] == 0, "it has no spans")
+    cluster.wait(lambda: cluster.spans().get(drained) == 0, "it has no spans")
     cluster.wait_moving("capture drained")
 
 
 def test_captures_that_restart_one_after_the_other_hand_over(loaded: Loaded) -> None:
     cluster = loaded.cluster
     for name in cluster.addresses:
-        before = cluster.captures()[name].capture_id
+        before = cluster.capture_id(name)
         cluster.child(name).terminate()
         cluster.wait(lambda name=name: not cluster.child(name).is_running(), f"{name} has left")  # type: ignore[misc]
         assert cluster.child(name).exit_status() == 0
         cluster.wait_moving(f"{name} has left")
         cluster.wait(
-            lambda name=name, before=before: (
-                cluster.captures().get(name) is not None  # type: ignore[misc]
-                and cluster.captures()[name].capture_id != before
-            ),
+            lambda name=name, before=before: cluster.capture_id(name) not in ("", before),  # type: ignore[misc]
             f"{name} is back",
         )
     cluster.wait_sharing(TABLES)
@@ -144,6 +142,8 @@ def test_captures_that_restart_one_after_the_other_hand_over(loaded: Loaded) -> 
 
 def test_topics_hold_exactly_the_upstreams_history_and_the_bank_adds_up(loaded: Loaded) -> None:
     cluster, generator, bank = loaded.cluster, loaded.generator, loaded.bank
+    cluster.wait(lambda: generator.rows_committed > ROWS_MIN and bank.transfers > TRANSFERS_MIN, "enough is written")
+    cluster.wait(lambda: cluster.frontier.offsets()[1] > PLACES_MIN, "the frontier has moved often")
     generator.stop()
     bank.stop()
     for written in loaded.writing:
@@ -155,7 +155,7 @@ def test_topics_hold_exactly_the_upstreams_history_and_the_bank_adds_up(loaded: 
     }
     upstream = cluster.server.act(lambda store: stored_upstream(store, names | bank.names))
     upstream = [change for change in upstream if change.commit_ts > loaded.start_ts]
-    assert len(upstream) > 3_000
+    assert len(upstream) > ROWS_MIN
     validator = Validator(decode_canal_json, upstream)
     records = list(topic_records(cluster.bus.addresses.kafka_access, TOPIC))
     for record in records:
@@ -164,7 +164,6 @@ def test_topics_hold_exactly_the_upstreams_history_and_the_bank_adds_up(loaded: 
     reader, patient = BankReader(decode_canal_json, bank.total), BankReader(decode_canal_json, bank.total)
     reader.read(record for record in records if record.topic == TOPIC + "bank")
     assert reader.broken == []
-    assert bank.transfers > 300
     # A watermark a batch; a sorter that is behind takes all that it can in one. So it is added up at each commit, too,
     # and in the log itself at every ts at which a changefeed could stand.
     assert reader.sums >= 2
@@ -175,7 +174,7 @@ def test_topics_hold_exactly_the_upstreams_history_and_the_bank_adds_up(loaded: 
     log.take(cluster.bus.addresses.kafka, cluster.upstream)
     log.read(cluster.places())
     assert log.broken == []
-    assert log.sums > 100  # some five a second; an idle machine is through with all this in a minute
+    assert log.sums > PLACES_MIN / 3  # where the frontier stands still it is said again
     cluster.notes.append(
         f"the bank adds up at {reader.sums} watermarks, {patient.sums} commits and {log.sums} places of the log"
     )

@@ -27,13 +27,13 @@ from compose.stack.mariadb import LocalMariaDb
 from consumers.control.changefeeds.processor_nodes import Share, decode_shares
 from consumers.control.changefeeds.store import ChangefeedRequest
 from edges.kafka.access import KafkaAccess
-from edges.zookeeper.session import Session
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import TableId, UpstreamId
 from tests.support.apply import rows, run_sql
 from tests.support.bank import Bank
 from tests.support.bus import create_from_the_start, wait_checkpoint, wait_until
+from tests.support.lasting_session import lasting_session
 from tests.support.mariadb import started_or_skip
 from tests.support.secure_bus import made_secrets, region_server_tls
 from tests.support.upstream_rows import Rows, upstream_at
@@ -131,7 +131,7 @@ class Whole:
         return names
 
     def shares(self) -> list[Share]:
-        with Session(self.bus.addresses.zookeeper_access) as session:
+        with lasting_session(self.bus.addresses.zookeeper_access) as session:
             return decode_shares(session.client.get(self.bus.zk_paths.changefeed_processors("default", FEED))[0])
 
     def recovering_kafka(self) -> KafkaAccess:

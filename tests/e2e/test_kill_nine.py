@@ -19,7 +19,6 @@ from consumers.control.changefeeds.store import ChangefeedRequest
 from consumers.control.changefeeds.verbs import ChangefeedControl
 from consumers.control.log.raw_log import frontier_window
 from edges.kafka.access import KafkaAccess
-from edges.zookeeper.session import Session
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import UpstreamId
@@ -35,6 +34,7 @@ from tests.support.bus import (
     wait_checkpoint,
     wait_until,
 )
+from tests.support.lasting_session import lasting_session
 from tests.support.messages import decode_canal_json
 from tests.support.secure_bus import SECURE, made_secrets, region_server_tls, with_parameters
 from tests.support.validator import Validator
@@ -88,7 +88,7 @@ class Chaos:
 
     def settle(self, generator: Generator, writing: "Future[None]") -> None:
         """Wait until everything written is in the topics."""
-        wait_until(writing.done, 120, "generator", self.bus)
+        wait_until(writing.done, CATCH_UP_S, "generator", self.bus)
         writing.result()
         for name in (FEED, NEIGHBOUR):
             wait_checkpoint(self.bus, name, generator.last_commit_ts, CATCH_UP_S)
@@ -156,12 +156,12 @@ def kill_sorter_in_mid_epoch(chaos: Chaos, rows: int) -> bool:
     def feed_pid() -> int | None:
         return sorter_pid(chaos.bus, FEED)
 
-    with Session(chaos.bus.addresses.zookeeper_access) as session:
+    with lasting_session(chaos.bus.addresses.zookeeper_access) as session:
         control = ChangefeedControl(session, chaos.bus.zk_paths)
         control.pause(FEED)
         wait_until(lambda: feed_pid() is None, CATCH_UP_S, "the sorter ends", chaos.bus)
         generator, writing = chaos.write(rows, rows_per_s=0)
-        wait_until(writing.done, 120, "generator", chaos.bus)
+        wait_until(writing.done, CATCH_UP_S, "generator", chaos.bus)
         wait_until(lambda: chaos.landed_ts() >= generator.last_commit_ts, CATCH_UP_S, "all rows land", chaos.bus)
         before = topic_count(kafka, TOPIC)
         control.resume(FEED)
@@ -184,9 +184,9 @@ def test_capture_killed_in_mid_landing_loses_nothing(chaos: Chaos) -> None:
     generator, writing = chaos.write(16_000)
     for _ in range(2):
         landed = chaos.raw_records()
-        wait_until(lambda landed=landed: chaos.raw_records() > landed, 60, "rows land", chaos.bus)  # type: ignore[misc]
+        wait_until(lambda landed=landed: chaos.raw_records() > landed, CATCH_UP_S, "rows land", chaos.bus)  # type: ignore[misc]
         chaos.bus.processes["capture"].kill()
-        wait_until(chaos.bus.processes["capture"].is_running, 60, "capture is back", chaos.bus)
+        wait_until(chaos.bus.processes["capture"].is_running, CATCH_UP_S, "capture is back", chaos.bus)
     chaos.settle(generator, writing)
     chaos.validated(generator.last_commit_ts)
     assert chaos.bus.supervisor.deaths()["capture"] == 2
@@ -195,10 +195,10 @@ def test_capture_killed_in_mid_landing_loses_nothing(chaos: Chaos) -> None:
 def test_broker_killed_while_everything_writes_loses_nothing(chaos: Chaos) -> None:
     generator, writing = chaos.write(16_000)
     landed = chaos.raw_records()
-    wait_until(lambda: chaos.raw_records() > landed, 60, "rows land", chaos.bus)
+    wait_until(lambda: chaos.raw_records() > landed, CATCH_UP_S, "rows land", chaos.bus)
     chaos.bus.part("kafka").kill()
     late_generator, late_writing = chaos.write(OUTAGE_ROWS)
-    wait_until(late_writing.done, 120, "rows are written without a broker")
+    wait_until(late_writing.done, CATCH_UP_S, "rows are written without a broker")
     chaos.bus.restart_part("kafka")
     chaos.settle(generator, writing)
     chaos.settle(late_generator, late_writing)

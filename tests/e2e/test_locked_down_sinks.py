@@ -21,13 +21,13 @@ from compose.stack.mariadb import LocalMariaDb
 from compose.stack.secure.certificates import write_private
 from compose.stack.secure.folder import StackSecrets
 from consumers.control.changefeeds.store import ChangefeedRequest
-from edges.zookeeper.session import Session
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import UpstreamId
 from tests.support.apply import rows
 from tests.support.bank import Bank
 from tests.support.bus import create_from_the_start, wait_checkpoint, wait_until
+from tests.support.lasting_session import lasting_session
 from tests.support.mariadb import started_or_skip
 from tests.support.secure_bus import region_server_tls
 from tests.support.upstream_rows import upstream_at
@@ -140,6 +140,6 @@ def in_files(locked: Locked) -> dict[str, dict[int, tuple[str, ...]]]:
 
 
 def test_locked_down_bus_keeps_the_destinations_password_sealed(locked: Locked) -> None:
-    with Session(locked.bus.addresses.zookeeper_access) as session:
+    with lasting_session(locked.bus.addresses.zookeeper_access) as session:
         node = session.client.get(locked.bus.zk_paths.changefeed_info("default", DATABASE))[0]
     assert b'"sealed"' in node and b"mysql://" not in node

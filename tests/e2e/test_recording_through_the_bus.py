@@ -49,11 +49,13 @@ def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBus]:
     server = RegionServer(min_ts_interval_ms=200)
     replay = Replay(server, recording)
     with server:
-        replaying = server.spawn(replay.run(SPEED, wait_for_subscriber=True))
+        server.call(replay.load())
         with cluster(tmp_path_factory.mktemp("bus"), UpstreamId("local"), server=server) as running:
             bus = running.bus
             for protocol in ("canal-json", "avro"):
                 create_from_the_start(bus, demo_changefeed(protocol, bus.addresses, running.upstream))
+            running.wait_registered()  # what is replayed before all have come is shared by fewer
+            replaying = server.spawn(replay.run(SPEED))
             killed = _kill_one_that_shares(running)
             assert not replaying.done(), "nothing happened to tables after the kill"
             for protocol in ("canal-json", "avro"):

@@ -13,7 +13,6 @@ import pytest
 
 from compose.local.bus import BusOptions
 from consumers.control.changefeeds.store import ChangefeedRequest
-from edges.zookeeper.session import Session
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import UpstreamId
@@ -27,6 +26,7 @@ from tests.support.bus import (
     wait_checkpoint,
     wait_until,
 )
+from tests.support.lasting_session import lasting_session
 from tests.support.messages import decode_canal_json
 from tests.support.release_before import MixedBus, has_died, tree_before
 from tests.support.validator import Validator
@@ -59,13 +59,13 @@ class Load:
 
     def services(self) -> list[str]:
         """Return the sorter services that are registered: captures of the version before have none."""
-        with Session(self.bus.addresses.zookeeper_access) as session:
+        with lasting_session(self.bus.addresses.zookeeper_access) as session:
             path = ServicePaths(self.bus.zk_paths).services
             return list(session.client.get_children(path)) if session.client.exists(path) else []
 
     def own_status(self, feed: str) -> ChangefeedStatus:
         """Return what the changefeed's own node says, which is all that the version before reads."""
-        with Session(self.bus.addresses.zookeeper_access) as session:
+        with lasting_session(self.bus.addresses.zookeeper_access) as session:
             node, _ = session.client.get(self.bus.zk_paths.changefeed_status(NAMESPACE_DEFAULT, feed))
         return decode_changefeed_status(node)
 

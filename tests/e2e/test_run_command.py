@@ -13,6 +13,7 @@ import pytest
 from tests.support.recording import TIDB_DATA
 
 RUN_S = 500.0
+WAIT_S = 180.0
 NIGHTLY = pytest.mark.skipif(
     not os.environ.get("NIGHTLY_RUN"),
     reason="test_recording_through_the_bus plays it to its end through an open bus; make nightly runs this one as well",
@@ -60,18 +61,18 @@ def test_run_interrupted_while_starting_stops_cleanly(tmp_path: Path) -> None:
     run = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WAIT_S
     while not _processes_of(data) and time.monotonic() < deadline:
         time.sleep(0.1)
     os.kill(run.pid, signal.SIGINT)
-    shown, _ = run.communicate(timeout=120)
+    shown, _ = run.communicate(timeout=WAIT_S)
     assert run.returncode == 130, shown
     assert "Traceback" not in shown
     _assert_all_gone(data)
 
 
 def _assert_all_gone(data: Path) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + WAIT_S
     while _processes_of(data) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert _processes_of(data) == []

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median_high
 
 import pytest
 
@@ -28,6 +29,8 @@ from tests.support.validator import UpstreamChange, Validator
 
 STUCK_S = float(os.environ.get("STUCK_S", "20"))
 HELD_LAG_S = 3.0
+QUIET_RECORDS = 20
+"""Of the frontier topic, before anything happens."""
 SCHEMA, TABLES, ROWS_PER_S = "stuck", 4, 200.0
 WITH, WITHOUT = "with-it", "without-it"
 CATCH_UP_S = 480.0
@@ -104,7 +107,7 @@ def test_stuck_table_holds_back_only_the_changefeed_that_contains_it(run: Run) -
     wait_checkpoint(cluster.bus, WITH, server.tso(), CATCH_UP_S)
     wait_checkpoint(cluster.bus, WITHOUT, server.tso(), CATCH_UP_S)
     quiet = len(run.records())
-    cluster.watch_for(5.0)
+    cluster.wait(lambda: cluster.frontier.offsets()[1] >= quiet + QUIET_RECORDS, "the frontier moves")
     before = run.records(quiet)
 
     region = server.act(_region_of(stuck))
@@ -123,10 +126,12 @@ def test_stuck_table_holds_back_only_the_changefeed_that_contains_it(run: Run) -
     assert max(stands) <= lost_ts
     assert server.act(lambda store: store.regions.get(region).leader) == chaos.NO_STORE  # type: ignore[union-attr]
 
-    # Which table, and why: in the upstream's status, and the same for Prometheus.
+    # Which table, and why: in the upstream's status, and the same for Prometheus. A machine that is slow for some
+    # seconds lets others be held for as long.
+    cluster.wait(lambda: _held(cluster) == [[stuck]], "the table alone is held")
     status = cluster.status()
-    assert [list(held["tables"]) for held in status["held"]] == [[stuck]]
-    assert status["held"][0]["ts"] <= lost_ts
+    (ts,) = (held["ts"] for held in status["held"] if stuck in held["tables"])
+    assert ts <= lost_ts
     stalls = status["stalls"]
     assert any(stall.startswith(f"table {stuck}: ") and "leader" in stall for stall in stalls), stalls
 
@@ -135,7 +140,10 @@ def test_stuck_table_holds_back_only_the_changefeed_that_contains_it(run: Run) -
     said = cluster.get(cluster.owner(), f"/api/v2/changefeeds/{WITH}/status")
     assert (said["state"], said["last_error"], said["last_warning"]["code"]) == ("warning", None, TABLE_HELD)
     assert all(part in said["last_warning"]["message"] for part in (f"{SCHEMA}.sbtest1_1", str(stuck), "leader")), said
-    assert cluster.get(cluster.owner(), f"/api/v2/changefeeds/{WITHOUT}/status")["last_warning"] is None
+    cluster.wait(
+        lambda: cluster.get(cluster.owner(), f"/api/v2/changefeeds/{WITHOUT}/status")["last_warning"] is None,
+        "the other has nothing to say",
+    )
 
     # What a changefeed without the table would read again at each step is no more than before.
     during = run.records(held_from)
@@ -149,12 +157,18 @@ def test_stuck_table_holds_back_only_the_changefeed_that_contains_it(run: Run) -
 
 
 def _reread(records: list[FrontierRecord], stuck: TableId) -> int:
-    """Return the most offsets that a changefeed without the table reads between two records next to each other."""
+    """Return how many offsets a changefeed without the table reads between two records next to each other, mostly:
+    after a moment in which the machine had no time it is more.
+    """
     mine = [frontier_for(record, lambda table: table != stuck) for record in records]
     assert len(mine) > 5
-    return max(
+    return median_high(
         sum(high - low for low, high in zip(earlier.low, later.high, strict=True)) for earlier, later in pairwise(mine)
     )
+
+
+def _held(cluster: Cluster) -> list[list[int]]:
+    return [list(held["tables"]) for held in cluster.status()["held"]]
 
 
 def test_topics_of_both_hold_exactly_the_upstreams_history(run: Run) -> None:

@@ -16,13 +16,13 @@ from compose.capture.process import run_capture
 from compose.cli import run_cli
 from compose.stack.local import Addresses
 from consumers.control.cluster.capture_registry import list_captures
-from edges.zookeeper.session import Session
 from producers.region_server.server import RegionServer
 from schemas.ids import UpstreamId
 from schemas.nodes.changefeed import ZkPaths
+from tests.support.lasting_session import lasting_session
 from tests.support.raw_log import START_TS, RawLog, recorded
 
-REACH_S = 60.0
+REACH_S = 180.0
 NEWEST_TS = START_TS + 100
 
 
@@ -34,7 +34,7 @@ class Bus:
     cluster: str
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        with closing(http.client.HTTPConnection(self.address, timeout=30)) as connection:
+        with closing(http.client.HTTPConnection(self.address, timeout=REACH_S)) as connection:
             connection.request(method, f"/api/v2{path}", None if body is None else json.dumps(body))
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read())
@@ -57,7 +57,7 @@ def bus(stack: Addresses) -> Iterator[Bus]:
     log.snapshot([recorded("sbtest1")[0]])
     log.advance(NEWEST_TS)
     stopping = threading.Event()
-    with RegionServer() as server, Session(stack.zookeeper_access) as session:
+    with RegionServer() as server, lasting_session(stack.zookeeper_access) as session:
         candidate = f"{ZkPaths(cluster).election}/candidate-"
         session.client.create(candidate, b"the-owner", ephemeral=True, sequence=True, makepath=True)
         options = CaptureOptions(
@@ -68,6 +68,7 @@ def bus(stack: Addresses) -> Iterator[Bus]:
             cluster=cluster,
             upstream=UpstreamId(upstream),
             addr="127.0.0.1:0",
+            session_timeout_s=30.0,  # a slow machine must not lose the address that is asked
         )
         thread = threading.Thread(target=run_capture, args=(options, stopping))
         thread.start()
@@ -78,7 +79,7 @@ def bus(stack: Addresses) -> Iterator[Bus]:
             yield bus
         finally:
             stopping.set()
-            thread.join(30)
+            thread.join(REACH_S)
 
 
 def test_api_of_a_capture_that_is_not_the_owner_runs_a_changefeeds_whole_life(

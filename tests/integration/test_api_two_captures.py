@@ -17,11 +17,11 @@ from compose.cli import run_cli
 from compose.stack.local import Addresses
 from consumers.control.cluster.capture_registry import list_captures
 from consumers.control.fleets.settings import SorterSettings
-from edges.zookeeper.session import Session
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
 from schemas.ids import UpstreamId
 from schemas.nodes.changefeed import ZkPaths
+from tests.support.lasting_session import lasting_session
 from tests.support.recording import TIDB_DATA
 
 REACH_S = 200.0
@@ -35,7 +35,7 @@ class Cluster:
     owner: str
 
     def ask(self, method: str, path: str, body: Any = None, address: str = "") -> tuple[int, Any]:
-        with closing(http.client.HTTPConnection(address or self.standby, timeout=60)) as connection:
+        with closing(http.client.HTTPConnection(address or self.standby, timeout=REACH_S)) as connection:
             connection.request(method, path, None if body is None else json.dumps(body))
             answer = connection.getresponse()
             content = answer.read()
@@ -59,7 +59,7 @@ def cluster(stack: Addresses) -> Iterator[Cluster]:
     name, stopping = f"pair{time.time_ns()}", threading.Event()
     with ExitStack() as exits:
         server = exits.enter_context(RegionServer(min_ts_interval_ms=100))
-        session = exits.enter_context(Session(stack.zookeeper_access))
+        session = exits.enter_context(lasting_session(stack.zookeeper_access))
         replay = Replay(server, read_recording(TIDB_DATA))
         server.call(replay.load())
         server.spawn(replay.run(0.0, wait_for_subscriber=True))
@@ -78,7 +78,7 @@ def cluster(stack: Addresses) -> Iterator[Cluster]:
         threads = [threading.Thread(target=run_capture, args=(options, stopping)) for _ in range(2)]
         for thread in threads:
             thread.start()
-            exits.callback(thread.join, 60)
+            exits.callback(thread.join, REACH_S)
         exits.callback(stopping.set)
         captures = reached(lambda: (living := list_captures(session, ZkPaths(name)))[1:] and living)
         cluster = Cluster(*(capture.address for capture in captures))

@@ -31,8 +31,13 @@ from schemas.nodes.changefeed import ZkPaths
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.topics import raw_topics
 from tests.support.captured_log import REACH_S, check_law, places, raw_rows, reached
+from tests.support.lasting_session import lasting_session
 from tests.support.recording import TIDB_DATA, committed_changes, row_table_id
 from tests.support.schema_feed import schema_store
+
+SESSION_S = 30.0
+"""A machine that is slow for some seconds ends no session: a capture that starts anew is another story."""
+STOP_S = 180.0
 
 
 @dataclass
@@ -46,7 +51,7 @@ class Served:
 
     def stop(self) -> int:
         self.stopping.set()
-        self.thread.join(30)
+        self.thread.join(STOP_S)
         assert not self.thread.is_alive()
         return self.status[0]
 
@@ -68,6 +73,7 @@ def options(stack: Addresses, fresh_name: Callable[[str], str]) -> CaptureOption
         schema_registry=stack.registry_access,
         cluster=name,
         upstream=UpstreamId(name),
+        session_timeout_s=SESSION_S,
     )
 
 
@@ -83,12 +89,12 @@ def replayed() -> Iterator[tuple[RegionServer, Replay]]:
 def wait_for_status(options: CaptureOptions, owner_rev: int) -> dict[str, Any]:
     """Return the upstream's status node once an owner of that revision has written it after all drops and scans."""
     status: dict[str, Any] = {}
-    with Session(options.zookeeper) as session:
-        for _ in range(100):
+    deadline = time.monotonic() + REACH_S
+    with lasting_session(options.zookeeper) as session:
+        while [status.get(name) for name in ("owner_rev", "tables", "stalls")] != [owner_rev, 28, []]:
+            assert time.monotonic() < deadline, status
             status = json.loads(session.client.get(ZkPaths(options.cluster).upstream(options.upstream))[0])
-            if (status["owner_rev"], status["tables"], status["stalls"]) == (owner_rev, 28, []):
-                break
-            time.sleep(0.2)
+            time.sleep(0.1)
     return status
 
 
@@ -101,7 +107,7 @@ def test_capture_recording_lands_under_the_frontier_law_across_a_restart(
     server.spawn(replay.run(1.0, wait_for_subscriber=True))
     first = serve(options)
     reached(options.kafka.servers, topics, Ts((replay.bootstrap_ts + end_ts) // 2))
-    with Session(options.zookeeper) as session:
+    with lasting_session(options.zookeeper) as session:
         assert len(list_captures(session, ZkPaths(options.cluster))) == 1
         assert first.stop() == 0
         assert list_captures(session, ZkPaths(options.cluster)) == []
@@ -143,7 +149,7 @@ def wait_for_parts(options: CaptureOptions, parts: int) -> None:
     """Wait until the owner pulls so many spans more than tables."""
     status: dict[str, Any] = {"spans": 0, "tables": 0}
     deadline = time.monotonic() + REACH_S
-    with Session(options.zookeeper) as session:
+    with lasting_session(options.zookeeper) as session:
         while status["spans"] - status["tables"] < parts:
             assert time.monotonic() < deadline, status
             time.sleep(0.1)
@@ -247,11 +253,12 @@ def test_capture_lost_session_starts_anew_under_another_id_and_revision(
         replay = Replay(server, read_recording(TIDB_DATA))
         server.call(replay.load())
         topics = raw_topics(options.upstream)
-        serving = serve(replace(options, pd=server.pd_address, session_timeout_s=4.0))
+        serving = serve(replace(options, pd=server.pd_address))
         try:
             reached(options.kafka.servers, topics, Ts(1))
-            twin = KazooClient(hosts=options.zookeeper.servers, client_id=sessions[0].client.client_id, timeout=4.0)
-            twin.start()
+            known = sessions[0].client.client_id
+            twin = KazooClient(hosts=options.zookeeper.servers, client_id=known, timeout=SESSION_S)
+            twin.start(REACH_S)
             twin.stop()  # closing a second connection to a session ends the session
             deadline = time.monotonic() + REACH_S
             while {record.owner_rev for record in places(options.kafka.servers, topics)} != {1, 2}:

@@ -18,13 +18,13 @@ from kazoo.exceptions import KazooException
 from compose.capture.options import GRACEFUL_STOP_S
 from compose.stack.children import Child, Nursery
 from compose.stack.local import Addresses
-from edges.zookeeper.session import Session
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ZkPaths
 from schemas.rawlog.topics import raw_topics
 from tests.support.captured_log import REACH_S, check_law, places, reached
+from tests.support.lasting_session import lasting_session
 from tests.support.recording import TIDB_DATA
 
 TABLES = 28
@@ -72,7 +72,7 @@ class Processes:
         """Wait until the owner says of the upstream what is expected, and return all that it says."""
         status: dict[str, Any] = {}
         deadline = time.monotonic() + REACH_S
-        with Session(self.stack.zookeeper_access) as session:
+        with lasting_session(self.stack.zookeeper_access) as session:
             while not (status and met(status)):
                 assert time.monotonic() < deadline, f"{status}\n{self.logs()}"
                 time.sleep(0.1)
@@ -82,7 +82,7 @@ class Processes:
 
     def owner(self) -> int:
         """Return the owner's process, by the address in its node."""
-        with Session(self.stack.zookeeper_access) as session:
+        with lasting_session(self.stack.zookeeper_access) as session:
             paths = ZkPaths(self.name)
             first = sorted(session.client.get_children(paths.election), key=lambda node: node[-10:])[0]
             capture = session.client.get(f"{paths.election}/{first}")[0].decode()

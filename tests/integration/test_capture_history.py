@@ -10,7 +10,6 @@ from compose.capture.options import CaptureOptions
 from compose.capture.process import run_capture
 from compose.stack.local import Addresses
 from consumers.control.log.frontier_topic import FrontierTopic
-from edges.zookeeper.session import Session
 from producers.pull.pd.client import PdClient
 from producers.pull.pd.safe_point import release_safe_point
 from producers.pull.puller import PullerSettings
@@ -21,6 +20,7 @@ from schemas.nodes.changefeed import ZkPaths
 from schemas.rawlog.topics import raw_topics
 from tests.integration.test_capture import serve
 from tests.support.captured_log import reached
+from tests.support.lasting_session import lasting_session
 from tests.support.recording import TIDB_DATA
 
 pytestmark = pytest.mark.integration
@@ -41,6 +41,7 @@ def test_capture_history_was_collected_while_it_was_away_then_it_ends_with_the_r
             schema_registry=stack.registry_access,
             cluster=name,
             upstream=UpstreamId(name),
+            session_timeout_s=30.0,  # a slow machine must not lose it
         )
         topics, start_ts = raw_topics(options.upstream), server.tso()
         first = serve(options)
@@ -59,7 +60,7 @@ def test_capture_history_was_collected_while_it_was_away_then_it_ends_with_the_r
             collected = pd.update_service_gc_safe_point("gc_worker", Ts(record.resolved_ts + 1), NEVER_EXPIRES_S)
             assert collected > record.resolved_ts
             assert run_capture(options) == 1
-        with Session(stack.zookeeper_access) as session:
+        with lasting_session(stack.zookeeper_access) as session:
             status = json.loads(session.client.get(ZkPaths(name).upstream(options.upstream))[0])
         assert (status["state"], status["error"]["code"]) == ("failed", "producer.history_gone")
         assert "CDC:ErrSnapshotLostByGC" in status["error"]["message"]

@@ -12,13 +12,13 @@ from compose.stack.local import Addresses
 from consumers.control.changefeeds.store import ChangefeedNotFoundError, ChangefeedRequest
 from consumers.control.changefeeds.verbs import ChangefeedControl, ConfigChange, UpdateRefusedError, state_of
 from consumers.control.log.raw_log import FrontierWindow
-from edges.zookeeper.session import Session
 from schemas.errors import ConfigError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedError, ChangefeedStatus, ZkPaths
 from sorters.log.failures import KafkaUnreachableError
 from sorters.run.status import StatusBoard
 from tests.support.changefeed_status import write_status
+from tests.support.lasting_session import lasting_session
 
 URI = "kafka://127.0.0.1:9092/t?protocol=canal-json"
 ERROR = ChangefeedError(code="sorter.dispatch_failed", message="no", time="2026-01-01T00:00:00Z")
@@ -31,7 +31,7 @@ def paths(fresh_name: Callable[[str], str]) -> ZkPaths:
 
 @pytest.fixture
 def control(stack: Addresses, paths: ZkPaths) -> Iterator[ChangefeedControl]:
-    with Session(stack.zookeeper_access) as session:
+    with lasting_session(stack.zookeeper_access) as session:
         control = ChangefeedControl(session, paths)
         request = ChangefeedRequest(
             upstream=UpstreamId("u"), sink_uri=URI, config={}, changefeed_id="cf", target_ts=Ts(900)
@@ -145,7 +145,7 @@ def test_control_remove_while_a_sorter_writes_leaves_nothing_to_a_later_one(
         finally:
             removed.set()
             writer.join()
-        with Session(stack.zookeeper_access) as session:
+        with lasting_session(stack.zookeeper_access) as session:
             assert session.client.exists(folder) is None
         control.store.create(request, FrontierWindow(Ts(50), Ts(200)))
 

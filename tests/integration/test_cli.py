@@ -18,11 +18,11 @@ from consumers.control.cluster.election import Election, raise_revision
 from consumers.control.core.frontier.frontier import NewerOwnerError
 from consumers.control.log.frontier_topic import FrontierTopic
 from consumers.control.owner.owner import Owner
-from edges.zookeeper.session import Session
 from producers.region_server.server import RegionServer
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.nodes.changefeed import ZkPaths
 from schemas.rawlog.topics import raw_topics
+from tests.support.lasting_session import lasting_session
 from tests.support.raw_log import START_TS, Change, RawLog, recorded, row_key
 from tests.support.served_bus import places_of, served_bus
 
@@ -50,7 +50,7 @@ def pd() -> Iterator[str]:
 def server(stack: Addresses, raw_log: RawLog, pd: str) -> Iterator[str]:
     """The API of a cluster of its own."""
     places = places_of(pd, stack.kafka, stack.zookeeper, raw_log.upstream, raw_log.upstream)
-    with Session(stack.zookeeper_access) as session, served_bus(session, places) as url:
+    with lasting_session(stack.zookeeper_access) as session, served_bus(session, places) as url:
         yield url
 
 
@@ -194,14 +194,15 @@ def test_unsafe_metadata_and_reset_see_and_delete_the_clusters_nodes(
     where = ["--zookeeper", stack.zookeeper, "--cluster-id", raw_log.upstream]
     assert run_cli(["cli", "unsafe", "reset", "--no-confirm", *where]) == 1
     assert "[cluster.runs] captures run" in capsys.readouterr().err
-    with Session(stack.zookeeper_access) as session:
+    with lasting_session(stack.zookeeper_access) as session:
         session.client.delete(f"{ZkPaths(raw_log.upstream).captures}/served")
-    with Session(stack.zookeeper_access) as session:
+    with lasting_session(stack.zookeeper_access) as session:
         raise_revision(session, ZkPaths(raw_log.upstream), 7)
     assert run_cli(["cli", "unsafe", "reset", "--no-confirm", *where]) == 0
     assert capsys.readouterr().out == "reset\n"
     assert cli("list") == []
-    with Session(stack.zookeeper_access) as session:  # which the raw log, that is still there, asks of the next owner
+    # The raw log, that is still there, asks this of the next owner.
+    with lasting_session(stack.zookeeper_access) as session:
         assert session.client.get(ZkPaths(raw_log.upstream).owner_rev)[0] == b"7"
 
 
@@ -214,7 +215,7 @@ def test_cluster_whose_zookeeper_was_lost_goes_on_once_it_has_adopted_the_raw_lo
     where += ["--upstream", raw_log.upstream, "--no-confirm"]
     with (
         contextlib.closing(FrontierTopic(stack.kafka_access, topic)) as frontier,
-        Session(stack.zookeeper_access) as session,
+        lasting_session(stack.zookeeper_access) as session,
     ):
         last = frontier.newest()
         assert last is not None

@@ -15,7 +15,7 @@ from consumers.client.errors import NoPositionError
 from schemas.sink.position import POSITION_HEADER
 from tests.support.raw_log import create_topic
 
-DEADLINE_S = 120.0
+DEADLINE_S = 240.0
 
 
 def write(kafka: str, topic: str, records: list[StreamRecord]) -> None:
@@ -23,7 +23,7 @@ def write(kafka: str, topic: str, records: list[StreamRecord]) -> None:
     for record in records:
         headers = [(POSITION_HEADER, record.position)]
         producer.produce(topic, record.value, record.key, record.topic_partition.partition, headers=headers)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 class Shown:
@@ -103,7 +103,7 @@ def test_change_stream_of_a_group_when_a_member_leaves_is_read_on_by_the_other_f
     wait_until(lambda: rows.rows == example.contents(example.last_ts))
     stop["two"].set()
     for thread in threads:
-        thread.join(60)
+        thread.join(DEADLINE_S)
     assert not any(thread.is_alive() for thread in threads)
 
 
@@ -114,12 +114,12 @@ def test_change_stream_of_a_topic_without_position_headers_names_the_record(
     create_topic(stack.kafka, topic, 1)
     producer = Producer({"bootstrap.servers": stack.kafka, "enable.idempotence": True})
     producer.produce(topic, b"{}")
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     with (
         ChangeStream(stack.kafka, [topic], group=f"{topic}-group") as stream,
         pytest.raises(NoPositionError, match=f"topic={topic}, partition=0, offset=0"),
     ):
-        stream.poll(60.0)
+        stream.poll(DEADLINE_S)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -58,7 +58,7 @@ class Collected:
         return False
 
 
-def wait_until(done: Callable[[], bool], sink: Collected, feed: EventFeed, timeout_s: float = 90.0) -> None:
+def wait_until(done: Callable[[], bool], sink: Collected, feed: EventFeed, timeout_s: float = 180.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not done():
         assert not sink.errors, sink.errors
@@ -210,13 +210,13 @@ def test_event_feed_when_a_tables_regions_split_and_merge_again_and_again_then_i
                     server.act(lambda store, key=key: store.split(key))  # type: ignore[misc]
                 commit_ts = put()
                 if dice.random() < 0.7:
-                    wait_until(lambda ts=commit_ts: sink.resolved_ts.get(table_id, 0) > ts, sink, feed, 30)  # type: ignore[misc]
+                    wait_until(lambda ts=commit_ts: sink.resolved_ts.get(table_id, 0) > ts, sink, feed)  # type: ignore[misc]
                 while server.act(lambda store: len(list(store.regions))) > 1:
                     server.act(lambda store: store.merge(dice.choice(list(store.regions)[:-1]).region_id))
                     put()
                     time.sleep(dice.choice([0.0, 0.03, 0.1]))
             commit_ts = put()
-            wait_until(lambda: sink.resolved_ts.get(table_id, 0) > commit_ts, sink, feed, 30)
+            wait_until(lambda: sink.resolved_ts.get(table_id, 0) > commit_ts, sink, feed)
         finally:
             feed.stop()
             pd.close()

@@ -20,6 +20,7 @@ from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
 from schemas.sink.topic import life_of
 from sorters.core.cut.beginning import BegunEpoch, decode_begun, encode_begun
 from sorters.run.status import StatusBoard
+from tests.support.lasting_session import lasting_session
 from tests.support.service_progress import WrittenProgress, entry
 
 KAFKA, MYSQL = "kafka://127.0.0.1:9092/t?protocol=canal-json", "mysql://root@127.0.0.1:3306/"
@@ -55,7 +56,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(stack: Addresses, fresh_name: Callable[[str], str]) -> Iterator[Cluster]:
-    with Session(stack.zookeeper_access) as session:
+    with lasting_session(stack.zookeeper_access) as session:
         yield Cluster(session, ZkPaths(fresh_name("cluster")))
 
 

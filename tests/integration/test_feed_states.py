@@ -19,6 +19,7 @@ from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths, wants_sorter
 from sorters.log.failures import HistoryLostError, KafkaUnreachableError
 from sorters.run.status import StatusBoard
+from tests.support.lasting_session import lasting_session
 from tests.support.service_progress import WrittenProgress, entry
 
 URI = "kafka://127.0.0.1:9092/t?protocol=canal-json"
@@ -75,7 +76,7 @@ class World:
 
 @pytest.fixture
 def world(stack: Addresses, fresh_name: Callable[[str], str]) -> Iterator[World]:
-    with Session(stack.zookeeper_access) as session:
+    with lasting_session(stack.zookeeper_access) as session:
         yield World(session, ZkPaths(fresh_name("cluster")))
 
 
@@ -264,7 +265,7 @@ def test_states_sorter_that_writes_between_reading_and_writing_loses_nothing(wor
 @pytest.fixture
 def service(world: World) -> Iterator[WrittenProgress]:
     """A service's hand, in a session of its own."""
-    with Session(ZooKeeperAccess(world.session.hosts)) as session:
+    with lasting_session(ZooKeeperAccess(world.session.hosts)) as session:
         yield WrittenProgress(session.client, world.paths)
 
 

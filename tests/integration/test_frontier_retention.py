@@ -13,13 +13,13 @@ from consumers.control.core.frontier.frontier import FrontierInputs, first_recor
 from consumers.control.log.frontier_topic import FrontierLostError, FrontierTopic
 from consumers.control.log.raw_log import FrontierWindow, frontier_window
 from consumers.control.owner.owner import Owner
-from edges.zookeeper.session import Session
 from producers.pull.landing.raw_log import FRONTIER_MARGIN_MS, RawLogSettings, ensure_raw_topics
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ZkPaths
 from schemas.rawlog.topics import RawTopics, raw_topics
 from sorters.log.failures import HistoryLostError
 from sorters.log.frontier_reader import FrontierReader
+from tests.support.lasting_session import lasting_session
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -50,7 +50,7 @@ def expire(kafka: str, topic: str, before: int) -> None:
     """Do what retention does: remove the records below an offset."""
     admin = AdminClient({"bootstrap.servers": kafka})
     for future in admin.delete_records([TopicPartition(topic, 0, before)]).values():
-        future.result(20)
+        future.result(120)
 
 
 def test_frontier_topic_is_kept_a_little_longer_than_the_rows(stack: Addresses, topics: RawTopics) -> None:
@@ -58,7 +58,7 @@ def test_frontier_topic_is_kept_a_little_longer_than_the_rows(stack: Addresses, 
     kept = {}
     for name in (topics.region_events, topics.frontier, topics.ddl):
         resource = ConfigResource(ResourceType.TOPIC, name)
-        kept[name] = int(admin.describe_configs([resource])[resource].result(20)["retention.ms"].value)
+        kept[name] = int(admin.describe_configs([resource])[resource].result(120)["retention.ms"].value)
     assert list(kept.values()) == [DAY_MS, DAY_MS + FRONTIER_MARGIN_MS, -1]
 
 
@@ -68,7 +68,7 @@ def test_frontier_whose_head_is_gone_owner_and_window_begin_at_the_oldest_that_i
     expire(stack.kafka, topics.frontier, 3)
     window = frontier_window(stack.kafka_access, topics)
     assert window == FrontierWindow(Ts(13), Ts(15))
-    with Session(stack.zookeeper_access) as session:
+    with lasting_session(stack.zookeeper_access) as session:
         record = Owner(frontier, session, 2, 2).start(lambda: Ts(0))
         assert (record.owner_rev, record.resolved_ts) == (2, 15)
         store = ChangefeedStore(session, ZkPaths(fresh_name("cluster")))
@@ -101,7 +101,7 @@ def test_frontier_of_which_nothing_is_left_nobody_goes_on(
 def test_owner_when_nothing_moves_publishes_its_place_again_after_a_while(
     stack: Addresses, frontier: FrontierTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Session(stack.zookeeper_access) as session:
+    with lasting_session(stack.zookeeper_access) as session:
         owner = Owner(frontier, session, 2, 2)
         record = owner.start(lambda: Ts(0))
         assert owner.tick(FrontierInputs({}, None, {})) is None

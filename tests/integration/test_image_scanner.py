@@ -42,13 +42,13 @@ def test_record_orders_a_scan_then_reports_have_its_result_until_the_barrier_is_
         try:
             puller.start()
             assert puller.report().scans == ()
-            topics = kafka_admin(stack.kafka_access.config()).list_topics(timeout=10).topics
+            topics = kafka_admin(stack.kafka_access.config()).list_topics(timeout=60).topics
             assert puller.topics.images not in topics, "without an image there is no topic"
             record = first_record(1, start_ts, puller.partitions)
             barrier_ts = server.tso()
             puller.published(replace(record, images=ordered(barrier_ts, version=1)))
             while not puller.report().scans:
-                assert puller.landed.wait(60)
+                assert puller.landed.wait(180)
             (result,) = puller.report().scans or ()
             assert (result.failure, result.reached, result.rows) == ("", END, 5_000)
             rows = landed_rows(stack, puller.topics, result)

@@ -25,7 +25,6 @@ from consumers.control.owner.held_feeds import WARN_AFTER_S, HeldFeeds, held_tab
 from consumers.processors.core.apply.partition import PartitionQueue, start_position
 from consumers.processors.sink_source import KafkaSource
 from edges.kafka.offsets import TopicReader
-from edges.zookeeper.session import Session
 from producers.errors import RowTooLargeError
 from producers.pull.puller import Puller
 from producers.region_server.core.store.commands import Mutation
@@ -52,6 +51,7 @@ from sorters.cut.small_cut import SmallCut
 from sorters.cut.worker import CutCounts, FeedProgram
 from tests.integration.test_puller import wait_until
 from tests.support.ddl_jobs import PRIMARY, column, snapshot, table_info
+from tests.support.lasting_session import lasting_session
 from tests.support.raw_log import create_topic, read_topic
 
 LARGE, BEYOND, PLAIN = TableId(112), TableId(114), TableId(116)
@@ -138,7 +138,7 @@ def check_changefeeds_are_warned(stack: Addresses, cluster: str, landed: Landed)
     for clock[0] in (0.0, 2 * WARN_AFTER_S):
         held = held_tables(landed.holding, store().newest_of, {CaptureId("c"): landed.report})
         feeds.note(held, landed.holding.resolved_ts, ())
-    with Session(stack.zookeeper_access) as session:
+    with lasting_session(stack.zookeeper_access) as session:
         paths, window = ZkPaths(cluster), FrontierWindow(Ts(1), landed.first.resolved_ts)
         changefeeds = ChangefeedStore(session, paths)
         for name, rules in (("with", ["*.*"]), ("without", ["*.*", f"!test.t{BEYOND}"])):

@@ -14,9 +14,11 @@ from compose.stack.children import Child, Nursery
 from compose.stack.parts import READY_S, start_zookeeper, zookeeper_ready
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.node_cache import NodeCache
-from edges.zookeeper.session import LeaseLostError, Session, ZooKeeperError
+from edges.zookeeper.session import SESSION_TIMEOUT_MAX_S, LeaseLostError, Session, ZooKeeperError
+from tests.support.lasting_session import lasting_session
 
-WAIT_S = 20.0
+WAIT_S = 120.0
+INTERVAL_S = 0.3
 
 
 @dataclass
@@ -54,13 +56,13 @@ def root(fresh_name: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def session(server: Server) -> Iterator[Session]:
-    with Session(server.access) as session:
+    with lasting_session(server.access) as session:
         yield session
 
 
 @pytest.fixture
 def other(server: Server) -> Iterator[Session]:
-    with Session(server.access) as session:
+    with lasting_session(server.access) as session:
         yield session
 
 
@@ -159,15 +161,14 @@ def test_node_that_is_deleted_and_created_again_is_another(session: Session, oth
 
 def test_refreshes_within_the_interval_ask_nothing(session: Session, root: str) -> None:
     session.client.create(f"{root}/a", b"0", makepath=True)
-    cache = NodeCache(session, [f"{root}/a"], interval_s=0.3)
+    cache = NodeCache(session, [f"{root}/a"], interval_s=INTERVAL_S)
     cache.refresh()
     began_s, before, looks = time.monotonic(), cache.requests_total, 0
-    while time.monotonic() - began_s < 1.0:
+    while time.monotonic() - began_s < 3 * INTERVAL_S or looks <= 20:
         session.client.set(f"{root}/a", str(looks).encode())
         cache.refresh()
         looks += 1
-    assert looks > 20
-    assert cache.requests_total - before <= 4
+    assert 0 < cache.requests_total - before <= (time.monotonic() - began_s) / INTERVAL_S + 1
 
 
 def test_two_nodes_of_one_transaction_are_never_seen_apart(session: Session, other: Session, root: str) -> None:
@@ -244,7 +245,7 @@ def test_three_hundred_nodes_cost_the_server_nothing_while_they_rest(
 
 
 def test_server_that_restarts_is_asked_for_all_anew_and_nothing_is_missed(server: Server, root: str) -> None:
-    with Session(server.access, timeout_s=40.0) as session:  # which a restart on a busy machine does not outlast
+    with lasting_session(server.access) as session:  # which a restart on a busy machine does not outlast
         check_restart(server, session, root)
 
 
@@ -261,7 +262,7 @@ def check_restart(server: Server, session: Session, root: str) -> None:
     assert cache.nodes is nodes, "what was known stands while nobody answers"
     server.child.start()
     server.child.wait_ready(lambda: zookeeper_ready(server.port), READY_S)
-    with Session(server.access) as other:
+    with lasting_session(server.access) as other:
         other.client.set(f"{root}/a", b"1")
         deadline_s = time.monotonic() + WAIT_S
         while values(cache)[f"{root}/a"] != b"1":
@@ -278,11 +279,11 @@ def check_restart(server: Server, session: Session, root: str) -> None:
 
 
 def test_closed_session_ends_a_refresh_at_once(server: Server, root: str) -> None:
-    session = Session(server.access)
+    session = lasting_session(server.access)
     cache = NodeCache(session, [f"{root}/*"])
     cache.refresh()
     session.close()
     began_s = time.monotonic()
     with pytest.raises((ZooKeeperError, LeaseLostError)):
         cache.refresh()
-    assert time.monotonic() - began_s < 2.0
+    assert time.monotonic() - began_s < SESSION_TIMEOUT_MAX_S / 4

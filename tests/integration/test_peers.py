@@ -16,6 +16,7 @@ import grpc
 import pytest
 
 from compose.peers import open_peers
+from compose.ports import LOOPBACK, free_ports
 from compose.stack.secure.certificates import Authority
 from consumers.control.core.peers.message_codec import encode_message
 from consumers.control.core.replication.messages import Header, Heartbeat, HeartbeatResponse, Message
@@ -54,6 +55,12 @@ def opened() -> Iterator[Open]:
             return peers
 
         yield make
+
+
+def lasting_address() -> str:
+    """Return an address that can be bound again: no connection is given its port as its own in between."""
+    (port,) = free_ports(1)
+    return f"{LOOPBACK}:{port}"
 
 
 def pair(opened: Open) -> tuple[GrpcPeers, GrpcPeers]:
@@ -205,7 +212,9 @@ def test_peer_that_accepts_and_says_nothing_disturbs_nobody(opened: Open) -> Non
 
 
 def test_peer_that_was_killed_and_came_back_under_another_id_hears_nothing_meant_for_the_first(opened: Open) -> None:
-    a, b = pair(opened)
+    a, b = opened(A), opened(B, lasting_address())
+    for peers in (a, b):
+        peers.resolve({A: a.address, B: b.address})
     a.send(FEED, [heartbeat(1)])
     assert taken(b, 1) == [1]
     address = b.address
@@ -253,7 +262,7 @@ def test_connection_that_breaks_again_and_again_is_made_anew_and_reports_are_who
 
 
 def test_port_that_is_taken_is_refused_and_free_again_when_its_capture_has_gone(opened: Open) -> None:
-    a = opened(A)
+    a = opened(A, lasting_address())
     with pytest.raises(PeerPortError):
         open_peers(B, "1.0.0", listen=a.address)
     a.close()
@@ -285,7 +294,7 @@ def test_address_advertised_without_a_port_gets_the_one_that_is_listened_on(secr
 def exchange(address: str, *packets: p2p_pb2.MessagePacket) -> list[p2p_pb2.SendMessageResponse]:
     """Send packets by hand and return what the server says to them."""
     with grpc.insecure_channel(address) as channel:
-        return list(CDCPeerToPeerStub(channel).SendMessage(iter(packets), timeout=30))
+        return list(CDCPeerToPeerStub(channel).SendMessage(iter(packets), timeout=180))
 
 
 def packet(receiver: str, *entries: p2p_pb2.MessageEntry, epoch: int = 1) -> p2p_pb2.MessagePacket:
@@ -321,7 +330,7 @@ def test_stream_for_another_capture_or_older_than_the_last_is_refused(opened: Op
     assert exchange(b.address, packet(C))[0].exit_reason == p2p_pb2.CAPTURE_ID_MISMATCH
     with grpc.insecure_channel(b.address) as channel:
         over = threading.Event()
-        hold = iter(CDCPeerToPeerStub(channel).SendMessage(_held(packet(B, epoch=7), over), timeout=60))
+        hold = iter(CDCPeerToPeerStub(channel).SendMessage(_held(packet(B, epoch=7), over), timeout=180))
         assert next(hold).exit_reason == p2p_pb2.UNKNOWN
         assert exchange(b.address, packet(B, epoch=6))[0].exit_reason == p2p_pb2.STALE_CONNECTION
         assert exchange(b.address, packet(B, epoch=8))[0].exit_reason == p2p_pb2.UNKNOWN

@@ -12,9 +12,9 @@ import pytest
 from compose.stack.local import Addresses, LocalStack
 from compose.stack.mariadb import LocalMariaDb
 from consumers.control.changefeeds.store import ChangefeedStore
-from edges.zookeeper.session import Session
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
 from tests.support.apply import rows, run_sql
+from tests.support.lasting_session import lasting_session
 from tests.support.mariadb import started_or_skip
 from tests.support.raw_log import START_TS, Change, RawLog, recorded, row_key, sbtest1_changes
 from tests.support.sorter_process import Sorter
@@ -61,7 +61,7 @@ def parts(tmp_path: Path) -> Iterator[tuple[LocalStack, LocalMariaDb]]:
 
 
 def _status(addresses: Addresses, changefeed_id: str) -> ChangefeedStatus | None:
-    with Session(addresses.zookeeper_access) as session:
+    with lasting_session(addresses.zookeeper_access) as session:
         return ChangefeedStore(session, ZkPaths(changefeed_id)).status(changefeed_id)
 
 

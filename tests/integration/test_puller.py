@@ -42,7 +42,9 @@ def replayed_cluster() -> Iterator[tuple[RegionServer, Replay]]:
         yield server, replay
 
 
-def wait_until(done: Callable[[], bool], errors: list[BusError], timeout_s: float = 60.0, poll_s: float = 0.05) -> None:
+def wait_until(
+    done: Callable[[], bool], errors: list[BusError], timeout_s: float = 180.0, poll_s: float = 0.05
+) -> None:
     deadline = time.monotonic() + timeout_s
     while not done():
         assert not errors, [str(error) for error in errors]

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from consumers.control.changefeeds.store import ChangefeedStore
 from consumers.control.changefeeds.verbs import ChangefeedControl
 from consumers.control.cluster.capture_registry import CaptureInfo, register_capture
 from consumers.processors import recovery
-from edges.zookeeper.session import Session
 from schemas.ddl.job import DdlType
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, encode_changefeed_info
@@ -28,6 +28,7 @@ from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from tests.support.apply import rows, run_sql, table
 from tests.support.ddl_jobs import PRIMARY, column, job, table_info
+from tests.support.lasting_session import lasting_session
 from tests.support.mariadb import mariadb
 from tests.support.raw_log import START_TS, Change, RawLog, wait_for_records
 
@@ -36,6 +37,8 @@ __all__ = ["mariadb"]
 ONE, TWO = TableId(114), TableId(115)
 ROWS = 6_000
 DDL_TS, HELD_TS, LAST_TS = START_TS + 40_000, START_TS + 70_000, START_TS + 80_000
+HELD_ROW = 1_500
+"""Before the DDL."""
 PATIENCE_S = 240.0
 
 
@@ -71,7 +74,7 @@ class Gone:
             config={"filter": {"rules": rules}},
             start_ts=START_TS,
         )
-        with Session(self.stack.zookeeper_access) as session:
+        with lasting_session(self.stack.zookeeper_access) as session:
             path = self.paths.changefeed_info("default", self.feed)
             session.client.create(path, encode_changefeed_info(feed), makepath=True)
         return feed
@@ -129,6 +132,20 @@ def gone(stack: Addresses, mariadb: LocalMariaDb, fresh_name: Callable[[str], st
     run_sql(mariadb, "DROP DATABASE IF EXISTS gone")
 
 
+@contextmanager
+def another_holds_a_row(server: LocalMariaDb) -> Iterator[None]:
+    """Hold one of the first table's rows in a transaction of somebody else: who applies in order comes so far."""
+    connection = server.connect()
+    try:
+        connection.begin()
+        with connection.cursor() as cursor:
+            cursor.execute(f"INSERT INTO gone.one (id, v) VALUES ({HELD_ROW}, 0)")
+        yield
+        connection.rollback()
+    finally:
+        connection.close()
+
+
 def upto(ts: int, partition: int) -> int:
     """Return how many rows a table has at a ts."""
     return sum(START_TS + 20 * n + partition + 1 <= ts for n in range(ROWS))
@@ -140,10 +157,12 @@ def test_recover_killed_in_both_halves_brings_the_destination_to_the_last_consis
     sorting = gone.start()
     wait_for_records(gone.stack.kafka, sink_topic(feed), 1)
     sorting.kill()  # -9, in mid-batch as a rule
-    applying = gone.start()
-    gone.wait(applying, lambda: gone.count() > 0)
-    applying.kill()
-    assert gone.count() < upto(HELD_TS, 0) + upto(HELD_TS, 1), "killed too late to show anything"
+    with another_holds_a_row(gone.server):
+        applying = gone.start()
+        gone.wait(applying, lambda: gone.count() > 0)
+        applying.kill()
+        applying.wait(PATIENCE_S)
+    assert 0 < gone.count() < upto(HELD_TS, 0) + upto(HELD_TS, 1)
     last = gone.start()
     out, _ = last.communicate(timeout=PATIENCE_S)
     assert last.returncode == 0, gone.said()
@@ -159,7 +178,7 @@ def test_recover_killed_in_both_halves_brings_the_destination_to_the_last_consis
     assert beyond["changes"] == 2 * ROWS - upto(HELD_TS, 0) - upto(HELD_TS, 1)
     assert (beyond["tables"], beyond["all_seen"]) == (["gone.one", "gone.two"], True)
     assert beyond["max_commit_ts"] == START_TS + 20 * (ROWS - 1) + 2
-    with Session(gone.stack.zookeeper_access) as session:
+    with lasting_session(gone.stack.zookeeper_access) as session:
         status = ChangefeedStore(session, gone.paths).status(gone.feed)
     assert status is not None
     assert status.checkpoint_ts == HELD_TS
@@ -187,7 +206,7 @@ def test_recover_while_captures_live_is_refused_and_of_a_paused_changefeed_is_no
     monkeypatch.setattr(recovery, "GONE_WAIT_S", 0.5)
     feed = gone.create(["gone.one"])
     capture = CaptureInfo(capture_id=CaptureId("c1"), address="10.0.0.1:8300", version="1", started_at_s=1)
-    with Session(gone.stack.zookeeper_access) as session:
+    with lasting_session(gone.stack.zookeeper_access) as session:
         register_capture(session, gone.paths, capture)
         assert run_cli(gone.arguments()) == 3
         said = capsys.readouterr().err
@@ -212,7 +231,7 @@ def test_recover_of_what_is_not_there_or_no_database_is_refused(gone: Gone, caps
         sink_uri=f"kafka://{gone.stack.kafka}/t?protocol=canal-json",
         start_ts=START_TS,
     )
-    with Session(gone.stack.zookeeper_access) as session:
+    with lasting_session(gone.stack.zookeeper_access) as session:
         path = gone.paths.changefeed_info("default", gone.feed)
         session.client.create(path, encode_changefeed_info(kafka), makepath=True)
     assert run_cli(gone.arguments()) == 2

@@ -217,7 +217,7 @@ def test_client_before_4_0_8_gets_resolved_ts_by_region(server: RegionServer) ->
 
     def requests() -> Iterator[cdcpb_pb2.ChangeDataRequest]:
         yield request
-        until.wait(10)
+        until.wait(180)
 
     for message in stub.EventFeed(requests()):
         assert not message.HasField("resolved_ts")

@@ -30,7 +30,7 @@ def put(server: RegionServer, key: bytes, value: bytes) -> None:
     server.apply(Commit(start_ts=start_ts, commit_ts=server.tso(), keys=[key]))
 
 
-def await_that(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+def await_that(condition: Callable[[], bool], timeout_s: float = 180.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline
@@ -194,7 +194,7 @@ def test_only_the_leading_pd_member_answers_and_a_move_breaks_the_tso_stream(ser
     go_on = threading.Semaphore()
 
     def requests() -> Iterator[pdpb_pb2.TsoRequest]:
-        while go_on.acquire(timeout=10):
+        while go_on.acquire(timeout=180):
             yield pdpb_pb2.TsoRequest(header=header, count=3)
 
     stream = iter(stubs[0].Tso(requests()))

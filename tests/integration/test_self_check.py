@@ -15,7 +15,6 @@ from compose.local.self_check import SelfCheckResult, check_changefeed
 from compose.stack.local import Addresses
 from consumers.control.changefeeds.store import ChangefeedRequest, ChangefeedStore
 from consumers.control.log.raw_log import FrontierWindow
-from edges.zookeeper.session import Session
 from producers.pull.landing.raw_log import RawLogSettings, ensure_raw_topics
 from schemas.changes import Op, RowChanges
 from schemas.ids import RegionId, TableId, Ts, UpstreamId
@@ -25,6 +24,7 @@ from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_partition, raw_topics
 from schemas.sink.position import POSITION_HEADER, Position, PositionClass, RowOp
 from tests.support.changefeed_status import write_status
+from tests.support.lasting_session import lasting_session
 from tests.support.recording import committed_changes, oracle, row_table_id
 from tests.support.schema_feed import ddl_records
 
@@ -95,7 +95,7 @@ def run_check(
         for position in change(list(positions)) if partition == 0 else positions:
             producer.produce(f"{name}-out-d_t", b"{}", partition=partition, headers=[(POSITION_HEADER, position)])
     assert producer.flush(60) == 0
-    with Session(stack.zookeeper_access) as session:
+    with lasting_session(stack.zookeeper_access) as session:
         store = ChangefeedStore(session, paths)
         config = {
             "sink": {"dispatchers": [{"matcher": ["*.*"], "topic": name + "-out-{schema}_{table}"}]},

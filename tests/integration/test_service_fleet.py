@@ -24,8 +24,9 @@ from edges.zookeeper.session import Session
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
 from schemas.nodes.sorter_service import Assigned, Assignment, ServicePaths, encode_assignment
+from tests.support.lasting_session import lasting_session
 
-WAIT_S = 60.0
+WAIT_S = 240.0
 STUB = """
 import argparse, os, sys, time
 from pathlib import Path
@@ -103,7 +104,7 @@ class World:
 
 @pytest.fixture
 def world(stack: Addresses, fresh_name: Callable[[str], str], tmp_path: Path) -> Iterator[World]:
-    with Session(stack.zookeeper_access) as session:
+    with lasting_session(stack.zookeeper_access) as session:
         yield World(stack, session, fresh_name("cluster"), tmp_path)
 
 

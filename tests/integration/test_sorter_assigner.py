@@ -29,6 +29,7 @@ from schemas.nodes.sorter_service import (
     encode_service,
 )
 from tests.support.changefeed_status import write_status
+from tests.support.lasting_session import lasting_session
 
 URI = "kafka://127.0.0.1:9092/t?protocol=canal-json"
 
@@ -134,7 +135,7 @@ class World:
 
 @pytest.fixture
 def world(stack: Addresses, fresh_name: Callable[[str], str]) -> Iterator[World]:
-    with Session(stack.zookeeper_access) as session:
+    with lasting_session(stack.zookeeper_access) as session:
         yield World(session, ZkPaths(fresh_name("cluster")))
 
 

@@ -43,7 +43,7 @@ BUDGET, EPOCH_RECORDS = 3, 3
 has room for what lands later."""
 FIRST_TS, SECOND_TS, LATER_TS = (Ts(START_TS + steps * STEP) for steps in (3, 4, 5))
 """Where the epoch's cuts end, and what lands later."""
-DEADLINE_S = 120.0
+DEADLINE_S = 240.0
 KILLED_BEFORE_IT_REPORTS = """
 import os, signal
 from sorters.run.status import StatusBoard

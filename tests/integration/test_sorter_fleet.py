@@ -11,17 +11,17 @@ import pytest
 from compose.stack.local import Addresses
 from consumers.control.changefeeds.verbs import ConfigChange
 from consumers.control.core.changefeeds.service_plan import dedicated_id
-from edges.zookeeper.session import Session
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ZkPaths
 from schemas.running_feeds import SLOT_BYTES, running_file
+from tests.support.lasting_session import lasting_session
 from tests.support.raw_log import START_TS
 from tests.support.sorter_fleet import CANAL, ROWS, Fleet, FleetBus, eventually
 
 
 @pytest.fixture(scope="module")
 def bus(stack: Addresses, fresh_name: Callable[[str], str]) -> Iterator[FleetBus]:
-    with Session(stack.zookeeper_access) as session:
+    with lasting_session(stack.zookeeper_access) as session:
         yield FleetBus(stack, session, ZkPaths(fresh_name("cluster")), fresh_name("up"))
 
 

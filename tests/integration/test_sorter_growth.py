@@ -16,7 +16,7 @@ from tests.support.sorter_process import Sorter
 
 TABLE, ROWS = 114, 60
 STEP = 10 * ROWS
-DEADLINE_S = 120.0
+DEADLINE_S = 240.0
 DISPATCH = {"sink": {"dispatchers": [{"matcher": ["*.*"], "partition": "index-value"}]}}
 LOOKS_AT_EACH_EPOCH = "from sorters.run import topic_growth; topic_growth.LOOK_S, topic_growth.LOOKS_SHARE = 0.0, 1e9"
 KILLED_BEFORE_IT_REPORTS = """
@@ -57,13 +57,13 @@ def sorters(stack: Addresses, fresh_name: Callable[[str], str], tmp_path: Path) 
 def topic(stack: Addresses, fresh_name: Callable[[str], str]) -> str:
     name = fresh_name("sink")
     admin = AdminClient({"bootstrap.servers": stack.kafka})
-    admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(120)
     return name
 
 
 def grow(kafka: str, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": kafka})
-    admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+    admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(120)
     wait_until(lambda: len(admin.list_topics(timeout=20).topics[topic].partitions) == partitions, lambda: topic)
 
 

@@ -23,12 +23,15 @@ from tests.support.relay import Relay
 from tests.support.sorter_process import Sorter
 
 ROWS = 100
+WAIT_S = 180.0
+LONG_S = 30.0
+"""A session that a slow machine does not lose."""
 
 
 @pytest.fixture
 def connect(stack: Addresses) -> Iterator[Callable[[], LeasedClient]]:
     with ExitStack() as connections:
-        yield lambda: connections.enter_context(zookeeper_client(stack.zookeeper_access, SESSION_S))
+        yield lambda: connections.enter_context(zookeeper_client(stack.zookeeper_access, LONG_S))
 
 
 @pytest.fixture
@@ -40,14 +43,14 @@ def path(connect: Callable[[], LeasedClient], fresh_name: Callable[[str], str]) 
 
 def end_session(stack: Addresses, client: Any) -> None:
     """End a client's session: closing a second connection to it does that."""
-    twin = KazooClient(stack.zookeeper, client_id=client.client_id, timeout=SESSION_S)
-    twin.start()
+    twin = KazooClient(stack.zookeeper, client_id=client.client_id, timeout=LONG_S)
+    twin.start(WAIT_S)
     twin.stop()
     twin.close()
 
 
 def eventually(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + WAIT_S
     while not done():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -68,7 +71,7 @@ def test_lock_second_sorter_waits_names_the_holder_and_takes_over_when_it_goes(
     with pytest.raises(SorterLockLostError):
         second.check()
     first.release()
-    waiting.join(30)
+    waiting.join(WAIT_S)
     assert got == [True]
     second.check()
     first.release()
@@ -98,10 +101,16 @@ def test_lock_without_an_answer_of_zookeeper_is_lost_before_the_session_can_have
         lock = FeedLock(zookeeper, path)
         assert lock.acquire(lambda: True)
         relay.hold()
-        held_at = time.monotonic()
-        assert not lock.is_lost(), "a server that restarts costs nothing yet"
-        eventually(lock.is_lost)
-        assert time.monotonic() - held_at < SESSION_S * LEASE_SHARE + 0.5
+        held_at, looked_after_s = time.monotonic(), list[float]()
+
+        def is_lost() -> bool:
+            looked_after_s.append(time.monotonic() - held_at)
+            return lock.is_lost()
+
+        eventually(is_lost)
+        *had_after_s, lost_after_s = looked_after_s
+        assert had_after_s or lost_after_s > 1.0, "a server that restarts costs nothing yet"
+        assert all(after_s < SESSION_S * LEASE_SHARE for after_s in had_after_s), "or the session may have ended"
         relay.go_on()
         eventually(lambda: lock.acquire(lambda: True))
         lock.check()

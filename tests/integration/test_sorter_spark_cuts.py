@@ -18,25 +18,34 @@ KILLING = """
 import os, signal, threading
 import psutil
 from sorters.spark.task_jobs import TaskJobs
-answers, calls = TaskJobs.answers, [0]
+answers, calls, failures = TaskJobs.answers, [0], [0]
 def victims(jobs):
     jvm = jobs.context._gateway.proc.pid
     {victims}
-def kill(jobs):
-    for pid in victims(jobs):
-        print("killed", pid, flush=True)
-        os.kill(pid, signal.SIGKILL)
+def kill(jobs, waits):
+    if waits.is_set() and not failures[0]:
+        for pid in victims(jobs):
+            print("killed", pid, flush=True)
+            os.kill(pid, signal.SIGKILL)
 def watched(self, *args, **more):
     calls[0] += 1
-    if calls[0] in {at}:
-        threading.Timer({after_s}, kill, (self,)).start()
-    return answers(self, *args, **more)
+    waits = threading.Event()
+    waits.set()
+    if calls[0] >= {first}:  # at each call, until one has met a cut that waits for its answers
+        threading.Timer({after_s}, kill, (self, waits)).start()
+    try:
+        return answers(self, *args, **more)
+    except BaseException:
+        failures[0] += 1
+        raise
+    finally:
+        waits.clear()
 TaskJobs.answers = watched
 """
-JVM = KILLING.format(victims="return [jvm]", at=(4,), after_s=0.02)
+JVM = KILLING.format(victims="return [jvm]", first=4, after_s=0.02)
 WORKERS = KILLING.format(
     victims="return [worker.pid for daemon in psutil.Process(jvm).children() for worker in daemon.children()]",
-    at=(4, 6, 8),
+    first=4,
     after_s=0.05,
 )
 

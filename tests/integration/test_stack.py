@@ -20,22 +20,26 @@ from compose.stack.children import Nursery
 from compose.stack.errors import ChildError
 from compose.stack.local import Addresses
 
+WAIT_S = 180.0
+
 
 def test_stack_started_every_part_does_its_work(stack: Addresses, fresh_name: Callable[[str], str]) -> None:
     topic = fresh_name("stack")
     admin = AdminClient({"bootstrap.servers": stack.kafka})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(WAIT_S)
     producer = Producer({"bootstrap.servers": stack.kafka, "acks": "all", "enable.idempotence": True})
     producer.produce(topic, b"value", b"key")
-    assert producer.flush(30) == 0
+    assert producer.flush(WAIT_S) == 0
     consumer = Consumer({"bootstrap.servers": stack.kafka, "group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
-    message = consumer.poll(30)
+    message, deadline = None, time.monotonic() + WAIT_S
+    while (message is None or message.error() is not None) and time.monotonic() < deadline:
+        message = consumer.poll(5.0)
     consumer.close()
     assert message is not None and message.value() == b"value"
 
     zookeeper = KazooClient(stack.zookeeper)
-    zookeeper.start(30)
+    zookeeper.start(WAIT_S)
     zookeeper.create(f"/{topic}", b"node", ephemeral=True)
     assert zookeeper.get(f"/{topic}")[0] == b"node"
     zookeeper.stop()
@@ -62,7 +66,7 @@ def test_children_when_parent_is_killed_end_too(tmp_path: Path, how: signal.Sign
         group = int(parent.stdout.readline())
         assert _group(group)
         os.kill(parent.pid, how)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + WAIT_S
     while _group(group) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert _group(group) == []
@@ -72,7 +76,7 @@ def test_child_that_ends_while_starting_is_named_with_its_last_words(tmp_path: P
     with Nursery() as nursery:
         child = nursery.start("broken part", ["sh", "-c", "echo no memory left; exit 3"], log=tmp_path / "log")
         with pytest.raises(ChildError, match=r"broken part ended while starting .*status=3.*no memory left"):
-            child.wait_ready(lambda: False, 20)
+            child.wait_ready(lambda: False, WAIT_S)
 
 
 def test_child_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
@@ -80,7 +84,7 @@ def test_child_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
         child = nursery.start(
             "deaf", ["sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done"], log=tmp_path / "log"
         )
-        child.wait_ready(lambda: "up" in child.tail(), 20)
+        child.wait_ready(lambda: "up" in child.tail(), WAIT_S)
         child.stop(grace_s=0.5)
         assert child.exit_status() == -signal.SIGKILL
 

@@ -12,20 +12,20 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 from kazoo.exceptions import NoNodeError
 
-from compose.changefeeds import open_store
 from compose.kafka_follower import TopicFollower
 from compose.local.bus import LocalBus
 from compose.stack.errors import ChildError
-from consumers.control.changefeeds.store import ChangefeedRequest, NoFrontierError
+from consumers.control.changefeeds.store import ChangefeedRequest, ChangefeedStore, NoFrontierError
 from consumers.control.log.raw_log import RawLogUnavailableError, frontier_window
 from edges.kafka.access import KafkaAccess
-from edges.zookeeper.session import Session
+from edges.zookeeper.session import ZooKeeperError
 from producers.region_server.core.store.mvcc import LockKind, Write
 from producers.region_server.kv.store import ClusterStore
 from schemas.ids import TableId
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT, ChangefeedStatus
 from schemas.rawlog.topics import raw_topics
 from schemas.sink.position import POSITION_HEADER
+from tests.support.lasting_session import lasting_session
 from tests.support.messages import TopicRecord
 from tests.support.recording import oracle
 from tests.support.validator import UpstreamChange
@@ -63,13 +63,13 @@ def create_from_the_start(bus: LocalBus, request: ChangefeedRequest) -> int:
             return False
         return True
 
-    wait_until(created, 90, "first frontier", bus)
+    wait_until(created, 240, "first frontier", bus)
     return start[0]
 
 
 def sorter_pid(bus: LocalBus, changefeed_id: str) -> int | None:
     """Return the process id of the sorter that holds the changefeed's lock; None: nobody does."""
-    with Session(bus.addresses.zookeeper_access) as session:
+    with lasting_session(bus.addresses.zookeeper_access) as session:
         path = bus.zk_paths.changefeed_sorter(NAMESPACE_DEFAULT, changefeed_id)
         try:
             return int(json.loads(session.client.get(path)[0])["pid"])
@@ -86,16 +86,20 @@ def kill_sorter(bus: LocalBus, changefeed_id: str) -> None:
 
 def status(bus: LocalBus, changefeed_id: str) -> ChangefeedStatus | None:
     """Return how far the changefeed is."""
-    with open_store(bus.addresses.zookeeper_access, bus.options.cluster) as store:
-        return store.status(changefeed_id)
+    with lasting_session(bus.addresses.zookeeper_access) as session:
+        return ChangefeedStore(session, bus.zk_paths).status(changefeed_id)
 
 
 def wait_checkpoint(bus: LocalBus, changefeed_id: str, ts: int, timeout_s: float) -> None:
     """Wait until the changefeed has passed ``ts``; one that fails ends the wait."""
-    with open_store(bus.addresses.zookeeper_access, bus.options.cluster) as store:
+    with lasting_session(bus.addresses.zookeeper_access) as session:
+        store = ChangefeedStore(session, bus.zk_paths)
 
         def passed() -> bool:
-            now = store.status(changefeed_id)
+            try:
+                now = store.status(changefeed_id)
+            except ZooKeeperError:  # it restarts, or has no time
+                return False
             if now is not None and now.state == "failed":
                 raise ChildError(f"changefeed {changefeed_id} failed", error=now.error)
             return now is not None and now.checkpoint_ts >= ts

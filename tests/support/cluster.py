@@ -19,13 +19,14 @@ from consumers.control.cluster.capture_registry import CaptureInfo, list_capture
 from consumers.control.cluster.election import Election
 from consumers.control.cluster.upstream_node import UpstreamNode
 from consumers.control.log.frontier_topic import FrontierTopic, FrontierUnavailableError
-from edges.zookeeper.session import Session
+from edges.zookeeper.session import Session, ZooKeeperError
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import CaptureId, UpstreamId
 from schemas.rawlog.frontier import FrontierRecord, follow_frontier
 from schemas.rawlog.topics import raw_topics
 from tests.support.bus import wait_until
+from tests.support.lasting_session import lasting_session
 
 NAMES = ("capture", "capture 2", "capture 3")
 WAIT_S = 180.0
@@ -54,6 +55,11 @@ class Cluster:
         names = {address: name for name, address in self.addresses.items()}
         registered = sorted(list_captures(self.session, self.bus.zk_paths), key=lambda info: info.started_at_s)
         return {names[info.address]: info for info in registered if info.address in names}
+
+    def capture_id(self, name: str) -> str:
+        """Return the id that a process is registered under; '': it is not."""
+        info = self.captures().get(name)
+        return "" if info is None else info.capture_id
 
     def owner(self) -> str:
         """Wait for an owner that is registered and return its process's name."""
@@ -88,8 +94,14 @@ class Cluster:
     # -- waiting -------------------------------------------------------------------------------------------------------
 
     def wait(self, done: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
-        """Wait, with the supervisor at work."""
-        wait_until(done, timeout_s, what, self.bus)
+        """Wait, with the supervisor at work; while ZooKeeper or Kafka does not answer it is not so."""
+
+        def is_done() -> bool:
+            with contextlib.suppress(ZooKeeperError, FrontierUnavailableError):
+                return done()
+            return False
+
+        wait_until(is_done, timeout_s, what, self.bus)
 
     def resolved_ts(self) -> int:
         """Return the R that readers of the frontier topic stand at."""
@@ -168,8 +180,9 @@ class Cluster:
 
         def accepted() -> bool:
             owner, name = self.owner(), self.other()
-            path = f"/api/v2/captures/{self.captures()[name].capture_id}/drain"
-            with contextlib.suppress(OSError, AssertionError):  # the owner is just being replaced
+            path = f"/api/v2/captures/{self.capture_id(name)}/drain"
+            # The owner is just being replaced, or the other has just begun anew.
+            with contextlib.suppress(OSError, http.client.HTTPException, AssertionError):
                 drained.append((name, self.post(owner, path)["current_table_count"]))
             return bool(drained)
 
@@ -224,7 +237,7 @@ def cluster(
         began_at_s = time.monotonic()
         for name in names[1:]:
             bus.start_capture(name, "--addr", addresses[name])
-        session = stack.enter_context(Session(bus.addresses.zookeeper_access, timeout_s=30.0))
+        session = stack.enter_context(lasting_session(bus.addresses.zookeeper_access))
         topic = raw_topics(upstream).frontier
 
         def is_there() -> bool:

@@ -31,7 +31,7 @@ class Collected:
         return False
 
 
-def wait_until(condition: Callable[[], bool], what: Callable[[], object], timeout_s: float = 60.0) -> None:
+def wait_until(condition: Callable[[], bool], what: Callable[[], object], timeout_s: float = 180.0) -> None:
     """Wait for a condition; show ``what`` when it does not come."""
     deadline = time.monotonic() + timeout_s
     while not condition():

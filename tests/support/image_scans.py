@@ -27,7 +27,7 @@ from schemas.tidb.keys import row_key
 
 CAPTURE = CaptureId("c1")
 TABLE = TableId(45)
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 
 
 def ordered(*barrier_ts: Ts, version: int, bytes_max: int = 1 << 40, keys: KeyRange | None = None) -> ImageState:

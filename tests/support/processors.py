@@ -19,6 +19,7 @@ from edges.zookeeper.session import Session
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, encode_changefeed_info
 from schemas.sink.position import POSITION_HEADER
 from schemas.sink.topic import sink_topic
+from tests.support.lasting_session import lasting_session
 from tests.support.raw_log import create_topic
 
 PATIENCE_S = 240.0
@@ -95,7 +96,7 @@ class Processors:
 def processors_of(addresses: Addresses, info: ChangefeedInfo, partitions: int, log_file: Path) -> Iterator[Processors]:
     """Create the changefeed and its topic; no process is left behind."""
     create_topic(addresses.kafka, sink_topic(info), partitions)
-    with Session(addresses.zookeeper_access) as session:
+    with lasting_session(addresses.zookeeper_access) as session:
         path = ZkPaths(info.changefeed_id).changefeed_info("default", info.changefeed_id)
         session.client.create(path, encode_changefeed_info(info), makepath=True)
         processors = Processors(addresses, info, partitions, log_file, session)

@@ -230,7 +230,7 @@ def create_topic(kafka: str, topic: str, partitions: int, config: dict[str, str]
     """Create a topic that must not be there yet."""
     new = NewTopic(topic, partitions, 1, config=config or {})
     admin = AdminClient({"bootstrap.servers": kafka})  # must outlive the request
-    admin.create_topics([new])[topic].result(20)
+    admin.create_topics([new])[topic].result(120)
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ def read_topic(kafka: str, topic: str) -> list[SinkRecord]:
     return records
 
 
-def wait_for_records(kafka: str, topic: str, count: int, timeout_s: float = 120.0) -> None:
+def wait_for_records(kafka: str, topic: str, count: int, timeout_s: float = 240.0) -> None:
     """Wait until a topic that may not be there yet holds so many records."""
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": "tests"})
     deadline = time.monotonic() + timeout_s

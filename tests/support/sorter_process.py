@@ -16,7 +16,6 @@ from consumers.control.changefeeds.states import FeedStates
 from consumers.control.changefeeds.verbs import ChangefeedControl
 from consumers.control.core.changefeeds.state import Patience
 from edges.zookeeper.access import ZooKeeperAccess
-from edges.zookeeper.session import Session
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import (
     ChangefeedInfo,
@@ -27,6 +26,7 @@ from schemas.nodes.changefeed import (
     encode_changefeed_info,
     encode_changefeed_status,
 )
+from tests.support.lasting_session import lasting_session
 
 _MAIN = (
     "import json, sys, logging; from pathlib import Path; from sorters.run.job import SorterOptions, run_sorter; "
@@ -61,7 +61,7 @@ class Sorter:
 
     def __post_init__(self) -> None:
         self.paths = ZkPaths(self.changefeed_id)  # a cluster of its own keeps tests apart
-        self.session = Session(ZooKeeperAccess(self.zookeeper))
+        self.session = lasting_session(ZooKeeperAccess(self.zookeeper))
         self.client: Any = self.session.client
         self._states: FeedStates | None = None
 
@@ -139,13 +139,13 @@ class Sorter:
         if self.process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(20)
+            self.process.wait(60)
 
     def stop(self) -> int:
         """Ask it to stop; return its exit status."""
         assert self.process is not None
         self.process.terminate()
-        return self.process.wait(60)
+        return self.process.wait(180)
 
     def close(self) -> None:
         self.kill()
@@ -155,7 +155,7 @@ class Sorter:
         there = self.client.exists(self._status_path)
         return decode_changefeed_status(self.client.get(self._status_path)[0]) if there else None
 
-    def wait(self, reached: Callable[[ChangefeedStatus], bool], timeout_s: float = 120.0) -> ChangefeedStatus:
+    def wait(self, reached: Callable[[ChangefeedStatus], bool], timeout_s: float = 240.0) -> ChangefeedStatus:
         """Wait until the status is as asked; meanwhile what the sorter says is judged as by an owner."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
@@ -168,7 +168,7 @@ class Sorter:
             time.sleep(0.1)
         raise AssertionError(f"status is {self.status()}\n{self.log()}")
 
-    def wait_checkpoint(self, ts: int, timeout_s: float = 120.0) -> ChangefeedStatus:
+    def wait_checkpoint(self, ts: int, timeout_s: float = 240.0) -> ChangefeedStatus:
         return self.wait(lambda status: status.checkpoint_ts >= ts, timeout_s)
 
     def wait_healthy(self, ts: int) -> ChangefeedStatus:

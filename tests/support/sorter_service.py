@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from edges.zookeeper.access import ZooKeeperAccess
-from edges.zookeeper.session import Session
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import (
     ChangefeedInfo,
@@ -33,6 +32,7 @@ from schemas.nodes.sorter_service import (
     newest_entries,
     with_progress,
 )
+from tests.support.lasting_session import lasting_session
 
 
 @dataclass
@@ -51,7 +51,7 @@ class ServiceCluster:
     def __post_init__(self) -> None:
         self.paths = ZkPaths(self.cluster)
         self.services = ServicePaths(self.paths)
-        self.session = Session(ZooKeeperAccess(self.zookeeper))
+        self.session = lasting_session(ZooKeeperAccess(self.zookeeper))
         self.client: Any = self.session.client
         self.client.ensure_path(self.services.assignments)
 
@@ -103,13 +103,13 @@ class ServiceCluster:
         process = self.processes.pop(service)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(20)
+        process.wait(60)
 
     def stop(self, service: str) -> int:
         """Ask it to stop; return its exit status."""
         process = self.processes.pop(service)
         process.terminate()
-        return process.wait(60)
+        return process.wait(180)
 
     def close(self) -> None:
         for service in list(self.processes):
@@ -139,10 +139,13 @@ class ServiceCluster:
 
     def status(self, name: str) -> ChangefeedStatus | None:
         """Return how far it is, by whoever says most."""
-        entries = {entry[0][1]: newest for entry, newest in newest_entries(self.entries()).items()}
-        return with_progress(self.own_status(name), entries.get(name))
+        return with_progress(self.own_status(name), self.newest().get(name))
 
-    def wait(self, reached: Callable[[], bool], what: str, timeout_s: float = 90.0) -> None:
+    def newest(self) -> dict[str, FeedEntry]:
+        """Return what was said last of each changefeed: who has given one away may still be listed with it."""
+        return {entry[0][1]: newest for entry, newest in newest_entries(self.entries()).items()}
+
+    def wait(self, reached: Callable[[], bool], what: str, timeout_s: float = 240.0) -> None:
         """Wait until something is so."""
         deadline = time.monotonic() + timeout_s
         while not reached():
@@ -151,7 +154,7 @@ class ServiceCluster:
                 assert process.poll() is None, f"{service} has ended with {process.poll()}\n{self.logs()}"
             time.sleep(0.05)
 
-    def wait_checkpoints(self, names: list[str], ts: int, timeout_s: float = 90.0) -> None:
+    def wait_checkpoints(self, names: list[str], ts: int, timeout_s: float = 240.0) -> None:
         """Wait until changefeeds have all up to a ts."""
 
         def done() -> bool:

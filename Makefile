@@ -60,15 +60,18 @@ test-real: setup  ## tests on real processes: integration on Kafka, ZooKeeper, r
 test-pure: check  ## all checks, and the tests that need no other process: unit, property, simulation
 	$(BIN)/pytest -q -n 2 --dist worksteal -m 'not integration' --ignore tests/integration --ignore tests/e2e
 
-nightly: setup  ## many more random schedules than `make test` runs: SCHEDULES=10000 of the event feed, the scheduler, clusters and processors
+nightly: setup  ## what takes too long for `make test`: SCHEDULES=10000 of each simulation, random rows, upgrades, kills of a Spark cluster
 	NIGHTLY_SCHEDULES=$(or $(SCHEDULES),10000) SCHEDULING_SEEDS=$(or $(SCHEDULES),10000) \
 	  CLUSTER_SEEDS=$(or $(SCHEDULES),10000) PROCESSOR_SEEDS=$(or $(SCHEDULES),10000) \
-	  SERVICE_SEEDS=$(or $(SCHEDULES),10000) FRONTIER_SCHEDULES=$(or $(SCHEDULES),10000) $(BIN)/pytest -q -n 2 --timeout 7200 \
+	  SERVICE_SEEDS=$(or $(SCHEDULES),10000) FRONTIER_SCHEDULES=$(or $(SCHEDULES),10000) IMAGE_SEEDS=$(or $(SCHEDULES),10000) \
+	  $(BIN)/pytest -q -n 2 --timeout 7200 \
 	  tests/simulation/test_feed_law.py tests/simulation/test_scheduling_law.py tests/simulation/test_cluster_law.py \
-	  tests/simulation/test_processor_law.py tests/simulation/test_service_law.py tests/simulation/test_frontier_law.py
+	  tests/simulation/test_processor_law.py tests/simulation/test_service_law.py tests/simulation/test_frontier_law.py \
+	  tests/simulation/test_image_law.py
+	NIGHTLY_EXAMPLES=1 $(BIN)/pytest -q -n 2 --timeout 7200 tests/property/test_columnar_twins.py tests/property/test_other_readers.py
 	NIGHTLY_DATABASE=1 NIGHTLY_RUN=1 $(BIN)/pytest -q $(UNRAISABLE) tests/e2e/test_database.py tests/e2e/test_run_command.py
 	NIGHTLY_CLUSTER=1 NIGHTLY_UPGRADE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1800 \
-	  tests/integration/test_service_executors.py tests/e2e/test_rolling_upgrade.py
+	  tests/integration/test_service_executors.py tests/integration/test_spark_attempts.py tests/e2e/test_rolling_upgrade.py
 	TIDEBUS_SECURE=1 NIGHTLY_DATABASE=1 $(BIN)/pytest -q $(UNRAISABLE) tests/e2e/test_kill_nine.py tests/e2e/test_database.py
 
 bench: setup  ## figures as JSON lines and a plot in bench-out/, some 18 min; ONLY=mount_encode (puller, lag, …) runs one

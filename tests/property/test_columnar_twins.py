@@ -28,6 +28,7 @@ from sorters.core.encode.wire.protocol import EncodeRefusedError, LargeRow
 from sorters.core.feed.feed import compile_feed
 from sorters.core.mount import MountedColumns, mount
 from sorters.core.mount.scalar import CorruptRowError
+from tests.support.examples import examples
 from tests.support.mounting import row_changes
 from tests.support.random_rows import random_change, random_table
 from tests.support.recording import CommittedChange
@@ -138,7 +139,7 @@ def said(encode: Encode, mounted: MountedColumns) -> list[EncodedMessage] | str:
         return error.code
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(seed=st.integers(0, 2**48), count=st.sampled_from([1, 40]))
 def test_columnar_rows_of_selected_columns_equal_scalar_rows(seed: int, count: int) -> None:
     rng = random.Random(seed)
@@ -158,7 +159,7 @@ def test_columnar_rows_of_selected_columns_equal_scalar_rows(seed: int, count: i
         assert said(encode, narrowed(NEVER)) == said(encode, narrowed(ALWAYS))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(seed=st.integers(0, 2**48), count=st.sampled_from([1, 3, 40, 100]), damage=st.booleans())
 def test_columnar_rows_equal_scalar_rows_and_corrupt_rows_are_named(seed: int, count: int, damage: bool) -> None:
     rng = random.Random(seed)
@@ -177,7 +178,7 @@ def test_columnar_rows_equal_scalar_rows_and_corrupt_rows_are_named(seed: int, c
         assert outcome(table, [change for change, _ in sound], encode, zone, NEVER) == expected
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(seed=st.integers(0, 2**48))
 def test_columnar_parts_taken_apart_and_split_equal_scalar_ones(seed: int) -> None:
     rng = random.Random(seed)
@@ -197,7 +198,7 @@ def test_columnar_parts_taken_apart_and_split_equal_scalar_ones(seed: int) -> No
                 assert said(encode, made[0]) == said(encode, made[1])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(seed=st.integers(0, 2**48), differing=st.sampled_from([0, 1]))
 def test_columnar_updates_that_change_nothing_or_one_row_equal_scalar_ones(seed: int, differing: int) -> None:
     rng = random.Random(seed)

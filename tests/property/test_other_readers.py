@@ -37,6 +37,7 @@ from sorters.core.encode.wire.protocol import Encoder, SchemaIds
 from sorters.core.feed.feed import compile_feed
 from sorters.core.mount import mount
 from sorters.core.mount.scalar import MountedRow, mount_row
+from tests.support.examples import examples
 from tests.support.mounting import row_changes
 from tests.support.random_rows import INTEGERS, random_change, random_table
 from tests.support.recording import TIDB_DATA, CommittedChange
@@ -349,7 +350,7 @@ def registered(encoder: Encoder, table: TableVersion, registry: SchemaRegistryCl
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(seed=st.integers(0, 2**48), small_rows=st.sampled_from([0, 10**9]))
 def test_rows_are_read_back_by_others_as_they_were(protocol: str, seed: int, small_rows: int) -> None:
     uri, read, same = PROTOCOLS[protocol]

@@ -20,7 +20,7 @@ from schemas.errors import BusError
 from tests.simulation.scheduling_executor import BrokenPromiseError
 from tests.simulation.scheduling_world import World
 
-SEEDS = int(os.environ.get("SCHEDULING_SEEDS", "400"))
+SEEDS = int(os.environ.get("SCHEDULING_SEEDS", "150"))
 SHARDS = 8
 TICKS = 300
 PATIENCE_TICKS = 1500

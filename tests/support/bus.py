@@ -1,5 +1,6 @@
 """The whole bus as real processes, for end-to-end tests: what it was given, and what a plain consumer reads from it."""
 
+import contextlib
 import json
 import os
 import signal
@@ -12,15 +13,15 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 from kazoo.exceptions import NoNodeError
 
-from compose.kafka_follower import TopicFollower
+from compose.kafka_follower import Record, TopicFollower
 from compose.local.bus import LocalBus
 from compose.stack.errors import ChildError
-from consumers.control.changefeeds.store import ChangefeedRequest, ChangefeedStore, NoFrontierError
-from consumers.control.log.raw_log import RawLogUnavailableError, frontier_window
+from consumers.control.changefeeds.store import ChangefeedExistsError, ChangefeedRequest, ChangefeedStore
+from consumers.control.log.raw_log import frontier_window
 from edges.kafka.access import KafkaAccess
-from edges.zookeeper.session import ZooKeeperError
 from producers.region_server.core.store.mvcc import LockKind, Write
 from producers.region_server.kv.store import ClusterStore
+from schemas.errors import Action, BusError
 from schemas.ids import TableId
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT, ChangefeedStatus
 from schemas.rawlog.topics import raw_topics
@@ -31,6 +32,8 @@ from tests.support.recording import oracle
 from tests.support.validator import UpstreamChange
 
 POLL_S = 0.1
+READ_S = 300.0
+"""For all records of a topic, from a broker that many ask."""
 LOSSY_SOURCE_BITS = 0xFF00
 NO_LEADER_YET = (
     KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -38,14 +41,27 @@ NO_LEADER_YET = (
 
 
 def wait_until(done: Callable[[], bool], timeout_s: float, what: str, bus: LocalBus | None = None) -> None:
-    """Wait, letting the bus's supervisor look meanwhile; fail with the processes' last words."""
-    deadline = time.monotonic() + timeout_s
-    while not done():
+    """Wait, letting the bus's supervisor look meanwhile; fail with the processes' last words. While a part that is
+    asked does not answer it is not so.
+    """
+    deadline, unanswered = time.monotonic() + timeout_s, ""
+    while True:
+        try:
+            if done():
+                return
+            unanswered = ""
+        except ChildError:
+            raise
+        except BusError as error:
+            if error.action is not Action.RETRY:
+                raise
+            unanswered = f" ({error})"
         if bus is not None:
             bus.tick()
         if time.monotonic() > deadline:
             words = {name: child.tail(15) for name, child in bus.processes.items()} if bus is not None else {}
-            raise AssertionError(f"{what}: not within {timeout_s:.0f} s\n" + "\n".join(map(str, words.items())))
+            said = "\n".join(map(str, words.items()))
+            raise AssertionError(f"{what}: not within {timeout_s:.0f} s{unanswered}\n{said}")
         time.sleep(POLL_S)
 
 
@@ -54,13 +70,13 @@ def create_from_the_start(bus: LocalBus, request: ChangefeedRequest) -> int:
     start: list[int] = []
 
     def created() -> bool:
-        try:
-            window = frontier_window(bus.addresses.kafka_access, raw_topics(request.upstream))
-            if window is None:
-                return False
-            start.append(bus.create_changefeed(replace(request, start_ts=window.oldest_ts)).start_ts)
-        except (NoFrontierError, RawLogUnavailableError):
+        window = frontier_window(bus.addresses.kafka_access, raw_topics(request.upstream))
+        if window is None:
             return False
+        with contextlib.suppress(ChangefeedExistsError):  # the answer to the attempt before was lost
+            bus.create_changefeed(replace(request, start_ts=window.oldest_ts))
+        with lasting_session(bus.addresses.zookeeper_access) as session:
+            start.append(ChangefeedStore(session, bus.zk_paths).get(str(request.changefeed_id)).start_ts)
         return True
 
     wait_until(created, 240, "first frontier", bus)
@@ -69,10 +85,13 @@ def create_from_the_start(bus: LocalBus, request: ChangefeedRequest) -> int:
 
 def sorter_pid(bus: LocalBus, changefeed_id: str) -> int | None:
     """Return the process id of the sorter that holds the changefeed's lock; None: nobody does."""
-    with lasting_session(bus.addresses.zookeeper_access) as session:
-        path = bus.zk_paths.changefeed_sorter(NAMESPACE_DEFAULT, changefeed_id)
+    path = bus.zk_paths.changefeed_sorter(NAMESPACE_DEFAULT, changefeed_id)
+    with (
+        lasting_session(bus.addresses.zookeeper_access) as session,
+        session.requests("reading a sorter's lock") as client,
+    ):
         try:
-            return int(json.loads(session.client.get(path)[0])["pid"])
+            return int(json.loads(client.get(path)[0])["pid"])
         except NoNodeError:
             return None
 
@@ -96,10 +115,7 @@ def wait_checkpoint(bus: LocalBus, changefeed_id: str, ts: int, timeout_s: float
         store = ChangefeedStore(session, bus.zk_paths)
 
         def passed() -> bool:
-            try:
-                now = store.status(changefeed_id)
-            except ZooKeeperError:  # it restarts, or has no time
-                return False
+            now = store.status(changefeed_id)
             if now is not None and now.state == "failed":
                 raise ChildError(f"changefeed {changefeed_id} failed", error=now.error)
             return now is not None and now.checkpoint_ts >= ts
@@ -109,17 +125,29 @@ def wait_checkpoint(bus: LocalBus, changefeed_id: str, ts: int, timeout_s: float
 
 def topic_names(kafka: KafkaAccess, prefix: str) -> list[str]:
     """Return the topics whose names start so."""
-    topics = AdminClient({**kafka.config(), "log_level": 0}).list_topics(timeout=20).topics
+    topics = AdminClient({**kafka.config(), "log_level": 0}).list_topics(timeout=READ_S).topics
     return sorted(name for name in topics if name.startswith(prefix))
 
 
 def topic_records(kafka: KafkaAccess, prefix: str) -> Iterator[TopicRecord]:
     """Yield what a consumer reads from all topics with a prefix, each partition in its order."""
     for topic in topic_names(kafka, prefix):
+        for record in _all_records(kafka, topic):
+            position = dict(record.headers).get(POSITION_HEADER)
+            yield TopicRecord(topic, record.partition, record.offset, record.key, record.value, position)
+
+
+def _all_records(kafka: KafkaAccess, topic: str) -> list[Record]:
+    """Read a topic to its end, and again from its start while the broker has no time."""
+    read: list[list[Record]] = []
+
+    def is_read() -> bool:
         with TopicFollower(kafka, topic) as follower:
-            for record in follower.read_to_end():
-                position = dict(record.headers).get(POSITION_HEADER)
-                yield TopicRecord(topic, record.partition, record.offset, record.key, record.value, position)
+            read.append(list(follower.read_to_end()))
+        return True
+
+    wait_until(is_read, READ_S, f"all of {topic}")
+    return read[-1]
 
 
 def topic_count(kafka: KafkaAccess, prefix: str) -> int:
@@ -127,7 +155,7 @@ def topic_count(kafka: KafkaAccess, prefix: str) -> int:
     comes in time.
     """
     admin = AdminClient({**kafka.config(), "log_level": 0})
-    topics = admin.list_topics(timeout=20).topics
+    topics = admin.list_topics(timeout=READ_S).topics
     partitions = [
         TopicPartition(name, number)
         for name, topic in topics.items()
@@ -136,7 +164,7 @@ def topic_count(kafka: KafkaAccess, prefix: str) -> int:
     ]
     if not partitions:
         return 0
-    ends = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()), request_timeout=20)
+    ends = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()), request_timeout=READ_S)
     return sum(map(_end_offset, ends.values()))
 
 

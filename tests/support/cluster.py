@@ -19,7 +19,7 @@ from consumers.control.cluster.capture_registry import CaptureInfo, list_capture
 from consumers.control.cluster.election import Election
 from consumers.control.cluster.upstream_node import UpstreamNode
 from consumers.control.log.frontier_topic import FrontierTopic, FrontierUnavailableError
-from edges.zookeeper.session import Session, ZooKeeperError
+from edges.zookeeper.session import Session
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import CaptureId, UpstreamId
@@ -94,14 +94,8 @@ class Cluster:
     # -- waiting -------------------------------------------------------------------------------------------------------
 
     def wait(self, done: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
-        """Wait, with the supervisor at work; while ZooKeeper or Kafka does not answer it is not so."""
-
-        def is_done() -> bool:
-            with contextlib.suppress(ZooKeeperError, FrontierUnavailableError):
-                return done()
-            return False
-
-        wait_until(is_done, timeout_s, what, self.bus)
+        """Wait, with the supervisor at work."""
+        wait_until(done, timeout_s, what, self.bus)
 
     def resolved_ts(self) -> int:
         """Return the R that readers of the frontier topic stand at."""

@@ -15,7 +15,7 @@ from compose.stack.children import Child, Nursery
 from compose.stack.jars import pyspark_jars
 from compose.stack.java import find_java
 
-READY_S = 90.0
+READY_S = 300.0
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,9 @@ CLAMPED_DURATIONS: Mapping[str, tuple[str, str]] = {f"{_FILES}.flush-interval": 
 DEFAULT_OUTSIDE: Mapping[str, tuple[int, int]] = {"sink.file-index-digit": (6, 20)}
 """Keys of whole numbers whose default holds where they are outside of a range."""
 
+COPIES: frozenset[str] = frozenset({"sink.case-sensitive", "sink.force-replicate", "sink.integrity"})
+"""What TiCDC's newer architecture copies from the top of the file into ``[sink]``, and so may show in a file."""
+
 
 def adjusted(table: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the table as TiCDC would read it, and a note for each value that was changed, not for unset ones."""
@@ -78,6 +81,9 @@ def adjusted(table: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Any]
     notes: list[str] = []
     for key, value in table.items():
         path = f"{prefix}{key}"
+        if path in COPIES:
+            notes.append(f"{path} has no effect: it is TiCDC's own copy of `{key}`, which counts")
+            continue
         if isinstance(value, Mapping):
             out[key], inner = adjusted(value, f"{path}.")
             notes += inner

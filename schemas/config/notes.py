@@ -20,7 +20,7 @@ NO_EFFECT = {
     "sink.cloud-storage-config.spool-base-dir": "rows wait in Kafka, not on a disk",
     "mounter.worker-num": "Spark's parallelism decides",
     "scheduler.enable-table-across-nodes": "captures divide large tables by their own --enable-table-across-nodes",
-    "scheduler": "Spark's parallelism decides",
+    "scheduler": "captures have a policy of their own, by --enable-table-across-nodes and --region-threshold",
     "sql-mode": "each DDL is read by the sql_mode that it was run with",
     "sink.encoder-concurrency": "Spark's parallelism decides",
     "sink.enable-kafka-sink-v2": "there is one Kafka sink",
@@ -114,6 +114,7 @@ def notes_for(config: ChangefeedConfig) -> tuple[str, ...]:
     if config.uri.unread:
         shown = ", ".join(config.uri.unread)
         notes.append(f"sink URI: nobody reads {shown}; TiCDC passes over unknown parameters, and so do we")
+    notes += [f"sink URI: `{name}` has no effect: {why}" for name, why in config.uri.idle]
     for index, rule in enumerate(config.sink.dispatchers):
         word = (rule.partition or rule.dispatcher or "default").lower()
         where = f"sink.dispatchers[{index}]"

@@ -69,14 +69,15 @@ def created_schema(name: str) -> SchemaFile:
     return ddl_file(event)
 
 
-def created_columns(*columns: dict[str, Any]) -> dict[str, dict[str, str]]:
+def created_columns(*columns: dict[str, Any], output_column_id: bool = False) -> dict[str, dict[str, str]]:
     info = table_info(9, "t", columns=[column(1, "id", not_null=True, flag=2), *columns])
     change = snapshot(("d", 2, [])).apply(
         job(20, 3, schema="d", schema_id=2, table_id=9, query="CREATE TABLE t (id INT PRIMARY KEY)", table_info=info)
     )
     assert change is not None
     (event,) = ddl_events(change)
-    return {entry["ColumnName"]: entry for entry in json.loads(ddl_file(event).content)["TableColumns"]}
+    table = json.loads(ddl_file(event, output_column_id=output_column_id).content)
+    return {entry["ColumnName"]: entry for entry in table["TableColumns"]}
 
 
 # `bank` was seen beside a real TiCDC 8.5.4; the other two stand in TiCDC's own test, `TestTableDefinitionGenFilePath`.
@@ -99,6 +100,15 @@ def test_a_schemas_file_has_null_where_its_checksum_has_an_empty_list() -> None:
     file = created_schema("bank")
     assert file.path == "bank/meta/schema_20_0527512808.json"
     assert '"TableColumns": null,' in file.content
+
+
+def test_column_ids_stand_there_where_they_are_asked_for() -> None:
+    columns = [column(7, "v", tp=STRING, charset="utf8mb4", collation="utf8mb4_bin")]
+    assert {name: entry["ColumnId"] for name, entry in created_columns(*columns, output_column_id=True).items()} == {
+        "id": "1",
+        "v": "7",
+    }
+    assert not any("ColumnId" in entry for entry in created_columns(*columns).values())
 
 
 def test_an_empty_default_stands_there_and_a_missing_one_does_not() -> None:

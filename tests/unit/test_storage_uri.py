@@ -2,7 +2,9 @@
 
 import pytest
 
-from schemas.config.sink.storage_uri import parse_storage_uri
+from schemas.config.changefeed import load_changefeed
+from schemas.config.parse.origin import NotSupportedYetError
+from schemas.config.sink.storage_uri import LaterParameterError, parse_storage_uri
 
 SECRETS = "access-key=ak&secret-access-key=sk%2F&session-token=st"
 
@@ -45,7 +47,15 @@ def test_s3_uri_names_a_role_a_profile_and_the_accelerated_endpoint() -> None:
         "profile": "p",
         "config_kwargs": {"s3": {"addressing_style": "virtual", "use_accelerate_endpoint": True}},
     }
-    assert parsed.unread == ()
+    assert parsed.unread == () and [name for name, _ in parsed.idle] == ["object-lock-enabled"]
+
+
+@pytest.mark.parametrize("uri", ["gs://b?storage-class=x", "azure://c?Access_Tier=x", "azure://c?encryption-key=x"])
+def test_a_parameter_of_ticdcs_that_we_lack_is_refused_by_its_own_code(uri: str) -> None:
+    with pytest.raises(LaterParameterError, match="which is not supported yet"):
+        parse_storage_uri(uri)
+    with pytest.raises(NotSupportedYetError, match="sink URI has the parameter"):
+        load_changefeed(f"{uri}&protocol=csv")
 
 
 def test_s3_uri_addresses_by_host_only_where_it_says_so() -> None:

@@ -11,7 +11,7 @@ from schemas.config.parse.secret import Secret
 from schemas.config.sink.kafka import URI_PARAMS
 from schemas.config.sink.mysql import MYSQL_URI_PARAMS
 from schemas.config.sink.storage import STORAGE_SCHEMES, STORAGE_URI_PARAMS
-from schemas.config.sink.storage_uri import StorageUri, parse_storage_uri
+from schemas.config.sink.storage_uri import LaterParameterError, StorageUri, parse_storage_uri
 from schemas.errors import ConfigError
 from schemas.masking import MASK
 
@@ -24,6 +24,13 @@ LATER_PARAMS = {
     "where-clause": "a WHERE of its own in statements",
 }
 """TiCDC's parameters that nobody may pass over; ``config.not_supported_yet``."""
+IDLE_PARAMS = {
+    "has-vector-type": "VECTOR columns are written as they are, as TiCDC does with true",
+    "enable-ddl-ts": "positions of rows and DDL are always kept in the destination",
+    "dry-run-delay": "it goes with dry-run",
+    "dry-run-block-interval": "it goes with dry-run",
+}
+"""TiCDC's parameters of database sinks that change nothing here, and why; each that is given is named."""
 KAFKA_PORT_DEFAULT = 9092
 DATABASE_PORTS = {"mysql": 3306, "tidb": 4000}
 TOPIC_LENGTH_MAX = 249
@@ -63,6 +70,8 @@ class SinkUri:
     """Of a storage sink."""
     unread: tuple[str, ...] = ()
     """Names of parameters that nobody reads; '' of what is no ``name=value``, which may be part of a password."""
+    idle: tuple[tuple[str, str], ...] = ()
+    """Names of TiCDC's parameters that change nothing here, and why."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -96,7 +105,10 @@ def parse_sink_uri(uri: str) -> tuple[SinkUri, dict[Path, UriText], dict[Path, s
     if scheme in DATABASE_SCHEMES:
         server, (settings, names, unread) = _server(scheme, authority), _params(query, MYSQL_URI_PARAMS)
         unread = (*unread, "its path") if path.strip("/") else unread
-        return SinkUri(scheme=scheme, brokers=(), default_topic="", server=server, unread=unread), settings, names
+        idle = tuple((name, IDLE_PARAMS[name]) for name in unread if name in IDLE_PARAMS)
+        unread = tuple(name for name in unread if name not in IDLE_PARAMS)
+        uri_parts = SinkUri(scheme=scheme, brokers=(), default_topic="", server=server, unread=unread, idle=idle)
+        return uri_parts, settings, names
     if scheme in STORAGE_SCHEMES:
         return _storage(scheme, f"{uri[: match.end()]}{address}", query)
     brokers, topic = _brokers(authority), _topic(path)
@@ -153,11 +165,14 @@ def _storage(scheme: str, address: str, query: str) -> tuple[SinkUri, dict[Path,
     others = "&".join(item for item, mine in zip(items, is_ours, strict=True) if not mine)
     try:
         storage = parse_storage_uri(address + (f"?{others}" if others else ""))
+    except LaterParameterError as error:
+        raise NotSupportedYetError(f"sink URI {error}", where="sink URI") from None
     except ValueError as error:
         raise _error(f"sink URI {error}; parameters of the sink are {', '.join(STORAGE_URI_PARAMS)}") from None
     settings, names, unread = _params(ours, STORAGE_URI_PARAMS)
     unread = (*unread, *storage.unread)
-    return SinkUri(scheme=scheme, brokers=(), default_topic="", storage=storage, unread=unread), settings, names
+    uri_parts = SinkUri(scheme=scheme, brokers=(), default_topic="", storage=storage, unread=unread, idle=storage.idle)
+    return uri_parts, settings, names
 
 
 def _topic(path: str) -> str:
@@ -193,7 +208,8 @@ def _params(query: str, known: Mapping[str, Path]) -> tuple[dict[Path, UriText],
             what = LATER_PARAMS[name]
             raise NotSupportedYetError(f"`{name}` is not supported yet: {what}", where="sink URI", key=name)
         if name not in known:
-            unread.append(_unread(name, known) if raw_value else "a parameter without value")
+            shown = name if known is MYSQL_URI_PARAMS and name in IDLE_PARAMS else _unread(name, known)
+            unread.append(shown if raw_value else "a parameter without value")
             continue
         path = known[name]
         if path in names:

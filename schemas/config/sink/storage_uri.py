@@ -22,6 +22,10 @@ Options = dict[str, Any]
 _Put = Callable[[Options, str], None]
 
 
+class LaterParameterError(ValueError):
+    """The URI has a parameter of ``LATER_PARAMETERS``."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageUri:
     """A storage that files are written to."""
@@ -36,6 +40,8 @@ class StorageUri:
     """For the file system; credentials are among them. ``role`` is for who makes it: ``arn`` and ``external_id``."""
     unread: tuple[str, ...] = ()
     """Names of parameters that nobody reads."""
+    idle: tuple[tuple[str, str], ...] = ()
+    """Names of TiCDC's parameters that change nothing here, and why."""
 
     def masked(self, text: str) -> str:
         """Return a text, such as a client library's error, without this URI's secrets."""
@@ -58,6 +64,7 @@ def parse_storage_uri(uri: str) -> StorageUri:
     """Read a storage's URI.
 
     Raises:
+        LaterParameterError: TiCDC takes a parameter of it, and we do not yet.
         ValueError: it is none of ours; the text says what it must be, and names no value of a parameter.
     """
     parts = urlsplit(uri)
@@ -75,11 +82,16 @@ def parse_storage_uri(uri: str) -> StorageUri:
     protocol, defaults, parameters = _REMOTE[scheme]
     options = _copied(defaults)
     unread: list[str] = []
+    idle: list[tuple[str, str]] = []
     # A `+` stands for itself, as in the secrets that S3 gives out: no parameter here holds a blank.
     for name, value in parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True):
-        put = parameters.get(name.lower().replace("_", "-"))
-        if put is None and name.lower().replace("_", "-") in LATER_PARAMETERS:
-            raise ValueError(f"has the parameter `{name}`, which is not supported yet")
+        plain = name.lower().replace("_", "-")
+        put = parameters.get(plain)
+        if protocol == "s3" and plain in _IDLE_S3:
+            idle.append((plain, _IDLE_S3[plain]))
+            continue
+        if put is None and plain in LATER_PARAMETERS:
+            raise LaterParameterError(f"has the parameter `{plain}`, which is not supported yet")
         if put is None:
             unread.append(f"`{name}`" if value else "a parameter without value")
             continue
@@ -88,8 +100,9 @@ def parse_storage_uri(uri: str) -> StorageUri:
         raise ValueError("has the parameter external-id without role-arn")
     path = unquote(parts.path).strip("/")
     root = f"{parts.netloc}/{path}" if path else parts.netloc
+    public = f"{parts.scheme}://{root}"
     return StorageUri(
-        public=f"{parts.scheme}://{root}", protocol=protocol, root=root, options=options, unread=tuple(unread)
+        public=public, protocol=protocol, root=root, options=options, unread=tuple(unread), idle=tuple(idle)
     )
 
 
@@ -134,10 +147,6 @@ def _azure_host(options: Options, value: str) -> None:
     options["account_host"] = host
 
 
-def _unread(options: Options, value: str) -> None:
-    """The name of who offers the storage, or a choice that its client makes by itself: nothing to tell."""
-
-
 def _copied(options: Mapping[str, Any]) -> Options:
     return {key: _copied(value) if isinstance(value, Mapping) else value for key, value in options.items()}
 
@@ -153,12 +162,14 @@ _S3: dict[str, _Put] = {
     "sse-kms-key-id": _to("s3_additional_kwargs", "SSEKMSKeyId"),
     "acl": _to("s3_additional_kwargs", "ACL"),
     "storage-class": _to("s3_additional_kwargs", "StorageClass"),
-    "provider": _unread,
     "role-arn": _to("role", "arn"),
     "external-id": _to("role", "external_id"),
     "profile": _to("profile"),
     "use-accelerate-endpoint": _accelerated,
-    "object-lock-enabled": _unread,  # it asks for checksums, which the client always sends
+}
+_IDLE_S3 = {
+    "provider": "every provider is spoken to in the same way",
+    "object-lock-enabled": "it asks for checksums, which the client always sends",
 }
 _S3_DEFAULTS: Options = {"config_kwargs": {"s3": {"addressing_style": "path"}}}
 """TiDB addresses a bucket by path unless ``force-path-style=false``."""

@@ -115,7 +115,7 @@ class CutJob:
         return TopicReader(self._raw_config, self._topics.images, stopped=stopped)
 
     def is_small(self, cut: Cut) -> bool:
-        """Tell whether a cut is no backlog, for which a streaming query is worth it; table images never are."""
+        """Tell whether the driver may hold a cut's changes; table images do not count, they are no backlog."""
         return self._size(replace(cut, chunks=())).raw_bytes <= DRIVER_CUT_BYTES_MAX
 
     def choose(self, cut: Cut, *, backlog: bool = False) -> Choice:

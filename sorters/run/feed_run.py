@@ -1,7 +1,7 @@
 """One run of a changefeed, from start to stop, with everything that it needs::
 
-follow the frontier: small cuts, on the driver --a cut is worth a Spark job--> catch up: a streaming query
-                                               <--it has run what there was---
+follow the frontier: cut after cut, by driver or Spark --more than one large cut waits--> catch up: a streaming query
+                                                       <--it has run what there was------
 """
 
 import contextlib
@@ -24,6 +24,7 @@ from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.rawlog.topics import RawTopics
 from schemas.sink.topic import own_topic_config, writes_own_topic
 from sorters.core.cut.beginning import Beginning, BegunEpoch, decode_begun, encode_begun, left_off
+from sorters.core.cut.cut_plan import is_backlog
 from sorters.core.cut.runner import runner_of
 from sorters.core.feed.feed import compile_feed
 from sorters.cut.feed_share import FeedShare, WholeProcess
@@ -235,7 +236,7 @@ class FeedRun:
             self._begun.begin(encode_begun(epoch), epoch.after_ts)
 
     def _follow(self, epochs: Epochs, start: int) -> int:
-        """Run what the frontier topic brings from ``start`` on; return where an epoch starts that is worth Spark."""
+        """Run what the frontier topic brings from ``start`` on; return where an epoch starts that is a backlog."""
         heard_at = looked_at = time.monotonic()
         with self._sources.follow(start) as tail:
             while not self._stopping.is_set():
@@ -250,7 +251,7 @@ class FeedRun:
                     self._frontier.end()
                     continue
                 epoch = epochs.plan(start, start + len(records), records)
-                if not all(map(self._job.is_small, epochs.missing(epoch))):
+                if is_backlog(epochs.missing(epoch), self._job.is_small):
                     break
                 epochs.run(epoch)
                 start = epoch.end

@@ -10,7 +10,7 @@ from schemas.errors import InvariantBrokenError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldTables
 from sorters.core.cut.cut import ChangefeedFrontier, Cut, cut_between, frontier_for
-from sorters.core.cut.cut_plan import plan_cuts
+from sorters.core.cut.cut_plan import CUT_OFFSETS_MAX, is_backlog, plan_cuts
 
 
 @dataclass(frozen=True)
@@ -141,3 +141,26 @@ def test_plan_cuts_with_target_reads_nothing_beyond_the_frontier_that_reaches_it
     frontiers = [replace(_frontier(ts, ts, 2 * ts), ddl_high=ts) for ts in (10, 20, 30, 40)]
     (cut,) = plan_cuts(frontiers[0], frontiers[1:], Ts(10), target_ts=Ts(25))
     assert (cut.upto_ts, cut.end, cut.ddl_end) == (25, (60,), 30)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "small", "backlog"),
+    [
+        ([], 0, False),
+        ([10], 0, False),
+        ([CUT_OFFSETS_MAX - 1], 0, False),
+        ([CUT_OFFSETS_MAX], 0, True),
+        ([CUT_OFFSETS_MAX], CUT_OFFSETS_MAX, False),
+        ([10, 10], 9, True),
+        ([10, 3], 3, True),
+        ([3, 3, 3], 3, False),
+    ],
+)
+def test_cuts_are_a_backlog_when_one_is_large_and_not_all_that_waits(
+    offsets: list[int], small: int, backlog: bool
+) -> None:
+    cuts = [
+        Cut(after_ts=Ts(at), upto_ts=Ts(at + 1), start=(0,), end=(count,), may_repeat=False, ddl_end=0)
+        for at, count in enumerate(offsets)
+    ]
+    assert is_backlog(cuts, lambda cut: cut.offsets <= small) is backlog

@@ -9,7 +9,7 @@ Chunks of table images go out at their barrier ts: each such ts ends a cut, and 
 different changes for images to come (:mod:`sorters.core.cut.images`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
@@ -56,6 +56,17 @@ def plan_cuts(
                 after_ts = upto_ts
         base, at = last, end
     return tuple(cuts)
+
+
+def is_backlog(cuts: Sequence[Cut], is_small: Callable[[Cut], bool]) -> bool:
+    """Tell whether a streaming query is to run the cuts of an epoch: they are more than fits into one cut.
+
+    One large cut is a job like any other. A query has a price of its own, which it earns back where epoch follows epoch
+    (docs/decisions/2026-11-23-where-time-goes.md).
+    """
+    if all(map(is_small, cuts)):
+        return False
+    return len(cuts) > 1 or cuts[0].offsets >= CUT_OFFSETS_MAX
 
 
 def _image_steps(

@@ -114,11 +114,15 @@ def sort_records(records: OutputRecords) -> OutputRecords:
     Records of different partitions stand in one order too, by position and then topic and partition, so that equal
     ones are neighbours: see :func:`drop_repeats`.
     """
-    order = pc.sort_indices(
+    return records.take(order_of(records))
+
+
+def order_of(records: OutputRecords) -> Any:
+    """Return the numbers of the records as :func:`sort_records` orders them: ``pyarrow.UInt64Array``."""
+    return pc.sort_indices(
         records,
         sort_keys=[("position", "ascending"), ("topic", "ascending"), ("partition", "ascending")],
     )
-    return records.take(order)
 
 
 def drop_repeats(records: OutputRecords) -> OutputRecords:

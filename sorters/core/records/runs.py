@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, drop_repeats, sort_records
+from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, drop_repeats, order_of, sort_records
 
 RUN_BYTES = 512 * 1024
 """Of one block, about: small enough that those who copy blocks, Spark several times, hold few of them at once."""
@@ -42,12 +42,13 @@ class Run(Protocol):
 
 def split_runs(records: OutputRecords, slots: int) -> Iterator[tuple[int, Run]]:
     """Yield ``(slot, run)``: the records of each slot, sorted, in runs of about :data:`RUN_BYTES`."""
-    slot = slots_of(records, slots)
+    order = order_of(records).to_numpy()
+    slot = slots_of(records, slots)[order]
     for number in range(slots):
-        chosen = np.flatnonzero(slot == number)
+        chosen = order[slot == number]
         if not len(chosen):
             continue
-        mine = sort_records(records if len(chosen) == records.num_rows else records.take(pa.array(chosen)))
+        mine = records.take(pa.array(chosen))
         rows = max(1, mine.num_rows * RUN_BYTES // max(mine.nbytes, 1))
         for run in mine.combine_chunks().to_batches(rows):
             yield number, run

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from compose.stack.local import Addresses, LocalStack
+from compose.stack.spark_files import name_spark_files
 from sorters.spark.session import create_session
 from tests.bench.bulk_rows import fill
 from tests.bench.changefeed_run import ChangefeedRun
@@ -56,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure(options: argparse.Namespace, addresses: Addresses, folder: Path) -> None:
+    name_spark_files()
     spark = create_session(MASTER, "backlog", folder)
     try:
         log, short = _log(addresses, options.rows), min(SHORT_ROWS, options.rows)

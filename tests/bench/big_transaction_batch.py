@@ -21,6 +21,7 @@ import numpy.typing as npt
 from confluent_kafka import Consumer, TopicPartition
 
 from compose.stack.local import Addresses, LocalStack
+from compose.stack.spark_files import name_spark_files
 from schemas.ids import compose_ts, physical_ms
 from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
 from sorters.spark.session import create_session
@@ -60,6 +61,7 @@ def _measure(options: argparse.Namespace, addresses: Addresses, folder: Path) ->
     log, end = RawLog(addresses.kafka, f"big-{name}", RAW_PARTITIONS), WARM_ROWS + options.rows
     log.snapshot([recorded("sbtest1")[0]])
     _transaction(log, 0, WARM_ROWS, WARM_TS)
+    name_spark_files()
     spark = create_session("local[2]", "big-transaction-batch", folder)
     feed = ChangefeedRun(
         spark, addresses, upstream=log.upstream, data_dir=folder / name, name=name, protocol=options.protocol

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from compose.stack.local import Addresses, LocalStack
+from compose.stack.spark_files import name_spark_files
 from schemas.ids import Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from sorters.spark.session import create_session
@@ -63,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         tempfile.TemporaryDirectory(prefix="tidebus-bench-") as folder,
         LocalStack(data=Path(folder) / "stack", given=given, say=_say) as stack,
     ):
+        name_spark_files()
         spark = create_session("local[2]", "many-tables-batch", Path(folder))
         try:
             few = Run(spark, stack.addresses, Path(folder), options.protocol, BUSY_TABLES).measure()

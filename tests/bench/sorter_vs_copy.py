@@ -24,6 +24,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
 from compose.stack.local import Addresses, LocalStack
+from compose.stack.spark_files import name_spark_files
 from sorters.spark.session import DRIVER_MEMORY, connector_jars, create_session
 from tests.bench.changefeed_run import SINK_PARTITIONS, ChangefeedRun
 from tests.bench.process_meter import ProcessMeter
@@ -76,6 +77,7 @@ def _measure(options: argparse.Namespace, addresses: Addresses, folder: Path) ->
     log.snapshot([recorded("sbtest1")[0]])
     copy_topic = f"rows-{name}"
     create_topic(addresses.kafka, copy_topic, RAW_PARTITIONS)
+    name_spark_files()
     spark = create_session("local[2]", "sorter-vs-copy", folder)
     feed = ChangefeedRun(
         spark, addresses, upstream=log.upstream, data_dir=folder / "feed", name=name, protocol=options.protocol

@@ -24,6 +24,7 @@ from typing import Any
 import psutil
 from pyspark.sql import SparkSession
 
+from compose.stack.spark_files import name_spark_files
 from sorters.spark.session import create_session
 from sorters.spark.task_jobs import TaskJobs
 from tests.support.task_work import nothing
@@ -117,6 +118,7 @@ class Session:
 
 
 def _our_job(folder: Path) -> Job:
+    name_spark_files()
     jobs = TaskJobs(create_session("local[2]", "spark-floor", folder))
     return lambda tasks: jobs.answers(nothing, tasks)
 

@@ -48,6 +48,7 @@ from typing import Any
 import psutil
 
 from compose.stack.local import Addresses, LocalStack
+from compose.stack.spark_files import name_spark_files
 from consumers.control.core.frontier.frontier import FrontierInputs, advance
 from consumers.control.log.frontier_topic import FrontierTopic
 from producers.pull.puller import Puller, PullerSettings
@@ -107,6 +108,7 @@ def pull(pd: str, addresses: Addresses, upstream: str, ddl_end: int) -> None:
 
 def sort(options: argparse.Namespace, addresses: Addresses) -> None:
     """Run the changefeed, say on standard output how far it is, until standard input ends."""
+    name_spark_files()
     spark = create_session(options.master, "whole-bus", Path(options.folder))
     feed = ChangefeedRun(
         spark,

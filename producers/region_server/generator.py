@@ -31,6 +31,8 @@ TICK_S = 0.005
 IN_FLIGHT_MAX = 8
 """At full speed: transactions that are prewritten and not yet committed."""
 _ROWS_A_BREATH = 512
+_ROWS_A_SHORT_BREATH = 128
+"""At a given rate: a stream sends a message in each pause, and rows must not wait for one another there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,15 +121,18 @@ class Generator:
             else:
                 due = written + _ROWS_A_BREATH
             due = min(due, options.rows_max or due)
-            while written < due:
-                left = due - written if options.rows_max else options.txn_rows
-                opened = self._begin(min(options.txn_rows, left))
-                written += opened.rows
-                if self._write_rows(opened):
-                    open_ones.append(opened)
-                if len(open_ones) > IN_FLIGHT_MAX:
-                    self._finish(open_ones.pop(self._random.randrange(len(open_ones))))
-            await self._server.let_streams_go_on()
+            while written < due and not self._stopped:
+                # Who is behind would write more and more in one go else, and no row of it went out before its end.
+                breath = min(due, written + (_ROWS_A_SHORT_BREATH if options.rows_per_s else _ROWS_A_BREATH))
+                while written < breath:
+                    left = due - written if options.rows_max else options.txn_rows
+                    opened = self._begin(min(options.txn_rows, left))
+                    written += opened.rows
+                    if self._write_rows(opened):
+                        open_ones.append(opened)
+                    if len(open_ones) > IN_FLIGHT_MAX:
+                        self._finish(open_ones.pop(self._random.randrange(len(open_ones))))
+                await self._server.let_streams_go_on()
             if options.rows_per_s:
                 await asyncio.sleep(TICK_S)
         for opened in open_ones:

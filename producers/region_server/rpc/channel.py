@@ -16,7 +16,8 @@ from schemas.proto import cdcpb_pb2
 
 MESSAGE_MAX_BYTES = 6 * 1024 * 1024
 """TiKV caps a message at about 6 MiB. Source: tikv ``components/cdc/src/channel.rs``."""
-MESSAGE_MAX_EVENTS = 64
+MESSAGE_MAX_EVENTS = 128
+"""Source: tikv ``components/cdc/src/channel.rs``, ``CDC_MSG_MAX_BATCH_SIZE``."""
 SCAN_ROOM_BYTES = 4 * 1024 * 1024
 """A scan waits while more than this is queued, so that a large region cannot fill memory with its history."""
 

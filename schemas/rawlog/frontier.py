@@ -10,6 +10,7 @@ The format, for readers in other languages: docs/formats/raw-log.md §5.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import starmap
 from typing import Any, Final
 
 from schemas.errors import CorruptDataError
@@ -182,7 +183,8 @@ def follow_frontier(last: FrontierRecord | None, record: FrontierRecord) -> Fron
 
 
 def _later(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(max(pair) for pair in zip(left, right, strict=True))
+    """Return the greater of each two offsets, of as many partitions."""
+    return left if left == right else tuple(starmap(max, zip(left, right, strict=True)))
 
 
 def encode_frontier(record: FrontierRecord) -> bytes:

@@ -16,8 +16,9 @@ EPOCHS_MAX = 8
 
 REST_S, REST_MAX_S = 0.006, 0.6
 """Between two beats, for each changefeed that is there, and at most."""
-QUIET_S = 0.5
-"""Between two beats if nothing has landed."""
+QUIET_S, QUIET_RESTS = 0.5, 2
+"""Between two beats if nothing has landed, at least; and by how much they are further apart than others where there are
+many changefeeds: a cut without rows costs half of one with some, and moves checkpoints alone."""
 HOLD_MAX_S = 2.0
 """After which a permit counts for another: who waits for a broker that is gone must not hold up the others."""
 
@@ -25,6 +26,11 @@ HOLD_MAX_S = 2.0
 def rest_s(followers: int) -> float:
     """Return how far beats are apart at least, where so many follow the frontier."""
     return min(REST_S * max(0, followers - 1), REST_MAX_S)
+
+
+def quiet_s(rest_s: float) -> float:
+    """Return how far beats are apart where nothing has landed; ``rest_s`` where something has."""
+    return max(QUIET_S, QUIET_RESTS * rest_s)
 
 
 class EpochPace:

@@ -18,7 +18,7 @@ from schemas.errors import BusError
 from schemas.rawlog.frontier import FrontierRecord
 from sorters.log.failures import HistoryLostError, bus_error
 from sorters.run.sources import FrontierSource
-from sorters.service.epoch_pace import QUIET_S, EpochPace
+from sorters.service.epoch_pace import EpochPace, quiet_s
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class FrontierWindow:
     def _due_at_s(self) -> float:
         """Return when the next beat is due: later, where nothing has landed since the last."""
         rest_s = self._rest_s()
-        return self._beat_at_s + (rest_s if self._beat < self._landed else max(rest_s, QUIET_S))
+        return self._beat_at_s + (rest_s if self._beat < self._landed else quiet_s(rest_s))
 
     def _take(self, records: list[FrontierRecord]) -> None:
         with self._changed:

@@ -13,7 +13,7 @@ from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord
 from sorters.run.sources import FrontierSource
 from sorters.service import frontier_window
-from sorters.service.epoch_pace import HOLD_MAX_S, QUIET_S, REST_MAX_S, EpochPace, rest_s
+from sorters.service.epoch_pace import HOLD_MAX_S, QUIET_S, REST_MAX_S, EpochPace, quiet_s, rest_s
 from sorters.service.frontier_window import FrontierWindow, WindowFollower, _is_quiet
 
 RECORD = FrontierRecord(owner_rev=1, resolved_ts=Ts(5), high=(3, 4), low=(3, 4), ddl_high=1, repeat_high=(0, 0))
@@ -42,6 +42,12 @@ def follower(window: Window, pace: EpochPace) -> WindowFollower:
 def test_rest_is_none_for_one_and_bounded_for_many() -> None:
     assert rest_s(1) == 0
     assert 0 < rest_s(2) < rest_s(50) < rest_s(100_000) == REST_MAX_S
+
+
+def test_beats_of_many_changefeeds_are_twice_as_far_apart_where_nothing_has_landed() -> None:
+    assert quiet_s(0.0) == QUIET_S == 0.5
+    assert quiet_s(0.2) == 0.5
+    assert quiet_s(0.6) == 1.2
 
 
 def test_permits_come_back_in_the_order_in_which_they_were_asked_for() -> None:

@@ -77,11 +77,12 @@ def frontier_for(
     """
     mine: list[HeldTables | HeldDdl] = [held for held in record.held if any(contains(table) for table in held.tables)]
     mine += [held for held in record.held_ddl if concerns(held)]
-    low = record.low
+    low, resolved_ts = record.low, record.resolved_ts
     for held in mine:
         low = tuple(min(pair) for pair in zip(low, held.low, strict=True))
+        resolved_ts = min(resolved_ts, held.ts)
     return ChangefeedFrontier(
-        resolved_ts=min([record.resolved_ts, *(held.ts for held in mine)]),
+        resolved_ts=resolved_ts,
         low=low,
         high=record.high,
         repeat_high=record.repeat_high,

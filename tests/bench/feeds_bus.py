@@ -41,6 +41,11 @@ class Usage:
     at_s: float
     cpu_s: float
     packets: int
+    servers: frozenset[int]
+    """Captures and sorter services; with one that has ended the CPU of what it had started is lost."""
+
+    def ended_since(self, before: "Usage") -> int:
+        return len(before.servers - self.servers)
 
     def cores_since(self, before: "Usage") -> float:
         return (self.cpu_s - before.cpu_s) / (self.at_s - before.at_s)
@@ -82,7 +87,9 @@ class FeedsBus:
     def usage(self) -> Usage:
         """Return what the capture and all that it has started, and a service by hand, have used so far."""
         port = int(self.bus.addresses.zookeeper.rsplit(":", 1)[1])
-        return Usage(time.monotonic(), sum(map(cpu_s_of, self._ours())), received_packets(port))
+        ours = self._ours()
+        servers = frozenset(each.pid for each in ours if _serves(each))
+        return Usage(time.monotonic(), sum(map(cpu_s_of, ours)), received_packets(port), servers)
 
     def memory_mb(self) -> dict[str, float]:
         """Return the proportional sizes of all processes of the bus but Kafka."""
@@ -232,6 +239,13 @@ def cpu_s_of(process: psutil.Process) -> float:
     except psutil.NoSuchProcess:
         return 0.0
     return float(times.user + times.system + times.children_user + times.children_system)
+
+
+def _serves(process: psutil.Process) -> bool:
+    try:
+        return TIDEBUS[-1] in process.cmdline()
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _pss_mb(process: psutil.Process) -> float:

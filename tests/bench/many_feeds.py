@@ -3,8 +3,9 @@
 A whole bus by real processes (:mod:`tests.bench.feeds_bus`), 1,000 rows/s over 50 tables, and 1 to 300 changefeeds: a
 fifth take all tables, the others a tenth of them. One consumer reads all sink topics: ``p50_s`` and ``p99_s`` are from
 commit_ts to it over all rows, ``worst_p99_s`` the p99 of the changefeed whose is the worst. ``cores`` are the capture's
-and its sorter service's, ``idle_cores`` theirs once nothing is written any more; ``memory_mb`` is the proportional size
-of all processes of the bus but Kafka; ``zookeeper_requests_per_s`` all packets that the server has.
+and its sorter service's (too few where ``ended`` of these have ended meanwhile), ``idle_cores`` theirs once nothing is
+written any more; ``memory_mb`` is the proportional size of all processes of the bus but Kafka;
+``zookeeper_requests_per_s`` all packets that the server has.
 
 Upstream, Kafka and the consumer share the machine: lag is that of a machine that has to do all of it.
 """
@@ -50,6 +51,7 @@ def measure(options: argparse.Namespace, source: Upstream, folder: Path, feeds: 
         **percentiles(lags),
         "caught_up": caught_up,
         "messages_per_s": round(rows / (after.at_s - before.at_s)),
+        "ended": after.ended_since(before),
         "cores": round(after.cores_since(before), 2),
         "cpu_us_per_message": round(1e6 * (after.cpu_s - before.cpu_s) / rows, 1),
         "idle_cores": round(idle_to.cores_since(idle_from), 3),

@@ -35,7 +35,6 @@ from schemas.rawlog.images import (
 )
 from schemas.sink.position import PositionClass, decode_position
 from sorters.cut.sink_writer import SinkWriter
-from sorters.run import cut_job
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_run import FeedRun
 from sorters.run.status import StatusBoard
@@ -257,8 +256,6 @@ def log(stack: Addresses, fresh_name: Callable[[str], str]) -> RawLog:
 def test_initial_image_goes_out_in_its_chunks_with_the_changes_above_each_wherever_a_sorter_dies(
     stack: Addresses, log: RawLog, fresh_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What the driver reads of a chunk is bounded by what a cut may have: this is no backlog for a streaming query.
-    monkeypatch.setattr(cut_job, "DRIVER_CUT_BYTES_MAX", 1 << 20)
     topic = fresh_name("sink")
     whole = Machine(stack, topic, log, tmp_path)
     whole.run(monkeypatch)

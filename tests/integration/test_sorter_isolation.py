@@ -29,6 +29,7 @@ FLOOD_PIECES, FLOOD_PIECE_S = 10, 0.2
 """What a cut of the flood computes, in CPU time: together some 16 s for each time that rows are written."""
 TROUBLE = f"""
 import ctypes, os, sys, threading, time
+from pathlib import Path
 from sorters.core.records.order import no_records
 from sorters.cut import small_cut
 
@@ -38,11 +39,19 @@ def flood():
         sum(range(1000))
 
 leaked = []
+def leak():
+    # While the neighbour has no cut under way: cuts that are share what the process grows by.
+    now, until = Path("@LEAK_NOW@"), time.monotonic() + 60
+    while not now.exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    leaked.append(b"x" * {LEAK_BYTES})
+    now.unlink(missing_ok=True)
+
 troubles = {{
     "abort": os.abort,
     "null": lambda: ctypes.memset(0, 0, 1),
     "hang": lambda: ctypes.PyDLL(None).sleep(600),
-    "leak": lambda: leaked.append(b"x" * {LEAK_BYTES}),
+    "leak": leak,
 }}
 whole = small_cut.output_records
 
@@ -69,8 +78,8 @@ sys.exit(main())
 class World:
     """A capture and an owner, with a neighbour that has no trouble."""
 
-    def __init__(self, bus: FleetBus, fleet: Fleet, fresh_name: Callable[[str], str]) -> None:
-        self.bus, self.fleet, self._fresh_name = bus, fleet, fresh_name
+    def __init__(self, bus: FleetBus, fleet: Fleet, fresh_name: Callable[[str], str], leak_now: Path) -> None:
+        self.bus, self.fleet, self._fresh_name, self.leak_now = bus, fleet, fresh_name, leak_now
         self.topic = fresh_name("topic")
         self.bus.create("neighbour", f"{self.topic}?{CANAL}")
         self.write()
@@ -86,6 +95,16 @@ class World:
         upto, began_at = self.bus.write(), time.monotonic()
         self.bus.wait_checkpoint("neighbour", upto)
         return time.monotonic() - began_at
+
+    def let_leak(self, deaths: int) -> None:
+        """Let what leaks do so once, unless it has died so often."""
+        self.leak_now.touch()
+        eventually(
+            lambda: (
+                not self.leak_now.exists()
+                or ((status := self.bus.status("leak")) is not None and status.sorter_deaths >= deaths)
+            )
+        )
 
     def own(self, name: str) -> str:
         """Return the id of a changefeed's own service."""
@@ -107,9 +126,10 @@ class World:
 def world(stack: Addresses, fresh_name: Callable[[str], str], tmp_path: Path) -> Iterator[World]:
     with lasting_session(stack.zookeeper_access) as session:
         bus = FleetBus(stack, session, ZkPaths(fresh_name("cluster")), fresh_name("up"))
-        fleet = Fleet(bus, tmp_path, (sys.executable, "-c", TROUBLE))
+        leak_now = tmp_path / "leak-now"
+        fleet = Fleet(bus, tmp_path, (sys.executable, "-c", TROUBLE.replace("@LEAK_NOW@", str(leak_now))))
         with fleet.services, fleet.services.attached(session), fleet.assigner:
-            yield World(bus, fleet, fresh_name)
+            yield World(bus, fleet, fresh_name, leak_now)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +146,8 @@ def test_changefeed_that_ends_its_service_is_named_and_then_runs_alone(
     for deaths in (1, 2):
         while (status := world.bus.status(kind)) is None or status.sorter_deaths < deaths:
             world.write()  # the neighbour goes on; what leaks needs some cuts to be noticed
+            if kind == "leak":
+                world.let_leak(deaths)
         assert status.error is not None
         assert (status.error.code, words in status.error.message) == ("sorter.died", True), status.error.message
     eventually(lambda: world.has_own(kind))

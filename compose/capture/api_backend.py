@@ -9,7 +9,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from kazoo.exceptions import NoNodeError
@@ -17,6 +18,8 @@ from kazoo.exceptions import NoNodeError
 from compose.capture.options import CaptureOptions
 from compose.capture.upstream_tables import UpstreamTables
 from compose.changefeeds import check_eligible, check_resume_ts, create_changefeed, tables_body
+from compose.foresight.explain import as_json, explained, raw_log_schemas
+from compose.operator.doctor import examine, examine_raw_log, examine_upstream
 from compose.operator.node_texts import shown_nodes
 from compose.operator.upstream_repair import delete_safe_point, resolve_region
 from compose.sink_check import check_sink
@@ -37,14 +40,17 @@ from consumers.control.changefeeds.store import ChangefeedRequest, info_of, no_s
 from consumers.control.changefeeds.verbs import ChangefeedControl, ConfigChange, configured, state_of
 from consumers.control.cluster.capture_registry import CaptureInfo, list_captures
 from consumers.control.cluster.election import Election
+from consumers.control.console.routes import ROUTERS
 from consumers.control.owner.figures import Rule
 from edges.kafka.access import KafkaAccess
+from edges.secrets import SecretReferenceError, resolve
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from producers.pull.pd.client import PdClient
 from producers.tls import Channels, TlsSettings
 from schemas.addresses import is_loopback
 from schemas.config.changefeed import load_changefeed
+from schemas.config.parse.references import with_secrets
 from schemas.errors import BusError, ConfigError
 from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId
 from schemas.json_text import read_json
@@ -245,6 +251,27 @@ class ApiBackend:
         config = load_changefeed(request.sink_uri, request.config)
         return tables_body(self._addresses.kafka, self._addresses.upstream, config, request.start_ts)
 
+    def explain(self, request: FeedRequest) -> dict[str, Any]:
+        addresses = self._addresses
+        config, tries_sinks = load_changefeed(request.sink_uri or "", request.config), addresses.tries_sinks
+        if not config.uri.brokers:
+            return {}
+        if tries_sinks:
+            with contextlib.suppress(SecretReferenceError):  # the sink is left to who has its secrets
+                uri, table = with_secrets(request.sink_uri or "", request.config or {}, resolve)
+                config = load_changefeed(uri, table)
+        schemas, at = raw_log_schemas(addresses.kafka, addresses.upstream, request.start_ts)
+        return as_json(explained(config, schemas, at, ask_sink=tries_sinks))
+
+    def checks(self) -> Sequence[Mapping[str, Any]]:
+        addresses = self._addresses
+        findings = [
+            *examine(Path()),
+            *examine_upstream(addresses.pd, addresses.tls),
+            *examine_raw_log(addresses.kafka, addresses.upstream),
+        ]
+        return [asdict(finding) for finding in findings]
+
     def check_upstream(self, pd_addresses: Sequence[str]) -> None:
         ours = {_bare(address) for address in self._addresses.pd.split(",")}
         if pd_addresses and not ours & {_bare(address) for address in pd_addresses}:
@@ -319,7 +346,8 @@ def api_server(options: CaptureOptions) -> ApiServer:
             "the API is served to the network in the clear, to everybody; --cert, --mtls and --client-credentials",
             extra={"addr": options.addr, "ca": tls.ca_path or "none", "cert": "none"},
         )
-    return ApiServer(options.addr, tls=shown, credentials=users, hosts=(options.advertise_addr, *options.api_hosts))
+    hosts = (options.advertise_addr, *options.api_hosts)
+    return ApiServer(options.addr, tls=shown, credentials=users, hosts=hosts, routers=ROUTERS)
 
 
 def shown_settings(options: CaptureOptions) -> dict[str, object]:

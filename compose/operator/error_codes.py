@@ -1,9 +1,12 @@
 """Every error code of TideBus, read from the code: what `tidebus errors` prints and `docs/error-codes.md` lists.
 
-``python -m compose.operator.error_codes`` prints that page anew; a test holds it against the code.
+``python -m compose.operator.error_codes`` prints that page anew, with ``--json`` the same as data, which the console
+shows beside an error; a test holds both against the code.
 """
 
+import json
 import pkgutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -62,6 +65,12 @@ def as_page(codes: list[ErrorCode]) -> str:
     return _PAGE_HEAD + "".join(f"| `{entry.code}` | {entry.follows} | {entry.meaning} |\n" for entry in codes)
 
 
+def as_data(codes: list[ErrorCode]) -> str:
+    """Return the codes as a JSON array of code, what follows and meaning, a line each."""
+    lines = (json.dumps([entry.code, entry.follows, entry.meaning], ensure_ascii=False) for entry in codes)
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
 def _kinds(kind: type[BusError]) -> Iterator[type[BusError]]:
     yield kind
     for derived in kind.__subclasses__():
@@ -74,4 +83,4 @@ def _meaning(kind: type[BusError]) -> str:
 
 
 if __name__ == "__main__":
-    print(as_page(catalogue()), end="")
+    print((as_data if sys.argv[1:] == ["--json"] else as_page)(catalogue()), end="")

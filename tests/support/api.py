@@ -10,6 +10,7 @@ from consumers.control.api.access.credentials import Credentials
 from consumers.control.api.app import create_app
 from consumers.control.api.backend import Backend
 from consumers.control.api.context import ApiContext
+from consumers.control.console.routes import ROUTERS
 
 
 class Api:
@@ -18,7 +19,7 @@ class Api:
     def __init__(self, bus: Backend | None, credentials: Credentials | None = None) -> None:
         context = ApiContext(credentials=credentials)
         context.backend = bus
-        self.http = TestClient(create_app(context), "http://127.0.0.1:8300", follow_redirects=False)
+        self.http = TestClient(create_app(context, ROUTERS), "http://127.0.0.1:8300", follow_redirects=False)
 
     def ask(
         self,

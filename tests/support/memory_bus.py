@@ -213,6 +213,12 @@ class Memory:
             "all_tables": [*self.ineligible, *eligible],
         }
 
+    def explain(self, request: FeedRequest) -> dict[str, Any]:
+        return {"tables": [{"table": "a.b", "topic": "t"}]}
+
+    def checks(self) -> Sequence[Mapping[str, Any]]:
+        return [{"name": "pd", "ok": False, "needed": True, "said": "PD does not answer"}]
+
     def metrics(self) -> MetricsSnapshot:
         return self.snapshot
 

@@ -7,11 +7,12 @@ refuses: a path that there is not, a body that is no JSON, a value of another ty
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any, Final
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
@@ -43,8 +44,8 @@ BODY_S: Final = 30.0
 ABOUT: Final = "TiCDC's HTTP API version 2, and what a capture serves beside it. Errors: error_msg and error_code."
 
 
-def create_app(context: ApiContext) -> ASGIApp:
-    """Return the app; what it serves from may change while it runs."""
+def create_app(context: ApiContext, routers: Sequence[APIRouter] = ()) -> ASGIApp:
+    """Return the app; what it serves from may change while it runs. ``routers`` are further routes behind its door."""
     app = FastAPI(
         title="TideBus",
         version=version("tidebus"),
@@ -62,6 +63,7 @@ def create_app(context: ApiContext) -> ASGIApp:
         image_routes.router,
         old_routes.router,
         debug_routes.router,
+        *routers,
     ):
         app.include_router(router)
     app.add_exception_handler(BusError, _on_bus_error)

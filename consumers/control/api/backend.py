@@ -138,6 +138,16 @@ class Backend(Protocol):
         """
         ...
 
+    def explain(self, request: FeedRequest) -> dict[str, Any]:
+        """Return for every table where its rows go, in what, and which rights that needs; nothing of a sink that is no
+        Kafka.
+        """
+        ...
+
+    def checks(self) -> Sequence[Mapping[str, Any]]:
+        """Return what this machine has and lacks, and how upstream and raw log stand: name, ok, needed, said."""
+        ...
+
     def check_upstream(self, pd_addresses: Sequence[str]) -> None:
         """Raise if PD's addresses are given and are not our upstream's."""
         ...

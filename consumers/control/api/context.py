@@ -40,6 +40,8 @@ class ApiContext:
         """``credentials``: None lets everybody ask. ``hosts``: names under which this server is asked."""
         self.backend: Backend | None = None
         self.tls, self.credentials, self.hosts = tls or ApiTls(), credentials, hosts or Hosts()
+        self.is_closing = False
+        """Once the server ends: what it sends without end has to."""
 
 
 class AnsweredByOwner(Exception):  # noqa: N818 # no error: a way out of FastAPI's dependencies
@@ -129,8 +131,10 @@ def scheduling_of(request: Request, bus: Bus) -> Scheduling:
 Owner = Annotated[Scheduling, Depends(scheduling_of)]
 
 
-def ask_owner(request: Request, bus: Backend, timeout_s: float = TIMEOUT_S) -> Response:
+def ask_owner(request: Request, bus: Backend, timeout_s: float = TIMEOUT_S, *, target: str = "") -> Response:
     """Pass a request on to the owner and return its answer. Waits: not for the event loop.
+
+    ``target``: what is asked for in its stead, in the name of who has sent it; '': the same.
 
     Raises:
         NotReadyError: we are the owner, and have just begun.
@@ -158,7 +162,7 @@ def ask_owner(request: Request, bus: Backend, timeout_s: float = TIMEOUT_S) -> R
             reason = "a password goes to no other machine in the clear; ask the owner itself, or give captures --cert"
             raise ForwardError(reason, owner=owner, address=address)
         headers["Authorization"] = authorization
-    target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    target = target or request.url.path + (f"?{request.url.query}" if request.url.query else "")
     asked: Future[Answer] = Future()
     what = (request.method, target, request.scope.get(BODY_KEY), headers)
     threading.Thread(target=_ask, args=(asked, client, *what), name="ask-owner", daemon=True).start()

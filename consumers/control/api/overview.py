@@ -43,7 +43,7 @@ def overview_body(bus: Backend, tables: Mapping[CaptureId, Collection[TableId]] 
 
 
 def _feed(bus: Backend, feed: StoredFeed, now_s: float, places: Mapping[FeedName, Mapping[str, Any]]) -> dict[str, Any]:
-    info, status = feed.info, feed.status
+    info, status, sorted_status = feed.info, feed.status, feed.sorter_status
     name = (info.namespace, info.changefeed_id)
     return {
         "namespace": info.namespace,
@@ -52,6 +52,7 @@ def _feed(bus: Backend, feed: StoredFeed, now_s: float, places: Mapping[FeedName
         "state": shown_state(feed.state),
         "checkpoint_ts": feed.checkpoint_ts,
         "checkpoint_lag_s": _lag_s(feed.checkpoint_ts, now_s),
+        "sorter_lag_s": _lag_s(sorted_status.checkpoint_ts, now_s) if sorted_status else None,
         "resolved_lag_s": _lag_s(feed.resolved_ts, now_s),
         "rows_total": status.rows_total if status else 0,
         "batch_rows": status.batch_rows if status else 0,

@@ -7,11 +7,12 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 import uvicorn
+from fastapi import APIRouter
 
 from consumers.control.api.access.connections import HEADER_BYTES_MAX, bounded_protocol
 from consumers.control.api.access.credentials import Users
@@ -43,8 +44,10 @@ class ApiServer:
         tls: ApiTls | None = None,
         credentials: Users | None = None,
         hosts: Collection[str] = (),
+        routers: Sequence[APIRouter] = (),
     ) -> None:
-        """Listen on ``host:port``, and nowhere else; port 0 is a free one. ``hosts`` are further names of it.
+        """Listen on ``host:port``, and nowhere else; port 0 is a free one. ``hosts`` are further names of it,
+        ``routers`` further routes.
 
         Raises:
             ConfigError: no ``host:port``.
@@ -62,7 +65,7 @@ class ApiServer:
             reason = "cannot listen for the API; is another capture here? give this one another --addr"
             raise ApiAddressError(reason, addr=address, reason=error.strerror) from error
         config = uvicorn.Config(
-            create_app(self.context),
+            create_app(self.context, routers),
             http=bounded_protocol(tls),
             h11_max_incomplete_event_size=HEADER_BYTES_MAX,
             loop="asyncio",
@@ -99,6 +102,7 @@ class ApiServer:
 
     def close(self) -> None:
         """Stop listening; requests under way have a moment to end."""
+        self.context.is_closing = True
         self._server.should_exit = True
         self._thread.join(STOP_S + 5.0)
         self._socket.close()

@@ -1,0 +1,134 @@
+"""What to do about an error, by its code: the catalogue's explanation, steps, and the verbs that carry them out."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+Verb = str
+"""A button of the changefeed's page: ``update``, ``resume``, ``remove`` or ``move``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCode:
+    """One line of docs/error-codes.md."""
+
+    code: str
+    follows: str
+    """``retried``, ``needs you`` or ``a bug``."""
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What the page says beside an error."""
+
+    code: str
+    follows: str
+    meaning: str
+    steps: tuple[str, ...]
+    verbs: tuple[Verb, ...]
+    """In the order in which to press them."""
+
+
+_ANEW: Final = (
+    "What the changefeed needs is no longer held, so it cannot go on without a gap.",
+    "Bring the destination to a known ts by a copy.",
+    "Then resume from another checkpoint, at or above the oldest ts of the raw log, or remove it and create it anew.",
+)
+_SETTINGS: Final = ("Change the setting that the error names: Update shows the file and the sink URI.", "Then resume.")
+_DESTINATION: Final = (
+    "Mend the destination: the error names what it refuses, and why.",
+    "If it is to go elsewhere, or with other settings, update the changefeed.",
+    "Then resume; it goes on from its checkpoint, and nothing is lost.",
+)
+_STEPS: Final[Mapping[str, tuple[tuple[str, ...], tuple[Verb, ...]]]] = {
+    "sorter.topic_missing": (
+        (
+            "Create the topic that the error names, with the partitions you want;",
+            "or let TideBus create it: update the sink URI so that it says auto-create-topic=true, or names another.",
+            "Then resume.",
+        ),
+        ("update", "resume"),
+    ),
+    "sorter.topic_partitions": (
+        ("Lower partition-num to what the topic has, or give the topic more partitions in Kafka.", "Then resume."),
+        ("update", "resume"),
+    ),
+    "sink.message_too_large": (
+        (
+            "Raise max-message-bytes in the sink URI, and max.message.bytes of the topic;",
+            "or let large rows be sent another way, by large-message-handle-option in the file.",
+            "Then resume.",
+        ),
+        ("update", "resume"),
+    ),
+    "sink.ddl_unsafe": (
+        (
+            "Run the DDL at the destination by hand, or pass it by as the error says (ignore-txn-start-ts).",
+            "Then resume.",
+        ),
+        ("update", "resume"),
+    ),
+    "apply.ddl_refused": (
+        ("Make the DDL fit at the destination, or pass it by as the error says (ignore-txn-start-ts).", "Then resume."),
+        ("update", "resume"),
+    ),
+    "sorter.history_lost": (_ANEW, ("resume", "remove")),
+    "sorter.interval_gone": (_ANEW, ("resume", "remove")),
+    "schema.history_gone": (_ANEW, ("resume", "remove")),
+    "apply.history_lost": (_ANEW, ("resume", "remove")),
+    "frontier.lost": (_ANEW, ("resume", "remove")),
+    "changefeed.table_held": (
+        ("Nothing is wrong with the changefeed: the upstream page says which table is behind, and why.",),
+        (),
+    ),
+    "changefeed.upstream_stands": (
+        ("Nothing is wrong with the changefeed: the upstream page says what stands still, and why.",),
+        (),
+    ),
+}
+_FAMILIES: Final[tuple[tuple[str, tuple[str, ...], tuple[Verb, ...]], ...]] = (
+    ("apply.", _DESTINATION, ("update", "resume")),
+    ("storage.", _DESTINATION, ("update", "resume")),
+    ("config.", _SETTINGS, ("update", "resume")),
+    ("bus.config", _SETTINGS, ("update", "resume")),
+    ("changefeed.", _SETTINGS, ("update", "resume")),
+    ("sorter.", _SETTINGS, ("update", "resume")),
+    ("sink.", _SETTINGS, ("update", "resume")),
+    ("mount.", _SETTINGS, ("update", "resume")),
+)
+_BUG: Final = (
+    "This is a bug of TideBus; it has stopped before wrong data left it.",
+    "Please report it with the log around it. Resume tries the same again.",
+)
+_NEEDS_YOU: Final = ("The same attempt would fail again: mend the cause that the error names.", "Then resume.")
+_RETRIED: Final = (
+    "TideBus tries again by itself, after growing pauses; look at what the error names if it goes on.",
+    "If it has failed for good in the meantime, resume once the cause is mended.",
+)
+
+
+def read_codes(text: str) -> Mapping[str, ErrorCode]:
+    """Return the catalogue of a JSON array of ``[code, follows, meaning]``, as this package ships it."""
+    return {code: ErrorCode(code, follows, meaning) for code, follows, meaning in json.loads(text)}
+
+
+def advice_for(code: str, codes: Mapping[str, ErrorCode]) -> Advice:
+    """Return what to say of an error; of a code that nobody knows too, such as TiCDC's own."""
+    known = codes.get(code, ErrorCode(code, "needs you", ""))
+    steps, verbs = _steps_for(known)
+    return Advice(code, known.follows, known.meaning, steps, verbs)
+
+
+def _steps_for(known: ErrorCode) -> tuple[tuple[str, ...], tuple[Verb, ...]]:
+    if known.code in _STEPS:
+        return _STEPS[known.code]
+    if known.follows == "a bug":
+        return _BUG, ("resume",)
+    if known.follows == "retried":
+        return _RETRIED, ("resume",)
+    for prefix, steps, verbs in _FAMILIES:
+        if known.code.startswith(prefix):
+            return steps, verbs
+    return _NEEDS_YOU, ("update", "resume")

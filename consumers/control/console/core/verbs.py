@@ -1,0 +1,59 @@
+"""What each button of a changefeed's page would do, and whether its state allows it: said before it is pressed.
+
+What is allowed follows the state machine (:mod:`consumers.control.core.changefeeds.state`); the API decides once more.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from consumers.control.changefeeds.verbs import UPDATABLE
+from consumers.control.core.changefeeds.state import PAUSABLE, RESUMABLE
+from schemas.nodes.changefeed import ChangefeedState
+
+
+@dataclass(frozen=True, slots=True)
+class ShownVerb:
+    """A button."""
+
+    verb: str
+    allowed: bool
+    effect: str
+    """What happens when it is pressed, or why it cannot be."""
+
+
+_PAUSE: Final = (
+    "Its sorter stops after the batch under way; checkpoint and topics stay, and Resume goes on there. The raw log "
+    "loses its oldest records by retention meanwhile: a pause longer than that cannot be resumed without a gap."
+)
+_RESUME: Final = (
+    "It goes on from its checkpoint; nothing is lost, and rows of a batch that was not acknowledged may come again. "
+    "With another checkpoint ts it goes on from there: an earlier one repeats rows, a later one leaves rows out."
+)
+_UPDATE: Final = (
+    "Sink URI, file and target ts are checked and replaced; it stays stopped or failed until it is resumed. Rows that "
+    "were written stay as they are."
+)
+_REMOVE: Final = (
+    "Checkpoint, settings and state are forgotten, for good: it cannot be resumed. Topics and what stands at the "
+    "destination stay as they are."
+)
+_MOVE: Final = (
+    "Its sorter stops after the batch under way and goes on from its checkpoint on the capture that you choose, and "
+    "stays there whenever that capture lives. With any capture the owner chooses again."
+)
+
+
+def verbs_of(state: ChangefeedState) -> tuple[ShownVerb, ...]:
+    """Return all verbs in the order of the page's buttons."""
+    shown = "warning" if state == "pending" else state
+    return (
+        _verb("pause", state in PAUSABLE, _PAUSE, f"It is {shown}: nothing runs that could be paused."),
+        _verb("resume", state in RESUMABLE, _RESUME, f"It is {shown}: it runs already."),
+        _verb("update", state in UPDATABLE, _UPDATE, f"It is {shown}: pause it first."),
+        _verb("move", state in PAUSABLE, _MOVE, f"It is {shown}: nobody runs it."),
+        _verb("remove", True, _REMOVE, ""),
+    )
+
+
+def _verb(verb: str, allowed: bool, effect: str, refusal: str) -> ShownVerb:
+    return ShownVerb(verb, allowed, effect if allowed else refusal)

@@ -1,0 +1,114 @@
+// A changefeed: state, error with what to do, verbs, who ran what, topics, settings with their differences.
+
+import { button, card, el, figures, stateMark, table } from "./dom.js";
+import { ask, feedPath } from "./api.js";
+import { bytes, count, feedName, seconds, shortId, timeOf } from "./words.js";
+import { feedRate, lag, legend, sorter } from "./overview.js";
+import { TITLES, askVerb } from "./verbs.js";
+
+const BASE = "/api/tidebus/console";
+const topics = new Map();  // by changefeed: asked for once, for each asks Kafka for all schemas
+let everySetting = false;
+
+export const changefeed = {
+  title: ([namespace, id]) => `Changefeed ${feedName({ namespace, id })}`,
+  every_ms: 3000,
+  load: async ([namespace, id]) => {
+    const feed = { namespace, id };
+    const key = `${namespace}/${id}`;
+    if (!topics.has(key)) {
+      topics.set(key, { waits: true });
+      ask("GET", feedPath(feed, "/topics", BASE)).then((said) => topics.set(key, said), (error) => topics.set(key, { refusal: error.message }));
+    }
+    return { feed, key, page: await ask("GET", feedPath(feed, "", BASE)) };
+  },
+  leave: () => topics.clear(),
+  view: (params, data, live) => {
+    if (!data) return el("p", null, "Asking the bus …");
+    const { feed, key, page } = data;
+    const now = live.overview?.changefeeds.find((item) => item.namespace === feed.namespace && item.id === feed.id);
+    return [
+      error(page), state(feed, page, now, live), verbs(page),
+      el("div", { class: "columns" }, work(page, now), settings(page)), topicCard(topics.get(key)),
+    ];
+  },
+  actions: {
+    verb: ({ verb }, { data, look }) => askVerb(verb, data.feed, data.page, look),
+    "all-settings": (named, { draw }) => { everySetting = !everySetting; draw(); },
+    "topics-again": (named, { data, look }) => { topics.delete(data.key); look(); },
+  },
+};
+
+function error({ changefeed: feed, advice }) {
+  if (!feed.error) return null;
+  const follows = { retried: "tried again by itself", "needs you": "needs you", "a bug": "a bug of TideBus" }[advice.follows];
+  return el("section", { class: `card ${feed.state === "failed" ? "alarm" : "heed"}`, "aria-label": "Error" },
+    el("h2", null, el("code", { id: "error-code" }, feed.error.code), ` – ${follows}`),
+    advice.meaning && el("p", null, advice.meaning), el("pre", { tabindex: "0", "aria-label": "The error's text" }, feed.error.message),
+    el("p", { class: "soft" }, feed.error.time), el("h3", null, "What to do"),
+    el("ol", { class: "steps", id: "advice" }, advice.steps.map((step) => el("li", null, step))),
+    advice.verbs.length > 0 && el("div", { class: "buttons" }, advice.verbs.map((verb) => button(TITLES[verb], "verb", { verb }, { id: `advised-${verb}`, class: "main" }))));
+}
+
+function state(feed, { changefeed: shown }, now, live) {
+  const points = live.curves.get(`feed ${feed.namespace}/${feed.id}`) ?? [];
+  return el("section", { class: "card", "aria-label": "State" }, el("h2", null, "State"), figures([
+    ["State", stateMark(shown.state)], ["Lag", now ? lag(now) : "–"], ["Rows", now ? feedRate(now) : "–"],
+    ["Checkpoint ts", [el("span", { class: "ts" }, shown.checkpoint_ts), el("br"), timeOf(shown.checkpoint_ts)], "small"],
+    ["Resolved ts", [el("span", { class: "ts" }, shown.resolved_ts), el("br"), timeOf(shown.resolved_ts)], "small"],
+    ["Since", [el("span", { class: "ts" }, shown.start_ts), el("br"), shown.target_ts ? `until ${shown.target_ts}` : "without an end"], "small"],
+  ]), now && legend(now), points.length > 2 && curve(points),
+  el("p", null, "Sink: ", el("code", null, shown.sink_uri)));
+}
+
+function curve(points) {
+  const most = Math.max(1, ...points);
+  const line = points.map((value, at) => `${(100 * at) / (points.length - 1)},${30 - (28 * value) / most}`).join(" ");
+  return [el("svg", { class: "curve", viewBox: "0 0 100 31", preserveAspectRatio: "none", "aria-hidden": "true" }, el("polyline", { points: line })),
+    el("p", { class: "soft" }, `Lag since this page was opened, ${seconds(most)} at most`)];
+}
+
+function verbs(page) {
+  return el("section", { class: "card", "aria-label": "What can be done" }, el("h2", null, "What can be done"),
+    el("div", { class: "buttons" }, page.verbs.map(({ verb, allowed, effect }) =>
+      button(TITLES[verb], allowed ? "verb" : "", { verb }, {
+        id: `verb-${verb}`, class: verb === "remove" ? "danger" : null, "aria-disabled": allowed ? null : "true", title: effect, "aria-describedby": `why-${verb}` }))),
+    page.verbs.map(({ verb, allowed, effect }) => el("p", { id: `why-${verb}`, class: allowed ? "unseen" : "hint" }, `${TITLES[verb]}: ${effect}`)));
+}
+
+function work({ work: done, shares }, now) {
+  const who = now?.sorter ?? done.sorter;
+  return card("Who runs it", figures([
+    ["By tasks of Spark", `${count(done.spark_rows_total)} rows`], ["By the driver's threads", `${count(done.driver_rows_total)} rows`],
+    ["Last batch", `${count(done.batch_rows)} rows in ${Number(done.batch_s).toFixed(2)} s`, "small"],
+    ["Sorter", sorter(who), "small"], ["Ended without a word", count(done.sorter_deaths ?? 0), "small"],
+    ["Rows with a wrong checksum", count(done.corrupt_rows_total ?? 0), "small"],
+  ]), who?.reason && el("p", null, "The last batch ran there because: ", who.reason),
+  shares.length > 0 && [el("h3", null, "Who applies"), table("Partitions of its topic by capture", [["Capture"], ["Partitions"]],
+    shares.map((share) => [shortId(share.capture), share.partitions.join(", ") || "none"]))]);
+}
+
+function settings({ settings: rows }) {
+  const shown = everySetting ? rows : rows.filter((row) => row.differs);
+  return card("Settings", el("p", null, everySetting ? "All settings." : "What differs from the defaults."),
+    shown.length ? table("Settings", [["Setting"], ["Value"], ["Default"]], shown.map((row) => [
+      el("code", null, row.key), row.differs ? el("strong", null, row.value) : row.value, row.default ?? "–"])) : el("p", null, "Nothing."),
+    button(everySetting ? "Only differences" : "All settings", "all-settings", {}, { class: "slight", "aria-pressed": String(everySetting) }));
+}
+
+function topicCard(said) {
+  const again = button("Look again", "topics-again", {}, { class: "slight" });
+  if (!said || said.waits) return card("Topics and tables", el("p", null, "Asking …"));
+  if (said.refusal) return card("Topics and tables", el("p", { class: "problem" }, said.refusal), again);
+  if (!said.tables) return card("Topics and tables", el("p", null, "Its sink is no Kafka: processors apply its rows from a topic of TideBus's own."));
+  return card("Topics and tables", topicTable(said), again);
+}
+
+export function topicTable(said) {
+  const tables = said.tables.filter((item) => item.replicated);
+  return [table("Tables, largest messages first", [["Table"], ["Topic"], ["Partitions", "number"], ["Partition by"], ["Largest message", "number"], ["Trouble"]],
+    [...tables].sort((a, b) => (b.largest_message_bytes ?? 0) - (a.largest_message_bytes ?? 0)).slice(0, 200).map((item) => [
+      item.target ? `${item.table} as ${item.target}` : item.table, [item.topic ?? "?", item.topic_exists === false ? " (new)" : ""],
+      count(item.partitions), item.partition_by ?? "?", bytes(item.largest_message_bytes), (item.trouble ?? []).join("; ") || "none"])),
+  el("p", { class: "soft" }, `${tables.length} tables are replicated, ${said.tables.length - tables.length} are left out by the filter.`)];
+}

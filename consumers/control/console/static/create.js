@@ -1,0 +1,128 @@
+// A changefeed that is being written: a form and its file side by side, each laid into the other by the server.
+
+import { card, el, morph } from "./dom.js";
+import { ask, tsOf } from "./api.js";
+import { put } from "./dialogs.js";
+import { topicTable } from "./changefeed.js";
+import { feedHref } from "./words.js";
+
+const [TYPED_MS, BUSY_MS, TRIES_MAX] = [400, 1000, 10];
+let [draft, timer, turn, running] = [null, 0, 0, null];
+
+const field = (name) => document.getElementById(name);
+
+export const create = {
+  title: () => "Create a changefeed",
+  still: true,  // drawn once: who types is not interrupted
+  leave: () => { clearTimeout(timer); draft = null; turn += 1; },
+  view: () => [
+    el("p", null, "Form and file are two sides of the same: what you change in the form changes its key in the file, and the other way round. The server checks both as you type; nothing is created before you confirm."),
+    el("form", { id: "draft", novalidate: true },
+      el("div", { class: "columns" },
+        card("Form", input("id", "Changefeed id", "Letters, digits and dashes."), input("namespace", "Namespace", "", "default"),
+          input("uri", "Sink URI", "kafka://HOST:PORT/TOPIC?protocol=canal-json, mysql://USER:PASSWORD@HOST:PORT/, file:///FOLDER, s3://BUCKET/PREFIX"),
+          area("rules", "Filter rules", "One a line: shop.*, !shop.tmp_*", "*.*"),
+          el("fieldset", null, el("legend", { class: "label" }, "Options"), box("case_sensitive", "Names are case-sensitive"), box("force_replicate", "Tables without a key, too")),
+          input("start", "Start ts", "Empty: from now on."), input("target", "Target ts", "Empty: without an end.")),
+        card("Changefeed file", el("label", { for: "toml" }, "TiCDC's TOML"), el("textarea", { id: "toml", class: "tall", spellcheck: "false", "aria-describedby": "toml-hint" }),
+          el("p", { class: "hint", id: "toml-hint" }, "All settings of docs/changefeeds.md; comments stay."))),
+      card("What would become of it",
+        el("div", { class: "buttons" }, el("button", { type: "submit", class: "main", id: "create" }, "Create …")),
+        el("div", { id: "checked", "aria-live": "polite" }, el("p", null, "Give a sink URI.")))),
+  ],
+  typed: (event) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => check(event.target.id !== "toml"), TYPED_MS);
+  },
+  submit: async () => {
+    clearTimeout(timer);
+    await check(false);
+    if (draft) confirm();
+  },
+};
+
+function input(id, label, hint, value = "") {
+  return [el("label", { for: id }, label), el("input", { id, value, autocomplete: "off", spellcheck: "false", "aria-describedby": hint ? `${id}-hint` : null }), hint && el("p", { class: "hint", id: `${id}-hint` }, hint)];
+}
+
+function area(id, label, hint, value) {
+  return [el("label", { for: id }, label), el("textarea", { id, spellcheck: "false", rows: 3, "aria-describedby": `${id}-hint` }, value), el("p", { class: "hint", id: `${id}-hint` }, hint)];
+}
+
+function box(id, label) {
+  return el("label", { class: "check", for: id }, el("input", { type: "checkbox", id }), label);
+}
+
+// One check at a time, in the order of typing. isForm: the form was changed, so that it is laid into the file; else the file
+// is read into the form.
+async function check(isForm) {
+  while (running) await running;
+  running = checked(isForm);
+  await running;
+  running = null;
+}
+
+async function checked(isForm) {
+  const mine = ++turn;
+  const form = { rules: field("rules").value.split("\n").map((line) => line.trim()).filter(Boolean), case_sensitive: field("case_sensitive").checked, force_replicate: field("force_replicate").checked };
+  try {
+    const asked = { toml: field("toml").value, sink_uri: field("uri").value.trim(), changefeed_id: field("id").value.trim(), form: isForm ? form : null, start_ts: tsOf(field("start").value) };
+    const said = await asking(`/api/tidebus/console/draft?namespace=${encodeURIComponent(field("namespace").value.trim())}`, asked);
+    if (mine !== turn) return;  // another page is shown
+    draft = said;
+    if (isForm && field("toml").value === asked.toml && said.toml !== asked.toml) field("toml").value = said.toml;
+    if (!isForm && said.form) fill(said.form);
+    show(said);
+  } catch (error) {
+    if (mine !== turn) return;
+    draft = null;
+    show({ problems: [{ message: error.message }], notes: [] });
+  }
+}
+
+// A server that is busy with other checks is asked again.
+async function asking(path, asked) {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await ask("POST", path, asked);
+    } catch (error) {
+      if (error.status !== 503 || tries === TRIES_MAX) throw error;
+      await new Promise((resume) => setTimeout(resume, BUSY_MS));
+    }
+  }
+}
+
+function fill(form) {
+  if (field("rules").value.split("\n").filter(Boolean).join("\n") !== form.rules.join("\n")) field("rules").value = form.rules.join("\n");
+  for (const name of ["case_sensitive", "force_replicate"]) field(name).checked = form[name];
+}
+
+function show({ problems, notes, tables, explanation }) {
+  const about = (problem) => String(problem.key ?? "");
+  field("uri").setAttribute("aria-invalid", String(problems.some((problem) => about(problem).startsWith("sink-uri"))));
+  field("toml").setAttribute("aria-invalid", String(problems.some((problem) => problem.line)));
+  const lost = tables?.ineligible_tables ?? [];
+  morph(field("checked"), el("div", null,
+    problems.map((problem) => el("p", { class: "problem" }, problem.line ? `line ${problem.line}: ` : "", problem.message)),
+    notes.map((note) => el("p", null, "Note: ", note)),
+    lost.length > 0 && el("p", { class: "problem" }, `Without a key, so that they are refused: ${lost.slice(0, 20).map((item) => `${item.database_name}.${item.table_name}`).join(", ")}`),
+    tables && el("p", null, `${tables.eligible_tables.length} tables are replicated.`),
+    explanation?.tables && topicTable(explanation),
+    explanation?.acls?.length > 0 && el("details", null, el("summary", null, "Rights that it needs in Kafka"), el("ul", { class: "plain" },
+      explanation.acls.map((acl) => el("li", null, `${acl.resource} ${acl.name}: ${acl.operations.join(", ")}`))))));
+}
+
+function confirm() {
+  const feed = { id: field("id").value.trim(), namespace: field("namespace").value.trim() || "default" };
+  const [uri, start, target, said] = [field("uri").value.trim(), field("start").value, field("target").value, draft];
+  const tables = said.tables ? `${said.tables.eligible_tables.length} tables` : "its tables";
+  put({
+    title: `Create ${feed.id || "a changefeed"}`, confirm: "Create",
+    effect: `It is stored, and a sorter writes the changes of ${tables} to the sink, ${start.trim() ? `from ts ${start.trim()} on` : "from now on"}. Rows that were there before are not written.`,
+    command: `tidebus changefeed create -c ${feed.id || "ID"} --sink-uri URI --config FILE`,
+    request: () => ["POST", `/api/v2/changefeeds?namespace=${encodeURIComponent(feed.namespace)}`, {
+      changefeed_id: feed.id || undefined, sink_uri: uri, replica_config: said.replica_config ?? undefined, start_ts: tsOf(start), target_ts: tsOf(target) }],
+    done: (made) => `changefeed ${made.id} is created`,
+    after: (made) => { location.hash = feedHref(made); },
+  });
+}

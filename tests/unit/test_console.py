@@ -1,0 +1,305 @@
+"""The console's routes: files by a fixed table, who may ask, what is masked, live data for few, and drafts."""
+
+import json
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import consumers.control.console as console
+from compose.operator.error_codes import as_data, catalogue
+from consumers.control.api import overview
+from consumers.control.api.access.credentials import Credentials
+from consumers.control.api.client import ApiClient
+from consumers.control.api.server import ApiServer
+from consumers.control.console import live
+from consumers.control.console.files import NAMES, error_codes_text
+from consumers.control.console.routes import ROUTERS
+from schemas.nodes.changefeed import ChangefeedError, ChangefeedStatus
+from tests.support.api import Api
+from tests.support.feed_sink import wait_until
+from tests.support.memory_bus import CHECKPOINT, ME, URI, Memory, Shares
+
+STATIC = Path(str(console.__file__)).parent / "static"
+BASE = "/api/tidebus/console"
+LIVE = f"GET {BASE}/live HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+
+
+@pytest.fixture
+def bus() -> Memory:
+    bus = Memory()
+    bus.leader, bus.shares = ME.capture_id, Shares()
+    return bus
+
+
+@pytest.fixture
+def api(bus: Memory) -> Api:
+    api = Api(bus)
+    config = {"filter": {"rules": ["a.*"]}, "sink": {"kafka_config": {"sasl_password": "hidden"}}}
+    status, made = api.v2("POST", "/changefeeds", {"changefeed_id": "cf", "sink_uri": URI, "replica_config": config})
+    assert status == 200, made
+    return api
+
+
+@pytest.fixture
+def server(bus: Memory) -> Iterator[ApiServer]:
+    with closing(ApiServer("127.0.0.1:0", routers=ROUTERS)) as opened, opened.serving(bus):
+        yield opened
+
+
+# -- files
+
+
+def test_files_are_those_of_the_table_alone() -> None:
+    assert sorted(NAMES) == sorted(path.name for path in STATIC.iterdir())
+
+
+@pytest.mark.parametrize("path", ["/console", "/console/", *(f"/console/{name}" for name in NAMES)])
+def test_each_file_is_served_with_a_policy_that_lets_nothing_else_in(api: Api, path: str) -> None:
+    answer = api.http.get(path)
+    name = path.removeprefix("/console").strip("/") or "index.html"
+    assert (answer.status_code, answer.content) == (200, (STATIC / name).read_bytes())
+    policy = answer.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy and "script-src 'self';" in policy
+    assert "frame-ancestors 'none'" in policy and answer.headers["X-Frame-Options"] == "DENY"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "routes.py",
+        "..%2fapp.py",
+        "%2e%2e/app.py",
+        "../app.py",
+        "static/main.js",
+        "%2fetc%2fpasswd",
+        "main.js%00",
+        "MAIN.JS",
+    ],
+)
+def test_no_path_leads_out_of_the_table(api: Api, name: str) -> None:
+    assert api.http.get(f"/console/{name}").status_code == 404
+
+
+def test_page_has_no_script_or_style_in_itself_and_names_only_our_files() -> None:
+    page = (STATIC / "index.html").read_text()
+    assert re.findall(r"<style|\sstyle=|\son[a-z]+=|javascript:", page) == []
+    assert re.findall(r"<script[^>]*>(?!</script>)", page) == []
+    named = re.findall(r'(?:src|href)="([^"]*)"', page)
+    assert {name for name in named if not name.startswith(("/console/", "#"))} == set()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith(".js")])
+def test_scripts_make_no_markup_of_data_and_load_only_each_other(name: str) -> None:
+    text = (STATIC / name).read_text()
+    assert (
+        re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|\.style\b", text)
+        == []
+    )
+    assert {path for path in re.findall(r'from "([^"]*)"', text) if path.removeprefix("./") not in NAMES} == set()
+    assert "http://www.w3.org/2000/svg" in text or "://" not in text.replace("https?:\\/\\/", "").replace(
+        "kafka://", ""
+    ).replace("mysql://", "").replace("file://", "").replace("s3://", "")
+
+
+def test_error_codes_are_those_of_the_code() -> None:
+    assert error_codes_text() == as_data(catalogue()), (
+        "make it anew: python -m compose.operator.error_codes --json > consumers/control/console/error_codes.json"
+    )
+
+
+# -- who may ask
+
+
+PATHS = ("/console", "/console/main.js", f"{BASE}/live", f"{BASE}/changefeeds/cf", f"{BASE}/checks", f"{BASE}/tables")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_stranger_gets_nothing_of_the_console(bus: Memory, path: str) -> None:
+    answer = Api(bus, Credentials({"ana": "se:cret"})).http.get(path)
+    assert answer.status_code == 401
+    assert answer.headers["WWW-Authenticate"].startswith("Basic ")
+
+
+def test_user_gets_the_console(bus: Memory) -> None:
+    http = Api(bus, Credentials({"ana": "se:cret"})).http
+    assert http.get("/console", auth=("ana", "se:cret")).status_code == 200
+    assert http.get(f"{BASE}/checks", auth=("ana", "se:cret")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Content-Type": "text/plain"}]
+)
+def test_page_of_another_server_has_no_draft_checked_and_presses_no_button(api: Api, headers: dict[str, str]) -> None:
+    sent = {"Content-Type": "application/json", **headers}
+    for method, path in (
+        ("POST", f"{BASE}/draft"),
+        ("POST", "/api/v2/changefeeds/cf/pause"),
+        ("DELETE", "/api/v2/changefeeds/cf"),
+        ("POST", "/api/tidebus/changefeeds/cf/move"),
+    ):
+        assert api.ask(method, path, raw=b"{}", headers=sent)[0] in (403, 415)
+    assert api.v2("GET", "/changefeeds/cf")[1]["state"] == "normal"
+
+
+# -- what is shown
+
+
+def test_page_of_a_changefeed_masks_secrets_and_keeps_every_digit(api: Api) -> None:
+    status, shown = api.ask("GET", f"{BASE}/changefeeds/cf")
+    assert status == 200
+    assert "hidden" not in json.dumps(shown)
+    assert shown["changefeed"]["checkpoint_ts"] == str(CHECKPOINT)
+    assert 'sasl-password = "***"' in shown["toml"]
+    rules = next(row for row in shown["settings"] if row["key"] == "filter.rules")
+    assert (rules["value"], rules["default"], rules["differs"]) == ("a.*", "*.*", True)
+    assert {verb["verb"]: verb["allowed"] for verb in shown["verbs"]} == {
+        "pause": True, "resume": False, "update": False, "move": True, "remove": True,
+    }  # fmt: skip
+
+
+def test_page_of_a_failed_changefeed_says_what_to_do(api: Api, bus: Memory) -> None:
+    error = ChangefeedError(code="sorter.topic_missing", message="no topic", time="")
+    status = ChangefeedStatus(state="failed", checkpoint_ts=CHECKPOINT, resolved_ts=CHECKPOINT, error=error)
+    bus.kept["default", "cf"] = replace(bus.kept["default", "cf"], status=status)
+    advice = api.ask("GET", f"{BASE}/changefeeds/cf")[1]["advice"]
+    assert (advice["follows"], advice["verbs"]) == ("needs you", ["update", "resume"])
+    assert advice["meaning"].startswith("The topic is not there")
+    assert "auto-create-topic" in " ".join(advice["steps"])
+
+
+def test_page_of_no_changefeed_is_refused(api: Api) -> None:
+    assert api.ask("GET", f"{BASE}/changefeeds/none")[0] == 400
+    assert api.ask("GET", f"{BASE}/changefeeds/..%2f..")[0] in (400, 404)
+
+
+def test_topics_names_and_checks_are_the_buss(api: Api) -> None:
+    assert api.ask("GET", f"{BASE}/changefeeds/cf/topics")[1] == {"tables": [{"table": "a.b", "topic": "t"}]}
+    assert api.ask("GET", f"{BASE}/tables")[1] == {"total": 1, "items": [{"id": 1, "name": "a.b"}]}
+    (finding,) = api.ask("GET", f"{BASE}/checks")[1]["items"]
+    assert finding["said"] == "PD does not answer"
+
+
+# -- drafts
+
+
+def draft(api: Api, **body: Any) -> Any:
+    status, shown = api.ask("POST", f"{BASE}/draft", {"sink_uri": URI, **body})
+    assert status == 200, shown
+    return shown
+
+
+def test_draft_lays_the_form_into_the_file_and_reads_it_back(api: Api) -> None:
+    shown = draft(api, toml="# mine\n[filter]\nrules = ['x.*']\n", form={"rules": ["y.*"], "case_sensitive": True})
+    assert shown["toml"].startswith("# mine\n") and shown["problems"] == []
+    assert shown["replica_config"] == {"case_sensitive": True, "filter": {"rules": ["y.*"]}}
+    assert draft(api, toml=shown["toml"])["form"]["rules"] == ["y.*"]
+    assert [table["table_name"] for table in shown["tables"]["eligible_tables"]] == ["b"]
+    assert shown["explanation"]["tables"][0]["topic"] == "t"
+
+
+@pytest.mark.parametrize(
+    ("body", "said", "line"),
+    [
+        ({"toml": "a = [filter"}, "no TOML", 1),
+        ({"toml": "\nnothing = 1"}, "unknown key `nothing`", 2),
+        ({"sink_uri": ""}, "sink_uri is empty", None),
+        ({"sink_uri": "kafka://h:1/t?protocol=pigeon"}, "pigeon", None),
+        ({"sink_uri": "kafka://u:xxxxx@h:1/t?protocol=canal-json"}, "masked", None),
+        ({"changefeed_id": "cf"}, "the id is taken", None),
+        ({"form": {"rules": "not a list"}}, "another type", None),
+    ],
+)
+def test_draft_that_is_not_allowed_says_where(api: Api, body: dict[str, Any], said: str, line: int | None) -> None:
+    (problem,) = draft(api, **body)["problems"]
+    assert said in problem["message"] and problem.get("line") == line
+    assert "hidden" not in problem["message"]
+
+
+# -- live data
+
+
+def events(connection: socket.socket, count: int) -> list[tuple[str, Any]]:
+    """Read so many events of a stream whose headers come first."""
+    text = b""
+    while text.count(b"\ndata: ") < count or not text.endswith((b"\n\n", b"\n\n\r\n")):
+        if not (more := connection.recv(65536)):
+            break
+        text += more
+    return [(name, json.loads(data)) for name, data in re.findall(r"event: (\w+)\ndata: (.*)\n", text.decode())]
+
+
+def opened(stack: ExitStack, server: ApiServer) -> socket.socket:
+    host, port = server.address.split(":")
+    connection = stack.enter_context(socket.create_connection((host, int(port)), 30))
+    connection.sendall(LIVE)
+    return connection
+
+
+def test_live_data_is_the_overview_with_what_waits(server: ApiServer) -> None:
+    with ExitStack() as stack:
+        (name, shown), *_ = events(opened(stack, server), 1)
+    assert name == "overview"
+    assert shown["answered_by"] == "me" and shown["upstreams"][0]["resolved_ts"] == str(CHECKPOINT)
+    assert shown["waits"] == []
+
+
+def test_live_data_without_a_session_says_what_is_wrong(server: ApiServer) -> None:
+    server.context.backend = None
+    with ExitStack() as stack:
+        ((name, shown),) = events(opened(stack, server), 1)
+    assert (name, shown["code"]) == ("trouble", "api.not_ready")
+
+
+def test_live_data_is_for_so_many_and_those_who_go_make_room(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumers.control.console.routes.CLIENTS_MAX", 2)
+    with ExitStack() as stack:
+        first = [opened(stack, server) for _ in range(2)]
+        for connection in first:
+            assert events(connection, 1)[0][0] == "overview"
+        refused = ApiClient(url=server.address).ask("GET", f"{BASE}/live")
+        assert refused.status == 503 and "api.busy" in refused.json()["error_msg"]
+        first[0].close()
+
+        def has_room() -> bool:
+            with ExitStack() as inner:
+                return opened(inner, server).recv(12) == b"HTTP/1.1 200"
+
+        wait_until(has_room, lambda: None)
+
+
+def test_live_data_is_made_once_for_all_who_listen(bus: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    whole = overview.overview_body
+
+    def counted(*given: Any) -> dict[str, Any]:
+        made.append(threading.get_ident())
+        return whole(*given)
+
+    monkeypatch.setattr(live, "overview_body", counted)
+    monkeypatch.setattr(live, "PERIOD_S", 3600.0)
+    with closing(ApiServer("127.0.0.1:0", routers=ROUTERS)) as server, server.serving(bus), ExitStack() as stack:
+        for connection in [opened(stack, server) for _ in range(5)]:
+            assert events(connection, 1)[0][0] == "overview"
+    assert len(made) == 1
+
+
+def test_server_that_ends_ends_streams(bus: Memory) -> None:
+    with ExitStack() as stack:
+        with closing(ApiServer("127.0.0.1:0", routers=ROUTERS)) as server, server.serving(bus):
+            connection = opened(stack, server)
+            assert events(connection, 1)[0][0] == "overview"
+        connection.settimeout(30)
+        rest = b""
+        while more := connection.recv(65536):
+            rest += more
+    assert rest.endswith(b"0\r\n\r\n"), "the stream has an end of its own, and is not cut off"

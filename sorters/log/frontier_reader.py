@@ -46,6 +46,10 @@ class FrontierReader:
         """Return the offset after the last record."""
         return self._reader.bounds()[1]
 
+    def first(self) -> int:
+        """Return the offset of the first record that is left."""
+        return self._reader.bounds()[0]
+
     def oldest_ts(self) -> Ts | None:
         """Return the resolved_ts of the first record that is left; None: there is none."""
         first, end = self._reader.bounds()

@@ -2,6 +2,7 @@
 
 import tidebus.client
 import tidebus.conformance
+import tidebus.spark
 
 
 def test_client_exports_what_its_users_import() -> None:
@@ -30,3 +31,8 @@ def test_conformance_exports_what_its_users_import() -> None:
         "example_stream",
     ]
     assert all(hasattr(tidebus.conformance, name) for name in tidebus.conformance.__all__)
+
+
+def test_spark_exports_what_its_users_import() -> None:
+    assert sorted(tidebus.spark.__all__) == ["TideBusDataSource", "register"]
+    assert all(hasattr(tidebus.spark, name) for name in tidebus.spark.__all__)

@@ -1,0 +1,1 @@
+"""What Spark reads of the raw log: which changes a batch has, and its rows as Arrow columns of Spark's types."""

@@ -1,0 +1,148 @@
+"""A table of the upstream by its name: which physical tables its rows are in, and which DDL a stream stops at. Pure.
+
+What holds for a row is the schema just before its commit_ts. So a batch may go up to the ts before a DDL's; whether
+the DDL is then passed is decided by the batch that would have it within.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from schemas.ddl.bad_jobs import BadJob
+from schemas.ddl.job import DDL_TYPE_NAMES, DdlType
+from schemas.ddl.schema_change import SchemaChange, StoredTable
+from schemas.ddl.schema_store import SchemaStore
+from schemas.errors import BusError
+from schemas.ids import TableId, Ts
+from schemas.tidb.table import TableVersion
+from sorters.core.source.errors import RowsReplacedError, SchemaChangedError, SourceTableError
+from sorters.core.source.options import TableName
+from sorters.core.source.row_shape import RowShape
+
+KEEPS_ROWS = frozenset(
+    {
+        DdlType.REORGANIZE_PARTITION,
+        DdlType.ALTER_TABLE_PARTITIONING,
+        DdlType.REMOVE_PARTITIONING,
+        DdlType.CREATE_TABLE,
+        DdlType.CREATE_TABLES,
+    }
+)
+"""Jobs that give a table other physical ids, and leave its rows as they are; a table that is created has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A DDL at which a query ends: no change at or above its ts goes out."""
+
+    ts: Ts
+    error: BusError
+
+
+def table_at(store: SchemaStore, name: TableName, ts: Ts) -> StoredTable:
+    """Return the table of a name as DDLs up to ``ts`` left it.
+
+    Raises:
+        SourceTableError: there is none, or it holds no rows.
+    """
+    stored = _named(store, name, ts)
+    if stored is None:
+        raise SourceTableError("upstream has no table of this name", table=str(name), ts=ts)
+    return stored
+
+
+def versions_of(store: SchemaStore, stored: StoredTable) -> Iterator[TableVersion]:
+    """Yield the versions of a table, the newest first."""
+    for _, version in reversed(store.versions_of(stored.physical_ids[0])):
+        if version is not None:
+            yield version
+
+
+def physical_ids(store: SchemaStore, name: TableName, after_ts: Ts, upto_ts: Ts) -> frozenset[TableId]:
+    """Return the physical tables that changes of the table within ``(after_ts, upto_ts]`` may be in."""
+    first = _named(store, name, after_ts)
+    ids = set(first.physical_ids if first is not None else ())
+    for change in store.changes_between(after_ts, upto_ts):
+        ids.update(*(table.physical_ids for table in _sides(change, name) if table is not None))
+    return frozenset(ids)
+
+
+def stop_between(
+    store: SchemaStore, name: TableName, shape: RowShape, after_ts: Ts, upto_ts: Ts, pass_ddl_ts: Ts
+) -> Stop | None:
+    """Return the first DDL that a query must not pass; None: there is none within ``(after_ts, upto_ts]``.
+
+    Args:
+        shape: the query's columns.
+        pass_ddl_ts: DDLs up to it may be passed though they replaced rows.
+    """
+    first = _named(store, name, after_ts)
+    if first is not None and (why := shape.misfit(store.decoded(first))):
+        return Stop(Ts(after_ts + 1), _schema_changed(name, first.version, why, ""))
+    for change in store.changes_between(after_ts, upto_ts):
+        before, after = _sides(change, name)
+        ts = change.job.finished_ts
+        if ts > pass_ddl_ts and _replaces_rows(change, before, after):
+            return Stop(ts, _rows_replaced(name, change))
+        if after is not None and (why := shape.misfit(store.decoded(after))):
+            return Stop(ts, _schema_changed(name, ts, why, change.job.query))
+    return None
+
+
+def bad_stop(bad: tuple[BadJob, ...], name: TableName, ids: frozenset[TableId], upto_ts: Ts) -> Stop | None:
+    """Return the first job up to ``upto_ts`` that the store could not take, if it may concern the table."""
+    for job in bad:
+        scope = job.scope
+        if scope.ts <= upto_ts and concerns(name, ids, scope.schema, scope.table, scope.table_id):
+            return Stop(scope.ts, job.error)
+    return None
+
+
+def concerns(name: TableName, ids: frozenset[TableId], schema: str, table: str, table_id: TableId) -> bool:
+    """Tell whether a job that names a table, or nothing (''), may change this one."""
+    return not schema or name.is_of(schema, table) or table_id in ids
+
+
+def _named(store: SchemaStore, name: TableName, ts: Ts) -> StoredTable | None:
+    tables = (stored for stored in store.stored_at(ts) if name.is_of(stored.schema, stored.table))
+    return next((stored for stored in tables if stored.has_rows), None)
+
+
+def _sides(change: SchemaChange, name: TableName) -> tuple[StoredTable | None, StoredTable | None]:
+    """Return what had the name before a job, and what has it after."""
+    before = [table.pre for table in change.tables if _has_name(table.pre, name)]
+    after = [table.post for table in change.tables if _has_name(table.post, name)]
+    return (before[0] if before else None), (after[-1] if after else None)
+
+
+def _has_name(stored: StoredTable | None, name: TableName) -> bool:
+    return stored is not None and stored.has_rows and name.is_of(stored.schema, stored.table)
+
+
+def _replaces_rows(change: SchemaChange, before: StoredTable | None, after: StoredTable | None) -> bool:
+    if change.job.type in KEEPS_ROWS or (before is None and after is None):
+        return False
+    if before is None or after is None:
+        return True
+    return not set(before.physical_ids) <= set(after.physical_ids)
+
+
+def _rows_replaced(name: TableName, change: SchemaChange) -> RowsReplacedError:
+    kind = "" if change.job.type is None else DDL_TYPE_NAMES[change.job.type]
+    return RowsReplacedError(
+        "a DDL took or brought rows of the table without a change for each; do the same to what was made of them, then "
+        "start the query again with passDdlTs, this ddl_ts",
+        table=str(name),
+        ddl_ts=change.job.finished_ts,
+        kind=kind,
+        query=change.job.query,
+    )
+
+
+def _schema_changed(name: TableName, ts: Ts, why: str, query: str) -> SchemaChangedError:
+    return SchemaChangedError(
+        "table has other columns than the query; start the query again, and load() takes those that it has now",
+        table=str(name),
+        ddl_ts=ts,
+        columns=why,
+        query=query,
+    )

@@ -1,0 +1,134 @@
+"""The data source ``tidebus`` of pyspark 4.0: ``spark.readStream.format("tidebus")`` and ``spark.read``.
+
+Spark makes one of each object here in a process of its own, with what ``options`` say: nothing is shared but through
+offsets and partitions. The camel-case names are Spark's.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from schemas.ids import Ts
+from sorters.core.source.errors import NotReachedError, SourceOptionError
+from sorters.core.source.offsets import SourceOffset
+from sorters.core.source.options import LATEST, SourceOptions, read_options
+from sorters.core.source.row_shape import RowShape
+from sorters.core.source.table_history import table_at
+from sorters.source.query import Query, spark_schema
+from sorters.source.table_log import TableLog
+from sorters.source.task import ChangesPartition
+
+NAME = "tidebus"
+
+
+class TideBusDataSource(DataSource):  # type: ignore[misc] # pyspark's classes have no types here
+    """A table's changes, by its name; see :func:`sorters.core.source.options.read_options`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what ``format`` takes."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """Return the columns of the table, at the end of a read or as they are now, and those of the change."""
+        # Which of the two it is for, Spark does not say here: what only one takes is checked when it is made.
+        options = read_options(
+            {name: value for name, value in self.options.items() if name.lower() != "maxrowsperbatch"}, stream=False
+        )
+        with contextlib.closing(TableLog(options)) as log:
+            _, newest = log.newest()
+            ts = newest.resolved_ts if options.ending == LATEST else Ts(int(options.ending))
+            store = log.schemas.store
+            return spark_schema(RowShape.of(store.decoded(table_at(store, options.table, ts))))
+
+    def reader(self, schema: StructType) -> "TideBusReader":
+        """Return what reads the changes between two ts."""
+        return TideBusReader(read_options(self.options, stream=False), schema)
+
+    def streamReader(self, schema: StructType) -> "TideBusStreamReader":  # noqa: N802 # Spark's name
+        """Return what follows the changes."""
+        return TideBusStreamReader(read_options(self.options, stream=True), schema)
+
+
+class TideBusReader(DataSourceReader):  # type: ignore[misc] # pyspark's classes have no types here
+    """Reads the changes above ``startingTs`` and up to ``endingTs``."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        """``schema`` is what :meth:`TideBusDataSource.schema` has said."""
+        self._options, self._query = options, Query(options, schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return a task a raw partition.
+
+        Raises:
+            NotReachedError: ``endingTs`` is above the frontier.
+            HistoryLostError: ``startingTs`` is below what the log holds.
+        """
+        with contextlib.closing(self._query) as query:
+            newest = query.log.border_now()
+            end = newest if self._options.ending == LATEST else query.offset_at(self._options.ending)
+            if end.resolved_ts > newest.resolved_ts:
+                raise NotReachedError(
+                    "frontier has not reached endingTs", ending_ts=end.resolved_ts, resolved_ts=newest.resolved_ts
+                )
+            start = query.offset_at(self._options.starting)
+            if start.resolved_ts > end.resolved_ts:
+                raise SourceOptionError(
+                    "read starts above its end", option="startingTs", seen=start.resolved_ts, ending_ts=end.resolved_ts
+                )
+            return query.partitions(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield the rows of a task."""
+        assert isinstance(partition, ChangesPartition)
+        return partition.batches()
+
+
+class TideBusStreamReader(DataSourceStreamReader):  # type: ignore[misc] # pyspark's classes have no types here
+    """Follows the table's changes. Spark 4.0 sets a stream source no limit, so each batch is bounded here."""
+
+    _initial: SourceOffset | None = None
+    _at: SourceOffset | None = None
+    """Where the next batch starts."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        """``schema`` is what :meth:`TideBusDataSource.schema` has said."""
+        self._options, self._query = options, Query(options, schema)
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 # Spark's name
+        """Return where a query without a checkpoint starts. Spark may ask after it has asked for the first end."""
+        if self._initial is None:
+            self._initial = self._query.offset_at(self._options.starting)
+        return self._initial.as_json()
+
+    def latestOffset(self) -> dict[str, int]:  # noqa: N802 # Spark's name
+        """Return where the next batch ends."""
+        if self._at is None:  # a restarted query says where it stands before it asks
+            self._at = SourceOffset.read(self.initialOffset())
+        end = self._query.planner.next_end(self._at, self._options.batch_rows_max)
+        if end == self._at:
+            self._query.planner.wait(self._at)
+            end = self._query.planner.next_end(self._at, self._options.batch_rows_max)
+        return end.as_json()
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """Return a task a raw partition; with ``start`` as ``end`` Spark says where a restarted query stands."""
+        self._at = SourceOffset.read(end)
+        return self._query.partitions(SourceOffset.read(start), self._at)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield the rows of a task."""
+        assert isinstance(partition, ChangesPartition)
+        return partition.batches()
+
+    def stop(self) -> None:
+        """Let go of the clients."""
+        self._query.close()
+
+
+def register(spark: Any) -> None:
+    """Make ``format("tidebus")`` known to a Spark session."""
+    spark.dataSource.register(TideBusDataSource)

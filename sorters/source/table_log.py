@@ -1,0 +1,111 @@
+"""The raw log of one table, as the driver's process of a query reads it: frontier, schemas, how far back it goes."""
+
+from pathlib import Path
+
+from edges.kafka.access import KafkaAccess
+from edges.kafka.offsets import TopicReader
+from edges.kafka.topic_state import topic_states
+from schemas.ids import TableId, Ts
+from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
+from schemas.rawlog.log_state import check_raw_log
+from schemas.rawlog.topics import raw_topics
+from sorters.core.cut.cut import ChangefeedFrontier, frontier_for
+from sorters.core.source.errors import NotReachedError
+from sorters.core.source.offsets import SourceOffset
+from sorters.core.source.options import SourceOptions
+from sorters.core.source.table_history import concerns, physical_ids
+from sorters.log.failures import HistoryLostError
+from sorters.log.frontier_reader import FrontierReader
+from sorters.run.schema_feed import SchemaFeed
+
+
+class TableLog:
+    """What one query knows of its table, by clients of its own."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        """Raise ConfigError where the properties file of Kafka's is refused."""
+        access = KafkaAccess.read(options.kafka, Path(options.kafka_config) if options.kafka_config else None)
+        self.config = access.with_texts().config()
+        """librdkafka's, also for tasks on other machines; it may hold secrets."""
+        self.name, self.topics = options.table, raw_topics(options.upstream)
+        self.frontier = FrontierReader(self.config, self.topics.frontier)
+        self.schemas = SchemaFeed(self.config, self.topics.ddl)
+        self.events = TopicReader(self.config, self.topics.region_events)
+
+    def close(self) -> None:
+        """Let go of them."""
+        self.frontier.close()
+        self.schemas.close()
+        self.events.close()
+
+    def ids(self, after_ts: Ts, upto_ts: Ts) -> frozenset[TableId]:
+        """Return the physical tables that the table's changes within ``(after_ts, upto_ts]`` are in."""
+        return physical_ids(self.schemas.store, self.name, after_ts, upto_ts)
+
+    def frontier_of(self, record: FrontierRecord, after_ts: Ts) -> ChangefeedFrontier:
+        """Return what a frontier record says for the table: for all physical tables that it has had since a ts."""
+        if not (record.held or record.held_ddl):
+            return frontier_for(record, lambda _: False)
+        self.schemas.advance(record.ddl_high)
+        ids = self.ids(min(after_ts, record.resolved_ts), record.resolved_ts)
+        return frontier_for(
+            record,
+            ids.__contains__,
+            lambda held: concerns(self.name, ids, held.schema, held.table, held.table_id),
+        )
+
+    def border_now(self) -> SourceOffset:
+        """Return the border up to which the table's changes can be read now."""
+        end, record = self.newest()
+        frontier = self.frontier_of(record, min([record.resolved_ts, *(held.ts for held in record.held)]))
+        return SourceOffset(frontier.resolved_ts, end)
+
+    def newest(self) -> tuple[int, FrontierRecord]:
+        """Return the end of the frontier topic, and where a reader stands there; the schemas are read up to it.
+
+        Raises:
+            NotReachedError: nothing has been published yet.
+            RawLogRecreatedError, RawLogLostError: the raw log is not the one that its frontier was published over.
+        """
+        end = self.frontier.end()
+        if not end:
+            raise NotReachedError("no capture has published a frontier of this upstream", topic=self.topics.frontier)
+        record = self.frontier.record_before(end)
+        check_raw_log(record, self.topics, topic_states(self.config, (self.topics.region_events, self.topics.ddl)))
+        self.schemas.advance(record.ddl_high)
+        return end, record
+
+    def earliest(self) -> SourceOffset:
+        """Return the first border whose later changes are all in the log."""
+        end, newest = self.newest()
+        oldest = [self.events.bounds(partition)[0] for partition in range(len(newest.high))]
+        low, high = self.frontier.first(), end - 1
+        while low < high:
+            middle = (low + high) // 2
+            if _holds(self._record_at(middle), oldest):
+                high = middle
+            else:
+                low = middle + 1
+        record = self.frontier.record_before(low + 1)
+        snapshot_ts = self.schemas.store.snapshot_ts or Ts(0)
+        return SourceOffset(max(record.resolved_ts, snapshot_ts), low + 1)
+
+    def lost(self, asked_ts: Ts, reason: str) -> HistoryLostError:
+        """Return the error for a ts that the log does not go back to any more."""
+        return HistoryLostError(
+            "raw log no longer goes back to the ts that the query starts or goes on from; copy the table at a ts above "
+            "oldest_ts, and start a new query above that ts",
+            asked_ts=asked_ts,
+            oldest_ts=self.earliest().resolved_ts,
+            reason=reason,
+        )
+
+    def _record_at(self, offset: int) -> FrontierRecord:
+        return next(self.frontier.read(offset, offset + 1))
+
+
+def _holds(record: FrontierRecord, oldest: list[int]) -> bool:
+    """Tell whether a log whose partitions begin at ``oldest`` holds all that comes after a record."""
+    held: tuple[HeldTables | HeldDdl, ...] = (*record.held, *record.held_ddl)
+    lows = [record.low, *(each.low for each in held)]
+    return all(low >= first for vector in lows for low, first in zip(vector, oldest, strict=False))

@@ -1,0 +1,174 @@
+"""The Spark source on the real Kafka and Spark: batches by commit order, restarts, reads between two ts, refusals."""
+
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from compose.stack.local import Addresses
+from schemas.changes import Op
+from schemas.tidb.row_v2 import decode_row_v2
+from sorters.spark.session import create_session
+from tests.support.raw_log import START_TS, Change, RawLog, recorded, row_key
+from tidebus.spark import register
+
+TABLE, KEYS, CHANGES, ROWS_MAX = 114, 20, 60, 30
+K_COLUMN = 2
+"""The id of sbtest1's column ``k``."""
+END_S = 300.0
+DEATHS = ("died after it had written", "Python worker failed to connect back")
+"""What a query may end by here: the test's own, and Spark's where Python takes more than its ten seconds to start."""
+Row = tuple[int, str, int, int | None]
+"""_commit_version, _change_type, id, k."""
+
+
+@pytest.fixture(scope="module")
+def spark(stack: Addresses, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    session = create_session("local[2]", "source", tmp_path_factory.mktemp("source"))
+    register(session)
+    yield session
+    session.stop()
+
+
+def history() -> tuple[list[Change], list[Row], dict[int, int | None]]:
+    """Return changes of some keys, three a transaction, the rows that they come to, and the table after them."""
+    _, recorded_rows = recorded("sbtest1")
+    values, changes, rows = dict[int, bytes](), list[Change](), list[Row]()
+    for number in range(CHANGES):
+        handle = number * 7 % KEYS
+        old, commit_ts = values.get(handle, b""), START_TS + 10 + 10 * (number // 3)
+        if old and number % 5 == 4:
+            del values[handle]
+            changes.append(Change(commit_ts, row_key(TABLE, handle), b"", old, op=Op.DELETE))
+            rows.append((commit_ts, "delete", handle, k_of(old)))
+            continue
+        values[handle] = recorded_rows[number % len(recorded_rows)].value
+        changes.append(Change(commit_ts, row_key(TABLE, handle), values[handle], old))
+        if old:
+            rows.append((commit_ts, "update_preimage", handle, k_of(old)))
+        rows.append((commit_ts, "update_postimage" if old else "insert", handle, k_of(values[handle])))
+    return changes, rows, {handle: k_of(value) for handle, value in values.items()}
+
+
+def k_of(value: bytes) -> int | None:
+    raw = decode_row_v2(value)[K_COLUMN]
+    return None if raw is None else int.from_bytes(raw, "little", signed=True)
+
+
+@pytest.fixture
+def log(stack: Addresses, fresh_name: Callable[[str], str]) -> RawLog:
+    """A log in which transactions stand out of order, over three raw partitions."""
+    log = RawLog(stack.kafka, fresh_name("up"), partitions=3)
+    log.snapshot([recorded("sbtest1")[0]])
+    changes, _, _ = history()
+    for at in range(0, CHANGES, 12):
+        part = changes[at : at + 12]
+        for partition in range(3):
+            log.rows(TABLE, part[partition::3][::-1], partition)
+        log.advance(part[-1].commit_ts)
+    return log
+
+
+def of_log(reader: Any, log: RawLog, **options: object) -> Any:
+    texts = {name: str(value) for name, value in options.items()}
+    return reader.format("tidebus").options(kafka=log.kafka, raw=log.upstream, table="sb.sbtest1", **texts).load()
+
+
+def rows_of(frame: Any, folder: Path) -> list[Row]:
+    """Let Spark write the rows to files, and read those: pyspark leaves the sockets open by which it collects."""
+    names = ("_commit_version", "_change_type", "id", "k")
+    frame.select(*names).write.json(str(folder))
+    lines = (line for file in folder.glob("*.json") for line in file.read_text().splitlines())
+    return [tuple(json.loads(line).get(name) for name in names) for line in lines]
+
+
+def test_stream_when_it_dies_in_each_batch_delivers_all_changes_in_bounded_whole_transactions(
+    log: RawLog, spark: Any, tmp_path: Path
+) -> None:
+    """Each batch is written, and dies before Spark has noted it; the query that follows runs it again."""
+    _, expected, table = history()
+    deliveries: dict[int, list[list[Row]]] = defaultdict(list)
+
+    def write(frame: Any, number: int) -> None:
+        deliveries[number].append(rows_of(frame, tmp_path / f"{number}-{len(deliveries[number])}"))
+        if len(deliveries[number]) == 1:
+            raise RuntimeError("died after it had written")
+
+    def is_whole() -> bool:
+        return sum(len(twice[1]) for twice in deliveries.values() if len(twice) > 1) >= len(expected)
+
+    deadline = time.monotonic() + END_S
+    while not is_whole():
+        frame = of_log(spark.readStream, log, startingTs="earliest", maxRowsPerBatch=ROWS_MAX)
+        writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.start()
+        while query.isActive and not is_whole():
+            assert time.monotonic() < deadline, deliveries
+            time.sleep(0.02)
+        failure = str(query.exception() or "")
+        assert not failure or any(death in failure for death in DEATHS), failure
+        query.stop()
+
+    batches = [deliveries[number] for number in sorted(deliveries)]
+    assert len(batches) >= len(expected) // ROWS_MAX
+    for first, second in (twice[:2] for twice in batches):
+        assert Counter(first) == Counter(second)
+        assert 0 < len(first) <= ROWS_MAX
+    delivered = [sorted(twice[0]) for twice in batches]
+    assert [row for rows in delivered for row in rows] == sorted(expected)
+    commits = [{row[0] for row in rows} for rows in delivered]
+    assert all(not before & after for number, before in enumerate(commits) for after in commits[number + 1 :])
+    replayed = dict[int, int | None]()
+    for _, kind, handle, k in sorted((row for rows in delivered for row in rows), key=lambda row: row[0]):
+        if kind in ("insert", "update_postimage"):
+            replayed[handle] = k
+        elif kind == "delete":
+            replayed.pop(handle)
+    assert replayed == table
+
+
+def test_read_between_two_ts_has_the_changes_above_the_first_and_up_to_the_second(
+    log: RawLog, spark: Any, tmp_path: Path
+) -> None:
+    _, expected, _ = history()
+    start, end = expected[20][0], expected[70][0]
+
+    rows = rows_of(of_log(spark.read, log, startingTs=start, endingTs=end), tmp_path / "rows")
+
+    assert Counter(rows) == Counter(row for row in expected if start < row[0] <= end)
+
+
+def test_read_when_repeats_stand_in_another_partition_has_each_change_once(
+    log: RawLog, spark: Any, tmp_path: Path
+) -> None:
+    changes, expected, _ = history()
+    log.rows(TABLE, changes[-9:], 0, may_repeat=True)
+    log.advance(changes[-1].commit_ts + 1, low=[0, 0, 0], repeats=True)
+
+    assert Counter(rows_of(of_log(spark.read, log), tmp_path / "rows")) == Counter(expected)
+
+
+def test_read_that_the_log_cannot_answer_is_refused_by_a_named_error(log: RawLog, spark: Any, tmp_path: Path) -> None:
+    changes, _, _ = history()
+    with pytest.raises(Exception, match=r"source\.not_reached.*frontier has not reached endingTs"):
+        of_log(spark.read, log, endingTs=changes[-1].commit_ts + 1).count()
+    with pytest.raises(Exception, match=r"source\.table.*no table of this name"):
+        spark.read.format("tidebus").options(kafka=log.kafka, raw=log.upstream, table="sb.nothing").load()
+    gone = [TopicPartition(log.topics.region_events, partition, 1) for partition in range(3)]
+    admin = AdminClient({"bootstrap.servers": log.kafka})
+    for deleted in admin.delete_records(gone).values():
+        deleted.result(60)
+
+    with pytest.raises(Exception, match=r"sorter\.history_lost") as raised:
+        of_log(spark.read, log, startingTs=START_TS).count()
+
+    assert f"asked_ts={START_TS}" in str(raised.value)
+    assert f"oldest_ts={changes[11].commit_ts}" in str(raised.value)
+    kept = rows_of(of_log(spark.read, log), tmp_path / "rows")
+    assert min(row[0] for row in kept) == changes[12].commit_ts

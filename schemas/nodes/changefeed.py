@@ -49,7 +49,10 @@ class ChangefeedInfo:
     epoch: int = 0
     """Grows whenever the changefeed is stopped (``consumers.control.core.changefeeds.state``)."""
     create_time: str = ""
-    """RFC 3339; empty: created by a version that did not note it."""
+    """RFC 3339, with the zone in brackets (RFC 9557) where it is not UTC; empty: the creator did not note it.
+
+    The release before keeps this text when it rewrites the node, and drops ``time_zone``, which it does not know.
+    """
     creator_version: str = ""
     time_zone: str = "UTC"
     """Name of the zone that TIMESTAMPs are written in, as the capture had it that created the changefeed; UTC where a
@@ -210,6 +213,29 @@ def encode_changefeed_info(info: ChangefeedInfo) -> bytes:
     ).encode()
 
 
+def with_zone(create_time: str, time_zone: str) -> str:
+    """Return a time of creation with the changefeed's zone behind it, as RFC 9557 writes it; UTC goes without saying.
+
+    >>> with_zone("2026-11-22T04:00:00+00:00", "Asia/Tokyo")
+    '2026-11-22T04:00:00+00:00[Asia/Tokyo]'
+    """
+    return create_time if time_zone == "UTC" else f"{create_time}[{time_zone}]"
+
+
+def without_zone(create_time: str) -> str:
+    """Return a time of creation as RFC 3339."""
+    return create_time.partition("[")[0]
+
+
+def noted_zone(create_time: str) -> str:
+    """Return the zone that stands behind a time of creation; UTC where there is none.
+
+    >>> noted_zone("2026-11-22T04:00:00+00:00[Asia/Tokyo]")
+    'Asia/Tokyo'
+    """
+    return create_time.partition("[")[2].removesuffix("]") or "UTC"
+
+
 def is_id(text: str) -> bool:
     """Tell whether a text may be the id of a changefeed or the name of a namespace.
 
@@ -240,7 +266,7 @@ def decode_changefeed_info(node: bytes) -> ChangefeedInfo:
             epoch=read_int(raw.get("epoch", 0), bits=_TS_BITS),
             create_time=read_text(raw.get("create_time", "")),
             creator_version=read_text(raw.get("creator_version", "")),
-            time_zone=read_text(raw.get("time_zone", "UTC")),
+            time_zone=read_text(raw.get("time_zone", noted_zone(read_text(raw.get("create_time", ""))))),
         )
     except (ValueError, KeyError, TypeError) as error:
         # The node itself stays out of the error: it may hold passwords.

@@ -26,6 +26,8 @@ from schemas.nodes.changefeed import (
     decode_changefeed_status,
     encode_changefeed_info,
     encode_changefeed_status,
+    with_zone,
+    without_zone,
 )
 from schemas.nodes.sorter_service import FeedEntry, with_progress
 from schemas.rawlog.ddl_record import DdlRecord, decode_ddl_record, encode_ddl_record
@@ -151,6 +153,13 @@ def test_record_that_is_written_now_says_to_the_release_before_what_its_own_said
     ours, theirs = json.loads(encoded), json.loads(RECORDS[name])
     assert {key: ours[key] for key in theirs} == theirs, "nested objects without a further key, which it refuses"
     assert ours.keys() - theirs.keys() == further, "of a further key its page in docs/formats says who reads it"
+
+
+def test_zone_of_a_changefeed_outlives_a_rewriting_by_the_release_before() -> None:
+    info = replace(INFO, create_time=with_zone(AT, "Asia/Tokyo"), time_zone="Asia/Tokyo")
+    rewritten = {key: value for key, value in json.loads(encode_changefeed_info(info)).items() if key != "time_zone"}
+    assert decode_changefeed_info(json.dumps(rewritten).encode()) == info
+    assert without_zone(info.create_time) == AT == with_zone(AT, "UTC")
 
 
 def test_region_batch_is_byte_for_byte_that_of_the_release_before() -> None:

@@ -15,7 +15,7 @@ from consumers.control.cluster.capture_registry import CaptureInfo
 from consumers.control.core.changefeeds.state import ADMIN_JOBS
 from schemas.ids import CaptureId, TableId, Ts, physical_ms
 from schemas.masking import MASK, mask_uri
-from schemas.nodes.changefeed import ChangefeedState
+from schemas.nodes.changefeed import ChangefeedState, without_zone
 
 TS_MAX: Final = (1 << 64) - 1
 SHOWN_BY_DEFAULT: Final[frozenset[ChangefeedState]] = frozenset({"normal", "stopped", "failed", "warning", "pending"})
@@ -44,7 +44,7 @@ def feed_body(
         "keyspace": info.namespace,
         "id": info.changefeed_id,
         "sink_uri": shown_uri(info.sink_uri),
-        "create_time": info.create_time,
+        "create_time": without_zone(info.create_time),
         "start_ts": info.start_ts,
         "target_ts": info.target_ts or 0,
         "admin_job_type": ADMIN_JOBS[state],

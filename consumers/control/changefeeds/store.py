@@ -28,6 +28,7 @@ from schemas.nodes.changefeed import (
     ZkPaths,
     decode_changefeed_status,
     is_id,
+    with_zone,
 )
 from schemas.nodes.sorter_service import with_progress
 from schemas.sink.topic import has_processors
@@ -252,7 +253,9 @@ def info_of(request: ChangefeedRequest, start_ts: Ts) -> ChangefeedInfo:
         config=request.config,
         start_ts=start_ts,
         target_ts=request.target_ts,
-        create_time=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+        create_time=with_zone(
+            datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"), request.time_zone
+        ),
         creator_version=version("tidebus"),
         time_zone=request.time_zone,
     )

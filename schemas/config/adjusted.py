@@ -71,6 +71,8 @@ CLAMPED_DURATIONS: Mapping[str, tuple[str, str]] = {f"{_FILES}.flush-interval": 
 DEFAULT_OUTSIDE: Mapping[str, tuple[int, int]] = {"sink.file-index-digit": (6, 20)}
 """Keys of whole numbers whose default holds where they are outside of a range."""
 
+ALIASES: Mapping[str, Mapping[str, str]] = {"sink.protocol": {"flat-avro": "avro"}}
+"""Words that are another one's older name, in any case."""
 COPIES: frozenset[str] = frozenset({"sink.case-sensitive", "sink.force-replicate", "sink.integrity"})
 """What TiCDC's newer architecture copies from the top of the file into ``[sink]``, and so may show in a file."""
 
@@ -88,6 +90,8 @@ def adjusted(table: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Any]
             out[key], inner = adjusted(value, f"{path}.")
             notes += inner
             continue
+        if isinstance(value, str):
+            value = ALIASES.get(path, {}).get(value.lower(), value)
         if value in UNSET.get(path, ()) and not isinstance(value, bool):
             continue
         number = _number(value)

@@ -9,9 +9,6 @@ from tests.parity.rows import Mark, Row, Verdict, read_rows
 from tests.parity.settings import judge_parameter
 from tests.unit.test_monitoring import shown_names
 
-SUFFIXES = ("_bucket", "_count", "_sum", "_total")
-"""Of a histogram's and a counter's series."""
-
 
 def judge_content(row: Row) -> Verdict:
     """Return what becomes of a protocol, a DDL type, an event's name or a metric, by the first word of the item."""
@@ -37,10 +34,8 @@ def judge_metric(name: str) -> Verdict:
 
 
 def labels_of(name: str) -> set[str] | None:
-    """Return the labels of a metric on a full page of metrics, by its own name or a series of it; None: none."""
-    names = shown_metrics()
-    stems = [name, *(name.removesuffix(suffix) for suffix in SUFFIXES)]
-    return next((names[stem] for stem in stems if stem in names), None)
+    """Return the labels of a metric on a full page of metrics; None: there is none."""
+    return shown_metrics().get(name)
 
 
 @cache

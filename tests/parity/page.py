@@ -13,7 +13,8 @@ from typing import Final
 
 from tests.parity.api import judge_path
 from tests.parity.commands import judge_command
-from tests.parity.events import judge_content
+from tests.parity.dashboards import read_panels
+from tests.parity.events import judge_content, labels_of
 from tests.parity.rows import Mark, Row, Verdict, read_rows
 from tests.parity.server import judge_feature, judge_server_key
 from tests.parity.settings import judge_key, judge_parameter
@@ -41,6 +42,11 @@ SECTIONS: Final = (
     Section("Server file", "server", judge_server_key),
     Section("Features", "features", judge_feature),
 )
+DASHBOARDS: Final = {
+    "classic": "TiCDC, classic",
+    "summary": "TiCDC summary, classic",
+    "new": "TiCDC, new architecture",
+}
 HEAD: Final = f"""# TiCDC's things, and what becomes of each
 
 Every key, parameter, verb, flag, endpoint and metric of TiCDC ({COMMITS}; both
@@ -71,7 +77,19 @@ def page_text() -> str:
         lines = [f"{len(rows)} rows: {said}.", "", "| item | since | mark | how |", "|---|---|---|---|"]
         lines += [f"| `{row.item}` | {row.since} | {verdict.mark} | {_cell(verdict.how)} |" for row, verdict in rows]
         parts.append(f"## {section.title}\n\n" + "\n".join(lines) + "\n")
-    return "\n".join(parts)
+    return "\n".join([*parts, _dashboards()])
+
+
+def _dashboards() -> str:
+    """Return how many panels of TiCDC's dashboards show something here."""
+    asked = read_panels()
+    lines = ["| dashboard | panels | with a metric that is here |", "|---|---|---|"]
+    for name, title in DASHBOARDS.items():
+        panels = {item.panel for item in asked if item.dashboard == name}
+        with_metric = {item.panel for item in asked if item.dashboard == name and labels_of(item.metric) is not None}
+        lines.append(f"| {title} | {len(panels)} | {len(with_metric)}: {', '.join(sorted(with_metric))} |")
+    said = "What the others ask for has its reason among the metrics, or is TiKV's, TiDB's, PD's or Go's."
+    return "## Dashboards\n\n" + "\n".join(lines) + f"\n\n{said}\n"
 
 
 def _cell(text: str) -> str:

@@ -69,6 +69,12 @@ def test_load_changefeed_what_ticdc_clamps_or_passes_over_is_noted(uri: str, tex
     assert any(note in shown for shown in load_changefeed(uri, text).notes)
 
 
+def test_load_changefeed_flat_avro_is_avro() -> None:
+    uri = "kafka://h/t?protocol=Flat-Avro&schema-registry=http://r"
+    assert load_changefeed(uri).protocol == "avro"
+    assert load_changefeed("kafka://h/t?schema-registry=http://r", "[sink]\nprotocol = 'flat-avro'").protocol == "avro"
+
+
 def test_load_changefeed_column_selectors_are_nothing_to_a_database() -> None:
     text = "[[sink.column-selectors]]\nmatcher = ['*.*']\ncolumns = ['a']"
     config = load_changefeed(MYSQL, text)

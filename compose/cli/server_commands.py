@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from compose.cli.api_options import ApiOptions, api_options
+from compose.cli.image_options import image_options
 from compose.cli.log_options import log_options
 from compose.cli.options import (
     Duration,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from edges.kafka.access import KafkaAccess
     from edges.registry.access import RegistryAccess
     from edges.zookeeper.access import ZooKeeperAccess
+    from producers.pull.images.settings import ImageScanSettings
     from producers.tls import TlsSettings
 
 
@@ -259,6 +261,7 @@ def region_server(
     show_default=True,
     help="How long a capture that is stopped waits for others to take its tables over, in seconds or as 1m.",
 )
+@image_options
 @sorter_options
 @child_kafka_options
 @log_options
@@ -282,6 +285,7 @@ def capture(
     advertise_peer_addr: str,
     cluster_secret_file: Path | None,
     graceful_stop_timeout: float,
+    images: "ImageScanSettings",
     sorters: "SorterSettings",
     sorter_kafka_config: Path | None,
     processor_kafka_config: Path | None,
@@ -306,7 +310,7 @@ def capture(
     if sorters.master != BY_HAND:
         java_properties(sorter_kafka or kafka)
     spill = SpillSettings(folder=data_dir / "spill" if data_dir is not None else None)
-    puller = PullerSettings(tls=tls, gc_ttl_s=int(gc_ttl), spill=spill)
+    puller = PullerSettings(tls=tls, gc_ttl_s=int(gc_ttl), spill=spill, images=images)
     if matcher_memory_bytes_max is not None:
         puller = replace(puller, matcher_memory_bytes_max=matcher_memory_bytes_max)
     options = CaptureOptions(

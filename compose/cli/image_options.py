@@ -1,0 +1,62 @@
+"""Options of a capture for scans of table images: what it may take of each store, and whom it asks."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def image_options(command: Command) -> Command:
+    """Add ``--image-…``; the command gets them as ``images``."""
+
+    @functools.wraps(command)
+    def wrapper(
+        *,
+        image_rows_per_second: int,
+        image_bytes_per_second: int,
+        image_read_from: Any,
+        image_resource_group: str,
+        **others: Any,
+    ) -> Any:
+        from producers.pull.images.settings import ImageScanSettings
+
+        settings = ImageScanSettings(
+            rows_per_s=image_rows_per_second,
+            bytes_per_s=image_bytes_per_second,
+            read_from=image_read_from,
+            resource_group=image_resource_group,
+        )
+        return command(**others, images=settings)
+
+    for option in (
+        click.option(
+            "--image-resource-group",
+            default="",
+            metavar="NAME",
+            help="TiDB's resource group whose quota these reads count towards; none: the default one.",
+        ),
+        click.option(
+            "--image-read-from",
+            type=click.Choice(["leader", "follower", "stale"]),
+            default="leader",
+            show_default=True,
+            help="Which replica of a region is asked first.",
+        ),
+        click.option(
+            "--image-bytes-per-second",
+            type=click.IntRange(min=0),
+            default=0,
+            help="Keys and values that scans of table images may read of each store; 0: no bound.",
+        ),
+        click.option(
+            "--image-rows-per-second",
+            type=click.IntRange(min=0),
+            default=0,
+            help="Rows that scans of table images may read of each store; 0: no bound.",
+        ),
+    ):
+        wrapper = option(wrapper)
+    return wrapper  # type: ignore[return-value]

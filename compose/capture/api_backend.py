@@ -189,8 +189,8 @@ class ApiBackend:
     def request_images(
         self, changefeed_id: str, namespace: str, mode: ImageMode, tables: Sequence[str]
     ) -> Sequence[TableId]:
-        check_mode(mode)
         feed = self.feed(changefeed_id, namespace)
+        check_mode(mode, feed.info.sink_uri)
         stored = {f"{table.schema}.{table.table}": table for table in self._tables.stored(feed)}
         for name in tables:
             if name not in stored:

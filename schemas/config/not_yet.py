@@ -14,7 +14,7 @@ from schemas.config.sink.storage import STORAGE_PROTOCOLS
 PROTOCOLS = ("canal-json", "avro", "open-protocol", "default", "simple", "debezium", "canal")
 """Protocols with an encoder; ``default`` is open-protocol's old name."""
 
-IMAGES = "table images, which no sink writes yet"
+IMAGES = "table images, which go to Kafka alone"
 SETTINGS: dict[str, str] = {
     "enable-sync-point": "syncpoints",
     "initial": IMAGES,
@@ -44,6 +44,8 @@ SETTINGS: dict[str, str] = {
 
 OF_DATABASE_SINKS = frozenset({"enable-sync-point", "sink.safe-mode", "sink.mysql-config"})
 """Keys of ``SETTINGS`` that a database sink reads."""
+OF_KAFKA_SINKS = frozenset({"initial", "initial-rules"})
+"""Keys of ``SETTINGS`` that a Kafka sink reads."""
 OF_STORAGE_SINKS = frozenset(
     {
         *("sink.csv", "sink.terminator", "sink.date-separator", "sink.enable-partition-separator"),

@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -34,9 +34,11 @@ from tests.support.bus import (
     wait_checkpoint,
     wait_until,
 )
+from tests.support.imaged_topics import materialised, wait_whole
 from tests.support.lasting_session import lasting_session
 from tests.support.messages import decode_canal_json
 from tests.support.secure_bus import SECURE, made_secrets, region_server_tls, with_parameters
+from tests.support.upstream_rows import upstream_at
 from tests.support.validator import Validator
 
 FEED, TOPIC = "kill", "kill_"
@@ -190,6 +192,27 @@ def test_capture_killed_in_mid_landing_loses_nothing(chaos: Chaos) -> None:
     chaos.settle(generator, writing)
     chaos.validated(generator.last_commit_ts)
     assert chaos.bus.supervisor.deaths()["capture"] == 2
+
+
+def test_changefeed_that_comes_to_tables_with_rows_has_the_source_at_a_watermark(chaos: Chaos) -> None:
+    name, late = "imaged", "imaged_"
+    generator, writing = chaos.write(2_000, rows_per_s=400)
+    wait_until(lambda: generator.rows_committed >= 600, CATCH_UP_S, "rows before the changefeed", chaos.bus)
+    request, schema = requested(chaos.bus, name, late), generator._options.schema
+    config = {**request.config, "initial": "snapshot", "filter": {"rules": [f"{schema}.*"]}}
+    chaos.bus.create_changefeed(replace(request, config=config))
+    chaos.settle(generator, writing)
+    wait_whole(chaos.bus, name, CATCH_UP_S)
+    upto_ts = chaos.server.tso()
+    wait_checkpoint(chaos.bus, name, upto_ts, CATCH_UP_S)
+    tables = {
+        table.table_id: f"{schema}.{table.shape.name}_{number}" for number, table in enumerate(generator._tables, 1)
+    }
+    rows, image_ts = materialised(chaos.bus.addresses.kafka_access, late, upto_ts)
+    assert image_ts
+    assert rows == chaos.server.act(lambda store: upstream_at(store, tables, upto_ts))
+    with lasting_session(chaos.bus.addresses.zookeeper_access) as session:
+        ChangefeedControl(session, chaos.bus.zk_paths).remove(name)
 
 
 def test_broker_killed_while_everything_writes_loses_nothing(chaos: Chaos) -> None:

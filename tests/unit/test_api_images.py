@@ -60,10 +60,14 @@ def test_api_asks_for_images_of_tables(api: Api, bus: Memory, mode: ImageMode) -
     assert api.ask("POST", f"/api/tidebus/changefeeds/cf/tables/{mode}", {"tables": []})[0] == 400
 
 
-@pytest.mark.parametrize("mode", [BACKFILL, RESYNC])
-def test_images_that_no_sink_writes_are_refused_by_name(mode: ImageMode) -> None:
+@pytest.mark.parametrize(
+    ("mode", "sink_uri"),
+    [(RESYNC, URI), (BACKFILL, "mysql://root@h:3306/"), (BACKFILL, "s3://bucket/f?protocol=csv")],
+)
+def test_images_that_no_sink_writes_are_refused_by_name(mode: ImageMode, sink_uri: str) -> None:
+    check_mode(BACKFILL, URI)
     with pytest.raises(NotSupportedYetError, match=f"`{mode}` is not supported yet"):
-        check_mode(mode)
+        check_mode(mode, sink_uri)
 
 
 @pytest.fixture

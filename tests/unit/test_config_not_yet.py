@@ -15,8 +15,9 @@ LARGE = "[sink.kafka-config.large-message-handle]\n"
     [
         (CANAL.replace("canal-json", "maxwell"), "", "sink.protocol"),
         (CANAL, "enable-sync-point = true", "enable-sync-point"),
-        (CANAL, "initial = 'snapshot'", "initial"),
-        (CANAL, "[[initial-rules]]\nmatcher = ['a.*']\ninitial = 'none'", "initial-rules"),
+        (FILES, "initial = 'snapshot'", "initial"),
+        ("mysql://root@h:3306/", "initial = 'snapshot'", "initial"),
+        (FILES, "[[initial-rules]]\nmatcher = ['a.*']\ninitial = 'none'", "initial-rules"),
         (
             CANAL,
             "sql-mode = ''\n[[filter.event-filters]]\nmatcher = ['*.*']\nignore-insert-value-expr = 'a = 1'",

@@ -22,13 +22,12 @@ from schemas.json_text import read_int, read_json
 from schemas.nodes.changefeed import ZkPaths
 from schemas.nodes.sorter_service import FeedName
 from schemas.rawlog.images import ImageMode
+from schemas.sink.topic import has_processors
 
 TABLES_MAX: Final = 20_000
 """Asked for and not begun yet, of one changefeed: the node stays small. Partitions are tables of their own."""
 BY_HAND: Final = (ImageMode.BACKFILL, ImageMode.RESYNC)
 
-NOT_YET: Final[Mapping[ImageMode, str]] = dict.fromkeys(BY_HAND, IMAGES)
-"""What this version cannot emit, and why."""
 
 Requested = Mapping[ImageMode, frozenset[TableId]]
 """Tables by mode; those of ``BY_HAND``."""
@@ -40,14 +39,17 @@ class ImageRefusedError(BusError):
     code, action = "images.refused", Action.STOP_CHANGEFEED
 
 
-def check_mode(mode: ImageMode) -> None:
+def check_mode(mode: ImageMode, sink_uri: str) -> None:
     """Refuse what this version cannot emit.
 
     Raises:
-        NotSupportedYetError: always, for some modes.
+        NotSupportedYetError: a resync, or a sink that is not Kafka.
     """
-    if mode in NOT_YET:
-        raise NotSupportedYetError(f"`{mode}` is not supported yet: {NOT_YET[mode]}", key=mode)
+    if mode is ImageMode.RESYNC:
+        text = "`resync` is not supported yet: nobody deletes what the image lacks; `backfill` writes what it has"
+        raise NotSupportedYetError(text, key=mode)
+    if has_processors(sink_uri):
+        raise NotSupportedYetError(f"`{mode}` is not supported yet: {IMAGES}", key=mode)
 
 
 def encode_requested(requested: Requested) -> bytes:

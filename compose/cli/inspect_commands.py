@@ -28,12 +28,12 @@ DRY_RUN_URI_DEFAULT = "kafka://127.0.0.1:9092/tidebus?protocol=canal-json&enable
 
 
 @click.command()
-@click.option("--spark-only", is_flag=True, help="Only what a sorter needs: Spark's Kafka connector.")
+@click.option("--spark-only", is_flag=True, help="Only what a sorter needs: Spark's Kafka connector, and Iceberg.")
 def setup(spark_only: bool) -> None:
-    """Fetch the jars of the local stack and of Spark's Kafka connector (once); compare them with the checksums."""
-    from compose.stack.jars import PARTS, fetch
+    """Fetch the jars of the local stack and of Spark (once); compare them with the checksums."""
+    from compose.stack.jars import PARTS, SPARK_PARTS, fetch
 
-    fetch(("spark",) if spark_only else PARTS, click.echo)
+    fetch(SPARK_PARTS if spark_only else PARTS, click.echo)
 
 
 @click.command()

@@ -14,7 +14,7 @@ from compose.changefeeds import create_changefeed
 from compose.local.supervisor import Supervisor
 from compose.ports import LOOPBACK, free_ports, is_listening
 from compose.stack.children import TIDEBUS, Child, Nursery
-from compose.stack.jars import Say, spark_connector_jars
+from compose.stack.jars import Say, spark_jars
 from compose.stack.local import Addresses, LocalStack
 from compose.stack.secure.folder import StackSecrets
 from consumers.control.changefeeds.store import ChangefeedRequest
@@ -106,7 +106,7 @@ class LocalBus(Scoped):
         Raises:
             ChildError, JarsError, MachineError
         """
-        spark_connector_jars(self._say)  # for the sorters, which fetch nothing
+        spark_jars(self._say)  # for the sorters, which fetch nothing
         if self.secrets is not None:
             # For this process and for all that it starts; edges/secrets.py says why by the environment.
             os.environ[KEY_FILE_VARIABLE] = str(self.secrets.secret_key())

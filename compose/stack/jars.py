@@ -24,10 +24,19 @@ KAFKA_VERSION = "4.3.1"
 REGISTRY_VERSION = "2.6.13.Final"
 SPARK_VERSION = "4.0.0"
 """Of the connector; must be the installed pyspark's (checked in a test), whose pin stands in pyproject.toml."""
+ICEBERG_VERSION = "1.10.1"
+"""Whose runtime for Spark 4.0 and Scala 2.13 is one jar with all that it needs."""
 
-Part = Literal["kafka", "registry", "spark"]
-PARTS: tuple[Part, ...] = ("kafka", "registry", "spark")
-_VERSIONS: dict[Part, str] = {"kafka": KAFKA_VERSION, "registry": REGISTRY_VERSION, "spark": SPARK_VERSION}
+Part = Literal["kafka", "registry", "spark", "iceberg"]
+PARTS: tuple[Part, ...] = ("kafka", "registry", "spark", "iceberg")
+SPARK_PARTS: tuple[Part, ...] = ("spark", "iceberg")
+"""What a sorter needs."""
+_VERSIONS: dict[Part, str] = {
+    "kafka": KAFKA_VERSION,
+    "registry": REGISTRY_VERSION,
+    "spark": SPARK_VERSION,
+    "iceberg": ICEBERG_VERSION,
+}
 _IVY_TIMEOUT_S = 900
 """The registry is 136 MB: nine minutes at 2 Mbit/s; a hung mirror must not hang `make setup` for ever."""
 
@@ -77,23 +86,25 @@ def registry_home(say: Say = print) -> Path:
     return _fetched("registry", say)
 
 
-def spark_connector_jars(say: Say = print) -> list[Path]:
-    """Return the jars of Spark's Kafka connector that pyspark itself does not have (``spark.jars``)."""
-    return sorted(_fetched("spark", say).glob("*.jar"))
+def spark_jars(say: Say = print) -> list[Path]:
+    """Return the jars that pyspark itself does not have (``spark.jars``): Spark's Kafka connector, and Iceberg."""
+    return sorted(jar for part in SPARK_PARTS for jar in _fetched(part, say).glob("*.jar"))
 
 
-def cached_spark_connector_jars() -> list[Path]:
-    """Return those jars from the cache; nothing is fetched.
+def cached_spark_jars() -> list[Path]:
+    """Return those jars from the cache; nothing is fetched. Without Iceberg there are no lake tables, and all else is.
 
     Raises:
-        JarsMissingError: they are not there.
+        JarsMissingError: the Kafka connector is not there.
         JarChecksumError: they are not the pinned ones.
     """
     folder = part_dir("spark")
     if not folder.is_dir():
         raise JarsMissingError("spark's kafka connector is not in the cache; run `tidebus setup`", folder=folder)
-    check_part(folder)
-    return sorted(folder.glob("*.jar"))
+    folders = [part_dir(part) for part in SPARK_PARTS if part_dir(part).is_dir()]
+    for folder in folders:
+        check_part(folder)
+    return sorted(jar for folder in folders for jar in folder.glob("*.jar"))
 
 
 def fetch(parts: Iterable[Part], say: Say = print) -> None:

@@ -1,8 +1,8 @@
-"""Tells Spark where its Kafka connector's jars are on this machine."""
+"""Tells Spark where the jars are on this machine that it needs beside its own."""
 
 import os
 
-from compose.stack.jars import cached_spark_connector_jars
+from compose.stack.jars import cached_spark_jars
 from compose.stack.java import find_java
 from sorters.spark.session import SPARK_JARS_ENV
 
@@ -19,4 +19,4 @@ def name_spark_files() -> None:
     """
     find_java()
     if SPARK_JARS_ENV not in os.environ:
-        os.environ[SPARK_JARS_ENV] = ",".join(str(jar) for jar in cached_spark_connector_jars())
+        os.environ[SPARK_JARS_ENV] = ",".join(str(jar) for jar in cached_spark_jars())

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from compose.stack.jars import spark_connector_jars
+from compose.stack.jars import spark_jars
 from sorters.spark.session import SPARK_JARS_ENV
 from tests.bench.plot import draw
 
@@ -81,7 +81,7 @@ def run_bench(name: str) -> bool:
     print(f"{name}: {BENCHES[name]}", file=sys.stderr)
     began_at = time.monotonic()
     # Else each Spark would ask Ivy, which has a lot to say.
-    jars = ",".join(str(jar) for jar in spark_connector_jars())
+    jars = ",".join(str(jar) for jar in spark_jars())
     process = subprocess.Popen(
         [sys.executable, "-m", f"tests.bench.{name}"],
         stdout=subprocess.PIPE,

@@ -3,18 +3,17 @@
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from schemas.ddl.job import JobScope
 from schemas.ids import Ts, physical_ms
-from schemas.rawlog.frontier import FrontierRecord, HeldDdl, follow_frontier, widened
+from schemas.rawlog.frontier import FrontierRecord, follow_frontier, widened
 from sorters.core.cut.beginning import BegunEpoch
 from sorters.core.cut.cut import ChangefeedFrontier, Cut, frontier_for, with_images
 from sorters.core.cut.cut_plan import plan_cuts
-from sorters.core.feed.scope import concerns, held_for
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.cut.feed_share import FeedShare, WholeProcess
 from sorters.run.cut_job import CutJob
+from sorters.run.held_tables import frontier_of_tables
 from sorters.run.preparation import Preparation
 from sorters.run.sources import FrontierSource, SchemaSource
 from sorters.spark.query_folder import Folder, epoch_offsets
@@ -163,17 +162,7 @@ class Epochs:
     def _of_tables(self, record: FrontierRecord) -> ChangefeedFrontier:
         if not (record.held or record.held_ddl):
             return frontier_for(record, lambda _: False)
-        # Which of the held tables are ours is told by the schema at the record's own ts, whatever has been read since.
-        self._schemas.advance(record.ddl_high)
-        store, feed = self._schemas.store, self._preparation.feed
-
-        def stops_us(held: HeldDdl) -> bool:
-            scope = JobScope(
-                ts=held.ts, start_ts=held.start_ts, schema=held.schema, table=held.table, table_id=held.table_id
-            )
-            return concerns(scope, store, feed)
-
-        frontier = frontier_for(replace(record, held=held_for(record, store, feed)), lambda _: True, stops_us)
+        frontier = frontier_of_tables(record, self._schemas, self._preparation.feed)
         if frontier.resolved_ts <= self._checkpoint_ts:
             # No cut will come that could fail at a job which is held.
             self._preparation.check_jobs(self._checkpoint_ts)

@@ -137,23 +137,8 @@ def encode_pass(
     Of alike tables the result hangs on nothing of the feed but its encoder, zone, ``split_updates``, table routes, and
     :meth:`Encoder.topic_part` of each table.
     """
-    encoded_at_ms, on_corrupt = settings.encoded_at_ms, settings.on_corrupt
-    ignored = feed.events.ignored_ops(table.schema, table.table)
-    if alike is None:
-        mounted_parts = mount(table, rows, zone=feed.zone, with_checksum=feed.verify_checksums).parts
-    else:
-        mixed = mount(table, rows, zone=feed.zone, small_rows=0).parts
-        mounted_parts = tuple(replace(part, alike=alike.take(part.rows)) for part in mixed)
-    corrupt = corrupt_rows(mounted_parts)
-    if corrupt.count and feed.stop_at_corrupt:
-        raise corrupt_error(corrupt)
-    if corrupt.count and on_corrupt is not None:
-        on_corrupt(corrupt)
-    wanted = [part for part in mounted_parts if ROW_OPS[part.kind] not in ignored]
-    kept = _kept(_kept(wanted, feed.update_columns), feed.events.conditions(table))
-    for part in mounted_parts:
-        if ROW_OPS[part.kind] in ignored:
-            part.check()
+    encoded_at_ms = settings.encoded_at_ms
+    kept = kept_parts(rows, table, feed, settings.on_corrupt, alike)
     parts, source = _numbered(_split(part) if feed.split_updates else [part] for part in kept)
     if not len(source):
         return None
@@ -173,6 +158,37 @@ def encode_pass(
     op = np.concatenate([np.full(len(part), ROW_OPS[part.kind], np.int8) for part in parts])
     positions = row_positions(commit_ts, np.concatenate([part.start_ts for part in parts]), op, keys)
     return EncodedPass(table, parts, mounted, encoded, keys, commit_ts, positions)
+
+
+def kept_parts(
+    rows: RowChanges,
+    table: TableVersion,
+    feed: CompiledFeed,
+    on_corrupt: OnCorrupt | None = None,
+    alike: AlikeTables | None = None,
+) -> list[MountedPart]:
+    """Mount rows of one table version, or of tables that are alike it; return those that no event filter ignores.
+
+    Raises:
+        CorruptDataError, CorruptChecksumError: see :func:`run_version`.
+    """
+    ignored = feed.events.ignored_ops(table.schema, table.table)
+    if alike is None:
+        mounted_parts = mount(table, rows, zone=feed.zone, with_checksum=feed.verify_checksums).parts
+    else:
+        mixed = mount(table, rows, zone=feed.zone, small_rows=0).parts
+        mounted_parts = tuple(replace(part, alike=alike.take(part.rows)) for part in mixed)
+    corrupt = corrupt_rows(mounted_parts)
+    if corrupt.count and feed.stop_at_corrupt:
+        raise corrupt_error(corrupt)
+    if corrupt.count and on_corrupt is not None:
+        on_corrupt(corrupt)
+    wanted = [part for part in mounted_parts if ROW_OPS[part.kind] not in ignored]
+    kept = _kept(_kept(wanted, feed.update_columns), feed.events.conditions(table))
+    for part in mounted_parts:
+        if ROW_OPS[part.kind] in ignored:
+            part.check()
+    return kept
 
 
 def route_pass(passed: EncodedPass, feed: CompiledFeed, settings: Settings, alike: AlikeTables | None) -> OutputRecords:

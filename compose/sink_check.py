@@ -4,8 +4,10 @@ Nothing is written there. What is so then may be otherwise a minute later: sorte
 """
 
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pymysql
 
@@ -14,6 +16,7 @@ from consumers.processors.apply.errors import general_error, may_heal
 from consumers.processors.storage.store import file_store
 from edges.secrets import SecretReferenceError, load_with_secrets
 from schemas.config.client_options import librdkafka_options
+from schemas.config.lake_rules import warehouse_folder
 from schemas.config.settings import ChangefeedConfig
 from schemas.config.zone import session_zone
 from schemas.errors import Action, BusError
@@ -38,6 +41,12 @@ class SameClusterError(BusError):
     """The sink is the upstream's own cluster: its rows would come back for ever."""
 
     code, action = "changefeed.same_cluster", Action.STOP_CHANGEFEED
+
+
+class WarehouseError(BusError):
+    """The folder of a warehouse is none, or not ours to write."""
+
+    code, action = "lake.warehouse", Action.STOP_CHANGEFEED
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +93,9 @@ def _try(config: ChangefeedConfig, info: ChangefeedInfo) -> TidbCluster | None:
     if config.uri.storage is not None:
         file_store(config.uri.storage).get("metadata")
         return None
+    if config.uri.is_lake:
+        check_warehouse(Path(warehouse_folder(config)))
+        return None
     if config.uri.server is None:
         kafka = config.kafka
         TopicAdmin(
@@ -104,6 +116,17 @@ def _try(config: ChangefeedConfig, info: ChangefeedInfo) -> TidbCluster | None:
         raise general_error(error) from error
     finally:
         connection.close()
+
+
+def check_warehouse(folder: Path) -> None:
+    """Check that lake tables can be written below a folder, which need not be there yet.
+
+    Raises:
+        WarehouseError: they cannot.
+    """
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise WarehouseError("this capture cannot write lake tables there", warehouse=str(folder), seen=str(there))
 
 
 def _cluster(connection: Connection) -> TidbCluster | None:

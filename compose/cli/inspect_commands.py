@@ -124,6 +124,8 @@ def dry_run(
     if protocol not in (None, "mounted"):
         sink_uri = with_protocol(sink_uri, str(protocol))
     changefeed = load_changefeed(sink_uri, text, file=str(config) if config else None)
+    if changefeed.uri.is_lake:
+        raise ConfigError("a dry run prints messages, and lake tables have none", key="sink-uri")
     changefeed = replace(changefeed, time_zone=tz)
     every_ms = None if watermark_every is None else max(1, int(watermark_every * 1000))
 

@@ -13,6 +13,7 @@ from typing import Any
 from schemas.config.adjusted import adjusted
 from schemas.config.not_yet import (
     OF_DATABASE_SINKS,
+    OF_ICEBERG_SINKS,
     OF_KAFKA_SINKS,
     OF_STORAGE_SINKS,
     refuse_what_would_be_ignored,
@@ -86,12 +87,18 @@ def load_changefeed(
     values = {field.name: getattr(read, field.name) for field in dataclasses.fields(ChangefeedFile)}
     config = ChangefeedConfig(uri=uri, origin=origin, **values)
     check_changefeed(config, origin)
-    read_here = OF_DATABASE_SINKS if uri.server else OF_STORAGE_SINKS if uri.storage else OF_KAFKA_SINKS
-    refuse_what_would_be_ignored(read, origin, read=read_here)
+    refuse_what_would_be_ignored(read, origin, read=_read_by(config))
     notes = (*changed, *notes_for(config))
     if uri.server is not None:  # a database has whole rows, whatever the selectors say
         config = dataclasses.replace(config, sink=dataclasses.replace(config.sink, column_selectors=()))
     return dataclasses.replace(config, notes=notes)
+
+
+def _read_by(config: ChangefeedConfig) -> frozenset[str]:
+    uri = config.uri
+    if uri.is_lake:
+        return OF_ICEBERG_SINKS
+    return OF_DATABASE_SINKS if uri.server else OF_STORAGE_SINKS if uri.storage else OF_KAFKA_SINKS
 
 
 def _with(table: Mapping[str, Any], path: Path, value: object, origin: Origin) -> dict[str, Any]:

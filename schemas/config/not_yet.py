@@ -28,6 +28,7 @@ SETTINGS: dict[str, str] = {
     "sink.safe-mode": "database sinks",
     "sink.mysql-config": "database sinks",
     "sink.cloud-storage-config": "storage sinks",
+    "sink.iceberg-config": "Iceberg sinks",
     **{
         f"sink.kafka-config.sasl-gssapi-{name}": "SASL with GSSAPI, which the Kafka client is built without"
         for name in (
@@ -53,12 +54,15 @@ OF_STORAGE_SINKS = frozenset(
     }
 )
 """Keys of ``SETTINGS`` that a storage sink reads."""
+OF_ICEBERG_SINKS = frozenset({"sink.iceberg-config"})
+"""Keys of ``SETTINGS`` that an Iceberg sink reads."""
 OTHER_SINKS = {
     "sync-point-interval": "database sinks",
     "sync-point-retention": "database sinks",
     "sink.safe-mode": "database sinks",
     "sink.mysql-config": "database sinks",
     **dict.fromkeys(sorted(OF_STORAGE_SINKS), "storage sinks"),
+    **dict.fromkeys(sorted(OF_ICEBERG_SINKS), "Iceberg sinks"),
 }
 """Keys of ``SETTINGS`` that TiCDC passes over in sinks of another kind; so do we, and say so."""
 UNREAD_TABLES = {"sink.pulsar-config": "Pulsar sinks"}
@@ -66,6 +70,7 @@ UNREAD_TABLES = {"sink.pulsar-config": "Pulsar sinks"}
 
 WORDS: dict[str, tuple[str, ...]] = {
     "sink.protocol": PROTOCOLS,
+    "sink.iceberg-config.catalog": ("hadoop",),
     "sink.kafka-config.sasl-mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
     "sink.kafka-config.sasl-oauth-grant-type": ("client_credentials",),
 }
@@ -117,7 +122,11 @@ def other_sinks(key_path: str) -> str | None:
 
 
 def _is_of_another_sink(key_path: str, read: frozenset[str]) -> bool:
-    ours = {OF_DATABASE_SINKS: "database sinks", OF_STORAGE_SINKS: "storage sinks"}.get(read)
+    ours = {
+        OF_DATABASE_SINKS: "database sinks",
+        OF_STORAGE_SINKS: "storage sinks",
+        OF_ICEBERG_SINKS: "Iceberg sinks",
+    }.get(read)
     kind = other_sinks(key_path)
     return kind is not None and kind != ours
 

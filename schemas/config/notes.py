@@ -68,6 +68,8 @@ ONLY_FOR = {
 def _kind(config: ChangefeedConfig) -> str:
     if config.uri.brokers:
         return "Kafka sinks"
+    if config.uri.is_lake:
+        return "Iceberg sinks"
     return "database sinks" if config.uri.server is not None else "storage sinks"
 
 

@@ -8,6 +8,7 @@ from schemas.config.filter.expression_tokens import ExpressionTextError
 from schemas.config.filter.filter_rule import parse_column_rule, parse_rule
 from schemas.config.filter.re2 import Expression
 from schemas.config.filter.value_expression import parse_expression
+from schemas.config.lake_rules import check_lake
 from schemas.config.parse.cron import parse_cron
 from schemas.config.parse.origin import ExpressionParseError, Origin, Path
 from schemas.config.parse.secret import is_url
@@ -38,6 +39,8 @@ def check_changefeed(config: ChangefeedConfig, origin: Origin) -> None:
         _check_database(config, origin)
     elif config.uri.storage is not None:
         _check_storage(config, origin)
+    elif config.uri.is_lake:
+        check_lake(config, origin)
     else:
         _check_protocol(config, origin)
     _check_options_of_protocol(config, origin)

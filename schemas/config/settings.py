@@ -88,8 +88,9 @@ class ChangefeedConfig(ChangefeedFile):
 
     @property
     def protocol(self) -> str:
-        """As it was given; never unset. ``default`` is open-protocol. Of a database sink: the topic's in between."""
-        if self.uri.server is not None:
+        """As it was given; never unset. ``default`` is open-protocol. Of a database sink: the topic's in between; of
+        an Iceberg sink the same, though nothing is encoded."""
+        if self.uri.server is not None or self.uri.is_lake:
             return SQL_ROWS_PROTOCOL
         assert self.sink.protocol is not None
         return self.sink.protocol

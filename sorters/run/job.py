@@ -18,6 +18,7 @@ from edges.secrets import load_with_secrets
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.connection import zookeeper_client
 from edges.zookeeper.session import ZooKeeperUnreachableError
+from schemas.config.settings import ChangefeedConfig
 from schemas.errors import BusError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import (
@@ -38,6 +39,8 @@ from sorters.run.cut_job import RunBy
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_lock import SESSION_S, FeedLock, SorterLockLostError
 from sorters.run.feed_run import FeedRun
+from sorters.run.lake.run import LakeRun
+from sorters.run.sources import OwnSources
 from sorters.run.status import Edition, StatusBoard
 from sorters.spark.session import DRIVER_MEMORY, SparkOnDemand, create_session
 
@@ -220,7 +223,7 @@ class SorterProcess:
     def _run_once(self, board: StatusBoard, lock: FeedLock, info: ChangefeedInfo, edition: Edition) -> BusError | None:
         """Run the changefeed until it fails (the error), or it should stop or run otherwise (None)."""
         options = self._options
-        run: FeedRun | None = None
+        run: FeedRun | LakeRun | None = None
         try:
             checkpoint_ts = board.open(info, edition)
             config = sorter_config(load_with_secrets(info), info, options.kafka.servers)
@@ -228,27 +231,31 @@ class SorterProcess:
                 return None
             if not options.master.startswith("local"):
                 self._spark.get()  # a cluster that has no room, or is not there, is better known now than at a backlog
-            run = FeedRun(
-                self._spark.get,
-                kafka=options.kafka,
-                raw_topics=raw_topics(info.upstream, options.raw_prefix),
-                schema_registry=options.schema_registry,
-                data_dir=self._data_dir(),
-                info=info,
-                config=config,
-                checkpoint_ts=checkpoint_ts,
-                before_cut=lock.check,
-                on_progress=lambda progress: None if lock.is_lost() else self._on_progress(board, progress),
-                checkpoint_dir=self._checkpoint_dir(),
-                begun=LockedBoard(board, lock),
-                counts=self._counts,
-                run_by=RunBy(
-                    on_cluster=is_cluster(options.master),
-                    tasks=tasks_at_once(options.master),
-                    is_warm=lambda: self._spark.is_started,
-                    by_service=runner_of(options.run_cuts),
-                ),
-                image_name=image_feed(info.namespace, info.changefeed_id, edition.created_zxid),
+            run = (
+                self._lake_run(board, lock, info, config, checkpoint_ts)
+                if config.uri.is_lake
+                else FeedRun(
+                    self._spark.get,
+                    kafka=options.kafka,
+                    raw_topics=raw_topics(info.upstream, options.raw_prefix),
+                    schema_registry=options.schema_registry,
+                    data_dir=self._data_dir(),
+                    info=info,
+                    config=config,
+                    checkpoint_ts=checkpoint_ts,
+                    before_cut=lock.check,
+                    on_progress=lambda progress: None if lock.is_lost() else self._on_progress(board, progress),
+                    checkpoint_dir=self._checkpoint_dir(),
+                    begun=LockedBoard(board, lock),
+                    counts=self._counts,
+                    run_by=RunBy(
+                        on_cluster=is_cluster(options.master),
+                        tasks=tasks_at_once(options.master),
+                        is_warm=lambda: self._spark.is_started,
+                        by_service=runner_of(options.run_cuts),
+                    ),
+                    image_name=image_feed(info.namespace, info.changefeed_id, edition.created_zxid),
+                )
             )
             run.start()
             board.report()
@@ -261,8 +268,23 @@ class SorterProcess:
                 run.end(lambda: not lock.is_lost())
                 run.close()
 
+    def _lake_run(
+        self, board: StatusBoard, lock: FeedLock, info: ChangefeedInfo, config: ChangefeedConfig, checkpoint_ts: Ts
+    ) -> LakeRun:
+        options = self._options
+        raw_config = options.kafka.with_texts().config()
+        return LakeRun(
+            self._spark.get,
+            sources=OwnSources(raw_config, raw_topics(info.upstream, options.raw_prefix)),
+            info=info,
+            config=config,
+            checkpoint_ts=checkpoint_ts,
+            before_cut=lock.check,
+            on_progress=lambda progress: None if lock.is_lost() else self._on_progress(board, progress),
+        )
+
     def _watch(
-        self, run: FeedRun, board: StatusBoard, lock: FeedLock, info: ChangefeedInfo, edition: Edition
+        self, run: FeedRun | LakeRun, board: StatusBoard, lock: FeedLock, info: ChangefeedInfo, edition: Edition
     ) -> BusError | None:
         while not self._stop.wait(POLL_S):
             if lock.is_lost():

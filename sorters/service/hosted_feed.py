@@ -19,6 +19,7 @@ from edges.secrets import load_with_secrets
 from edges.zookeeper.connection import LeasedClient
 from edges.zookeeper.lease import Lease
 from edges.zookeeper.session import ZooKeeperUnreachableError
+from schemas.config.settings import ChangefeedConfig
 from schemas.errors import BusError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, wants_sorter
@@ -34,6 +35,7 @@ from sorters.run.cut_job import RunBy
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_lock import FeedLock, SorterLockLostError
 from sorters.run.feed_run import END_S, FeedRun
+from sorters.run.lake.run import LakeRun
 from sorters.run.sources import RunSources
 from sorters.run.status import Edition, StatusBoard
 from sorters.service.feed_shares import FeedShares, HostedShare
@@ -90,7 +92,7 @@ class HostedFeed:
         self._changed = threading.Event()
         """Set when the user or the owner may have changed the changefeed, or when it is halted."""
         self._halted_at = self._ended_at = self._reported_s = 0.0
-        self._run: FeedRun | None = None
+        self._run: FeedRun | LakeRun | None = None
         self._share: HostedShare | None = None
         self._entry: FeedEntry | None = None
         self._thread = threading.Thread(target=self._serve, name=f"feed {namespace}/{changefeed_id}", daemon=True)
@@ -209,11 +211,41 @@ class HostedFeed:
             self._changed.wait(LOOK_S)  # the owner is about to see that it is finished
             return None
         config = sorter_config(load_with_secrets(info), info, home.kafka.servers)
-        namespace, changefeed_id = self.assigned.name
-        checkpoint_dir = home.checkpoint_dir.rstrip("/")
         pace = Pace(config.sorter.cpu_share_max_percent / 100, config.sorter.rows_per_second_max)
         self._share = home.shares.share(self.assigned.name, pace)
-        self._run = run = FeedRun(
+        run = self._lake_run(info, config) if config.uri.is_lake else self._feed_run(info, config, edition, begun)
+        self._run = run
+        if not self._may_go_on():
+            return None
+        home.state.begin(entry)
+        self._board.report()
+        self._reported_s = time.monotonic()
+        log.info("changefeed runs", extra={**self._names, "checkpoint_ts": entry.checkpoint_ts})
+        run.run_here()
+        return run.failure()
+
+    def _lake_run(self, info: ChangefeedInfo, config: ChangefeedConfig) -> LakeRun:
+        home, entry = self._home, self._entry
+        assert entry is not None
+        return LakeRun(
+            home.spark,
+            sources=home.sources(info.upstream, entry.checkpoint_ts),
+            info=info,
+            config=config,
+            checkpoint_ts=entry.checkpoint_ts,
+            before_cut=lambda: home.state.confirm(self._key),
+            on_progress=lambda progress: self._on_progress(progress, info),
+            share=self._share,
+        )
+
+    def _feed_run(
+        self, info: ChangefeedInfo, config: ChangefeedConfig, edition: Edition, begun: bytes | None
+    ) -> FeedRun:
+        home, entry = self._home, self._entry
+        assert entry is not None
+        namespace, changefeed_id = self.assigned.name
+        checkpoint_dir = home.checkpoint_dir.rstrip("/")
+        return FeedRun(
             home.spark,
             kafka=home.kafka,
             raw_topics=raw_topics(info.upstream, home.raw_prefix),
@@ -232,14 +264,6 @@ class HostedFeed:
             share=self._share,
             image_name=image_feed(namespace, changefeed_id, edition.created_zxid),
         )
-        if not self._may_go_on():
-            return None
-        home.state.begin(entry)
-        self._board.report()
-        self._reported_s = time.monotonic()
-        log.info("changefeed runs", extra={**self._names, "checkpoint_ts": entry.checkpoint_ts})
-        run.run_here()
-        return run.failure()
 
     def _open(self, info: ChangefeedInfo, edition: Edition) -> bytes | None:
         """Take the changefeed over from whoever had it last; return what was begun there."""

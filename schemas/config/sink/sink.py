@@ -5,6 +5,7 @@ from typing import Literal
 
 from schemas.config.parse.secret import SecretUrl
 from schemas.config.parse.section import INT64_MAX, at_least, between, each, section, setting
+from schemas.config.sink.iceberg import IcebergConfig
 from schemas.config.sink.kafka import KafkaConfig
 from schemas.config.sink.mysql import MysqlConfig
 from schemas.config.sink.storage import CloudStorageConfig
@@ -102,6 +103,8 @@ class SinkConfig:
     kafka: KafkaConfig = section(KafkaConfig, key="kafka-config")
     mysql: MysqlConfig = section(MysqlConfig, key="mysql-config")
     cloud_storage: CloudStorageConfig = section(CloudStorageConfig, key="cloud-storage-config")
+    iceberg: IcebergConfig = section(IcebergConfig, key="iceberg-config")
+    """Ours."""
     advance_timeout_s: int = setting(150, key="advance-timeout-in-sec", check=at_least(1))
     send_bootstrap_interval_s: int = setting(120, key="send-bootstrap-interval-in-sec", check=at_least(0))
     send_bootstrap_messages: int = setting(10000, key="send-bootstrap-in-msg-count", check=at_least(0))

@@ -8,6 +8,7 @@ from urllib.parse import unquote, unquote_plus
 
 from schemas.config.parse.origin import NotSupportedYetError, Path, UriText
 from schemas.config.parse.secret import Secret
+from schemas.config.sink.iceberg import ICEBERG_LATER_PARAMS, ICEBERG_SCHEMES, ICEBERG_URI_PARAMS
 from schemas.config.sink.kafka import URI_PARAMS
 from schemas.config.sink.mysql import MYSQL_URI_PARAMS
 from schemas.config.sink.storage import STORAGE_SCHEMES, STORAGE_URI_PARAMS
@@ -74,6 +75,11 @@ class SinkUri:
     """Names of TiCDC's parameters that change nothing here, and why."""
 
     @property
+    def is_lake(self) -> bool:
+        """Lake tables, which the sorter writes itself."""
+        return self.scheme in ICEBERG_SCHEMES
+
+    @property
     def bootstrap_servers(self) -> str:
         """As Kafka clients take it."""
         return ",".join(self.brokers)
@@ -92,10 +98,11 @@ def parse_sink_uri(uri: str) -> tuple[SinkUri, dict[Path, UriText], dict[Path, s
         raise _error("sink URI must start with a scheme such as kafka://", got=uri.partition(":")[0][:20])
     scheme = match[1].lower()
     if scheme in LATER_SCHEMES:
-        text = "only Kafka, MySQL, TiDB and storages are"
+        text = "only Kafka, MySQL, TiDB, storages and Iceberg are"
         raise NotSupportedYetError(f"sink scheme `{scheme}` is not supported yet, {text}")
-    if scheme not in (*KAFKA_SCHEMES, *DATABASE_SCHEMES, *STORAGE_SCHEMES):
-        known = ", ".join((*KAFKA_SCHEMES, *DATABASE_SCHEMES, *STORAGE_SCHEMES, *LATER_SCHEMES))
+    ours = (*KAFKA_SCHEMES, *DATABASE_SCHEMES, *STORAGE_SCHEMES, *ICEBERG_SCHEMES)
+    if scheme not in ours:
+        known = ", ".join((*ours, *LATER_SCHEMES))
         raise _error(f"sink scheme `{scheme}` is unknown, known are {known}")
     rest, fragment, _ = uri[match.end() :].partition("#")
     if fragment:
@@ -111,6 +118,8 @@ def parse_sink_uri(uri: str) -> tuple[SinkUri, dict[Path, UriText], dict[Path, s
         return uri_parts, settings, names
     if scheme in STORAGE_SCHEMES:
         return _storage(scheme, f"{uri[: match.end()]}{address}", query)
+    if scheme in ICEBERG_SCHEMES:
+        return _lake(scheme, address, query)
     brokers, topic = _brokers(authority), _topic(path)
     settings, names, unread = _params(query, URI_PARAMS)
     return SinkUri(scheme=scheme, brokers=brokers, default_topic=topic, unread=unread), settings, names
@@ -175,6 +184,14 @@ def _storage(scheme: str, address: str, query: str) -> tuple[SinkUri, dict[Path,
     return uri_parts, settings, names
 
 
+def _lake(scheme: str, address: str, query: str) -> tuple[SinkUri, dict[Path, UriText], dict[Path, str]]:
+    if address.strip("/"):
+        form = "?warehouse=file:///path&mode=append"  # apart from the scheme: a whole URI would be masked
+        raise _error(f"an Iceberg sink URI has neither host nor path, only parameters: {scheme}:// and {form}")
+    settings, names, unread = _params(query, ICEBERG_URI_PARAMS, ICEBERG_LATER_PARAMS)
+    return SinkUri(scheme=scheme, brokers=(), default_topic="", unread=unread), settings, names
+
+
 def _topic(path: str) -> str:
     topic = _unquote(path.strip("/"), plus=False, what="path")
     if not topic:
@@ -197,15 +214,17 @@ def check_topic_name(topic: str, what: str) -> None:
         raise _error(f"{what} has {len(topic)} characters, {TOPIC_LENGTH_MAX} are allowed", got=topic[:40] + "…")
 
 
-def _params(query: str, known: Mapping[str, Path]) -> tuple[dict[Path, UriText], dict[Path, str], tuple[str, ...]]:
+def _params(
+    query: str, known: Mapping[str, Path], later: Mapping[str, str] = LATER_PARAMS
+) -> tuple[dict[Path, UriText], dict[Path, str], tuple[str, ...]]:
     settings: dict[Path, UriText] = {}
     names: dict[Path, str] = {}
     unread: list[str] = []
     for item in filter(None, query.split("&")):
         raw_name, _, raw_value = item.partition("=")
         name = _unquote(raw_name, plus=True, what="parameter name")
-        if name in LATER_PARAMS and raw_value:
-            what = LATER_PARAMS[name]
+        if name in later and raw_value:
+            what = later[name]
             raise NotSupportedYetError(f"`{name}` is not supported yet: {what}", where="sink URI", key=name)
         if name not in known:
             shown = name if known is MYSQL_URI_PARAMS and name in IDLE_PARAMS else _unread(name, known)

@@ -1,0 +1,55 @@
+"""Rules between the settings of an Iceberg sink."""
+
+from urllib.parse import unquote, urlsplit
+
+from schemas.config.parse.origin import Origin
+from schemas.config.settings import ChangefeedConfig
+from schemas.config.sink.iceberg import ICEBERG_PATH
+
+
+def check_lake(config: ChangefeedConfig, origin: Origin) -> None:
+    """Hold the settings of an Iceberg sink against each other.
+
+    Raises:
+        ConfigError: the first rule that is broken.
+        NotSupportedYetError: what TiCDC's branch or Iceberg has and we do not yet.
+    """
+    sink, lake = config.sink, config.sink.iceberg
+    if sink.protocol is not None:
+        raise origin.error(("sink", "protocol"), "an Iceberg sink has no protocol")
+    if lake.mode == "upsert" and config.force_replicate:
+        text = "force-replicate excludes mode upsert: a row without a key cannot be found again; mode append takes it"
+        raise origin.error(("force-replicate",), text)
+    if config.initial != "none" or config.initial_rules:
+        name = "initial" if config.initial != "none" else "initial-rules"
+        raise origin.not_yet((name,), f"{name} is not supported yet with an Iceberg sink: it takes changes alone")
+    if sink.column_selectors:
+        text = "column-selectors are not supported yet with an Iceberg sink: lake tables have whole rows"
+        raise origin.not_yet(("sink", "column-selectors"), text)
+    if config.integrity.enabled:
+        text = "integrity-check-level `correctness` is not supported yet with an Iceberg sink"
+        raise origin.not_yet(("integrity", "integrity-check-level"), text)
+    _check_namespace(lake.namespace, origin)
+    _check_warehouse(lake.warehouse, origin)
+
+
+def _check_namespace(namespace: str, origin: Origin) -> None:
+    if namespace and not namespace.replace("_", "").replace("-", "").isalnum():
+        text = "namespace may hold only letters, digits, `_` and `-`"
+        raise origin.error((*ICEBERG_PATH, "namespace"), text)
+
+
+def _check_warehouse(warehouse: str, origin: Origin) -> None:
+    path = (*ICEBERG_PATH, "warehouse")
+    if not warehouse:
+        raise origin.error(path, "warehouse is missing: write warehouse=file:///path into the sink URI")
+    parts = urlsplit(warehouse)
+    if parts.scheme in ("s3", "s3a", "gs", "gcs", "abfs", "hdfs"):
+        raise origin.not_yet(path, f"a warehouse of scheme `{parts.scheme}` is not supported yet, only file is")
+    if parts.scheme != "file" or parts.netloc or parts.query or parts.fragment or not parts.path.startswith("/"):
+        raise origin.error(path, "warehouse must be file:///path, an absolute path and nothing else")
+
+
+def warehouse_folder(config: ChangefeedConfig) -> str:
+    """Return the absolute path of a warehouse that :func:`check_lake` has let pass."""
+    return unquote(urlsplit(config.sink.iceberg.warehouse).path)

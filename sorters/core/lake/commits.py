@@ -1,0 +1,97 @@
+"""Which commits a cut becomes, and where a run goes on that finds the lake tables of the one before.
+
+    stage: rows go to a branch of the run's own ─▶ publish: main moves to it, with the watermark in its summary
+    ... each table by itself; once all have it ─▶ tag each table wm_TS; DDL stand between the commits of a cut
+
+Every table says for itself how far it is, by the newest summary on main. So a commit that was interrupted needs no
+memory of it: a table takes the rows above its own watermark, whatever the next cut is, and a row is written once. The
+next cut may end below what some table has already: then it is no watermark to tag, for that table's main shows more.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from schemas.ddl.job import DdlType
+from schemas.ddl.schema_change import SchemaChange, StoredTable
+from schemas.ids import Ts
+from schemas.tidb.table import TableVersion
+
+TAG_PREFIX = "wm_"
+_WITHOUT_ROWS = frozenset({DdlType.DROP_PARTITION, DdlType.TRUNCATE_PARTITION, DdlType.EXCHANGE_PARTITION})
+"""DDL that make rows come or go with no row change."""
+_EMPTIES = frozenset({DdlType.TRUNCATE_TABLE, DdlType.CREATE_TABLE, DdlType.CREATE_TABLES})
+
+
+@dataclass(frozen=True, slots=True)
+class LakeProgress:
+    """How far a lake table says it is."""
+
+    watermark_ts: Ts
+    """Every change up to it is in main."""
+    tags: frozenset[Ts]
+
+
+def tag_name(watermark_ts: Ts) -> str:
+    """Return the name of a watermark's tag."""
+    return f"{TAG_PREFIX}{watermark_ts}"
+
+
+def tag_ts(name: str) -> Ts | None:
+    """Return the watermark of a tag; None: the tag is somebody else's."""
+    digits = name.removeprefix(TAG_PREFIX)
+    return Ts(int(digits)) if digits != name and digits.isascii() and digits.isdecimal() else None
+
+
+def expired_tags(tags: Iterable[Ts], kept: int) -> tuple[Ts, ...]:
+    """Return the tags that go where only the newest ``kept`` stay."""
+    return tuple(sorted(tags)[:-kept])
+
+
+def unfinished_tag(tables: Mapping[str, LakeProgress]) -> Ts | None:
+    """Return the watermark that a run had begun to tag and not all tables have; None: there is none.
+
+    Tagging begins when all tables have the watermark, and the next commit when all have the tag. So what no table is
+    beyond may be tagged everywhere.
+    """
+    newest = max((ts for table in tables.values() for ts in table.tags), default=None)
+    if newest is None or any(table.watermark_ts > newest for table in tables.values()):
+        return None
+    return newest if any(newest not in table.tags for table in tables.values()) else None
+
+
+def may_tag(tables: Iterable[LakeProgress], watermark_ts: Ts) -> bool:
+    """Tell whether main shows every table as it was at a watermark that all of them have, and none stands beyond it."""
+    return all(max([table.watermark_ts, *table.tags]) <= watermark_ts for table in tables)
+
+
+def steps_of_cut(after_ts: Ts, upto_ts: Ts, ddl_ts: Iterable[Ts]) -> tuple[tuple[Ts, Ts], ...]:
+    """Divide the rows of a cut at the DDL within it: ``(after, upto]`` each; a DDL follows the rows up to its ts."""
+    borders = sorted({ts for ts in ddl_ts if after_ts < ts < upto_ts} | {after_ts, upto_ts})
+    return tuple(pairwise(borders))
+
+
+def removes_rows_in_silence(change: SchemaChange) -> bool:
+    """Tell whether a DDL makes rows of a table come or go that no row change speaks of, and the table stays."""
+    return change.job.type in _WITHOUT_ROWS
+
+
+def empties(change: SchemaChange) -> bool:
+    """Tell whether a table has no rows after a DDL, whatever its lake table holds."""
+    return change.job.type in _EMPTIES
+
+
+def is_renamed(pre: StoredTable, post: StoredTable) -> bool:
+    """Tell whether a DDL has moved a table to another name."""
+    return (pre.schema, pre.table) != (post.schema, post.table)
+
+
+def filled_columns(pre: TableVersion, post: TableVersion) -> tuple[int, ...]:
+    """Return the offsets of columns that a DDL has added with a default, which rows of before hold without a change."""
+    known = {column.id for column in pre.columns}
+    names = {column.name.lower() for column in pre.columns}
+    return tuple(
+        column.offset
+        for column in post.columns
+        if column.id not in known and column.name.lower() not in names and column.absent_value is not None
+    )

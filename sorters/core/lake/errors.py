@@ -1,0 +1,27 @@
+"""What stops a changefeed at its lake tables."""
+
+from schemas.errors import Action, BusError
+
+
+class LakeSchemaError(BusError):
+    """A DDL, or a table, that its lake table cannot follow; ``reason`` says what, and what helps."""
+
+    code, action = "lake.schema_refused", Action.STOP_CHANGEFEED
+
+
+class LakeValueError(BusError):
+    """A value that its lake column cannot hold."""
+
+    code, action = "lake.value_refused", Action.STOP_CHANGEFEED
+
+
+class LakeTakenError(BusError):
+    """A table of this name stands in the warehouse, and it is not this changefeed's."""
+
+    code, action = "lake.table_taken", Action.STOP_CHANGEFEED
+
+
+class LakeJarMissingError(BusError):
+    """Spark has not the jar of Iceberg."""
+
+    code, action = "lake.jar_missing", Action.STOP_CHANGEFEED

@@ -1,0 +1,90 @@
+"""How a lake table follows a DDL: by TiDB's column ids, which Iceberg's fields carry in their doc.
+
+A field keeps Iceberg's own id through all of it, so older snapshots are read as they were.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sorters.core.lake.columns import LakeColumn, widens
+from sorters.core.lake.errors import LakeSchemaError
+
+_DOC = "tidebus column "
+
+
+@dataclass(frozen=True, slots=True)
+class LakeField:
+    """A field that a lake table has."""
+
+    name: str
+    type: str
+    doc: str | None
+
+    @property
+    def column_id(self) -> int | None:
+        """TiDB's id of the column; None: the field is somebody else's."""
+        text = (self.doc or "").removeprefix(_DOC)
+        return int(text) if self.doc != text and text.lstrip("-").isdecimal() else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evolution:
+    """What is to be done to a lake table's fields, in this order and in one step."""
+
+    drops: tuple[str, ...] = ()
+    renames: tuple[tuple[str, str], ...] = ()
+    """From and to."""
+    widened: tuple[tuple[str, str], ...] = ()
+    """Old name of the field, and its new type."""
+    adds: tuple[LakeColumn, ...] = ()
+    docs: tuple[tuple[str, str], ...] = ()
+    """Old name of the field, and its new doc."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.drops or self.renames or self.widened or self.adds or self.docs)
+
+
+def field_doc(column: LakeColumn) -> str:
+    """Return the doc of a column's field."""
+    return f"{_DOC}{column.id}"
+
+
+def plan_evolution(fields: Sequence[LakeField], wanted: Sequence[LakeColumn], table: str) -> Evolution:
+    """Plan how a table with these fields comes to have the wanted columns. Fields of others stay.
+
+    A column that TiDB has made anew under its old name (a change of type that rewrites rows) is the same field if
+    Iceberg can widen it.
+
+    Raises:
+        LakeSchemaError: a column gets a type that Iceberg cannot widen its field to, or the name of another's field.
+    """
+    by_id = {field.column_id: field for field in fields if field.column_id is not None}
+    ids = {column.id for column in wanted}
+    free = {field.name.lower(): field for field in fields if field.column_id is not None and field.column_id not in ids}
+    others = {field.name.lower() for field in fields if field.column_id is None}
+    kept: list[tuple[LakeField, LakeColumn]] = []
+    adds: list[LakeColumn] = []
+    for column in wanted:
+        field = by_id.get(column.id) or free.pop(column.name.lower(), None)
+        if column.name.lower() in others:
+            raise _refused(table, column, "a field of this name stands in the lake table already, and is not ours")
+        if field is None:
+            adds.append(column)
+            continue
+        if field.type != column.type and not widens(field.type, column.type):
+            text = f"Iceberg cannot make {column.type} of {field.type}"
+            raise _refused(table, column, f"{text}; drop the lake table and replicate it anew, or add a new column")
+        kept.append((field, column))
+    names = {field.name for field, _ in kept}
+    return Evolution(
+        drops=tuple(field.name for field in fields if field.column_id is not None and field.name not in names),
+        renames=tuple((field.name, column.name) for field, column in kept if field.name != column.name),
+        widened=tuple((field.name, column.type) for field, column in kept if field.type != column.type),
+        adds=tuple(adds),
+        docs=tuple((field.name, field_doc(column)) for field, column in kept if field.doc != field_doc(column)),
+    )
+
+
+def _refused(table: str, column: LakeColumn, reason: str) -> LakeSchemaError:
+    return LakeSchemaError("lake table cannot follow a ddl", table=table, column=column.name, reason=reason)

@@ -1,0 +1,1 @@
+"""Lake tables: a changefeed written into Iceberg tables by Spark."""

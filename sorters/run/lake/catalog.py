@@ -1,0 +1,226 @@
+"""Lake tables as Iceberg's own Java library has them, in the driver's JVM: what is no row goes by it, not by SQL.
+
+    begin a branch ─▶ Spark writes rows to it ─▶ publish: summary, main moved to the branch, branch gone: one step
+
+``publish`` is a compare-and-set: main moves only to what was built on it. So a process that lost its changefeed and
+goes on late is refused by the table itself (docs/decisions/2026-11-23-lake-tables.md).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.ids import TableId, Ts
+from sorters.core.lake.columns import LakeColumn
+from sorters.core.lake.commits import LakeProgress, expired_tags, tag_name, tag_ts
+from sorters.core.lake.errors import LakeJarMissingError, LakeTakenError
+from sorters.core.lake.evolution import Evolution, LakeField, field_doc
+
+WATERMARK = "tidb.committed_resolved_ts"
+"""In snapshot summaries, as TiCDC's branch has it."""
+CHANGEFEED, LIFE = "tidb.changefeed_id", "tidb.changefeed_gid"
+"""Properties of a table, likewise: its changefeed, and which one of that name."""
+TABLE_ID, SCHEMA_TS = "tidebus.table_id", "tidebus.schema_ts"
+"""Properties of a table: TiDB's id, and the ts of the DDL that the fields follow."""
+BRANCH_PREFIX = "tidebus_"
+MAIN = "main"
+NEW_TABLE = {
+    "format-version": "2",
+    "write.merge.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    "write.delete.mode": "merge-on-read",
+    "write.distribution-mode": "none",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LakeName:
+    """Of a lake table: the parts of its namespace, and its own."""
+
+    namespace: tuple[str, ...]
+    table: str
+
+    def __str__(self) -> str:
+        return ".".join((*self.namespace, self.table))
+
+
+@dataclass(frozen=True, slots=True)
+class LakeOwner:
+    """Whose the tables of a run are."""
+
+    changefeed: str
+    life: str
+    branch: str
+    """Of this run alone; begins with ``BRANCH_PREFIX``."""
+
+
+class LakeCatalog:
+    """A Hadoop catalog in a folder."""
+
+    def __init__(self, spark: Any, warehouse: str, owner: LakeOwner) -> None:
+        """``spark`` is a session.
+
+        Raises:
+            LakeJarMissingError: its JVM has no Iceberg.
+        """
+        self.owner = owner
+        self._gateway, self._jvm = spark.sparkContext._gateway, spark._jvm
+        util = self._jvm.org.apache.iceberg.CatalogUtil
+        if not hasattr(util, "buildIcebergCatalog"):
+            raise LakeJarMissingError(
+                "spark has no iceberg: run `tidebus setup`, or name its jar in TIDEBUS_SPARK_JARS"
+            )
+        options = self._jvm.java.util.HashMap()
+        options["type"], options["warehouse"] = "hadoop", warehouse
+        self._catalog = util.buildIcebergCatalog("lake", options, spark.sparkContext._jsc.hadoopConfiguration())
+
+    def load(self, name: LakeName) -> "LakeTable | None":
+        """Return a table of this changefeed; None: there is none of that name.
+
+        Raises:
+            LakeTakenError: it is another changefeed's, or another one's of this name.
+        """
+        identifier = self._identifier(name)
+        if not self._catalog.tableExists(identifier):
+            return None
+        return LakeTable(self._catalog.loadTable(identifier), name, self.owner, self._jvm)
+
+    def create(
+        self, name: LakeName, columns: Iterable[LakeColumn], table_id: TableId, schema_ts: Ts, watermark_ts: Ts
+    ) -> "LakeTable":
+        """Create a table that is not there, with an empty snapshot that says ``watermark_ts``."""
+        namespace = self._namespace(name)
+        if not self._catalog.namespaceExists(namespace):
+            self._catalog.createNamespace(namespace)
+        types, fields = self._jvm.org.apache.iceberg.types.Types, self._jvm.java.util.ArrayList()
+        for number, column in enumerate(columns, 1):
+            kind = types.fromPrimitiveString(column.type)
+            fields.append(types.NestedField.optional(number, column.name, kind, field_doc(column)))
+        properties = self._jvm.java.util.HashMap()
+        for key, value in {**NEW_TABLE, CHANGEFEED: self.owner.changefeed, LIFE: self.owner.life}.items():
+            properties[key] = value
+        properties[TABLE_ID], properties[SCHEMA_TS] = str(table_id), str(schema_ts)
+        schema = self._jvm.org.apache.iceberg.Schema(fields)
+        builder = self._catalog.buildTable(self._identifier(name), schema).withProperties(properties)
+        transaction = builder.createTransaction()
+        transaction.newAppend().set(WATERMARK, str(watermark_ts)).commit()
+        transaction.commitTransaction()
+        table = self.load(name)
+        assert table is not None
+        return table
+
+    def _namespace(self, name: LakeName) -> Any:
+        parts = self._gateway.new_array(self._jvm.java.lang.String, len(name.namespace))
+        for at, part in enumerate(name.namespace):
+            parts[at] = part
+        return self._jvm.org.apache.iceberg.catalog.Namespace.of(parts)
+
+    def _identifier(self, name: LakeName) -> Any:
+        return self._jvm.org.apache.iceberg.catalog.TableIdentifier.of(self._namespace(name), name.table)
+
+
+class LakeTable:
+    """One table. What it says is as of its last load or write."""
+
+    def __init__(self, table: Any, name: LakeName, owner: LakeOwner, jvm: Any) -> None:
+        self.name = name
+        self._table, self._owner, self._jvm = table, owner, jvm
+        life = table.properties().get(LIFE)
+        if life != owner.life:
+            raise LakeTakenError(
+                "a lake table of this name is not this changefeed's; drop it, or name another warehouse or namespace",
+                table=str(name),
+                changefeed=life,
+            )
+
+    @property
+    def table_id(self) -> TableId:
+        return TableId(int(self._table.properties().get(TABLE_ID)))
+
+    @property
+    def schema_ts(self) -> Ts:
+        return Ts(int(self._table.properties().get(SCHEMA_TS)))
+
+    def fields(self) -> list[LakeField]:
+        """Return its fields in order."""
+        return [
+            LakeField(field.name(), field.type().toString(), field.doc()) for field in self._table.schema().columns()
+        ]
+
+    def progress(self) -> LakeProgress:
+        """Return how far it is, by main's newest snapshot that says so: others may have added snapshots."""
+        tags = (tag_ts(ref) for ref in self._table.refs().keySet())
+        snapshot, said = self._table.currentSnapshot(), None
+        while snapshot is not None and said is None:
+            said, parent = snapshot.summary().get(WATERMARK), snapshot.parentId()
+            snapshot = None if parent is None else self._table.snapshot(parent)
+        return LakeProgress(Ts(int(said or 0)), frozenset(ts for ts in tags if ts is not None))
+
+    def begin(self) -> None:
+        """Make the run's branch where main is; those of earlier runs go."""
+        head = self._table.currentSnapshot().snapshotId()
+        manage = self._table.manageSnapshots()
+        for ref in list(self._table.refs().keySet()):
+            if ref.startswith(BRANCH_PREFIX):
+                manage.removeBranch(ref)
+        manage.commit()
+        manage = self._table.manageSnapshots()
+        manage.createBranch(self._owner.branch, head).commit()
+
+    def publish(self, watermark_ts: Ts, schema_ts: Ts | None = None) -> None:
+        """Move main to the run's branch, in one step with its watermark, and with the DDL that it follows now.
+
+        Raises:
+            Py4JJavaError: main is not where the branch began: somebody else has written.
+        """
+        self._table.refresh()
+        transaction = self._table.newTransaction()
+        transaction.newAppend().set(WATERMARK, str(watermark_ts)).toBranch(self._owner.branch).commit()
+        manage = transaction.manageSnapshots()
+        manage.fastForwardBranch(MAIN, self._owner.branch).removeBranch(self._owner.branch).commit()
+        if schema_ts is not None:
+            transaction.updateProperties().set(SCHEMA_TS, str(schema_ts)).commit()
+        transaction.commitTransaction()
+
+    def evolve(
+        self, evolution: Evolution, table_id: TableId, schema_ts: Ts | None, emptied_at: Ts | None = None
+    ) -> None:
+        """Change the fields, and empty the table where ``emptied_at`` says at which ts, in one step.
+
+        ``schema_ts`` None: more is to be done before the table follows the DDL.
+        """
+        transaction = self._table.newTransaction()
+        if emptied_at is not None:
+            everything = self._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
+            transaction.newDelete().deleteFromRowFilter(everything).set(WATERMARK, str(emptied_at)).commit()
+        if not evolution.is_empty:
+            self._update_schema(transaction.updateSchema(), evolution)
+        update = transaction.updateProperties().set(TABLE_ID, str(table_id))
+        if schema_ts is not None:
+            update.set(SCHEMA_TS, str(schema_ts))
+        update.commit()
+        transaction.commitTransaction()
+
+    def _update_schema(self, update: Any, evolution: Evolution) -> None:
+        types = self._jvm.org.apache.iceberg.types.Types
+        for name in evolution.drops:
+            update.deleteColumn(name)
+        for name, type_name in evolution.widened:
+            update.updateColumn(name, types.fromPrimitiveString(type_name))
+        for name, doc in evolution.docs:
+            update.updateColumnDoc(name, doc)
+        for name, renamed in evolution.renames:
+            update.renameColumn(name, renamed)
+        for column in evolution.adds:
+            update.addColumn(column.name, types.fromPrimitiveString(column.type), field_doc(column))
+        update.commit()
+
+    def tag(self, watermark_ts: Ts, kept: int) -> None:
+        """Tag main with a watermark, if it has not the tag, and take the oldest tags away, in one step."""
+        tags = self.progress().tags
+        manage = self._table.manageSnapshots()
+        if watermark_ts not in tags:
+            manage.createTag(tag_name(watermark_ts), self._table.currentSnapshot().snapshotId())
+        for ts in expired_tags(tags | {watermark_ts}, kept):
+            manage.removeTag(tag_name(ts))
+        manage.commit()

@@ -1,0 +1,71 @@
+"""Rows to the branch of a lake table, by Spark."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from sorters.core.lake.columns import OP
+from sorters.run.lake.catalog import LakeName
+
+CATALOG = "lake"
+_VIEW = "tidebus_changes"
+
+
+class LakeRows:
+    """A Spark session of a run's own, over the warehouse."""
+
+    def __init__(self, spark: Any, warehouse: str, branch: str) -> None:
+        """``spark`` is the process's session: settings and views are not shared, jobs are."""
+        self._session, self._branch = spark.newSession(), branch
+        settings = {
+            f"spark.sql.catalog.{CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
+            f"spark.sql.catalog.{CATALOG}.type": "hadoop",
+            f"spark.sql.catalog.{CATALOG}.warehouse": warehouse,
+            f"spark.sql.catalog.{CATALOG}.cache-enabled": "false",
+            # Of a commit's rows, which are few: one file a commit and table, or as many as there are cores.
+            "spark.sql.shuffle.partitions": str(max(1, int(spark.sparkContext.defaultParallelism))),
+            "spark.sql.adaptive.enabled": "true",
+            "spark.sql.timestampType": "TIMESTAMP_NTZ",
+            "spark.sql.session.timeZone": "UTC",
+        }
+        for key, value in settings.items():
+            self._session.conf.set(key, value)
+
+    @property
+    def session(self) -> Any:
+        return self._session
+
+    def append(self, name: LakeName, rows: pa.Table) -> None:
+        """Add rows."""
+        self._session.createDataFrame(rows).coalesce(1).writeTo(self._target(name)).append()
+
+    def merge(self, name: LakeName, rows: pa.Table, keys: Sequence[str]) -> None:
+        """Write the last change of each key: delete, update or insert its row."""
+        self._session.createDataFrame(rows).createOrReplaceTempView(_VIEW)
+        columns = [column for column in rows.column_names if column != OP]
+        is_same = " AND ".join(f"target.{quoted(key)} = source.{quoted(key)}" for key in keys)
+        new = ", ".join(f"{quoted(column)} = source.{quoted(column)}" for column in columns)
+        names = ", ".join(map(quoted, columns))
+        values = ", ".join(f"source.{quoted(column)}" for column in columns)
+        text = (
+            f"MERGE INTO {self._target(name)} AS target USING {_VIEW} AS source ON {is_same} "  # noqa: S608 # quoted
+            f"WHEN MATCHED AND source.{OP} = 'D' THEN DELETE WHEN MATCHED THEN UPDATE SET {new} "
+            f"WHEN NOT MATCHED AND source.{OP} <> 'D' THEN INSERT ({names}) VALUES ({values})"
+        )
+        self._session.sql(text)
+        self._session.catalog.dropTempView(_VIEW)
+
+    def fill(self, name: LakeName, column: str, value: object) -> None:
+        """Give every row a value."""
+        text = f"UPDATE {self._target(name)} SET {quoted(column)} = :value"  # noqa: S608 # quoted
+        self._session.sql(text, args={"value": value})
+
+    def _target(self, name: LakeName) -> str:
+        parts = (CATALOG, *name.namespace, name.table, f"branch_{self._branch}")
+        return ".".join(map(quoted, parts))
+
+
+def quoted(name: str) -> str:
+    """Return a name as Spark's SQL takes any name."""
+    return f"`{name.replace('`', '``')}`"

@@ -1,0 +1,250 @@
+"""One run of a changefeed whose sink is lake tables: a commit each ``commit-interval``, by the frontier's watermarks.
+
+    frontier records ─▶ cuts ─▶ steps between DDL ─▶ each table: mount, order, write, publish ─▶ DDL ─▶ tags
+
+It reads the raw log as every sorter does, and writes to no topic: lake tables are written by columns, and say
+themselves how far they are (:mod:`sorters.core.lake.commits`).
+"""
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+
+from schemas.changes import RowChanges
+from schemas.config.lake_rules import warehouse_folder
+from schemas.config.settings import ChangefeedConfig
+from schemas.errors import BusError
+from schemas.ids import Ts
+from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.rawlog.frontier import FrontierRecord, follow_frontier
+from schemas.sink.topic import life_of
+from schemas.tidb.table import TableVersion
+from sorters.core.columnar.row_changes import rows_where
+from sorters.core.cut.cut import Cut
+from sorters.core.cut.cut_plan import plan_cuts
+from sorters.core.feed.feed import compile_feed
+from sorters.core.feed.scope import concerns, tables_at
+from sorters.core.lake.changes import part_changes
+from sorters.core.lake.commits import steps_of_cut
+from sorters.core.rows.pipeline import kept_parts, wanted_versions
+from sorters.cut.feed_share import FeedShare, WholeProcess
+from sorters.cut.worker import FeedProgram, gather_rows
+from sorters.log.failures import bus_error
+from sorters.run.epochs import CutProgress
+from sorters.run.held_tables import frontier_of_tables
+from sorters.run.lake.catalog import BRANCH_PREFIX, LakeCatalog, LakeOwner
+from sorters.run.lake.rows import LakeRows
+from sorters.run.lake.tables import LakeTables
+from sorters.run.sources import RunSources
+from sorters.spark.session import Session
+
+log = logging.getLogger(__name__)
+
+FRONTIER_RECORDS_MAX = 10_000
+"""That are planned at once: of a backlog."""
+CUT_OFFSETS_MAX = 512
+"""Raw records that a commit adds: the driver holds its rows, some 128 MiB as they stand in the log."""
+_RAW_BYTES_MAX = 1 << 40
+"""No bound of its own: a cut cannot be smaller than the planner made it."""
+END_S = 2.0
+"""How long a run that is told to end waits for the table under way."""
+
+
+class LakeRun:
+    """Holds what one run reads by and writes with; :meth:`close` must be called. Its verbs are those of
+    :class:`~sorters.run.feed_run.FeedRun`."""
+
+    def __init__(
+        self,
+        spark: Session,
+        *,
+        sources: RunSources,
+        info: ChangefeedInfo,
+        config: ChangefeedConfig,
+        checkpoint_ts: Ts,
+        before_cut: Callable[[], None],
+        on_progress: Callable[[CutProgress], None],
+        share: FeedShare | None = None,
+    ) -> None:
+        """``sources`` is closed with the run. ``before_cut`` raises where this process must not write."""
+        self._spark, self._sources, self._config = spark, sources, config
+        self._frontier, self._schemas = sources.frontier, sources.schemas
+        changefeed = f"{info.namespace}/{info.changefeed_id}"
+        branch = f"{BRANCH_PREFIX}{uuid.uuid4().hex}"
+        self._owner = LakeOwner(changefeed=changefeed, life=f"{changefeed}/{life_of(info)}", branch=branch)
+        self._feed = compile_feed(config, info.namespace, changefeed_id=info.changefeed_id)
+        self._checkpoint_ts, self._target_ts = checkpoint_ts, info.target_ts
+        self._before_cut, self._on_progress = before_cut, on_progress
+        self._share = share or WholeProcess()
+        self._stopping, self._given_up = threading.Event(), threading.Event()
+        self._reader = sources.raw_reader(self._given_up.is_set)
+        self._thread: threading.Thread | None = None
+        self._failure: BusError | None = None
+
+    def start(self) -> None:
+        """Begin, in a thread of its own.
+
+        Raises:
+            HistoryLostError: the raw log starts above the checkpoint.
+            KafkaUnreachableError: the raw log does not answer.
+        """
+        self._sources.check_log()
+        self._thread = threading.Thread(target=self._run, name="lake-run", daemon=True)
+        self._thread.start()
+
+    def run_here(self) -> None:
+        """Run in the calling thread until :meth:`halt`, or until it fails (:meth:`failure`).
+
+        Raises:
+            BusError: see :meth:`start`.
+        """
+        self._sources.check_log()
+        self._run()
+
+    def halt(self) -> None:
+        """Begin no further table; safe in any thread, and returns at once."""
+        self._stopping.set()
+
+    def give_up(self) -> None:
+        """Let reading fail; what Spark writes just then is not published by who has lost its lease."""
+        self._stopping.set()
+        self._given_up.set()
+
+    def failure(self) -> BusError | None:
+        """Return why the run has ended; None while it goes on."""
+        return self._failure
+
+    def end(self, may_write: Callable[[], bool]) -> None:
+        """Begin nothing more, and wait a little for the table under way, while ``may_write`` says so."""
+        self._stopping.set()
+        deadline = time.monotonic() + END_S
+        while self._thread is not None and self._thread.is_alive() and may_write() and time.monotonic() < deadline:
+            self._thread.join(0.1)
+
+    def close(self) -> None:
+        """Give up what is under way, and let go of what it reads by."""
+        self.give_up()
+        if self._thread is not None:
+            self._thread.join()
+        self._reader.close()
+        self._sources.close()
+
+    def _run(self) -> None:
+        try:
+            self._follow()
+        except BaseException as error:
+            failure = bus_error(error)
+            if not self._stopping.is_set():
+                self._failure = failure
+                return
+            log.warning("lake run ended with an error while it was stopping", extra={"error": str(failure)})
+
+    def _follow(self) -> None:
+        at = self._frontier.find(self._checkpoint_ts)
+        record = self._frontier.record_before(at)
+        tables = self._begin(record)
+        while not self._stopping.is_set():
+            end = min(self._frontier.end(), at + FRONTIER_RECORDS_MAX)
+            if end > at:
+                record = self._commit_all(tables, record, at, end)
+                at = end
+            if at < self._frontier.end() - FRONTIER_RECORDS_MAX:
+                continue
+            self._stopping.wait(self._config.sink.iceberg.commit_interval_s)
+            self._sources.check_log()
+
+    def _begin(self, record: FrontierRecord) -> LakeTables:
+        """Find the tables of earlier runs, and finish what the last one had begun to tag."""
+        spark, warehouse = self._spark(), warehouse_folder(self._config)
+        catalog = LakeCatalog(spark, warehouse, self._owner)
+        rows = LakeRows(spark, warehouse, self._owner.branch)
+        tables = LakeTables(catalog, rows, self._config.sink.iceberg, self._feed, self._before_cut)
+        self._schemas.advance(record.ddl_high)
+        store = self._schemas.store
+        unfinished_ts = tables.find(tables_at(store, self._checkpoint_ts, self._feed), store)
+        if unfinished_ts is not None:
+            log.info("tags of the last run are completed", extra={"watermark_ts": unfinished_ts})
+            tables.tag(unfinished_ts)
+        return tables
+
+    def _commit_all(self, tables: LakeTables, before: FrontierRecord, start: int, end: int) -> FrontierRecord:
+        """Commit what the frontier records at ``[start, end)`` allow; return where a reader stands behind them."""
+        record, frontiers = before, []
+        base = frontier_of_tables(record, self._schemas, self._feed)
+        for read in self._frontier.read(start, end):
+            record = follow_frontier(record, read)
+            frontiers.append(frontier_of_tables(record, self._schemas, self._feed))
+        after_ts = max(self._checkpoint_ts, base.resolved_ts)
+        resolved_ts = frontiers[-1].resolved_ts if frontiers else base.resolved_ts
+        for cut in plan_cuts(base, frontiers, after_ts, offsets_max=CUT_OFFSETS_MAX, target_ts=self._target_ts):
+            self._share.wait_for_quota(self._stopping.is_set)
+            if self._stopping.is_set():
+                break
+            started = time.monotonic()
+            rows = self._commit(tables, cut)
+            if rows is None:
+                break
+            self._share.note_rows(rows)
+            self._checkpoint_ts = cut.upto_ts
+            self._on_progress(
+                CutProgress(
+                    checkpoint_ts=cut.upto_ts,
+                    resolved_ts=resolved_ts,
+                    rows=rows,
+                    corrupt_rows=0,
+                    cut_s=time.monotonic() - started,
+                    by_spark=True,
+                )
+            )
+        return record
+
+    def _commit(self, tables: LakeTables, cut: Cut) -> int | None:
+        """Write, follow and tag all of a cut; return how many changes it had, None: told to stop within it."""
+        self._schemas.advance(cut.ddl_end)
+        store = self._schemas.store
+        for job in self._schemas.bad:
+            if job.scope.ts <= cut.upto_ts and concerns(job.scope, store, self._feed):
+                raise job.error
+        changes = [change for change in store.changes_between(cut.after_ts, cut.upto_ts) if tables.covers(change)]
+        count = 0
+        for after_ts, upto_ts in steps_of_cut(cut.after_ts, cut.upto_ts, [each.job.finished_ts for each in changes]):
+            step = replace(cut, after_ts=after_ts, upto_ts=upto_ts)
+            for version, parts in self._tables_of(tables, step):
+                if self._stopping.is_set():
+                    return None
+                count += tables.write(version, parts, after_ts, upto_ts)
+            for change in changes:
+                if change.job.finished_ts == upto_ts:
+                    tables.follow(change, store)
+        if self._stopping.is_set():
+            return None
+        tables.tag(cut.upto_ts)
+        self._schemas.forget(cut.after_ts)
+        return count
+
+    def _tables_of(self, tables: LakeTables, step: Cut) -> Iterator[tuple[TableVersion, list[pa.Table]]]:
+        """Yield the changes of a step that lake tables have not yet, by table version."""
+        parts: dict[tuple[int, Ts], tuple[TableVersion, list[pa.Table]]] = {}
+        with self._share.computing(self._stopping.is_set):
+            for chunk in self._rows_of(step):
+                for version, rows in wanted_versions(chunk, self._schemas.store, self._feed):
+                    done = tables.progress(version)
+                    if done is not None and done.watermark_ts > step.after_ts:
+                        rows = rows_where(rows, rows.commit_ts > done.watermark_ts)
+                    of_table = parts.setdefault((version.table_id, version.version), (version, []))[1]
+                    kept = kept_parts(rows, version, self._feed) if len(rows) else ()
+                    of_table += [part_changes(part, self._config.sink.iceberg.mode) for part in kept]
+        yield from ((version, changes) for version, changes in parts.values() if changes)
+
+    def _rows_of(self, step: Cut) -> Iterator[RowChanges]:
+        raw = self._reader.read_cut(step, _RAW_BYTES_MAX)
+        assert raw is not None  # it is never too much
+        program = FeedProgram(self._schemas.store, self._feed)
+        if raw.shared is not None:
+            return raw.shared.rows(program.is_wanted)
+        return gather_rows(iter(raw.records), step, program.is_wanted)

@@ -1,0 +1,201 @@
+"""The lake tables of one run: each is written, follows its DDL, and is tagged with all others."""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+import pyarrow as pa
+
+from schemas.config.sink.iceberg import IcebergConfig
+from schemas.ddl.schema_change import SchemaChange, StoredTable, TableChange
+from schemas.ddl.schema_store import SchemaStore
+from schemas.errors import InvariantBrokenError
+from schemas.ids import Ts
+from schemas.tidb.table import TableVersion
+from sorters.core.feed.ddl_filter import events_to_send
+from sorters.core.feed.feed import CompiledFeed
+from sorters.core.lake.changes import in_order, written_columns
+from sorters.core.lake.columns import checked_name, key_names, lake_columns, lake_type
+from sorters.core.lake.commits import (
+    LakeProgress,
+    empties,
+    filled_columns,
+    is_renamed,
+    may_tag,
+    removes_rows_in_silence,
+    unfinished_tag,
+)
+from sorters.core.lake.errors import LakeSchemaError
+from sorters.core.lake.evolution import plan_evolution
+from sorters.core.lake.values import lake_array
+from sorters.core.mount.filled_columns import ConstantColumn
+from sorters.run.lake.catalog import LakeCatalog, LakeName, LakeTable
+from sorters.run.lake.rows import LakeRows
+
+log = logging.getLogger(__name__)
+
+
+class LakeTables:
+    """Tables of one changefeed that this run knows."""
+
+    def __init__(
+        self,
+        catalog: LakeCatalog,
+        rows: LakeRows,
+        settings: IcebergConfig,
+        feed: CompiledFeed,
+        check_lease: Callable[[], None],
+    ) -> None:
+        """``check_lease`` raises where this process must write nothing more."""
+        self._catalog, self._rows, self._settings, self._feed = catalog, rows, settings, feed
+        self._check_lease = check_lease
+        self._tables: dict[LakeName, LakeTable] = {}
+
+    def find(self, stored: Iterable[StoredTable], store: SchemaStore) -> Ts | None:
+        """Take up those that there are of these tables; return a watermark that they have all, and not all its tag."""
+        for table in stored:
+            name = self.name(store.decoded(table))
+            there = self._catalog.load(name)
+            if there is not None:
+                self._tables[name] = there
+        return unfinished_tag({str(name): table.progress() for name, table in self._tables.items()})
+
+    def progress(self, version: TableVersion) -> LakeProgress | None:
+        """Return how far a table version's lake table is; None: there is none yet.
+
+        Raises:
+            LakeTakenError, LakeSchemaError: one of its name is not its own.
+        """
+        table = self._known(self.name(version))
+        if table is not None and table.table_id != version.table_id:
+            reason = "another table of TiDB is written to it"
+            where = {"lake_table": str(table.name), "tidb_id": table.table_id}
+            raise LakeSchemaError("a table cannot be a lake table", table=version.name, reason=reason, **where)
+        return None if table is None else table.progress()
+
+    def write(self, version: TableVersion, changes: Sequence[pa.Table], after_ts: Ts, upto_ts: Ts) -> int:
+        """Write and publish the changes of a table within ``(after_ts, upto_ts]``; return how many there were.
+
+        Raises:
+            LakeSchemaError, LakeValueError: its lake table cannot hold them.
+            Exception: Spark's, Py4J's.
+        """
+        name, mode = self.name(version), self._settings.mode
+        ordered = in_order(changes)
+        rows = written_columns(ordered, version, mode)
+        self._check_lease()
+        table = self._known(name) or self._create(name, version, after_ts)
+        if table.schema_ts > version.version:
+            raise InvariantBrokenError("rows of a lake table are older than the ddl that it follows", table=str(name))
+        if table.schema_ts < version.version:
+            evolution = plan_evolution(table.fields(), lake_columns(version, mode), str(name))
+            table.evolve(evolution, version.table_id, version.version)
+        table.begin()
+        if mode == "append":
+            self._rows.append(name, rows)
+        else:
+            self._rows.merge(name, rows, key_names(version))
+        self._check_lease()
+        table.publish(upto_ts)
+        log.debug("lake table is written", extra={"table": str(name), "rows": ordered.num_rows, "upto_ts": upto_ts})
+        return int(ordered.num_rows)
+
+    def follow(self, change: SchemaChange, store: SchemaStore) -> None:
+        """Do what a DDL does to lake tables.
+
+        Raises:
+            LakeSchemaError: one cannot follow it.
+            TableBecameIneligibleError, RenameIntoFilterError: the changefeed must not go on.
+        """
+        if not events_to_send(change, self._feed):
+            return  # a filter leaves it out; where rows have other columns from here on, they bring them
+        for table in change.tables:
+            if self._covers(table.post):
+                self._follow_table(change, table, store)
+            elif table.pre is not None:
+                self._tables.pop(self.name(store.decoded(table.pre)), None)
+
+    def tag(self, watermark_ts: Ts) -> None:
+        """Tag all tables, where all of them stand at the watermark."""
+        if not may_tag((table.progress() for table in self._tables.values()), watermark_ts):
+            log.info("lake tables are not tagged: one is beyond", extra={"watermark_ts": watermark_ts})
+            return
+        for table in self._tables.values():
+            self._check_lease()
+            table.tag(watermark_ts, self._settings.tags_kept)
+
+    def name(self, version: TableVersion) -> LakeName:
+        """Return the name of a table version's lake table.
+
+        Raises:
+            LakeSchemaError: it cannot name folders.
+        """
+        routed = self._feed.routes.version(version)
+        schema, table = (checked_name(part, version) for part in (routed.schema, routed.table))
+        above = (self._settings.namespace,) if self._settings.namespace else ()
+        return LakeName((*above, schema), table)
+
+    def covers(self, change: SchemaChange) -> bool:
+        """Tell whether a DDL changes tables of the changefeed."""
+        return any(self._covers(side) for table in change.tables for side in (table.pre, table.post))
+
+    def _covers(self, stored: StoredTable | None) -> bool:
+        return (
+            stored is not None
+            and stored.has_rows
+            and self._feed.contains(stored.schema, stored.table, eligible=stored.eligible)
+        )
+
+    def _known(self, name: LakeName) -> LakeTable | None:
+        table = self._tables.get(name) or self._catalog.load(name)
+        if table is not None:
+            self._tables[name] = table
+        return table
+
+    def _create(self, name: LakeName, version: TableVersion, watermark_ts: Ts) -> LakeTable:
+        columns = lake_columns(version, self._settings.mode)
+        table = self._catalog.create(name, columns, version.table_id, version.version, watermark_ts)
+        self._tables[name] = table
+        return table
+
+    def _follow_table(self, change: SchemaChange, sides: TableChange, store: SchemaStore) -> None:
+        assert sides.post is not None
+        post, mode, ts = store.decoded(sides.post), self._settings.mode, change.job.finished_ts
+        name = self.name(post)
+        if sides.pre is not None and is_renamed(sides.pre, sides.post):
+            self._check_rename(store.decoded(sides.pre), post)
+        table = self._known(name)
+        self._check_lease()
+        if table is None:
+            if sides.pre is None:
+                self._create(name, post, ts)
+            return
+        if table.schema_ts >= post.version:
+            return
+        if mode == "upsert" and removes_rows_in_silence(change):
+            reason = "it makes rows come or go with no row change; drop the lake table and replicate it anew"
+            raise LakeSchemaError(
+                "lake table cannot follow a ddl", table=str(name), query=change.job.query, reason=reason
+            )
+        emptied_at = ts if mode == "upsert" and empties(change) else None
+        evolution = plan_evolution(table.fields(), lake_columns(post, mode), str(name))
+        pre = None if sides.pre is None else store.decoded(sides.pre)
+        filled = filled_columns(pre, post) if pre is not None and mode == "upsert" and emptied_at is None else ()
+        table.evolve(evolution, post.table_id, None if filled else post.version, emptied_at)
+        if filled:
+            self._fill(table, post, filled)
+
+    def _fill(self, table: LakeTable, version: TableVersion, offsets: Sequence[int]) -> None:
+        watermark_ts = table.progress().watermark_ts
+        table.begin()
+        for offset in offsets:
+            spec = version.columns[offset]
+            value = lake_array(ConstantColumn(spec, spec.absent_value, 1), lake_type(spec), version.name)[0].as_py()
+            self._rows.fill(table.name, spec.name, value)
+        self._check_lease()
+        table.publish(watermark_ts, version.version)
+
+    def _check_rename(self, pre: TableVersion, post: TableVersion) -> None:
+        """Refuse to rename a lake table: a Hadoop catalog cannot."""
+        if self.name(pre) != self.name(post) and self._known(self.name(pre)) is not None:
+            reason = "a catalog of files cannot rename a table; route its new name to the old one by target-table"
+            raise LakeSchemaError("lake table cannot follow a ddl", table=pre.name, renamed=post.name, reason=reason)

@@ -1,0 +1,58 @@
+"""Lake tables read by pyiceberg, which shares no code with what wrote them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.table import StaticTable
+
+from schemas.ids import Ts
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A warehouse of files."""
+
+    folder: Path
+
+    def metadata(self, schema: str, table: str) -> Path | None:
+        """Return the newest metadata file of a table; None: there is no table."""
+        folder = self.folder / schema / table / "metadata"
+        numbered = {int(file.name[1:].partition(".")[0]): file for file in folder.glob("v*.metadata.json")}
+        return numbered[max(numbered)] if numbered else None
+
+    def table(self, schema: str, table: str) -> StaticTable:
+        """Open a table as it is now."""
+        metadata = self.metadata(schema, table)
+        assert metadata is not None, f"{schema}.{table} is not in the lake"
+        return StaticTable.from_metadata(str(metadata))
+
+    def tags(self, schema: str, table: str) -> set[Ts]:
+        """Return the watermarks that a table is tagged with."""
+        return {Ts(int(name[3:])) for name in self.table(schema, table).refs() if name.startswith("wm_")}
+
+    def rows(self, schema: str, table: str, ts: int | None = None) -> list[Row]:
+        """Return the rows at a watermark's tag, or main's, in no particular order."""
+        opened = self.table(schema, table)
+        snapshot = opened.refs()["main" if ts is None else f"wm_{ts}"].snapshot_id
+        rows: list[Row] = opened.scan(snapshot_id=snapshot).to_arrow().to_pylist()
+        return rows
+
+    def branches(self, schema: str, table: str) -> set[str]:
+        """Return the names of what is no tag of ours."""
+        return {name for name in self.table(schema, table).refs() if not name.startswith("wm_")}
+
+    def watermarks(self, schema: str, table: str) -> list[int]:
+        """Return what the summaries of main's snapshots say, oldest first."""
+        opened = self.table(schema, table)
+        snapshots = {snapshot.snapshot_id: snapshot for snapshot in opened.snapshots()}
+        said, at = [], opened.refs()["main"].snapshot_id
+        while at in snapshots:
+            summary = snapshots[at].summary
+            value = summary["tidb.committed_resolved_ts"] if summary is not None else None
+            if value is not None:
+                said.append(int(value))
+            at = snapshots[at].parent_snapshot_id or 0
+        return said[::-1]

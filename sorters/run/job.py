@@ -39,7 +39,7 @@ from sorters.run.cut_job import RunBy
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_lock import SESSION_S, FeedLock, SorterLockLostError
 from sorters.run.feed_run import FeedRun
-from sorters.run.lake.run import LakeRun
+from sorters.run.lake_run import LakeRun
 from sorters.run.sources import OwnSources
 from sorters.run.status import Edition, StatusBoard
 from sorters.spark.session import DRIVER_MEMORY, SparkOnDemand, create_session

@@ -35,7 +35,7 @@ from sorters.run.cut_job import RunBy
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_lock import FeedLock, SorterLockLostError
 from sorters.run.feed_run import END_S, FeedRun
-from sorters.run.lake.run import LakeRun
+from sorters.run.lake_run import LakeRun
 from sorters.run.sources import RunSources
 from sorters.run.status import Edition, StatusBoard
 from sorters.service.feed_shares import FeedShares, HostedShare

@@ -35,7 +35,7 @@ def test_spark_connector_has_the_version_of_the_installed_pyspark() -> None:
 
 def test_ivy_file_has_a_place_for_every_version() -> None:
     text = (ROOT / "compose" / "stack" / "ivy-stack.xml").read_text()
-    assert set(re.findall(r"@(\w+)@", text)) == {"kafka", "registry", "spark"}
+    assert set(re.findall(r"@(\w+)@", text)) == {"iceberg", "kafka", "registry", "spark"}
 
 
 def test_ci_calls_the_readmes_test_command() -> None:

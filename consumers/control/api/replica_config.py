@@ -34,15 +34,15 @@ RENAMED: Final = {
 """The API's own names, where it is not the file's with underscores."""
 KEPT: Final = frozenset({"send-all-bootstrap-at-start", "target-schema", "target-table"})
 """Keys that keep their dashes in the API."""
-OURS: Final = ("sorter",)
-"""Tables that TiCDC does not have."""
+OURS: Final = ("sorter", "initial", "initial-rules")
+"""Settings that TiCDC does not have: its clients neither show nor send them."""
 NOT_SHOWN: Final = frozenset(
     {
         *OURS,
         *("sql-mode", "performance-mode", "event-collector-batch-count", "event-collector-batch-bytes"),
         *("enable-active-active", "active-active-progress-interval", "active-active-sync-stats-interval"),
         *("sink.transaction-atomicity", "sink.file-index-digit", "sink.safe-mode"),
-        *("sink.kafka-config", "sink.mysql-config", "sink.cloud-storage-config"),
+        *("sink.kafka-config", "sink.mysql-config", "sink.cloud-storage-config", "sink.iceberg-config"),
         *("consistent.compression", "consistent.flush-concurrency", "consistent.event-collector-batch-count"),
         *("scheduler.region-per-span", "scheduler.region-count-refresh-interval", "scheduler.force-split"),
     }

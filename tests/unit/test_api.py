@@ -171,6 +171,20 @@ def test_api_update_with_what_was_shown_keeps_secrets_and_our_own_table(api: Api
     assert (config["case-sensitive"], config["sorter"]) == (True, {"run-cuts": "driver"})
 
 
+def test_api_update_leaves_what_a_changefeed_begins_with(api: Api, bus: Memory) -> None:
+    rules = [{"matcher": ["a.*"], "initial": "none"}]
+    make(api, replica_config={"initial": "snapshot", "initial_rules": rules})
+    api.v2("POST", "/changefeeds/cf/pause")
+    status, answer = api.v2("PUT", "/changefeeds/cf", {"replica_config": {"filter": {"rules": ["b.*"]}}})
+    assert status == 200, answer
+    config = bus.kept["default", "cf"].info.config
+    assert (config["initial"], config["initial-rules"], config["filter"]) == ("snapshot", rules, {"rules": ["b.*"]})
+    others: list[dict[str, object]] = [{"initial": "none"}, {"initial_rules": []}]
+    for changed in others:
+        status, answer = api.v2("PUT", "/changefeeds/cf", {"replica_config": changed})
+        assert (status, answer["error_code"]) == (400, "CDC:ErrChangefeedUpdateRefused")
+
+
 def test_api_keyspace_is_the_namespace(api: Api) -> None:
     status, made = api.v2("POST", "/changefeeds?keyspace=", {"changefeed_id": "cf", "sink_uri": URI, "keyspace": "k"})
     assert (status, made["namespace"], made["keyspace"]) == (200, "k", "k")

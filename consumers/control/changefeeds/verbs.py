@@ -112,7 +112,7 @@ class ChangefeedControl:
 
         Raises:
             ChangefeedNotFoundError: there is none.
-            UpdateRefusedError: it runs or has finished, or the settings are what they were.
+            UpdateRefusedError: it runs or has finished, the settings are what they were, or `initial` is another.
             ConfigError: the result is not allowed.
             BusError: ZooKeeper failed.
         """
@@ -197,7 +197,7 @@ def configured(info: ChangefeedInfo, state: ChangefeedState, change: ConfigChang
     """Return the changefeed with a change of its settings.
 
     Raises:
-        UpdateRefusedError: its state does not allow it, or it changes nothing.
+        UpdateRefusedError: its state does not allow it, it changes nothing, or what the changefeed begins with.
         ConfigError: the result is not allowed.
     """
     if state not in UPDATABLE:
@@ -215,6 +215,14 @@ def configured(info: ChangefeedInfo, state: ChangefeedState, change: ConfigChang
     if changed == info:
         raise UpdateRefusedError("the settings are what they were; nothing to update", changefeed=info.changefeed_id)
     config, before = load_changefeed(changed.sink_uri, changed.config), load_changefeed(info.sink_uri, info.config)
+    if (config.initial, config.initial_rules) != (before.initial, before.initial_rules):
+        raise UpdateRefusedError(
+            "what a changefeed begins with stays; ask for a table's rows by `tidebus table backfill`",
+            changefeed=info.changefeed_id,
+            key="initial",
+            is_now=before.initial,
+            asked=config.initial,
+        )
     if config.sink.mysql.time_zone != before.sink.mysql.time_zone:
         check_zone(config, info.time_zone)
     if changed.target_ts is not None and changed.target_ts <= changed.start_ts:

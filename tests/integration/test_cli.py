@@ -84,18 +84,10 @@ def test_changefeed_verbs_from_create_to_remove(cli: Callable[..., Any], stack: 
     assert shown["config"]["filter"] == {"rules": ["sbtest.*"]}
     assert set(shown) == {
         *("upstream_id", "namespace", "id", "sink_uri", "config", "create_time", "start_ts", "resolved_ts"),
-        *(
-            "target_ts",
-            "checkpoint_tso",
-            "checkpoint_time",
-            "state",
-            "error",
-            "creator_version",
-            "time_zone",
-            "task_status",
-        ),
-        "sorter",
+        *("target_ts", "checkpoint_tso", "checkpoint_time", "state", "error", "creator_version", "time_zone"),
+        *("task_status", "sorter", "images"),
     }
+    assert shown["images"] is None
     assert "hidden" not in json.dumps(shown)
     cli("pause", "-c", "orders")
     assert cli("query", "-c", "orders")["state"] == "stopped"

@@ -55,8 +55,8 @@ troubles = {{
 }}
 whole = small_cut.output_records
 
-def troubled(raw, *more):
-    records, shared, name = list(raw), more[-1], threading.current_thread().name
+def troubled(raw, cut, program, encoded_at_ms, on_corrupt, shared, chunks):
+    records, name = list(raw), threading.current_thread().name
     has_rows = bool(records if shared is None else shared.tables())
     for kind, trouble in troubles.items():
         if has_rows and name.startswith("feed default/" + kind):
@@ -65,7 +65,7 @@ def troubled(raw, *more):
         for _ in range({FLOOD_PIECES}):
             flood()
             yield no_records()
-    yield from whole(iter(records), *more)
+    yield from whole(iter(records), cut, program, encoded_at_ms, on_corrupt, shared, chunks)
 
 small_cut.output_records = troubled
 from compose.cli import main

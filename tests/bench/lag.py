@@ -41,10 +41,9 @@ from schemas.nodes.sorter_service import ServicePaths, decode_entries
 from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
 from sorters.run.feed_lock import SESSION_S
 from tests.bench.frontier_trace import read_advances
-from tests.bench.upstream import upstream
 from tests.support.spark_cluster import SparkCluster, spark_cluster
 
-PARTITIONS, TABLES = 3, 4
+PARTITIONS = 3
 START_TIMEOUT_S = 240.0
 CAUGHT_UP_S = 5.0
 """A row that is under way for less shows that what was written before the changefeed ran is done."""
@@ -74,11 +73,9 @@ def main(
     master: str = "local[2]",
     run_cuts: str = "auto",
     workers: int = 0,
-    flow: bool = False,
 ) -> int:
     """Run the benchmark; return the exit status. ``figure`` begins each line; ``run_cuts`` goes to the changefeed;
-    ``workers`` of a Spark standalone cluster that is started here, in place of ``master``; ``flow``: the upstream has
-    no store behind it (:mod:`tests.bench.row_flow`).
+    ``workers`` of a Spark standalone cluster that is started here, in place of ``master``.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=float(os.environ.get("LAG_SECONDS", "30")))
@@ -91,25 +88,21 @@ def main(
     parser.add_argument("--schema-registry", default="")
     options = parser.parse_args(argv)
     for rate in options.rows_per_s:
-        print(json.dumps({**(figure or {"bench": "lag"}), **_figure(options, rate, run_cuts, flow)}), flush=True)
+        print(json.dumps({**(figure or {"bench": "lag"}), **_figure(options, rate, run_cuts)}), flush=True)
     return 0
 
 
-def _figure(options: argparse.Namespace, rate: float, run_cuts: str, flow: bool) -> dict[str, object]:
+def _figure(options: argparse.Namespace, rate: float, run_cuts: str) -> dict[str, object]:
     name = f"lag-{rate:g}"
     with (
         tempfile.TemporaryDirectory(prefix="tidebus-bench-") as folder,
         _cluster(Path(folder) / "spark", options.workers) as cluster,
-        upstream() if flow else nullcontext() as source,
     ):
-        if source is not None:
-            source.flow(rate, TABLES)
         bus_options = BusOptions(
             data_dir=Path(folder) / "bus",
             given=Addresses(kafka=options.kafka, zookeeper=options.zookeeper, schema_registry=options.schema_registry),
             upstream=UpstreamId(name),
-            pd="" if source is None else source.pd,
-            generate_rows_per_s=0.0 if source is not None else rate,
+            generate_rows_per_s=rate,
             master=options.master if cluster is None else cluster.master,
             capture_arguments=() if cluster is None else _to_cluster(cluster),
         )

@@ -1,8 +1,7 @@
 """An upstream for benches of the whole bus: the embedded cluster with a generator, in a process that takes orders.
 
 A line of standard input is an order, each is answered by a line: ``write RATE TABLES`` begins to write rows into the
-schema ``gen`` until ``stop``, ``flow RATE TABLES`` the same with no store behind (:mod:`tests.bench.row_flow`);
-``add ROWS TABLES`` writes so many at full speed into the schema ``late``, and answers
+schema ``gen`` until ``stop``; ``add ROWS TABLES`` writes so many at full speed into the schema ``late``, and answers
 when they are committed. A process of its own, so that the bus's figures are the bus's. Its first line is PD's address;
 it ends when its standard input does.
 """
@@ -16,7 +15,6 @@ from contextlib import contextmanager
 
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions
-from tests.bench.row_flow import RowFlow
 
 SCHEMA, LATE_SCHEMA = "gen", "late"
 RESOLVED_MS = 200
@@ -35,10 +33,6 @@ class Upstream:
     def write(self, rows_per_s: float, tables: int) -> None:
         """Begin to write so many rows a second."""
         self._order(f"write {rows_per_s} {tables}")
-
-    def flow(self, rows_per_s: float, tables: int) -> None:
-        """Begin to write so many rows a second, at a small part of what a store takes for them."""
-        self._order(f"flow {rows_per_s} {tables}")
 
     def stop(self) -> None:
         """Return when nothing is written any more."""
@@ -84,7 +78,7 @@ def serve() -> None:
     """Take orders until standard input ends."""
     with RegionServer(RegionServerOptions(min_ts_interval_ms=RESOLVED_MS)) as server:
         print(server.pd_address, flush=True)
-        writing: tuple[Generator | RowFlow, Future[None]] | None = None
+        writing: tuple[Generator, Future[None]] | None = None
         for line in sys.stdin:
             order, *numbers = line.split()
             if order == "stop":
@@ -95,9 +89,6 @@ def serve() -> None:
                 options = GeneratorOptions(schema=SCHEMA, rows_per_s=float(numbers[0]), tables=int(numbers[1]))
                 generator = Generator(server, options)
                 writing = generator, server.spawn(generator.run())
-            elif order == "flow":
-                flow = RowFlow(server, SCHEMA, float(numbers[0]), int(numbers[1]))
-                writing = flow, server.spawn(flow.run())
             else:
                 rows, tables = map(int, numbers)
                 late = GeneratorOptions(

@@ -265,7 +265,7 @@ def test_election_passes_over_nodes_that_are_no_candidates() -> None:
     election = Election(session, PATHS, CaptureId("me"))
     election._stand()
     assert election.owner() == "me"
-    assert election._ahead(cast(Any, None)) is None
+    assert election._is_first(cast(Any, None))
 
 
 @pytest.mark.parametrize("value", ["", "x", "-1", "9" * 19 + "0", "9" * 5_000, "1e5", "\udcff", "\x00"])

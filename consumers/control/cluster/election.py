@@ -10,7 +10,8 @@ import re
 import threading
 from collections.abc import Callable, Iterable
 
-from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
+from kazoo.exceptions import BadVersionError, ConnectionLoss, KazooException, NodeExistsError, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
 
 from edges.zookeeper.session import LeaseLostError, Session
 from schemas.errors import CorruptDataError
@@ -19,6 +20,7 @@ from schemas.json_text import read_int
 from schemas.nodes.changefeed import ZkPaths
 
 _PREFIX = "candidate-"
+_UNANSWERED = (ConnectionLoss, KazooTimeoutError)
 _CANDIDATE = re.compile(_PREFIX + r"-?\d{1,10}")
 RECHECK_S = 1.0
 """A watch tells of a change at once; this is for one that was lost, and bounds how late a stop is noticed."""
@@ -42,8 +44,7 @@ class Election:
         while not stopping():
             self._session.check_lease()
             changed = threading.Event()
-            ahead = self._ahead(changed)
-            if ahead is None:
+            if self._is_first(changed):
                 return self._next_revision()
             changed.wait(RECHECK_S)
         return None
@@ -97,11 +98,14 @@ class Election:
                     makepath=True,
                 )
 
-    def _ahead(self, changed: threading.Event) -> str | None:
-        """Return the candidate just ahead, watched so that ``changed`` is set when it goes, or None: we are first."""
+    def _is_first(self, changed: threading.Event) -> bool:
+        """Tell whether no candidate stands before us; the one just ahead is watched, and ``changed`` set when it goes.
+
+        A request that goes with its connection tells nothing: it is asked again, for as long as the lease lasts.
+        """
         assert self._node is not None
         own = self._node.rsplit("/", 1)[1]
-        with self._session.requests("watching the election") as client:
+        with self._session.requests("watching the election") as client, contextlib.suppress(*_UNANSWERED):
             names = _candidates(client.get_children(self._paths.election))
             if own not in names:
                 raise LeaseLostError("our election node is gone", capture=self._capture, node=self._node)
@@ -110,8 +114,9 @@ class Election:
                 if stat is None:
                     changed.set()
                 if stat is None or stat.ephemeralOwner:
-                    return ahead
-            return None  # what no session holds is no candidate
+                    return False
+            return True  # what no session holds is no candidate
+        return False
 
     def _next_revision(self) -> int:
         path = self._paths.owner_rev

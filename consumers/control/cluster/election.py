@@ -9,6 +9,7 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from kazoo.exceptions import BadVersionError, ConnectionLoss, KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
@@ -21,6 +22,7 @@ from schemas.nodes.changefeed import ZkPaths
 
 _PREFIX = "candidate-"
 _UNANSWERED = (ConnectionLoss, KazooTimeoutError)
+"""What goes with its connection tells nothing, not even whether it was done."""
 _CANDIDATE = re.compile(_PREFIX + r"-?\d{1,10}")
 RECHECK_S = 1.0
 """A watch tells of a change at once; this is for one that was lost, and bounds how late a stop is noticed."""
@@ -36,16 +38,19 @@ class Election:
     def campaign(self, stopping: Callable[[], bool] = lambda: False) -> int | None:
         """Wait until this capture is the owner and return its revision; None when ``stopping`` came first.
 
+        A request that goes with its connection tells nothing: it is asked again, for as long as the lease lasts.
+
         Raises:
             LeaseLostError: the session ended while waiting.
             BusError: ZooKeeper failed.
         """
-        self._stand()
         while not stopping():
             self._session.check_lease()
             changed = threading.Event()
-            if self._is_first(changed):
-                return self._next_revision()
+            if self._stand() and self._is_first(changed):
+                revision = self._next_revision()
+                if revision is not None:
+                    return revision
             changed.wait(RECHECK_S)
         return None
 
@@ -87,21 +92,34 @@ class Election:
                 return None
         return None
 
-    def _stand(self) -> None:
+    def _stand(self) -> bool:
+        """Tell whether our node stands; create it where none does."""
         if self._node is None:
-            with self._session.requests("standing for election") as client:
-                self._node = client.create(
+            with self._session.requests("standing for election") as client, contextlib.suppress(*_UNANSWERED):
+                self._node = self._standing(client) or client.create(
                     f"{self._paths.election}/{_PREFIX}",
                     self._capture.encode(),
                     ephemeral=True,
                     sequence=True,
                     makepath=True,
                 )
+        return self._node is not None
+
+    def _standing(self, client: Any) -> str | None:
+        """Return the node of ours whose creation had no answer, if there is one: a second would wait for the first."""
+        with contextlib.suppress(NoNodeError):
+            for name in _candidates(client.get_children(self._paths.election)):
+                node = f"{self._paths.election}/{name}"
+                with contextlib.suppress(NoNodeError):
+                    value, stat = client.get(node)
+                    if (value, stat.ephemeralOwner) == (self._capture.encode(), client.client_id[0]):
+                        return node
+        return None
 
     def _is_first(self, changed: threading.Event) -> bool:
         """Tell whether no candidate stands before us; the one just ahead is watched, and ``changed`` set when it goes.
 
-        A request that goes with its connection tells nothing: it is asked again, for as long as the lease lasts.
+        False too where that has no answer.
         """
         assert self._node is not None
         own = self._node.rsplit("/", 1)[1]
@@ -118,9 +136,10 @@ class Election:
             return True  # what no session holds is no candidate
         return False
 
-    def _next_revision(self) -> int:
+    def _next_revision(self) -> int | None:
+        """Return the next revision, which is ours; None where that has no answer: one may be lost."""
         path = self._paths.owner_rev
-        with self._session.requests("taking an owner revision") as client:
+        with self._session.requests("taking an owner revision") as client, contextlib.suppress(*_UNANSWERED):
             with contextlib.suppress(NodeExistsError):
                 client.create(path, b"0", makepath=True)
             while True:
@@ -135,6 +154,7 @@ class Election:
                 if not isinstance(written, KazooException):
                     return revision
                 # Another capture wrote a revision in between: read it and try again.
+        return None
 
 
 def raise_revision(session: Session, paths: ZkPaths, least: int) -> bool:

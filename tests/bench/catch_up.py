@@ -59,7 +59,7 @@ def measure(options: argparse.Namespace, source: Upstream, folder: Path, *, warm
             if time.monotonic() > began + DEADLINE_S:
                 raise TimeoutError(f"it has not caught up: {rows} rows")
         seconds = time.monotonic() - began
-        cpu_s = running.usage().cpu_s - before.cpu_s
+        cpu_s = running.usage().cpu_s_since(before)
         time.sleep(2.0)  # for the entry's next write
         spark_share = (_spark_rows(bus) - spark_before) / options.rows
     return {

@@ -7,7 +7,7 @@ tenth of them by their filter; canal-json, Avro and open-protocol in turns.
 import contextlib
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,14 +41,23 @@ class Usage:
     at_s: float
     cpu_s: float
     packets: int
+    own_cpu_s: Mapping[int, float]
+    """By process, without its children's: of those that live."""
     servers: frozenset[int]
     """Captures and sorter services; with one that has ended the CPU of what it had started is lost."""
 
     def ended_since(self, before: "Usage") -> int:
         return len(before.servers - self.servers)
 
+    def cpu_s_since(self, before: "Usage") -> float:
+        """Return what was used, or a little less: the sum lacks processes that ended and that nobody waited for, and
+        what each process that lives says of itself lacks all that ended.
+        """
+        own_cpu_s = sum(cpu_s - before.own_cpu_s.get(pid, 0.0) for pid, cpu_s in self.own_cpu_s.items())
+        return max(self.cpu_s - before.cpu_s, own_cpu_s)
+
     def cores_since(self, before: "Usage") -> float:
-        return (self.cpu_s - before.cpu_s) / (self.at_s - before.at_s)
+        return self.cpu_s_since(before) / (self.at_s - before.at_s)
 
     def packets_per_s_since(self, before: "Usage") -> float:
         return (self.packets - before.packets) / (self.at_s - before.at_s)
@@ -89,7 +98,8 @@ class FeedsBus:
         port = int(self.bus.addresses.zookeeper.rsplit(":", 1)[1])
         ours = self._ours()
         servers = frozenset(each.pid for each in ours if _serves(each))
-        return Usage(time.monotonic(), sum(map(cpu_s_of, ours)), received_packets(port), servers)
+        own_cpu_s = {each.pid: cpu_s_of(each, with_ended=False) for each in ours}
+        return Usage(time.monotonic(), sum(map(cpu_s_of, ours)), received_packets(port), own_cpu_s, servers)
 
     def memory_mb(self) -> dict[str, float]:
         """Return the proportional sizes of all processes of the bus but Kafka."""
@@ -232,13 +242,14 @@ def _name(number: int) -> str:
     return f"f{number:03}"
 
 
-def cpu_s_of(process: psutil.Process) -> float:
+def cpu_s_of(process: psutil.Process, *, with_ended: bool = True) -> float:
     """Return its CPU seconds, and those of its children that have ended and were waited for."""
     try:
         times = process.cpu_times()
     except psutil.NoSuchProcess:
         return 0.0
-    return float(times.user + times.system + times.children_user + times.children_system)
+    ended = times.children_user + times.children_system if with_ended else 0.0
+    return float(times.user + times.system + ended)
 
 
 def _serves(process: psutil.Process) -> bool:

@@ -53,7 +53,7 @@ def measure(options: argparse.Namespace, source: Upstream, folder: Path, feeds: 
         "messages_per_s": round(rows / (after.at_s - before.at_s)),
         "ended": after.ended_since(before),
         "cores": round(after.cores_since(before), 2),
-        "cpu_us_per_message": round(1e6 * (after.cpu_s - before.cpu_s) / rows, 1),
+        "cpu_us_per_message": round(1e6 * after.cpu_s_since(before) / rows, 1),
         "idle_cores": round(idle_to.cores_since(idle_from), 3),
         **memory,
         "zookeeper_requests_per_s": round(after.packets_per_s_since(before), 1),

@@ -1,4 +1,4 @@
-"""Whether a changefeed's sink can be used: asked when it is created, or gets another sink, as TiCDC asks.
+"""Whether a changefeed's sink can be used: asked when it is created, gets another sink or goes on, as TiCDC asks.
 
 Nothing is written there. What is so then may be otherwise a minute later: sorters and processors check it all again.
 """
@@ -69,17 +69,48 @@ def check_sink(info: ChangefeedInfo, upstream_id: Callable[[], int]) -> None:
         SinkRefusedError, SameClusterError
         BusError: PD does not answer.
     """
-    try:
-        config = load_with_secrets(info)
-    except SecretReferenceError as error:
-        where = {"changefeed": info.changefeed_id, "error": str(error)}
-        log.warning("sink is not tried: its secrets are not where this capture is", extra=where)
+    config = _with_secrets(info)
+    if config is None:
         return
     try:
         cluster = _try(config, info)
     except BusError as error:
         sink = mask_uri(info.sink_uri).partition("?")[0]
         raise SinkRefusedError("sink cannot be used", sink=sink, reason=str(error)) from error
+    _check_other(cluster, info, upstream_id)
+
+
+def check_other_cluster(info: ChangefeedInfo, upstream_id: Callable[[], int]) -> None:
+    """Check that a changefeed that is to go on does not write into its own upstream, which a TiDB that was restored or
+    given another address may have become. What does not answer is left to the changefeed, which waits for it.
+
+    Raises:
+        SameClusterError
+        BusError: PD does not answer.
+    """
+    config = _with_secrets(info)
+    if config is None or config.uri.server is None:
+        return
+    try:
+        cluster = _try(config, info)
+    except BusError as error:
+        where = {"changefeed": info.changefeed_id, "error": str(error)}
+        log.warning("sink does not say which cluster it is; the changefeed goes on", extra=where)
+        return
+    _check_other(cluster, info, upstream_id)
+
+
+def _with_secrets(info: ChangefeedInfo) -> ChangefeedConfig | None:
+    """Return the settings; None: its secrets are not here."""
+    try:
+        return load_with_secrets(info)
+    except SecretReferenceError as error:
+        where = {"changefeed": info.changefeed_id, "error": str(error)}
+        log.warning("sink is not tried: its secrets are not where this capture is", extra=where)
+        return None
+
+
+def _check_other(cluster: TidbCluster | None, info: ChangefeedInfo, upstream_id: Callable[[], int]) -> None:
     if (
         cluster is not None
         and cluster.keyspace.lower() in ("", info.namespace.lower())

@@ -22,7 +22,7 @@ from compose.foresight.explain import as_json, explained, raw_log_schemas
 from compose.operator.doctor import examine, examine_raw_log, examine_upstream
 from compose.operator.node_texts import shown_nodes
 from compose.operator.upstream_repair import delete_safe_point, resolve_region
-from compose.sink_check import check_sink
+from compose.sink_check import check_other_cluster, check_sink
 from consumers.control.api.access.credentials import CredentialsFile
 from consumers.control.api.access.errors import ApiError
 from consumers.control.api.access.tls import ApiTls
@@ -36,8 +36,8 @@ from consumers.control.changefeeds.image_requests import check_mode, request_ima
 from consumers.control.changefeeds.pins import pin_changefeed
 from consumers.control.changefeeds.processor_nodes import Share, decode_shares
 from consumers.control.changefeeds.service_nodes import ServiceNodes, StoredServices
-from consumers.control.changefeeds.store import ChangefeedRequest, info_of, no_such_changefeed
-from consumers.control.changefeeds.verbs import ChangefeedControl, ConfigChange, configured, state_of
+from consumers.control.changefeeds.store import ChangefeedRequest, info_of, no_such_changefeed, request_of
+from consumers.control.changefeeds.verbs import ChangefeedControl, ConfigChange, configured, feed_of, state_of
 from consumers.control.cluster.capture_registry import CaptureInfo, list_captures
 from consumers.control.cluster.election import Election
 from consumers.control.console.routes import ROUTERS
@@ -225,20 +225,26 @@ class ApiBackend:
         return create_changefeed(self._addresses.kafka, self._addresses.zookeeper, self.cluster, wanted)
 
     def configure(self, changefeed_id: str, namespace: str, change: ConfigChange) -> ChangefeedInfo:
-        if self._addresses.tries_sinks and (change.sink_uri is not None or change.config is not None):
+        if change.sink_uri is not None or change.config is not None:
             store = self._control.store
-            info = store.get(changefeed_id, namespace)
-            self._try_sink(configured(info, state_of(info, store.status(changefeed_id, namespace)), change))
+            info, status = store.get(changefeed_id, namespace), store.status(changefeed_id, namespace)
+            wanted = configured(info, state_of(info, status), change)
+            checkpoint_ts = feed_of(info, status).checkpoint_ts
+            check_eligible(self._addresses.kafka, request_of(wanted, checkpoint_ts))
+            if self._addresses.tries_sinks:
+                self._try_sink(wanted)
         return self._control.configure(changefeed_id, change, namespace)
 
     def pause(self, changefeed_id: str, namespace: str) -> None:
         self._control.pause(changefeed_id, namespace)
 
     def resume(self, changefeed_id: str, namespace: str, overwrite_checkpoint_ts: Ts | None) -> None:
+        info = self._control.store.get(changefeed_id, namespace)
         if overwrite_checkpoint_ts is not None:
-            info = self._control.store.get(changefeed_id, namespace)
             self._check_not_ahead("overwrite-checkpoint-ts", overwrite_checkpoint_ts)
             check_resume_ts(self._addresses.kafka, info.upstream, overwrite_checkpoint_ts)
+        if self._addresses.tries_sinks:
+            check_other_cluster(info, lambda: self._pd_client().cluster_id)
         self._control.resume(changefeed_id, namespace, overwrite_checkpoint_ts=overwrite_checkpoint_ts)
 
     def remove(self, changefeed_id: str, namespace: str) -> None:

@@ -1,37 +1,55 @@
 """Sinks that are connected to before a changefeed is stored, on real servers; and tables that cannot be replicated."""
 
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pymysql
 import pytest
 
+from compose.capture.api_backend import ApiBackend
 from compose.changefeeds import TableIneligibleError, check_eligible
 from compose.ports import free_ports
-from compose.sink_check import SameClusterError, SinkRefusedError, check_sink
+from compose.sink_check import SameClusterError, SinkRefusedError, check_other_cluster, check_sink
 from compose.stack.local import Addresses
 from compose.stack.mariadb import LocalMariaDb
+from consumers.control.api.bodies import FeedRequest
 from consumers.control.changefeeds.store import ChangefeedRequest
+from consumers.control.changefeeds.verbs import ConfigChange
+from edges.zookeeper.session import Session
+from producers.region_server.server import RegionServer
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo
 from tests.support.mariadb import mariadb as mariadb
+from tests.support.memory_bus import ME
 from tests.support.raw_log import RawLog, create_topic, recorded
+from tests.support.served_bus import places_of
 
 OURS = 7_300_000_000_000_000_001
 
 
-def check(uri: str, config: dict[str, Any] | None = None, *, zone: str = "UTC", namespace: str = "default") -> None:
-    check_sink(
-        ChangefeedInfo(
-            changefeed_id="cf",
-            namespace=namespace,
-            upstream=UpstreamId("u"),
-            sink_uri=uri,
-            config=config or {},
-            start_ts=Ts(1),
-            time_zone=zone,
-        ),
-        lambda: OURS,
+def info_at(uri: str, config: dict[str, Any] | None = None, zone: str = "UTC") -> ChangefeedInfo:
+    return ChangefeedInfo(
+        changefeed_id="cf",
+        namespace="default",
+        upstream=UpstreamId("u"),
+        sink_uri=uri,
+        config=config or {},
+        start_ts=Ts(1),
+        time_zone=zone,
+    )
+
+
+def check(uri: str, config: dict[str, Any] | None = None, *, zone: str = "UTC") -> None:
+    check_sink(info_at(uri, config, zone), lambda: OURS)
+
+
+def tidb_of(cluster_id: int) -> tuple[str, str]:
+    """Return what makes a server say that it belongs to a TiDB cluster."""
+    return (
+        "CREATE TABLE mysql.tidb (VARIABLE_NAME VARCHAR(64), VARIABLE_VALUE VARCHAR(64))",
+        f"INSERT INTO mysql.tidb VALUES ('cluster_id', '{cluster_id}'), ('other', '1')",
     )
 
 
@@ -99,11 +117,7 @@ def test_database_sink_is_logged_into_in_its_zone(mariadb: LocalMariaDb) -> None
 
 def test_database_sink_that_is_the_upstream_is_refused(mariadb: LocalMariaDb) -> None:
     """A TiDB says who it is in a table; a keyspace of another name would be another cluster, but MariaDB has none."""
-    run(
-        mariadb,
-        "CREATE TABLE mysql.tidb (VARIABLE_NAME VARCHAR(64), VARIABLE_VALUE VARCHAR(64))",
-        f"INSERT INTO mysql.tidb VALUES ('cluster_id', '{OURS}'), ('other', '1')",
-    )
+    run(mariadb, *tidb_of(OURS))
     try:
         with pytest.raises(SameClusterError):
             check(mariadb.uri())
@@ -113,10 +127,8 @@ def test_database_sink_that_is_the_upstream_is_refused(mariadb: LocalMariaDb) ->
         run(mariadb, "DROP TABLE mysql.tidb")
 
 
-def test_tables_without_a_usable_key_are_refused_unless_the_settings_say_what_to_do(
-    stack: Addresses, fresh_name: Callable[[str], str]
-) -> None:
-    upstream = fresh_name("keyless")
+def keyless_log(kafka: str, upstream: str) -> None:
+    """Write a raw log with `sb.sbtest1`, and `sb.log`, which has no key."""
     keyed = recorded("sbtest1")[0]
     keyless = {
         **keyed,
@@ -127,7 +139,56 @@ def test_tables_without_a_usable_key_are_refused_unless_the_settings_say_what_to
         "index_info": None,
         "cols": [{**column, "type": {**column["type"], "Flag": 0}} for column in keyed["cols"]],
     }
-    RawLog(stack.kafka, upstream).snapshot([keyed, keyless])
+    RawLog(kafka, upstream).snapshot([keyed, keyless])
+
+
+def test_changefeed_that_is_changed_or_goes_on_is_checked_as_one_that_is_created(
+    stack: Addresses, fresh_name: Callable[[str], str], mariadb: LocalMariaDb
+) -> None:
+    upstream = fresh_name("checked")
+    keyless_log(stack.kafka, upstream)
+    uri, ignoring = mariadb.uri(), {"ignore-ineligible-table": True}
+    with RegionServer() as server, Session(stack.zookeeper_access) as session:
+        places = places_of(server.pd_address, stack.kafka, stack.zookeeper, fresh_name("cluster"), upstream)
+        with closing(ApiBackend(session, ME, replace(places, tries_sinks=True), lambda: False)) as bus:
+            asked = FeedRequest(
+                namespace="default",
+                changefeed_id="cf",
+                start_ts=None,
+                target_ts=None,
+                sink_uri=uri,
+                config=ignoring,
+                pd_addresses=(),
+            )
+            bus.create(asked, "default")
+            bus.pause("cf", "default")
+            with pytest.raises(TableIneligibleError, match=r"sb\.log"):
+                bus.configure("cf", "default", ConfigChange(config={}))
+            bus.configure("cf", "default", ConfigChange(config={"filter": {"rules": ["sb.sb*"]}}))
+            ours = bus.upstream_id(UpstreamId(upstream))
+            assert ours
+            run(mariadb, *tidb_of(ours))
+            try:
+                with pytest.raises(SameClusterError):
+                    bus.resume("cf", "default", None)
+                assert bus.feed("cf", "default").info.desired_state == "stopped"
+            finally:
+                run(mariadb, "DROP TABLE mysql.tidb")
+            bus.resume("cf", "default", None)
+            assert bus.feed("cf", "default").info.desired_state == "normal"
+
+
+def test_sink_that_does_not_answer_keeps_no_changefeed_from_going_on(caplog: pytest.LogCaptureFixture) -> None:
+    (port,) = free_ports(1)
+    check_other_cluster(info_at(f"mysql://root@127.0.0.1:{port}/"), lambda: OURS)
+    assert "does not say which cluster" in caplog.text
+
+
+def test_tables_without_a_usable_key_are_refused_unless_the_settings_say_what_to_do(
+    stack: Addresses, fresh_name: Callable[[str], str]
+) -> None:
+    upstream = fresh_name("keyless")
+    keyless_log(stack.kafka, upstream)
 
     def refused(**config: Any) -> bool:
         request = ChangefeedRequest(

@@ -261,6 +261,20 @@ def info_of(request: ChangefeedRequest, start_ts: Ts) -> ChangefeedInfo:
     )
 
 
+def request_of(info: ChangefeedInfo, start_ts: Ts) -> ChangefeedRequest:
+    """Return what would have to be asked for to get this changefeed from another ts on."""
+    return ChangefeedRequest(
+        upstream=info.upstream,
+        sink_uri=info.sink_uri,
+        config=info.config,
+        changefeed_id=info.changefeed_id,
+        namespace=info.namespace,
+        start_ts=start_ts,
+        target_ts=info.target_ts,
+        time_zone=info.time_zone,
+    )
+
+
 def _delete_whole(client: Any, folder: str) -> None:
     """Delete a changefeed's nodes, all or none: what was left would be taken for that of a later one of its id.
 

@@ -121,6 +121,8 @@ def _check_other(cluster: TidbCluster | None, info: ChangefeedInfo, upstream_id:
 
 def _try(config: ChangefeedConfig, info: ChangefeedInfo) -> TidbCluster | None:
     """Connect; return which TiDB cluster the sink is, None: it is none."""
+    if config.uri.is_blackhole:
+        return None
     if config.uri.storage is not None:
         file_store(config.uri.storage).get("metadata")
         return None

@@ -98,7 +98,9 @@ def _read_by(config: ChangefeedConfig) -> frozenset[str]:
     uri = config.uri
     if uri.is_lake:
         return OF_ICEBERG_SINKS
-    return OF_DATABASE_SINKS if uri.server else OF_STORAGE_SINKS if uri.storage else OF_KAFKA_SINKS
+    if uri.server:
+        return OF_DATABASE_SINKS
+    return OF_STORAGE_SINKS if uri.storage or config.protocol == "csv" else OF_KAFKA_SINKS
 
 
 def _with(table: Mapping[str, Any], path: Path, value: object, origin: Origin) -> dict[str, Any]:

@@ -66,6 +66,8 @@ ONLY_FOR = {
 
 
 def _kind(config: ChangefeedConfig) -> str:
+    if config.uri.is_blackhole:
+        return "storage sinks" if config.protocol == "csv" else "Kafka sinks"
     if config.uri.brokers:
         return "Kafka sinks"
     if config.uri.is_lake:
@@ -99,7 +101,7 @@ def notes_for(config: ChangefeedConfig) -> tuple[str, ...]:
         notes.append(
             "sink.column-selectors has no effect: it is for Kafka and storage sinks, a database has whole rows"
         )
-    if not config.uri.brokers:
+    if _kind(config) != "Kafka sinks":
         notes += [
             f"filter.event-filters[{index}].ignore-update-only-columns has no effect: it is for Kafka sinks"
             for index, rule in enumerate(config.filter.event_filters)

@@ -37,7 +37,7 @@ def check_changefeed(config: ChangefeedConfig, origin: Origin) -> None:
     """
     if config.uri.server is not None:
         _check_database(config, origin)
-    elif config.uri.storage is not None:
+    elif config.uri.storage is not None or (config.uri.is_blackhole and config.protocol == "csv"):
         _check_storage(config, origin)
     elif config.uri.is_lake:
         check_lake(config, origin)
@@ -94,7 +94,8 @@ def _check_storage(config: ChangefeedConfig, origin: Origin) -> None:
 
 def _check_protocol(config: ChangefeedConfig, origin: Origin) -> None:
     sink, path = config.sink, ("sink", "protocol")
-    if sink.protocol is None:
+    is_blackhole = config.uri.is_blackhole
+    if sink.protocol is None and not is_blackhole:
         raise origin.error(path, "protocol is missing: write protocol=canal-json (or another) into the sink URI")
     if sink.protocol == "csv":
         raise origin.error(path, "protocol csv is for storage sinks; a Kafka sink takes canal-json, avro and others")
@@ -111,7 +112,7 @@ def _check_protocol(config: ChangefeedConfig, origin: Origin) -> None:
         raise origin.error(glue_path, "glue-schema-registry-config: access-key and secret-access-key go together")
     if registry is not None and not is_url(registry.reveal()):
         raise origin.error(("sink", "schema-registry"), "schema-registry must be an http or https URL")
-    if sink.protocol == "avro" and registry is None and glue is None:
+    if sink.protocol == "avro" and registry is None and glue is None and not is_blackhole:
         text = "protocol avro needs a schema registry: write schema-registry=http://host:port into the sink URI"
         raise origin.error(("sink", "schema-registry"), text)
     if sink.protocol == "avro" and config.force_replicate:
@@ -157,6 +158,8 @@ def _check_large_messages(config: ChangefeedConfig, origin: Origin) -> None:
         raise origin.error(path, f"large-message-handle-option `{option}` excludes force-replicate")
     if config.protocol == "canal-json" and not config.codec.enable_tidb_extension:
         raise origin.error(path, f"large-message-handle-option `{option}` needs enable-tidb-extension=true")
+    if option == "claim-check" and config.uri.is_blackhole:
+        raise origin.error(path, "large-message-handle-option `claim-check` writes files: a blackhole sink has none")
     if option == "claim-check":
         _check_claim_check(config, origin)
 

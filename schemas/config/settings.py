@@ -17,6 +17,7 @@ from schemas.config.sections import (
     SorterConfig,
     SyncedStatusConfig,
 )
+from schemas.config.sink.blackhole import BLACKHOLE_PROTOCOL
 from schemas.config.sink.kafka import CodecConfig, KafkaConfig
 from schemas.config.sink.sink import FilterConfig, SinkConfig
 from schemas.config.sink.sink_uri import SinkUri
@@ -92,6 +93,8 @@ class ChangefeedConfig(ChangefeedFile):
         an Iceberg sink the same, though nothing is encoded."""
         if self.uri.server is not None or self.uri.is_lake:
             return SQL_ROWS_PROTOCOL
+        if self.uri.is_blackhole and self.sink.protocol is None:
+            return BLACKHOLE_PROTOCOL
         assert self.sink.protocol is not None
         return self.sink.protocol
 

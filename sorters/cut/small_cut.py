@@ -16,7 +16,7 @@ from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.core.records.order import OutputRecords
 from sorters.cut.feed_share import FeedShare, WholeProcess
 from sorters.cut.raw_cut import RawCut, RawReader, with_chunks
-from sorters.cut.sink_writer import SinkWriter
+from sorters.cut.record_writer import RecordWriter, record_writer
 from sorters.cut.worker import CutCounts, FeedProgram, batch_bytes, in_order, output_records
 from sorters.log.failures import KafkaUnreachableError
 
@@ -74,14 +74,15 @@ class SmallCut:
     ) -> None:
         """Both readers read until the function that they get says stop; ``image_reader`` returns one of the images
         topic for a cut that has chunks of table images. ``sink_config`` is librdkafka's, and must keep the order
-        (idempotence, or one request in flight). ``share`` is told what cuts take of the process.
+        (idempotence, or one request in flight), or ``record_writer.NOWHERE``. ``share`` is told what cuts take of the
+        process.
         """
         self._image_reader = image_reader
         self._share = share or WholeProcess()
         self._closed = threading.Event()
         self._reader = raw_reader(self._closed.is_set)
         self._sink_config = sink_config
-        self._writer: tuple[int, SinkWriter] | None = None
+        self._writer: tuple[int, RecordWriter] | None = None
         """With the batch size that it was made for."""
         self._running = threading.Lock()
         """Held while a cut is read or written: the clients must not be closed under it, whatever thread asks."""
@@ -158,7 +159,7 @@ class SmallCut:
         self._writer = None
         if writer is None or made_for != largest_batch:
             stopped, waiting = self._closed.is_set, self._share.waiting
-            writer = SinkWriter(self._sink_config, batch_bytes=largest_batch, stopped=stopped, waiting=waiting)
+            writer = record_writer(self._sink_config, batch_bytes=largest_batch, stopped=stopped, waiting=waiting)
         try:
             writer.write(records)
             on_queued()

@@ -5,6 +5,17 @@ from schemas.config.settings import ChangefeedConfig
 from sorters.registry.registry import SchemaRegistry
 
 
+class NoRegistry:
+    """Of a blackhole sink: no schema is registered, and all messages name the schema 0."""
+
+    def register(self, subject: str, schema: str, *, table: str) -> int:
+        """See :class:`sorters.registry.registry.SchemaRegistry`."""
+        return 0
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
 def registry_of(config: ChangefeedConfig, ours: RegistryAccess) -> SchemaRegistry | None:
     """Return the registry that a changefeed names, else the bus's own; None: its protocol has no schemas there.
 
@@ -15,6 +26,8 @@ def registry_of(config: ChangefeedConfig, ours: RegistryAccess) -> SchemaRegistr
     """
     if config.protocol != "avro":
         return None
+    if config.uri.is_blackhole:
+        return NoRegistry()
     if config.kafka.glue_schema_registry_config is not None:
         from sorters.registry.glue import GlueRegistry
 

@@ -8,10 +8,10 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from edges.kafka.access import KafkaAccess
 from edges.kafka.java_properties import spark_options
@@ -28,6 +28,8 @@ from sorters.core.cut.cut_plan import is_backlog
 from sorters.core.cut.runner import runner_of
 from sorters.core.feed.feed import compile_feed
 from sorters.cut.feed_share import FeedShare, WholeProcess
+from sorters.cut.record_writer import NOWHERE
+from sorters.log.blackhole_topics import BlackholeTopics
 from sorters.log.failures import HistoryLostError, bus_error
 from sorters.log.topic_admin import TopicAdmin
 from sorters.registry.named import registry_of
@@ -35,7 +37,7 @@ from sorters.run.cut_job import CutJob, RunBy
 from sorters.run.epochs import CutProgress, Epochs
 from sorters.run.preparation import Preparation
 from sorters.run.sources import OwnSources, RunSources
-from sorters.run.topic_growth import CountStore, TopicGrowth
+from sorters.run.topic_growth import CountStore, TopicCounter, TopicGrowth
 from sorters.spark.catch_up import FRONTIER_RECORDS_MAX, catch_up
 from sorters.spark.query_folder import QUERY, Folder, HadoopFolder, LocalFolder
 from sorters.spark.session import Session
@@ -128,15 +130,7 @@ class FeedRun:
         self._sources = OwnSources(raw_config, raw_topics) if sources is None else sources
         self._frontier, self._schemas = self._sources.frontier, self._sources.schemas
         feed = compile_feed(config, info.namespace, changefeed_id=info.changefeed_id)
-        admin = TopicAdmin(
-            librdkafka_options(config) | own,
-            partitions=config.kafka.partition_num,
-            replication=config.kafka.replication_factor,
-            auto_create=config.kafka.auto_create_topic,
-            acks_all=config.kafka.required_acks == -1,
-            topic_config=own_topic_config(config),
-        )
-        self._growth = TopicGrowth(admin, None if own else counts)
+        self._growth = TopicGrowth(_topics_of(config, own), None if own or config.uri.is_blackhole else counts)
         self._registry = registry_of(config, schema_registry)
         self._preparation = Preparation(
             spark,
@@ -153,7 +147,7 @@ class FeedRun:
             self._sources.raw_reader,
             topics=raw_topics,
             raw_config=raw_config,
-            sink_config=librdkafka_producer_options(config, lambda file: Path(file).read_text()) | own,
+            sink_config=NOWHERE if config.uri.is_blackhole else _producer_options(config) | own,
             run_by=replace(run_by or RunBy(), by_changefeed=runner_of(config.sorter.run_cuts)),
             name=f"{info.namespace}/{info.changefeed_id}",
             share=self._share,
@@ -364,3 +358,21 @@ class FeedRun:
                 lambda offset: self._frontier.record_before(offset).resolved_ts,
             )
         return beginning or Beginning(self._checkpoint_ts, self._frontier.find(self._checkpoint_ts))
+
+
+def _topics_of(config: ChangefeedConfig, own: Mapping[str, Any]) -> TopicCounter:
+    """Return who knows the sink's topics; ``own``: how the bus's own Kafka is reached, where they stand there."""
+    if config.uri.is_blackhole:
+        return BlackholeTopics(config)
+    return TopicAdmin(
+        {**librdkafka_options(config), **own},
+        partitions=config.kafka.partition_num,
+        replication=config.kafka.replication_factor,
+        auto_create=config.kafka.auto_create_topic,
+        acks_all=config.kafka.required_acks == -1,
+        topic_config=own_topic_config(config),
+    )
+
+
+def _producer_options(config: ChangefeedConfig) -> dict[str, Any]:
+    return librdkafka_producer_options(config, lambda file: Path(file).read_text())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edges.kafka.offsets import TopicReader
-from sorters.cut.sink_writer import SinkWriter
+from sorters.cut.record_writer import RecordWriter, record_writer
 from sorters.cut.worker import FeedProgram
 from sorters.spark.program_sender import SentProgram
 from sorters.spark.warm_clients import WarmClients
@@ -17,7 +17,7 @@ PROGRAMS_MAX = 128
 """Changefeeds whose program a worker keeps, one each."""
 
 _READERS = WarmClients[TopicReader](TopicReader.close)
-_WRITERS = WarmClients[SinkWriter](SinkWriter.abandon)
+_WRITERS = WarmClients[RecordWriter](lambda writer: writer.abandon())
 
 
 def lend_reader(config: Mapping[str, Any], topic: str) -> AbstractContextManager[TopicReader]:
@@ -25,9 +25,9 @@ def lend_reader(config: Mapping[str, Any], topic: str) -> AbstractContextManager
     return _READERS.lend((_key(config), topic), lambda: TopicReader(dict(config), topic))
 
 
-def lend_writer(config: Mapping[str, Any], batch_bytes: int) -> AbstractContextManager[SinkWriter]:
-    """Lend a writer; ``config`` is librdkafka's, of a producer that keeps the order."""
-    return _WRITERS.lend((_key(config), batch_bytes), lambda: SinkWriter(config, batch_bytes=batch_bytes))
+def lend_writer(config: Mapping[str, Any], batch_bytes: int) -> AbstractContextManager[RecordWriter]:
+    """Lend a writer; ``config`` is librdkafka's, of a producer that keeps the order, or of no sink at all."""
+    return _WRITERS.lend((_key(config), batch_bytes), lambda: record_writer(config, batch_bytes=batch_bytes))
 
 
 def _key(config: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from compose.stack.local import Addresses
 from schemas.sink.position import PositionClass, decode_position
@@ -106,6 +107,22 @@ def test_sorter_killed_in_mid_batch_repeats_the_same_records_in_the_same_order(
     assert repeated > 0
     ids = {int(row["data"][0]["id"]) for row in _rows(records)}
     assert ids == set(range(rows))
+
+
+def test_sorter_on_a_blackhole_advances_and_makes_no_topic(
+    raw_log: RawLog, sorter: Sorter, fresh_name: Callable[[str], str]
+) -> None:
+    topic = fresh_name("nowhere")
+    uri = f"blackhole:///{topic}?enable-tidb-extension=true&partition-num={PARTITIONS}"
+    sorter.create(raw_log.upstream, uri, start_ts=START_TS, config=DISPATCH)
+    raw_log.rows(TABLE, sbtest1_changes(200, START_TS + 1))
+    raw_log.advance(START_TS + 5_000)
+    sorter.start()
+    sorter.wait_checkpoint(START_TS + 5_000)
+    assert sorter.stop() == 0
+    status = sorter.status()
+    assert status is not None and status.rows_total == 200
+    assert topic not in AdminClient({"bootstrap.servers": sorter.kafka}).list_topics(timeout=20).topics
 
 
 def test_sorter_on_repeated_landings_drops_equal_neighbours(

@@ -19,8 +19,11 @@ from schemas.sink.position import decode_position
 from sorters.core.cut.cut import cut_between, frontier_for
 from sorters.core.feed.feed import compile_feed
 from sorters.cut.record_window import RecordWindow
+from sorters.cut.record_writer import NOWHERE
+from sorters.log.blackhole_topics import BlackholeTopics
 from sorters.log.topic_admin import TopicAdmin
 from sorters.registry.confluent import ConfluentRegistry
+from sorters.registry.named import NoRegistry
 from sorters.run import cut_job
 from sorters.run.cut_job import CutJob
 from sorters.run.preparation import Preparation
@@ -148,6 +151,43 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
     for partition in range(PARTITIONS):
         positions = [record.position for record in written["driver"] if record.partition == partition]
         assert positions == sorted(set(positions))
+
+
+def test_cut_of_a_blackhole_is_made_each_way_and_written_nowhere(
+    stack: Addresses, spark: Any, fresh_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, rows = RawLog(stack.kafka, fresh_name("up")), 500
+    log.snapshot([recorded("sbtest1")[0]])
+    log.rows(TABLE, sbtest1_changes(rows, START_TS + 1), 1)
+    upto_ts = Ts(START_TS + 10 * rows)
+    log.advance(upto_ts)
+    config = load_changefeed(f"blackhole:///{fresh_name('nowhere')}?protocol=avro")
+    raw_config = {"bootstrap.servers": stack.kafka}
+    schemas = SchemaFeed(raw_config, log.topics.ddl)
+    feed, topics, registry = compile_feed(config, "default"), BlackholeTopics(config), NoRegistry()
+    preparation = Preparation(lambda: spark, feed, schemas, topics, registry, start_ts=START_TS)
+    job = CutJob(
+        lambda: spark,
+        RecordWindow.maker(raw_config, log.topics.region_events),
+        topics=log.topics,
+        raw_config=raw_config,
+        sink_config=NOWHERE,
+    )
+    before, after = (frontier_for(record, lambda _: False) for record in log.frontier)
+    cut = cut_between(before, after, START_TS, upto_ts)
+    there = set(AdminClient(raw_config).list_topics(timeout=20).topics)
+    try:
+        preparation.begin(cut)
+        for way, (driver_bytes_max, task_bytes_max, _, memory_bytes_max) in WAYS.items():
+            monkeypatch.setattr(cut_job, "DRIVER_CUT_BYTES_MAX", driver_bytes_max)
+            monkeypatch.setattr(cut_job, "TASK_CUT_BYTES_MAX", task_bytes_max)
+            monkeypatch.setattr(spark_cut, "MEMORY_BYTES_MAX", memory_bytes_max)
+            counts = job.run(cut, preparation, preparation.companions(cut, 1), 1).counts
+            assert (counts.rows, counts.by_spark) == (rows, way != "driver")
+    finally:
+        job.close()
+        schemas.close()
+    assert set(AdminClient(raw_config).list_topics(timeout=20).topics) == there
 
 
 @pytest.mark.parametrize(("tables_at_once", "task_bytes_max"), [(0, -1), (500, -1), (0, 2**40), (500, 2**40)])

@@ -8,6 +8,7 @@ from urllib.parse import unquote, unquote_plus
 
 from schemas.config.parse.origin import NotSupportedYetError, Path, UriText
 from schemas.config.parse.secret import Secret
+from schemas.config.sink.blackhole import BLACKHOLE_SCHEMES, BLACKHOLE_TOPIC
 from schemas.config.sink.iceberg import ICEBERG_LATER_PARAMS, ICEBERG_SCHEMES, ICEBERG_URI_PARAMS
 from schemas.config.sink.kafka import URI_PARAMS
 from schemas.config.sink.mysql import MYSQL_URI_PARAMS
@@ -18,7 +19,7 @@ from schemas.masking import MASK
 
 KAFKA_SCHEMES = ("kafka", "kafka+ssl")
 DATABASE_SCHEMES = ("mysql", "mysql+ssl", "tidb", "tidb+ssl")
-LATER_SCHEMES = (*("pulsar", "pulsar+ssl", "pulsar+http", "pulsar+https"), "noop", "blackhole")
+LATER_SCHEMES = (*("pulsar", "pulsar+ssl", "pulsar+http", "pulsar+https"), "noop")
 """TiCDC's other sinks; ``config.not_supported_yet``."""
 LATER_PARAMS = {
     "dry-run": "a run that writes nothing; `tidebus dry-run` shows what would be written",
@@ -80,6 +81,11 @@ class SinkUri:
         return self.scheme in ICEBERG_SCHEMES
 
     @property
+    def is_blackhole(self) -> bool:
+        """Everything runs, and nothing is written."""
+        return self.scheme in BLACKHOLE_SCHEMES
+
+    @property
     def bootstrap_servers(self) -> str:
         """As Kafka clients take it."""
         return ",".join(self.brokers)
@@ -98,9 +104,9 @@ def parse_sink_uri(uri: str) -> tuple[SinkUri, dict[Path, UriText], dict[Path, s
         raise _error("sink URI must start with a scheme such as kafka://", got=uri.partition(":")[0][:20])
     scheme = match[1].lower()
     if scheme in LATER_SCHEMES:
-        text = "only Kafka, MySQL, TiDB, storages and Iceberg are"
+        text = "only Kafka, MySQL, TiDB, storages, Iceberg and blackhole are"
         raise NotSupportedYetError(f"sink scheme `{scheme}` is not supported yet, {text}")
-    ours = (*KAFKA_SCHEMES, *DATABASE_SCHEMES, *STORAGE_SCHEMES, *ICEBERG_SCHEMES)
+    ours = (*KAFKA_SCHEMES, *DATABASE_SCHEMES, *STORAGE_SCHEMES, *ICEBERG_SCHEMES, *BLACKHOLE_SCHEMES)
     if scheme not in ours:
         known = ", ".join((*ours, *LATER_SCHEMES))
         raise _error(f"sink scheme `{scheme}` is unknown, known are {known}")
@@ -120,6 +126,11 @@ def parse_sink_uri(uri: str) -> tuple[SinkUri, dict[Path, UriText], dict[Path, s
         return _storage(scheme, f"{uri[: match.end()]}{address}", query)
     if scheme in ICEBERG_SCHEMES:
         return _lake(scheme, address, query)
+    if scheme in BLACKHOLE_SCHEMES:
+        settings, names, unread = _params(query, URI_PARAMS)
+        topic = _topic(path) if path.strip("/") else BLACKHOLE_TOPIC
+        unread = (*unread, "its host") if authority else unread
+        return SinkUri(scheme=scheme, brokers=(), default_topic=topic, unread=unread), settings, names
     brokers, topic = _brokers(authority), _topic(path)
     settings, names, unread = _params(query, URI_PARAMS)
     return SinkUri(scheme=scheme, brokers=brokers, default_topic=topic, unread=unread), settings, names

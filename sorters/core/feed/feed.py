@@ -199,7 +199,7 @@ def compile_feed(
 
 def _keeps_updates(config: ChangefeedConfig) -> bool:
     """``output-raw-change-event``, of the sink that there is."""
-    if config.uri.storage is not None:
+    if config.uri.storage is not None or config.protocol == "csv":
         return config.sink.cloud_storage.output_raw_change_event
     return config.kafka.output_raw_change_event
 
@@ -282,7 +282,7 @@ def _storage_encoder(config: ChangefeedConfig) -> StorageEncoder:
 
 
 def _encoder(config: ChangefeedConfig, namespace: str) -> Encoder:
-    if config.uri.storage is not None:
+    if config.uri.storage is not None or config.protocol == "csv":  # the latter is a blackhole's, too
         return _storage_encoder(config)
     codec = config.codec
     match config.protocol:

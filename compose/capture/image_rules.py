@@ -10,7 +10,7 @@ from schemas.ddl.schema_change import StoredTable
 from schemas.errors import BusError
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
 from sorters.core.feed.feed import compile_feed
-from sorters.core.filter.table_filter import TableFilter
+from sorters.core.filter.initial_tables import initial_tables
 
 
 def image_wishes(options: CaptureOptions, session: Session, on_failure: Callable[[BusError], None]) -> ImageWishes:
@@ -26,19 +26,12 @@ def image_rules(info: ChangefeedInfo) -> ImageRules:
     """
     config = load_changefeed(info.sink_uri, info.config)
     table_filter = compile_feed(config, info.namespace).filter
-    rules = [
-        (TableFilter(rule.matcher, config.case_sensitive), rule.initial == "snapshot") for rule in config.initial_rules
-    ]
+    initial = initial_tables(config)
 
     def contains(table: StoredTable) -> bool:
         return (table.eligible or config.force_replicate) and table_filter.matches(table.schema, table.table)
 
     def wants(table: StoredTable) -> bool:
-        matching = (wanted for matcher, wanted in rules if matcher.matches_any_schema(table.schema, table.table))
-        return next(matching, config.initial == "snapshot")
+        return initial.wants(table.schema, table.table)
 
-    return ImageRules(
-        contains=contains,
-        wants=wants,
-        wants_initial=config.initial == "snapshot" or any(wanted for _, wanted in rules),
-    )
+    return ImageRules(contains=contains, wants=wants, wants_initial=initial.any)

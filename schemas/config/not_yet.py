@@ -14,11 +14,8 @@ from schemas.config.sink.storage import STORAGE_PROTOCOLS
 PROTOCOLS = ("canal-json", "avro", "open-protocol", "default", "simple", "debezium", "canal")
 """Protocols with an encoder; ``default`` is open-protocol's old name."""
 
-IMAGES = "table images, which go to Kafka alone"
 SETTINGS: dict[str, str] = {
     "enable-sync-point": "syncpoints",
-    "initial": IMAGES,
-    "initial-rules": IMAGES,
     "sql-mode": "another sql_mode for value expressions",
     "sink.csv": "the csv protocol",
     "sink.terminator": "storage sinks",
@@ -45,7 +42,7 @@ SETTINGS: dict[str, str] = {
 
 OF_DATABASE_SINKS = frozenset({"enable-sync-point", "sink.safe-mode", "sink.mysql-config"})
 """Keys of ``SETTINGS`` that a database sink reads."""
-OF_KAFKA_SINKS = frozenset({"initial", "initial-rules"})
+OF_KAFKA_SINKS: frozenset[str] = frozenset()
 """Keys of ``SETTINGS`` that a Kafka sink reads."""
 OF_STORAGE_SINKS = frozenset(
     {
@@ -57,6 +54,7 @@ OF_STORAGE_SINKS = frozenset(
 OF_ICEBERG_SINKS = frozenset({"sink.iceberg-config"})
 """Keys of ``SETTINGS`` that an Iceberg sink reads."""
 OTHER_SINKS = {
+    "initial-schema": "database sinks",
     "sync-point-interval": "database sinks",
     "sync-point-retention": "database sinks",
     "sink.safe-mode": "database sinks",

@@ -1,7 +1,8 @@
 """Messages from a sorter to the processors of a database sink: rows as SQL literals, DDL, watermarks.
 
 A row message's **key** is its table's form: JSON with schema, table, the columns that a row literal holds and the
-handle key's columns; all rows of a message have one form. Its **value** is, for n rows, 1 to :data:`ROWS_MAX`:
+handle key's columns, and for rows of a table image the table's unique keys; all rows of a message have one form. Its
+**value** is, for n rows, 1 to :data:`ROWS_MAX`:
 
 ==========  ======  ==========================================================================================
 heads       n * 25  commit_ts 8, start_ts 8, op 1 (:class:`schemas.sink.position.RowOp`, and :data:`LOOSE`), key bytes
@@ -45,6 +46,8 @@ KEY_END, ROW_END = b",", b","
 CONDITION_END = b" OR "
 """What literals end with: keys of one column, rows; keys of several columns."""
 _VERSION = 2
+_IMAGE_VERSION = 3
+"""Of a form that tells unique keys."""
 _OP_MAX = max(RowOp)
 IntArray = npt.NDArray[np.int64]
 
@@ -61,6 +64,9 @@ class TableForm:
     """Of a row literal: those of the table without generated ones."""
     key: tuple[str, ...]
     """Of a key literal: the handle key."""
+    uniques: tuple[tuple[str, ...], ...] | None = None
+    """Columns of all unique keys, of rows of a table image: the destination's table is held against them. None: of
+    changes, which go where the rows before them went."""
 
     @property
     def name(self) -> str:
@@ -130,6 +136,12 @@ class SqlRows:
     def __len__(self) -> int:
         return len(self.op)
 
+    @property
+    def is_read(self) -> npt.NDArray[np.bool_]:
+        """Of each row: a table image has it; a transaction begins before it commits."""
+        is_read: npt.NDArray[np.bool_] = self.commit_ts == self.start_ts
+        return is_read
+
     def txn(self, row: int) -> tuple[int, int]:
         """Return commit_ts and start_ts of a row's transaction."""
         return int(self.commit_ts[row]), int(self.start_ts[row])
@@ -161,6 +173,8 @@ class SqlRows:
 def encode_form(form: TableForm) -> bytes:
     """Return a row message's key."""
     parts = [_VERSION, form.schema, form.table, form.version, form.columns, form.key]
+    if form.uniques is not None:
+        parts = [_IMAGE_VERSION, *parts[1:], form.uniques]
     return json.dumps(parts, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogateescape")
 
 
@@ -171,10 +185,18 @@ def decode_form(key: bytes) -> TableForm:
         CorruptDataError: it is none.
     """
     try:
-        version, schema, table, ts, columns, handle = read_json(key.decode("utf-8", "surrogateescape"))
-        if version != _VERSION:
+        version, schema, table, ts, columns, handle, *more = read_json(key.decode("utf-8", "surrogateescape"))
+        if version != (_IMAGE_VERSION if more else _VERSION):
             raise ValueError(f"version {version}, ours is {_VERSION}: sorter and processors are of one release")
-        return TableForm(schema=schema, table=table, version=Ts(int(ts)), columns=tuple(columns), key=tuple(handle))
+        uniques = None if not more else tuple(tuple(map(str, unique)) for unique in more[0])
+        return TableForm(
+            schema=schema,
+            table=table,
+            version=Ts(int(ts)),
+            columns=tuple(columns),
+            key=tuple(handle),
+            uniques=uniques,
+        )
     except (ValueError, TypeError, OverflowError) as error:
         raise CorruptDataError("form of a row message does not decode", key=key[:200], reason=repr(error)) from error
 

@@ -15,6 +15,7 @@ from sorters.core.cut.cut import Cut
 from sorters.core.cut.watermark_pace import watermark_is_due
 from sorters.core.feed.companions import bootstrap_records, ddl_records, start_bootstraps, watermark_records
 from sorters.core.feed.feed import CompiledFeed
+from sorters.core.feed.initial_schemas import initial_schemas
 from sorters.core.feed.route_check import check_routes
 from sorters.core.feed.scope import concerns, tables_at, watermark_topics_at
 from sorters.core.records.order import OutputRecords, join_records
@@ -138,6 +139,7 @@ class Preparation:
         """
         if cut.after_ts == self._start_ts:
             yield from start_bootstraps(self._schemas.store, cut.after_ts, self.feed, encoded_at_ms)
+            yield from initial_schemas(self._schemas.store, cut.after_ts, self.feed, encoded_at_ms)
         elif self._growth is not None and self.feed.bootstraps is not None:
             grown = self._growth.new_partitions(cut.after_ts)
             if grown:

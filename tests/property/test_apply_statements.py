@@ -27,7 +27,7 @@ def _upstream(rng: random.Random, table: Table, count: int) -> list[SqlRow]:
     """Change ``table`` by random transactions that keep ``u`` unique; return the rows as a sorter sends them."""
     rows: list[SqlRow] = []
     for txn in range(count):
-        before, commit_ts = dict(table), txn + 1
+        before, commit_ts = dict(table), 10 * txn + 12
         for _ in range(rng.randint(1, 3)):
             key = rng.randint(1, 4)
             if key in table and rng.random() < 0.4:
@@ -112,12 +112,42 @@ def test_statements_in_safe_mode_bring_the_table_there_also_when_some_of_the_bat
     assert downstream == table
 
 
+def _stale(rng: random.Random) -> Table:
+    """What a destination may have before an image: any rows that keep ``u`` unique."""
+    keys, values = rng.sample(range(1, 5), rng.randint(0, 4)), rng.sample(range(1, 6), 5)
+    return {key: (values[at], rng.randint(10, 19)) for at, key in enumerate(keys)}
+
+
+@given(st.integers(0, 2**64), st.booleans(), st.sampled_from([1, 2, 1000]))
+def test_statements_write_an_image_over_whatever_there_is_and_changes_behind_it(
+    seed: int, safe_mode: bool, rows_max: int
+) -> None:
+    """The image's rows win over all that stood there, also over rows that hold their unique values; changes after it
+    win over it. Rows that it lacks stay, unless they are in the way of one that it has.
+    """
+    rng = random.Random(seed)
+    table: Table = {}
+    _upstream(rng, table, rng.randint(0, 6))
+    image = [SqlRow(11, 11, RowOp.UPDATE, b"%d" % key, b"(%d,%d,%d)" % (key, *table[key])) for key in sorted(table)]
+    downstream, imaged = _stale(rng), set(table)
+    if not imaged:
+        downstream = {}
+    changes = _upstream(rng, table, rng.randint(0, 6)) if downstream.keys() <= imaged else []
+    settings = StatementSettings(safe_mode=safe_mode, rows_max=rows_max)
+    for statement in statements(_batch(rng, FORM, [*image, *changes]), settings):
+        _run(statement, downstream)
+    held = {u for u, _ in table.values()}
+    assert {key: row for key, row in downstream.items() if key in table} == table
+    assert all(row[0] not in held for key, row in downstream.items() if key not in table)
+    assert downstream.keys() - table.keys() <= set(range(1, 5)) - imaged
+
+
 def test_statements_name_several_key_columns_in_conditions() -> None:
     form = TableForm(schema="d`1", table="t", version=Ts(1), columns=("a", "b`"), key=("a", "b`"))
     rows: list[SqlRow] = [
-        SqlRow(1, 1, RowOp.DELETE, b"(`a`=1 AND `b```='x')"),
-        SqlRow(1, 1, RowOp.DELETE, b"(`a`=2 AND `b```='y')"),
-        SqlRow(1, 1, RowOp.UPDATE, b"(`a`=3 AND `b```='z')", b"(3,'z')"),
+        SqlRow(2, 1, RowOp.DELETE, b"(`a`=1 AND `b```='x')"),
+        SqlRow(2, 1, RowOp.DELETE, b"(`a`=2 AND `b```='y')"),
+        SqlRow(2, 1, RowOp.UPDATE, b"(`a`=3 AND `b```='z')", b"(3,'z')"),
     ]
     sql = [statement.sql for statement in statements(_batch(random.Random(1), form, rows), StatementSettings())]
     assert sql == [
@@ -130,6 +160,8 @@ def test_statements_name_several_key_columns_in_conditions() -> None:
 
 
 def test_statements_end_before_they_grow_too_long() -> None:
-    rows: list[SqlRow] = [SqlRow(n, 1, RowOp.INSERT, b"%d" % n, b"(%d,'%s')" % (n, b"x" * 300_000)) for n in range(7)]
+    rows: list[SqlRow] = [
+        SqlRow(n + 2, 1, RowOp.INSERT, b"%d" % n, b"(%d,'%s')" % (n, b"x" * 300_000)) for n in range(7)
+    ]
     made = list(statements(_batch(random.Random(1), FORM, rows), StatementSettings()))
     assert [len(statement) for statement in made] == [3, 3, 1]

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from consumers.processors.sink_source import SinkRecord
 from schemas.ddl.job import DdlType
@@ -29,17 +29,35 @@ class SinkLog:
 
     def rows(self, part: int, table: TableForm, commit_ts: int, *rows: tuple[RowOp, str, str]) -> None:
         """Write one transaction's rows of a table as one message: (op, key literal, row literal)."""
+        self._rows(part, table, commit_ts, commit_ts - 1, rows)
+
+    def image(self, part: int, table: TableForm, ts: int, *rows: tuple[str, str]) -> None:
+        """Write rows of a table's image as one message: (key and row literal). Without ``uniques`` the key is one."""
+        form = table if table.uniques is not None else replace(table, uniques=(table.key,))
+        self._rows(part, form, ts, ts, [(RowOp.UPDATE, key, row) for key, row in rows])
+
+    def _rows(
+        self, part: int, table: TableForm, commit_ts: int, start_ts: int, rows: Sequence[tuple[RowOp, str, str]]
+    ) -> None:
         value = encode_rows(
-            table, [SqlRow(commit_ts, commit_ts - 1, op, key.encode(), row.encode()) for op, key, row in rows]
+            table, [SqlRow(commit_ts, start_ts, op, key.encode(), row.encode()) for op, key, row in rows]
         )
         op, key, _ = rows[-1]
-        position = Position(Ts(commit_ts), PositionClass.ROW, Ts(commit_ts - 1), op, key.encode())
+        position = Position(Ts(commit_ts), PositionClass.ROW, Ts(start_ts), op, key.encode())
         self.add(part, position.encode(), encode_form(table), value)
 
     def ddl(
-        self, commit_ts: int, ddl_type: DdlType, name: str, query: str, *, pre: str = "", restored: bool = False
+        self,
+        commit_ts: int,
+        ddl_type: DdlType,
+        name: str,
+        query: str,
+        *,
+        pre: str = "",
+        restored: bool = False,
+        at_start: int | None = None,
     ) -> None:
-        """Write a DDL event to every partition."""
+        """Write a DDL event to every partition; ``at_start``: of a table as of the start, the so manyth."""
         schema, _, table = name.partition(".")
         pre_schema, _, pre_table = pre.partition(".")
         event = SqlDdl(
@@ -53,6 +71,8 @@ class SinkLog:
             plain_backslashes=restored,
         )
         position = Position(Ts(commit_ts), PositionClass.DDL, Ts(commit_ts - 1), key=bytes(4)).encode()
+        if at_start is not None:
+            position = Position(Ts(commit_ts), PositionClass.BOOTSTRAP, key=at_start.to_bytes(9, "big")).encode()
         for part in range(self.partitions):
             self.add(part, position, None, encode_ddl(event))
 

@@ -15,9 +15,6 @@ LARGE = "[sink.kafka-config.large-message-handle]\n"
     [
         (CANAL.replace("canal-json", "maxwell"), "", "sink.protocol"),
         (CANAL, "enable-sync-point = true", "enable-sync-point"),
-        (FILES, "initial = 'snapshot'", "initial"),
-        ("mysql://root@h:3306/", "initial = 'snapshot'", "initial"),
-        (FILES, "[[initial-rules]]\nmatcher = ['a.*']\ninitial = 'none'", "initial-rules"),
         (
             CANAL,
             "sql-mode = ''\n[[filter.event-filters]]\nmatcher = ['*.*']\nignore-insert-value-expr = 'a = 1'",
@@ -62,12 +59,21 @@ def test_load_changefeed_setting_at_its_default_passes(text: str) -> None:
     assert load_changefeed(CANAL, text) == load_changefeed(CANAL)
 
 
+@pytest.mark.parametrize("uri", [CANAL, FILES, "mysql://root@h:3306/"])
+def test_load_changefeed_takes_images_into_every_sink_but_lakes(uri: str) -> None:
+    rules = "[[initial-rules]]\nmatcher = ['a.*']\ninitial = 'snapshot'"
+    for text in ("initial = 'snapshot'", rules):
+        config = load_changefeed(uri, text)
+        assert (config.wants_initial, config.initial_schema) == (True, True)
+
+
 @pytest.mark.parametrize(
     ("uri", "text", "note"),
     [
         (CANAL, "memory-quota = 5", "memory-quota has no effect: "),
         (CANAL, "sql-mode = ''", "sql-mode has no effect: each DDL is read by the sql_mode that it was run with"),
         (CANAL, "[scheduler]\nenable-table-across-nodes = true", "captures divide large tables by their own"),
+        (CANAL, "initial-schema = false", "initial-schema has no effect: it is for database sinks"),
         (CANAL, "[sink]\nterminator = 'x'", "sink.terminator has no effect: it is for storage sinks"),
         (CANAL, "[sink]\ndate-separator = 'none'", "sink.date-separator has no effect: it is for storage sinks"),
         (CANAL, "[sink.csv]\noutput-handle-key = true", "sink.csv.output-handle-key has no effect: it is for storage"),

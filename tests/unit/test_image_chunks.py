@@ -231,25 +231,28 @@ def test_debezium_tells_rows_of_images_from_inserts_in_one_batch(count: int) -> 
     ]
 
 
-def test_row_of_an_image_is_written_over_what_a_database_has_of_its_key() -> None:
+@pytest.mark.parametrize("count", [2, MANY])
+def test_row_of_an_image_is_written_over_what_a_database_has_of_its_key(count: int) -> None:
     info = ChangefeedInfo(changefeed_id="f", upstream=UpstreamId("u"), sink_uri="", config={}, start_ts=Ts(1))
     config = sorter_config(load_changefeed("mysql://u:p@h:3306/", {}), info, "h:1")
     feed = compile_feed(config, "default")
     topic = feed.default_topic
     feed = replace(feed, partitions={topic: 1}, topic_message_bytes={topic: 1 << 20})
     by = FeedProgram(program("canal-json").schemas, feed)
-    whole = whole_cut(
-        cut_of(), RawCut([inserts(ONE, 1, ts=700)], 0, chunks=(raw_chunk(ONE, 0, 2, 3),)), by, no_records(), 1, 1 << 30
-    )
+    raw = RawCut([inserts(ONE, *range(count), ts=700)], 0, chunks=(raw_chunk(ONE, 0, *range(count, 2 * count)),))
+    whole = whole_cut(cut_of(), raw, by, no_records(), 1, 1 << 30)
     assert whole is not None
-    said: list[tuple[int, RowOp, bytes]] = []
+    said: list[tuple[int, RowOp, int, object]] = []
     for record in whole.records.to_pylist():
         rows, form = decode_rows(record["value"]), decode_form(record["key"])
-        said += [(row.commit_ts, RowOp(row.op), row.row) for row in (rows.row(at, form) for at in range(len(rows)))]
+        assert rows.is_read.tolist() == [form.uniques is not None] * len(rows)
+        said += [
+            (row.commit_ts, RowOp(row.op), int(row.key), form.uniques)
+            for row in (rows.row(at, form) for at in range(len(rows)))
+        ]
     assert said == [
-        (700, RowOp.INSERT, b"(1,1)"),
-        (S, RowOp.UPDATE, b"(2,2)"),
-        (S, RowOp.UPDATE, b"(3,3)"),
+        *((700, RowOp.INSERT, key, None) for key in range(count)),
+        *((S, RowOp.UPDATE, key, (("id",),)) for key in range(count, 2 * count)),
     ]
 
 

@@ -14,15 +14,14 @@ from consumers.control.changefeeds.store import no_such_changefeed
 from edges.zookeeper.node_cache import ANSWER_S
 from edges.zookeeper.nodes import read_node, replace_node
 from edges.zookeeper.session import Session
-from schemas.config.not_yet import IMAGES
 from schemas.config.parse.origin import NotSupportedYetError
+from schemas.config.sink.iceberg import ICEBERG_SCHEMES
 from schemas.errors import Action, BusError, CorruptDataError
 from schemas.ids import TableId
 from schemas.json_text import read_int, read_json
 from schemas.nodes.changefeed import ZkPaths
 from schemas.nodes.sorter_service import FeedName
 from schemas.rawlog.images import ImageMode
-from schemas.sink.topic import has_processors
 
 TABLES_MAX: Final = 20_000
 """Asked for and not begun yet, of one changefeed: the node stays small. Partitions are tables of their own."""
@@ -43,13 +42,14 @@ def check_mode(mode: ImageMode, sink_uri: str) -> None:
     """Refuse what this version cannot emit.
 
     Raises:
-        NotSupportedYetError: a resync, or a sink that is not Kafka.
+        NotSupportedYetError: a resync, or a sink of lake tables.
     """
     if mode is ImageMode.RESYNC:
         text = "`resync` is not supported yet: nobody deletes what the image lacks; `backfill` writes what it has"
         raise NotSupportedYetError(text, key=mode)
-    if has_processors(sink_uri):
-        raise NotSupportedYetError(f"`{mode}` is not supported yet: {IMAGES}", key=mode)
+    if sink_uri.partition("://")[0].lower() in ICEBERG_SCHEMES:
+        text = f"`{mode}` is not supported yet with an Iceberg sink: it takes changes alone"
+        raise NotSupportedYetError(text, key=mode)
 
 
 def encode_requested(requested: Requested) -> bytes:

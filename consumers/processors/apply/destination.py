@@ -19,6 +19,7 @@ from consumers.processors.apply.errors import (
     general_error,
 )
 from consumers.processors.apply.row_writer import PositionMovedError, write_rows
+from consumers.processors.apply.shape import ShapeCheck
 from consumers.processors.core.apply.index_ddl import IndexDdl
 from consumers.processors.core.apply.partition import Claim
 from consumers.processors.core.apply.statements import StatementSettings
@@ -99,6 +100,7 @@ class DatabaseDestination:
         self.connect = connect
         self.feed, self.revision = feed, revision
         self._settings = settings
+        self._shapes = ShapeCheck()
         self._opened: dict[int, int] = {}
         """How often each partition of ours was taken over when we did."""
 
@@ -193,11 +195,13 @@ class DatabaseDestination:
         Raises:
             ProcessorReplacedError: another processor has moved the position, or taken over.
             RowRefusedError: names the first row that the destination does not take. Nothing is written.
+            ShapeDiffersError: a table cannot hold rows of its image. Nothing is written.
             DestinationUnreachableError: whether it was written, :meth:`take` tells.
             DestinationRefusedError
         """
         move = self._move(connection, part, before, PartitionPosition(claim.position, claim.next_offset))
         try:
+            self._shapes.check(connection, claim.rows)
             write_rows(connection, move, claim.rows, self._settings)
         except pymysql.MySQLError as error:
             raise general_error(error, partition=part) from error

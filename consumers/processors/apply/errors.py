@@ -27,6 +27,12 @@ class RowRefusedError(BusError):
     code, action = "apply.row_refused", Action.STOP_CHANGEFEED
 
 
+class ShapeDiffersError(BusError):
+    """The destination's table is not there, or has other columns or keys than an image needs; ``fields`` name both."""
+
+    code, action = "apply.shape_differs", Action.STOP_CHANGEFEED
+
+
 class DdlRefusedError(BusError):
     """The destination does not take a DDL; ``fields`` name it and say how to pass it."""
 
@@ -45,6 +51,7 @@ class ProcessorReplacedError(BusError):
     code, action = "apply.processor_replaced", Action.RETRY
 
 
+NO_SUCH_TABLE = frozenset({ER.BAD_DB_ERROR, ER.NO_SUCH_TABLE})
 _FULL = frozenset({1021, 1026, 1114})
 """No space left, a file that cannot be written, a tablespace that may not grow: somebody makes room."""
 _KILLED = 1927  # MariaDB: "Connection was killed"

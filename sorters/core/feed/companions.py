@@ -28,14 +28,16 @@ def watermark_records(ts: Ts, topics: Sequence[str], feed: CompiledFeed, encoded
         return no_records()
     position = Position(ts, PositionClass.WATERMARK).encode()
     which = feed.encoder.watermark_partitions
-    return _copies(((topic, _partitions(which, feed, topic)) for topic in topics), message, position)
+    return copies(((topic, partitions_of(which, feed, topic)) for topic in topics), message, position)
 
 
-def _partitions(which: Partitions, feed: CompiledFeed, topic: str) -> range:
+def partitions_of(which: Partitions, feed: CompiledFeed, topic: str) -> range:
+    """Return the partitions of a topic that get a message."""
     return range(feed.partitions[topic] if which is Partitions.ALL else 1 if which is Partitions.FIRST else 0)
 
 
-def _copies(homes: Iterable[tuple[str, Iterable[int]]], message: EncodedMessage, position: bytes) -> OutputRecords:
+def copies(homes: Iterable[tuple[str, Iterable[int]]], message: EncodedMessage, position: bytes) -> OutputRecords:
+    """Return one message as records of topics and partitions."""
     pairs = [(topic, partition) for topic, partitions in homes for partition in partitions]
     n = len(pairs)
     columns = [
@@ -71,10 +73,10 @@ def ddl_records(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFee
         message = feed.encoder.encode_ddl(routed_event(event, feed.routes), encoded_at_ms=encoded_at_ms)
         if message is not None:
             topic = _ddl_topic(event, feed)
-            partitions = _partitions(feed.encoder.ddl_partitions, feed, topic)
+            partitions = partitions_of(feed.encoder.ddl_partitions, feed, topic)
             key = event.seq.to_bytes(4, "big")
             position = Position(event.commit_ts, PositionClass.DDL, event.start_ts, key=key).encode()
-            tables.append(_copies([(topic, partitions)], message, position))
+            tables.append(copies([(topic, partitions)], message, position))
     return join_records(tables)
 
 
@@ -145,10 +147,10 @@ def _schemas_due(
         message = bootstraps.encoder.encode_bootstrap(table, encoded_at_ms=encoded_at_ms)
         topic = feed.topic(stored.schema, stored.table)
         position = Position(ts, PositionClass.BOOTSTRAP, key=table_id.to_bytes(8, "big")).encode()
-        partitions: Iterable[int] = _partitions(bootstraps.partitions, feed, topic)
+        partitions: Iterable[int] = partitions_of(bootstraps.partitions, feed, topic)
         if only is not None:
             partitions = [partition for partition in partitions if partition in only[topic]]
-        tables.append(_copies([(topic, partitions)], message, position))
+        tables.append(copies([(topic, partitions)], message, position))
     return join_records(tables)
 
 

@@ -28,6 +28,7 @@ from sorters.core.encode.wire.protocol import BootstrapEncoder, Encoder, Partiti
 from sorters.core.feed.claim_check import ClaimCheck
 from sorters.core.feed.large_messages import WHAT_HELPS, WHAT_HELPS_BEFORE_A_PROCESSOR, LargeMessages
 from sorters.core.filter.event_filter import EventFilter
+from sorters.core.filter.initial_tables import InitialTables, initial_tables
 from sorters.core.filter.table_filter import TableFilter
 from sorters.core.filter.update_columns import UpdateColumns
 from sorters.core.records.row_batches import RowJoin, message_limit
@@ -85,6 +86,8 @@ class CompiledFeed:
     schema_ids: Mapping[tuple[str, Ts], int] = field(default_factory=dict)
     bootstraps: Bootstraps | None = None
     """None: the protocol has none, or the changefeed turned them off."""
+    initial_schemas: InitialTables | None = None
+    """Tables that the destination is to have before the first row (``initial-schema``); None: nobody makes any."""
 
     def topic(self, schema: str, table: str) -> str:
         """Return the topic of a table's rows."""
@@ -193,8 +196,13 @@ def compile_feed(
         message_bytes_max=config.kafka.max_message_bytes,
         partitions=dict(partitions or {}),
         bootstraps=_bootstraps(config, plain),
+        initial_schemas=initial_tables(config) if _makes_tables(config) else None,
         large_messages=_large_messages(config, plain, f"{namespace}/{changefeed_id}"),
     )
+
+
+def _makes_tables(config: ChangefeedConfig) -> bool:
+    return config.uri.server is not None and config.initial_schema and config.wants_initial
 
 
 def _keeps_updates(config: ChangefeedConfig) -> bool:

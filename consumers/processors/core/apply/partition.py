@@ -67,8 +67,10 @@ def txn_end(commit_ts: int, start_ts: int) -> bytes:
 
 
 def start_position(start_ts: Ts) -> bytes:
-    """Return the position of a changefeed that has applied nothing: all up to ``start_ts`` is none of its."""
-    return Position(start_ts, PositionClass.BOOTSTRAP, Ts(2**63), key=b"\xff").encode()
+    """Return the position of a changefeed that has applied nothing: all up to ``start_ts`` is none of its, but for the
+    tables that are made as of it.
+    """
+    return watermark_position(start_ts)
 
 
 def watermark_position(ts: Ts) -> bytes:
@@ -147,14 +149,13 @@ class PartitionQueue:
                 if key is None:
                     raise CorruptDataError("row message has no table form", partition=self.number, offset=offset)
                 self._rows(self._form(key), value, offset)
-            case PositionClass.DDL:
+            # Tables as of the changefeed's start stand behind its watermark: they are made as any DDL is run.
+            case PositionClass.DDL | PositionClass.BOOTSTRAP:
                 self._rewind(where.commit_ts, position)
                 self._waiting.add_ddl(DdlMark(position, where.start_ts, decode_ddl(value), offset))
             case PositionClass.WATERMARK:
                 self._rewind(where.commit_ts, position)
                 self._waiting.add_watermark(where.commit_ts, offset + 1)
-            case PositionClass.BOOTSTRAP:
-                raise CorruptDataError("a database sink has no bootstraps", partition=self.number, offset=offset)
         self._pass_marks()
 
     def claim(self, rows_max: int, *, bytes_max: int, barrier_ts: Ts | None = None) -> Claim | None:

@@ -4,6 +4,7 @@ A batch begins and ends between upstream transactions, and is applied in one tra
 ends is nobody's business: of each key only its last state counts. Within a table the order of statements is then
 
     DELETE of keys that went (and, outside safe mode, of those that went and came back)
+    REPLACE of keys that a table image has
     INSERT … ON DUPLICATE KEY UPDATE of keys that were there and stay     } safe mode: REPLACE
     INSERT of keys that came                                              } of both
 
@@ -12,6 +13,9 @@ its own in the batch. The sorter splits updates that change a key into a delete 
 unique key as it was. Outside safe mode a key that came although it was there is an error of the destination, and shall
 be: something else has written there. Safe mode takes any state of the destination for what was there: it is for a
 destination that has some of the rows already.
+
+A row of a table image (:attr:`~schemas.sink.sql_rows.SqlRows.is_read`) may be there in any state, and so may others
+that hold its unique keys: what upstream had at that ts goes over all of them, in or out of safe mode.
 
 All this is done for the columns of a batch at once; a statement is put together from slices of the messages.
 """
@@ -35,6 +39,7 @@ STATEMENT_BYTES_MAX = 1024 * 1024
 """Of one statement, about: well below the least max_allowed_packet that is common (4 MiB), and long enough."""
 _DELETE, _INSERT = int(RowOp.DELETE), int(RowOp.INSERT)
 _OPS = LOOSE - 1
+BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,35 +166,40 @@ def _of_table(table: _TableRows, settings: StatementSettings) -> Iterator[Statem
     form = table.form
     flags = table.column("op")
     op = flags & np.uint8(_OPS)
-    last, before, went = _net(table, op)
+    last, before, went, read = _net(table, op)
     gone = op[last] == _DELETE
     if settings.safe_mode:
-        deletes, upserts, inserts = gone, np.zeros_like(gone), ~gone
+        deletes, upserts, inserts, replaced = gone, np.zeros_like(gone), np.zeros_like(gone), ~gone
     else:
-        deletes = before & (gone | went)
-        inserts = ~gone & (~before | went)
-        upserts = ~gone & before & ~went
+        deletes = (before | read) & (gone | went)
+        inserts = ~gone & ~read & (~before | went)
+        upserts = ~gone & ~read & before & ~went
+        replaced = ~gone & read
     chunks = _Chunks(table, flags & np.uint8(LOOSE) != 0, settings.rows_max)
     words = _words(form)
     yield from chunks.statements(words.delete, last[deletes], form.key_end, words.delete_end, of_keys=True)
+    yield from chunks.statements(b"REPLACE" + words.into, last[replaced], ROW_END, b"")
     yield from chunks.statements(b"INSERT" + words.into, last[upserts], ROW_END, words.on_duplicate)
-    verb = b"REPLACE" if settings.safe_mode else b"INSERT"
-    yield from chunks.statements(verb + words.into, last[inserts], ROW_END, b"")
+    yield from chunks.statements(b"INSERT" + words.into, last[inserts], ROW_END, b"")
 
 
-def _net(table: _TableRows, op: npt.NDArray[np.uint8]) -> tuple[IntArray, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return for each key its last row (ascending), whether the key was there before, and whether it was deleted."""
+def _net(table: _TableRows, op: npt.NDArray[np.uint8]) -> tuple[IntArray, BoolArray, BoolArray, BoolArray]:
+    """Return for each key its last row (ascending), whether the key was there before, whether it was deleted, and
+    whether an image has it.
+    """
     codes = table.keys().dictionary_encode() if len(op) > 1 else None
+    read = table.column("is_read")
     if codes is None or len(codes.dictionary) == len(op):
-        return np.arange(len(op)), op != _INSERT, op == _DELETE
+        return np.arange(len(op)), op != _INSERT, op == _DELETE, read
     # Rows of one key side by side, in their order.
     order = np.argsort(codes.indices.to_numpy(), kind="stable")
     key = codes.indices.to_numpy()[order]
     starts = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1])))
     last = order[np.append(starts[1:], len(order)) - 1]
     before, went = op[order[starts]] != _INSERT, np.logical_or.reduceat(op[order] == _DELETE, starts)
+    read = np.logical_or.reduceat(read[order], starts)
     ascending = np.argsort(last)
-    return last[ascending], before[ascending], went[ascending]
+    return last[ascending], before[ascending], went[ascending], read[ascending]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,7 +207,7 @@ class _Chunks:
     """Divides rows into statements."""
 
     table: _TableRows
-    is_loose: npt.NDArray[np.bool_]
+    is_loose: BoolArray
     rows_max: int
 
     def statements(

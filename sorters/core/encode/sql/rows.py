@@ -6,12 +6,13 @@ schema at hand, and columnar.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from schemas.changes import BinaryArray
 from schemas.errors import Action, BusError
@@ -112,8 +113,7 @@ class SqlRowsEncoder(RowEncoder):
     def _part(self, part: MountedPart) -> Messages:
         keys, rows = _scalar_literals(part) if part.is_scalar else _column_literals(part)
         values = headed_rows(part, keys, rows, ops=_ops(part))
-        forms = part.of_table(lambda table: encode_form(form_of(table)))
-        return join(len(part), [forms]), values
+        return join(len(part), [_forms(part)]), values
 
 
 def _statement(event: DdlMessage) -> tuple[str, int]:
@@ -146,6 +146,27 @@ def _clock(event: DdlMessage) -> str:
         if column.id not in known and is_now and column.origin_default:
             return column.origin_default
     return ""
+
+
+def _forms(part: MountedPart) -> Segment:
+    """Return the form of each row; one of a table image tells the table's unique keys beside."""
+    is_read = part.is_read
+    of_changes: Segment = part.of_table(lambda table: encode_form(form_of(table)))
+    if not is_read.any():
+        return of_changes
+    of_images: Segment = part.of_table(
+        lambda table: encode_form(replace(form_of(table), uniques=_unique_columns(table)))
+    )
+    if is_read.all():
+        return of_images
+    return pc.if_else(pa.array(is_read), of_images, of_changes).cast(pa.binary())
+
+
+def _unique_columns(table: TableVersion) -> tuple[tuple[str, ...], ...]:
+    """Return the columns of each unique key; a row's integer key, which is no index to TiDB, first."""
+    key = tuple(table.columns[offset].name for offset in table.key_columns) if table.pk_is_handle else ()
+    uniques = [index.column_names for index in table.indexes if index.unique or index.primary]
+    return tuple(unique for unique in (key, *uniques) if unique)
 
 
 def form_of(table: TableVersion) -> TableForm:

@@ -1,0 +1,194 @@
+"""A processor writes table images into a real MariaDB: over what is there, in order, whatever dies where."""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from compose.stack.mariadb import LocalMariaDb
+from consumers.processors.apply.errors import RowRefusedError, ShapeDiffersError
+from schemas.ddl.job import DdlType
+from schemas.sink.position import RowOp
+from tests.support.apply import START_TS, Crash, Faults, Processor, faulty_connections, rows, run_sql, table
+from tests.support.apply_tables import A, B, feed, two_tables
+from tests.support.mariadb import mariadb
+from tests.support.sink_log import SinkLog, form
+
+__all__ = ["feed", "mariadb"]
+
+INSERT, UPDATE, DELETE = RowOp.INSERT, RowOp.UPDATE, RowOp.DELETE
+ONE_BY_ONE = "worker-count=2&multi-stmt-enable=false"
+
+
+def _image_log() -> SinkLog:
+    """Two chunks of one table, changes of both halves between and behind them, and a chunk of another table."""
+    log = SinkLog()
+    log.image(0, A, 10, *((str(n), f"({n},{n})") for n in range(4)))
+    log.image(1, B, 10, ("(`id`=1 AND `k`='x')", "(1,'x',1)"), ("(`id`=1 AND `k`='y')", "(1,'y',2)"))
+    log.watermark(11)
+    log.rows(0, A, 12, (UPDATE, "1", "(1,100)"), (DELETE, "2", ""))
+    log.rows(0, A, 13, (INSERT, "9", "(9,90)"))
+    log.image(0, A, 20, *((str(n), f"({n},{n})") for n in range(4, 8)))
+    log.rows(0, A, 21, (UPDATE, "5", "(5,500)"), (INSERT, "2", "(2,200)"))
+    log.watermark(30)
+    return log
+
+
+SOURCE = [(0, 0), (1, 100), (2, 200), (3, 3), (4, 4), (5, 500), (6, 6), (7, 7), (9, 90)]
+
+
+def test_apply_images_are_written_over_what_is_there_and_changes_over_images(mariadb: LocalMariaDb, feed: str) -> None:
+    two_tables(mariadb)
+    run_sql(mariadb, "INSERT INTO d.a VALUES (1, -1), (5, -5)", "INSERT INTO d.b VALUES (1, 'x', -1)")
+    Processor(mariadb, _image_log(), feed).apply(30)
+    assert table(mariadb, "d.a") == SOURCE
+    assert table(mariadb, "d.b") == [(1, "x", 1), (1, "y", 2)]
+
+
+def test_apply_images_that_a_sorter_writes_again_change_nothing(mariadb: LocalMariaDb, feed: str) -> None:
+    two_tables(mariadb)
+    log = _image_log()
+    Processor(mariadb, log, feed).apply(30)
+    for record in [record for records in log.records.values() for record in list(records)]:
+        log.add(record.partition, record.position, record.key, record.value)
+    log.rows(0, A, 31, (INSERT, "10", "(10,10)"))
+    log.watermark(40)
+    Processor(mariadb, log, feed, revision=2).apply(40)
+    assert sorted(table(mariadb, "d.a")) == [*SOURCE, (10, 10)]
+
+
+@pytest.mark.timeout(600)
+def test_apply_killed_at_every_statement_of_an_image_goes_on_exactly_once(
+    mariadb: LocalMariaDb, fresh_name: Callable[[str], str]
+) -> None:
+    log = _image_log()
+
+    def begin() -> None:
+        run_sql(mariadb, "DROP DATABASE IF EXISTS d", "CREATE DATABASE d")
+        two_tables(mariadb)
+
+    begin()
+    clean = Faults()
+    with faulty_connections(clean):
+        Processor(mariadb, log, fresh_name("clean"), parameters=ONE_BY_ONE, max_txn_row=1).apply(30)
+    assert table(mariadb, "d.a") == SOURCE
+    died = 0
+    for at in range(clean.count):
+        feed = fresh_name("killed")
+        begin()
+        with faulty_connections(Faults(at=at)):
+            try:
+                Processor(mariadb, log, feed, parameters=ONE_BY_ONE, max_txn_row=1).apply(30)
+            except Crash:
+                died += 1
+        Processor(mariadb, log, feed, revision=2).apply(30)
+        assert table(mariadb, "d.a") == SOURCE
+    # Workers run their statements in another order now and then, so that the last numbers may be missed.
+    assert died >= clean.count - 5 > 30
+
+
+U = replace(form("d.u", "id", "u"), uniques=(("id",), ("u",)))
+
+
+def test_apply_image_row_takes_the_place_of_rows_that_hold_its_unique_keys(mariadb: LocalMariaDb, feed: str) -> None:
+    """Both keys of the image's second row are another stale row's; neither is in the image's way."""
+    run_sql(mariadb, "CREATE TABLE d.u (id INT PRIMARY KEY, u INT UNIQUE)", "INSERT INTO d.u VALUES (2, 7), (3, 8)")
+    log = SinkLog()
+    log.image(0, U, 10, ("1", "(1,7)"), ("2", "(2,8)"))
+    log.watermark(20)
+    Processor(mariadb, log, feed).apply(20)
+    assert table(mariadb, "d.u") == [(1, 7), (2, 8)]
+
+
+@pytest.mark.parametrize(
+    ("create", "differs"),
+    [
+        ("", "it is not there"),
+        ("(id INT PRIMARY KEY)", "it lacks column `v`"),
+        ("(id INT PRIMARY KEY, v INT AS (id + 1) STORED)", "it generates column `v`"),
+        ("(id INT, v INT, PRIMARY KEY (id, v))", "it has no unique key of (id)"),
+        ("(id INT, v INT, KEY (id))", "it has no unique key of (id)"),
+        ("(id INT PRIMARY KEY, v INT UNIQUE)", "its unique key of (v) may hold one row where the source has several"),
+        ("(id INT PRIMARY KEY, v INT, w INT NOT NULL)", "its column `w` has no default"),
+    ],
+    ids=["absent", "no column", "generated", "wider key", "no unique key", "another unique key", "needed column"],
+)
+def test_apply_image_of_another_shape_is_refused_before_its_first_row(
+    mariadb: LocalMariaDb, feed: str, create: str, differs: str
+) -> None:
+    if create:
+        run_sql(mariadb, f"CREATE TABLE d.a {create}")
+    log = SinkLog()
+    log.image(0, A, 10, ("1", "(1,1)"))
+    log.watermark(20)
+    with pytest.raises(ShapeDiffersError) as caught:
+        Processor(mariadb, log, feed).apply(20)
+    fields = caught.value.fields
+    assert (caught.value.code, fields["table"]) == ("apply.shape_differs", "d.a")
+    assert differs in str(fields["differs"])
+    assert (fields["source_columns"], fields["source_key"]) == (["id", "v"], ["id"])
+    run_sql(mariadb, "DROP TABLE IF EXISTS d.a", "CREATE TABLE d.a (id INT, V INT, w INT DEFAULT 5, UNIQUE (ID))")
+    Processor(mariadb, log, feed, revision=2).apply(20)
+    assert table(mariadb, "d.a") == [(1, 1, 5)]
+
+
+def test_apply_changes_alone_ask_for_no_shape(mariadb: LocalMariaDb, feed: str) -> None:
+    run_sql(mariadb, "CREATE TABLE d.a (id INT, v INT)")
+    log = SinkLog()
+    log.rows(0, A, 10, (INSERT, "1", "(1,1)"))
+    log.watermark(20)
+    Processor(mariadb, log, feed).apply(20)
+    assert table(mariadb, "d.a") == [(1, 1)]
+
+
+def _start_log() -> SinkLog:
+    """Tables as of the start, before anything else; a DDL of one of them; then its rows."""
+    log = SinkLog()
+    log.ddl(START_TS, DdlType.CREATE_SCHEMA, "made.", "CREATE DATABASE IF NOT EXISTS `made`", restored=True, at_start=0)
+    for number, (name, columns) in enumerate((("a", "`id` INT PRIMARY KEY, `v` INT"), ("b", "`id` INT PRIMARY KEY"))):
+        query = f"CREATE TABLE IF NOT EXISTS `made`.`{name}` ({columns})"
+        log.ddl(START_TS, DdlType.CREATE_TABLE, f"made.{name}", query, restored=True, at_start=2**64 + number)
+    log.ddl(5, DdlType.ADD_COLUMN, "made.b", "ALTER TABLE `made`.`b` ADD COLUMN `v` INT", pre="made.b")
+    log.image(0, form("made.a", "id", "v"), 10, ("1", "(1,1)"))
+    log.image(1, form("made.b", "id", "v"), 10, ("1", "(1,1)"))
+    log.watermark(20)
+    return log
+
+
+@pytest.mark.timeout(600)
+def test_apply_makes_tables_as_of_the_start_before_all_else_wherever_it_dies(
+    mariadb: LocalMariaDb, fresh_name: Callable[[str], str]
+) -> None:
+    def check() -> None:
+        assert (table(mariadb, "made.a"), table(mariadb, "made.b")) == ([(1, 1)], [(1, 1)])
+        run_sql(mariadb, "DROP DATABASE made")
+
+    log, clean = _start_log(), Faults()
+    with faulty_connections(clean):
+        Processor(mariadb, log, fresh_name("clean"), parameters=ONE_BY_ONE).apply(20)
+    check()
+    for at in range(0, clean.count, 3):
+        feed = fresh_name("killed")
+        with faulty_connections(Faults(at=at)), contextlib.suppress(Crash):
+            Processor(mariadb, log, feed, parameters=ONE_BY_ONE).apply(20)
+        Processor(mariadb, log, feed, revision=2).apply(20)
+        check()
+
+
+def test_apply_leaves_tables_that_are_there_as_they_are(mariadb: LocalMariaDb, feed: str) -> None:
+    run_sql(mariadb, "CREATE DATABASE made", "CREATE TABLE made.a (id INT PRIMARY KEY, v INT, w INT DEFAULT 3)")
+    Processor(mariadb, _start_log(), feed).apply(20)
+    assert rows(mariadb, "SELECT * FROM made.a") == [(1, 1, 3)]
+    run_sql(mariadb, "DROP DATABASE made")
+
+
+def test_apply_row_that_is_refused_within_an_image_is_named(mariadb: LocalMariaDb, feed: str) -> None:
+    run_sql(mariadb, "CREATE TABLE d.a (id INT PRIMARY KEY, v TINYINT)")
+    log = SinkLog()
+    log.image(0, A, 10, ("1", "(1,1)"), ("2", "(2,20000)"))
+    log.watermark(20)
+    with pytest.raises(RowRefusedError) as caught:
+        Processor(mariadb, log, feed).apply(20)
+    assert (caught.value.fields["key"], caught.value.fields["commit_ts"]) == ("2", 10)
+    assert table(mariadb, "d.a") == []

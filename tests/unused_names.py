@@ -52,6 +52,7 @@ ALLOWED: Final = (
     Allowed("Arrow's parameter", "sorters/core/records/order.py", ("max_chunksize",)),
     Allowed("values of an enum, chosen by a URI's text", "sorters/core/encode/wire/compressed.py", ("LZ4", "SNAPPY")),
     Allowed("users of the client library call it", "consumers/client/changes.py", ("transactions",)),
+    Allowed("users of the client library call it", "consumers/client/materialised.py", ("tidb_sql",)),
     Allowed("the embedded upstream, which tests and benches drive",
             "producers/region_server/*.py",
             ("act", "commit_primary", "commit_secondaries", "remove_store", "*_pd_member")),

@@ -11,7 +11,8 @@
 """
 
 from consumers.client.changes import Change, ChangeBatch, Ddl, Row, Transaction
-from consumers.client.errors import MessageError, NoPositionError, StreamUnavailableError
+from consumers.client.errors import MessageError, NoPositionError, ProofLostError, StreamUnavailableError
+from consumers.client.materialised import MaterialisedTable, TableProof
 from consumers.client.stream import ChangeStream
 
 __all__ = [
@@ -19,9 +20,12 @@ __all__ = [
     "ChangeBatch",
     "ChangeStream",
     "Ddl",
+    "MaterialisedTable",
     "MessageError",
     "NoPositionError",
+    "ProofLostError",
     "Row",
     "StreamUnavailableError",
+    "TableProof",
     "Transaction",
 ]

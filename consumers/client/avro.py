@@ -87,6 +87,7 @@ class AvroDecoder:
                 op="delete" if record.value is None else _OPS[position.op],
                 columns=columns,
                 key_names=tuple(key),
+                types=_types(schema),
                 **stamps,
             )
         except (ValueError, KeyError, TypeError, IndexError, EOFError, struct.error) as error:
@@ -105,3 +106,16 @@ class AvroDecoder:
             raise ValueError(f"no Confluent magic byte: {datum[:8].hex()}")
         raw, schema = self._parsed(schema_id)
         return dict(fastavro.schemaless_reader(io.BytesIO(datum[_HEAD.size :]), schema, None)), raw
+
+
+def _types(schema: Mapping[str, Any]) -> dict[str, str]:
+    """Return the columns' types, which stand beside Avro's own."""
+    types = {}
+    for field in schema["fields"]:
+        # Of a column that may be NULL, a union; Avro's own types stand alone, as of the extension's fields.
+        options = field["type"] if isinstance(field["type"], list) else [field["type"]]
+        for option in options:
+            kind = option.get("connect.parameters", {}).get("tidb_type") if isinstance(option, dict) else None
+            if kind is not None:
+                types[field["name"]] = kind
+    return types

@@ -11,7 +11,7 @@ from consumers.client.errors import MessageError
 from schemas.sink.position import Position, PositionClass
 
 _OPS: Final[Mapping[str, Any]] = {"INSERT": "insert", "UPDATE": "update", "DELETE": "delete"}
-_INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "year", "bit"})
+_INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "year", "bit", "enum", "set"})
 _FLOATS: Final = frozenset({"float", "double"})
 _BINARY: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
 
@@ -43,6 +43,7 @@ class CanalJsonDecoder:
                 columns=_values(raw["data"][0], types),
                 old=_values(raw["old"][0], types) if raw.get("old") else None,
                 key_names=tuple(raw["pkNames"] or ()),
+                types=raw["mysqlType"],
                 **where,
                 **stamps,
             )

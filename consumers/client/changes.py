@@ -17,7 +17,7 @@ class Row:
     """One row change.
 
     Values are int, float, Decimal, bytes (binary types and BIT), str or None. Dates and times are MySQL's text: a
-    ``0000-00-00`` has no Python date. ENUM and SET are as the protocol has them.
+    ``0000-00-00`` has no Python date. ENUM and SET are as the protocol has them: numbers in canal-json, names in Avro.
     """
 
     schema: str
@@ -31,6 +31,8 @@ class Row:
     """Before an update, as far as the message has it; Avro has nothing."""
     key_names: tuple[str, ...] = ()
     """Of the handle key: the primary key, or the unique key that stands for it."""
+    types: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """TiDB's name of each column's type, as far as the message tells it: ``int unsigned``, ``enum('a')``, ``enum``."""
 
     @property
     def key(self) -> tuple[Any, ...]:

@@ -15,6 +15,13 @@ class NoPositionError(BusError):
     code, action = "client.no_position", Action.STOP_CHANGEFEED
 
 
+class ProofLostError(BusError):
+    """What was materialised is not what the table shows any more: a DDL has changed rows that no message came for, or a
+    message has less than a whole row."""
+
+    code, action = "client.proof_lost", Action.STOP_CHANGEFEED
+
+
 class StreamUnavailableError(BusError):
     """Kafka, or the schema registry, does not answer."""
 

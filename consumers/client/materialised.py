@@ -1,0 +1,120 @@
+"""A table made of a changefeed's topics, in memory, and the proof of what was made: docs/formats/state-proofs.md."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Self
+
+from consumers.client.changes import ChangeBatch, Ddl, Row
+from consumers.client.errors import ProofLostError
+from consumers.client.stream import ChangeStream
+from schemas.ids import Ts
+from schemas.state_proof.column_kind import column_kind
+from schemas.state_proof.proof_sql import Dialect, ProofColumn, totals_sql
+from schemas.state_proof.row_text import TableProof as TableProof
+from schemas.state_proof.row_text import row_hash, value_text
+
+_EMPTIES: Final = re.compile(r"\s*(TRUNCATE|DROP\s+TABLE)\b", re.IGNORECASE)
+_KEEPS_ROWS: Final = re.compile(r"\s*(CREATE\s+TABLE|(CREATE|DROP)\s+(UNIQUE\s+)?INDEX)\b", re.IGNORECASE)
+
+Key = tuple[Any, ...]
+
+
+class MaterialisedTable:
+    """The rows of one table by key, at a watermark. Give it each batch, or let it read a stream.
+
+    The reader must have all partitions of the table, and the whole table: from a changefeed with
+    ``initial = "snapshot"``, or from the table's creation on. The table needs a key.
+    """
+
+    def __init__(self, schema: str, table: str, *, types: Mapping[str, str] | None = None) -> None:
+        """Begin with nothing.
+
+        Args:
+            schema, table: as the topic's messages name them.
+            types: of columns whose messages do not say enough: ``{"state": "enum('new','paid')"}``. canal-json names
+                ENUM, SET and BIT in full with ``content-compatible`` alone.
+        """
+        self.schema, self.table = schema, table
+        self.rows: dict[Key, Mapping[str, Any]] = {}
+        self.watermark_ts = Ts(0)
+        self._given = dict(types or {})
+        self._types: dict[str, str] = {}
+        self._lost = ""
+
+    def read(self, stream: ChangeStream, upto_ts: Ts) -> Self:
+        """Apply a stream's batches until its watermark is at or above ``upto_ts``; commit nothing.
+
+        Raises:
+            MessageError, NoPositionError, CorruptDataError, RecordsLostError, StreamUnavailableError: see ChangeStream.
+        """
+        while self.watermark_ts < upto_ts:
+            batch = stream.poll(1.0)
+            if batch is not None:
+                self.apply(batch)
+        return self
+
+    def apply(self, batch: ChangeBatch) -> None:
+        """Take a batch in; what it says of other tables is passed over."""
+        for change in batch.changes:
+            if (change.schema, change.table) == (self.schema, self.table):
+                if isinstance(change, Ddl):
+                    self._ddl(change)
+                else:
+                    self._row(change)
+        self.watermark_ts = batch.watermark_ts
+
+    def proof(self) -> TableProof:
+        """Return the proof of the rows; :meth:`tidb_sql` is the statement that gives the same.
+
+        Raises:
+            ProofLostError: rows may be other than what is here, by a DDL since they came.
+            CorruptDataError: a value has no text, or its type is not told in full (see ``types``).
+            ConfigError: the message does not tell a column's type, or an unknown one.
+        """
+        if self._lost:
+            raise ProofLostError(
+                "a DDL may have changed rows that no message came for; materialise the table anew",
+                table=f"{self.schema}.{self.table}",
+                reason=self._lost,
+            )
+        names, kinds = self._columns(), {column.name: column.kind for column in self._proof_columns()}
+        proof = TableProof()
+        for row in self.rows.values():
+            if row.keys() != kinds.keys():
+                raise ProofLostError("rows have different columns", table=f"{self.schema}.{self.table}")
+            proof = proof.changed(None, row_hash([value_text(kinds[name], row[name]) for name in names]))
+        return proof
+
+    def tidb_sql(self) -> str:
+        """Return the statement whose first and third column TiDB answers with this proof, at ``watermark_ts``.
+
+        The session's ``time_zone`` is the changefeed's.
+        """
+        # Without arguments a client takes a statement as it stands.
+        return totals_sql(Dialect.TIDB, (self.schema, self.table), self._proof_columns()).replace("%%", "%")
+
+    def _columns(self) -> Sequence[str]:
+        return tuple(next(iter(self.rows.values()), {}))
+
+    def _proof_columns(self) -> list[ProofColumn]:
+        types = {**self._types, **self._given}
+        return [ProofColumn(name, column_kind(types.get(name, ""))) for name in self._columns()]
+
+    def _ddl(self, ddl: Ddl) -> None:
+        if _EMPTIES.match(ddl.query):
+            self.rows.clear()
+            self._lost = ""
+        elif not _KEEPS_ROWS.match(ddl.query):
+            self._lost = ddl.query
+
+    def _row(self, row: Row) -> None:
+        if not row.key_names:
+            raise ProofLostError("a row has no key", table=f"{self.schema}.{self.table}", commit_ts=row.commit_ts)
+        if row.op != "delete":
+            self._types.update(row.types)
+        if row.old is not None:
+            self.rows.pop(tuple(row.old.get(name, row.columns.get(name)) for name in row.key_names), None)
+        if row.op == "delete":
+            self.rows.pop(row.key, None)
+        else:
+            self.rows[row.key] = row.columns

@@ -24,6 +24,7 @@ from compose.cli.simulate import simulate
 from compose.cli.sorter_commands import executor_archive, sorter, sorters
 from compose.cli.table_commands import table
 from compose.cli.top_commands import completion, services, top
+from compose.cli.verify_command import verify
 from compose.stack.errors import MachineError
 from schemas.errors import BusError, ConfigError, UnexpectedError
 
@@ -87,6 +88,7 @@ cli.take(
             (decode, "any topic's records as JSON lines"),
             (remount, "write an interval of the raw log once more"),
             (recover, "finish a database whose TiDB is gone"),
+            (verify, "whether a database holds what its TiDB held"),
             (unsafe, "repairs that can lose data where they are not needed"),
             (simulate, "clusters under every fault, in one process"),
             (completion, "a script for bash, zsh or fish"),

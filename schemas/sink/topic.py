@@ -41,6 +41,11 @@ def sink_topic(info: ChangefeedInfo) -> str:
     return f"tidebus.sink.{digest}.{life_of(info)}"
 
 
+def destination_feed(cluster: str, info: ChangefeedInfo) -> str:
+    """Return what this life of the changefeed is called in the schema ``tidebus`` of its destination."""
+    return f"{cluster}/{info.namespace}/{info.changefeed_id}/{life_of(info)}"
+
+
 def has_processors(sink_uri: str) -> bool:
     """Tell from a changefeed's sink URI whether processors write to its destination."""
     return sink_uri.partition("://")[0].lower() in (*DATABASE_SCHEMES, *STORAGE_SCHEMES)

@@ -18,7 +18,7 @@ from schemas.config.zone import session_zone
 from schemas.errors import InvariantBrokenError
 from schemas.sink.position import decode_position
 from schemas.sink.sql_rows import decode_ddl
-from schemas.sink.topic import group_id, life_of, sink_topic
+from schemas.sink.topic import destination_feed, group_id, sink_topic
 
 
 class DatabaseSides:
@@ -50,7 +50,7 @@ class DatabaseSides:
     def destination(self, revision: int) -> DatabaseDestination:
         """Return the destination as the leader of ``revision`` has it; 0: as who leads nothing."""
         info, config = self._assignment.info, self._assignment.config
-        feed = f"{self._assignment.options.cluster}/{info.namespace}/{info.changefeed_id}/{life_of(info)}"
+        feed = destination_feed(self._assignment.options.cluster, info)
         statements = StatementSettings(
             safe_mode=config.sink.safe_mode,
             rows_max=config.sink.mysql.max_txn_row if config.sink.mysql.enable_batch_dml else 1,

@@ -1,0 +1,161 @@
+"""``tidebus verify``: a changefeed's TiDB against the MySQL, MariaDB or TiDB that it writes to, table by table.
+
+It needs ZooKeeper for the changefeed's settings, and both databases; no capture, and nothing stands still for it. Each
+table is read at a ts of its own: the one at which the destination shows it (:mod:`consumers.verify.border`).
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from compose.changefeeds import open_store
+from consumers.processors.apply.connection import Connector
+from consumers.verify.core.outcome import TableOutcome, Verdict, as_json, lines
+from consumers.verify.reader import Name
+from consumers.verify.table_check import CheckSettings, SourceAt, TableCheck, TablePair
+from consumers.verify.tidb_source import TidbSource
+from edges.secrets import load_with_secrets, resolve
+from edges.zookeeper.access import ZooKeeperAccess
+from schemas.config.changefeed import load_changefeed
+from schemas.config.parse.duration import Seconds
+from schemas.config.parse.references import with_secrets
+from schemas.config.settings import ChangefeedConfig
+from schemas.errors import ConfigError
+from schemas.ids import Ts
+from schemas.nodes.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, ChangefeedInfo
+from schemas.sink.topic import destination_feed
+from sorters.core.filter.table_filter import TableFilter
+from sorters.core.route.partition_hash import table_hash
+from sorters.core.route.table_route import TableRoutes
+
+READ_TIMEOUT_S = 3600.0
+"""Of one statement: a table whose key does not begin with an integer is read by one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions:
+    """What ``tidebus verify`` takes."""
+
+    changefeed_id: str
+    namespace: str = NAMESPACE_DEFAULT
+    cluster: str = CLUSTER_DEFAULT
+    zookeeper: ZooKeeperAccess
+    upstream_dsn: str = field(repr=False)
+    downstream_dsn: str = field(default="", repr=False)
+    """Empty: the changefeed's own sink URI."""
+    tables: tuple[str, ...] = ()
+    """``schema.table`` upstream; none: all of the changefeed."""
+    keys_max: int = 100
+    wait_s: float = 60.0
+
+
+def verify(options: VerifyOptions, on_table: Callable[[TableOutcome], None], note: Callable[[str], None]) -> int:
+    """Compare the changefeed's tables, say each when it is done, and return how many there were.
+
+    Raises:
+        ChangefeedNotFoundError: there is none.
+        ConfigError: it writes to no database, or a table that was asked for is not the changefeed's.
+        NoAncientRowsError, NothingAppliedError
+        DestinationUnreachableError, DestinationRefusedError: a server does not answer, or refuses.
+    """
+    with open_store(options.zookeeper, options.cluster) as store:
+        info = store.get(options.changefeed_id, options.namespace)
+    config = load_with_secrets(info)
+    source = TidbSource(_connector(options.upstream_dsn, "--upstream-dsn"))
+    destination = _connector(options.downstream_dsn, "--downstream-dsn") if options.downstream_dsn else _own(config)
+    for text in notes(config):
+        note(text)
+    settings = check_settings(options, info, config)
+    pairs = table_pairs(config, source, options.tables)
+    return check_all(TableCheck(source, destination, settings), pairs, on_table)
+
+
+def check_settings(options: VerifyOptions, info: ChangefeedInfo, config: ChangefeedConfig) -> CheckSettings:
+    """Return how a changefeed's tables are compared."""
+    return CheckSettings(
+        feed=destination_feed(options.cluster, info),
+        needs_key=not config.force_replicate,
+        keys_max=options.keys_max,
+        wait_s=options.wait_s,
+    )
+
+
+def check_all(check: TableCheck, pairs: Iterable[TablePair], on_table: Callable[[TableOutcome], None]) -> int:
+    """Compare tables one after the other, and return how many there were."""
+    count = 0
+    for pair in pairs:
+        on_table(check.check(pair))
+        count += 1
+    return count
+
+
+def table_pairs(config: ChangefeedConfig, source: SourceAt, wanted: tuple[str, ...]) -> list[TablePair]:
+    """Return the changefeed's tables that the source has now, each with its name at the destination.
+
+    Raises:
+        ConfigError: one that was asked for is not among them.
+    """
+    tables, routes = TableFilter(config.filter.rules, config.case_sensitive), TableRoutes(config)
+    with source(Ts(0)) as now:
+        names = [name for name in now.tables() if tables.matches(*name)]
+    there = {".".join(name): name for name in names}
+    for name in wanted:
+        if name not in there:
+            raise ConfigError("the changefeed has no such table upstream", table=name)
+    chosen = [there[name] for name in wanted] or names
+    return [TablePair(source=name, destination=routes.name(*name), partition_of=_partition(name)) for name in chosen]
+
+
+def notes(config: ChangefeedConfig) -> list[str]:
+    """Return the settings by which a destination lawfully differs from its source."""
+    texts = []
+    if config.filter.event_filters:
+        texts.append("filter.event-filters leaves events out: the destination may lawfully differ")
+    if config.filter.ignore_txn_start_ts:
+        texts.append("filter.ignore-txn-start-ts leaves transactions out: the destination may lawfully differ")
+    if config.sink.column_selectors:
+        texts.append("sink.column-selectors leaves columns out: the destination lawfully lacks their values")
+    return texts
+
+
+def exit_status(verdicts: Iterable[Verdict]) -> int:
+    """Return 0 where all tables are the same, 3 where one differs, 1 where one could not be compared."""
+    seen = set(verdicts)
+    if Verdict.DIFFERENT in seen:
+        return STATUS_DIFFERENT
+    return STATUS_NOT_COMPARED if Verdict.NOT_COMPARED in seen else 0
+
+
+STATUS_DIFFERENT, STATUS_NOT_COMPARED = 3, 1
+
+
+def shown(outcome: TableOutcome, *, in_json: bool) -> str:
+    """Return one table's outcome: a line of JSON, or lines for people."""
+    return json.dumps(as_json(outcome), ensure_ascii=False) if in_json else "\n".join(lines(outcome))
+
+
+def _own(config: ChangefeedConfig) -> Connector:
+    if config.uri.server is None:
+        raise ConfigError("the changefeed writes to no database; a topic's reader proves it (docs/client.md)")
+    return Connector(config.uri.server, _patient(config))
+
+
+def _connector(dsn: str, option: str) -> Connector:
+    uri, _ = with_secrets(dsn, {}, resolve)
+    try:
+        config = load_changefeed(uri)
+    except ConfigError as error:
+        raise ConfigError(f"{option} is no address of a database: {error.message}", **error.fields) from None
+    if config.uri.server is None:
+        raise ConfigError(f"{option} must be mysql:// or tidb://", scheme=config.uri.scheme)
+    return Connector(config.uri.server, _patient(config))
+
+
+def _patient(config: ChangefeedConfig) -> ChangefeedConfig:
+    mysql = replace(config.sink.mysql, read_timeout_s=Seconds(READ_TIMEOUT_S))
+    return replace(config, sink=replace(config.sink, mysql=mysql))
+
+
+def _partition(source: Name) -> Callable[[int], int]:
+    """Return what tells the partition of the topic between that has a table's rows: by its name upstream."""
+    return lambda partitions: table_hash(*source) % partitions

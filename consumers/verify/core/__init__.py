@@ -1,0 +1,1 @@
+"""What is compared, and what a difference comes to: no connection is made here."""

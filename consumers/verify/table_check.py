@@ -1,0 +1,202 @@
+"""One table, source against destination, at one ts.
+
+    snapshot of the destination --> its border: ts --> the source as of ts --> range by range: proofs
+        equal: next range
+        not:   buckets of both --> rows of those that differ, by key --> keys
+
+What may yet mend itself is looked at again, in a new snapshot, until the time that is given is over: a DDL under way,
+and a difference at a border that is not whole (:mod:`consumers.verify.border`).
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+from consumers.processors.apply.connection import Connect
+from consumers.verify.border import Border, Snapshot, snapshot
+from consumers.verify.core.columns import Compared, compared
+from consumers.verify.core.differences import KeyDifference, bucket_shift, differing_buckets, key_differences
+from consumers.verify.core.outcome import TableOutcome, Verdict
+from consumers.verify.errors import RowTooLongError, TableInMotionError
+from consumers.verify.reader import KeyRange, Name, SideReader
+from schemas.errors import ConfigError
+from schemas.ids import Ts
+from schemas.state_proof.row_text import TableProof
+
+READ_ROWS_MAX = 20_000
+"""Of one side and range, when keys are named."""
+RETRY_S = 0.2
+
+SourceAt = Callable[[Ts], AbstractContextManager[SideReader]]
+"""Opens the source as it was at a ts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckSettings:
+    """How tables are compared."""
+
+    feed: str
+    """The changefeed, as it is called in the destination's schema ``tidebus``."""
+    needs_key: bool = False
+    """Tables without a key are left out, as the changefeed leaves them out."""
+    range_rows: int = 50_000
+    """Rows of one statement, where a table's key begins with an integer."""
+    keys_max: int = 100
+    """Of a table, that are named."""
+    wait_s: float = 60.0
+    """For what may mend itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePair:
+    """A table and its copy."""
+
+    source: Name
+    destination: Name
+    partition_of: Callable[[int], int]
+    """Returns the partition that has its rows, of so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    outcome: TableOutcome
+    border: Border
+
+
+class TableCheck:
+    """Compares tables one after the other, each in a snapshot of its own."""
+
+    def __init__(self, source_at: SourceAt, destination: Connect, settings: CheckSettings) -> None:
+        self._source_at, self._destination, self._settings = source_at, destination, settings
+
+    def check(self, pair: TablePair) -> TableOutcome:
+        """Compare a table.
+
+        Raises:
+            NothingAppliedError: no processor has begun at the destination.
+            DestinationUnreachableError, DestinationRefusedError: a server does not answer, or refuses.
+        """
+        deadline = time.monotonic() + self._settings.wait_s
+        while True:
+            try:
+                seen = self._once(pair)
+            except TableInMotionError as error:
+                if time.monotonic() >= deadline:
+                    return _not_compared(pair, error)
+            except (ConfigError, RowTooLongError) as error:
+                return _not_compared(pair, error)
+            else:
+                is_final = seen.outcome.verdict is Verdict.SAME or seen.border.is_whole
+                if is_final or time.monotonic() >= deadline:
+                    return _said_doubt(seen) if not is_final else seen.outcome
+            time.sleep(RETRY_S)
+
+    def _once(self, pair: TablePair) -> _Found:
+        with snapshot(self._destination, self._settings.feed) as seen:
+            border = seen.borders[pair.partition_of(len(seen.borders))]
+            with self._source_at(border.ts) as source:
+                return _Found(self._compare(pair, source, seen, border.ts), border)
+
+    def _compare(self, pair: TablePair, source: SideReader, seen: Snapshot, ts: Ts) -> TableOutcome:
+        destination = SideReader(seen.connection, "destination")
+        there = [row.name for row in destination.columns(pair.destination)]
+        columns = source.columns(pair.source)
+        outcome = TableOutcome(
+            source=".".join(pair.source), destination=".".join(pair.destination), verdict=Verdict.SAME, ts=ts
+        )
+        if not columns or not there:
+            if not columns and not there:
+                return replace(outcome, reason="neither side has the table")
+            reason = f"the table is not at the {'destination' if columns else 'source'}"
+            return replace(outcome, verdict=Verdict.DIFFERENT, reason=reason)
+        what = compared(columns, source.keys(pair.source), there, destination.dialect)
+        if not what.columns:
+            return replace(outcome, verdict=Verdict.NOT_COMPARED, reason="no column can be compared")
+        if self._settings.needs_key and not what.has_key:
+            reason = "the changefeed leaves tables without a key out (force-replicate is off)"
+            return replace(outcome, verdict=Verdict.NOT_COMPARED, reason=reason)
+        outcome = replace(
+            outcome,
+            key=tuple(column.name for column in what.key),
+            left_out=what.left_out,
+            missing_columns=what.missing,
+            verdict=Verdict.DIFFERENT if what.missing else Verdict.SAME,
+        )
+        return self._by_ranges(pair, what, (source, destination), outcome)
+
+    def _by_ranges(
+        self, pair: TablePair, what: Compared, sides: tuple[SideReader, SideReader], outcome: TableOutcome
+    ) -> TableOutcome:
+        source, destination = sides
+        mine, theirs = TableProof(), TableProof()
+        differences: list[KeyDifference] = []
+        is_all = True
+        for keys in self._ranges(source, pair.source, what):
+            here = source.proof(pair.source, what, keys)
+            there = destination.proof(pair.destination, what, keys)
+            mine, theirs = _sum(mine, here), _sum(theirs, there)
+            if here == there:
+                continue
+            if len(differences) >= self._settings.keys_max:
+                is_all = False
+                continue
+            named, all_named = self._name(pair, what, sides, keys, max(here.rows, there.rows))
+            differences += named
+            is_all = is_all and all_named
+        is_same = mine == theirs and not differences and outcome.verdict is Verdict.SAME
+        return replace(
+            outcome,
+            verdict=Verdict.SAME if is_same else Verdict.DIFFERENT,
+            source_proof=mine,
+            destination_proof=theirs,
+            differences=tuple(differences[: self._settings.keys_max]),
+            is_all=is_all and len(differences) <= self._settings.keys_max,
+        )
+
+    def _ranges(self, source: SideReader, table: Name, what: Compared) -> Iterator[KeyRange]:
+        """Yield ranges that cover all keys, the destination's too; the source says where they end."""
+        column, after = what.range_column, None
+        if column is None:
+            yield KeyRange()
+            return
+        while (upto := source.border(table, column, after, self._settings.range_rows)) is not None:
+            yield KeyRange(column, after, upto)
+            after = upto
+        yield KeyRange(column, after, None)
+
+    def _name(
+        self, pair: TablePair, what: Compared, sides: tuple[SideReader, SideReader], keys: KeyRange, rows: int
+    ) -> tuple[list[KeyDifference], bool]:
+        """Return the keys of a range at which the sides differ, and whether these are all."""
+        source, destination = sides
+        shift = bucket_shift(rows)
+        buckets, is_all = differing_buckets(
+            source.buckets(pair.source, what, keys, shift),
+            destination.buckets(pair.destination, what, keys, shift),
+            READ_ROWS_MAX,
+        )
+        if not buckets:
+            return [], is_all
+        here = source.rows(pair.source, what, keys, shift, buckets, READ_ROWS_MAX + 1)
+        there = destination.rows(pair.destination, what, keys, shift, buckets, READ_ROWS_MAX + 1)
+        is_read = len(here) <= READ_ROWS_MAX and len(there) <= READ_ROWS_MAX
+        return key_differences(here, there), is_all and is_read
+
+
+def _sum(left: TableProof, right: TableProof) -> TableProof:
+    return TableProof(left.rows + right.rows, left.xor ^ right.xor)
+
+
+def _said_doubt(seen: _Found) -> TableOutcome:
+    reason = "another transaction of this very ts may still be under way; ask again"
+    return replace(seen.outcome, reason=seen.outcome.reason or reason)
+
+
+def _not_compared(pair: TablePair, error: Exception) -> TableOutcome:
+    return TableOutcome(
+        source=".".join(pair.source),
+        destination=".".join(pair.destination),
+        verdict=Verdict.NOT_COMPARED,
+        reason=str(error),
+    )

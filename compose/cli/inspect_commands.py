@@ -17,6 +17,7 @@ from compose.cli.options import (
     upstream_option,
     zone_option,
 )
+from schemas.config.sink.sink import AVRO_PROTOCOLS
 from schemas.errors import BusError, ConfigError
 from schemas.ids import UpstreamId
 
@@ -180,6 +181,6 @@ def with_protocol(sink_uri: str, protocol: str) -> str:
         raise ConfigError("protocol must be a name such as canal-json or avro", key="protocol", got=protocol)
     head, _, query = sink_uri.partition("?")
     kept = [part for part in query.split("&") if part and not part.startswith("protocol=")]
-    if protocol == "avro" and not any(part.startswith("schema-registry=") for part in kept):
+    if protocol in AVRO_PROTOCOLS and not any(part.startswith("schema-registry=") for part in kept):
         kept.append("schema-registry=http://127.0.0.1:8081")  # must be named, is never asked
     return f"{head}?{'&'.join([f'protocol={protocol}', *kept])}"

@@ -11,7 +11,7 @@ from schemas.config.parse.origin import Origin, Path, dotted
 from schemas.config.parse.section import default_of, fields_by_key, is_section
 from schemas.config.sink.storage import STORAGE_PROTOCOLS
 
-PROTOCOLS = ("canal-json", "avro", "open-protocol", "default", "simple", "debezium", "canal")
+PROTOCOLS = ("canal-json", "avro", "open-protocol", "default", "simple", "debezium", "debezium-avro", "canal")
 """Protocols with an encoder; ``default`` is open-protocol's old name."""
 
 SETTINGS: dict[str, str] = {

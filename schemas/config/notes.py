@@ -7,6 +7,7 @@ from schemas.config.parse.origin import dotted
 from schemas.config.rules import PARTITION_RULES
 from schemas.config.sections import ConsistentConfig
 from schemas.config.settings import ChangefeedConfig
+from schemas.config.sink.sink import AVRO_PROTOCOLS
 
 NO_EFFECT = {
     "memory-quota": "rows wait in Kafka, and Spark's own settings bound its memory",
@@ -38,11 +39,11 @@ NO_EFFECT = {
 
 _OPEN = ("open-protocol", "default")
 ONLY_FOR = {
-    "sink.schema-registry": ("avro",),
-    "sink.kafka-config.glue-schema-registry-config": ("avro",),
+    "sink.schema-registry": AVRO_PROTOCOLS,
+    "sink.kafka-config.glue-schema-registry-config": AVRO_PROTOCOLS,
     "sink.open.output-old-value": _OPEN,
     "sink.debezium-disable-schema": ("debezium",),
-    "sink.debezium.output-old-value": ("debezium",),
+    "sink.debezium.output-old-value": ("debezium", "debezium-avro"),
     "sink.debezium.include-start-ts": ("debezium",),
     "sink.kafka-config.codec-config.avro-include-before-value": ("avro",),
     "sink.kafka-config.codec-config.output-row-key": ("canal-json",),
@@ -52,11 +53,11 @@ ONLY_FOR = {
     "sink.send-bootstrap-to-all-partition": ("simple",),
     "sink.send-all-bootstrap-at-start": ("simple",),
     "sink.kafka-config.codec-config.encoding-format": ("simple",),
-    "sink.kafka-config.codec-config.enable-tidb-extension": ("canal-json", "avro", "debezium"),
+    "sink.kafka-config.codec-config.enable-tidb-extension": ("canal-json", *AVRO_PROTOCOLS, "debezium"),
     "sink.kafka-config.codec-config.max-batch-size": _OPEN,
-    "sink.kafka-config.codec-config.avro-decimal-handling-mode": ("avro",),
+    "sink.kafka-config.codec-config.avro-decimal-handling-mode": AVRO_PROTOCOLS,
     "sink.kafka-config.codec-config.avro-enable-watermark": ("avro",),
-    "sink.kafka-config.codec-config.avro-bigint-unsigned-handling-mode": ("avro",),
+    "sink.kafka-config.codec-config.avro-bigint-unsigned-handling-mode": AVRO_PROTOCOLS,
     "sink.kafka-config.large-message-handle.large-message-handle-compression": (
         *("canal-json", "simple", "debezium"),
         *_OPEN,
@@ -146,7 +147,7 @@ def notes_for(config: ChangefeedConfig) -> tuple[str, ...]:
         )
     if (
         config.kafka.output_raw_change_event
-        and config.protocol == "debezium"
+        and config.protocol in ("debezium", "debezium-avro")
         and not config.sink.debezium.output_old_value
     ):
         notes.append(

@@ -2,6 +2,7 @@
 
 from edges.registry.access import RegistryAccess
 from schemas.config.settings import ChangefeedConfig
+from schemas.config.sink.sink import AVRO_PROTOCOLS
 from sorters.registry.registry import SchemaRegistry
 
 
@@ -24,7 +25,7 @@ def registry_of(config: ChangefeedConfig, ours: RegistryAccess) -> SchemaRegistr
     Raises:
         ConfigError: a file of TLS cannot be used.
     """
-    if config.protocol != "avro":
+    if config.protocol not in AVRO_PROTOCOLS:
         return None
     if config.uri.is_blackhole:
         return NoRegistry()

@@ -161,7 +161,7 @@ def test_cut_of_a_blackhole_is_made_each_way_and_written_nowhere(
     log.rows(TABLE, sbtest1_changes(rows, START_TS + 1), 1)
     upto_ts = Ts(START_TS + 10 * rows)
     log.advance(upto_ts)
-    config = load_changefeed(f"blackhole:///{fresh_name('nowhere')}?protocol=avro")
+    config = load_changefeed(f"blackhole:///{fresh_name('nowhere')}?protocol=debezium-avro")
     raw_config = {"bootstrap.servers": stack.kafka}
     schemas = SchemaFeed(raw_config, log.topics.ddl)
     feed, topics, registry = compile_feed(config, "default"), BlackholeTopics(config), NoRegistry()
@@ -190,10 +190,14 @@ def test_cut_of_a_blackhole_is_made_each_way_and_written_nowhere(
     assert set(AdminClient(raw_config).list_topics(timeout=20).topics) == there
 
 
-@pytest.mark.parametrize(("tables_at_once", "task_bytes_max"), [(0, -1), (500, -1), (0, 2**40), (500, 2**40)])
+@pytest.mark.parametrize(
+    ("tables_at_once", "task_bytes_max", "protocol"),
+    [(0, -1, "avro"), (500, -1, "avro"), (0, 2**40, "debezium-avro"), (500, 2**40, "avro")],
+)
 def test_cut_by_spark_makes_topics_and_schemas_of_tables_that_have_rows_or_of_few_for_a_large_one(
     tables_at_once: int,
     task_bytes_max: int,
+    protocol: str,
     stack: Addresses,
     spark: Any,
     fresh_name: Callable[[str], str],
@@ -212,7 +216,8 @@ def test_cut_by_spark_makes_topics_and_schemas_of_tables_that_have_rows_or_of_fe
     log.advance(START_TS + 10)
     registry = ConfluentRegistry(stack.registry_access)
     rules = [{"matcher": ["*.*"], "topic": "{schema}_{table}"}]
-    uri = f"kafka://{stack.kafka}/{name}?protocol=avro&partition-num=1&schema-registry={stack.schema_registry}"
+    uri = f"kafka://{stack.kafka}/{name}?protocol={protocol}&partition-num=1"
+    uri += f"&schema-registry={stack.schema_registry}"
     config = load_changefeed(uri, {"sink": {"dispatchers": rules}})
     raw_config = {"bootstrap.servers": stack.kafka}
     schemas = SchemaFeed(raw_config, log.topics.ddl)

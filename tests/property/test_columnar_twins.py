@@ -20,6 +20,7 @@ from sorters.core.columnar.times import in_zone
 from sorters.core.encode.avro.encoder import AvroEncoder
 from sorters.core.encode.canal.json import CanalJsonEncoder
 from sorters.core.encode.canal.protobuf import CanalEncoder
+from sorters.core.encode.debezium.avro import DebeziumAvroEncoder
 from sorters.core.encode.debezium.encoder import DebeziumEncoder
 from sorters.core.encode.open.encoder import OpenProtocolEncoder
 from sorters.core.encode.simple.avro import SimpleAvroEncoder
@@ -57,6 +58,12 @@ DEBEZIUM_OPTIONS: list[dict[str, Any]] = [
     {"debezium_disable_schema": True, "output_old_value": False},
     {"enable_tidb_extension": True, "include_start_ts": True},
     {"include_start_ts": True},
+]
+DEBEZIUM_AVRO_OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"enable_tidb_extension": True, "zone": ZoneInfo("America/New_York"), "glue": True},
+    {"avro_decimal_handling_mode": "string", "avro_bigint_unsigned_handling_mode": "string"},
+    {"avro_bigint_unsigned_handling_mode": "string", "output_old_value": False},
 ]
 AVRO_OPTIONS: list[dict[str, Any]] = [
     {"enable_tidb_extension": True},
@@ -107,13 +114,20 @@ def encoders(table: TableVersion, rng: random.Random) -> list[Encode]:
         encoded = debezium.encode_rows(mounted, encoded_at_ms=5)
         return list(zip(encoded.keys.to_pylist(), encoded.values.to_pylist(), strict=True))
 
+    records = DebeziumAvroEncoder(**rng.choice(DEBEZIUM_AVRO_OPTIONS))
+    record_ids = {(text.subject, text.update_ts): number for number, text in enumerate(records.schemas(table, "t"), 1)}
+
+    def by_records(mounted: MountedColumns) -> list[EncodedMessage]:
+        encoded = records.encode_rows(mounted, topic="t", encoded_at_ms=5, schema_ids=record_ids)
+        return list(zip(encoded.keys.to_pylist(), encoded.values.to_pylist(), strict=True))
+
     packets = CanalEncoder(delete_only_output_handle_key_columns=rng.random() < 0.5)
 
     def by_packets(mounted: MountedColumns) -> list[EncodedMessage]:
         encoded = packets.encode_rows(mounted)
         return list(zip(encoded.keys.to_pylist(), encoded.values.to_pylist(), strict=True))
 
-    return [by_canal, by_avro, by_open, by_simple, by_debezium, by_packets]
+    return [by_canal, by_avro, by_open, by_simple, by_debezium, by_records, by_packets]
 
 
 def outcome(

@@ -11,9 +11,21 @@ from schemas.config.sink.mysql import MysqlConfig
 from schemas.config.sink.storage import CloudStorageConfig
 
 Protocol = Literal[
-    "canal-json", "open-protocol", "avro", "simple", "debezium", "canal", "maxwell", "craft", "csv", "default"
+    "canal-json",
+    "open-protocol",
+    "avro",
+    "simple",
+    "debezium",
+    "debezium-avro",
+    "canal",
+    "maxwell",
+    "craft",
+    "csv",
+    "default",
 ]
 """``default`` is an old name of open-protocol."""
+AVRO_PROTOCOLS = ("avro", "debezium-avro")
+"""Protocols whose schemas stand in a registry."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from schemas.tidb.time_zone import load_zone
 from sorters.core.encode.avro.encoder import AvroEncoder
 from sorters.core.encode.canal.json import CanalJsonEncoder
 from sorters.core.encode.canal.protobuf import CanalEncoder
+from sorters.core.encode.debezium.avro import DebeziumAvroEncoder
 from sorters.core.encode.debezium.encoder import DebeziumEncoder
 from sorters.core.encode.open.encoder import OpenProtocolEncoder
 from sorters.core.encode.simple.avro import SimpleAvroEncoder
@@ -335,6 +336,15 @@ def _encoder(config: ChangefeedConfig, namespace: str) -> Encoder:
                 output_old_value=config.sink.debezium.output_old_value,
                 include_start_ts=config.sink.debezium.include_start_ts,
                 zone=load_zone(config.time_zone),
+            )
+        case "debezium-avro":
+            return DebeziumAvroEncoder(
+                enable_tidb_extension=codec.enable_tidb_extension,
+                avro_decimal_handling_mode=codec.avro_decimal_handling_mode,
+                avro_bigint_unsigned_handling_mode=codec.avro_bigint_unsigned_handling_mode,
+                output_old_value=config.sink.debezium.output_old_value,
+                zone=load_zone(config.time_zone),
+                glue=config.kafka.glue_schema_registry_config is not None,
             )
         case "sql-rows":
             return SqlRowsEncoder()

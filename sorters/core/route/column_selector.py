@@ -23,7 +23,7 @@ from sorters.core.mount.column import Column
 from sorters.core.mount.mounted import MountedPart
 from sorters.core.route.dispatch import PartitionRule, Route
 
-_KEYED_BY_HANDLE = ("avro", "debezium")
+_KEYED_BY_HANDLE = ("avro", "debezium", "debezium-avro")
 """Protocols whose message keys are the handle key: half a key would take rows for one another."""
 
 

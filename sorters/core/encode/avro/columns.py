@@ -1,6 +1,6 @@
 """A column of mounted rows in Avro binary, as segments of the messages."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -38,13 +38,25 @@ def record_segments(
 def _field_segments(part: MountedPart, column: Column, modes: AvroModes, prefix: bytes) -> tuple[list[Segment], bytes]:
     if not column.spec.nullable:
         return _value_segments(part, column, modes, prefix), b""
-    value_mark, null_mark = VALUE_FIRST if default_comes_first(column.spec, modes) else NULL_FIRST
-    valid = column.valid
+    marks = VALUE_FIRST if default_comes_first(column.spec, modes) else NULL_FIRST
+    return union_segments(column, lambda head: _value_segments(part, column, modes, head), prefix, marks)
+
+
+def union_segments(
+    column: Column, values: Callable[[bytes], list[Segment]], prefix: bytes, marks: tuple[bytes, bytes]
+) -> tuple[list[Segment], bytes]:
+    """Return the segments of a union of null and a type, and a literal that still has to follow them.
+
+    Args:
+        values: returns the segments of all values, which begin with the bytes that it is given.
+        marks: what stands before a value, and what for a null.
+    """
+    (value_mark, null_mark), valid = marks, column.valid
     if valid is None or valid.all():
-        return _value_segments(part, column, modes, prefix + value_mark), b""
+        return values(prefix + value_mark), b""
     if not valid.any():
         return [], prefix + null_mark
-    whole = join(len(column), _value_segments(part, column, modes, value_mark))
+    whole = join(len(column), values(value_mark))
     if not whole.null_count:  # the segments come from numbers, which know no null
         whole = pc.if_else(pa.array(valid), whole, pa.scalar(None, pa.binary()))
     return [prefix, or_else(whole, null_mark)], b""

@@ -27,17 +27,14 @@ from sorters.core.encode.wire.protocol import (
     Partitions,
     RowEncoder,
     SchemaIds,
-    SchemaMissingError,
     SchemaText,
     in_row_order,
     no_keys,
 )
+from sorters.core.encode.wire.schema_head import schema_head
 from sorters.core.encode.wire.segments import Segment, join
 from sorters.core.mount.mounted import MountedColumns, MountedPart, RowKind
 
-_MAGIC = b"\0"
-_GLUE_MAGIC = b"\3\0"
-"""Version of Glue's header, and no compression."""
 _DDL_MARK, _WATERMARK_MARK = b"\1", b"\2"
 _OP = {RowKind.INSERT: b"\x02c", RowKind.UPDATE: b"\x02u", RowKind.DELETE: b"\x02d"}
 """``_tidb_op`` with its length."""
@@ -97,8 +94,7 @@ class AvroEncoder(RowEncoder):
         return sorted(table.columns, key=lambda spec: spec.id) if self._has_checksum else table.columns
 
     def _header(self, schema_ids: SchemaIds, suffix: str, table: TableVersion, topic: str) -> bytes:
-        schema_id = _schema_id(schema_ids, topic, suffix, table)
-        return _GLUE_MAGIC + schema_id.to_bytes(16, "big") if self.glue else _MAGIC + struct.pack(">i", schema_id)
+        return schema_head(schema_ids, subject_of(topic, suffix), table, glue=self.glue)
 
     def schemas(self, table: TableVersion, topic: str) -> tuple[SchemaText, ...]:
         """Return the key's schema, if the table has a handle key, and the value's."""
@@ -231,19 +227,6 @@ class AvroEncoder(RowEncoder):
 def _key_columns(table: TableVersion) -> list[ColumnVersion]:
     """The handle key's columns in table order."""
     return [table.columns[offset] for offset in sorted(set(table.handle_columns))]
-
-
-def _schema_id(schema_ids: SchemaIds, topic: str, suffix: str, table: TableVersion) -> int:
-    subject = subject_of(topic, suffix)
-    schema_id = schema_ids.get((subject, table.update_ts))
-    if schema_id is None:
-        raise SchemaMissingError(
-            "no schema id for the rows of this table version",
-            subject=subject,
-            table=table.name,
-            update_ts=table.update_ts,
-        )
-    return schema_id
 
 
 def _go_text(text: str) -> bytes:

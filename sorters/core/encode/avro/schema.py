@@ -101,8 +101,12 @@ def record_schema(
         fields += EXTENSION_FIELDS[:1]
     if checksum:
         fields += CHECKSUM_FIELDS
-    schema = {**row, "fields": fields}
-    text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+    return go_json({**row, "fields": fields})
+
+
+def go_json(value: Any, *, sort_keys: bool = False) -> str:
+    """Return JSON as Go's ``json.Marshal`` writes it: compact, with ``<``, ``>`` and ``&`` escaped."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=sort_keys)
     return "".join(_GO_ESCAPES.get(char, char) for char in text)
 
 

@@ -62,7 +62,7 @@ def column_json(column: Column, zone: tzinfo) -> list[Segment]:
             return [b'"', text, b'"']
         forms = pc.binary_join_element_wise(b'"', text, b'"', b"")
     else:
-        forms = _forms(column, zone)
+        forms = forms_of(column, zone)
     if not forms.null_count:
         return [forms]
     null = null_json(spec, zone)
@@ -77,8 +77,12 @@ def _text(column: Column) -> BinaryArray:
     return column.escaped(JSONITER)
 
 
-def _forms(column: Column, zone: tzinfo) -> BinaryArray:
-    """Return the JSON of values that are no plain texts; null for NULL."""
+def forms_of(column: Column, zone: tzinfo) -> BinaryArray:
+    """Return the JSON of values that are no plain texts; null for NULL.
+
+    Raises:
+        NoFormError: as :func:`column_json`.
+    """
     tp = column.spec.tp
     if tp in INTEGER_BITS:
         return _integers(column)
@@ -97,14 +101,18 @@ def _forms(column: Column, zone: tzinfo) -> BinaryArray:
 
 def _integers(column: Column) -> BinaryArray:
     spec, numbers = column.spec, column.numbers
-    bits = INTEGER_BITS[spec.tp]
     if spec.tp is MysqlType.BIGINT:
         return integer_text(numbers.view(np.int64), column.valid) if spec.unsigned else column.text
+    return _with_literal(column.text, out_of_range(column), b"-1")
+
+
+def out_of_range(column: Column) -> BoolArray:
+    """Tell which integers (of another type than BIGINT) their type cannot hold: -1 is written for them."""
+    spec, numbers = column.spec, column.numbers
+    bits = INTEGER_BITS[spec.tp]
     low, high = (0, (1 << bits) - 1) if spec.unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
     bad = numbers > high if spec.unsigned else (numbers < low) | (numbers > high)
-    if column.valid is not None:
-        bad &= column.valid
-    return _with_literal(column.text, bad, b"-1")
+    return bad if column.valid is None else bad & column.valid
 
 
 def _floats(
@@ -132,8 +140,7 @@ def _named(column: Column) -> BinaryArray:
     spec, numbers = column.spec, column.numbers
     mask = None if column.valid is None else ~column.valid
     if spec.tp is MysqlType.BIT and spec.flen != 1:
-        data = np.ascontiguousarray(numbers.astype("<u8")).view(np.uint8).reshape(-1, 8)
-        texts = base64_texts(fixed_text(np.ascontiguousarray(data[:, : bit_bytes(spec)]), column.valid))
+        texts = base64_texts(bit_texts(column))
         return pc.binary_join_element_wise(b'"', texts, b'"', b"")
     distinct, index = np.unique(numbers, return_inverse=True)
     if spec.tp is MysqlType.BIT:
@@ -143,6 +150,12 @@ def _named(column: Column) -> BinaryArray:
     else:
         forms = [quoted(set_names(spec, number)) for number in distinct.tolist()]
     return pa.array(forms, pa.binary()).take(pa.array(index.reshape(-1), mask=mask))
+
+
+def bit_texts(column: Column) -> BinaryArray:
+    """Return the bytes of a BIT, the least significant first; null for NULL."""
+    data = np.ascontiguousarray(column.numbers.astype("<u8")).view(np.uint8).reshape(-1, 8)
+    return fixed_text(np.ascontiguousarray(data[:, : bit_bytes(column.spec)]), column.valid)
 
 
 def _present(text: BinaryArray, forms_of: Callable[[Any], Any]) -> BinaryArray:

@@ -35,8 +35,8 @@ from sorters.core.encode.wire.segments import Segment, join
 from sorters.core.mount.column import Column
 from sorters.core.mount.mounted import MountedColumns, MountedPart, RowKind
 
-_OPS = {RowKind.INSERT: b"c", RowKind.UPDATE: b"u", RowKind.DELETE: b"d"}
-_READ = b"r"
+OPS = {RowKind.INSERT: b"c", RowKind.UPDATE: b"u", RowKind.DELETE: b"d"}
+READ = b"r"
 """The op of a row that was read, as Debezium's snapshots have it."""
 _NO_SNAPSHOT, _SNAPSHOT = b"false", b"incremental"
 """``source.snapshot``: of a change; of a row that was read while changes went on, as Debezium's incremental snapshots
@@ -148,8 +148,8 @@ class DebeziumEncoder(RowEncoder):
         head, middle, tail = self._source_parts(part.table.schema, part.table.table)
         value: list[Segment] = [b'{"payload":{"source":' + head, integer_text(part.commit_ts >> 18), _SNAPSHOT_KEY]
         start: list[Segment] = [b',"start_ts":', integer_text(part.start_ts)] if self.include_start_ts else []
-        value += [_where_read(part, _SNAPSHOT, _NO_SNAPSHOT), middle, integer_text(part.commit_ts), *start, tail]
-        value += [_before_op(encoded_at_ms), _where_read(part, _READ, _OPS[part.kind]), _AFTER_OP[part.kind]]
+        value += [where_read(part, _SNAPSHOT, _NO_SNAPSHOT), middle, integer_text(part.commit_ts), *start, tail]
+        value += [_before_op(encoded_at_ms), where_read(part, READ, OPS[part.kind]), _AFTER_OP[part.kind]]
         if self._has_before(part):
             before = [
                 text if old.same_as(new) else self._json(part, old)
@@ -183,7 +183,7 @@ class DebeziumEncoder(RowEncoder):
             handle = b",".join(
                 text for spec, text in zip(specs, named, strict=True) if spec.cdc_flag & CdcFlag.HANDLE_KEY
             )
-            op = _READ if part.is_read[number] else _OPS[part.kind]
+            op = READ if part.is_read[number] else OPS[part.kind]
             payload = b'{"source":' + self._row_source(part, number)
             payload += _before_op(encoded_at_ms) + op + _AFTER_OP[part.kind]
             if self._has_before(part):
@@ -216,7 +216,7 @@ def _before_op(encoded_at_ms: int) -> bytes:
     return b',"ts_ms":%d,"transaction":null,"op":"' % encoded_at_ms
 
 
-def _where_read(part: MountedPart, read: bytes, other: bytes) -> Segment:
+def where_read(part: MountedPart, read: bytes, other: bytes) -> Segment:
     """Return ``read`` for rows of table images, ``other`` for the rest."""
     is_read = part.is_read
     if not is_read.any():

@@ -147,8 +147,8 @@ def _fields(columns: Sequence[ColumnVersion], extension: bool) -> bytes:
 
 def field_schema(column: ColumnVersion, *, extension: bool) -> bytes:
     """Return the schema of one column."""
-    kind, name, version, parameters = _type(column)
-    members = [b'"tidb_type":%s' % quoted(_tidb_type(column))] if extension else []
+    kind, name, version, parameters = connect_type(column)
+    members = [b'"tidb_type":%s' % quoted(tidb_type(column))] if extension else []
     members += [b'"type":"%s"' % kind.encode(), b'"optional":' + _bool(column.nullable)]
     if name:
         members.append(b'"name":"%s"' % name.encode())
@@ -163,13 +163,16 @@ def field_schema(column: ColumnVersion, *, extension: bool) -> bytes:
     return b"{" + b",".join(members) + b"}"
 
 
-def _tidb_type(column: ColumnVersion) -> str:
+def tidb_type(column: ColumnVersion) -> str:
+    """Return TiDB's name of a column's type, with its sign."""
     sign = " unsigned" if column.unsigned and column.tp not in _PLAIN_NAMES else ""
     return bare_type_name(column) + sign
 
 
-def _type(column: ColumnVersion) -> tuple[str, str, bool, bytes]:
-    """Return Kafka Connect's type, Debezium's name of its meaning, whether that has a version, and its parameters."""
+def connect_type(column: ColumnVersion) -> tuple[str, str, bool, bytes]:
+    """Return Kafka Connect's type, Debezium's name of its meaning, whether that has a version, and its parameters: JSON
+    members without braces.
+    """
     tp = column.tp
     if tp in _SEMANTIC:
         return *_SEMANTIC[tp], True, b""

@@ -21,6 +21,7 @@ from compose.changefeeds import check_eligible, check_resume_ts, create_changefe
 from compose.foresight.explain import as_json, explained, raw_log_schemas
 from compose.operator.doctor import examine, examine_raw_log, examine_upstream
 from compose.operator.node_texts import shown_nodes
+from compose.operator.proofs import newest_proofs
 from compose.operator.upstream_repair import delete_safe_point, resolve_region
 from compose.sink_check import check_other_cluster, check_sink
 from consumers.control.api.access.credentials import CredentialsFile
@@ -198,6 +199,9 @@ class ApiBackend:
         ids = sorted({table for name in tables for table in stored[name].physical_ids})
         request_images(self._session, self._paths, (namespace, changefeed_id), mode, ids)
         return ids
+
+    def proofs(self, feed: StoredFeed, records_max: int) -> Sequence[Mapping[str, Any]]:
+        return newest_proofs(self._addresses.kafka, feed.info, records_max)
 
     def feed(self, changefeed_id: str, namespace: str) -> StoredFeed:
         view = self._stored.refresh(is_exact=True).get((namespace, changefeed_id))

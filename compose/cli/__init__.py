@@ -17,6 +17,7 @@ from compose.cli.inspect_commands import decode, doctor, dry_run, errors, setup
 from compose.cli.migrate_command import migrate
 from compose.cli.operator_commands import configure_credentials, operator, tso, unsafe
 from compose.cli.processor_command import processor
+from compose.cli.proof_commands import proofs
 from compose.cli.recover_command import recover
 from compose.cli.sections import Section, SectionedGroup
 from compose.cli.server_commands import capture, region_server, run
@@ -74,6 +75,7 @@ cli.take(
             (table, "rows that were there before, for a running changefeed"),
             (top, "the bus at a glance: captures, lags, rates, errors"),
             (services, "sorter services, and which changefeeds each runs"),
+            (proofs, "what a changefeed read and wrote, to keep and to check"),
             (errors, "what an error code means and what follows"),
             (tso, "a new ts of PD"),
             (configure_credentials, "a user and password for the API"),

@@ -23,6 +23,10 @@ class RawTopics:
     frontier: str
     images: str
     """Made with the first image; an upstream without images has none."""
+    proofs: str = ""
+    """What sorters have counted (:mod:`schemas.flow.proof`), made by the first of them; '': nobody writes it. Its
+    prefix is one that sorters may write, and not the raw log's.
+    """
 
 
 def raw_topics(upstream: UpstreamId, prefix: str = "tidebus") -> RawTopics:
@@ -37,6 +41,7 @@ def raw_topics(upstream: UpstreamId, prefix: str = "tidebus") -> RawTopics:
         ddl=f"{stem}.ddl",
         frontier=f"{stem}.frontier",
         images=f"{stem}.images",
+        proofs=f"{prefix}.proofs.{upstream}",
     )
 
 

@@ -68,10 +68,16 @@ def chunk_tables(cut: Cut) -> frozenset[TableId]:
     return frozenset(chunk.table_id for chunk in cut.chunks if chunk.rows)
 
 
-def chunk_changes(chunks: Iterable[RawChunk], is_wanted: Callable[[TableId], bool]) -> Iterator[RowChanges]:
-    """Yield the rows of chunks as changes; those of tables that are not wanted are passed over."""
+def chunk_changes(
+    chunks: Iterable[RawChunk], is_wanted: Callable[[TableId], bool], on_rows: Callable[[int], None] | None = None
+) -> Iterator[RowChanges]:
+    """Yield the rows of chunks as changes; those of tables that are not wanted are passed over. ``on_rows`` gets how
+    many a chunk has, by its frontier record.
+    """
     for raw in chunks:
         if is_wanted(raw.chunk.table_id):
+            if on_rows is not None:
+                on_rows(raw.chunk.rows)
             yield from raw.rows()
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from edges.kafka.offsets import TopicReader
 from sorters.core.cut.cut import Cut
+from sorters.core.flow.ledger import CutFlow, FlowLedger, check_flow
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.core.records.order import OutputRecords
 from sorters.cut.feed_share import FeedShare, WholeProcess
@@ -31,6 +32,7 @@ class WholeCut:
     records: OutputRecords
     rows: int
     corrupt: CorruptRows
+    flow: CutFlow
 
 
 def whole_cut(
@@ -47,19 +49,24 @@ def whole_cut(
     ``between`` is called between two pieces of the work.
 
     Raises:
+        FlowBrokenError: the records are not what was read.
         BusError: a row cannot be sent.
     """
-    corrupt, rows = list[CorruptRows](), list[OutputRecords]()
-    tables = output_records(iter(raw.records), cut, program, encoded_at_ms, corrupt.append, raw.shared, raw.chunks)
+    corrupt, rows, ledger = list[CorruptRows](), list[OutputRecords](), FlowLedger()
+    tables = output_records(
+        iter(raw.records), cut, program, encoded_at_ms, corrupt.append, raw.shared, raw.chunks, ledger
+    )
     for table in tables:
         rows.append(table)
         if sum(part.nbytes for part in rows) > output_bytes_max:
             return None
         between()
-    records = in_order([*rows, extras] if extras.num_rows else rows, cut.may_repeat)
+    records = in_order([*rows, extras] if extras.num_rows else rows, cut.may_repeat, ledger.write)
+    flow = ledger.close()
+    check_flow(flow, cut.after_ts, cut.upto_ts, may_repeat=cut.may_repeat)
     row_join = program.feed.row_join
     whole = records if row_join is None else row_join.whole(records)
-    return WholeCut(whole, sum(table.num_rows for table in rows), sum(corrupt, CorruptRows()))
+    return WholeCut(whole, sum(table.num_rows for table in rows), sum(corrupt, CorruptRows()), flow)
 
 
 class SmallCut:
@@ -141,7 +148,7 @@ class SmallCut:
                 return None
             with self._running:
                 self._write(whole.records, batch_bytes(program), on_queued=turn.close)
-        return CutCounts(rows=whole.rows, raw_bytes=raw.raw_bytes, corrupt=whole.corrupt)
+        return CutCounts(rows=whole.rows, raw_bytes=raw.raw_bytes, corrupt=whole.corrupt, flow=whole.flow)
 
     def write(self, records: OutputRecords, largest_batch: int) -> None:
         """Write records in their order, until they are acknowledged, in batches of at most ``largest_batch`` bytes.

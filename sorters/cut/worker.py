@@ -15,8 +15,10 @@ from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
 from sorters.core.columnar.row_changes import join_rows, rows_between, rows_where
 from sorters.core.cut.cut import Cut, overlaps
 from sorters.core.feed.feed import CompiledFeed
+from sorters.core.flow.ledger import CutFlow, FlowLedger
 from sorters.core.mount.corrupt_rows import CorruptRows, OnCorrupt
 from sorters.core.records.order import (
+    OnOrder,
     OutputRecords,
     drop_repeats,
     join_records,
@@ -62,6 +64,8 @@ class CutCounts:
     """Rows that were written although their checksum does not fit."""
     by_spark: bool = False
     """Whether Spark's tasks ran the cut, and not the driver."""
+    flow: CutFlow = CutFlow()
+    """What was read against what was written."""
 
 
 def batch_bytes(program: FeedProgram) -> int:
@@ -76,8 +80,10 @@ class SharedRows(KeptPasses, Protocol):
         """Return the physical tables that there may be rows of."""
         ...
 
-    def rows(self, is_wanted: Callable[[TableId], bool]) -> Iterator[RowChanges]:
-        """Yield the same as :func:`gather_rows`, to each changefeed the same objects."""
+    def rows(
+        self, is_wanted: Callable[[TableId], bool], on_rows: Callable[[int], None] | None = None
+    ) -> Iterator[RowChanges]:
+        """Yield the same as :func:`gather_rows`, to each changefeed the same objects; ``on_rows`` counts."""
         ...
 
 
@@ -89,6 +95,7 @@ def output_records(
     on_corrupt: OnCorrupt | None = None,
     shared: SharedRows | None = None,
     chunks: Iterable[RawChunk] = (),
+    ledger: FlowLedger | None = None,
 ) -> Iterator[OutputRecords]:
     """Yield the records that the rows of a cut become, in no particular order. They count only once all have come.
 
@@ -97,11 +104,16 @@ def output_records(
         on_corrupt: gets the rows that do not fit their checksum.
         shared: has the rows of ``raw``, which is not read then.
         chunks: of table images, whose rows go out with the cut.
+        ledger: is told what is read and left out.
     """
     store = claim_store(program.feed)
-    changes = gather_rows(raw, cut, program.is_wanted) if shared is None else shared.rows(program.is_wanted)
+    gather = ledger.gather if ledger is not None else None
+    if shared is None:
+        changes = gather_rows(raw, cut, program.is_wanted, ledger)
+    else:
+        changes = shared.rows(program.is_wanted, gather)
     yield from run_chunks(
-        chain(changes, chunk_changes(chunks, program.is_wanted)),
+        chain(changes, chunk_changes(chunks, program.is_wanted, gather)),
         program.schemas,
         program.feed,
         encoded_at_ms=encoded_at_ms,
@@ -110,6 +122,7 @@ def output_records(
         on_refused=_log_refused,
         plans=program.plans,
         kept=shared,
+        ledger=ledger,
     )
 
 
@@ -120,17 +133,23 @@ def _log_refused(error: BusError, count: int) -> None:
     )
 
 
-def in_order(tables: Sequence[OutputRecords], may_repeat: bool) -> OutputRecords:
+def in_order(tables: Sequence[OutputRecords], may_repeat: bool, on_order: OnOrder | None = None) -> OutputRecords:
     """Return the records of a whole cut in their order, and without repeats if there may be any."""
     records = sort_records(join_records([no_records(), *tables]))
-    return drop_repeats(records) if may_repeat else records
+    kept = drop_repeats(records) if may_repeat else records
+    if on_order is not None:
+        on_order(records, kept)
+    return kept
 
 
 def gather_rows(
-    records: Iterator[bytes], cut: Cut, is_wanted: Callable[[TableId], bool] = lambda _: True
+    records: Iterator[bytes],
+    cut: Cut,
+    is_wanted: Callable[[TableId], bool] = lambda _: True,
+    ledger: FlowLedger | None = None,
 ) -> Iterator[RowChanges]:
     """Yield the rows of the cut, those of one table joined to chunks; records outside it, and of tables that are not
-    wanted, are skipped by their head. What the cut leaves out for images to come is not among them.
+    wanted, are skipped by their head. What the cut leaves out for images to come is not among them; ``ledger`` counts.
     """
     waiting: dict[TableId, list[RowChanges]] = {}
     counts: dict[TableId, int] = {}
@@ -141,9 +160,13 @@ def gather_rows(
             continue
         rows = rows_between(decode_region_batch(record).rows, cut.after_ts, cut.upto_ts)
         if cut.left_out is not None and (kept := cut.left_out.kept(head.table_id, rows.key)) is not None:
+            if ledger is not None:
+                ledger.put_off("image_to_come", rows, ~kept)
             rows = rows_where(rows, kept)
         if not len(rows):
             continue
+        if ledger is not None:
+            ledger.gather(len(rows))
         waiting.setdefault(head.table_id, []).append(rows)
         counts[head.table_id] = counts.get(head.table_id, 0) + len(rows)
         held_bytes += len(record)

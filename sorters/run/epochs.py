@@ -5,11 +5,13 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from schemas.flow.proof import ProofWindow
 from schemas.ids import Ts, physical_ms
 from schemas.rawlog.frontier import FrontierRecord, follow_frontier, widened
 from sorters.core.cut.beginning import BegunEpoch
 from sorters.core.cut.cut import ChangefeedFrontier, Cut, frontier_for, with_images
 from sorters.core.cut.cut_plan import plan_cuts
+from sorters.core.flow.ledger import window_of
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.cut.feed_share import FeedShare, WholeProcess
 from sorters.run.cut_job import CutJob
@@ -37,6 +39,8 @@ class CutProgress:
     """Whether Spark's tasks ran it, and not the driver."""
     reason: str = ""
     """Why (:class:`sorters.core.cut.runner.Reason`)."""
+    window: ProofWindow | None = None
+    """What was read against what was written; None: nobody has counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +213,7 @@ class Epochs:
                 cut_s=cut_s,
                 by_spark=counts.by_spark,
                 reason=ran.choice.reason.value,
+                window=window_of(counts.flow, cut.after_ts, cut.upto_ts),
             )
         )
 

@@ -36,6 +36,7 @@ from sorters.registry.named import registry_of
 from sorters.run.cut_job import CutJob, RunBy
 from sorters.run.epochs import CutProgress, Epochs
 from sorters.run.preparation import Preparation
+from sorters.run.proof_log import ProofLog
 from sorters.run.sources import OwnSources, RunSources
 from sorters.run.topic_growth import CountStore, TopicCounter, TopicGrowth
 from sorters.spark.catch_up import FRONTIER_RECORDS_MAX, catch_up
@@ -123,6 +124,8 @@ class FeedRun:
         self.failures_at_end = 0
         """Errors while it was stopping, which no state shows: they are logged."""
         self._thread: threading.Thread | None = None
+        self._proofs: ProofLog | None = None
+        """None: what is written is no part of the changefeed's course, as for a recovery."""
         self._stopping, self._given_up = threading.Event(), threading.Event()
         # Texts of certificates instead of names of files: tasks of other machines get it, too.
         raw_config = kafka.with_texts().config()
@@ -155,6 +158,7 @@ class FeedRun:
         self._checkpoint_ts = checkpoint_ts
         self._target_ts = info.target_ts
         self._waits_at = info.start_ts if image_name and config.wants_initial else None
+        self._name = info.namespace, info.changefeed_id
         self._before_cut = before_cut
         self._on_progress = on_progress
 
@@ -190,6 +194,8 @@ class FeedRun:
         self._job.give_up()
 
     def _run(self, beginning: Beginning) -> None:
+        self._proofs = self._sources.proofs
+        self._proofs.begin(self._name)
         try:
             epochs, at = self._resumed(beginning)
             while not self._stopping.is_set():
@@ -306,12 +312,17 @@ class FeedRun:
             target_ts=self._target_ts,
             on_begin=self._begin,
             before_cut=self._before_cut,
-            on_progress=self._on_progress,
+            on_progress=self._note,
             stopping=self._stopping.is_set,
             share=self._share,
             image_name=self._image_name,
             waits_at=self._waits_at,
         )
+
+    def _note(self, progress: CutProgress) -> None:
+        self._on_progress(progress)
+        if self._proofs is not None and progress.window is not None:
+            self._proofs.note(self._name, progress.window)
 
     def failure(self) -> BusError | None:
         """Return why the run has ended; None while it goes on."""

@@ -18,6 +18,7 @@ from schemas.rawlog.topics import RawTopics
 from sorters.cut.raw_cut import RawReader
 from sorters.cut.record_window import RecordWindow
 from sorters.log.frontier_reader import FrontierReader
+from sorters.run.proof_log import ProofLog
 from sorters.run.schema_feed import SchemaFeed
 
 
@@ -76,6 +77,10 @@ class RunSources(Protocol):
     def schemas(self) -> SchemaSource:
         """The ddl topic."""
 
+    @property
+    def proofs(self) -> ProofLog:
+        """Takes what cuts have come to."""
+
     def follow(self, start: int) -> AbstractContextManager[Follower]:
         """Follow the frontier topic from an offset on."""
 
@@ -102,6 +107,7 @@ class OwnSources:
         self._config, self._topics = raw_config, topics
         self.frontier = FrontierReader(raw_config, topics.frontier)
         self.schemas = SchemaFeed(raw_config, topics.ddl)
+        self.proofs = ProofLog(raw_config, topics.proofs)
 
     def follow(self, start: int) -> FrontierTail:
         """See :meth:`RunSources.follow`."""
@@ -117,6 +123,7 @@ class OwnSources:
 
     def close(self) -> None:
         """See :meth:`RunSources.close`."""
+        self.proofs.close()
         self.frontier.close()
         self.schemas.close()
 

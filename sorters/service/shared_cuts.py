@@ -54,12 +54,16 @@ class SharedCut:
         """See :class:`~sorters.cut.worker.SharedRows`."""
         return self._records.keys()
 
-    def rows(self, is_wanted: Callable[[TableId], bool]) -> Iterator[RowChanges]:
+    def rows(
+        self, is_wanted: Callable[[TableId], bool], on_rows: Callable[[int], None] | None = None
+    ) -> Iterator[RowChanges]:
         """See :class:`~sorters.cut.worker.SharedRows`."""
         for table in self._records:
             if is_wanted(table):
                 rows = self._rows_of(table)
                 if len(rows):
+                    if on_rows is not None:
+                        on_rows(len(rows))
                     yield rows
 
     def encoded(self, key: Hashable, keeps: object, make: Callable[[], EncodedPass | None]) -> EncodedPass | None:

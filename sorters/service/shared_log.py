@@ -9,6 +9,7 @@ from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord
 from schemas.rawlog.topics import RawTopics
 from sorters.log.frontier_reader import FrontierReader
+from sorters.run.proof_log import ProofLog
 from sorters.run.schema_feed import SchemaFeed
 from sorters.run.sources import check_log_state
 from sorters.service.epoch_pace import EpochPace
@@ -71,6 +72,7 @@ class SharedLog:
         self._pace = EpochPace()
         self._window = FrontierWindow(raw_config, topics.frontier, end, lambda: self._pace.rest_s)
         self._schemas = SharedSchemas(raw_config, topics.ddl)
+        self.proofs = ProofLog(raw_config, topics.proofs)
         self.raw = RawWindow(raw_config, topics.region_events, is_shared=lambda: self._pace.rest_s > 0)
         self._checking, self._checked_at = threading.Lock(), -CHECKED_S
         self._users, self._idle_since = 0, time.monotonic()
@@ -110,6 +112,7 @@ class SharedLog:
                 self._checked_at = time.monotonic()
 
     def close(self) -> None:
+        self.proofs.close()
         self._window.close()
         self.raw.close()
         self._schemas.close()
@@ -121,6 +124,7 @@ class SharedSources:
 
     def __init__(self, shared: SharedLog, schemas: SchemaView | SchemaFeed) -> None:
         self._shared, self.schemas, self.frontier = shared, schemas, shared.frontier
+        self.proofs = shared.proofs
 
     def follow(self, start: int) -> WindowFollower:
         """See :class:`~sorters.run.sources.RunSources`."""

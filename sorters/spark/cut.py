@@ -15,6 +15,7 @@ import numpy as np
 from schemas.ids import TableId
 from schemas.rawlog.topics import RawTopics
 from sorters.core.cut.cut import Cut
+from sorters.core.flow.ledger import check_flow
 from sorters.core.records.order import OutputRecords
 from sorters.cut.image_chunks import chunk_tables
 from sorters.cut.worker import CutCounts, FeedProgram, batch_bytes
@@ -127,6 +128,7 @@ class SparkCut:
         """Write everything of ``cut``, and ``extras``, in order, by two steps; ``sent`` is ``program`` as tasks get it.
 
         Raises:
+            FlowBrokenError: what was written is not what was read.
             BusError: what a worker raised.
             Exception: Spark's, Py4J's; see :func:`sorters.log.failures.bus_error`.
         """
@@ -134,7 +136,9 @@ class SparkCut:
         with runs as folder, errors_of_workers() as nonce:
             work = partial(self._two_steps, folder, cut, program, sent, extras, encoded_at_ms, nonce)
             frames = self._own_job(work, self._named(cut, tables))
-        return sum_of_counts(frame.removeprefix(ANSWER) for frame in frames)
+        counts = sum_of_counts(frame.removeprefix(ANSWER) for frame in frames)
+        check_flow(counts.flow, cut.after_ts, cut.upto_ts, may_repeat=cut.may_repeat, is_written=True)
+        return counts
 
     def _two_steps(
         self,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from schemas.errors import BusError, CorruptDataError
 from schemas.ids import TableId
+from sorters.core.flow.books import flow_as_plain, read_flow
 from sorters.core.mount.corrupt_rows import CorruptRow, CorruptRows
 from sorters.cut.worker import CutCounts
 from sorters.log.failures import error_as_json, error_from_json
@@ -27,7 +28,13 @@ def counts_as_json(counts: CutCounts) -> bytes:
     """Return what one task has counted."""
     named = [[row.table, row.key, row.commit_ts] for row in counts.corrupt.named]
     return json.dumps(
-        {"rows": counts.rows, "raw_bytes": counts.raw_bytes, "corrupt": counts.corrupt.count, "named": named}
+        {
+            "rows": counts.rows,
+            "raw_bytes": counts.raw_bytes,
+            "corrupt": counts.corrupt.count,
+            "named": named,
+            "flow": flow_as_plain(counts.flow),
+        }
     ).encode()
 
 
@@ -45,6 +52,7 @@ def sum_of_counts(answers: Iterable[bytes]) -> CutCounts:
             rows=total.rows + counts.rows,
             raw_bytes=total.raw_bytes + counts.raw_bytes,
             corrupt=total.corrupt + counts.corrupt,
+            flow=total.flow + counts.flow,
         )
     return total
 
@@ -88,7 +96,10 @@ def _counts(answer: bytes) -> CutCounts:
         raw = json.loads(answer)
         named = tuple(CorruptRow(str(table), str(key), int(ts)) for table, key, ts in raw["named"])
         return CutCounts(
-            rows=int(raw["rows"]), raw_bytes=int(raw["raw_bytes"]), corrupt=CorruptRows(int(raw["corrupt"]), named)
+            rows=int(raw["rows"]),
+            raw_bytes=int(raw["raw_bytes"]),
+            corrupt=CorruptRows(int(raw["corrupt"]), named),
+            flow=read_flow(raw["flow"]),
         )
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CorruptDataError("counts of a spark task do not decode", bytes=len(answer), reason=error) from error

@@ -85,4 +85,4 @@ def run_task(task: CutTask) -> bytes:
     with lend_writer(task.sink_config, batch_bytes(program)) as writer:
         writer.write(whole.records)
         writer.finish()
-    return counts_as_json(CutCounts(rows=whole.rows, raw_bytes=raw.raw_bytes, corrupt=whole.corrupt))
+    return counts_as_json(CutCounts(rows=whole.rows, raw_bytes=raw.raw_bytes, corrupt=whole.corrupt, flow=whole.flow))

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from schemas.rawlog.topics import RawTopics
 from sorters.core.cut.cut import Cut
+from sorters.core.flow.ledger import FlowLedger
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.core.records.order import OutputRecords
 from sorters.core.records.row_batches import RowJoin
@@ -23,7 +24,7 @@ from sorters.core.records.runs import Run, merge_runs, pack_run, split_runs, unp
 from sorters.cut.image_chunks import RawChunk, read_chunks
 from sorters.cut.raw_records import raw_records, tables_of
 from sorters.cut.worker import CutCounts, FeedProgram, output_records
-from sorters.spark.cut_answers import counts_as_json
+from sorters.spark.cut_answers import counts_as_json, sum_of_counts
 from sorters.spark.program_sender import SentProgram
 from sorters.spark.run_folder import RunFile, RunFiles
 from sorters.spark.run_store import RunStore
@@ -98,7 +99,7 @@ def read_step(task: ReadTask, program: SentProgram, number: int, frames: Iterato
 
 def write_step(task: WriteTask, number: int, frames: Iterator[bytes]) -> Iterator[bytes]:
     """Run the second step: write, with a sign of life for each window; then answer with the counts of the tasks of the
-    first step that came here, which is all of the task of the same number.
+    first step that came here, which is all of the task of the same number, and its own added to them.
     """
     counts: list[bytes] = []
 
@@ -109,13 +110,15 @@ def write_step(task: WriteTask, number: int, frames: Iterator[bytes]) -> Iterato
             else:
                 yield frame
 
-    yield from write_runs(blocks(), task)
-    yield from counts
+    ledger = FlowLedger()
+    yield from write_runs(blocks(), task, ledger)
+    written = counts_as_json(CutCounts(rows=0, raw_bytes=0, corrupt=CorruptRows(), flow=ledger.close()))
+    yield ANSWER + counts_as_json(sum_of_counts([written, *(each.removeprefix(ANSWER) for each in counts)]))
 
 
 def read_runs(task: ReadTask, program: FeedProgram, number: int) -> Iterator[bytes]:
     """Yield the blocks of one task, each after the slot that it is of, and in the end its counts for its own number."""
-    raw_bytes, rows, corrupt = 0, 0, list[CorruptRows]()
+    raw_bytes, rows, corrupt, ledger = 0, 0, list[CorruptRows](), FlowLedger()
 
     def count(size: int) -> None:
         nonlocal raw_bytes
@@ -127,7 +130,9 @@ def read_runs(task: ReadTask, program: FeedProgram, number: int) -> Iterator[byt
         if number < len(task.cut.chunks):
             images = held.enter_context(lend_reader(task.raw_config, task.topics.images))
             chunks = read_chunks(images, task.cut, count, number, task.tasks)
-        tables = output_records(records, task.cut, program, task.encoded_at_ms, corrupt.append, chunks=chunks)
+        tables = output_records(
+            records, task.cut, program, task.encoded_at_ms, corrupt.append, chunks=chunks, ledger=ledger
+        )
         keep = held.enter_context(RunFile(task.folder)).add if task.folder is not None else _as_it_is
         for table in tables:
             rows += table.num_rows
@@ -135,18 +140,22 @@ def read_runs(task: ReadTask, program: FeedProgram, number: int) -> Iterator[byt
         if number == 0 and task.extras.num_rows:
             yield from _blocks(task.extras, task.tasks, keep)
     yield number.to_bytes(8, "big")
-    yield ANSWER + counts_as_json(CutCounts(rows=rows, raw_bytes=raw_bytes, corrupt=sum(corrupt, CorruptRows())))
+    counts = CutCounts(rows=rows, raw_bytes=raw_bytes, corrupt=sum(corrupt, CorruptRows()), flow=ledger.close())
+    yield ANSWER + counts_as_json(counts)
 
 
-def write_runs(blocks: Iterable[bytes], task: WriteTask) -> Generator[bytes, None, None]:
-    """Write what is in the blocks, in order; yield a sign of life for each window.
+def write_runs(
+    blocks: Iterable[bytes], task: WriteTask, ledger: FlowLedger | None = None
+) -> Generator[bytes, None, None]:
+    """Write what is in the blocks, in order; yield a sign of life for each window, and tell ``ledger`` what it holds.
 
     Raises:
         BusError: a record cannot be sent, or Kafka does not answer.
     """
     with lend_writer(task.sink_config, task.batch_bytes) as writer, RunStore(task.memory_bytes_max) as store:
         files = RunFiles(task.folder) if task.folder is not None else None
-        windows = merge_runs(_runs(blocks, store, files), may_repeat=task.may_repeat)
+        on_order = ledger.write if ledger is not None else None
+        windows = merge_runs(_runs(blocks, store, files), may_repeat=task.may_repeat, on_order=on_order)
         for number, messages in enumerate(task.row_join.stream(windows) if task.row_join is not None else windows):
             writer.write(messages)
             yield _SIGN

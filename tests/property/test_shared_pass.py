@@ -19,12 +19,14 @@ from schemas.tidb.mysql_types import MysqlFlag
 from schemas.tidb.table import PartitionVersion, TableVersion
 from sorters.core.encode.sql.rows import SqlRowsEncoder
 from sorters.core.feed.feed import CompiledFeed, compile_feed
+from sorters.core.flow.ledger import CutFlow, FlowLedger, differences
 from sorters.core.mount.alike_tables import are_alike
 from sorters.core.records.order import join_records, no_records, sort_records
 from sorters.core.rows import shared_pass
 from sorters.core.rows.pipeline import EncodedPass, Settings, run_version, wanted_versions
 from sorters.core.rows.shared_pass import run_chunks
 from sorters.core.rows.table_plans import TablePlans
+from sorters.cut.worker import in_order
 from tests.support.mounting import row_changes
 from tests.support.random_rows import random_change, random_table
 
@@ -163,7 +165,8 @@ def test_rows_of_many_tables_run_together_equal_those_run_table_by_table(seed: i
         try:
             plans = TablePlans()
             produced = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5, plans=plans))
-            again = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5, plans=plans))
+            ledger = FlowLedger()
+            again = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5, plans=plans, ledger=ledger))
         except BusError as error:
             assert (error.code, str(error.fields)) in errors
             return
@@ -171,6 +174,14 @@ def test_rows_of_many_tables_run_together_equal_those_run_table_by_table(seed: i
     whole, parts, repeated = (sort_records(join_records([no_records(), *each])) for each in (expected, produced, again))
     assert parts.equals(whole)
     assert repeated.equals(whole)
+    assert not list(differences(books_of(ledger, chunks, again), may_repeat=False))
+
+
+def books_of(ledger: FlowLedger, chunks: list[RowChanges], produced: Any) -> CutFlow:
+    """Return the books of a cut of these chunks, when its records have been put in order."""
+    ledger.gather(sum(map(len, chunks)))
+    in_order(produced, may_repeat=False, on_order=ledger.write)
+    return ledger.close()
 
 
 class Kept:
@@ -209,9 +220,11 @@ def test_passes_that_another_changefeed_has_made_equal_those_made_anew(seed: int
         expected = [alone(chunk, schemas, feed) for chunk in chunks]
         if any(isinstance(outcome, tuple) for outcome in expected):
             continue
-        produced = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5, kept=kept))
+        ledger = FlowLedger()
+        produced = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5, kept=kept, ledger=ledger))
         whole, parts = (sort_records(join_records([no_records(), *each])) for each in (expected, produced))
         assert parts.equals(whole)
+        assert not list(differences(books_of(ledger, chunks, produced), may_repeat=False))
 
 
 def test_a_pass_is_made_once_for_changefeeds_that_differ_in_their_topics_and_anew_at_another_time() -> None:
@@ -294,9 +307,11 @@ def test_shared_pass_that_is_refused_is_counted_and_its_tables_are_run_alone() -
             continue
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(shared_pass, "run_version", refusing)
-            produced = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5, on_refused=note))
+            ledger = FlowLedger()
+            produced = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5, on_refused=note, ledger=ledger))
         whole, parts = (sort_records(join_records([no_records(), *each])) for each in (expected, produced))
         assert parts.equals(whole)
+        assert not list(differences(books_of(ledger, chunks, produced), may_repeat=False))
         if refused:
             assert refused == [("bus.corrupt_data", count) for count in range(1, len(refused) + 1)]
             return

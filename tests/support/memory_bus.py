@@ -129,6 +129,9 @@ class Memory:
         self.imaged.append((namespace, changefeed_id, mode, list(tables)))
         return self.table_ids
 
+    def proofs(self, feed: StoredFeed, records_max: int) -> Sequence[Mapping[str, Any]]:
+        return [{"changefeed": feed.info.changefeed_id, "of": records_max}]
+
     def check_upstream(self, pd_addresses: Sequence[str]) -> None:
         if pd_addresses and PD not in pd_addresses:
             raise ApiError("this bus pulls another upstream", key="pd_addrs")

@@ -49,6 +49,9 @@ def test_api_images_are_what_the_owner_has_said_of_the_changefeed(api: Api, bus:
     assert (said["namespace"], said["tables_left"], said["tables"]) == ("default", 3, [])
     assert api.ask("GET", "/api/tidebus/changefeeds/still/images") == (200, {})
     assert api.ask("GET", "/api/tidebus/changefeeds/gone/images")[1]["error_code"] == "CDC:ErrChangeFeedNotExists"
+    proofs = {"proofs": [{"changefeed": "cf", "of": 1_000}]}
+    assert api.ask("GET", "/api/tidebus/changefeeds/cf/proofs") == (200, proofs)
+    assert api.ask("GET", "/api/tidebus/changefeeds/gone/proofs")[1]["error_code"] == "CDC:ErrChangeFeedNotExists"
 
 
 @pytest.mark.parametrize("mode", [BACKFILL, RESYNC])

@@ -1,7 +1,7 @@
 """Who may do what in the bus's Kafka: the least that each role needs, as docs/security.md lists it.
 
-A capture makes and writes the raw log; a sorter reads it, and writes what processors read; a processor reads that; the
-user of a sink URI writes the topics of users and nothing of ours; an operator reads.
+A capture makes and writes the raw log; a sorter reads it, and writes proofs and what processors read; a processor reads
+that; the user of a sink URI writes the topics of users and nothing of ours; an operator reads.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,6 +22,7 @@ ANSWER_S: Final = 60.0
 ITERATIONS: Final = 8192
 RAW_PREFIX = "tidebus."
 SINK_PREFIX = "tidebus.sink."
+PROOFS_PREFIX = "tidebus.proofs."
 GROUP_PREFIX = "tidebus-"
 _MAKE = (AclOperation.CREATE, AclOperation.ALTER_CONFIGS)
 _READ = (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
@@ -49,6 +50,7 @@ def acls() -> list[AclBinding]:
         *_deny("capture", topic, SINK_PREFIX),
         *_allow("sorter", topic, RAW_PREFIX, *_READ),
         *_allow("sorter", topic, SINK_PREFIX, *_MAKE, AclOperation.WRITE),
+        *_allow("sorter", topic, PROOFS_PREFIX, *_MAKE, AclOperation.WRITE),
         *_allow("processor", topic, SINK_PREFIX, *_READ),
         *_allow("processor", group, GROUP_PREFIX, AclOperation.READ, AclOperation.DESCRIBE),
         *_allow("sink", topic, "", *_MAKE, *_WRITE),

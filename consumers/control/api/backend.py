@@ -122,6 +122,14 @@ class Backend(Protocol):
         """Ask for images of tables of a changefeed, ``schema.table`` each; return their physical ids."""
         ...
 
+    def proofs(self, feed: StoredFeed, records_max: int) -> Sequence[Mapping[str, Any]]:
+        """Return a changefeed's newest proofs, oldest first, among so many of its upstream's newest.
+
+        Raises:
+            KafkaUnreachableError: the topic does not answer, or no sorter has made it yet.
+        """
+        ...
+
     def create(self, request: FeedRequest, namespace: str) -> ChangefeedInfo: ...
 
     def configure(self, changefeed_id: str, namespace: str, change: ConfigChange) -> ChangefeedInfo: ...

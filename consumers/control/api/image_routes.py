@@ -1,4 +1,4 @@
-"""Table images of a changefeed: how far they are, and asking for more. TiCDC has nothing like it."""
+"""Table images and proofs of a changefeed: how far they are, asking for more images. TiCDC has none of it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +10,8 @@ from consumers.control.api.context import Bus, FeedId, Namespace, User
 from consumers.control.api.requests import TablesBody
 from schemas.rawlog.images import ImageMode
 
+PROOFS_LOOKED_AT = 1_000
+"""Newest records of the proofs topic, in which those of a changefeed are looked for."""
 router = APIRouter(prefix="/api/tidebus/changefeeds/{changefeed_id}", dependencies=[User], tags=["tidebus"])
 
 
@@ -17,6 +19,12 @@ router = APIRouter(prefix="/api/tidebus/changefeeds/{changefeed_id}", dependenci
 def feed_images(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, Any]:
     """Return what the owner has said last; empty: the changefeed waits for no image."""
     return dict(images_body(bus, feed_id, namespace) or {})
+
+
+@router.get("/proofs", summary="What a changefeed read, left out and wrote of late, by window")
+def feed_proofs(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, Any]:
+    """Return the newest records of its chain; `tidebus proofs export` gives all."""
+    return {"proofs": list(bus.proofs(bus.feed(feed_id, namespace), PROOFS_LOOKED_AT))}
 
 
 @router.post("/tables/backfill", summary="Let a running changefeed write the rows that tables have, once more")

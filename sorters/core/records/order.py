@@ -1,6 +1,6 @@
 """The order of output records: by position bytes within a (topic, partition), equal neighbours dropped."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -61,6 +61,9 @@ class OutputRecords(Protocol):
 
     def equals(self, other: "OutputRecords") -> bool: ...
 
+
+OnOrder = Callable[[OutputRecords, OutputRecords], None]
+"""Gets records in their order, and what is left of them without repeats: the same object, if that is all."""
 
 OUTPUT_SCHEMA = pa.schema(
     [

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, drop_repeats, order_of, sort_records
+from sorters.core.records.order import OUTPUT_SCHEMA, OnOrder, OutputRecords, drop_repeats, order_of, sort_records
 
 RUN_BYTES = 512 * 1024
 """Of one block, about: small enough that those who copy blocks, Spark several times, hold few of them at once."""
@@ -75,7 +75,9 @@ def unpack_run(block: Any) -> Run:
     return run
 
 
-def merge_runs(runs: list[Run], *, may_repeat: bool, rows: int = WINDOW_ROWS) -> Iterator[OutputRecords]:
+def merge_runs(
+    runs: list[Run], *, may_repeat: bool, rows: int = WINDOW_ROWS, on_order: OnOrder | None = None
+) -> Iterator[OutputRecords]:
     """Yield all records of ``runs`` in their order, in tables of about ``rows``; equal ones once, if there may be any.
 
     The list is emptied, and a run let go when its last row has been yielded.
@@ -89,7 +91,10 @@ def merge_runs(runs: list[Run], *, may_repeat: bool, rows: int = WINDOW_ROWS) ->
         parts = [part for run in merging if (part := run.upto(end)) is not None]
         merging = [run for run in merging if run.has_more]
         records = sort_records(pa.Table.from_batches(parts, OUTPUT_SCHEMA).combine_chunks())
-        yield drop_repeats(records) if may_repeat else records
+        kept = drop_repeats(records) if may_repeat else records
+        if on_order is not None:
+            on_order(records, kept)
+        yield kept
 
 
 class _OpenRun:

@@ -26,6 +26,7 @@ from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.large_messages import NamedRows, Room
 from sorters.core.filter.row_conditions import TableConditions
 from sorters.core.filter.update_columns import UpdateColumns
+from sorters.core.flow.ledger import FlowLedger
 from sorters.core.mount.alike_tables import AlikeTables
 from sorters.core.mount.column import value_text
 from sorters.core.mount.corrupt_rows import OnCorrupt, corrupt_error, corrupt_rows
@@ -49,23 +50,33 @@ class Settings:
     encoded_at_ms: int
     store_claim: StoreClaim | None
     on_corrupt: OnCorrupt | None
+    ledger: FlowLedger | None = None
+    """Is told of rows that are left out, and of updates that are split."""
 
 
 def wanted_versions(
-    rows: RowChanges, schemas: SchemaStore | LayeredSchemas, feed: CompiledFeed
+    rows: RowChanges, schemas: SchemaStore | LayeredSchemas, feed: CompiledFeed, ledger: FlowLedger | None = None
 ) -> Iterator[tuple[TableVersion, RowChanges]]:
-    """Yield the rows of each schema version that the changefeed is to get.
+    """Yield the rows of each schema version that the changefeed is to get; ``ledger`` is told of the others.
 
     Raises:
         UnknownTableError, SchemaGoneError: see :meth:`SchemaStore.lookup`.
     """
     if feed.ignore_start_ts:
-        rows = rows_where(rows, ~np.isin(rows.start_ts, np.fromiter(feed.ignore_start_ts, np.int64)))
+        kept = ~np.isin(rows.start_ts, np.fromiter(feed.ignore_start_ts, np.int64))
+        if ledger is not None:
+            ledger.leave_out("ignore_txn_start_ts", rows, ~kept)
+        rows = rows_where(rows, kept)
     if feed.bdr_mode and rows.txn_source.any():
-        rows = rows_where(rows, rows.txn_source & CDC_WRITE_SOURCE == 0)
-    for version, group in by_version(rows, schemas):
+        kept = rows.txn_source & CDC_WRITE_SOURCE == 0
+        if ledger is not None:
+            ledger.leave_out("bdr_mode", rows, ~kept)
+        rows = rows_where(rows, kept)
+    for version, group in by_version(rows, schemas, ledger):
         if feed.contains(version.schema, version.table, eligible=version.eligible):
             yield version, group
+        elif ledger is not None:
+            ledger.leave_out("table_filter", group)
 
 
 def encodable(rows: RowChanges, table: TableVersion) -> Iterator[RowChanges]:
@@ -77,8 +88,11 @@ def encodable(rows: RowChanges, table: TableVersion) -> Iterator[RowChanges]:
     return slices_of_rows(rows, max(1, CELLS_MAX // max(len(table.columns), 1)))
 
 
-def by_version(rows: RowChanges, schemas: SchemaStore | LayeredSchemas) -> Iterator[tuple[TableVersion, RowChanges]]:
-    """Yield the rows of each schema version; rows of a table that is gone or was not there yet are skipped.
+def by_version(
+    rows: RowChanges, schemas: SchemaStore | LayeredSchemas, ledger: FlowLedger | None = None
+) -> Iterator[tuple[TableVersion, RowChanges]]:
+    """Yield the rows of each schema version; rows of a table that is gone or was not there yet are skipped, and
+    ``ledger`` is told.
 
     Raises:
         UnknownTableError, SchemaGoneError: see :meth:`SchemaStore.lookup`.
@@ -92,6 +106,8 @@ def by_version(rows: RowChanges, schemas: SchemaStore | LayeredSchemas) -> Itera
         version = schemas.lookup(rows.table_id, Ts(int(group.commit_ts[0])))
         if isinstance(version, TableVersion):
             yield version, group
+        elif ledger is not None:
+            ledger.leave_out("no_table", group)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,6 +125,8 @@ class EncodedPass:
     """Of the rows in TiKV."""
     commit_ts: IntArray
     positions: BinaryArray
+    split: BinaryArray | None = None
+    """Positions of the DELETE halves of updates; None: none was split."""
 
 
 def run_version(
@@ -138,8 +156,9 @@ def encode_pass(
     :meth:`Encoder.topic_part` of each table.
     """
     encoded_at_ms = settings.encoded_at_ms
-    kept = kept_parts(rows, table, feed, settings.on_corrupt, alike)
-    parts, source = _numbered(_split(part) if feed.split_updates else [part] for part in kept)
+    kept = kept_parts(rows, table, feed, settings.on_corrupt, alike, settings.ledger)
+    groups = [_split(part) if feed.split_updates else [part] for part in kept]
+    parts, source = _numbered(groups)
     if not len(source):
         return None
     route, selection = feed.select(table)
@@ -157,7 +176,7 @@ def encode_pass(
     commit_ts = np.concatenate([part.commit_ts for part in parts])
     op = np.concatenate([np.full(len(part), ROW_OPS[part.kind], np.int8) for part in parts])
     positions = row_positions(commit_ts, np.concatenate([part.start_ts for part in parts]), op, keys)
-    return EncodedPass(table, parts, mounted, encoded, keys, commit_ts, positions)
+    return EncodedPass(table, parts, mounted, encoded, keys, commit_ts, positions, _split_positions(rows, groups))
 
 
 def kept_parts(
@@ -166,8 +185,10 @@ def kept_parts(
     feed: CompiledFeed,
     on_corrupt: OnCorrupt | None = None,
     alike: AlikeTables | None = None,
+    ledger: FlowLedger | None = None,
 ) -> list[MountedPart]:
-    """Mount rows of one table version, or of tables that are alike it; return those that no event filter ignores.
+    """Mount rows of one table version, or of tables that are alike it; return those that no event filter ignores, and
+    tell ``ledger`` of the others.
 
     Raises:
         CorruptDataError, CorruptChecksumError: see :func:`run_version`.
@@ -184,10 +205,16 @@ def kept_parts(
     if corrupt.count and on_corrupt is not None:
         on_corrupt(corrupt)
     wanted = [part for part in mounted_parts if ROW_OPS[part.kind] not in ignored]
-    kept = _kept(_kept(wanted, feed.update_columns), feed.events.conditions(table))
+    kept, unchanged = _kept(wanted, feed.update_columns)
+    kept, unfit = _kept(kept, feed.events.conditions(table))
     for part in mounted_parts:
         if ROW_OPS[part.kind] in ignored:
             part.check()
+    if ledger is not None:
+        ops = [part.rows for part in mounted_parts if ROW_OPS[part.kind] in ignored]
+        for reason, numbers in (("event_filter", ops), ("unchanged_columns", unchanged), ("event_expression", unfit)):
+            if numbers:
+                ledger.leave_out(reason, rows, _mask(len(rows), numbers))
     return kept
 
 
@@ -213,7 +240,10 @@ def route_pass(passed: EncodedPass, feed: CompiledFeed, settings: Settings, alik
     )
     encoded = room.within_limit(passed.encoded, passed.mounted, named, settings.encoded_at_ms)
     topic = pa.concat_arrays([_topics(part, route) for part in parts])
-    return make_records([topic, pa.array(partition), encoded.keys, encoded.values, positions])
+    records = make_records([topic, pa.array(partition), encoded.keys, encoded.values, positions])
+    if passed.split is not None and settings.ledger is not None:  # only now: a pass that is refused runs again
+        settings.ledger.split(passed.split)
+    return records
 
 
 def _topics(part: MountedPart, route: Route) -> Any:
@@ -230,20 +260,23 @@ def _partition_count(part: MountedPart, route: Route, feed: CompiledFeed) -> int
     return counts[0] if len(set(counts)) == 1 else np.array(counts)[part.alike.number]
 
 
-def _kept(parts: list[MountedPart], conditions: TableConditions | UpdateColumns | None) -> list[MountedPart]:
-    """Return the rows that no event filter ignores for what they hold."""
+def _kept(
+    parts: list[MountedPart], conditions: TableConditions | UpdateColumns | None
+) -> tuple[list[MountedPart], list[IntArray]]:
+    """Return the rows that no event filter ignores for what they hold, and the numbers of those that one does."""
     if conditions is None:
-        return parts
-    kept = []
+        return parts, []
+    kept, left = [], []
     for part in parts:
         ignored = conditions.ignored(part)
         if ignored is None:
             kept.append(part)
             continue
         part.check()  # whole, as TiCDC decodes it before it filters
+        left.append(part.rows[ignored])
         if not ignored.all():
             kept.append(part.take(np.flatnonzero(~ignored)))
-    return kept
+    return kept, left
 
 
 def _split(part: MountedPart) -> list[MountedPart]:
@@ -260,6 +293,22 @@ def _split(part: MountedPart) -> list[MountedPart]:
         return [part]
     halves = part.split(np.flatnonzero(mask))
     return [part.take(np.flatnonzero(~mask)), *halves] if not mask.all() else [*halves]
+
+
+def _mask(count: int, numbers: list[IntArray]) -> npt.NDArray[np.bool_]:
+    mask = np.zeros(count, np.bool_)
+    mask[np.concatenate(numbers)] = True
+    return mask
+
+
+def _split_positions(rows: RowChanges, groups: Iterable[list[MountedPart]]) -> BinaryArray | None:
+    """Return the positions of the DELETE halves of updates, from the rows as they were landed."""
+    halves = [part.rows for group in groups if len(group) > 1 for part in group if part.kind is RowKind.DELETE]
+    if not halves:
+        return None
+    at = np.concatenate(halves)
+    op = np.full(len(at), ROW_OPS[RowKind.DELETE], np.int8)
+    return row_positions(rows.commit_ts[at], rows.start_ts[at], op, rows.key.take(pa.array(at)))
 
 
 def _numbered(groups: Iterable[list[MountedPart]]) -> tuple[tuple[MountedPart, ...], npt.NDArray[np.int64]]:

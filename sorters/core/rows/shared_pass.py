@@ -22,6 +22,7 @@ from schemas.tidb.table import TableVersion
 from sorters.core.columnar.row_changes import join_rows
 from sorters.core.feed.claim_check import StoreClaim
 from sorters.core.feed.feed import CompiledFeed
+from sorters.core.flow.ledger import FlowLedger
 from sorters.core.mount.alike_tables import AlikeTables
 from sorters.core.mount.corrupt_rows import OnCorrupt
 from sorters.core.mount.mounter import SMALL_ROWS
@@ -73,6 +74,7 @@ def run_chunks(  # noqa: PLR0913 # what a pass needs, and what is kept of earlie
     on_refused: OnRefused | None = None,
     plans: TablePlans | None = None,
     kept: KeptPasses | None = None,
+    ledger: FlowLedger | None = None,
 ) -> Iterator[OutputRecords]:
     """Turn chunks of row changes, each of one physical table, into records of the sink topics, in no particular order.
 
@@ -85,6 +87,7 @@ def run_chunks(  # noqa: PLR0913 # what a pass needs, and what is kept of earlie
         on_refused: see there.
         plans: what is known of tables from earlier calls with this feed.
         kept: where ``chunks`` are objects that other changefeeds get, too: what they have made of them.
+        ledger: is told what is landed, left out and split.
 
     Raises:
         UnknownTableError, SchemaGoneError: no schema ever said that the table exists.
@@ -92,9 +95,12 @@ def run_chunks(  # noqa: PLR0913 # what a pass needs, and what is kept of earlie
         CorruptChecksumError: a row does not fit its checksum, and the feed must not go on then.
         EncodeRefusedError, SinkMessageTooLargeError: a row has no message in this protocol or topic.
     """
-    passes = _Passes(feed, Settings(encoded_at_ms, store_claim, on_corrupt), plans or TablePlans(), on_refused, kept)
+    settings = Settings(encoded_at_ms, store_claim, on_corrupt, ledger)
+    passes = _Passes(feed, settings, plans or TablePlans(), on_refused, kept)
     for chunk in chunks:
-        for version, group in wanted_versions(chunk, schemas, feed):
+        if ledger is not None:
+            ledger.land(chunk)
+        for version, group in wanted_versions(chunk, schemas, feed, ledger):
             for rows in encodable(group, version):
                 yield from passes.take(version, rows)
     yield from passes.finish()

@@ -1,0 +1,58 @@
+"""``tidebus proofs …``: what a changefeed read and wrote, for an auditor to keep and to check."""
+
+import sys
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from compose.cli.changefeed import namespace_option
+from compose.cli.options import kafka_option, upstream_option
+from schemas.ids import UpstreamId
+
+if TYPE_CHECKING:
+    from edges.kafka.access import KafkaAccess
+
+FINDINGS_SHOWN_MAX = 100
+
+
+@click.group()
+def proofs() -> None:
+    """Keep and check what sorters counted: rows landed, left out and written, chained by hash."""
+
+
+def _of_changefeed(command: Any) -> Any:
+    changefeed = click.option("-c", "--changefeed", "changefeed_id", required=True, metavar="ID")
+    return kafka_option(required=True)(upstream_option(changefeed(namespace_option(command))))
+
+
+@proofs.command()
+@_of_changefeed
+def export(kafka: "KafkaAccess", upstream: str, changefeed_id: str, namespace: str) -> None:
+    """Print a changefeed's records, one a line, as they stand in the topic."""
+    from compose.operator.proofs import read_proofs
+
+    out = sys.stdout.buffer
+    for content in read_proofs(kafka, UpstreamId(upstream), (namespace, changefeed_id)):
+        out.write(content + b"\n")
+
+
+@proofs.command()
+@click.argument("file", type=click.File("rb"))
+def check(file: IO[bytes]) -> int:
+    """Check a file of `export`; exit status 1 if a record is altered, missing or does not come out even."""
+    from schemas.flow.chain import check_chain
+
+    report = check_chain(line.rstrip(b"\n") for line in file)
+    for finding in report.findings[:FINDINGS_SHOWN_MAX]:
+        click.echo(f"line {finding.line}: {finding.fault}: {finding.said}")
+    if len(report.findings) > FINDINGS_SHOWN_MAX:
+        click.echo(f"and {len(report.findings) - FINDINGS_SHOWN_MAX} more")
+    for gap in report.unproved:
+        click.echo(
+            f"line {gap.line}: note: nothing is told of ({gap.after_ts}, {gap.upto_ts}]: a run ended before it could"
+        )
+    for (namespace, changefeed), head in sorted(report.heads.items()):
+        where = f"record {head.number}, ts {head.window.upto_ts}, hash {head.hash}"
+        click.echo(f"{namespace}/{changefeed}: up to {where}")
+    click.echo(f"{report.records} records, {report.rows} rows written, {len(report.findings)} faults")
+    return 1 if report.findings else 0

@@ -1,0 +1,1 @@
+"""Flow proofs of a cut: what was landed against what is written, by sums of row ids."""

@@ -8,7 +8,7 @@ import csv
 import os
 import secrets
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,14 +23,15 @@ from compose.stack.secure.folder import StackSecrets
 from consumers.control.changefeeds.store import ChangefeedRequest
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions
-from schemas.ids import UpstreamId
+from schemas.ids import TableId, UpstreamId
 from tests.support.apply import rows
 from tests.support.bank import Bank
 from tests.support.bus import create_from_the_start, wait_checkpoint, wait_until
+from tests.support.imaged_topics import wait_whole
 from tests.support.lasting_session import lasting_session
 from tests.support.mariadb import started_or_skip
 from tests.support.secure_bus import region_server_tls
-from tests.support.upstream_rows import upstream_at
+from tests.support.upstream_rows import Rows, upstream_at
 
 UPSTREAM = UpstreamId("locked")
 DATABASE, STORAGE = "database", "storage"
@@ -55,10 +56,10 @@ class Locked:
         commands = [(process.pid, process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
         return [pid for pid, words in commands if {"processor", changefeed, address} <= set(words)]
 
-    def wait_moving(self) -> None:
-        """Wait until both destinations hold what is written by now."""
+    def wait_moving(self, changefeeds: Iterable[str] = (DATABASE, STORAGE)) -> None:
+        """Wait until destinations hold what is written by now."""
         now_ts = self.server.tso()
-        for changefeed in (DATABASE, STORAGE):
+        for changefeed in changefeeds:
             wait_checkpoint(self.bus, changefeed, now_ts, CATCH_UP_S)
 
 
@@ -112,24 +113,61 @@ def test_locked_down_bus_whose_capture_and_processor_are_killed_loses_nothing_on
     tables = locked.bank.names
     want = locked.server.act(lambda store: upstream_at(store, tables, locked.bank.last_commit_ts))
     assert sum(len(held) for held in want.values()) == 2 * locked.bank.accounts
-    assert in_database(locked) == want
-    assert in_files(locked) == {
-        name: {row_id: tuple(map(str, row)) for row_id, row in held.items()} for name, held in want.items()
+    assert in_database(locked, want) == want
+    assert in_files(locked.files) == as_texts(want)
+
+
+def test_tables_that_have_rows_come_whole_into_a_database_without_them_and_into_files_though_processors_are_killed(
+    locked: Locked,
+) -> None:
+    names: dict[TableId, str] = {}
+    old = Generator(locked.server, GeneratorOptions(schema="old", tables=1, rows_per_s=0, rows_max=2_000, seed=7))
+    locked.server.spawn(old.run()).result(CATCH_UP_S)
+    late = Generator(locked.server, GeneratorOptions(schema="late", tables=1, rows_per_s=300, rows_max=900, seed=8))
+    writing = locked.server.spawn(late.run())
+    wait_until(lambda: late.rows_committed >= 300, CATCH_UP_S, "rows before the changefeeds", locked.bus)
+    files = locked.files.with_name("late-files")
+    uris = {
+        "late-database": locked.mariadb.uri("worker-count=4"),
+        "late-storage": f"file://{files}?protocol=csv&flush-interval=2s",
     }
+    config = {"initial": "snapshot", "filter": {"rules": ["old.*", "late.*"]}}
+    for changefeed, uri in uris.items():
+        locked.bus.create_changefeed(
+            ChangefeedRequest(upstream=UPSTREAM, sink_uri=uri, config=config, changefeed_id=changefeed)
+        )
+    for changefeed in uris:
+        wait_until(lambda of=changefeed: bool(locked.processors(of)), CATCH_UP_S, "processors", locked.bus)  # type: ignore[misc]
+        os.kill(locked.processors(changefeed)[0], signal.SIGKILL)
+    writing.result(CATCH_UP_S)
+    for changefeed in uris:
+        wait_whole(locked.bus, changefeed, CATCH_UP_S)
+    locked.wait_moving(uris)
+    for schema, generator in (("old", old), ("late", late)):
+        names |= {table.table_id: f"{schema}.{table.shape.name}_1" for table in generator._tables}
+    upto_ts = late.last_commit_ts
+    want = locked.server.act(lambda store: upstream_at(store, names, upto_ts))
+    assert all(want.values())
+    assert in_database(locked, want) == want
+    assert in_files(files) == as_texts(want)
 
 
-def in_database(locked: Locked) -> dict[str, dict[int, tuple[object, ...]]]:
-    """Return what the database holds of the bank's tables."""
+def as_texts(tables: Rows) -> dict[str, dict[int, tuple[str, ...]]]:
+    return {name: {row_id: tuple(map(str, row)) for row_id, row in held.items()} for name, held in tables.items()}
+
+
+def in_database(locked: Locked, names: Iterable[str]) -> Rows:
+    """Return what the database holds of tables."""
     return {
         name: {int(row[0]): (int(row[1]), *map(str, row[2:])) for row in rows(locked.mariadb, f"SELECT * FROM {name}")}
-        for name in locked.bank.names.values()
+        for name in names
     }
 
 
-def in_files(locked: Locked) -> dict[str, dict[int, tuple[str, ...]]]:
-    """Return what somebody holds who has applied all lines of the files, in their order."""
+def in_files(folder: Path) -> dict[str, dict[int, tuple[str, ...]]]:
+    """Return what somebody holds who has applied all lines of a folder's files, in their order."""
     held: dict[str, dict[int, tuple[str, ...]]] = {}
-    for path in sorted(locked.files.rglob("CDC*.csv")):
+    for path in sorted(folder.rglob("CDC*.csv")):
         with path.open(newline="") as file:
             for op, table, schema, row_id, *columns in csv.reader(file):
                 whole = held.setdefault(f"{schema}.{table}", {})

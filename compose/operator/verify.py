@@ -113,8 +113,6 @@ def notes(config: ChangefeedConfig) -> list[str]:
         texts.append("filter.event-filters leaves events out: the destination may lawfully differ")
     if config.filter.ignore_txn_start_ts:
         texts.append("filter.ignore-txn-start-ts leaves transactions out: the destination may lawfully differ")
-    if config.sink.column_selectors:
-        texts.append("sink.column-selectors leaves columns out: the destination lawfully lacks their values")
     return texts
 
 

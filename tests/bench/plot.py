@@ -152,6 +152,12 @@ def _many_tables(axes: Any, figures: Figures) -> None:
     axes.set_xlabel(f"{last['tables']:,} tables", fontsize=8)
 
 
+def _verify(axes: Any, figures: Figures) -> None:
+    last = figures[-1]
+    rates = [last["rows_per_cpu_s"] / 1000, last["python_rows_per_s"] / 1000]
+    _bars(axes, ["both sides\nby SQL", "hashes\nin Python"], rates)
+
+
 def _beside_plain(axes: Any, figures: Figures) -> None:
     _bars(axes, ["ratio"], [figures[-1]["ratio"]])
 
@@ -193,5 +199,6 @@ PANELS: dict[str, tuple[str, Callable[[Any, Figures], None]]] = {
     "catch_up": ("500,000 rows after a stop", _catch_up),
     "idle_bus": ("idle, cores", _idle_bus),
     "zookeeper_requests": ("requests a second at ZooKeeper", _zookeeper_requests),
+    "verify": ("rows compared, thousand per CPU second", _verify),
     "storage_write": ("storage sink ÷ plain write", _beside_plain),
 }

@@ -34,6 +34,7 @@ FIGURES: list[dict[str, Any]] = [
     {"bench": "many_tables", "tables": 100, "assign_s": 9.0, "idle_cores": 0.1},
     {"bench": "mysql_apply", "ratio": 0.5},
     {"bench": "storage_write", "ratio": 0.9},
+    {"bench": "verify", "rows_per_cpu_s": 100_000, "python_rows_per_s": 120_000},
     {
         "bench": "many_feeds",
         "feeds": 100,

@@ -103,7 +103,7 @@ def table_pairs(config: ChangefeedConfig, source: SourceAt, wanted: tuple[str, .
         if name not in there:
             raise ConfigError("the changefeed has no such table upstream", table=name)
     chosen = [there[name] for name in wanted] or names
-    return [TablePair(source=name, destination=routes.name(*name), partition_of=_partition(name)) for name in chosen]
+    return [TablePair(source=name, destination=routes.name(*name), partition_of=partition_of(name)) for name in chosen]
 
 
 def notes(config: ChangefeedConfig) -> list[str]:
@@ -154,6 +154,6 @@ def _patient(config: ChangefeedConfig) -> ChangefeedConfig:
     return replace(config, sink=replace(config.sink, mysql=mysql))
 
 
-def _partition(source: Name) -> Callable[[int], int]:
+def partition_of(source: Name) -> Callable[[int], int]:
     """Return what tells the partition of the topic between that has a table's rows: by its name upstream."""
     return lambda partitions: table_hash(*source) % partitions

@@ -17,14 +17,17 @@ import psutil
 import pytest
 
 from compose.local.bus import BusOptions, LocalBus
+from compose.operator.verify import partition_of
 from compose.stack.mariadb import LocalMariaDb
 from compose.stack.secure.certificates import write_private
 from compose.stack.secure.folder import StackSecrets
 from consumers.control.changefeeds.store import ChangefeedRequest
+from consumers.verify.core.outcome import Verdict
+from consumers.verify.table_check import TablePair
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions
-from schemas.ids import TableId, UpstreamId
-from tests.support.apply import rows
+from schemas.ids import TableId, Ts, UpstreamId
+from tests.support.apply import rows, run_sql
 from tests.support.bank import Bank
 from tests.support.bus import create_from_the_start, wait_checkpoint, wait_until
 from tests.support.imaged_topics import wait_whole
@@ -32,11 +35,13 @@ from tests.support.lasting_session import lasting_session
 from tests.support.mariadb import started_or_skip
 from tests.support.secure_bus import region_server_tls
 from tests.support.upstream_rows import Rows, upstream_at
+from tests.support.verify import MariaDbSource, table_check
 
 UPSTREAM = UpstreamId("locked")
 DATABASE, STORAGE = "database", "storage"
 CATCH_UP_S = 240.0
 TRANSFERS_MIN = 200
+VERIFICATIONS = 5
 
 
 @dataclass
@@ -102,6 +107,7 @@ def test_locked_down_bus_whose_capture_and_processor_are_killed_loses_nothing_on
 ) -> None:
     os.kill(locked.processors(DATABASE)[0], signal.SIGKILL)
     locked.wait_moving()
+    verify_while_it_moves(locked)
     locked.bus.processes["capture 2"].kill()
     locked.wait_moving()
     os.kill(locked.processors(STORAGE)[0], signal.SIGKILL)
@@ -150,6 +156,38 @@ def test_tables_that_have_rows_come_whole_into_a_database_without_them_and_into_
     assert all(want.values())
     assert in_database(locked, want) == want
     assert in_files(files) == as_texts(want)
+
+
+def verify_while_it_moves(locked: Locked) -> None:
+    """Compare both tables as `tidebus verify` does, each time at the ts at which the destination happens to be; the
+    upstream as of this ts is what the region server's store holds.
+    """
+    ((feed,),) = rows(locked.mariadb, "SELECT DISTINCT feed FROM tidebus.position")
+    tables = locked.bank.names
+    run_sql(locked.mariadb, "CREATE DATABASE upstream")
+    for name in tables.values():
+        run_sql(locked.mariadb, f"CREATE TABLE upstream.{name.partition('.')[2]} LIKE {name}")
+
+    def prepare(ts: Ts) -> None:
+        for name, held in locked.server.act(lambda store: upstream_at(store, tables, ts)).items():
+            table = f"upstream.{name.partition('.')[2]}"
+            values = ",".join(f"({number},{k},'{c}','{pad}')" for number, (k, c, pad) in held.items())
+            run_sql(locked.mariadb, f"DELETE FROM {table}", f"INSERT INTO {table} VALUES {values}")
+
+    source = MariaDbSource(locked.mariadb, prepare)
+    check = table_check(source, feed, range_rows=7, wait_s=15.0)
+    newest = "SELECT MAX(commit_ts) FROM tidebus.position"
+    for _ in range(VERIFICATIONS):
+        seen_ts = max(source.asked, default=Ts(0))
+        wait_until(lambda ts=seen_ts: rows(locked.mariadb, newest)[0][0] > ts, CATCH_UP_S, "rows", locked.bus)  # type: ignore[misc]
+        for name in tables.values():
+            schema, _, table = name.partition(".")
+            pair = TablePair(
+                source=("upstream", table), destination=(schema, table), partition_of=partition_of((schema, table))
+            )
+            outcome = check.check(pair)
+            assert (outcome.verdict, outcome.source_proof.rows) == (Verdict.SAME, locked.bank.accounts), outcome
+    assert len(set(source.asked)) >= VERIFICATIONS, source.asked
 
 
 def as_texts(tables: Rows) -> dict[str, dict[int, tuple[str, ...]]]:

@@ -64,17 +64,18 @@ nightly: setup  ## what takes too long for `make test`: SCHEDULES=10000 of each 
 	NIGHTLY_SCHEDULES=$(or $(SCHEDULES),10000) SCHEDULING_SEEDS=$(or $(SCHEDULES),10000) \
 	  CLUSTER_SEEDS=$(or $(SCHEDULES),10000) PROCESSOR_SEEDS=$(or $(SCHEDULES),10000) \
 	  SERVICE_SEEDS=$(or $(SCHEDULES),10000) FRONTIER_SCHEDULES=$(or $(SCHEDULES),10000) IMAGE_SEEDS=$(or $(SCHEDULES),10000) \
+	  PROLOGUE_SEEDS=$(or $(SCHEDULES),10000) \
 	  $(BIN)/pytest -q -n 2 --timeout 7200 \
 	  tests/simulation/test_feed_law.py tests/simulation/test_scheduling_law.py tests/simulation/test_cluster_law.py \
 	  tests/simulation/test_processor_law.py tests/simulation/test_service_law.py tests/simulation/test_frontier_law.py \
-	  tests/simulation/test_image_law.py
+	  tests/simulation/test_image_law.py tests/simulation/test_prologue_law.py
 	NIGHTLY_EXAMPLES=1 $(BIN)/pytest -q -n 2 --timeout 7200 tests/property/test_columnar_twins.py tests/property/test_other_readers.py
 	NIGHTLY_DATABASE=1 NIGHTLY_RUN=1 $(BIN)/pytest -q $(UNRAISABLE) tests/e2e/test_database.py tests/e2e/test_run_command.py
 	NIGHTLY_CONSOLE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1200 tests/integration/test_console.py
 	NIGHTLY_CLUSTER=1 NIGHTLY_UPGRADE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1800 \
 	  tests/integration/test_service_executors.py tests/integration/test_spark_attempts.py tests/e2e/test_rolling_upgrade.py
 	NIGHTLY_SOURCE=1 $(BIN)/pytest -q $(UNRAISABLE) tests/integration/test_spark_source.py
-	NIGHTLY_IMAGES=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1800 tests/e2e/test_table_image.py
+	NIGHTLY_IMAGES=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1800 tests/e2e/test_table_image.py tests/e2e/test_prologue.py
 	NIGHTLY_LAKE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1800 tests/integration/test_lake_sink.py
 	TIDEBUS_SECURE=1 NIGHTLY_DATABASE=1 $(BIN)/pytest -q $(UNRAISABLE) tests/e2e/test_kill_nine.py tests/e2e/test_database.py
 

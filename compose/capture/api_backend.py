@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,7 @@ from typing import Any, Final
 from kazoo.exceptions import NoNodeError
 
 from compose.capture.options import CaptureOptions
+from compose.capture.prologue_start import OldHistory, check_prologue, held_history
 from compose.capture.upstream_tables import UpstreamTables
 from compose.changefeeds import check_eligible, check_resume_ts, create_changefeed, tables_body
 from compose.foresight.explain import as_json, explained, raw_log_schemas
@@ -42,6 +44,7 @@ from consumers.control.changefeeds.verbs import ChangefeedControl, ConfigChange,
 from consumers.control.cluster.capture_registry import CaptureInfo, list_captures
 from consumers.control.cluster.election import Election
 from consumers.control.console.routes import ROUTERS
+from consumers.control.log.raw_log import frontier_window
 from consumers.control.owner.figures import Rule
 from edges.kafka.access import KafkaAccess
 from edges.secrets import SecretReferenceError, resolve
@@ -52,11 +55,13 @@ from producers.tls import Channels, TlsSettings
 from schemas.addresses import is_loopback
 from schemas.config.changefeed import load_changefeed
 from schemas.config.parse.references import with_secrets
+from schemas.config.settings import ChangefeedConfig
 from schemas.errors import BusError, ConfigError
 from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId
 from schemas.json_text import read_json
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
 from schemas.rawlog.images import ImageMode
+from schemas.rawlog.topics import raw_topics
 from schemas.tidb.time_zone import UTC_NAME
 
 log = logging.getLogger(__name__)
@@ -223,10 +228,13 @@ class ApiBackend:
             target_ts=request.target_ts,
             time_zone=self._addresses.time_zone,
         )
-        check_eligible(self._addresses.kafka, wanted)
-        if self._addresses.tries_sinks:
-            self._try_sink(info_of(wanted, request.start_ts or Ts(0)))
-        return create_changefeed(self._addresses.kafka, self._addresses.zookeeper, self.cluster, wanted)
+        addresses = self._addresses
+        config = load_changefeed(wanted.sink_uri, wanted.config)
+        with self._older(request.start_ts, config) as older:
+            check_eligible(addresses.kafka, wanted, older)
+            if addresses.tries_sinks:
+                self._try_sink(info_of(wanted, request.start_ts or Ts(0)))
+            return create_changefeed(addresses.kafka, addresses.zookeeper, self.cluster, wanted, older=older)
 
     def configure(self, changefeed_id: str, namespace: str, change: ConfigChange) -> ChangefeedInfo:
         if change.sink_uri is not None or change.config is not None:
@@ -259,7 +267,8 @@ class ApiBackend:
         if request.sink_uri is None:
             raise ApiError("sink_uri is empty; its parameters belong to the settings", key="sink_uri")
         config = load_changefeed(request.sink_uri, request.config)
-        return tables_body(self._addresses.kafka, self._addresses.upstream, config, request.start_ts)
+        with self._older(request.start_ts, config) as older:
+            return tables_body(self._addresses.kafka, self._addresses.upstream, config, request.start_ts, older)
 
     def explain(self, request: FeedRequest) -> dict[str, Any]:
         addresses = self._addresses
@@ -315,6 +324,14 @@ class ApiBackend:
 
     def _try_sink(self, info: ChangefeedInfo) -> None:
         check_sink(info, lambda: self._pd_client().cluster_id)
+
+    def _older(self, start_ts: Ts | None, config: ChangefeedConfig) -> AbstractContextManager[OldHistory | None]:
+        addresses = self._addresses
+        window = frontier_window(addresses.kafka, raw_topics(addresses.upstream)) if start_ts else None
+        if not start_ts or window is None or start_ts >= window.oldest_ts:
+            return contextlib.nullcontext()
+        check_prologue(config, start_ts, window, self._services.read())
+        return held_history(self._pd_client(), self.cluster, start_ts, window)
 
     def _check_not_ahead(self, key: str, ts: Ts) -> None:
         now = self.now_ts()

@@ -30,6 +30,7 @@ from compose.capture.first_failure import FirstFailure
 from compose.capture.image_rules import image_wishes
 from compose.capture.options import CaptureOptions
 from compose.capture.processor_home import ProcessorHome
+from compose.capture.prologues import Prologues
 from compose.capture.pulled_upstream import PulledUpstream
 from compose.capture.puller_figures import PullerFigures
 from compose.capture.replicated_tables import replicated_tables
@@ -239,6 +240,7 @@ class Capture:
             replicated=replicated_tables,
             sorters=assigner(options, session, watch, on_failure),
             image_wishes=lambda: image_wishes(options, session, on_failure),
+            prologues=lambda: Prologues(options, self._settings, session, on_failure),
         )
 
     def _begin_processors(self, stack: contextlib.ExitStack, session: Session, peers: Peers) -> None:
@@ -252,7 +254,6 @@ class Capture:
             tls=options.puller.tls,
             cluster_secret_file=options.cluster_secret_file,
         )
-        data_dir = options.sorters.data_dir
         fleet = ProcessorFleet(
             session,
             self._paths,
@@ -260,7 +261,7 @@ class Capture:
             Nursery(),
             TIDEBUS,
             home.arguments(),
-            data_dir,
+            options.sorters.data_dir,
         )
         self._processors = stack.enter_context(fleet)
 
@@ -310,12 +311,11 @@ class Capture:
 
     def _peers(self) -> GrpcPeers:
         options = self._options
-        listen, advertised = options.peer_addr, options.advertise_peer_addr
         return open_peers(
             self.capture_id,
             VERSION,
-            listen=listen,
-            advertised=advertised,
+            listen=options.peer_addr,
+            advertised=options.advertise_peer_addr,
             tls=options.puller.tls,
             cluster_secret_file=options.cluster_secret_file,
         )

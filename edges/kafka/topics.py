@@ -53,6 +53,19 @@ def create_topics(
     return refused
 
 
+def delete_topics(admin: Any, names: Sequence[str]) -> dict[str, KafkaException]:
+    """Delete topics; return those that were refused, with the reason. One that is not there was deleted by another."""
+    refused = {}
+    for some in _requests(names):
+        for name, future in admin.delete_topics(list(some), operation_timeout=CREATE_TIMEOUT_S).items():
+            try:
+                future.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    refused[name] = error
+    return refused
+
+
 def is_passing(error: KafkaException) -> bool:
     """Tell whether a broker may take later what it has not taken now."""
     reason: Any = error.args[0]

@@ -136,6 +136,7 @@ class Puller:
         settings: PullerSettings = PullerSettings(),
         may_land: Callable[[], bool] = lambda: True,
         schema_memory: SchemaMemory = NO_MEMORY,
+        schema_topic: str = "",
     ) -> None:
         """Create topics, register the schema and prepare; :meth:`start` begins to pull.
 
@@ -152,6 +153,7 @@ class Puller:
             may_land: asked before each record is sent, by any thread; once it says no, nothing is landed any more and
                 the puller ends.
             schema_memory: what the registry has told before.
+            schema_topic: whose subject in the registry the records' schema is; '': that of the topic they go to.
 
         Raises:
             RawTopicError: topics cannot be made.
@@ -164,7 +166,7 @@ class Puller:
         self.topics = raw_topics(upstream, settings.topic_prefix)
         self.partitions = ensure_raw_topics(kafka, self.topics, settings.raw_log)
         record_bytes = record_bytes_max(kafka, self.topics.region_events)
-        self._batch_schema = BatchSchema(schema_registry, self.topics.region_events, schema_memory)
+        self._batch_schema = BatchSchema(schema_registry, schema_topic or self.topics.region_events, schema_memory)
         self._pd = PdClient(pd_address, channels=Channels(settings.tls))
         self.landed = threading.Event()
         """Set when :meth:`report` would say more than before; whoever waits for that sets it back."""

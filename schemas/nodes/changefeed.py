@@ -192,6 +192,10 @@ class ZkPaths:
         """Table images that a user has asked for and the owner has not begun yet."""
         return f"{self.changefeeds}/{namespace}/{changefeed_id}/images"
 
+    def changefeed_prologue(self, namespace: str, changefeed_id: str) -> str:
+        """The raw log of a changefeed that starts before its upstream's began."""
+        return f"{self.changefeeds}/{namespace}/{changefeed_id}/prologue"
+
 
 def encode_changefeed_info(info: ChangefeedInfo) -> bytes:
     """Return the node's bytes."""

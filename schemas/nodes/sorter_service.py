@@ -48,6 +48,8 @@ class ServiceInfo:
     """It takes nothing more, and its changefeeds go elsewhere."""
     knows_images: bool = False
     """Its changefeeds stop below barriers of table images, as frontier records say."""
+    knows_prologues: bool = False
+    """Its changefeeds run their prologue before the upstream's raw log, as their nodes say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +203,7 @@ def decode_service(node: bytes) -> ServiceInfo:
             is_stopping=raw.get("is_stopping") is True,
             # Absent from nodes of earlier versions.
             knows_images=raw.get("knows_images") is True,
+            knows_prologues=raw.get("knows_prologues") is True,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptDataError("sorter service does not decode", bytes=len(node), reason=repr(error)) from error

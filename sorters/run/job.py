@@ -39,6 +39,7 @@ from sorters.run.cut_job import RunBy
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_lock import SESSION_S, FeedLock, SorterLockLostError
 from sorters.run.feed_run import FeedRun
+from sorters.run.first_log import LOOK_S, runnable
 from sorters.run.lake_run import LakeRun
 from sorters.run.sources import OwnSources
 from sorters.run.status import Edition, StatusBoard
@@ -229,6 +230,10 @@ class SorterProcess:
             config = sorter_config(load_with_secrets(info), info, options.kafka.servers)
             if info.target_ts is not None and checkpoint_ts >= info.target_ts:
                 return None
+            while (runs_as := runnable(board, info, checkpoint_ts)) is None:
+                if self._stop.wait(LOOK_S) or lock.is_lost() or not self._is_current(board, edition):
+                    return None
+            info = runs_as
             if not options.master.startswith("local"):
                 self._spark.get()  # a cluster that has no room, or is not there, is better known now than at a backlog
             run = (

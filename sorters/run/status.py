@@ -24,6 +24,7 @@ from schemas.nodes.changefeed import (
     decode_changefeed_status,
     encode_changefeed_status,
 )
+from schemas.nodes.prologue import Prologue, decode_prologue
 from schemas.nodes.sorter_service import FeedEntry, newest_entries, with_progress
 from sorters.core.cut.beginning import decode_begun
 
@@ -53,6 +54,7 @@ class StatusBoard:
         self._info_path = paths.changefeed_info(namespace, changefeed_id)
         self._status_path = paths.changefeed_status(namespace, changefeed_id)
         self._begun_path = paths.changefeed_begun(namespace, changefeed_id)
+        self._prologue_path = paths.changefeed_prologue(namespace, changefeed_id)
         self._last: ChangefeedStatus | None = None
         self._version: int | None = None
         """The version of the status node as we know it; None: it is not there."""
@@ -74,6 +76,15 @@ class StatusBoard:
         """
         node = self._found(self._info_path, watch)
         return node and (decode_info(node[0]), Edition(int(node[1].czxid), int(node[1].version)))
+
+    def prologue(self) -> Prologue | None:
+        """Return the changefeed's prologue; None: it has none, or none any more.
+
+        Raises:
+            ZooKeeperUnreachableError, CorruptDataError
+        """
+        node = self._found(self._prologue_path)
+        return node and decode_prologue(node[0])
 
     def status(self) -> ChangefeedStatus | None:
         """Return the last status that was written, by whom ever.

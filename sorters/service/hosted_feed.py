@@ -35,6 +35,8 @@ from sorters.run.cut_job import RunBy
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_lock import FeedLock, SorterLockLostError
 from sorters.run.feed_run import END_S, FeedRun
+from sorters.run.first_log import LOOK_S as PROLOGUE_LOOK_S
+from sorters.run.first_log import runnable
 from sorters.run.lake_run import LakeRun
 from sorters.run.sources import RunSources
 from sorters.run.status import Edition, StatusBoard
@@ -210,10 +212,16 @@ class HostedFeed:
         if info.target_ts is not None and entry.checkpoint_ts >= info.target_ts:
             self._changed.wait(LOOK_S)  # the owner is about to see that it is finished
             return None
+        runs_as = self._runs_as(info)
+        if runs_as is None:
+            return None
         config = sorter_config(load_with_secrets(info), info, home.kafka.servers)
         pace = Pace(config.sorter.cpu_share_max_percent / 100, config.sorter.rows_per_second_max)
         self._share = home.shares.share(self.assigned.name, pace)
-        run = self._lake_run(info, config) if config.uri.is_lake else self._feed_run(info, config, edition, begun)
+        if config.uri.is_lake:
+            run: FeedRun | LakeRun = self._lake_run(runs_as, config)
+        else:
+            run = self._feed_run(runs_as, config, edition, begun)
         self._run = run
         if not self._may_go_on():
             return None
@@ -223,6 +231,18 @@ class HostedFeed:
         log.info("changefeed runs", extra={**self._names, "checkpoint_ts": entry.checkpoint_ts})
         run.run_here()
         return run.failure()
+
+    def _runs_as(self, info: ChangefeedInfo) -> ChangefeedInfo | None:
+        """Wait until there is a raw log to run it from; None: it is to run otherwise by now, or not here."""
+        entry, said = self._entry, False
+        assert entry is not None
+        while (runs_as := runnable(self._board, info, entry.checkpoint_ts)) is None:
+            if not said:
+                said = True
+                log.info("changefeed waits for its prologue", extra={**self._names, "start_ts": info.start_ts})
+            if self._changed.wait(PROLOGUE_LOOK_S) or self._home.is_lost():
+                return None
+        return runs_as
 
     def _lake_run(self, info: ChangefeedInfo, config: ChangefeedConfig) -> LakeRun:
         home, entry = self._home, self._entry

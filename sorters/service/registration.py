@@ -32,6 +32,7 @@ def service_info(service: str, master: str, dedicated: str) -> ServiceInfo:
         master=master,
         dedicated=dedicated,
         knows_images=True,
+        knows_prologues=True,
     )
 
 

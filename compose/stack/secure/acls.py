@@ -23,6 +23,7 @@ ITERATIONS: Final = 8192
 RAW_PREFIX = "tidebus."
 SINK_PREFIX = "tidebus.sink."
 PROOFS_PREFIX = "tidebus.proofs."
+PROLOGUE_PREFIX = "tidebus.prologue."
 GROUP_PREFIX = "tidebus-"
 _MAKE = (AclOperation.CREATE, AclOperation.ALTER_CONFIGS)
 _READ = (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
@@ -47,6 +48,7 @@ def acls() -> list[AclBinding]:
     topic, group = ResourceType.TOPIC, ResourceType.GROUP
     return [
         *_allow("capture", topic, RAW_PREFIX, *_MAKE, *_READ, AclOperation.WRITE),
+        *_allow("capture", topic, PROLOGUE_PREFIX, AclOperation.DELETE),
         *_deny("capture", topic, SINK_PREFIX),
         *_allow("sorter", topic, RAW_PREFIX, *_READ),
         *_allow("sorter", topic, SINK_PREFIX, *_MAKE, AclOperation.WRITE),

@@ -12,11 +12,12 @@ from edges.zookeeper.node_cache import Node, NodeCache
 from edges.zookeeper.progress import Entries, readable_entries
 from edges.zookeeper.session import Session
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus, ZkPaths, decode_changefeed_status
+from schemas.nodes.prologue import Prologue, decode_prologue
 from schemas.nodes.sorter_service import FeedEntry, FeedName, ServicePaths, newest_entries, with_progress
 from schemas.sink.topic import has_processors
 
 T = TypeVar("T")
-INFO, STATUS, APPLIED, IMAGES = "info", "status", "applied", "images"
+INFO, STATUS, APPLIED, IMAGES, PROLOGUE = "info", "status", "applied", "images", "prologue"
 
 
 class _Decoded(Generic[T]):
@@ -54,6 +55,7 @@ class FeedView:
     status_node: Node | None
     applied_node: Node | None
     images_node: Node | None
+    prologue_node: Node | None
     entry: FeedEntry | None
     """What its sorter service says of how far it is."""
     _of: "FeedNodes"
@@ -78,6 +80,12 @@ class FeedView:
         if self.images_node is None:
             return {}
         return self._of.requested.of(self._of.path(self.name, IMAGES), self.images_node)
+
+    def prologue(self) -> Prologue | None:
+        """Return its prologue; None: it has none, or none any more."""
+        if self.prologue_node is None:
+            return None
+        return self._of.prologues.of(self._of.path(self.name, PROLOGUE), self.prologue_node)
 
     def stored(self) -> StoredFeed:
         """Return it as users mean it: how far its destination is."""
@@ -106,6 +114,7 @@ class FeedNodes:
         self.statuses = _Decoded(decode_changefeed_status)
         self.applied = _Decoded(decode_applied)
         self.requested = _Decoded(decode_requested)
+        self.prologues = _Decoded(decode_prologue)
         self._entries = _Decoded(readable_entries)
         self._seen: tuple[Mapping[str, Node], Mapping[FeedName, FeedView]] = {}, {}
 
@@ -122,7 +131,9 @@ class FeedNodes:
         nodes, seen = self.cache.nodes, self._seen
         if seen[0] is nodes:
             return seen[1]
-        for decoded in (self.infos, self.statuses, self.applied, self.requested, self._entries):
+        for decoded in (
+            self.infos, self.statuses, self.applied, self.requested, self.prologues, self._entries
+        ):  # fmt: skip
             decoded.keep(nodes)
         views = {view.name: view for view in self._views(nodes)}
         self._seen = nodes, views
@@ -146,8 +157,8 @@ class FeedNodes:
             name = namespace, changefeed_id
             entry = entries.get((name, node.created_zxid))
             status, applied = nodes.get(self.path(name, STATUS)), nodes.get(self.path(name, APPLIED))
-            images = nodes.get(self.path(name, IMAGES))
-            yield FeedView(name, node, status, applied, images, entry, self)
+            images, prologue = nodes.get(self.path(name, IMAGES)), nodes.get(self.path(name, PROLOGUE))
+            yield FeedView(name, node, status, applied, images, prologue, entry, self)
 
     def _newest(self, nodes: Mapping[str, Node]) -> Entries:
         folder = f"{self._progress}/"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any
 
-from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError
+from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError, RolledBackError
 
 from consumers.control.changefeeds.processor_nodes import decode_applied, with_applied
 from consumers.control.log.raw_log import FrontierWindow
@@ -30,6 +30,7 @@ from schemas.nodes.changefeed import (
     is_id,
     with_zone,
 )
+from schemas.nodes.prologue import Prologue, encode_prologue
 from schemas.nodes.sorter_service import with_progress
 from schemas.sink.topic import has_processors
 from schemas.tidb.time_zone import UTC_NAME
@@ -88,10 +89,13 @@ class ChangefeedStore:
     def __init__(self, session: Session, paths: ZkPaths) -> None:
         self._session, self._paths = session, paths
 
-    def create(self, request: ChangefeedRequest, window: FrontierWindow | None) -> ChangefeedInfo:
+    def create(
+        self, request: ChangefeedRequest, window: FrontierWindow | None, prologue: Prologue | None = None
+    ) -> ChangefeedInfo:
         """Check a request, store it and return it; its sorter can start.
 
-        ``window`` is what :func:`consumers.control.log.raw_log.frontier_window` says now.
+        ``window`` is what :func:`consumers.control.log.raw_log.frontier_window` says now. ``prologue`` is stored with
+        it, and brings what was before the raw log; None: it cannot start there.
 
         Raises:
             ConfigError: id, sink URI, changefeed file or target_ts is not allowed.
@@ -105,13 +109,13 @@ class ChangefeedStore:
         check_id("changefeed-id", changefeed_id)
         check_id("namespace", request.namespace)
         check_zone(load_changefeed(request.sink_uri, request.config), request.time_zone)
-        start_ts = _start_ts(request, window)
+        start_ts = _start_ts(request, window, prologue)
         if request.target_ts is not None and request.target_ts <= start_ts:
             raise ConfigError(
                 "target-ts must be above start-ts", key="target-ts", target_ts=request.target_ts, start_ts=start_ts
             )
         info = info_of(request, start_ts)
-        self._write_new(info)
+        self._write_new(info, prologue)
         log.info("changefeed created", extra={"changefeed": changefeed_id, "start_ts": start_ts})
         return info
 
@@ -230,11 +234,21 @@ class ChangefeedStore:
             raise CorruptDataError("changefeed is another's", changefeed=changefeed_id, namespace=namespace)
         return info, int(stat.version)
 
-    def _write_new(self, info: ChangefeedInfo) -> None:
-        path = self._paths.changefeed_info(info.namespace, info.changefeed_id)
+    def _write_new(self, info: ChangefeedInfo, prologue: Prologue | None) -> None:
+        name = info.namespace, info.changefeed_id
+        path = self._paths.changefeed_info(*name)
         with self._session.requests("creating a changefeed") as client:
             try:
-                client.create(path, encode_info(info), makepath=True)
+                if prologue is None:
+                    client.create(path, encode_info(info), makepath=True)
+                    return
+                client.ensure_path(path.rsplit("/", 1)[0])
+                transaction = client.transaction()  # nobody may see it without
+                transaction.create(path, encode_info(info))
+                transaction.create(self._paths.changefeed_prologue(*name), encode_prologue(prologue))
+                for result in transaction.commit():
+                    if isinstance(result, Exception) and not isinstance(result, RolledBackError):
+                        raise result
             except NodeExistsError as error:
                 raise ChangefeedExistsError(
                     "changefeed exists; take another --changefeed-id, or remove it first",
@@ -309,7 +323,7 @@ def check_id(key: str, value: str) -> None:
         )
 
 
-def _start_ts(request: ChangefeedRequest, window: FrontierWindow | None) -> Ts:
+def _start_ts(request: ChangefeedRequest, window: FrontierWindow | None, prologue: Prologue | None) -> Ts:
     if window is None:
         raise NoFrontierError(
             "no frontier of this upstream has been published yet; start a capture and try again",
@@ -317,7 +331,7 @@ def _start_ts(request: ChangefeedRequest, window: FrontierWindow | None) -> Ts:
         )
     if request.start_ts is None:
         return window.newest_ts
-    if request.start_ts < window.oldest_ts:
+    if request.start_ts < window.oldest_ts and prologue is None:
         raise StartTsError(
             f"start-ts is older than the raw log; the oldest possible start-ts is {window.oldest_ts}",
             start_ts=request.start_ts,

@@ -16,6 +16,7 @@ from consumers.control.changefeeds.store import ChangefeedNotFoundError, Changef
 from consumers.control.core.changefeeds.errors import FeedError
 from consumers.control.core.changefeeds.state import Feed, Pause, RemoveFeed, Resume, step
 from edges.secrets import decode_info, encode_info
+from edges.zookeeper.nodes import read_node
 from edges.zookeeper.progress import read_entries
 from edges.zookeeper.session import Session, ZooKeeperError
 from schemas.config.changefeed import load_changefeed
@@ -32,6 +33,7 @@ from schemas.nodes.changefeed import (
     encode_changefeed_status,
 )
 from schemas.nodes.changefeed import state_of as state_of  # callers of the verbs have it from here
+from schemas.nodes.prologue import decode_prologue
 from schemas.nodes.sorter_service import with_progress
 
 log = logging.getLogger(__name__)
@@ -112,15 +114,35 @@ class ChangefeedControl:
 
         Raises:
             ChangefeedNotFoundError: there is none.
-            UpdateRefusedError: it runs or has finished, the settings are what they were, or `initial` is another.
+            UpdateRefusedError: it runs or has finished, the settings are what they were, or `initial` is another; or
+                the filter is, while the changefeed has its prologue to run.
             ConfigError: the result is not allowed.
             BusError: ZooKeeper failed.
         """
         while True:
             info, info_version, status, status_version = self._read(changefeed_id, namespace)
             changed = configured(info, state_of(info, status), change)
+            self._check_prologue(info, changed, info.start_ts if status is None else status.checkpoint_ts)
             if self._write(changed, info_version, status, status_version):
                 return changed
+
+    def _check_prologue(self, info: ChangefeedInfo, changed: ChangefeedInfo, checkpoint_ts: Ts) -> None:
+        """Let no table come in whose changes a prologue under way does not hold."""
+        path = self._paths.changefeed_prologue(info.namespace, info.changefeed_id)
+        with self._session.requests("reading a prologue") as client:
+            node = read_node(client, path)
+        prologue = None if node is None else decode_prologue(node[0])
+        if prologue is None or checkpoint_ts >= prologue.end_ts:
+            return
+        before, after = (load_changefeed(each.sink_uri, each.config) for each in (info, changed))
+        if (before.filter.rules, before.case_sensitive) != (after.filter.rules, after.case_sensitive):
+            raise UpdateRefusedError(
+                "the filter stays until the changefeed has passed the ts at which the raw log takes over: what was "
+                "before is read from TiKV for the tables of its filter alone",
+                changefeed=info.changefeed_id,
+                checkpoint_ts=checkpoint_ts,
+                end_ts=prologue.end_ts,
+            )
 
     def _take(self, changefeed_id: str, namespace: str, message: Pause | Resume | RemoveFeed) -> Feed:
         while True:

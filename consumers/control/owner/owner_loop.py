@@ -144,6 +144,7 @@ class OwnerParts:
 
     ``sorters`` gives changefeeds to sorter services while inside; its arguments are the owner's revision and what
     says for what a changefeed waits. ``image_wishes`` knows which changefeeds want table images while inside.
+    ``prologues`` has changefeeds' prologues landed while inside.
     """
 
     capture: CaptureId
@@ -159,6 +160,7 @@ class OwnerParts:
     replicated: ReplicatedTables
     sorters: Callable[[int, Callable[[ChangefeedInfo], FeedError | None]], AbstractContextManager[object]]
     image_wishes: Callable[[], AbstractContextManager[KnowsWishes]]
+    prologues: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
 
 
 @dataclass(slots=True)
@@ -347,6 +349,7 @@ class OwnerLoop:
                 sequence=self._sequence,
             )
             held = HeldFeeds(parts.replicated)
+            stack.enter_context(parts.prologues())
             stack.enter_context(parts.sorters(revision, held.why))
             reigning = Reigning(reign, ddl, keeper, held, images, time.monotonic())
             stack.callback(self._end, reign)

@@ -1,0 +1,1 @@
+"""Lands what was before the raw log began."""

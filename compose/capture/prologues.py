@@ -9,7 +9,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
@@ -21,6 +21,7 @@ from compose.capture.prologue_attempt import PrologueAttempt
 from consumers.control.changefeeds.feed_nodes import INFO, PROLOGUE, STATUS, FeedNodes, FeedView
 from edges.kafka.clients import kafka_admin
 from edges.kafka.topics import delete_topics, partition_counts
+from edges.zookeeper.node_cache import ANSWER_S
 from edges.zookeeper.nodes import replace_node
 from edges.zookeeper.session import LeaseLostError, Session
 from producers.errors import HistoryGoneError
@@ -98,7 +99,10 @@ class Prologues:
         self._attempt: PrologueAttempt | None = None
         self._not_before: dict[str, float] = {}
         """By life, after an attempt that has failed."""
-        self._held_at: dict[str, float] = {}
+        self._held: dict[str, tuple[Prologue, float]] = {}
+        """By life: for whom history is held here, and when PD is to hear of it again."""
+        self._let_go_of: set[str] = set()
+        """Lives of complete prologues."""
         self._over_at: dict[str, float] = {}
         self._sweep_at = 0.0
         self._refused: set[str] = set()
@@ -131,6 +135,7 @@ class Prologues:
                 self._let_go(feed)
             elif not feed.prologue.is_complete:
                 self._hold(feed)
+        self._release_held(feeds.values())
         if self._attempt is None:
             self._begin(feeds)
         if self._clock() >= self._sweep_at:
@@ -180,7 +185,6 @@ class Prologues:
             done = completed(attempt.prologue, attempt.prologue.attempt)
             if self._write(attempt.name, done, attempt.version) is not None:
                 log.info("prologue is complete", extra=extra)
-                self._release(attempt.prologue)
         elif isinstance(error, PrologueStoppedError):
             log.info("prologue was cut off", extra=extra)
         elif error.action is Action.RETRY:
@@ -196,21 +200,34 @@ class Prologues:
 
     def _write(self, name: FeedName, prologue: Prologue, version: int) -> int | None:
         with self._session.requests("writing a prologue") as client:
-            return replace_node(client, self._paths.changefeed_prologue(*name), encode_prologue(prologue), version)
+            path = self._paths.changefeed_prologue(*name)
+            return replace_node(client, path, encode_prologue(prologue), version, ANSWER_S)
 
     # -- TiKV's history ------------------------------------------------------------------------------------------------
 
     def _hold(self, feed: _Feed) -> None:
-        if self._clock() < self._held_at.get(_life(feed), 0.0):
-            return
         prologue = feed.prologue
+        if prologue.life in self._held and self._clock() < self._held[prologue.life][1]:
+            return
         try:
             with self._pd() as pd:
                 keep_safe_point(pd, self._service_id(prologue), prologue.start_ts, self._settings.gc_ttl_s)
         except HistoryGoneError as error:
             if prologue.failure is None:
                 self._fail(feed.name, feed.info, prologue, feed.version, error)
-        self._held_at[_life(feed)] = self._clock() + HOLD_S
+        self._held[prologue.life] = prologue, self._clock() + HOLD_S
+
+    def _release_held(self, feeds: Collection[_Feed]) -> None:
+        """Let go of history for prologues that are complete (a predecessor may not have come to it), and for those
+        that are gone.
+        """
+        waiting = {feed.prologue.life for feed in feeds if not (feed.is_over or feed.prologue.is_complete)}
+        for feed in feeds:
+            if feed.prologue.is_complete and feed.prologue.life not in self._let_go_of:
+                self._let_go_of.add(feed.prologue.life)
+                self._held[feed.prologue.life] = feed.prologue, 0.0
+        for life in self._held.keys() - waiting:
+            self._release(self._held.pop(life)[0])
 
     def _release(self, prologue: Prologue) -> None:
         service_id = self._service_id(prologue)
@@ -237,7 +254,7 @@ class Prologues:
         if self._clock() < self._over_at.setdefault(_life(feed), self._clock() + OVER_S):
             return
         with self._session.requests("removing a prologue") as client, contextlib.suppress(*_ANOTHERS_WORD):
-            client.delete(self._paths.changefeed_prologue(*feed.name), version=feed.version)
+            client.delete_async(self._paths.changefeed_prologue(*feed.name), feed.version).get(timeout=ANSWER_S)
             log.info("prologue is over", extra={"changefeed": feed.name[1], "log": feed.prologue.log})
 
     def _sweep(self) -> None:

@@ -169,6 +169,16 @@ class MemoryZooKeeper:
 
         return self._answered("set", path, ask)
 
+    def delete_async(self, path: str, version: int) -> _Answer:
+        def ask() -> None:
+            if path not in self.nodes:
+                raise NoNodeError
+            if version != self.nodes[path].version:
+                raise BadVersionError
+            self.write({path: None})
+
+        return self._answered("delete", path, ask)
+
     def transaction(self) -> "_Transaction":
         return _Transaction(self)
 

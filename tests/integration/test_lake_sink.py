@@ -11,13 +11,23 @@ import pytest
 
 from compose.stack.local import Addresses
 from tests.support.ddl_jobs import column, job, table_info
-from tests.support.lake import Lake
+from tests.support.lake import Lake, Row
 from tests.support.lake_bank import TABLES, TOTAL, LakeBank
+from tests.support.lake_kinds import NAME as KINDS
+from tests.support.lake_kinds import (
+    TABLE_ID,
+    evolved_change,
+    evolved_rows,
+    evolved_table,
+    kinds_changes,
+    kinds_rows,
+    kinds_table,
+)
 from tests.support.raw_log import START_TS, RawLog
 from tests.support.sorter_process import Sorter
 from tests.support.sorter_service import ServiceCluster
 
-ADD_COLUMN = 5
+ADD_COLUMN, MULTI_SCHEMA_CHANGE = 5, 61
 nightly = pytest.mark.skipif(
     "NIGHTLY_LAKE" not in os.environ, reason="takes minutes: NIGHTLY_LAKE=1, as `make nightly`"
 )
@@ -29,7 +39,7 @@ patient = pytest.mark.timeout(1800)
 @pytest.fixture
 def bank(stack: Addresses, fresh_name: Callable[[str], str]) -> LakeBank:
     log = RawLog(stack.kafka, fresh_name("up"))
-    log.snapshot([table_info(number, name) for number, name in TABLES.items()], schema="bank")
+    log.snapshot([*(table_info(number, name) for number, name in TABLES.items()), kinds_table()], schema="bank")
     return LakeBank(log, START_TS)
 
 
@@ -49,7 +59,7 @@ def _uri(lake: Lake, mode: str) -> str:
     return f"iceberg://?warehouse=file://{lake.folder}&mode={mode}&commit-interval=1s"
 
 
-def _assert_each_tag_is_the_upstream(lake: Lake, bank: LakeBank) -> None:
+def assert_each_tag_is_the_upstream(lake: Lake, bank: LakeBank) -> None:
     tags = {ts for ts in lake.tags("bank", "debit") & lake.tags("bank", "credit") if ts in bank.at}
     assert bank.ts in tags
     for ts in tags:
@@ -58,7 +68,7 @@ def _assert_each_tag_is_the_upstream(lake: Lake, bank: LakeBank) -> None:
         assert sum(sum(accounts.values()) for accounts in held.values()) == TOTAL
 
 
-def _assert_every_change_is_there_once(lake: Lake, bank: LakeBank) -> None:
+def assert_every_change_is_there_once(lake: Lake, bank: LakeBank) -> None:
     numbers = {name: number for number, name in TABLES.items()}
     rows = [(name, row) for name in numbers for row in lake.rows("bank", name)]
     seen = [(row["_tidb_commit_ts"], row["_tidb_op"], numbers[name], row["id"], row["v"]) for name, row in rows]
@@ -74,21 +84,46 @@ def _add_column(bank: LakeBank, table: int) -> None:
     bank.log.ddl(record)
 
 
+def _put_kinds(bank: LakeBank) -> None:
+    bank.ts += 10
+    bank.log.rows(TABLE_ID, kinds_changes(bank.ts))
+
+
+def _evolve_kinds(bank: LakeBank) -> None:
+    """Drop, rename and widen columns in one statement, and insert a row that needs it."""
+    bank.ts += 10
+    bank.log.ddl(
+        job(bank.ts, MULTI_SCHEMA_CHANGE, schema_id=1, table_id=TABLE_ID, schema="bank", table_info=evolved_table())
+    )
+    bank.ts += 10
+    bank.log.rows(TABLE_ID, [evolved_change(bank.ts)])
+
+
+def _by_id(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: int(row["id"]))
+
+
 @patient
-def test_lake_tables_at_each_tag_are_the_upstream_also_after_a_ddl(bank: LakeBank, sorter: Sorter, lake: Lake) -> None:
-    sorter.create(bank.log.upstream, _uri(lake, "upsert"), start_ts=START_TS)
+def test_lake_tables_at_each_tag_are_the_upstream_also_after_ddl(bank: LakeBank, sorter: Sorter, lake: Lake) -> None:
+    sorter.create(bank.log.upstream, _uri(lake, "upsert"), start_ts=START_TS, time_zone="Asia/Shanghai")
     bank.open()
     bank.transfer(30)
+    _put_kinds(bank)
     sorter.start()
-    sorter.wait_checkpoint(bank.advance(), 500)
+    first_ts = bank.advance()
+    sorter.wait_checkpoint(first_ts, 500)
     bank.transfer(30)
     _add_column(bank, 201)
+    _evolve_kinds(bank)
     bank.transfer(30)
-    sorter.wait_checkpoint(bank.advance(), 500)
-    assert len(lake.tags("bank", "debit") & set(bank.at)) == 2
-    _assert_each_tag_is_the_upstream(lake, bank)
+    last_ts = bank.advance()
+    sorter.wait_checkpoint(last_ts, 500)
+    assert lake.tags("bank", "debit") & set(bank.at) == {first_ts, last_ts}
+    assert_each_tag_is_the_upstream(lake, bank)
     assert {row["branch office"] for row in lake.rows("bank", "debit")} == {7}
     assert lake.branches("bank", "debit") == {"main"}
+    assert _by_id(lake.rows("bank", KINDS, first_ts)) == kinds_rows()
+    assert _by_id(lake.rows("bank", KINDS, last_ts)) == evolved_rows()
 
 
 @nightly
@@ -110,8 +145,8 @@ def test_lake_changefeeds_of_a_sorter_service_are_written_in_one_session(
         bank.transfer(30)
         cluster.start("one")
         cluster.wait_checkpoints(["upsert", "append"], bank.advance(), 500)
-    _assert_each_tag_is_the_upstream(lake, bank)
-    _assert_every_change_is_there_once(log, bank)
+    assert_each_tag_is_the_upstream(lake, bank)
+    assert_every_change_is_there_once(log, bank)
 
 
 DIES = """
@@ -160,9 +195,9 @@ def test_lake_sorter_killed_within_a_commit_writes_nothing_twice_and_tags_all_ta
     assert sorter.stop() == 0
     assert lake.tags("bank", "debit") == lake.tags("bank", "credit")
     if mode == "append":
-        _assert_every_change_is_there_once(lake, bank)
+        assert_every_change_is_there_once(lake, bank)
     else:
-        _assert_each_tag_is_the_upstream(lake, bank)
+        assert_each_tag_is_the_upstream(lake, bank)
     for name in TABLES.values():
         watermarks = lake.watermarks("bank", name)
         assert watermarks == sorted(set(watermarks))

@@ -65,6 +65,8 @@ def _set_names(spec: ColumnVersion, mask: int) -> str:
 
 
 def _times(texts: ArrowColumn, target: pa.DataType) -> ArrowColumn:
+    """The year 0, which TiDB has and Arrow would take, is none of a calendar: many readers fail at it."""
+    texts = pc.if_else(pc.starts_with(texts, "0000-"), pa.scalar(None, pa.string()), texts)
     try:
         return _parsed(texts, target)
     except pa.ArrowInvalid:

@@ -127,6 +127,8 @@ def _try(config: ChangefeedConfig, info: ChangefeedInfo) -> TidbCluster | None:
         file_store(config.uri.storage).get("metadata")
         return None
     if config.uri.is_lake:
+        if config.sink.iceberg.catalog == "rest":  # its sorter asks the server, which may know nobody else
+            return None
         check_warehouse(Path(warehouse_folder(config)))
         return None
     if config.uri.server is None:

@@ -14,6 +14,7 @@ import click
 from compose.cli.changefeed import changefeed
 from compose.cli.foresight_commands import explain, remount
 from compose.cli.inspect_commands import decode, doctor, dry_run, errors, setup
+from compose.cli.lake_commands import lake
 from compose.cli.migrate_command import migrate
 from compose.cli.operator_commands import configure_credentials, operator, tso, unsafe
 from compose.cli.processor_command import processor
@@ -73,6 +74,7 @@ cli.take(
             (changefeed, "create, list, query, pause, resume, move, remove"),
             (operator, "the same and more, as `cdc cli` has it"),
             (table, "rows that were there before, for a running changefeed"),
+            (lake, "Iceberg tables: compact them, let snapshots expire"),
             (top, "the bus at a glance: captures, lags, rates, errors"),
             (services, "sorter services, and which changefeeds each runs"),
             (proofs, "what a changefeed read and wrote, to keep and to check"),

@@ -68,7 +68,7 @@ UNREAD_TABLES = {"sink.pulsar-config": "Pulsar sinks"}
 
 WORDS: dict[str, tuple[str, ...]] = {
     "sink.protocol": PROTOCOLS,
-    "sink.iceberg-config.catalog": ("hadoop",),
+    "sink.iceberg-config.catalog": ("hadoop", "jdbc", "rest"),
     "sink.kafka-config.sasl-mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
     "sink.kafka-config.sasl-oauth-grant-type": ("client_credentials",),
 }

@@ -9,20 +9,18 @@ themselves how far they are (:mod:`sorters.core.lake.commits`).
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
 
 from schemas.changes import RowChanges
-from schemas.config.lake_rules import warehouse_folder
+from schemas.config.lake_rules import catalog_options
 from schemas.config.settings import ChangefeedConfig
 from schemas.errors import BusError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.rawlog.frontier import FrontierRecord, follow_frontier
-from schemas.sink.topic import life_of
 from schemas.tidb.table import TableVersion
 from sorters.core.columnar.row_changes import rows_where
 from sorters.core.cut.cut import Cut
@@ -37,7 +35,7 @@ from sorters.cut.worker import FeedProgram, gather_rows
 from sorters.log.failures import bus_error
 from sorters.run.epochs import CutProgress
 from sorters.run.held_tables import frontier_of_tables
-from sorters.run.lake.catalog import BRANCH_PREFIX, LakeCatalog, LakeOwner
+from sorters.run.lake.catalog import LakeCatalog, lake_owner
 from sorters.run.lake.rows import LakeRows
 from sorters.run.lake.tables import LakeTables
 from sorters.run.sources import RunSources
@@ -74,9 +72,7 @@ class LakeRun:
         """``sources`` is closed with the run. ``before_cut`` raises where this process must not write."""
         self._spark, self._sources, self._config = spark, sources, config
         self._frontier, self._schemas = sources.frontier, sources.schemas
-        changefeed = f"{info.namespace}/{info.changefeed_id}"
-        branch = f"{BRANCH_PREFIX}{uuid.uuid4().hex}"
-        self._owner = LakeOwner(changefeed=changefeed, life=f"{changefeed}/{life_of(info)}", branch=branch)
+        self._owner = lake_owner(info)
         self._feed = compile_feed(config, info.namespace, changefeed_id=info.changefeed_id)
         self._checkpoint_ts, self._target_ts = checkpoint_ts, info.target_ts
         self._before_cut, self._on_progress = before_cut, on_progress
@@ -147,7 +143,7 @@ class LakeRun:
     def _follow(self) -> None:
         at = self._frontier.find(self._checkpoint_ts)
         record = self._frontier.record_before(at)
-        tables = self._begin(record)
+        tables, maintained_at = self._begin(record), time.monotonic()
         while not self._stopping.is_set():
             end = min(self._frontier.end(), at + FRONTIER_RECORDS_MAX)
             if end > at:
@@ -155,14 +151,18 @@ class LakeRun:
                 at = end
             if at < self._frontier.end() - FRONTIER_RECORDS_MAX:
                 continue
+            compaction_s = self._config.sink.iceberg.compaction_interval_s
+            if 0 < compaction_s <= time.monotonic() - maintained_at and not self._stopping.is_set():
+                tables.maintain(self._stopping.is_set)
+                maintained_at = time.monotonic()
             self._stopping.wait(self._config.sink.iceberg.commit_interval_s)
             self._sources.check_log()
 
     def _begin(self, record: FrontierRecord) -> LakeTables:
         """Find the tables of earlier runs, and finish what the last one had begun to tag."""
-        spark, warehouse = self._spark(), warehouse_folder(self._config)
-        catalog = LakeCatalog(spark, warehouse, self._owner)
-        rows = LakeRows(spark, warehouse, self._owner.branch)
+        spark, options = self._spark(), catalog_options(self._config)
+        catalog = LakeCatalog(spark, options, self._owner)
+        rows = LakeRows(spark, options, self._owner.branch)
         tables = LakeTables(catalog, rows, self._config.sink.iceberg, self._feed, self._before_cut)
         self._schemas.advance(record.ddl_high)
         store = self._schemas.store

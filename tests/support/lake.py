@@ -1,5 +1,6 @@
 """Lake tables read by pyiceberg, which shares no code with what wrote them."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from pyiceberg.table import StaticTable
 from schemas.ids import Ts
 
 Row = dict[str, Any]
+_NUMBER = re.compile(r"v?(\d+)")
+"""Of a metadata file, as catalogs of files and others name them."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class Lake:
     def metadata(self, schema: str, table: str) -> Path | None:
         """Return the newest metadata file of a table; None: there is no table."""
         folder = self.folder / schema / table / "metadata"
-        numbered = {int(file.name[1:].partition(".")[0]): file for file in folder.glob("v*.metadata.json")}
+        numbered = {int(_NUMBER.match(file.name)[1]): file for file in folder.glob("*.metadata.json")}  # type: ignore[index]
         return numbered[max(numbered)] if numbered else None
 
     def table(self, schema: str, table: str) -> StaticTable:
@@ -56,3 +59,23 @@ class Lake:
                 said.append(int(value))
             at = snapshots[at].parent_snapshot_id or 0
         return said[::-1]
+
+    def data_files(self, schema: str, table: str) -> int:
+        """Return how many data files main has."""
+        opened = self.table(schema, table)
+        return len(list(opened.scan(snapshot_id=opened.refs()["main"].snapshot_id).plan_files()))
+
+    def delete_files(self, schema: str, table: str) -> int:
+        """Return how many delete files main has."""
+        opened = self.table(schema, table)
+        tasks = opened.scan(snapshot_id=opened.refs()["main"].snapshot_id).plan_files()
+        return len({file.file_path for task in tasks for file in task.delete_files})
+
+    def operations(self, schema: str, table: str) -> set[str]:
+        """Return what the snapshots that are there were written by: append, overwrite, delete, replace."""
+        summaries = (snapshot.summary for snapshot in self.table(schema, table).snapshots())
+        return {summary.operation.value for summary in summaries if summary is not None}
+
+    def partition_fields(self, schema: str, table: str) -> list[str]:
+        """Return the transforms by which it is partitioned."""
+        return [str(field.transform) for field in self.table(schema, table).spec().fields]

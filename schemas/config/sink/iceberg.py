@@ -7,10 +7,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from schemas.config.parse.duration import Seconds
-from schemas.config.parse.section import at_least, setting, shortest_duration
+from schemas.config.parse.secret import Secret
+from schemas.config.parse.section import Check, at_least, setting, shortest_duration
+from schemas.config.sink.lake_layout import partitioning_reason, sort_order_reason
 
 ICEBERG_SCHEMES = ("iceberg",)
 LakeMode = Literal["append", "upsert"]
+
+
+def _never_or_longer(text: str) -> Check:
+    shortest = shortest_duration(text)
+    return lambda value: None if value == 0 else shortest(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,22 +28,35 @@ class IcebergConfig:
     """``append``: every change is a row. ``upsert``: a row of TiDB is a row."""
     commit_interval_s: Seconds = setting(Seconds(60), key="commit-interval", check=shortest_duration("1s"))
     catalog: Literal["hadoop", "glue", "rest", "jdbc"] = "hadoop"
+    catalog_uri: str = ""
+    """Of ``jdbc``: ``jdbc:…``, a database; of ``rest``: ``http://…`` or ``https://…``."""
+    catalog_user: str = ""
+    catalog_password: Secret | None = None
+    """Of ``jdbc``: the database's; of ``rest``: the secret of an OAuth2 client that ``catalog-user`` names."""
     warehouse: str = ""
-    """``file:///path``; must be given."""
+    """``file:///path``; must be given. Of ``rest``: a name that the catalog's server knows, or nothing."""
     namespace: str = ""
     """Stands before the schema's name: ``namespace.schema.table``. Empty: ``schema.table``."""
     tags_kept: int = setting(100, check=at_least(1))
     """Tags ``wm_TS`` that a table keeps; older ones go, with the snapshots that only they held once these expire."""
+    partitioning: str = setting("", check=partitioning_reason)
+    """Of tables that are created from now on: terms whose column a table has not are left out of its partitions."""
+    sort_order: str = setting("", check=sort_order_reason)
+    """Of rows within a data file, likewise."""
+    compaction_interval_s: Seconds = setting(Seconds(3600), key="compaction-interval", check=_never_or_longer("1s"))
+    """Pause between two compactions, each with an expiry of snapshots; 0: never."""
 
 
 ICEBERG_PATH = ("sink", "iceberg-config")
 ICEBERG_URI_PARAMS: dict[str, tuple[str, ...]] = {
     name: (*ICEBERG_PATH, name)
-    for name in ("mode", "commit-interval", "catalog", "warehouse", "namespace", "tags-kept")
+    for name in (
+        *("mode", "commit-interval", "catalog", "warehouse", "namespace", "tags-kept", "compaction-interval"),
+        *("partitioning", "sort-order", "catalog-uri", "catalog-user", "catalog-password"),
+    )
 }
 """Parameters of an Iceberg sink URI and the setting that each one overrides."""
 ICEBERG_LATER_PARAMS = {
-    "partitioning": "partitions of lake tables",
     "target-file-size": "a size of data files; Iceberg's own default holds",
     "auto-tune-file-size": "a size of data files; Iceberg's own default holds",
     "emit-metadata-columns": "lake tables of mode append without change columns",

@@ -21,6 +21,12 @@ class LakeTakenError(BusError):
     code, action = "lake.table_taken", Action.STOP_CHANGEFEED
 
 
+class LakeWatermarkLostError(BusError):
+    """A lake table no longer says how far it is: its snapshots were taken away, or it was restored from elsewhere."""
+
+    code, action = "lake.watermark_lost", Action.STOP_CHANGEFEED
+
+
 class LakeJarMissingError(BusError):
     """Spark has not the jar of Iceberg."""
 

@@ -3,7 +3,7 @@
 A field keeps Iceberg's own id through all of it, so older snapshots are read as they were.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sorters.core.lake.columns import LakeColumn, widens
@@ -50,14 +50,17 @@ def field_doc(column: LakeColumn) -> str:
     return f"{_DOC}{column.id}"
 
 
-def plan_evolution(fields: Sequence[LakeField], wanted: Sequence[LakeColumn], table: str) -> Evolution:
+def plan_evolution(
+    fields: Sequence[LakeField], wanted: Sequence[LakeColumn], table: str, laid_by: Collection[str] = ()
+) -> Evolution:
     """Plan how a table with these fields comes to have the wanted columns. Fields of others stay.
 
     A column that TiDB has made anew under its old name (a change of type that rewrites rows) is the same field if
-    Iceberg can widen it.
+    Iceberg can widen it. ``laid_by``: names of fields that partitions or the sort order go by.
 
     Raises:
-        LakeSchemaError: a column gets a type that Iceberg cannot widen its field to, or the name of another's field.
+        LakeSchemaError: a column gets a type that Iceberg cannot widen its field to, or the name of another's field; or
+            one is dropped that the table is laid out by.
     """
     by_id = {field.column_id: field for field in fields if field.column_id is not None}
     ids = {column.id for column in wanted}
@@ -77,8 +80,13 @@ def plan_evolution(fields: Sequence[LakeField], wanted: Sequence[LakeColumn], ta
             raise _refused(table, column, f"{text}; drop the lake table and replicate it anew, or add a new column")
         kept.append((field, column))
     names = {field.name for field, _ in kept}
+    drops = tuple(field.name for field in fields if field.column_id is not None and field.name not in names)
+    for name in drops:
+        if name in laid_by:
+            reason = "the lake table's partitions or sort order go by it; drop the lake table and replicate it anew"
+            raise LakeSchemaError("lake table cannot follow a ddl", table=table, column=name, reason=reason)
     return Evolution(
-        drops=tuple(field.name for field in fields if field.column_id is not None and field.name not in names),
+        drops=drops,
         renames=tuple((field.name, column.name) for field, column in kept if field.name != column.name),
         widened=tuple((field.name, column.type) for field, column in kept if field.type != column.type),
         adds=tuple(adds),

@@ -6,18 +6,22 @@
 goes on late is refused by the table itself (docs/decisions/2026-11-23-lake-tables.md).
 """
 
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from schemas.ids import TableId, Ts
+from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.sink.topic import life_of
 from sorters.core.lake.columns import LakeColumn
 from sorters.core.lake.commits import LakeProgress, expired_tags, tag_name, tag_ts
-from sorters.core.lake.errors import LakeJarMissingError, LakeTakenError
+from sorters.core.lake.errors import LakeJarMissingError, LakeSchemaError, LakeTakenError, LakeWatermarkLostError
 from sorters.core.lake.evolution import Evolution, LakeField, field_doc
+from sorters.core.lake.layout import LakeLayout
 
 WATERMARK = "tidb.committed_resolved_ts"
-"""In snapshot summaries, as TiCDC's branch has it."""
+"""In snapshot summaries, as TiCDC's branch has it; and a property of the table, for when these snapshots expire."""
 CHANGEFEED, LIFE = "tidb.changefeed_id", "tidb.changefeed_gid"
 """Properties of a table, likewise: its changefeed, and which one of that name."""
 TABLE_ID, SCHEMA_TS = "tidebus.table_id", "tidebus.schema_ts"
@@ -30,6 +34,9 @@ NEW_TABLE = {
     "write.update.mode": "merge-on-read",
     "write.delete.mode": "merge-on-read",
     "write.distribution-mode": "none",
+    # Each commit and each tag writes one; nobody reads those of before.
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
 }
 
 
@@ -54,11 +61,18 @@ class LakeOwner:
     """Of this run alone; begins with ``BRANCH_PREFIX``."""
 
 
-class LakeCatalog:
-    """A Hadoop catalog in a folder."""
+def lake_owner(info: ChangefeedInfo) -> LakeOwner:
+    """Return who a changefeed's tables say they belong to, with a branch that nobody has."""
+    changefeed = f"{info.namespace}/{info.changefeed_id}"
+    branch = f"{BRANCH_PREFIX}{uuid.uuid4().hex}"
+    return LakeOwner(changefeed=changefeed, life=f"{changefeed}/{life_of(info)}", branch=branch)
 
-    def __init__(self, spark: Any, warehouse: str, owner: LakeOwner) -> None:
-        """``spark`` is a session.
+
+class LakeCatalog:
+    """A catalog, as a changefeed sees it: its own tables."""
+
+    def __init__(self, spark: Any, options: Mapping[str, str], owner: LakeOwner) -> None:
+        """``spark`` is a session; ``options`` are Iceberg's properties of a catalog.
 
         Raises:
             LakeJarMissingError: its JVM has no Iceberg.
@@ -70,9 +84,20 @@ class LakeCatalog:
             raise LakeJarMissingError(
                 "spark has no iceberg: run `tidebus setup`, or name its jar in TIDEBUS_SPARK_JARS"
             )
-        options = self._jvm.java.util.HashMap()
-        options["type"], options["warehouse"] = "hadoop", warehouse
-        self._catalog = util.buildIcebergCatalog("lake", options, spark.sparkContext._jsc.hadoopConfiguration())
+        if options["type"] == "jdbc":
+            self._load_drivers()
+        properties = self._jvm.java.util.HashMap()
+        for key, value in options.items():
+            properties[key] = value
+        self._catalog = util.buildIcebergCatalog("lake", properties, spark.sparkContext._jsc.hadoopConfiguration())
+
+    def _load_drivers(self) -> None:
+        """Let the JDBC drivers among Spark's jars make themselves known: the JVM looks for them in its own alone."""
+        for_name = self._jvm.java.lang.Class.forName
+        loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        drivers = self._jvm.java.util.ServiceLoader.load(for_name("java.sql.Driver"), loader).iterator()
+        while drivers.hasNext():
+            drivers.next()
 
     def load(self, name: LakeName) -> "LakeTable | None":
         """Return a table of this changefeed; None: there is none of that name.
@@ -85,10 +110,32 @@ class LakeCatalog:
             return None
         return LakeTable(self._catalog.loadTable(identifier), name, self.owner, self._jvm)
 
+    def tables(self) -> Iterator["LakeTable"]:
+        """Yield the tables of this changefeed, wherever in the warehouse they stand."""
+        spaces = [self._jvm.org.apache.iceberg.catalog.Namespace.empty()]
+        while spaces:
+            space = spaces.pop()
+            spaces += list(self._catalog.listNamespaces(space))
+            for identifier in list(self._catalog.listTables(space)) if space.levels() else ():
+                table = self._catalog.loadTable(identifier)
+                if table.properties().get(LIFE) == self.owner.life:
+                    levels = tuple(str(level) for level in identifier.namespace().levels())
+                    yield LakeTable(table, LakeName(levels, str(identifier.name())), self.owner, self._jvm)
+
     def create(
-        self, name: LakeName, columns: Iterable[LakeColumn], table_id: TableId, schema_ts: Ts, watermark_ts: Ts
+        self,
+        name: LakeName,
+        columns: Iterable[LakeColumn],
+        layout: LakeLayout,
+        table_id: TableId,
+        schema_ts: Ts,
+        watermark_ts: Ts,
     ) -> "LakeTable":
-        """Create a table that is not there, with an empty snapshot that says ``watermark_ts``."""
+        """Create a table that is not there, with an empty snapshot that says ``watermark_ts``.
+
+        Raises:
+            LakeSchemaError: Iceberg cannot lay it out so.
+        """
         namespace = self._namespace(name)
         if not self._catalog.namespaceExists(namespace):
             self._catalog.createNamespace(namespace)
@@ -100,14 +147,33 @@ class LakeCatalog:
         for key, value in {**NEW_TABLE, CHANGEFEED: self.owner.changefeed, LIFE: self.owner.life}.items():
             properties[key] = value
         properties[TABLE_ID], properties[SCHEMA_TS] = str(table_id), str(schema_ts)
+        properties[WATERMARK] = str(watermark_ts)
         schema = self._jvm.org.apache.iceberg.Schema(fields)
         builder = self._catalog.buildTable(self._identifier(name), schema).withProperties(properties)
+        builder = self._laid_out(builder, schema, layout, name)
         transaction = builder.createTransaction()
         transaction.newAppend().set(WATERMARK, str(watermark_ts)).commit()
         transaction.commitTransaction()
         table = self.load(name)
         assert table is not None
         return table
+
+    def _laid_out(self, builder: Any, schema: Any, layout: LakeLayout, name: LakeName) -> Any:
+        spec = self._jvm.org.apache.iceberg.PartitionSpec.builderFor(schema)
+        order = self._jvm.org.apache.iceberg.SortOrder.builderFor(schema)
+        try:
+            for term in layout.partitions:
+                add = getattr(spec, term.transform.removesuffix("s"))
+                spec = add(term.column) if term.width is None else add(term.column, term.width)
+            for by in layout.order:
+                order = order.desc(by.column) if by.descends else order.asc(by.column)
+            return builder.withPartitionSpec(spec.build()).withSortOrder(order.build())
+        except Exception as error:  # Py4J's, with Iceberg's own words: a type that has no days, a name that is taken
+            java = getattr(error, "java_exception", None)
+            if java is None:
+                raise
+            reason = f"partitioning or sort-order does not fit: {java.getMessage()}"
+            raise LakeSchemaError("a table cannot be a lake table", table=str(name), reason=reason) from error
 
     def _namespace(self, name: LakeName) -> Any:
         parts = self._gateway.new_array(self._jvm.java.lang.String, len(name.namespace))
@@ -125,6 +191,7 @@ class LakeTable:
     def __init__(self, table: Any, name: LakeName, owner: LakeOwner, jvm: Any) -> None:
         self.name = name
         self._table, self._owner, self._jvm = table, owner, jvm
+        self._begun_at: int | None = None
         life = table.properties().get(LIFE)
         if life != owner.life:
             raise LakeTakenError(
@@ -132,6 +199,11 @@ class LakeTable:
                 table=str(name),
                 changefeed=life,
             )
+
+    @property
+    def java(self) -> Any:
+        """Iceberg's own object."""
+        return self._table
 
     @property
     def table_id(self) -> TableId:
@@ -147,18 +219,34 @@ class LakeTable:
             LakeField(field.name(), field.type().toString(), field.doc()) for field in self._table.schema().columns()
         ]
 
+    def laid_by(self) -> set[str]:
+        """Return the names of fields that partitions or the sort order go by."""
+        schema, spec, order = self._table.schema(), self._table.spec(), self._table.sortOrder()
+        ids = [field.sourceId() for each in (spec, order) for field in list(each.fields())]
+        return {str(schema.findColumnName(number)) for number in ids}
+
     def progress(self) -> LakeProgress:
-        """Return how far it is, by main's newest snapshot that says so: others may have added snapshots."""
+        """Return how far it is, by main's newest snapshot that says so: others may have added snapshots.
+
+        Raises:
+            LakeWatermarkLostError: neither a snapshot nor the table says it.
+        """
         tags = (tag_ts(ref) for ref in self._table.refs().keySet())
         snapshot, said = self._table.currentSnapshot(), None
         while snapshot is not None and said is None:
             said, parent = snapshot.summary().get(WATERMARK), snapshot.parentId()
             snapshot = None if parent is None else self._table.snapshot(parent)
-        return LakeProgress(Ts(int(said or 0)), frozenset(ts for ts in tags if ts is not None))
+        if said is None:
+            said = self._table.properties().get(WATERMARK)
+        if said is None:
+            raise LakeWatermarkLostError(
+                "a lake table does not say how far it is; drop it and replicate it anew", table=str(self.name)
+            )
+        return LakeProgress(Ts(int(said)), frozenset(ts for ts in tags if ts is not None))
 
     def begin(self) -> None:
         """Make the run's branch where main is; those of earlier runs go."""
-        head = self._table.currentSnapshot().snapshotId()
+        head = self._begun_at = self._table.currentSnapshot().snapshotId()
         manage = self._table.manageSnapshots()
         for ref in list(self._table.refs().keySet()):
             if ref.startswith(BRANCH_PREFIX):
@@ -166,6 +254,16 @@ class LakeTable:
         manage.commit()
         manage = self._table.manageSnapshots()
         manage.createBranch(self._owner.branch, head).commit()
+
+    def is_overtaken(self) -> bool:
+        """Tell whether main has moved since :meth:`begin`, and by no other process of the changefeed: by a compaction.
+
+        Then what stands in the branch must be written anew, on what main is now.
+        """
+        before = self.progress().watermark_ts, self.schema_ts
+        self._table.refresh()
+        moved = self._table.currentSnapshot().snapshotId() != self._begun_at
+        return moved and before == (self.progress().watermark_ts, self.schema_ts)
 
     def publish(self, watermark_ts: Ts, schema_ts: Ts | None = None) -> None:
         """Move main to the run's branch, in one step with its watermark, and with the DDL that it follows now.
@@ -178,8 +276,10 @@ class LakeTable:
         transaction.newAppend().set(WATERMARK, str(watermark_ts)).toBranch(self._owner.branch).commit()
         manage = transaction.manageSnapshots()
         manage.fastForwardBranch(MAIN, self._owner.branch).removeBranch(self._owner.branch).commit()
+        update = transaction.updateProperties().set(WATERMARK, str(watermark_ts))
         if schema_ts is not None:
-            transaction.updateProperties().set(SCHEMA_TS, str(schema_ts)).commit()
+            update.set(SCHEMA_TS, str(schema_ts))
+        update.commit()
         transaction.commitTransaction()
 
     def evolve(
@@ -196,6 +296,8 @@ class LakeTable:
         if not evolution.is_empty:
             self._update_schema(transaction.updateSchema(), evolution)
         update = transaction.updateProperties().set(TABLE_ID, str(table_id))
+        if emptied_at is not None:
+            update.set(WATERMARK, str(emptied_at))
         if schema_ts is not None:
             update.set(SCHEMA_TS, str(schema_ts))
         update.commit()

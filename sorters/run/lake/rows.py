@@ -1,6 +1,6 @@
 """Rows to the branch of a lake table, by Spark."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,15 +13,16 @@ _VIEW = "tidebus_changes"
 
 
 class LakeRows:
-    """A Spark session of a run's own, over the warehouse."""
+    """A Spark session of a run's own, over the catalog."""
 
-    def __init__(self, spark: Any, warehouse: str, branch: str) -> None:
-        """``spark`` is the process's session: settings and views are not shared, jobs are."""
+    def __init__(self, spark: Any, options: Mapping[str, str], branch: str) -> None:
+        """``spark`` is the process's session: settings and views are not shared, jobs are. ``options`` are Iceberg's
+        properties of a catalog.
+        """
         self._session, self._branch = spark.newSession(), branch
         settings = {
             f"spark.sql.catalog.{CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
-            f"spark.sql.catalog.{CATALOG}.type": "hadoop",
-            f"spark.sql.catalog.{CATALOG}.warehouse": warehouse,
+            **{f"spark.sql.catalog.{CATALOG}.{key}": value for key, value in options.items()},
             f"spark.sql.catalog.{CATALOG}.cache-enabled": "false",
             # Of a commit's rows, which are few: one file a commit and table, or as many as there are cores.
             "spark.sql.shuffle.partitions": str(max(1, int(spark.sparkContext.defaultParallelism))),

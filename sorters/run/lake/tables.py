@@ -26,12 +26,17 @@ from sorters.core.lake.commits import (
 )
 from sorters.core.lake.errors import LakeSchemaError
 from sorters.core.lake.evolution import plan_evolution
+from sorters.core.lake.layout import lake_layout
 from sorters.core.lake.values import lake_array
 from sorters.core.mount.filled_columns import ConstantColumn
 from sorters.run.lake.catalog import LakeCatalog, LakeName, LakeTable
+from sorters.run.lake.maintenance import compact, expire
 from sorters.run.lake.rows import LakeRows
 
 log = logging.getLogger(__name__)
+
+OVERTAKEN_MAX = 3
+"""How often a commit begins again before the run fails, and with it is tried again after a while."""
 
 
 class LakeTables:
@@ -87,15 +92,16 @@ class LakeTables:
         if table.schema_ts > version.version:
             raise InvariantBrokenError("rows of a lake table are older than the ddl that it follows", table=str(name))
         if table.schema_ts < version.version:
-            evolution = plan_evolution(table.fields(), lake_columns(version, mode), str(name))
+            evolution = plan_evolution(table.fields(), lake_columns(version, mode), str(name), table.laid_by())
             table.evolve(evolution, version.table_id, version.version)
-        table.begin()
-        if mode == "append":
-            self._rows.append(name, rows)
-        else:
-            self._rows.merge(name, rows, key_names(version))
-        self._check_lease()
-        table.publish(upto_ts)
+
+        def put() -> None:
+            if mode == "append":
+                self._rows.append(name, rows)
+            else:
+                self._rows.merge(name, rows, key_names(version))
+
+        self._write_and_publish(table, put, upto_ts)
         log.debug("lake table is written", extra={"table": str(name), "rows": ordered.num_rows, "upto_ts": upto_ts})
         return int(ordered.num_rows)
 
@@ -122,6 +128,22 @@ class LakeTables:
         for table in self._tables.values():
             self._check_lease()
             table.tag(watermark_ts, self._settings.tags_kept)
+
+    def maintain(self, is_stopping: Callable[[], bool]) -> None:
+        """Compact each table and let its snapshots expire. What fails is tried again next time: no row waits for it."""
+        from py4j.protocol import Py4JError  # comes with pyspark, which only a run needs
+
+        for table in self._tables.values():
+            if is_stopping():
+                return
+            self._check_lease()
+            try:
+                done, expired = compact(table, self._rows.session), expire(table)
+            except Py4JError as error:
+                log.warning("lake table is not compacted", extra={"table": str(table.name), "reason": str(error)[:500]})
+                continue
+            shown = {"files_before": done.files_before, "files_after": done.files_after, "expired": expired}
+            log.info("lake table is compacted", extra={"table": str(table.name), **shown})
 
     def name(self, version: TableVersion) -> LakeName:
         """Return the name of a table version's lake table.
@@ -153,7 +175,8 @@ class LakeTables:
 
     def _create(self, name: LakeName, version: TableVersion, watermark_ts: Ts) -> LakeTable:
         columns = lake_columns(version, self._settings.mode)
-        table = self._catalog.create(name, columns, version.table_id, version.version, watermark_ts)
+        layout = lake_layout(self._settings, columns)
+        table = self._catalog.create(name, columns, layout, version.table_id, version.version, watermark_ts)
         self._tables[name] = table
         return table
 
@@ -177,7 +200,7 @@ class LakeTables:
                 "lake table cannot follow a ddl", table=str(name), query=change.job.query, reason=reason
             )
         emptied_at = ts if mode == "upsert" and empties(change) else None
-        evolution = plan_evolution(table.fields(), lake_columns(post, mode), str(name))
+        evolution = plan_evolution(table.fields(), lake_columns(post, mode), str(name), table.laid_by())
         pre = None if sides.pre is None else store.decoded(sides.pre)
         filled = filled_columns(pre, post) if pre is not None and mode == "upsert" and emptied_at is None else ()
         table.evolve(evolution, post.table_id, None if filled else post.version, emptied_at)
@@ -185,14 +208,26 @@ class LakeTables:
             self._fill(table, post, filled)
 
     def _fill(self, table: LakeTable, version: TableVersion, offsets: Sequence[int]) -> None:
-        watermark_ts = table.progress().watermark_ts
-        table.begin()
-        for offset in offsets:
-            spec = version.columns[offset]
-            value = lake_array(ConstantColumn(spec, spec.absent_value, 1), lake_type(spec), version.name)[0].as_py()
-            self._rows.fill(table.name, spec.name, value)
-        self._check_lease()
-        table.publish(watermark_ts, version.version)
+        def put() -> None:
+            for offset in offsets:
+                spec = version.columns[offset]
+                value = lake_array(ConstantColumn(spec, spec.absent_value, 1), lake_type(spec), version.name)[0]
+                self._rows.fill(table.name, spec.name, value.as_py())
+
+        self._write_and_publish(table, put, table.progress().watermark_ts, version.version)
+
+    def _write_and_publish(
+        self, table: LakeTable, put: Callable[[], None], watermark_ts: Ts, schema_ts: Ts | None = None
+    ) -> None:
+        """Write rows to the branch and publish it; anew where a compaction has come in between."""
+        for _ in range(OVERTAKEN_MAX):
+            table.begin()
+            put()
+            self._check_lease()
+            if not table.is_overtaken():
+                break
+            log.info("lake table was compacted meanwhile: it is written again", extra={"table": str(table.name)})
+        table.publish(watermark_ts, schema_ts)
 
     def _check_rename(self, pre: TableVersion, post: TableVersion) -> None:
         """Refuse to rename a lake table: a Hadoop catalog cannot."""

@@ -1,0 +1,65 @@
+"""``tidebus lake …``: maintenance of a changefeed's Iceberg tables, by hand."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from compose.cli.log_options import log_options
+from compose.cli.options import (
+    Duration,
+    check_master,
+    cluster_option,
+    data_dir_option,
+    driver_options,
+    feed_options,
+    zookeeper_option,
+)
+
+if TYPE_CHECKING:
+    from compose.operator.lake import LakeOptions
+
+
+@click.group()
+def lake() -> None:
+    """Maintain a changefeed's Iceberg tables: compact, expire. Its sorter does both each `compaction-interval`."""
+
+
+def _of_changefeed(command: Any) -> Any:
+    for option in (log_options, data_dir_option("data/lake"), driver_options, cluster_option):
+        command = option(command)
+    return feed_options(zookeeper_option(required=True)(command))
+
+
+@lake.command()
+@_of_changefeed
+def compact(**given: Any) -> None:
+    """Write small data files of each table anew as larger ones, with a Spark of this command's own."""
+    from compose.operator.lake import compact_tables
+
+    for table, done in compact_tables(_options(given)):
+        shown = {"files_before": done.files_before, "files_after": done.files_after}
+        click.echo(json.dumps({"table": table, **shown, "delete_files_dropped": done.deletes_dropped}))
+
+
+@lake.command()
+@click.option(
+    "--older-than", type=Duration(), default="1h", show_default=True, help="What main has left for less stays."
+)
+@_of_changefeed
+def expire(older_than: float, **given: Any) -> None:
+    """Take away the snapshots of each table that no tag names, and their files."""
+    from compose.operator.lake import expire_tables
+
+    for table, count in expire_tables(_options(given), older_than):
+        click.echo(json.dumps({"table": table, "snapshots_expired": count}))
+
+
+def _options(given: dict[str, Any]) -> "LakeOptions":
+    from compose.operator.lake import LakeOptions
+    from compose.stack.spark_files import name_spark_files
+
+    check_master(given["master"])
+    name_spark_files()
+    return LakeOptions(**{**given, "data_dir": Path(given["data_dir"])})

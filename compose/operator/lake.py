@@ -1,0 +1,81 @@
+"""``tidebus lake …``: maintenance of a changefeed's lake tables, by hand, whether or not its sorter runs.
+
+A sorter that runs does the same by itself each ``compaction-interval``. What a verb changes while a commit is under way
+makes that commit begin again (:mod:`sorters.run.lake.tables`).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kazoo.exceptions import NoNodeError
+
+from consumers.control.changefeeds.store import ChangefeedNotFoundError
+from edges.secrets import load_with_secrets
+from edges.zookeeper.access import ZooKeeperAccess
+from edges.zookeeper.session import Session
+from schemas.config.lake_rules import catalog_options
+from schemas.errors import ConfigError
+from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, decode_changefeed_info
+from sorters.run.lake.catalog import LakeCatalog, lake_owner
+from sorters.run.lake.maintenance import Compacted, compact, expire
+from sorters.spark.session import create_session
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeOptions:
+    """What the verbs take."""
+
+    changefeed_id: str
+    namespace: str
+    cluster: str
+    zookeeper: ZooKeeperAccess
+    master: str
+    driver_memory: str
+    data_dir: Path
+
+
+def compact_tables(options: LakeOptions) -> Iterator[tuple[str, Compacted]]:
+    """Compact each lake table of a changefeed; yield its name and what was done.
+
+    Raises:
+        ChangefeedNotFoundError, ConfigError: there is none, or its sink is no lake.
+        Py4JJavaError: rows of a table were deleted meanwhile; the tables before it are done.
+    """
+    catalog, session = _opened(options)
+    for table in catalog.tables():
+        yield str(table.name), compact(table, session)
+
+
+def expire_tables(options: LakeOptions, kept_s: float) -> Iterator[tuple[str, int]]:
+    """Let snapshots of each lake table of a changefeed expire; yield its name and how many went.
+
+    Raises:
+        ChangefeedNotFoundError, ConfigError: there is none, or its sink is no lake.
+    """
+    catalog, _ = _opened(options)
+    for table in catalog.tables():
+        yield str(table.name), expire(table, kept_s)
+
+
+def _opened(options: LakeOptions) -> tuple[LakeCatalog, object]:
+    info = _stored(options)
+    config = load_with_secrets(info)
+    if not config.uri.is_lake:
+        raise ConfigError("this changefeed has no lake tables", key="sink-uri", changefeed=options.changefeed_id)
+    app = f"tidebus-lake-{options.namespace}-{options.changefeed_id}"
+    session = create_session(options.master, app, options.data_dir, driver_memory=options.driver_memory)
+    return LakeCatalog(session, catalog_options(config), lake_owner(info)), session
+
+
+def _stored(options: LakeOptions) -> ChangefeedInfo:
+    path = ZkPaths(options.cluster).changefeed_info(options.namespace, options.changefeed_id)
+    with Session(options.zookeeper) as session, session.requests("reading the changefeed") as client:
+        try:
+            return decode_changefeed_info(client.get(path)[0])
+        except NoNodeError as error:
+            raise ChangefeedNotFoundError(
+                "there is no such changefeed; `tidebus changefeed list` shows all",
+                changefeed=options.changefeed_id,
+                namespace=options.namespace,
+            ) from error

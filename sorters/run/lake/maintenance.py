@@ -1,0 +1,81 @@
+"""What keeps a lake table quick and small: its files are compacted, and snapshots expire that nobody names.
+
+Neither changes what the table holds, or any tag. A compaction says no watermark: it may end after a commit that it has
+not seen (:mod:`sorters.core.lake.snapshots`).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.ids import Ts
+from sorters.core.lake.snapshots import LakeSnapshot, expired_snapshots
+from sorters.run.lake.catalog import WATERMARK, LakeTable
+
+KEPT_S = 3600
+"""How long somebody may go on reading what main has left."""
+_REWRITE = {
+    "min-input-files": "5",
+    "remove-dangling-deletes": "true",
+    # A file that is large enough stays, unless this much of it is deleted.
+    "delete-ratio-threshold": "0.3",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a compaction did."""
+
+    files_before: int
+    """Data files that were written anew."""
+    files_after: int
+    deletes_dropped: int
+    """Delete files that no data file needs any more."""
+
+
+def compact(table: LakeTable, session: Any) -> Compacted:
+    """Write small data files, and those of which much is deleted, anew as larger ones; one snapshot.
+
+    Raises:
+        Py4JJavaError: somebody has deleted rows of these files meanwhile; nothing is changed then.
+    """
+    table.java.refresh()
+    actions = session._jvm.org.apache.iceberg.spark.actions.SparkActions.get(session._jsparkSession)
+    action = actions.rewriteDataFiles(table.java)
+    for key, value in _REWRITE.items():
+        action = action.option(key, value)
+    result = (action.sort() if table.java.sortOrder().isSorted() else action.binPack()).execute()
+    table.java.refresh()
+    return Compacted(
+        int(result.rewrittenDataFilesCount()),
+        int(result.addedDataFilesCount()),
+        int(result.removedDeleteFilesCount()),
+    )
+
+
+def expire(table: LakeTable, kept_s: float = KEPT_S) -> int:
+    """Take away the snapshots that neither a tag nor a branch names, and their files; return how many.
+
+    Those stay that main has left for less than ``kept_s``, and what says how far the table is.
+    """
+    table.java.refresh()
+    refs = table.java.refs()
+    named = [int(refs[name].snapshotId()) for name in list(refs.keySet())]
+    gone = expired_snapshots(
+        _snapshots(table), named, int(table.java.currentSnapshot().snapshotId()), int(kept_s * 1000)
+    )
+    if gone:
+        # Without an age Iceberg would take away by its own default what is five days old.
+        action = table.java.expireSnapshots().expireOlderThan(0)
+        for snapshot_id in gone:
+            action = action.expireSnapshotId(snapshot_id)
+        action.commit()
+    return len(gone)
+
+
+def _snapshots(table: LakeTable) -> dict[int, LakeSnapshot]:
+    snapshots = {}
+    for snapshot in table.java.snapshots():
+        number, said, parent = snapshot.snapshotId(), snapshot.summary().get(WATERMARK), snapshot.parentId()
+        watermark_ts = None if said is None else Ts(int(said))
+        snapshots[number] = LakeSnapshot(number, parent, snapshot.timestampMillis(), watermark_ts)
+    return snapshots

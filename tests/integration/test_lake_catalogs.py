@@ -1,0 +1,68 @@
+"""Lake tables in other catalogs than files: the same tables, at each tag the upstream's, also after a kill -9."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sorters.spark.session import SPARK_JARS_ENV
+from tests.integration.test_lake_sink import (
+    DIES,
+    assert_each_tag_is_the_upstream,
+    bank,
+    nightly,
+    patient,
+    sorter,
+)
+from tests.support.lake import Lake
+from tests.support.lake_bank import LakeBank
+from tests.support.lake_catalogs import JdbcLake, catalog_jars, rest_server
+from tests.support.raw_log import START_TS
+from tests.support.sorter_process import Sorter
+
+__all__ = ["bank", "sorter"]
+
+
+@pytest.fixture(params=["jdbc", "rest"])
+def catalog(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Lake, str]]:
+    """Yield how its tables are read, and what the sink URI says."""
+    folder = tmp_path / "lake"
+    if request.param == "rest":
+        with rest_server(folder) as lake:
+            yield lake, f"catalog=rest&catalog-uri={lake.address}"
+        return
+    drivers = ",".join(map(str, catalog_jars("drivers")))
+    monkeypatch.setenv(SPARK_JARS_ENV, f"{os.environ[SPARK_JARS_ENV]},{drivers}")
+    yield JdbcLake(folder), f"catalog=jdbc&catalog-uri=jdbc:sqlite:{folder}.db&warehouse=file://{folder}"
+
+
+@nightly
+@patient
+def test_lake_tables_of_a_catalog_are_the_upstream_at_each_tag_also_after_a_kill(
+    bank: LakeBank, sorter: Sorter, catalog: tuple[Lake, str]
+) -> None:
+    lake, said = catalog
+    layout = "partitioning=truncate(5,id)&compaction-interval=1s"
+    uri = f"iceberg://?{said}&mode=upsert&commit-interval=1s&{layout}"
+    sorter.create(bank.log.upstream, uri, start_ts=START_TS)
+    sorter.trouble = DIES.format(method="publish", calls=3, before=True)
+    bank.open()
+    sorter.start()
+    sorter.wait_checkpoint(bank.advance(), 500)
+    bank.transfer(40)
+    bank.advance()
+    assert sorter.process is not None
+    sorter.process.wait(500)
+    sorter.kill()
+    sorter.trouble = ""
+    sorter.start()
+    for _ in range(3):
+        bank.transfer(20)
+        sorter.wait_checkpoint(bank.advance(), 500)
+    assert sorter.stop() == 0
+    assert lake.tags("bank", "debit") == lake.tags("bank", "credit")
+    assert_each_tag_is_the_upstream(lake, bank)
+    assert lake.partition_fields("bank", "credit") == ["truncate[5]"]

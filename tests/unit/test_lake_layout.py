@@ -1,0 +1,97 @@
+"""Catalogs, partitions, order and maintenance of lake tables, as sink URIs say them."""
+
+import pytest
+
+from schemas.config.changefeed import load_changefeed
+from schemas.config.lake_rules import catalog_options
+from schemas.config.sink.iceberg import IcebergConfig
+from schemas.config.sink.lake_layout import PartitionTerm, SortTerm, parse_partitioning, parse_sort_order
+from schemas.errors import BusError, ConfigError
+from sorters.core.lake.columns import LakeColumn
+from sorters.core.lake.errors import LakeSchemaError
+from sorters.core.lake.evolution import LakeField, field_doc, plan_evolution
+from sorters.core.lake.layout import LakeLayout, lake_layout
+
+WAREHOUSE = "warehouse=file:///srv/lake"
+
+
+def test_partitioning_is_read_as_iceberg_writes_it() -> None:
+    assert parse_partitioning("days(_tidb_commit_time), bucket( 16 , id ),truncate(4,name),region") == (
+        PartitionTerm("days", "_tidb_commit_time"),
+        PartitionTerm("bucket", "id", 16),
+        PartitionTerm("truncate", "name", 4),
+        PartitionTerm("identity", "region"),
+    )
+    assert parse_partitioning("") == ()
+
+
+@pytest.mark.parametrize("text", ["bucket(id)", "days(2,at)", "weeks(at)", "a,,b", "days()", "bucket(0,id)", "f(g(a))"])
+def test_partitioning_that_iceberg_has_not_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="`"):
+        parse_partitioning(text)
+    with pytest.raises(ConfigError, match="partitioning"):
+        load_changefeed(f"iceberg://?{WAREHOUSE}&partitioning={text}", None)
+
+
+def test_sort_order_is_read_with_its_directions() -> None:
+    assert parse_sort_order("region,at DESC, big name asc") == (
+        SortTerm("region"),
+        SortTerm("at", descends=True),
+        SortTerm("big name"),
+    )
+    with pytest.raises(ConfigError, match="sort-order"):
+        load_changefeed(f"iceberg://?{WAREHOUSE}&sort-order=lower(a)", None)
+
+
+def test_layout_leaves_out_what_a_table_has_not_and_takes_its_own_names() -> None:
+    settings = IcebergConfig(partitioning="days(at),bucket(4,ID)", sort_order="region desc,Id")
+    columns = [LakeColumn(1, "Id", "long"), LakeColumn(2, "v", "int")]
+    assert lake_layout(settings, columns) == LakeLayout((PartitionTerm("bucket", "Id", 4),), (SortTerm("Id"),))
+
+
+def test_column_that_a_table_is_laid_out_by_cannot_be_dropped() -> None:
+    columns = [LakeColumn(1, "id", "int"), LakeColumn(2, "region", "string")]
+    fields = [LakeField(each.name, each.type, field_doc(each)) for each in columns]
+    assert plan_evolution(fields, columns[:1], "d.t", {"id"}).drops == ("region",)
+    with pytest.raises(LakeSchemaError, match="partitions or sort order"):
+        plan_evolution(fields, columns[:1], "d.t", {"region"})
+
+
+def test_schedule_of_maintenance_has_a_default_and_may_be_never() -> None:
+    def interval_s(more: str) -> float:
+        return load_changefeed(f"iceberg://?{WAREHOUSE}{more}", None).sink.iceberg.compaction_interval_s
+
+    assert [interval_s(more) for more in ("", "&compaction-interval=0s", "&compaction-interval=90s")] == [3600, 0, 90]
+    with pytest.raises(ConfigError, match="compaction-interval"):
+        interval_s("&compaction-interval=10ms")
+
+
+def test_catalog_options_are_icebergs() -> None:
+    config = load_changefeed(f"iceberg://?{WAREHOUSE}", None)
+    assert catalog_options(config) == {"type": "hadoop", "warehouse": "/srv/lake"}
+    jdbc = "catalog=jdbc&catalog-uri=jdbc:mysql://db:3306/cat&catalog-user=u&catalog-password=p"
+    assert catalog_options(load_changefeed(f"iceberg://?{WAREHOUSE}&{jdbc}", None)) == {
+        "type": "jdbc",
+        "warehouse": "/srv/lake",
+        "uri": "jdbc:mysql://db:3306/cat",
+        "jdbc.schema-version": "V1",
+        "jdbc.user": "u",
+        "jdbc.password": "p",
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("&catalog-uri=jdbc:x", "no address"),
+        ("&catalog=jdbc", "begin with jdbc:"),
+        ("&catalog=jdbc&catalog-uri=http://h", "begin with jdbc:"),
+        ("&catalog=jdbc&catalog-uri=jdbc:mysql://h/d%3Fuser=a%26password=b", "no password"),
+        ("&catalog=jdbc&catalog-uri=jdbc:mysql://u:p@h/d", "no password"),
+        ("&catalog=glue", "glue"),
+    ],
+)
+def test_catalog_that_cannot_be_is_refused(more: str, said: str) -> None:
+    with pytest.raises(BusError, match=said) as raised:
+        load_changefeed(f"iceberg://?{WAREHOUSE}{more}", None)
+    assert "password=b" not in str(raised.value)

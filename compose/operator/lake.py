@@ -19,6 +19,7 @@ from schemas.errors import ConfigError
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, decode_changefeed_info
 from sorters.run.lake.catalog import LakeCatalog, lake_owner
 from sorters.run.lake.maintenance import Compacted, compact, expire
+from sorters.run.lake.rows import LakeRows
 from sorters.spark.session import create_session
 
 
@@ -65,7 +66,9 @@ def _opened(options: LakeOptions) -> tuple[LakeCatalog, object]:
         raise ConfigError("this changefeed has no lake tables", key="sink-uri", changefeed=options.changefeed_id)
     app = f"tidebus-lake-{options.namespace}-{options.changefeed_id}"
     session = create_session(options.master, app, options.data_dir, driver_memory=options.driver_memory)
-    return LakeCatalog(session, catalog_options(config), lake_owner(info)), session
+    owner = lake_owner(info)
+    rows = LakeRows(session, catalog_options(config), owner.branch)
+    return LakeCatalog(rows, owner), rows.session
 
 
 def _stored(options: LakeOptions) -> ChangefeedInfo:

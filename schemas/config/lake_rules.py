@@ -80,7 +80,7 @@ def catalog_options(config: ChangefeedConfig) -> dict[str, str]:
         options["warehouse"] = lake.warehouse if lake.catalog == "rest" else warehouse_folder(config)
     user, password = lake.catalog_user, lake.catalog_password.reveal() if lake.catalog_password else ""
     if lake.catalog == "jdbc":
-        options |= {"uri": lake.catalog_uri, "jdbc.schema-version": "V1"}
+        options |= {"uri": lake.catalog_uri, "jdbc.schema-version": "V1", "clients": "1"}
         options |= {"jdbc.user": user} if user else {}
         options |= {"jdbc.password": password} if password else {}
     elif lake.catalog == "rest":

@@ -160,10 +160,10 @@ class LakeRun:
 
     def _begin(self, record: FrontierRecord) -> LakeTables:
         """Find the tables of earlier runs, and finish what the last one had begun to tag."""
-        spark, options = self._spark(), catalog_options(self._config)
-        catalog = LakeCatalog(spark, options, self._owner)
-        rows = LakeRows(spark, options, self._owner.branch)
-        tables = LakeTables(catalog, rows, self._config.sink.iceberg, self._feed, self._before_cut)
+        rows = LakeRows(self._spark(), catalog_options(self._config), self._owner.branch)
+        tables = LakeTables(
+            LakeCatalog(rows, self._owner), rows, self._config.sink.iceberg, self._feed, self._before_cut
+        )
         self._schemas.advance(record.ddl_high)
         store = self._schemas.store
         unfinished_ts = tables.find(tables_at(store, self._checkpoint_ts, self._feed), store)

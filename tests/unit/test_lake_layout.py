@@ -75,6 +75,7 @@ def test_catalog_options_are_icebergs() -> None:
         "warehouse": "/srv/lake",
         "uri": "jdbc:mysql://db:3306/cat",
         "jdbc.schema-version": "V1",
+        "clients": "1",
         "jdbc.user": "u",
         "jdbc.password": "p",
     }

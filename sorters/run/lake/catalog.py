@@ -7,7 +7,7 @@ goes on late is refused by the table itself (docs/decisions/2026-11-23-lake-tabl
 """
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,11 @@ from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.sink.topic import life_of
 from sorters.core.lake.columns import LakeColumn
 from sorters.core.lake.commits import LakeProgress, expired_tags, tag_name, tag_ts
-from sorters.core.lake.errors import LakeJarMissingError, LakeSchemaError, LakeTakenError, LakeWatermarkLostError
+from sorters.core.lake.errors import LakeSchemaError, LakeTakenError, LakeWatermarkLostError
 from sorters.core.lake.evolution import Evolution, LakeField, field_doc
 from sorters.core.lake.layout import LakeLayout
+from sorters.run.lake.names import LakeName
+from sorters.run.lake.rows import LakeRows
 
 WATERMARK = "tidb.committed_resolved_ts"
 """In snapshot summaries, as TiCDC's branch has it; and a property of the table, for when these snapshots expire."""
@@ -41,17 +43,6 @@ NEW_TABLE = {
 
 
 @dataclass(frozen=True, slots=True)
-class LakeName:
-    """Of a lake table: the parts of its namespace, and its own."""
-
-    namespace: tuple[str, ...]
-    table: str
-
-    def __str__(self) -> str:
-        return ".".join((*self.namespace, self.table))
-
-
-@dataclass(frozen=True, slots=True)
 class LakeOwner:
     """Whose the tables of a run are."""
 
@@ -71,33 +62,11 @@ def lake_owner(info: ChangefeedInfo) -> LakeOwner:
 class LakeCatalog:
     """A catalog, as a changefeed sees it: its own tables."""
 
-    def __init__(self, spark: Any, options: Mapping[str, str], owner: LakeOwner) -> None:
-        """``spark`` is a session; ``options`` are Iceberg's properties of a catalog.
-
-        Raises:
-            LakeJarMissingError: its JVM has no Iceberg.
-        """
+    def __init__(self, rows: LakeRows, owner: LakeOwner) -> None:
+        """The catalog is Spark's own object: one of its kind in a process holds no lock that the other waits for."""
         self.owner = owner
-        self._gateway, self._jvm = spark.sparkContext._gateway, spark._jvm
-        util = self._jvm.org.apache.iceberg.CatalogUtil
-        if not hasattr(util, "buildIcebergCatalog"):
-            raise LakeJarMissingError(
-                "spark has no iceberg: run `tidebus setup`, or name its jar in TIDEBUS_SPARK_JARS"
-            )
-        if options["type"] == "jdbc":
-            self._load_drivers()
-        properties = self._jvm.java.util.HashMap()
-        for key, value in options.items():
-            properties[key] = value
-        self._catalog = util.buildIcebergCatalog("lake", properties, spark.sparkContext._jsc.hadoopConfiguration())
-
-    def _load_drivers(self) -> None:
-        """Let the JDBC drivers among Spark's jars make themselves known: the JVM looks for them in its own alone."""
-        for_name = self._jvm.java.lang.Class.forName
-        loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        drivers = self._jvm.java.util.ServiceLoader.load(for_name("java.sql.Driver"), loader).iterator()
-        while drivers.hasNext():
-            drivers.next()
+        self._gateway, self._jvm = rows.session.sparkContext._gateway, rows.session._jvm
+        self._catalog = rows.catalog()
 
     def load(self, name: LakeName) -> "LakeTable | None":
         """Return a table of this changefeed; None: there is none of that name.

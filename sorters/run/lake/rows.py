@@ -6,9 +6,9 @@ from typing import Any
 import pyarrow as pa
 
 from sorters.core.lake.columns import OP
-from sorters.run.lake.catalog import LakeName
+from sorters.core.lake.errors import LakeJarMissingError
+from sorters.run.lake.names import CATALOG, LakeName
 
-CATALOG = "lake"
 _VIEW = "tidebus_changes"
 
 
@@ -18,8 +18,17 @@ class LakeRows:
     def __init__(self, spark: Any, options: Mapping[str, str], branch: str) -> None:
         """``spark`` is the process's session: settings and views are not shared, jobs are. ``options`` are Iceberg's
         properties of a catalog.
+
+        Raises:
+            LakeJarMissingError: its JVM has no Iceberg.
         """
         self._session, self._branch = spark.newSession(), branch
+        if not hasattr(self._session._jvm.org.apache.iceberg.CatalogUtil, "buildIcebergCatalog"):
+            raise LakeJarMissingError(
+                "spark has no iceberg: run `tidebus setup`, or name its jar in TIDEBUS_SPARK_JARS"
+            )
+        if options["type"] == "jdbc":
+            self._load_drivers()
         settings = {
             f"spark.sql.catalog.{CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
             **{f"spark.sql.catalog.{CATALOG}.{key}": value for key, value in options.items()},
@@ -36,6 +45,21 @@ class LakeRows:
     @property
     def session(self) -> Any:
         return self._session
+
+    def catalog(self) -> Any:
+        """Return the session's catalog, as Iceberg has it."""
+        session = self._session._jsparkSession
+        # Whose settings are read is a matter of the thread, not of the session that is asked.
+        self._session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
+        return session.sessionState().catalogManager().catalog(CATALOG).icebergCatalog()
+
+    def _load_drivers(self) -> None:
+        """Let the JDBC drivers among Spark's jars make themselves known: the JVM looks for them in its own alone."""
+        java = self._session._jvm.java
+        loader = java.lang.Thread.currentThread().getContextClassLoader()
+        drivers = java.util.ServiceLoader.load(java.lang.Class.forName("java.sql.Driver"), loader).iterator()
+        while drivers.hasNext():
+            drivers.next()
 
     def append(self, name: LakeName, rows: pa.Table) -> None:
         """Add rows."""

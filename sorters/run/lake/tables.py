@@ -29,8 +29,9 @@ from sorters.core.lake.evolution import plan_evolution
 from sorters.core.lake.layout import lake_layout
 from sorters.core.lake.values import lake_array
 from sorters.core.mount.filled_columns import ConstantColumn
-from sorters.run.lake.catalog import LakeCatalog, LakeName, LakeTable
+from sorters.run.lake.catalog import LakeCatalog, LakeTable
 from sorters.run.lake.maintenance import compact, expire
+from sorters.run.lake.names import LakeName
 from sorters.run.lake.rows import LakeRows
 
 log = logging.getLogger(__name__)

@@ -174,6 +174,16 @@ def _bars(axes: Any, names: list[str], values: list[float]) -> None:
     axes.tick_params(axis="x", labelsize=8)
 
 
+def _spark_source(axes: Any, figures: Figures) -> None:
+    names, ours, theirs = (list(each) for each in zip(*map(_spark_source_bars, figures), strict=True))
+    _bars(axes, names, ours)
+    _bars(axes, [f"{name},\ncanal-json" for name in names], theirs)
+
+
+def _spark_source_bars(figure: dict[str, Any]) -> tuple[str, float, float]:
+    return figure["way"], figure["changes_per_cpu_s"] / 1000, figure["canal_changes_per_cpu_s"] / 1000
+
+
 PANELS: dict[str, tuple[str, Callable[[Any, Figures], None]]] = {
     "mount_encode": ("mount + encode, thousand rows/s on one core", _mount_encode),
     "sorter_vs_copy": ("sorter ÷ plain Spark copy", _sorter_vs_copy),
@@ -185,6 +195,7 @@ PANELS: dict[str, tuple[str, Callable[[Any, Figures], None]]] = {
     "lag_spark": ("lag in s, all cuts by Spark", _lag),
     "lag_cluster": ("lag in s, all cuts by executors", _lag),
     "lag_high": ("lag in s at high rates", _lag),
+    "spark_source": ("Spark source, thousand changes per CPU second", _spark_source),
     "spark_floor": ("a Spark job of one empty task, ms", _spark_floor),
     "puller": ("puller, thousand rows/s", _puller),
     "image_scan": ("image scan, thousand rows per CPU second", _image_scan),

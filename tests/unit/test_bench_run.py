@@ -14,6 +14,7 @@ FIGURES: list[dict[str, Any]] = [
     {"bench": "lag_cluster", "rows_per_s": 1_000, "p50_s": 0.4, "p99_s": 0.7, "max_s": 0.9},
     {"bench": "lag_high", "rows_per_s": 5_000, "p50_s": 0.3, "p99_s": 0.6, "max_s": 0.9},
     {"bench": "spark_floor", "p50_ms": 60.0, "cpu_ms": 20.0, "plain_p50_ms": 130.0, "plain_cpu_ms": 150.0},
+    {"bench": "spark_source", "way": "read", "changes_per_cpu_s": 9, "canal_changes_per_cpu_s": 3},
     {"bench": "puller", "to": "nowhere", "rows_per_s": 9, "cpu_rows_per_s": 9},
     {"bench": "big_transaction", "bytes": 1 << 30, "peak_rss_mb": 300, "rows_per_s": 9},
     {"bench": "idle_regions", "regions": 10_000, "tables": 1, "cpu_cores": 0.01},

@@ -5,7 +5,7 @@ offsets and partitions. The camel-case names are Spark's.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -35,22 +35,34 @@ class TideBusDataSource(DataSource):  # type: ignore[misc] # pyspark's classes h
     def schema(self) -> StructType:
         """Return the columns of the table, at the end of a read or as they are now, and those of the change."""
         # Which of the two it is for, Spark does not say here: what only one takes is checked when it is made.
-        options = read_options(
-            {name: value for name, value in self.options.items() if name.lower() != "maxrowsperbatch"}, stream=False
-        )
+        given = {name: value for name, value in self.options.items() if name.lower() != "maxrowsperbatch"}
+        options = _options(given, stream=False)
         with contextlib.closing(TableLog(options)) as log:
             _, newest = log.newest()
             ts = newest.resolved_ts if options.ending == LATEST else Ts(int(options.ending))
             store = log.schemas.store
-            return spark_schema(RowShape.of(store.decoded(table_at(store, options.table, ts))))
+            version = store.decoded(table_at(store, options.table, ts))
+            if options.feed_filter is not None and not options.feed_filter.contains(version):
+                raise options.not_replicated
+            return spark_schema(RowShape.of(version))
 
     def reader(self, schema: StructType) -> "TideBusReader":
         """Return what reads the changes between two ts."""
-        return TideBusReader(read_options(self.options, stream=False), schema)
+        return TideBusReader(_options(self.options, stream=False), schema)
 
     def streamReader(self, schema: StructType) -> "TideBusStreamReader":  # noqa: N802 # Spark's name
         """Return what follows the changes."""
-        return TideBusStreamReader(read_options(self.options, stream=True), schema)
+        return TideBusStreamReader(_options(self.options, stream=True), schema)
+
+
+def _options(given: Mapping[str, str], *, stream: bool) -> SourceOptions:
+    """Return options with what the changefeed says that they name, if they name one."""
+    options = read_options(given, stream=stream)
+    if options.feed is None:
+        return options
+    from sorters.source.changefeed import with_changefeed  # ZooKeeper's client and all settings of changefeeds
+
+    return with_changefeed(options, options.feed)
 
 
 class TideBusReader(DataSourceReader):  # type: ignore[misc] # pyspark's classes have no types here

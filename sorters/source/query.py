@@ -91,6 +91,6 @@ class Query:
         tasks = []
         for cut in planner.cuts(start, end):
             tables = log.ids(cut.after_ts, cut.upto_ts)
-            program = Program(log.schemas.store.part(tables), shape)
+            program = Program(log.schemas.store.part(tables), shape, self._options.feed_filter)
             tasks.append(ChangesPartition(log.config, log.topics.region_events, cut, tables, program))
         return tasks

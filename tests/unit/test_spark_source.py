@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from schemas.changes import Op
+from schemas.config.changefeed import load_changefeed
 from schemas.ddl.job import DdlType
 from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import CorruptDataError
@@ -17,15 +19,19 @@ from schemas.tidb.mysql_types import MysqlType
 from schemas.tidb.table import TableVersion
 from sorters.core.source.change_rows import Program
 from sorters.core.source.errors import SourceOptionError, SourceTableError
+from sorters.core.source.feed_filter import FeedFilter
 from sorters.core.source.offsets import SourceOffset
-from sorters.core.source.options import TableName, read_options
+from sorters.core.source.options import FeedName, TableName, read_options
 from sorters.core.source.row_shape import CHANGE_FIELDS, RowShape
 from sorters.core.source.table_history import physical_ids, stop_between, table_at
 from tests.support import ddl_jobs
 from tests.support.ddl_jobs import column, job, snapshot, table_info
+from tests.support.lake_bank import row as lake_row
 from tests.support.mounting import Batch, encoded_oracle, recorded_batches, recorded_store
+from tests.support.raw_log import Change, row_changes, row_key
 
 GIVEN = {"raw": "local", "table": "shop.orders", "kafka": "k:9092"}
+OF_FEED = {"changefeed": "a", "zookeeper": "z:2181", "table": "shop.orders", "kafka": "k:9092"}
 NAME = TableName("d", "t")
 ID = column(1, "id", not_null=True, flag=ddl_jobs.PRIMARY)
 
@@ -33,7 +39,9 @@ ID = column(1, "id", not_null=True, flag=ddl_jobs.PRIMARY)
 @pytest.mark.parametrize(
     ("more", "option"),
     [
-        ({"changefeed": "a"}, "changefeed"),
+        ({"changefeed": "a", "zookeeper": "z:2181"}, "raw"),
+        ({"zookeeper": "z:2181"}, "zookeeper"),
+        ({"cluster": "c"}, "cluster"),
         ({"tabel": "a.b"}, "tabel"),
         ({"raw": "a b"}, "raw"),
         ({"table": "orders"}, "table"),
@@ -60,6 +68,66 @@ def test_options_are_read_in_any_case_with_defaults_of_a_stream_and_of_a_read() 
     read = read_options({**GIVEN, "endingTs": "9"}, stream=False)
     assert (read.starting, read.ending) == ("earliest", 9)
     assert read_options({**GIVEN, "table": "`a.b`.`c``d`"}, stream=False).table == TableName("a.b", "c`d")
+
+
+@pytest.mark.parametrize(
+    ("more", "option"),
+    [
+        ({"raw": "local"}, "raw"),
+        ({"changefeed": "a b"}, "changefeed"),
+        ({"changefeed": "../a"}, "changefeed"),
+        ({"changefeed": ""}, "changefeed"),
+        ({"cluster": "a/b"}, "cluster"),
+        ({"zookeeper": ""}, "zookeeper"),
+    ],
+)
+def test_option_of_a_changefeed_that_is_not_allowed_is_refused_by_its_name(more: dict[str, str], option: str) -> None:
+    with pytest.raises(SourceOptionError) as raised:
+        read_options({**OF_FEED, **more}, stream=True)
+    assert raised.value.fields["option"] == option
+
+
+def test_options_of_a_changefeed_name_it_and_its_zookeeper() -> None:
+    feed = read_options(OF_FEED, stream=True).feed
+    assert feed == FeedName(
+        namespace="default", changefeed_id="a", cluster="default", zookeeper="z:2181", zookeeper_config=""
+    )
+    feed = read_options({**OF_FEED, "changefeed": "n/a", "cluster": "c"}, stream=False).feed
+    assert feed is not None
+    assert (feed.namespace, feed.changefeed_id, feed.cluster) == ("n", "a", "c")
+
+
+FILTERS = {
+    "filter": {
+        "rules": ["d.t"],
+        "ignore-txn-start-ts": [19],
+        "event-filters": [
+            {"matcher": ["d.t"], "ignore-event": ["delete"], "ignore-insert-value-expr": "v > 5"},
+        ],
+    }
+}
+
+
+def test_rows_of_a_changefeed_are_those_that_its_filters_leave() -> None:
+    feed_filter = FeedFilter.of(load_changefeed("kafka://k:9092/t?protocol=canal-json", FILTERS))
+    store = store_with()
+    of = [
+        Change(20, row_key(10, 1), lake_row(1)),
+        Change(30, row_key(10, 2), lake_row(6)),
+        Change(40, row_key(10, 3), lake_row(2)),
+        Change(50, row_key(10, 3), lake_row(7), lake_row(2)),
+        Change(60, row_key(10, 3), b"", lake_row(7), op=Op.DELETE),
+    ]
+
+    def left(changes: list[Change], table_id: int) -> list[tuple[int, str, int]]:
+        program = Program(store, shape_at(store, 100), feed_filter)
+        batches = program.batches(row_changes(table_id, changes))
+        names = ("_commit_version", "_change_type", "v")
+        return sorted(tuple(row[name] for name in names) for batch in batches for row in batch.to_pylist())
+
+    # 20: its transaction began at 19; 30: an insert with a v above 5; 60: a delete.
+    assert left(of, 10) == [(40, "insert", 2), (50, "update_postimage", 7), (50, "update_preimage", 2)]
+    assert not feed_filter.contains(store.decoded(table_at(store, TableName("d", "u"), Ts(100))))
 
 
 @pytest.mark.parametrize(

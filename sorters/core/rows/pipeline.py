@@ -24,8 +24,7 @@ from sorters.core.encode.wire.protocol import EncodedRows
 from sorters.core.feed.claim_check import StoreClaim
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.large_messages import NamedRows, Room
-from sorters.core.filter.row_conditions import TableConditions
-from sorters.core.filter.update_columns import UpdateColumns
+from sorters.core.filter.kept_rows import kept_rows, wanted_changes
 from sorters.core.flow.ledger import FlowLedger
 from sorters.core.mount.alike_tables import AlikeTables
 from sorters.core.mount.column import value_text
@@ -36,9 +35,6 @@ from sorters.core.records.order import OutputRecords, make_records, no_records, 
 from sorters.core.route.dispatch import Route
 from sorters.core.route.split_update import split_columns, split_mask
 
-CDC_WRITE_SOURCE = 0xFF
-"""Bits of ``txn_source`` that say which replication wrote a transaction; 0: a user did. What TiKV's own ``filter_loop``
-leaves out, which a raw log that several changefeeds share cannot ask for."""
 CELLS_MAX = 1_000_000
 """Columns times rows of what is encoded at once: some 200 MiB of debezium, 50 of the others."""
 
@@ -62,16 +58,8 @@ def wanted_versions(
     Raises:
         UnknownTableError, SchemaGoneError: see :meth:`SchemaStore.lookup`.
     """
-    if feed.ignore_start_ts:
-        kept = ~np.isin(rows.start_ts, np.fromiter(feed.ignore_start_ts, np.int64))
-        if ledger is not None:
-            ledger.leave_out("ignore_txn_start_ts", rows, ~kept)
-        rows = rows_where(rows, kept)
-    if feed.bdr_mode and rows.txn_source.any():
-        kept = rows.txn_source & CDC_WRITE_SOURCE == 0
-        if ledger is not None:
-            ledger.leave_out("bdr_mode", rows, ~kept)
-        rows = rows_where(rows, kept)
+    on_left_out = None if ledger is None else ledger.leave_out
+    rows = wanted_changes(rows, feed.ignore_start_ts, bdr_mode=feed.bdr_mode, on_left_out=on_left_out)
     for version, group in by_version(rows, schemas, ledger):
         if feed.contains(version.schema, version.table, eligible=version.eligible):
             yield version, group
@@ -193,7 +181,6 @@ def kept_parts(
     Raises:
         CorruptDataError, CorruptChecksumError: see :func:`run_version`.
     """
-    ignored = feed.events.ignored_ops(table.schema, table.table)
     if alike is None:
         mounted_parts = mount(table, rows, zone=feed.zone, with_checksum=feed.verify_checksums).parts
     else:
@@ -204,17 +191,10 @@ def kept_parts(
         raise corrupt_error(corrupt)
     if corrupt.count and on_corrupt is not None:
         on_corrupt(corrupt)
-    wanted = [part for part in mounted_parts if ROW_OPS[part.kind] not in ignored]
-    kept, unchanged = _kept(wanted, feed.update_columns)
-    kept, unfit = _kept(kept, feed.events.conditions(table))
-    for part in mounted_parts:
-        if ROW_OPS[part.kind] in ignored:
-            part.check()
+    kept, left_out = kept_rows(mounted_parts, table, feed.events, feed.update_columns)
     if ledger is not None:
-        ops = [part.rows for part in mounted_parts if ROW_OPS[part.kind] in ignored]
-        for reason, numbers in (("event_filter", ops), ("unchanged_columns", unchanged), ("event_expression", unfit)):
-            if numbers:
-                ledger.leave_out(reason, rows, _mask(len(rows), numbers))
+        for reason, numbers in left_out.items():
+            ledger.leave_out(reason, rows, _mask(len(rows), numbers))
     return kept
 
 
@@ -258,25 +238,6 @@ def _partition_count(part: MountedPart, route: Route, feed: CompiledFeed) -> int
         return feed.partitions[route.topic]
     counts = [feed.partitions[topic] for topic in part.alike.topics]
     return counts[0] if len(set(counts)) == 1 else np.array(counts)[part.alike.number]
-
-
-def _kept(
-    parts: list[MountedPart], conditions: TableConditions | UpdateColumns | None
-) -> tuple[list[MountedPart], list[IntArray]]:
-    """Return the rows that no event filter ignores for what they hold, and the numbers of those that one does."""
-    if conditions is None:
-        return parts, []
-    kept, left = [], []
-    for part in parts:
-        ignored = conditions.ignored(part)
-        if ignored is None:
-            kept.append(part)
-            continue
-        part.check()  # whole, as TiCDC decodes it before it filters
-        left.append(part.rows[ignored])
-        if not ignored.all():
-            kept.append(part.take(np.flatnonzero(~ignored)))
-    return kept, left
 
 
 def _split(part: MountedPart) -> list[MountedPart]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,9 @@ from sorters.core.mount.mounter import mount
 from sorters.core.source.arrow_columns import arrow_column
 from sorters.core.source.row_shape import COMMIT_TIME, RowShape, arrow_type
 
+if TYPE_CHECKING:  # each query starts some processes, and few need filters
+    from sorters.core.source.feed_filter import FeedFilter
+
 INSERT, UPDATE_PREIMAGE, UPDATE_POSTIMAGE, DELETE = "insert", "update_preimage", "update_postimage", "delete"
 _NEW_SIDE = {RowKind.INSERT: INSERT, RowKind.UPDATE: UPDATE_POSTIMAGE}
 _OLD_SIDE = {RowKind.UPDATE: UPDATE_PREIMAGE, RowKind.DELETE: DELETE}
@@ -34,6 +37,8 @@ class Program:
     schemas: SchemaStore
     """Of the physical tables of a batch."""
     shape: RowShape
+    feed_filter: "FeedFilter | None" = None
+    """None: all changes go out."""
 
     def batches(self, rows: RowChanges) -> Iterator[Any]:
         """Yield ``pyarrow.RecordBatch`` of the rows of one physical table.
@@ -41,9 +46,14 @@ class Program:
         Raises:
             CorruptRowError: a row does not decode.
             UnknownTableError, SchemaGoneError: the schemas do not know the table at a row's commit_ts.
+            ExpressionColumnNotFoundError, ExpressionMisfitError: a filter of the changefeed does not fit the table.
         """
-        for version, changes in self._by_version(rows):
-            for part in mount(version, changes, zone=UTC).parts:
+        wanted = rows if self.feed_filter is None else self.feed_filter.changes(rows)
+        for version, changes in self._by_version(wanted):
+            parts: Sequence[MountedPart] = mount(version, changes, zone=UTC).parts
+            if self.feed_filter is not None:
+                parts = self.feed_filter.rows(version, parts)
+            for part in parts:
                 yield from self._of_part(part)
 
     def _by_version(self, rows: RowChanges) -> Iterator[tuple[TableVersion, RowChanges]]:

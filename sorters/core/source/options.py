@@ -3,16 +3,24 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, is_id
 from sorters.core.source.errors import SourceOptionError
+
+if TYPE_CHECKING:  # each query starts some processes, and few need filters
+    from sorters.core.source.feed_filter import FeedFilter
 
 ROWS_PER_BATCH_MAX: Final = 500_000
 """Where ``maxRowsPerBatch`` says nothing: some hundred MB in a Spark task."""
 EARLIEST, LATEST, IMAGE = "earliest", "latest", "image"
 _NAMES: Final = (
     "raw",
+    "changefeed",
+    "zookeeper",
+    "zookeeperConfig",
+    "cluster",
     "table",
     "kafka",
     "kafkaConfig",
@@ -42,10 +50,30 @@ class TableName:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FeedName:
+    """A changefeed, and where it is known."""
+
+    namespace: str
+    changefeed_id: str
+    cluster: str
+    zookeeper: str
+    zookeeper_config: str
+    """The name of a properties file on the driver's machine; '': none."""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.changefeed_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
     """What a read was asked for."""
 
     upstream: UpstreamId
+    """'' until the changefeed has said it."""
+    feed: FeedName | None
+    """None: all changes of the table are read."""
+    feed_filter: "FeedFilter | None" = None
+    """Of :attr:`feed`, once it was looked at."""
     table: TableName
     kafka: str
     kafka_config: str
@@ -59,6 +87,12 @@ class SourceOptions:
     pass_ddl_ts: Ts
     """DDLs up to it that replaced rows were followed by other means; 0: none."""
 
+    @property
+    def not_replicated(self) -> SourceOptionError:
+        """The error for a table that the changefeed leaves out."""
+        message = "the changefeed does not replicate the table"
+        return SourceOptionError(message, option="table", seen=str(self.table), changefeed=str(self.feed))
+
 
 def read_options(given: Mapping[str, str], *, stream: bool) -> SourceOptions:
     """Return the options of ``readStream`` (``stream``) or ``read``.
@@ -71,12 +105,6 @@ def read_options(given: Mapping[str, str], *, stream: bool) -> SourceOptions:
     """
     options = {name.lower(): value for name, value in given.items()}
     known = {name.lower(): name for name in _NAMES}
-    if "changefeed" in options:
-        raise SourceOptionError(
-            "the source reads an upstream's raw log, which has the changes of all tables: give option raw, the id of "
-            "the changefeed's upstream",
-            option="changefeed",
-        )
     for name in options:
         if name not in known:
             raise SourceOptionError("there is no such option", option=name, allowed=", ".join(_NAMES))
@@ -89,8 +117,10 @@ def read_options(given: Mapping[str, str], *, stream: bool) -> SourceOptions:
     kafka, kafka_config = options.get("kafka", ""), options.get("kafkaconfig", "")
     if not kafka and not kafka_config:
         raise SourceOptionError("name the Kafka servers, or a properties file that names them", option="kafka")
+    feed = _feed(options)
     return SourceOptions(
-        upstream=_upstream(options),
+        upstream=_upstream(options) if feed is None else UpstreamId(""),
+        feed=feed,
         table=_table(options),
         kafka=kafka,
         kafka_config=kafka_config,
@@ -104,8 +134,41 @@ def read_options(given: Mapping[str, str], *, stream: bool) -> SourceOptions:
 def _upstream(options: Mapping[str, str]) -> UpstreamId:
     upstream = options.get("raw", "")
     if not _UPSTREAM.fullmatch(upstream):
-        raise SourceOptionError("name the upstream whose raw log is read", option="raw", seen=upstream)
+        raise SourceOptionError(
+            "name the upstream whose raw log is read, or give a changefeed", option="raw", seen=upstream
+        )
     return UpstreamId(upstream)
+
+
+def _feed(options: Mapping[str, str]) -> FeedName | None:
+    where = {name: options.get(name.lower(), "") for name in ("zookeeper", "zookeeperConfig", "cluster")}
+    if "changefeed" not in options:
+        for name, value in where.items():
+            if value:
+                raise SourceOptionError("option is of use with a changefeed only", option=name)
+        return None
+    if "raw" in options:
+        raise SourceOptionError("a changefeed has its upstream: leave raw away", option="raw")
+    namespace, _, changefeed_id = options["changefeed"].rpartition("/")
+    namespace, cluster = namespace or NAMESPACE_DEFAULT, where["cluster"] or CLUSTER_DEFAULT
+    if not (is_id(namespace) and is_id(changefeed_id)):
+        raise SourceOptionError(
+            "option is the id of a changefeed, or NAMESPACE/ID", option="changefeed", seen=options["changefeed"]
+        )
+    if not is_id(cluster):
+        raise SourceOptionError("option is the id of a cluster of captures", option="cluster", seen=cluster)
+    if not (where["zookeeper"] or where["zookeeperConfig"]):
+        raise SourceOptionError(
+            "name the ZooKeeper servers that know the changefeed, or a properties file that names them",
+            option="zookeeper",
+        )
+    return FeedName(
+        namespace=namespace,
+        changefeed_id=changefeed_id,
+        cluster=cluster,
+        zookeeper=where["zookeeper"],
+        zookeeper_config=where["zookeeperConfig"],
+    )
 
 
 def _table(options: Mapping[str, str]) -> TableName:

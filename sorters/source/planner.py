@@ -55,16 +55,20 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Counted:
-    """The rows of the table in some raw records."""
+class Busy:
+    """Where rows of the table stand."""
 
-    counts: list[RowCounts] = field(default_factory=list)
-    busy: dict[int, tuple[int, int]] = field(default_factory=dict)
+    ranges: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def note(self, partition: int, start: int, end: int) -> None:
         """Note that rows stand at offsets ``[start, end)``."""
-        first, last = self.busy.get(partition, (start, end))
-        self.busy[partition] = min(first, start), max(last, end)
+        first, last = self.ranges.get(partition, (start, end))
+        self.ranges[partition] = min(first, start), max(last, end)
+
+    def note_all(self, cut: Cut) -> None:
+        """Note that rows may stand anywhere in a cut."""
+        for partition, (start, end) in cut.share(0, 1).items():
+            self.note(partition, start, end)
 
 
 class Planner:
@@ -95,7 +99,7 @@ class Planner:
 
     def _next_end(self, start: SourceOffset, rows_max: int | None) -> SourceOffset:
         first = at = self._reach(start)
-        total, seen = 0, Counted()
+        total, seen = 0, Busy()
         while (rows_max is None or total < rows_max) and (step := self._step(at)) is not None:
             self._log.schemas.advance(step.record.ddl_high)
             at_ts = at.offset.resolved_ts
@@ -103,18 +107,22 @@ class Planner:
             upto_ts = max(at_ts, step.frontier.resolved_ts if stop is None else Ts(stop.ts - 1))
             border = None
             if upto_ts > at_ts:
-                counts = self._count(at, step.frontier, upto_ts, seen)
-                border = counts.border(rows_max and rows_max - total, may_be_empty=total > 0)
-                total += counts.total
+                cut = cut_between(at.frontier, step.frontier, at_ts, upto_ts)
+                if rows_max is None and total:  # what comes is within, however much it is
+                    seen.note_all(cut)
+                else:
+                    counts = self._count(cut, seen, exactly=rows_max is not None)
+                    border = counts.border(rows_max and rows_max - total, may_be_empty=total > 0)
+                    total += counts.total
             if border is None and stop is None:
                 at = replace(step, offset=replace(step.offset, resolved_ts=upto_ts))
                 continue
             if stop is not None and not total:
                 raise stop.error
             end = replace(at, offset=replace(at.offset, resolved_ts=upto_ts if border is None else border))
-            return self._planned(Batch(start, first, end, step.frontier, seen.busy))
+            return self._planned(Batch(start, first, end, step.frontier, seen.ranges))
         if total:
-            return self._planned(Batch(start, first, at, at.frontier, seen.busy))
+            return self._planned(Batch(start, first, at, at.frontier, seen.ranges))
         self._empty = start, at
         behind_ms = physical_ms(at.offset.resolved_ts) - physical_ms(start.resolved_ts)
         return self._planned(Batch(start, at, at, at.frontier, {})) if behind_ms >= IDLE_MS else start
@@ -159,9 +167,8 @@ class Planner:
         stops = [each for each in (stop, bad) if each is not None]
         return min(stops, key=lambda each: each.ts, default=None)
 
-    def _count(self, at: Reach, second: ChangefeedFrontier, upto_ts: Ts, seen: Counted) -> RowCounts:
-        """Count the table's rows between a border and ``upto_ts``, and note in ``seen`` where they stand."""
-        cut = cut_between(at.frontier, second, at.offset.resolved_ts, upto_ts)
+    def _count(self, cut: Cut, seen: Busy, *, exactly: bool) -> RowCounts:
+        """Count the table's rows in a cut, and note in ``seen`` where they are; unless ``exactly`` a few will do."""
         ids = self._log.ids(cut.after_ts, cut.upto_ts)
         joiner = PartJoiner(lambda head: head.table_id in ids)
         counted: list[RowCounts] = []
@@ -173,10 +180,14 @@ class Planner:
             if head.table_id not in ids or not overlaps(head, cut.after_ts, cut.upto_ts):
                 continue
             rows = rows_between(decode_region_batch(whole).rows, cut.after_ts, cut.upto_ts)
-            if len(rows):
-                counted.append(RowCounts.of(rows))
-                # Of a row in parts the first one stands somewhere before.
-                seen.note(partition, offset if whole is value else cut.start[partition], offset + 1)
+            if not len(rows):
+                continue
+            counted.append(RowCounts.of(rows))
+            if not exactly:
+                seen.note_all(cut)
+                break
+            # Of a row in parts the first one stands somewhere before.
+            seen.note(partition, offset if whole is value else cut.start[partition], offset + 1)
         return RowCounts.joined(counted)
 
     # -- what tasks read ----------------------------------------------------------------------------------------

@@ -8,14 +8,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from compose.stack.local import Addresses
+from edges.zookeeper.session import Session
+from examples.spark import join_as_of, merge_into, quality_check, scd2
 from schemas.changes import Op
+from schemas.ids import UpstreamId
+from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, encode_changefeed_info
 from schemas.tidb.row_v2 import decode_row_v2
 from sorters.spark.session import create_session
+from tests.support.ddl_jobs import table_info
+from tests.support.lake import Lake
+from tests.support.lake_bank import TABLES, TOTAL, LakeBank
 from tests.support.raw_log import START_TS, Change, RawLog, recorded, row_key
 from tidebus.spark import register
 
@@ -23,9 +31,13 @@ TABLE, KEYS, CHANGES, ROWS_MAX = 114, 20, 60, 30
 K_COLUMN = 2
 """The id of sbtest1's column ``k``."""
 END_S = 600.0
+NIGHTLY = pytest.mark.skipif(
+    os.environ.get("NIGHTLY_SOURCE") != "1", reason="some ten seconds each: NIGHTLY_SOURCE=1, as `make nightly`"
+)
 DYING = range(100) if os.environ.get("NIGHTLY_SOURCE") == "1" else (0,)
 """Batches that die once; with NIGHTLY_SOURCE=1 each of them, which starts a query as often."""
-DEATHS = ("died after it had written", "Python worker failed to connect back")
+SLOW_START, STARTS_MAX = "Python worker failed to connect back", 10
+DEATHS = ("died after it had written", SLOW_START)
 """What a query may end by here: the test's own, and Spark's where Python takes more than its ten seconds to start."""
 Row = tuple[int, str, int, int | None]
 """_commit_version, _change_type, id, k."""
@@ -160,6 +172,33 @@ def test_read_when_repeats_stand_in_another_partition_has_each_change_once(
     assert Counter(rows_of(of_log(spark.read, log), tmp_path / "rows")) == Counter(expected)
 
 
+def test_read_of_a_changefeed_has_the_changes_that_its_filters_leave(
+    stack: Addresses, log: RawLog, spark: Any, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    _, expected, _ = history()
+    cluster = fresh_name("cluster")
+    rule = {"matcher": ["sb.*"], "ignore-event": ["delete"]}
+    info = ChangefeedInfo(
+        changefeed_id="orders",
+        upstream=UpstreamId(log.upstream),
+        sink_uri=f"kafka://{stack.kafka}/orders?protocol=canal-json",
+        config={"filter": {"rules": ["sb.sbtest1"], "event-filters": [rule]}},
+        start_ts=START_TS,
+    )
+    with Session(stack.zookeeper_access) as session:
+        path = ZkPaths(cluster).changefeed_info("default", "orders")
+        session.client.create(path, encode_changefeed_info(info), makepath=True)
+    reader = spark.read.format("tidebus").options(kafka=log.kafka, zookeeper=stack.zookeeper, cluster=cluster)
+
+    frame = reader.option("changefeed", "orders").option("table", "sb.sbtest1").load()
+
+    assert Counter(rows_of(frame, tmp_path / "rows")) == Counter(row for row in expected if row[1] != "delete")
+    with pytest.raises(Exception, match=r"source\.option.*changefeed does not replicate the table"):
+        reader.option("changefeed", "orders").option("table", "other.sbtest1").load()
+    with pytest.raises(Exception, match=r"source\.option.*there is no such changefeed"):
+        reader.option("changefeed", "other").option("table", "sb.sbtest1").load()
+
+
 def test_read_that_the_log_cannot_answer_is_refused_by_a_named_error(log: RawLog, spark: Any, tmp_path: Path) -> None:
     changes, _, _ = history()
     with pytest.raises(Exception, match=r"source\.not_reached.*frontier has not reached endingTs"):
@@ -178,3 +217,112 @@ def test_read_that_the_log_cannot_answer_is_refused_by_a_named_error(log: RawLog
     assert f"oldest_ts={changes[11].commit_ts}" in str(raised.value)
     kept = rows_of(of_log(spark.read, log), tmp_path / "rows")
     assert min(row[0] for row in kept) == changes[12].commit_ts
+
+
+@pytest.fixture
+def bank(stack: Addresses, fresh_name: Callable[[str], str]) -> LakeBank:
+    log = RawLog(stack.kafka, fresh_name("up"))
+    log.snapshot([table_info(number, name) for number, name in TABLES.items()], schema="bank")
+    bank = LakeBank(log, START_TS)
+    bank.open()
+    bank.transfer(30)
+    bank.advance()
+    return bank
+
+
+@pytest.fixture
+def few_tasks(spark: Any) -> Iterator[None]:
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    yield
+    spark.conf.unset("spark.sql.shuffle.partitions")
+
+
+def arguments(bank: LakeBank, folder: Path, *more: str) -> list[str]:
+    named = {"kafka": bank.log.kafka, "raw": bank.log.upstream, "checkpoint": folder / "checkpoint"}
+    return [*(f"--{name}={value}" for name, value in named.items()), "--once", *more]
+
+
+def run(script: Callable[[list[str]], None], given: list[str]) -> None:
+    """Run a script with ``--once``; again where Python took more than Spark's ten seconds to start: it goes on."""
+    for _ in range(STARTS_MAX):
+        try:
+            return script(given)
+        except Exception as error:
+            if SLOW_START not in str(error):
+                raise
+    raise AssertionError("python did not start in time")
+
+
+def of_folder(folder: Path) -> list[dict[str, Any]]:
+    return [row for file in sorted(folder.rglob("*.parquet")) for row in pq.read_table(file).to_pylist()]
+
+
+@NIGHTLY
+@pytest.mark.usefixtures("few_tasks")
+def test_example_merge_keeps_a_lake_table_equal_to_the_source(bank: LakeBank, spark: Any, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    script = arguments(bank, tmp_path, "--table=bank.debit", "--key=id", "--target=lake.bank.debit")
+    for _ in range(3):
+        run(merge_into.main, [*script, f"--warehouse={lake.folder}"])
+        assert {row["id"]: row["v"] for row in lake.rows("bank", "debit")} == bank.at[max(bank.at)][201]
+        bank.transfer(30)
+        bank.advance()
+
+
+@NIGHTLY
+@pytest.mark.usefixtures("few_tasks")
+def test_example_history_holds_the_table_as_it_was_at_each_ts(bank: LakeBank, spark: Any, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    script = arguments(bank, tmp_path, "--table=bank.credit", "--key=id", "--target=lake.bank.credit_history")
+    for _ in range(3):
+        run(scd2.main, [*script, f"--warehouse={lake.folder}"])
+        bank.transfer(30)
+        bank.advance()
+    run(scd2.main, [*script, f"--warehouse={lake.folder}"])
+
+    rows = lake.rows("bank", "credit_history")
+    assert len(rows) == sum(op != "D" for _, op, table, _, _ in bank.history if table == 202)
+    for ts, held in bank.at.items():
+        valid = [row for row in rows if row["_valid_from"] <= ts and (row["_valid_to"] or ts + 1) > ts]
+        assert len(valid) == len(held[202])
+        assert {row["id"]: row["v"] for row in valid} == held[202]
+
+
+@pytest.mark.usefixtures("few_tasks")
+def test_example_join_sees_both_tables_at_one_ts(bank: LakeBank, spark: Any, tmp_path: Path) -> None:
+    ts = bank.ts
+    bank.transfer(30)
+    bank.advance()
+    tables = ["--left=bank.debit", "--right=bank.credit", "--left-key=id", "--right-key=id", "--on=l.id = r.id"]
+    log = [f"--kafka={bank.log.kafka}", f"--raw={bank.log.upstream}"]
+
+    run(join_as_of.main, [*log, *tables, f"--ts={ts}", f"--output={tmp_path / 'joined'}"])
+
+    rows = of_folder(tmp_path / "joined")
+    for side, number in (("left", 201), ("right", 202)):
+        assert {row[f"{side}_id"]: row[f"{side}_v"] for row in rows if row[f"{side}_id"] is not None} == bank.at[ts][
+            number
+        ]
+    assert sum((row["left_v"] or 0) + (row["right_v"] or 0) for row in rows) == TOTAL
+
+
+@NIGHTLY
+@pytest.mark.usefixtures("few_tasks")
+def test_example_quality_check_passes_drops_and_fails_as_it_is_told(bank: LakeBank, spark: Any, tmp_path: Path) -> None:
+    new = [(account, v) for _, op, table, account, v in bank.history if table == 201 and op != "D"]
+    poor, rich = [each for each in new if (each[1] or 0) < 95], [each for each in new if (each[1] or 0) > 105]
+    assert poor
+    assert rich
+    script = arguments(bank, tmp_path, "--table=bank.debit", f"--output={tmp_path}")
+
+    run(quality_check.main, [*script, "--drop=solvent: v >= 95", "--warn=modest: v <= 105", "--fail=known: id >= 0"])
+
+    assert Counter((row["id"], row["v"]) for row in of_folder(tmp_path / "quarantine")) == Counter(poor)
+    passed = of_folder(tmp_path / "passed")
+    assert Counter((row["id"], row["v"]) for row in passed) == Counter(new) - Counter(poor)
+    assert all(row["_warn"] == (["modest"] if row["v"] > 105 else []) for row in passed)
+    counts = {row["expectation"]: row["count"] for row in of_folder(tmp_path / "counts")}
+    assert counts == {"solvent": len(poor), "modest": len(rich)}
+    with pytest.raises(Exception, match="rows that must not be"):
+        run(quality_check.main, [*script, "--fail=none: v < 0", f"--checkpoint={tmp_path / 'second'}"])
+    assert len(of_folder(tmp_path / "failed")) == len(new)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("schemas", "edges", "producers", "sorters", "consumers", "compose", "tidebus")
-FOLDERS = (*PACKAGES, "tests", "docs", "changes")
+FOLDERS = (*PACKAGES, "examples", "tests", "docs", "changes")
 _GENERATED = ("_pb2.py", "_pb2_grpc.py")
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def sources() -> Iterator[Path]:
     """Yield all Python files that people write."""
-    for folder in (*PACKAGES, "tests"):
+    for folder in (*PACKAGES, "examples", "tests"):
         yield from (file for file in sorted((ROOT / folder).rglob("*.py")) if not file.name.endswith(_GENERATED))
 
 

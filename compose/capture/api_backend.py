@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from compose.capture.prologue_start import OldHistory, check_prologue, held_hist
 from compose.capture.upstream_tables import UpstreamTables
 from compose.changefeeds import check_eligible, check_resume_ts, create_changefeed, tables_body
 from compose.foresight.explain import as_json, explained, raw_log_schemas
+from compose.foresight.first_messages import first_messages
 from compose.operator.doctor import examine, examine_raw_log, examine_upstream
 from compose.operator.node_texts import shown_nodes
 from compose.operator.proofs import newest_proofs
@@ -281,6 +282,13 @@ class ApiBackend:
                 config = load_changefeed(uri, table)
         schemas, at = raw_log_schemas(addresses.kafka, addresses.upstream, request.start_ts)
         return as_json(explained(config, schemas, at, ask_sink=tries_sinks))
+
+    def first_messages(self, request: FeedRequest) -> dict[str, Any]:
+        config = load_changefeed(request.sink_uri or "", request.config)
+        if not config.uri.brokers:
+            return {}
+        config = replace(config, time_zone=self._addresses.time_zone)
+        return first_messages(self._addresses.kafka, self._addresses.upstream, config, request.start_ts)
 
     def checks(self) -> Sequence[Mapping[str, Any]]:
         addresses = self._addresses

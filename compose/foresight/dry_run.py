@@ -195,10 +195,32 @@ def prepare(
     register: Register | None = None,
     watermark_every_ms: int | None = None,
 ) -> DryRun:
-    """Fold a recording and compile a changefeed over it.
+    """Fold a recording and compile a changefeed over it; see :func:`prepared`.
+
+    Raises:
+        BusError: the recording or the changefeed is not usable.
+    """
+    log = read_recorded_log(folder)
+    schemas = SchemaStore.empty()
+    for record in log.ddl:
+        schemas.apply(record)
+    return prepared(log, schemas, config, refused=refused, register=register, watermark_every_ms=watermark_every_ms)
+
+
+def prepared(
+    log: RecordedLog,
+    schemas: SchemaStore,
+    config: ChangefeedConfig,
+    *,
+    refused: Callable[[BusError], None],
+    register: Register | None = None,
+    watermark_every_ms: int | None = None,
+) -> DryRun:
+    """Compile a changefeed over rows.
 
     Args:
-        folder: of the recording.
+        log: the rows, and between which ts they are.
+        schemas: of their tables, up to the end of the log or further.
         config: the changefeed.
         refused: see :class:`DryRun`.
         register: stands in for the schema registry; None numbers distinct schemas from 1.
@@ -206,13 +228,9 @@ def prepare(
 
     Raises:
         DispatchError, ColumnSelectorError: the dispatcher rules or column selectors do not fit tables that there are
-            when the recording starts.
-        BusError: the recording or the changefeed is not usable.
+            when the log starts.
+        BusError: the changefeed is not usable.
     """
-    log = read_recorded_log(folder)
-    schemas = SchemaStore.empty()
-    for record in log.ddl:
-        schemas.apply(record)
     feed = compile_feed(config, NAMESPACE_DEFAULT)
     check_routes(schemas, log.start_ts, feed)
     tables = list(tables_between(schemas, log.start_ts, log.end_ts, feed))

@@ -9,7 +9,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -31,9 +31,13 @@ from producers.region_server.server import RegionServer
 from schemas.ids import UpstreamId
 from schemas.nodes.changefeed import ZkPaths
 from tests.support.browser import started_browser
+from tests.support.firefox import started_firefox
+from tests.support.raw_log import read_topic
 from tests.support.recording import TIDB_DATA
 
 REACH_S = 240.0
+SHOWN_WHOLE_BYTES = 2_000
+"""Of a message; longer ones are cut where they are shown."""
 PICTURES = Path(__file__).parents[2] / "docs" / "console" if os.environ.get("TIDEBUS_SCREENSHOTS") else None
 WIDTHS = (1440, 800, 390)
 SHOWN_IN_DOCS = {"overview", "changefeed", "draft", "captures", "upstream", "overview-dark"}
@@ -141,7 +145,10 @@ def bus(stack: Addresses, tmp_path_factory: pytest.TempPathFactory, browser: Bro
         captures = {str(capture.capture_id): capture.address for capture in (first, second)}
         bus = Bus(captures, stack.kafka, name, str(first.capture_id))
         reached(lambda: bus.ask("GET", "/api/v2/health")[0] == 200, "health")
-        body = {"changefeed_id": "all", "sink_uri": f"kafka://{stack.kafka}/{name}-all?protocol=canal-json"}
+        body = {
+            "changefeed_id": "all",
+            "sink_uri": f"kafka://{stack.kafka}/{name}-all?protocol=canal-json&enable-tidb-extension=true",
+        }
         body["replica_config"] = {"force_replicate": True}  # type: ignore[assignment]
         reached(lambda: bus.ask("POST", "/api/v2/changefeeds", body)[0] == 200, "a changefeed")
         yield bus
@@ -223,7 +230,9 @@ def opened(bus: Bus, browser: Browser) -> Iterator[Callable[..., Shown]]:
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1440), pytest.param("dark", 390, marks=NIGHTLY)])
-def test_each_page_is_shown_and_axe_finds_nothing(opened: Callable[..., Shown], scheme: str, width: int) -> None:
+def test_each_page_is_shown_and_axe_finds_nothing(
+    opened: Callable[..., Shown], bus: Bus, scheme: str, width: int
+) -> None:
     shown = opened(color_scheme=scheme, reduced_motion="reduce")
     shown.page.set_viewport_size({"width": width, "height": 900})
     for target, heading in PAGES.items():
@@ -231,9 +240,70 @@ def test_each_page_is_shown_and_axe_finds_nothing(opened: Callable[..., Shown], 
         expect(shown.page.locator("main section").first).to_be_visible()
         if target == "checks":
             expect(shown.page.get_by_text("raw log", exact=True).first).to_be_visible()
+        if target == "create":
+            shown.page.get_by_label("Sink URI").fill(f"kafka://{bus.kafka}/{bus.name}-none?protocol=canal-json")
+            shown.page.get_by_role("button", name="First messages").click()
+            expect(shown.page.locator("#first code.message").first).to_be_visible()
         if target == "captures":
             expect(shown.page.get_by_role("button", name="Move ").first).to_be_visible()
         shown.check(f"{target or 'overview'}{'-dark' if scheme == 'dark' else ''}")
+
+
+def test_first_messages_of_a_draft_are_those_that_a_changefeed_of_its_settings_has_written(bus: Bus) -> None:
+    topic = f"{bus.name}-all"
+
+    def rows(texts: Iterable[str]) -> set[str]:
+        messages = [json.loads(text) for text in texts]
+        named = ("database", "table", "type", "data", "old", "_tidb")
+        return {json.dumps([each.get(name) for name in named]) for each in messages if not each["isDdl"]}
+
+    draft = {"sink_uri": f"kafka://{bus.kafka}/{bus.name}-none?protocol=canal-json&enable-tidb-extension=true"}
+    draft["toml"] = "force-replicate = true"
+    shown = reached(lambda: _rows_of(bus, draft), "rows in the raw log")
+
+    def written() -> set[str]:
+        return rows((record.value or b"").decode() for record in read_topic(bus.kafka, topic) if record.value)
+
+    whole = (item["value"] for item in shown if item["op"] != "ddl" and item["value"]["bytes"] < SHOWN_WHOLE_BYTES)
+    expected = rows(value["text"] for value in whole)
+    assert expected
+    reached(lambda: expected <= written(), "the changefeed has written the same")
+
+
+def _rows_of(bus: Bus, draft: dict[str, str]) -> Any:
+    status, shown = bus.ask("POST", "/api/tidebus/console/first-messages", draft)
+    assert status == 200, shown
+    assert shown["refused"] == []
+    return shown["messages"]
+
+
+@NIGHTLY
+def test_each_page_is_shown_in_firefox_and_axe_finds_nothing(bus: Bus, tmp_path: Path) -> None:
+    with started_firefox(tmp_path) as firefox:
+        for target, heading in PAGES.items():
+            firefox.go(f"{bus.url}#/{target}")
+            firefox.until(f"document.querySelector('h1')?.textContent === {json.dumps(heading)}")
+            firefox.until("document.querySelector('#link').textContent === 'Live'")
+            firefox.until("document.querySelector('main section') !== null")
+            firefox.run(AXE)
+            assert firefox.value(f"{RULES}.then((said) => said.violations.map((each) => each.id))") == [], target
+            for width in WIDTHS:
+                firefox.resize(width, 900)
+                assert firefox.value("document.documentElement.scrollWidth <= innerWidth"), f"{target} at {width}"
+        firefox.go(f"{bus.url}#/create")
+        firefox.until("document.querySelector('#uri') !== null")
+        uri = json.dumps(f"kafka://{bus.kafka}/{bus.name}-none?protocol=canal-json")
+        firefox.run(f"uri.value = {uri}; uri.dispatchEvent(new Event('input', {{bubbles: true}}))")
+        firefox.until("checked.textContent.includes('tables are replicated')")
+        firefox.run("document.querySelector('#show-first').click()")
+        firefox.until("document.querySelector('#first code.message') !== null")
+        firefox.go(f"{bus.url}#/changefeed/default/all")
+        firefox.until("document.querySelector('#verb-pause:not([aria-disabled])') !== null")
+        firefox.run("document.querySelector('#verb-pause').click()")
+        firefox.until("document.querySelector('#dialog-request')?.textContent.includes('/pause')")
+        firefox.run("document.querySelector('[data-do=close-dialog]').click()")
+        assert firefox.complaints == []
+    assert bus.state("all") == "normal"
 
 
 @NIGHTLY

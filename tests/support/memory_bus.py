@@ -219,6 +219,17 @@ class Memory:
     def explain(self, request: FeedRequest) -> dict[str, Any]:
         return {"tables": [{"table": "a.b", "topic": "t"}]}
 
+    def first_messages(self, request: FeedRequest) -> dict[str, Any]:
+        message = {
+            "topic": "t",
+            "partition": 0,
+            "table": "a.b",
+            "op": "insert",
+            "commit_ts": request.start_ts or 2**60 + 1,
+        }
+        value = {"text": "{}", "bytes": 2}
+        return {"messages": [{**message, "key": None, "value": value}], "refused": [], "rows": 1, "records": 1}
+
     def checks(self) -> Sequence[Mapping[str, Any]]:
         return [{"name": "pd", "ok": False, "needed": True, "said": "PD does not answer"}]
 

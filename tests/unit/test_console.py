@@ -223,6 +223,23 @@ def test_draft_that_is_not_allowed_says_where(api: Api, body: dict[str, Any], sa
     assert "hidden" not in problem["message"]
 
 
+def test_first_messages_of_a_draft_are_the_buss_with_every_digit(api: Api) -> None:
+    status, shown = api.ask("POST", f"{BASE}/first-messages", {"sink_uri": URI, "start_ts": 2**60 + 3})
+    assert status == 200, shown
+    (message,) = shown["messages"]
+    assert message["commit_ts"] == str(2**60 + 3)
+    status, refused = api.ask("POST", f"{BASE}/first-messages", {"sink_uri": ""})
+    assert status == 400
+    assert "sink_uri is empty" in refused["error_msg"]
+
+
+def test_page_of_a_changefeed_shows_how_far_its_images_are(api: Api, bus: Memory) -> None:
+    assert api.ask("GET", f"{BASE}/changefeeds/cf")[1]["images"] is None
+    images = {"namespace": "default", "id": "cf", "state": "running", "tables_left": 2, "tables": []}
+    bus.images = [{**images, "id": "other"}, images]
+    assert api.ask("GET", f"{BASE}/changefeeds/cf")[1]["images"] == images
+
+
 # -- live data
 
 

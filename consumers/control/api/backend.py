@@ -152,6 +152,12 @@ class Backend(Protocol):
         """
         ...
 
+    def first_messages(self, request: FeedRequest) -> dict[str, Any]:
+        """Return some messages that a changefeed would write, of rows that the raw log has, and what would stop it;
+        nothing of a sink that is no Kafka. It writes nowhere.
+        """
+        ...
+
     def checks(self) -> Sequence[Mapping[str, Any]]:
         """Return what this machine has and lacks, and how upstream and raw log stand: name, ok, needed, said."""
         ...

@@ -19,6 +19,7 @@ from consumers.control.api.backend import Backend
 from consumers.control.api.bodies import FeedRequest, StoredFeed, feed_body
 from consumers.control.api.context import Bus, FeedId, Namespace, User
 from consumers.control.api.errors import BusyError, NoSuchRouteError
+from consumers.control.api.image_routes import images_body
 from consumers.control.api.replica_config import replica_config
 from consumers.control.api.requests import Body, Tso, ts_given
 from consumers.control.api.service_routes import feed_places, sorter_body
@@ -101,12 +102,14 @@ def feed_page(bus: Bus, namespace: Namespace, feed_id: FeedId) -> Any:
     error = shown["error"]
     places = feed_places(bus.services(), bus.captures())
     name = (feed.info.namespace, feed.info.changefeed_id)
+    images = images_body(bus, feed.info.changefeed_id, feed.info.namespace)
     return exact(
         {
             "changefeed": {key: value for key, value in shown.items() if key != "config"},
             "toml": tomlkit.dumps(readable(feed.info.config)),
             "settings": setting_rows(feed.info.config, feed.info.sink_uri),
             "advice": asdict(advice_for(error["code"], _codes())) if error else None,
+            "images": images,
             "verbs": [asdict(verb) for verb in verbs_of(feed.state)],
             "work": {**_work(feed), "sorter": sorter_body(bus, name, places.get(name))},
             "shares": [
@@ -164,6 +167,21 @@ def draft(bus: Bus, namespace: Namespace, body: DraftBody) -> Any:
     except BusError as error:
         shown["problems"] = [_problem(error)]
     return exact(shown)
+
+
+@router.post("/first-messages", summary="What a changefeed that is being written would write first")
+def first_messages(bus: Bus, body: DraftBody) -> Any:
+    """Return some messages of rows that the raw log has. Nothing is written.
+
+    Who may create changefeeds may see rows: a changefeed sends them wherever it is told.
+
+    Raises:
+        ConfigError: the draft is not allowed.
+    """
+    _check_draft(body)
+    table, _ = parse_changefeed_text(body.toml)
+    with _taken():
+        return exact(bus.first_messages(replace(_request(body.sink_uri, table), start_ts=ts_given(body.start_ts))))
 
 
 def _check_draft(body: DraftBody) -> None:

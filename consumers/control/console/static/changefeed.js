@@ -28,7 +28,7 @@ export const changefeed = {
     const { feed, key, page } = data;
     const now = live.overview?.changefeeds.find((item) => item.namespace === feed.namespace && item.id === feed.id);
     return [
-      error(page), state(feed, page, now, live), verbs(page),
+      error(page), state(feed, page, now, live), images(page), verbs(page),
       el("div", { class: "columns" }, work(page, now), settings(page)), topicCard(topics.get(key)),
     ];
   },
@@ -59,6 +59,16 @@ function state(feed, { changefeed: shown }, now, live) {
     ["Since", [el("span", { class: "ts" }, shown.start_ts), el("br"), shown.target_ts ? `until ${shown.target_ts}` : "without an end"], "small"],
   ]), now && legend(now), points.length > 2 && curve(points),
   el("p", null, "Sink: ", el("code", null, shown.sink_uri)));
+}
+
+function images({ images: said }) {
+  if (!said) return null;
+  const left = (share) => (share === null || share === undefined ? "–" : `${Math.floor(100 * share)} %`);
+  return el("section", { class: "card", "aria-label": "Table images", id: "images" }, el("h2", null, "Table images"), figures([
+    ["State", said.state], ["Tables whole", `${count(said.tables_done)} of ${count(Number(said.tables_done) + Number(said.tables_left))}`],
+    ["Rows", count(said.rows)], ["Size", bytes(said.bytes)], ["Left", said.eta_s === null ? "nobody can tell yet" : seconds(Number(said.eta_s)), "small"],
+  ]), said.tables.length > 0 && table("Tables that are begun", [["Table"], ["Why"], ["Rows", "number"], ["Size", "number"], ["Regions done", "number"], ["Left", "number"]],
+    said.tables.map((item) => [item.name || item.table_id, item.mode, count(item.rows), bytes(item.bytes), left(item.done_share), seconds(item.eta_s === null ? null : Number(item.eta_s))])));
 }
 
 function curve(points) {

@@ -1,10 +1,10 @@
 // A changefeed that is being written: a form and its file side by side, each laid into the other by the server.
 
-import { card, el, morph } from "./dom.js";
+import { button, card, el, morph, table } from "./dom.js";
 import { ask, tsOf } from "./api.js";
 import { put } from "./dialogs.js";
 import { topicTable } from "./changefeed.js";
-import { feedHref } from "./words.js";
+import { bytes, count, feedHref, timeOf } from "./words.js";
 
 const [TYPED_MS, BUSY_MS, TRIES_MAX] = [400, 1000, 10];
 let [draft, timer, turn, running] = [null, 0, 0, null];
@@ -27,11 +27,14 @@ export const create = {
         card("Changefeed file", el("label", { for: "toml" }, "TiCDC's TOML"), el("textarea", { id: "toml", class: "tall", spellcheck: "false", "aria-describedby": "toml-hint" }),
           el("p", { class: "hint", id: "toml-hint" }, "All settings of docs/changefeeds.md; comments stay."))),
       card("What would become of it",
-        el("div", { class: "buttons" }, el("button", { type: "submit", class: "main", id: "create" }, "Create …")),
-        el("div", { id: "checked", "aria-live": "polite" }, el("p", null, "Give a sink URI.")))),
+        el("div", { class: "buttons" }, el("button", { type: "submit", class: "main", id: "create" }, "Create …"), button("First messages", "first", {}, { id: "show-first" })),
+        el("div", { id: "checked", "aria-live": "polite" }, el("p", null, "Give a sink URI.")),
+        el("div", { id: "first", "aria-live": "polite" }))),
   ],
+  actions: { first: () => showFirst() },
   typed: (event) => {
     clearTimeout(timer);
+    field("first").replaceChildren();  // they were of another text
     timer = setTimeout(() => check(event.target.id !== "toml"), TYPED_MS);
   },
   submit: async () => {
@@ -78,6 +81,31 @@ async function checked(isForm) {
     draft = null;
     show({ problems: [{ message: error.message }], notes: [] });
   }
+}
+
+// What it would write first: rows of the raw log, run through the sorter's own steps on the server; nothing is written.
+async function showFirst() {
+  const visit = field("first");
+  const say = (...content) => visit.isConnected && morph(visit, el("div", null, content));
+  say(el("p", null, "Reading the raw log …"));
+  try {
+    const asked = { toml: field("toml").value, sink_uri: field("uri").value.trim(), start_ts: tsOf(field("start").value) };
+    say(first(await asking("/api/tidebus/console/first-messages", asked)));
+  } catch (error) {
+    say(el("p", { class: "problem" }, error.message));
+  }
+}
+
+function first({ messages, refused, rows, records, is_newest: isNewest }) {
+  if (!messages) return el("p", null, "Its sink is no Kafka: messages go by a topic of TideBus's own.");
+  const side = (value) => (value ? el("code", { class: "message" }, value.text ?? `${value.hex} …`) : "none");
+  return [el("h3", null, "First messages"),
+    el("p", null, rows ? `A dry run of ${isNewest ? "the newest" : "the first"} ${count(rows)} row changes in ${count(records)} raw records; nothing is written.`
+      : `No row of its tables is in the ${count(records)} raw records that were looked at.`),
+    refused.map((text) => el("p", { class: "problem" }, "It would fail here: ", text)),
+    messages.length > 0 && table("First messages", [["Commit ts"], ["Table"], ["What"], ["Where to"], ["Key"], ["Value"], ["Size", "number"]],
+      messages.map((item) => [[el("span", { class: "ts" }, item.commit_ts), el("br"), timeOf(item.commit_ts)], item.table ?? "–", item.op,
+        `${item.topic}, partition ${item.partition}`, side(item.key), side(item.value), bytes(item.value?.bytes)]))];
 }
 
 // A server that is busy with other checks is asked again.

@@ -58,10 +58,10 @@ def verify(options: VerifyOptions, on_table: Callable[[TableOutcome], None], not
         NoAncientRowsError, NothingAppliedError
         DestinationUnreachableError, DestinationRefusedError: a server does not answer, or refuses.
     """
+    source = TidbSource(_connector(options.upstream_dsn, "--upstream-dsn"))
     with open_store(options.zookeeper, options.cluster) as store:
         info = store.get(options.changefeed_id, options.namespace)
     config = load_with_secrets(info)
-    source = TidbSource(_connector(options.upstream_dsn, "--upstream-dsn"))
     destination = _connector(options.downstream_dsn, "--downstream-dsn") if options.downstream_dsn else _own(config)
     for text in notes(config):
         note(text)
@@ -143,7 +143,8 @@ def _connector(dsn: str, option: str) -> Connector:
     try:
         config = load_changefeed(uri)
     except ConfigError as error:
-        raise ConfigError(f"{option} is no address of a database: {error.message}", **error.fields) from None
+        # What was given is not shown: before a scheme anything may stand, a password too.
+        raise ConfigError(f"{option} is no address of a database: {error.message}") from None
     if config.uri.server is None:
         raise ConfigError(f"{option} must be mysql:// or tidb://", scheme=config.uri.scheme)
     return Connector(config.uri.server, _patient(config))

@@ -1,8 +1,11 @@
 """The client library over a real Kafka: repeats, a crash before the commit, and members that come and go."""
 
+import hashlib
 import threading
 import time
 from collections.abc import Callable
+from functools import reduce
+from operator import xor
 
 import pytest
 from confluent_kafka import Producer
@@ -12,6 +15,8 @@ from consumers.client import ChangeBatch, ChangeStream, Row
 from consumers.client.conformance import TOPIC, RowKey, example_stream
 from consumers.client.core.partition import StreamRecord
 from consumers.client.errors import NoPositionError
+from consumers.client.materialised import MaterialisedTable, TableProof
+from schemas.ids import Ts
 from schemas.sink.position import POSITION_HEADER
 from tests.support.raw_log import create_topic
 
@@ -67,6 +72,24 @@ def test_change_stream_of_repeats_when_readers_crash_before_their_commits_gives_
                     reached = batch.watermark_ts
                     assert shown.rows == example.contents(reached)
         assert crashes == 0
+
+
+def test_materialised_tables_of_a_stream_with_repeats_have_the_proof_of_what_upstream_holds(
+    stack: Addresses, fresh_name: Callable[[str], str]
+) -> None:
+    topic, example = fresh_name(TOPIC), example_stream(11)
+    create_topic(stack.kafka, topic, len(example.logs))
+    write(stack.kafka, topic, [record for log in example.logs.values() for record in log])
+    held = example.contents(example.last_ts)
+    names = {name for name, _ in held}
+    assert len(names) == 2
+    for number, name in enumerate(names):
+        with ChangeStream(stack.kafka, [topic], group=f"{topic}-{number}") as stream:
+            table = MaterialisedTable("test", name).read(stream, Ts(example.last_ts))
+        texts = [f"{key.encode().hex()},{value.encode().hex()}" for (of, key), value in held.items() if of == name]
+        hashes = [int(hashlib.md5(text.upper().encode()).hexdigest()[:16], 16) for text in texts]
+        assert table.watermark_ts >= example.last_ts
+        assert table.proof() == TableProof(len(texts), reduce(xor, hashes))
 
 
 def test_change_stream_of_a_group_when_a_member_leaves_is_read_on_by_the_other_from_what_was_committed(

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from compose.cli import run_cli
 from compose.operator.verify import STATUS_DIFFERENT, STATUS_NOT_COMPARED, exit_status, notes, table_pairs
 from consumers.verify.core.columns import ColumnRow, KeyRow, compared
 from consumers.verify.core.differences import (
@@ -142,3 +143,14 @@ def test_exit_status_of_a_difference_goes_before_what_was_not_compared() -> None
         STATUS_NOT_COMPARED,
         STATUS_DIFFERENT,
     ]
+
+
+@pytest.mark.parametrize(
+    "dsn", ["", "kafka://h:9092/secretword", "mysql://u:secretword@no host/", "secretword", "tidb://u:secretword@h:x/"]
+)
+def test_verify_command_of_no_tidbs_address_is_refused_and_shows_no_part_of_it(
+    dsn: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["verify", "--changefeed", "f", "--zookeeper", "127.0.0.1:1", "--upstream-dsn", dsn]) == 2
+    said = capsys.readouterr().err
+    assert "--upstream-dsn" in said and "secretword" not in said

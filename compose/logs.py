@@ -13,13 +13,17 @@ import logging
 import os
 import re
 import sys
+import threading
 import time
+import traceback
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final
 
 from schemas.errors import ConfigError
 from schemas.masking import mask_text, mask_value
+from schemas.redaction import Redaction, parse_redaction, redacted, redaction, set_redaction, shown_field
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """What ends a line, drives a terminal, turns the direction of writing, or has no UTF-8."""
@@ -29,6 +33,9 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 FILE_BYTES_MAX: Final = 300 << 20
 """TiCDC's log.file.max-size."""
 FILES_KEPT: Final = 10
+REDACT_VARIABLE: Final = "TIDEBUS_REDACT_INFO_LOG"
+_OURS: Final = frozenset({"compose", "consumers", "edges", "producers", "schemas", "sorters", "tidebus"})
+_log = logging.getLogger(__name__)
 LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
 
 
@@ -38,11 +45,11 @@ class LineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, with the traceback below it if there is one."""
         extra = " ".join(f"{name}={value}" for name, value in _ids(record).items())
-        said = mask_text(f"{record.getMessage()} {extra}".rstrip())
+        said = mask_text(f"{_message(record)} {extra}".rstrip())
         line = escaped(f"{_at(record)} {record.levelname:<7} {record.name} {said}")
         if not record.exc_info:
             return line
-        stack = (STACK_INDENT + escaped(mask_text(part)) for part in self.formatException(record.exc_info).split("\n"))
+        stack = (STACK_INDENT + escaped(mask_text(part)) for part in _stack(self, record).split("\n"))
         return "\n".join([line, *stack])
 
 
@@ -55,12 +62,12 @@ class JsonFormatter(logging.Formatter):
             "time": _at(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message(record),
         }
         # An id never hides what each line has.
         shown |= {f"{name}_" if name in shown else name: value for name, value in _ids(record).items()}
         if record.exc_info:
-            shown["stack"] = self.formatException(record.exc_info)
+            shown["stack"] = _stack(self, record)
         return escaped(json.dumps(mask_value(shown), ensure_ascii=False))
 
 
@@ -70,7 +77,40 @@ def escaped(text: str) -> str:
 
 
 def _ids(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    return {name: shown_field(name, value) for name, value in vars(record).items() if name not in _STANDARD}
+
+
+def _message(record: logging.LogRecord) -> str:
+    """Return the message. Ours are constant; those of others may quote what they were given."""
+    if redaction() is Redaction.OFF:
+        return record.getMessage()
+    template = str(record.msg)
+    if record.name.partition(".")[0] not in _OURS:
+        return redacted(record.getMessage())
+    return template if not record.args else f"{template}: {redacted(str(record.args))}"
+
+
+def _stack(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    """Return the traceback; when it is redacted its lines of code, and of each exception the kind."""
+    assert record.exc_info is not None
+    error = record.exc_info[1]
+    if redaction() is Redaction.OFF or error is None:
+        return formatter.formatException(record.exc_info)
+    lines, seen = list[str](), set[int]()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        frames = "".join(traceback.format_list(traceback.extract_tb(error.__traceback__)))
+        lines.append(f"{frames}{type(error).__name__}: {shown_field('error', error)}")
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return "\n\n".join(lines)
+
+
+def _log_what_nobody_caught(
+    kind: type[BaseException], error: BaseException | None, stack: TracebackType | None
+) -> None:
+    """Log in place of the interpreter, which would write an exception's text as it is."""
+    if error is not None and not issubclass(kind, KeyboardInterrupt):
+        _log.critical("exception that nobody has caught", exc_info=(kind, error, stack))
 
 
 def _at(record: logging.LogRecord) -> str:
@@ -84,10 +124,12 @@ def start_logging(
     file: Path | None = None,
     file_bytes_max: int = FILE_BYTES_MAX,
     files_kept: int = FILES_KEPT,
+    redact: str = "off",
 ) -> None:
     """Let every logger of this process write, to standard error or to a file that is turned over at its largest size.
 
-    Processes that this one starts log in the same way, but to standard error.
+    Processes that this one starts log in the same way, but to standard error. ``redact``: a word of
+    :func:`schemas.redaction.parse_redaction`; what is none hides all.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -102,6 +144,11 @@ def start_logging(
     handler.setFormatter(JsonFormatter() if form == "json" else LineFormatter())
     logging.basicConfig(level=LEVELS[level], handlers=[handler], force=True)
     os.environ["TIDEBUS_LOG_LEVEL"], os.environ["TIDEBUS_LOG_FORMAT"] = level, form
+    set_redaction(parse_redaction(redact) or Redaction.ON)
+    os.environ[REDACT_VARIABLE] = redaction().value
+    if redaction() is not Redaction.OFF:
+        sys.excepthook = _log_what_nobody_caught
+        threading.excepthook = lambda of: _log_what_nobody_caught(of.exc_type, of.exc_value, of.exc_traceback)
     for noisy in ("kazoo", "urllib3", "httpx2"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     # It logs every error that crosses from Python to the JVM and back with two tracebacks; the query reports it too.
@@ -113,4 +160,5 @@ def start_logging(
 def log_to_stderr() -> None:
     """Log as text, or as whoever started this process does."""
     level, form = os.environ.get("TIDEBUS_LOG_LEVEL", "info"), os.environ.get("TIDEBUS_LOG_FORMAT", "text")
-    start_logging(level=level if level in LEVELS else "info", form=form)
+    redact = os.environ.get(REDACT_VARIABLE, "off")
+    start_logging(level=level if level in LEVELS else "info", form=form, redact=redact)

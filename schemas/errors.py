@@ -3,7 +3,8 @@
 A concrete error lives beside the code that raises it, subclasses :class:`BusError` and sets ``code`` (public, never
 renamed: operators grep for it and the API returns it) and ``action``. Text: lower case, no full stop, what was seen and
 what is allowed; ``fields`` say where (table, key, commit_ts, config key, line). Keys go in as hex. URIs are
-masked in all of it, and what is very long (a key, what a server has said) is cut: an error is one readable line.
+masked in all of it, and what is very long (a key, what a server has said) is cut: an error is one readable line. A
+message holds nothing of a user's, and which fields may :mod:`schemas.redaction` says.
 """
 
 import traceback
@@ -11,6 +12,7 @@ from enum import Enum
 from typing import ClassVar, Final
 
 from schemas.masking import mask_text
+from schemas.redaction import Redaction, Shown, redaction, shown_field
 
 
 class Action(Enum):
@@ -33,6 +35,8 @@ class BusError(Exception):
 
     code: ClassVar[str] = "bus.unknown"
     action: ClassVar[Action] = Action.CRASH
+    is_of_settings: ClassVar[bool] = False
+    """Its fields hold what an operator wrote, never what stands in rows."""
 
     def __init__(self, message: str, **fields: object) -> None:
         self.message = _for_people(message)
@@ -40,8 +44,12 @@ class BusError(Exception):
         self.fields = {name: _for_people(value) if isinstance(value, str) else value for name, value in fields.items()}
 
     def __str__(self) -> str:
-        where = ", ".join(f"{name}={shortened(str(value))}" for name, value in self.fields.items())
-        return mask_text(f"[{self.code}] {self.message}" + (f" ({where})" if where else ""))
+        fields = self.fields.items()
+        if not self.is_of_settings:
+            fields = {name: shown_field(name, value) for name, value in fields}.items()
+        where = ", ".join(f"{name}={shortened(str(value))}" for name, value in fields)
+        text = mask_text(f"[{self.code}] {self.message}" + (f" ({where})" if where else ""))
+        return text if redaction() is Redaction.OFF else Shown(text)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Copies, and processes of our own that hand errors on, need the keyword fields too.
@@ -111,6 +119,7 @@ class ConfigError(BusError):
     """A setting is not allowed; ``fields`` name the key (and the line, where it came from a file)."""
 
     code, action = "bus.config", Action.STOP_CHANGEFEED
+    is_of_settings = True
 
 
 class CorruptDataError(BusError):

@@ -7,6 +7,22 @@ from typing import Any, TypeVar
 
 import click
 
+from schemas.redaction import Redaction, parse_redaction
+
+
+class RedactionWord(click.ParamType[Redaction]):
+    """One of TiCDC's words for a mode of redaction."""
+
+    name = "redaction"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Redaction:
+        """Return the mode."""
+        mode = value if isinstance(value, Redaction) else parse_redaction(str(value))
+        if mode is None:
+            self.fail(f"{value!r} is none of off, marker, on", param, ctx)
+        return mode
+
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -21,12 +37,13 @@ def log_options(command: Command) -> Command:
         log_file: Path | None,
         log_file_max_size: int,
         log_file_max_backups: int,
+        redact_info_log: Redaction,
         **others: Any,
     ) -> Any:
         from compose.logs import start_logging
 
         kept = {"file_bytes_max": log_file_max_size << 20, "files_kept": log_file_max_backups}
-        start_logging(level=log_level, form=log_format, file=log_file, **kept)
+        start_logging(level=log_level, form=log_format, file=log_file, redact=redact_info_log.value, **kept)
         return command(**others)
 
     for option in (
@@ -36,6 +53,15 @@ def log_options(command: Command) -> Command:
             default=10,
             show_default=True,
             help="Files set aside that are kept.",
+        ),
+        click.option(
+            "--redact-info-log",
+            type=RedactionWord(),
+            default="off",
+            show_default=True,
+            envvar="TIDEBUS_REDACT_INFO_LOG",
+            metavar="[off|marker|on]",
+            help="What users wrote in logs and errors: on hides it, marker sets it off by ‹›.",
         ),
         click.option(
             "--log-file-max-size",

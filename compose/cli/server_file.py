@@ -31,12 +31,12 @@ READ: Final = {
     "security.key-path": "key",
     "security.cert-allowed-cn": "cert_allowed_cn",
     "security.mtls": "mtls",
+    "security.redact-info-log": "redact_info_log",
 }
 """Keys, and the parameter of the command that each one is."""
 REFUSED: Final = {
     "security.client-user-required": "users stand in a file: give --client-credentials",
     "encryption.enable-encryption": "what rests in Kafka is encrypted by Kafka's disks",
-    "security.redact-info-log": "logs hold keys of rows, DDL, and what servers say of values, and nothing redacts them",
 }
 """Keys that promise to protect something: refused where they are true."""
 UNREAD: Final = {

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas.errors import BusError
+from schemas.redaction import Redaction, redaction
 from sorters.log.failures import SparkJarsMissingError, SparkStartError, bus_error
 from sorters.spark import python_daemon
 from sorters.spark.security import security_settings, split_secrets
@@ -104,7 +105,8 @@ def create_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark looks for the host's name, and warns
     with contextlib.chdir(_jvm_folder(data_dir.resolve())):
         session = _session(settings)
-    session.sparkContext.setLogLevel("ERROR")
+    # A task's failure is logged with the text of the exception, which may quote a row.
+    session.sparkContext.setLogLevel("ERROR" if redaction() is Redaction.OFF else "OFF")
     if not local:
         session.sparkContext.addPyFile(str(zip_code(data_dir.resolve())))
     return session

@@ -121,19 +121,25 @@ def test_sorter_killed_in_mid_batch_repeats_the_same_records_in_the_same_order(
     ]
 
 
-def test_sorter_on_a_blackhole_advances_and_makes_no_topic(
+def test_sorter_on_a_blackhole_makes_no_topic_and_tells_no_value_where_logs_are_redacted(
     raw_log: RawLog, sorter: Sorter, fresh_name: Callable[[str], str]
 ) -> None:
     topic = fresh_name("nowhere")
+    sorter.trouble = "from compose.logs import start_logging; start_logging(level='debug', redact='on')"
     uri = f"blackhole:///{topic}?enable-tidb-extension=true&partition-num={PARTITIONS}"
     sorter.create(raw_log.upstream, uri, start_ts=START_TS, config=DISPATCH)
     raw_log.rows(TABLE, sbtest1_changes(200, START_TS + 1))
     raw_log.advance(START_TS + 5_000)
     sorter.start()
-    sorter.wait_checkpoint(START_TS + 5_000)
+    assert sorter.wait_checkpoint(START_TS + 5_000).rows_total == 200
+    secret, key = b"Alice-4711", row_key(TABLE, 0x0A11CE)
+    raw_log.rows(TABLE, [Change(START_TS + 6_000, key, b"\x80\x00\x05\x00" + secret)], 1)
+    raw_log.advance(START_TS + 9_000)
+    status = sorter.wait(lambda status: status.state == "failed")
     assert sorter.stop() == 0
-    status = sorter.status()
-    assert status is not None and status.rows_total == 200
+    assert status.error is not None and "row does not decode" in status.error.message
+    said = f"{status.error.message}\n{sorter.log()}"
+    assert all(text not in said.lower() for text in ("alice", secret.hex(), key.hex(), "0a11ce"))
     assert topic not in AdminClient({"bootstrap.servers": sorter.kafka}).list_topics(timeout=20).topics
 
 

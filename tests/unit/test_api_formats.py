@@ -5,6 +5,7 @@ import tomllib
 import pytest
 
 from schemas.config.changefeed import load_changefeed
+from schemas.redaction import Redaction, set_redaction
 from tests.support.api import Api
 from tests.support.memory_bus import URI, Memory
 
@@ -59,10 +60,20 @@ def test_redaction_that_is_off_stays_off(api: Api, word: str) -> None:
     assert answer == (200, {"previous_mode": "OFF", "current_mode": "OFF"})
 
 
+def test_redaction_that_a_capture_began_with_is_told(api: Api) -> None:
+    set_redaction(Redaction.MARKER)
+    try:
+        answer = api.v2("POST", "/log/redact", {"redact_info_log": "MARK"})
+        assert answer == (200, {"previous_mode": "MARKER", "current_mode": "MARKER"})
+        assert api.v2("POST", "/log/redact", {"redact_info_log": "off"})[0] == 400
+    finally:
+        set_redaction(Redaction.OFF)
+
+
 @pytest.mark.parametrize(
-    ("word", "said"), [("on", "not supported"), ("Marker", "not supported"), ("x", "no such mode")]
+    ("word", "said"), [("on", "start it with"), ("Marker", "start it with"), ("x", "no such mode"), ("", "no such")]
 )
-def test_redaction_that_we_lack_is_refused(api: Api, word: str, said: str) -> None:
+def test_redaction_is_not_changed_while_a_capture_runs(api: Api, word: str, said: str) -> None:
     status, shown = api.v2("POST", "/log/redact", {"redact_info_log": word})
     assert (status, shown["error_code"]) == (400, "CDC:ErrAPIInvalidParam")
     assert said in shown["error_msg"]

@@ -28,6 +28,7 @@ def test_server_file_gives_a_captures_parameters_and_names_the_rest(file: Path) 
         'addr = "127.0.0.1:8301"\ngc-ttl = 3600\ncluster-id = "c"\ntz = "System"\nlog-file = ""\n'
         "[log.file]\nmax-size = 7\nmax-days = 3\nmax-backups = 2\n"
         '[security]\nca-path = "/ca"\ncert-allowed-cn = ["a", "b"]\nmtls = true\nclient-user-required = false\n'
+        "redact-info-log = true\n"
         "[sorter]\nsort-dir = '/x'\n[debug.puller]\nany = 1\n"
     )
     values, notes = read_server_file(file)
@@ -41,6 +42,7 @@ def test_server_file_gives_a_captures_parameters_and_names_the_rest(file: Path) 
         "ca": "/ca",
         "cert_allowed_cn": "a,b",
         "mtls": True,
+        "redact_info_log": True,
     }
     assert [note.partition(" ")[0] for note in notes] == ["log.file.max-days", "sorter.sort-dir", "debug.puller.any"]
 

@@ -18,6 +18,7 @@ from consumers.control.api.requests import LogBody, RedactBody, ResolveLockBody,
 from schemas.config.parse.origin import NotSupportedYetError
 from schemas.errors import BusError
 from schemas.ids import CaptureId, physical_ms
+from schemas.redaction import parse_redaction, redaction
 
 log = logging.getLogger(__name__)
 
@@ -28,9 +29,6 @@ router = APIRouter(dependencies=[User])
 TICDC_VERSION: Final = "v8.5.4"
 """Whose API and files this is; `cdc cli` talks to no server below v6.2.0, and to none without a version of TiCDC's."""
 _LOGICAL_MASK: Final = (1 << 18) - 1
-_REDACT_OFF: Final = frozenset({"OFF", "FALSE", "0", "DISABLE", "DISABLED"})
-_REDACT_MODES: Final = frozenset({"ON", "TRUE", "1", "ENABLE", "ENABLED", "MARKER", "MARK"})
-"""As pingcap/ticdc ``pkg/util/redact.go`` reads them."""
 _LEVELS: Final = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -84,21 +82,23 @@ def log_level(body: LogBody) -> dict[str, Any]:
     return {}
 
 
-@router.post("/api/v2/log/redact", tags=["server"], summary="Redact logs: refused but for off")
+@router.post("/api/v2/log/redact", tags=["server"], summary="Redact logs: refused but for the mode that there is")
 def redact(body: RedactBody) -> dict[str, Any]:
-    """Say that nothing is redacted, and refuse to promise more.
+    """Say how logs are redacted. A capture's sorters and processors are processes of their own, so that is settled when
+    they start, by ``--redact-info-log``.
 
     Raises:
-        NotSupportedYetError: anything but ``off`` is asked for.
+        NotSupportedYetError: another mode is asked for.
         ApiError: no such mode.
     """
-    mode = body.redact_info_log.strip().upper()
-    if mode in _REDACT_MODES:
-        reason = "log redaction is not supported yet: logs hold keys of rows, DDL, and what servers say of values"
-        raise NotSupportedYetError(reason, key="redact_info_log", got=mode)
-    if mode not in _REDACT_OFF:
-        raise ApiError("no such mode; known are off, on, marker", key="redact_info_log", got=mode[:50])
-    return {"previous_mode": "OFF", "current_mode": "OFF"}
+    wanted, now = parse_redaction(body.redact_info_log), redaction()
+    if wanted is None or not body.redact_info_log.strip():
+        got = body.redact_info_log[:50]
+        raise ApiError("no such mode; known are off, on, marker", key="redact_info_log", got=got)
+    if wanted is not now:
+        reason = "log redaction is not supported to change while a capture runs; start it with --redact-info-log"
+        raise NotSupportedYetError(reason, key="redact_info_log", got=wanted.value, is_now=now.value)
+    return {"previous_mode": now.value.upper(), "current_mode": now.value.upper()}
 
 
 @router.post("/admin/log", include_in_schema=False)

@@ -16,6 +16,7 @@ from schemas.config.filter.value_expression import parse_expression
 from schemas.config.parse.origin import Origin, Path
 from schemas.config.sink.sink import EventFilterRule
 from schemas.errors import Action, BusError
+from schemas.redaction import redacted
 from schemas.tidb.table import TableVersion
 from sorters.core.columnar.spans import BoolArray
 from sorters.core.filter.column_conditions import true_rows
@@ -150,7 +151,7 @@ def _is_true(condition: Bound, row: Sequence[object], part: MountedPart, number:
 def _range_error(part: MountedPart, row: int, error: OutOfRangeError) -> ExpressionRangeError:
     names = part.names
     return ExpressionRangeError(
-        f"value expression: {error}",
+        f"value expression: {redacted(str(error))}",
         table=names.table,
         key=names.keys[row].hex(),
         commit_ts=int(names.commit_ts[row]),

@@ -7,6 +7,7 @@ class ApiError(BusError):
     """A request that the API itself refuses."""
 
     code, action = "api.invalid", Action.STOP_CHANGEFEED
+    is_of_settings = True
 
 
 class ApiTlsError(BusError):

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.changes import BinaryArray
+from schemas.redaction import redacted
 from schemas.tidb.mysql_types import INTEGER_TYPES, MysqlType
 from sorters.core.columnar.decimals import unscaled_wide
 from sorters.core.encode.avro.rows import NULL_FIRST, VALUE_FIRST, enum_name, set_name
@@ -101,6 +102,8 @@ def _names(part: MountedPart, column: Column, name_of: Any) -> BinaryArray:
             continue
         holds = numbers == number if column.valid is None else (numbers == number) & column.valid
         if holds.any():
-            raise refused(part, int(holds.argmax()), column.spec.name, f"{number} is no value of the column")
+            raise refused(
+                part, int(holds.argmax()), column.spec.name, f"{redacted(str(number))} is no value of the column"
+            )
     texts = pa.array([None if name is None else name.encode() for name in names], pa.binary())
     return or_else(texts.take(pa.array(index.reshape(-1))), b"")

@@ -2,6 +2,7 @@
 
 import struct
 
+from schemas.redaction import redacted
 from schemas.tidb.mysql_types import INTEGER_TYPES, MysqlType
 from schemas.tidb.table import ColumnVersion
 from schemas.tidb.value import Value
@@ -56,7 +57,7 @@ def _integer_bytes(part: MountedPart, row: int, column: ColumnVersion, value: in
         case MysqlType.ENUM | MysqlType.SET:
             name = enum_name(column, value) if column.tp is MysqlType.ENUM else set_name(column, value)
             if name is None:
-                raise refused(part, row, column.name, f"{value} is no value of the column")
+                raise refused(part, row, column.name, f"{redacted(str(value))} is no value of the column")
             return _sized(name.encode())
         case MysqlType.BIT:
             return _sized(value.to_bytes(max((value.bit_length() + 7) // 8, 1), "big"))

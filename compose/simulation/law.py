@@ -18,7 +18,7 @@ from compose.simulation.broker import Broker
 from compose.simulation.upstream import Upstream
 from schemas.ids import CaptureId, TableId
 from schemas.rawlog.frontier import FrontierRecord, widened
-from sorters.core.cut.cut import ChangefeedFrontier, frontier_for
+from sorters.core.cut.cut import ChangefeedFrontier, cut_between, frontier_for
 
 
 class BrokenPromiseError(AssertionError):
@@ -108,15 +108,21 @@ class Law:
     def _check_rows(self, view: View, first: ChangefeedFrontier, second: ChangefeedFrontier) -> None:
         rows, copies = self.upstream.rows, self.broker.copies
         low, high = (widened(offsets, self.broker.partitions) for offsets in (first.low, second.high))
+        may_repeat = cut_between(first, second, first.resolved_ts, second.resolved_ts).may_repeat
         at = bisect_right(rows, first.resolved_ts, key=lambda row: row.commit_ts)
         for row in rows[at:]:
             if row.commit_ts > second.resolved_ts:
                 return
             if not view.contains(row.table):
                 continue
-            is_there = any(
+            times = sum(
                 low[copy.partition] <= copy.offset < high[copy.partition] for copy in copies.get(row.number, ())
             )
+            if times > 1 and not may_repeat:
+                # What a sorter's books of this cut would stop the changefeed for (sorters/core/flow/ledger.py).
+                where = copies.get(row.number)
+                raise BrokenPromiseError(f"changefeed of {view.name} has {row} twice at {where}: {first} .. {second}")
+            is_there = times > 0
             if is_there != self.upstream.is_promised(row):
                 what = "invented" if is_there else "lost"
                 where = copies.get(row.number)

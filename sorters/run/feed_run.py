@@ -171,6 +171,7 @@ class FeedRun:
         """
         self._sources.check_log()
         beginning = self._beginning()
+        self._keep_proofs()
         self._thread = threading.Thread(target=self._run, args=(beginning,), name="feed-run", daemon=True)
         self._thread.start()
 
@@ -181,7 +182,9 @@ class FeedRun:
             BusError: it could not begin; see :meth:`start`.
         """
         self._sources.check_log()
-        self._run(self._beginning())
+        beginning = self._beginning()
+        self._keep_proofs()
+        self._run(beginning)
 
     def halt(self) -> None:
         """Begin nothing more; safe in any thread, and returns at once."""
@@ -194,8 +197,6 @@ class FeedRun:
         self._job.give_up()
 
     def _run(self, beginning: Beginning) -> None:
-        self._proofs = self._sources.proofs
-        self._proofs.begin(self._name)
         try:
             epochs, at = self._resumed(beginning)
             while not self._stopping.is_set():
@@ -318,6 +319,10 @@ class FeedRun:
             image_name=self._image_name,
             waits_at=self._waits_at,
         )
+
+    def _keep_proofs(self) -> None:
+        self._proofs = self._sources.proofs
+        self._proofs.begin(self._name)
 
     def _note(self, progress: CutProgress) -> None:
         self._on_progress(progress)

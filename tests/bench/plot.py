@@ -45,6 +45,10 @@ def _mount_encode(axes: Any, figures: Figures) -> None:
     axes.legend()
 
 
+def _proofs(axes: Any, figures: Figures) -> None:
+    _bars(axes, [f"{f['shape']}\n{f['cut_rows']:,}" for f in figures], [f["sent_ratio"] for f in figures])
+
+
 def _sorter_vs_copy(axes: Any, figures: Figures) -> None:
     ratios = [figure for figure in figures if "ratio" in figure]
     _bars(axes, [str(f.get("protocol", number)) for number, f in enumerate(ratios)], [f["ratio"] for f in ratios])
@@ -197,6 +201,7 @@ PANELS: dict[str, tuple[str, Callable[[Any, Figures], None]]] = {
     "lag_high": ("lag in s at high rates", _lag),
     "spark_source": ("Spark source, thousand changes per CPU second", _spark_source),
     "spark_floor": ("a Spark job of one empty task, ms", _spark_floor),
+    "proofs": ("flow proofs ÷ a row's CPU, by rows of a cut", _proofs),
     "puller": ("puller, thousand rows/s", _puller),
     "image_scan": ("image scan, thousand rows per CPU second", _image_scan),
     "big_transaction": ("one large transaction, MiB", _big_transaction),

@@ -22,6 +22,7 @@ from tests.bench.plot import draw
 
 BENCHES = {
     "mount_encode": "rows/s of mount and encode on one core, three shapes, all protocols, beside a scalar loop: 1 min",
+    "proofs": "CPU that flow proofs add to a row of a cut, in pairs, three shapes and three sizes: 1 min",
     "puller": "rows/s from EventFeed's bytes to acknowledged raw records, with and without a broker: 1 min",
     "image_scan": "rows a CPU second of a table image's scan, from KvScan's bytes to acknowledged records: 1 min",
     "sorter_vs_copy": "the sorter's job against a plain Spark copy of the same 2 million rows: 1.5 min",

@@ -168,6 +168,10 @@ def _misses_a_table(previous: FrontierRecord, inputs: FrontierInputs, holding: H
     return _advance(previous, replace(inputs, spans=[span for span in inputs.spans if span in landed]), holding)
 
 
+def _tells_of_no_repeats(previous: FrontierRecord, inputs: FrontierInputs, holding: Holding) -> FrontierRecord:
+    return replace(_advance(previous, inputs, holding), repeat_high=previous.repeat_high)
+
+
 class _Everybody(dict[CaptureId, LandingReport]):
     def __contains__(self, _: object) -> bool:
         return True
@@ -244,6 +248,7 @@ def _as_drawn(world: ClusterWorld) -> None:
         (broker, "follow_frontier", _heeds_old_owners, _as_drawn),
         (Owner, "tick", _looks_once, _as_drawn),
         (Owner, "tick", _never_looks, _as_drawn),
+        (owner, "advance", _tells_of_no_repeats, _as_drawn),
     ],
     ids=[
         "no floors",
@@ -262,6 +267,7 @@ def _as_drawn(world: ClusterWorld) -> None:
         "records of old owners count",
         "an acknowledged record goes to agents without another look at the lease",
         "an owner ignores its lease",
+        "repeats are not told",
     ],
 )
 def test_cluster_law_when_a_rule_is_broken_then_seeds_find_it(

@@ -5,6 +5,7 @@ step before it, so that a row which the sorter loses or changes in between is mi
 """
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -115,8 +116,10 @@ class _Fields:
 
     def __init__(self, buffer: Bytes, start: IntArray, end: IntArray) -> None:
         self.buffer, self.start, self.end, self.length = buffer, start, end, end - start
-        self.shortest, self.longest = int(self.length.min()), int(self.length.max())
-        count, first = len(start), int(start[0])
+        count, first, length = len(start), int(start[0]), int(self.length[0])
+        self.shortest = self.longest = length
+        if not (self.length == length).all():
+            self.shortest, self.longest = int(self.length.min()), int(self.length.max())
         step = int(start[1]) - first if count > 1 else 1
         is_even = self.shortest == self.longest and step > 0 and int(start[-1]) - first == (count - 1) * step
         # Ranges that do not overlap, are of one length and span no more than so many steps cannot lie otherwise.
@@ -151,7 +154,9 @@ def _ids(keys: _Fields, commit_ts: Words, start_ts: Words, deletes: BoolArray) -
     sums = commit_ts * _factor(0)
     sums += start_ts * _factor(1)
     if keys.shortest == keys.longest:
-        sums += np.where(deletes, _length_word(keys.longest, 1), _length_word(keys.longest, 0))
+        sums += _length_word(keys.longest)
+        if deletes.any():
+            sums[deletes] += _factor(2)
         if keys.longest % WORD_BYTES:
             sums += keys.words(keys.longest - WORD_BYTES, "<u8") * _factor(3)
     else:
@@ -169,10 +174,12 @@ def _ids(keys: _Fields, commit_ts: Words, start_ts: Words, deletes: BoolArray) -
     return _mixed(sums)
 
 
-def _length_word(length: int, deletes: int) -> np.uint64:
-    return np.uint64((length * 2 + deletes) * factor(2) & MASK)
+@cache
+def _length_word(length: int) -> np.uint64:
+    return np.uint64(2 * length * factor(2) & MASK)
 
 
+@cache
 def _factor(number: int) -> np.uint64:
     return np.uint64(factor(number))
 

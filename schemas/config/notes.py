@@ -42,6 +42,8 @@ ONLY_FOR = {
     "sink.schema-registry": AVRO_PROTOCOLS,
     "sink.kafka-config.glue-schema-registry-config": AVRO_PROTOCOLS,
     "sink.open.output-old-value": _OPEN,
+    "sink.only-output-updated-columns": ("canal-json", *_OPEN),
+    "sink.content-compatible": ("canal-json",),
     "sink.debezium-disable-schema": ("debezium",),
     "sink.debezium.output-old-value": ("debezium", "debezium-avro"),
     "sink.debezium.include-start-ts": ("debezium",),
@@ -125,6 +127,8 @@ def notes_for(config: ChangefeedConfig) -> tuple[str, ...]:
         where = f"sink.dispatchers[{index}]"
         if word not in PARTITION_RULES:
             notes.append(f"{where}.partition `{word}` is unknown and taken as `default`, as TiCDC does")
+        if rule.index and word not in ("index-value", "rowid"):
+            notes.append(f"{where}.index has no effect: it goes with partition `index-value`, and this is `{word}`")
         if word == "rowid":
             notes.append(f"{where}.partition `rowid` is the old name of `index-value`")
         if word == "ts":

@@ -129,8 +129,6 @@ def _check_options_of_protocol(config: ChangefeedConfig, origin: Origin) -> None
             allowed = " and ".join(protocols)
             raise origin.error(path, f"`{path[-1]}` is for {allowed}, and protocol is {protocol}")
 
-    only_for(sink.only_output_updated_columns, ("sink", "only-output-updated-columns"), "canal-json", "open-protocol")
-    only_for(sink.content_compatible, ("sink", "content-compatible"), "canal-json")
     handle_only_path: Path = ("sink", "delete-only-output-handle-key-columns")
     if sink.delete_only_output_handle_key_columns:
         # simple ignores it; avro and csv behave so already and refuse it.
@@ -310,8 +308,6 @@ def _check_dispatcher(rule: DispatchRule, path: Path, origin: Origin, *, protoco
             text = f"{name} `{expression}` must hold nothing in braces but {{schema}} and {{table}}"
             raise origin.error((*path, name), text)
     partition = (rule.partition or rule.dispatcher or "default").lower()
-    if rule.index and partition not in ("index-value", "rowid"):
-        raise origin.error((*path, "index"), f'`index` goes with partition = "index-value", got "{partition}"')
     if rule.columns and partition != "columns":
         raise origin.error((*path, "columns"), f'`columns` goes with partition = "columns", got "{partition}"')
     if partition == "columns" and not rule.columns:

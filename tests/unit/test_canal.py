@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 from schemas.config.changefeed import load_changefeed
-from schemas.errors import ConfigError
 from schemas.ids import TableId, Ts
 from schemas.proto import canal_pb2 as pb
 from schemas.tidb.keys import row_key
@@ -125,14 +124,15 @@ def test_canal_joined_packet_holds_the_entries_of_its_rows_in_order(rows: int) -
     assert len(values[0].as_py()) <= joiner.head_bytes + added.sum()
 
 
-def test_canal_changefeed_takes_its_option_and_refuses_those_of_canal_json() -> None:
+def test_canal_changefeed_takes_its_option_and_passes_over_those_of_canal_json() -> None:
     uri = "kafka://h:1/t?protocol=canal"
     feed = compile_feed(load_changefeed(uri, {"sink": {"delete-only-output-handle-key-columns": True}}), "default")
     assert feed.encoder == CanalEncoder(delete_only_output_handle_key_columns=True)
     assert feed.row_join is not None
     for option in ("content-compatible", "only-output-updated-columns"):
-        with pytest.raises(ConfigError, match=option):
-            load_changefeed(uri, {"sink": {option: True}})
+        config = load_changefeed(uri, {"sink": {option: True}})
+        assert config.notes == (f"sink.{option} has no effect: protocol canal does not read it",)
+        assert compile_feed(config, "default").encoder == CanalEncoder()
 
 
 @pytest.mark.parametrize("limit", [10**6, 1500])

@@ -79,6 +79,21 @@ def test_load_changefeed_takes_images_into_every_sink_but_lakes(uri: str) -> Non
         (CANAL, "[sink.csv]\noutput-handle-key = true", "sink.csv.output-handle-key has no effect: it is for storage"),
         (CANAL, "[sink.mysql-config]\nworker-count = 1", "mysql-config.worker-count has no effect: it is for database"),
         (CANAL, "[sink.cloud-storage-config]\nworker-count = 3", "cloud-storage-config.worker-count has no effect: it"),
+        (
+            AVRO + "&content-compatible=true",
+            "",
+            "sink.content-compatible has no effect: protocol avro does not read it",
+        ),
+        (
+            AVRO,
+            "[sink]\nonly-output-updated-columns = true",
+            "sink.only-output-updated-columns has no effect: protocol",
+        ),
+        (
+            CANAL,
+            "[[sink.dispatchers]]\nmatcher = ['a.b']\nindex = 'i'",
+            "sink.dispatchers[0].index has no effect: it goes with partition `index-value`, and this is `default`",
+        ),
         (CANAL + "&max-retry=9", "", "sink.kafka-config.max-retry has no effect: "),
         (CANAL, "[scheduler]\nregion-threshold = 5", "scheduler.region-threshold has no effect: "),
         (CANAL + "&kafka-version=3.0.0", "", "sink.kafka-config.kafka-version has no effect: "),

@@ -77,12 +77,6 @@ from tests.support.changefeed_config import AVRO, CANAL, refused
             "table-filter rule `a.b.c` is illegal: unexpected `.` at character 4",
         ),
         (
-            "[[sink.dispatchers]]\nmatcher = ['a.b']\nindex = 'i'",
-            "sink.dispatchers[0].index",
-            3,
-            '`index` goes with partition = "index-value", got "default"',
-        ),
-        (
             "[[sink.dispatchers]]\nmatcher = ['a.b']\npartition = 'table'\ncolumns = ['a']",
             "sink.dispatchers[0].columns",
             4,
@@ -207,12 +201,6 @@ def test_load_changefeed_malformed_uri_says_what_is_wrong(uri: str, words: str) 
             CANAL + "&avro-enable-watermark=true",
             "sink.kafka-config.codec-config.avro-enable-watermark",
             "needs enable-tidb-extension=true",
-        ),
-        (AVRO + "&content-compatible=true", "sink.content-compatible", "is for canal-json, and protocol is avro"),
-        (
-            AVRO + "&only-output-updated-columns=true",
-            "sink.only-output-updated-columns",
-            "is for canal-json and open-protocol, and protocol is avro",
         ),
     ],
 )

@@ -32,6 +32,7 @@ TABLE = "id BIGINT PRIMARY KEY, k BIGINT NOT NULL, c CHAR(120) NOT NULL, pad CHA
 
 def main() -> int:
     """Fill both schemas, compare them, plant differences, compare again; print the figure."""
+    load_before = round(os.getloadavg()[0], 2)
     with tempfile.TemporaryDirectory() as folder, LocalMariaDb(data=Path(folder), say=_say) as server:
         _fill(server)
         same, same_s, cpu_s = _compared(server)
@@ -48,7 +49,7 @@ def main() -> int:
         "seconds": round(same_s, 2),
         "narrowed_s": round(narrowed_s, 2),
         "python_rows_per_s": round(_python_rows_per_s()),
-        "load_before": round(os.getloadavg()[0], 2),
+        "load_before": load_before,
     }
     print(json.dumps(figure), flush=True)
     return 0

@@ -75,7 +75,7 @@ def warehouse_folder(config: ChangefeedConfig) -> str:
 def catalog_options(config: ChangefeedConfig) -> dict[str, str]:
     """Return how Iceberg is told which catalog it is, with its secrets, by the names of its catalog properties."""
     lake = config.sink.iceberg
-    options = {"type": lake.catalog}
+    options: dict[str, str] = {"type": lake.catalog}
     if lake.warehouse:
         options["warehouse"] = lake.warehouse if lake.catalog == "rest" else warehouse_folder(config)
     user, password = lake.catalog_user, lake.catalog_password.reveal() if lake.catalog_password else ""

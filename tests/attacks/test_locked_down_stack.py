@@ -56,15 +56,15 @@ def locked_down(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedDown
 @pytest.mark.parametrize(
     ("role", "allowed"),
     [
-        ("capture", {"tidebus.u"}),
-        ("sorter", {"tidebus.sink"}),
+        ("capture", {"tidebus.u", "tidebus.proofs"}),
+        ("sorter", {"tidebus.sink", "tidebus.proofs"}),
         ("processor", set()),
         ("sink", {"orders"}),
         ("operator", set()),
     ],
 )
 def test_role_creates_its_own_topics_alone(locked_down: LockedDown, role: str, allowed: set[str]) -> None:
-    stems = ("tidebus.u", "tidebus.sink", "orders")
+    stems = ("tidebus.u", "tidebus.sink", "tidebus.proofs", "orders")
     assert {stem for stem in stems if locked_down.may_create(role, f"{stem}.{role}")} == allowed
 
 

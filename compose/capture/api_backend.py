@@ -35,7 +35,7 @@ from consumers.control.api.bodies import FeedRequest, StoredFeed
 from consumers.control.api.errors import NotReadyError
 from consumers.control.api.metrics import MetricsSnapshot, Pull
 from consumers.control.api.server import ApiServer, listen_address
-from consumers.control.changefeeds.feed_nodes import APPLIED, INFO, STATUS, FeedNodes
+from consumers.control.changefeeds.feed_nodes import APPLIED, INFO, PROLOGUE, STATUS, FeedNodes
 from consumers.control.changefeeds.image_requests import check_mode, request_images
 from consumers.control.changefeeds.pins import pin_changefeed
 from consumers.control.changefeeds.processor_nodes import Share, decode_shares
@@ -113,7 +113,7 @@ class ApiBackend:
         self._tables = UpstreamTables(addresses.kafka)
         self._services = ServiceNodes(session, paths)
         self._control = ChangefeedControl(session, paths)
-        self._stored = FeedNodes(session, paths, (INFO, STATUS, APPLIED))
+        self._stored = FeedNodes(session, paths, (INFO, STATUS, APPLIED, PROLOGUE))
         self._election = Election(session, paths, capture.capture_id)
         self._lock = threading.Lock()
         self._pd: PdClient | None = None

@@ -3,7 +3,6 @@
 import contextlib
 import secrets
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Final
 
 from consumers.control.changefeeds.service_nodes import StoredServices
@@ -27,18 +26,10 @@ HELD_S: Final = 3600
 class OldHistory:
     """TiKV's history from one ts on, for a changefeed that begins there."""
 
-    def __init__(self, pd: PdClient, prologue: Prologue) -> None:
-        self._pd, self.prologue = pd, prologue
+    def __init__(self, prologue: Prologue, schemas: SchemaStore) -> None:
+        """``schemas`` are those at the start ts."""
+        self.prologue, self.schemas = prologue, schemas
         self.is_kept = False
-
-    @cached_property
-    def schemas(self) -> SchemaStore:
-        """The schemas as they were at the start ts.
-
-        Raises:
-            BusError: TiKV does not give them.
-        """
-        return schemas_in_tikv(self._pd, self.prologue.start_ts)
 
     def keep(self) -> None:
         """Let it be held on: the changefeed is there, and the owner holds it."""
@@ -51,14 +42,19 @@ def held_history(pd: PdClient, cluster: str, start_ts: Ts, window: FrontierWindo
     unless it is to be kept.
 
     Raises:
-        StartTsError: TiKV does not have it any more.
+        StartTsError: TiKV does not have it any more, or had nothing yet.
+        SnapshotFailedError: the schemas at that ts cannot be read.
         BusError: PD does not answer.
     """
     prologue = Prologue(life=f"{cluster}.{secrets.token_hex(8)}", start_ts=start_ts, end_ts=window.newest_ts)
     service_id = PullerSettings(cluster=cluster).gc_service_id(prologue.holder)
-    history = OldHistory(pd, prologue)
+    history: OldHistory | None = None
     try:
         keep_safe_point(pd, service_id, start_ts, HELD_S)
+        schemas = schemas_in_tikv(pd, start_ts)
+        if schemas is None:
+            raise StartTsError("there was no TiDB at this start-ts yet", start_ts=start_ts, oldest_ts=window.oldest_ts)
+        history = OldHistory(prologue, schemas)
         yield history
     except HistoryGoneError as error:
         safe_point = error.fields.get("gc_safe_point")
@@ -71,7 +67,7 @@ def held_history(pd: PdClient, cluster: str, start_ts: Ts, window: FrontierWindo
             newest_ts=window.newest_ts,
         ) from error
     finally:
-        if not history.is_kept:
+        if history is None or not history.is_kept:
             with contextlib.suppress(BusError):  # it goes by its TTL; another error says more
                 release_safe_point(pd, service_id)
 

@@ -63,7 +63,11 @@ class Bus:
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         (capture,) = wait_for(lambda: list_captures(self.session, self.paths), "a capture")
         with contextlib.closing(http.client.HTTPConnection(capture.address, timeout=REACH_S)) as connection:
-            connection.request(method, f"/api/v2{path}", None if body is None else json.dumps(body))
+            connection.request(
+                method,
+                path if path.startswith("/api/") else f"/api/v2{path}",
+                None if body is None else json.dumps(body),
+            )
             answer = connection.getresponse()
             content = answer.read()
             return answer.status, json.loads(content) if content else None
@@ -121,6 +125,8 @@ def test_changes_of_before_the_raw_log_are_landed_under_the_frontier_law_and_the
         assert window.oldest_ts <= window.newest_ts <= prologue.end_ts
         ours = PullerSettings(cluster=bus.options.cluster).gc_service_id(prologue.holder)
         wait_for(lambda: ours not in bus.barriers(), "history is let go")
+        shown = bus.ask("GET", "/api/tidebus/changefeeds/old/sorter")[1]["prologue"]
+        assert (shown["end_ts"], shown["is_complete"], shown["error"]) == (prologue.end_ts, True, None)
         own_topics = raw_topics(prologue.log)
         check_law(bus.kafka, own_topics, bus.bootstrap_ts, bus.end_ts)
         assert [record.resolved_ts for record in places(bus.kafka, own_topics)] == [bus.bootstrap_ts, prologue.end_ts]

@@ -9,6 +9,8 @@ from consumers.control.changefeeds.service_nodes import StoredServices
 from consumers.control.core.changefeeds.service_plan import dedicated_id
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
+from schemas.nodes.changefeed import ChangefeedStatus
+from schemas.nodes.prologue import Prologue, PrologueFailure
 from schemas.nodes.sorter_service import Assigned, Assignment, FeedEntry, ServiceInfo
 from tests.support.api import Api
 from tests.support.memory_bus import ME, OTHER, URI, Memory
@@ -93,6 +95,23 @@ def test_api_changefeeds_sorter_is_its_process_service_and_capture(api: Api) -> 
     assert api.ask("GET", "/api/tidebus/changefeeds/none-such/sorter")[1]["error_code"] == "CDC:ErrChangeFeedNotExists"
     overview = api.ask("GET", "/api/tidebus/overview")[1]["changefeeds"]
     assert {feed["id"]: feed["sorter"].get("capture") for feed in overview} == {"cf": "me", "poison": "me", "new": None}
+
+
+def test_api_changefeeds_sorter_shows_the_prologue_while_there_is_one_to_run(bus: Memory, api: Api) -> None:
+    prologue = Prologue(life="c.00f0e1d2c3b4a596", start_ts=Ts(10), end_ts=Ts(50), attempt=2)
+    name, where = ("default", "new"), "/api/tidebus/changefeeds/new/sorter"
+    bus.kept[name] = replace(bus.kept[name], prologue=prologue)
+    shown = {"start_ts": 10, "end_ts": 50, "attempt": 2, "is_complete": False, "error": None}
+    assert api.ask("GET", where)[1]["prologue"] == shown
+    failed = replace(prologue, failure=PrologueFailure(epoch=1, code="producer.history_gone", message="gone"))
+    bus.kept[name] = replace(bus.kept[name], prologue=failed)
+    error = {"code": "producer.history_gone", "message": "gone"}
+    assert api.ask("GET", where)[1]["prologue"] == {**shown, "error": error}
+    applied = ChangefeedStatus(state="normal", checkpoint_ts=Ts(20), resolved_ts=Ts(20))
+    bus.kept[name] = replace(bus.kept[name], status=applied)
+    assert "prologue" in api.ask("GET", where)[1]
+    bus.kept[name] = replace(bus.kept[name], sorter_status=replace(applied, checkpoint_ts=Ts(50)))
+    assert "prologue" not in api.ask("GET", where)[1], "the sorter is past it, whatever is applied"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from consumers.control.api.errors import NoSuchCaptureError, SchedulerRefusedErr
 from consumers.control.api.requests import MoveFeedBody
 from consumers.control.changefeeds.pins import service_at
 from consumers.control.changefeeds.service_nodes import StoredServices
+from consumers.control.changefeeds.stored_feed import StoredFeed
 from consumers.control.cluster.capture_registry import CaptureInfo
 from consumers.control.core.changefeeds.service_plan import dedicated_id
 from schemas.nodes.sorter_service import FeedName
@@ -28,10 +29,13 @@ def services(bus: Bus) -> dict[str, Any]:
 
 @router.get("/changefeeds/{changefeed_id}/sorter", summary="Who runs a changefeed")
 def feed_sorter(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, Any]:
-    """Return service, capture and process of a changefeed's sorter; empty: none runs it, or is to."""
-    bus.feed(feed_id, namespace)
-    name = (namespace, feed_id)
-    return sorter_body(bus, name, feed_places(bus.services(), bus.captures()).get(name)) or {}
+    """Return service, capture and process of a changefeed's sorter; empty: none runs it, or is to.
+
+    ``prologue``: while it has still to run what was before the raw log.
+    """
+    feed, name = bus.feed(feed_id, namespace), (namespace, feed_id)
+    body = sorter_body(bus, name, feed_places(bus.services(), bus.captures()).get(name)) or {}
+    return body | prologue_body(feed)
 
 
 @router.post("/changefeeds/{changefeed_id}/move", summary="Move a changefeed to another capture, and keep it there")
@@ -67,6 +71,23 @@ def sorter_body(bus: Backend, name: FeedName, assigned: Mapping[str, Any] | None
     """Return who runs a changefeed: the process that holds its lock, and where it is assigned; None: nobody."""
     holder = bus.sorter(name[1], name[0])
     return {**(holder or {}), **(assigned or {})} if holder or assigned else None
+
+
+def prologue_body(feed: StoredFeed) -> dict[str, Any]:
+    """Return how far a changefeed's prologue is; empty: it has none to run."""
+    prologue, sorter = feed.prologue, feed.sorter_status or feed.status
+    if prologue is None or (sorter is not None and sorter.checkpoint_ts >= prologue.end_ts):
+        return {}
+    failure = prologue.failure
+    return {
+        "prologue": {
+            "start_ts": prologue.start_ts,
+            "end_ts": prologue.end_ts,
+            "attempt": prologue.attempt,
+            "is_complete": prologue.is_complete,
+            "error": None if failure is None else {"code": failure.code, "message": failure.message},
+        }
+    }
 
 
 def _service_body(service: str, stored: StoredServices, captures: Sequence[CaptureInfo]) -> dict[str, Any]:

@@ -90,9 +90,10 @@ class FeedView:
     def stored(self) -> StoredFeed:
         """Return it as users mean it: how far its destination is."""
         info, status = self.info(), with_progress(self.status(), self.entry)
+        prologue = self.prologue()
         if status is None or not has_processors(info.sink_uri):
-            return StoredFeed(info, status)
-        return StoredFeed(info, with_applied(info, status, self.applied()), sorter_status=status)
+            return StoredFeed(info, status, prologue=prologue)
+        return StoredFeed(info, with_applied(info, status, self.applied()), sorter_status=status, prologue=prologue)
 
 
 class FeedNodes:

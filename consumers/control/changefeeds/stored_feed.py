@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from consumers.control.changefeeds.verbs import state_of
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedState, ChangefeedStatus
+from schemas.nodes.prologue import Prologue
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,8 @@ class StoredFeed:
     status: ChangefeedStatus | None
     sorter_status: ChangefeedStatus | None = None
     """What the sorter says where ``status`` says what processors have applied; None: ``status`` is the sorter's."""
+    prologue: Prologue | None = None
+    """What it has of before the raw log; None: nothing, or nothing any more, or nobody asked for it."""
 
     @property
     def state(self) -> ChangefeedState:

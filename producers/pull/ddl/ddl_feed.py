@@ -191,7 +191,7 @@ class DdlFeed:
             records = list(snapshot_records(reader.scan, ts))
         finally:
             reader.close()
-        if _job_table_info(records) is None:
+        if job_table_info(records) is None:
             raise SnapshotFailedError("snapshot has no table mysql.tidb_ddl_job", ts=ts, records=len(records))
         delivered = _Delivered()
         for record in records:
@@ -233,7 +233,7 @@ class _DdlSink:
     """Takes the job table's rows (:class:`~producers.pull.feed.types.FeedSink`); called under the feed's lock."""
 
     def __init__(self, book: DdlBook, producer: RecordProducer, topic: str, landed: list[DdlRecord]) -> None:
-        info = _job_table_info(landed)
+        info = job_table_info(landed)
         if info is None:
             raise SnapshotFailedError("the ddl topic has no table mysql.tidb_ddl_job", topic=topic)
         self.book = book
@@ -285,7 +285,7 @@ class _DdlSink:
         elif self._failure is None:
             record = self._sent.popleft()
             # A TiDB upgrade may alter its own job table.
-            self._table = _job_table_info([record]) or self._table
+            self._table = job_table_info([record]) or self._table
             self._ready.append(record)
             self.book.acked(message.offset())
 
@@ -325,7 +325,7 @@ def _produce(producer: RecordProducer, topic: str, record: DdlRecord, on_deliver
         return
 
 
-def _job_table_info(records: list[DdlRecord]) -> dict[str, Any] | None:
+def job_table_info(records: list[DdlRecord]) -> dict[str, Any] | None:
     """Return the newest TableInfo of mysql.tidb_ddl_job among snapshot records and jobs."""
     for record in reversed(records):
         info = record.payload if record.kind == "table" else (record.payload.get("binlog") or {}).get("TableInfo")

@@ -19,7 +19,7 @@ from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
 from producers.pull.core.ddl.meta_snapshot import snapshot_records
 from producers.pull.core.landing.prologue import prologue_frontier
-from producers.pull.ddl.ddl_feed import DdlFeed
+from producers.pull.ddl.ddl_feed import DdlFeed, job_table_info
 from producers.pull.ddl.schema_snapshot import SnapshotReader
 from producers.pull.locks.kv_client import KvClient
 from producers.pull.locks.resolver import LockResolver
@@ -164,17 +164,20 @@ class _Waiting:
             time.sleep(POLL_S)
 
 
-def schemas_in_tikv(pd: PdClient, ts: Ts) -> SchemaStore:
-    """Return the schemas as TiKV has them at ``ts``, which must be held.
+def schemas_in_tikv(pd: PdClient, ts: Ts) -> SchemaStore | None:
+    """Return the schemas as TiKV has them at ``ts``, which must be held; None: there was no TiDB yet.
 
     Raises:
         SnapshotFailedError, PdUnreachableError: they cannot be read.
         CorruptDataError: they do not decode.
     """
-    store, cache = SchemaStore.empty(), RegionCache(pd)
-    with _reading(cache, ts) as reader:
-        for record in snapshot_records(reader.scan, ts):
-            store.apply(record)
+    with _reading(RegionCache(pd), ts) as reader:
+        records = list(snapshot_records(reader.scan, ts))
+    if job_table_info(records) is None:
+        return None
+    store = SchemaStore.empty()
+    for record in records:
+        store.apply(record)
     return store
 
 

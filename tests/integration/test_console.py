@@ -6,6 +6,7 @@ With ``TIDEBUS_SCREENSHOTS=1`` pictures of the pages are written into ``docs/con
 
 import http.client
 import json
+import math
 import os
 import threading
 import time
@@ -26,9 +27,10 @@ from compose.stack.local import Addresses
 from consumers.control.cluster.capture_registry import CaptureInfo, list_captures
 from consumers.control.fleets.settings import SorterSettings
 from edges.zookeeper.session import Session
+from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
-from schemas.ids import UpstreamId
+from schemas.ids import Ts, UpstreamId, physical_ms
 from schemas.nodes.changefeed import ZkPaths
 from tests.support.browser import started_browser
 from tests.support.firefox import started_firefox
@@ -36,6 +38,7 @@ from tests.support.raw_log import read_topic
 from tests.support.recording import TIDB_DATA
 
 REACH_S = 240.0
+CAUGHT_UP_S = 5.0
 SHOWN_WHOLE_BYTES = 2_000
 """Of a message; longer ones are cut where they are shown."""
 PICTURES = Path(__file__).parents[2] / "docs" / "console" if os.environ.get("TIDEBUS_SCREENSHOTS") else None
@@ -66,10 +69,15 @@ class Bus:
 
     captures: dict[str, str]
     """Addresses by id."""
-    kafka: str
+    stack: Addresses
     name: str
     with_sorters: str
     """Id of the capture that has a sorter service."""
+    pd: str
+
+    @property
+    def kafka(self) -> str:
+        return self.stack.kafka
 
     @property
     def url(self) -> str:
@@ -85,6 +93,10 @@ class Bus:
 
     def state(self, feed: str) -> str:
         return str(self.ask("GET", f"/api/v2/changefeeds/{feed}/status")[1].get("state", ""))
+
+    def lag_s(self, feed: str) -> float:
+        status, shown = self.ask("GET", f"/api/v2/changefeeds/{feed}/status")
+        return time.time() - physical_ms(Ts(int(shown["checkpoint_ts"]))) / 1000 if status == 200 else math.inf
 
     def tables(self, capture: str) -> list[int]:
         status, shown = self.ask("GET", f"/api/v2/processors/all/{capture}")
@@ -113,7 +125,13 @@ def bus(stack: Addresses, tmp_path_factory: pytest.TempPathFactory, browser: Bro
         session = exits.enter_context(Session(stack.zookeeper_access))
         replay = Replay(server, read_recording(TIDB_DATA))
         server.call(replay.load())
-        server.spawn(replay.run(0.0, wait_for_subscriber=True))
+
+        async def write() -> None:
+            await replay.run(0.0, wait_for_subscriber=True)
+            if PICTURES is not None:  # of a bus that is at work
+                await Generator(server, GeneratorOptions(schema="shop", rows_per_s=300)).run()
+
+        server.spawn(write())
 
         def run(sorters: SorterSettings) -> Any:
             options = CaptureOptions(
@@ -143,7 +161,7 @@ def bus(stack: Addresses, tmp_path_factory: pytest.TempPathFactory, browser: Bro
         first = run(SorterSettings(data_dir=folder, run_cuts="driver", retry_first_s=1.0))
         second = run(SorterSettings(master="none"))
         captures = {str(capture.capture_id): capture.address for capture in (first, second)}
-        bus = Bus(captures, stack.kafka, name, str(first.capture_id))
+        bus = Bus(captures, stack, name, str(first.capture_id), server.pd_address)
         reached(lambda: bus.ask("GET", "/api/v2/health")[0] == 200, "health")
         body = {
             "changefeed_id": "all",
@@ -151,6 +169,8 @@ def bus(stack: Addresses, tmp_path_factory: pytest.TempPathFactory, browser: Bro
         }
         body["replica_config"] = {"force_replicate": True}  # type: ignore[assignment]
         reached(lambda: bus.ask("POST", "/api/v2/changefeeds", body)[0] == 200, "a changefeed")
+        if PICTURES is not None:
+            reached(lambda: bus.lag_s("all") < CAUGHT_UP_S, "the changefeed has caught up")
         yield bus
 
 

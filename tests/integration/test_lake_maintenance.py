@@ -36,6 +36,19 @@ def compact(table, session):
 tables.compact = compact
 """
 
+OVERTAKEN = """
+from sorters.run.lake.catalog import LakeTable
+left, real = 2, LakeTable.is_overtaken
+def is_overtaken(table):
+    global left
+    left -= 1
+    if left >= 0:
+        table.java.newAppend().commit()
+    return real(table)
+LakeTable.is_overtaken = is_overtaken
+"""
+"""Two commits find that somebody, who says no watermark, has moved main meanwhile."""
+
 
 def _uri(lake: Lake, mode: str, interval: str) -> str:
     layout = "partitioning=bucket(2,id)&sort-order=id" if mode == "append" else "partitioning="
@@ -117,3 +130,25 @@ def test_lake_verbs_compact_and_expire_and_the_next_run_goes_on_where_the_tables
     sorter.start()
     _rounds(bank, sorter)
     assert_every_change_is_there_once(lake, bank)
+
+
+@nightly
+@patient
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_lake_commit_that_a_compaction_overtakes_is_written_again_and_once(
+    bank: LakeBank, sorter: Sorter, lake: Lake, mode: str
+) -> None:
+    sorter.create(bank.log.upstream, _uri(lake, mode, "0s"), start_ts=START_TS)
+    sorter.trouble = OVERTAKEN
+    bank.open()
+    sorter.start()
+    for _ in range(2):
+        bank.transfer(10)
+        sorter.wait_checkpoint(bank.advance(), 500)
+    assert "written again" in sorter.log()
+    if mode == "append":
+        assert_every_change_is_there_once(lake, bank)
+    else:
+        held = {number: {row["id"]: row["v"] for row in lake.rows("bank", name)} for number, name in TABLES.items()}
+        assert held == bank.at[bank.ts]
+    assert len(lake.tags("bank", "debit")) == 2

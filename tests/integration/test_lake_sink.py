@@ -112,7 +112,6 @@ def test_lake_tables_at_each_tag_are_the_upstream_also_after_ddl(bank: LakeBank,
     sorter.start()
     first_ts = bank.advance()
     sorter.wait_checkpoint(first_ts, 500)
-    bank.transfer(30)
     _add_column(bank, 201)
     _evolve_kinds(bank)
     bank.transfer(30)

@@ -8,6 +8,7 @@ crossed in every way; a failing seed replays with ``tidebus simulate --of proces
 import os
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from consumers.processors.core.apply import barrier, barriers, leader
 from consumers.processors.core.apply.barrier import Checked, DdlBarrier, Message, Order, Phase, step
 from consumers.processors.core.apply.barriers import Barriers, WriteSyncpoint
 from consumers.processors.core.apply.executor import PartitionExecutor, WorkOrder
-from consumers.processors.core.apply.partition import Claim, PartitionQueue
+from consumers.processors.core.apply.partition import Claim, PartitionQueue, txn_end
 from consumers.processors.core.apply.waiting import Waiting
 from schemas.ids import Ts
 from tests.support.hash_seeds import printed_with_hash_seeds
@@ -49,13 +50,14 @@ def test_processor_schedules_are_worth_the_name() -> None:
         world = outcome_of(seed).world
         counts += world.counts
         counts["syncpoint"] += world.destination.syncpoints
+        counts["image"] += sum(event.commit_ts == event.start_ts for event in world.history.events)
         counts["refused"] += world.destination.refused
     wanted = (
         "crash", "expire", "lost", "freeze", "left", "move", "drain", "rebalance", "cut", "outage", "restart",
         "broker", "resort", "checked", "refused",
     )  # fmt: skip
     assert not [what for what in wanted if not counts[what]], counts
-    assert counts["lead"] > 50 and counts["ddl"] > 100 and counts["syncpoint"] > 100, counts
+    assert counts["image"] > 100 and counts["lead"] > 50 and counts["ddl"] > 100 and counts["syncpoint"] > 100, counts
 
 
 def test_processor_seed_goes_the_same_way_each_time_and_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,6 +175,17 @@ def _claims_halves(
     return _claim(self, rows_max, bytes_max=bytes_max, barrier_ts=barrier_ts)
 
 
+def _keeps_no_chunk(
+    self: PartitionQueue, rows_max: int, *, bytes_max: int, barrier_ts: Ts | None = None
+) -> Claim | None:
+    """What is written with a chunk of an image stays below its rows."""
+    claim = _claim(self, rows_max, bytes_max=bytes_max, barrier_ts=barrier_ts)
+    if claim is not None and claim.position == txn_end(claim.last_commit_ts, claim.last_commit_ts):
+        position, offset = txn_end(claim.last_commit_ts, 0), self.offset
+        claim = self._claimed = replace(claim, position=position, next_offset=offset)
+    return claim
+
+
 def _reads_on(self: Waiting, commit_ts: int, position: bytes = b"") -> None:
     """A pass that begins anew is taken for more of the same."""
 
@@ -222,6 +235,7 @@ _claim, _with_alive, _begin = PartitionQueue.claim, CaptureSet.with_alive, leade
         (Barriers, "_gather", _writes_when_any_stands),
         (PartitionQueue, "claim", _claims_above),
         (PartitionQueue, "claim", _claims_halves),
+        (PartitionQueue, "claim", _keeps_no_chunk),
         (Waiting, "truncate", _reads_on),
         (DatabaseShare, "_pass_ddls", _passes_at_once),
         (DatabaseShare, "_end", _ends_at_once),
@@ -238,6 +252,7 @@ _claim, _with_alive, _begin = PartitionQueue.claim, CaptureSet.with_alive, leade
         "a syncpoint is written when one partition stands",
         "rows above the barrier are applied",
         "transactions are applied by halves",
+        "the position of a chunk is not kept",
         "a pass that begins anew is not noticed",
         "ddl are passed before they run",
         "partitions are given away with work under way",

@@ -200,7 +200,8 @@ class SimDestination:
         for row_slice in claim.rows.slices:
             for number in range(row_slice.first, row_slice.end):
                 read, form = row_slice.rows.row(number, row_slice.form), row_slice.form
-                row = Row(form.table, form.version, RowOp(read.op), int(read.key), int(read.row or b"0"))
+                is_read = read.commit_ts == read.start_ts
+                row = Row(form.table, form.version, RowOp(read.op), int(read.key), int(read.row or b"0"), is_read)
                 txns.setdefault((Ts(read.commit_ts), Ts(read.start_ts)), []).append(row)
         for (commit_ts, start_ts), rows in txns.items():
             (event,) = self.history.between(Ts(commit_ts - 1), commit_ts)

@@ -1,8 +1,10 @@
 """What the simulated upstream does to its tables, and what they hold at any ts: the truth for a destination.
 
-Tables hold numbered rows. A transaction inserts, updates and deletes rows of one or two tables. A DDL changes one table
-(or two), and every row says under which version of its table it was written: a row that reaches the destination on the
-wrong side of a DDL has another version than the table there.
+Tables hold numbered rows. A transaction inserts, updates and deletes rows of one or two tables. A chunk of an image
+brings a range of a table's rows: some were there before the changefeed and come to the destination now, others are
+there already. It is a transaction that began when it committed. A DDL changes one table (or two), and every row says
+under which version of its table it was written: a row that reaches the destination on the wrong side of a DDL has
+another version than the table there.
 """
 
 from bisect import bisect_right
@@ -17,6 +19,8 @@ from schemas.sink.position import RowOp
 START_TS = Ts(1_000)
 KEYS = 6
 """Rows that a table may have."""
+IMAGE_SHARE = 0.15
+"""Of what commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,8 @@ class RowChange:
     op: RowOp
     key: int
     value: int
+    is_read: bool = False
+    """Of an image: it is written over whatever there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,7 @@ class Tables:
         table = self.tables.get(change.table)
         if table is None or table.version != change.version:
             raise WrongError(f"{change} meets {table}")
-        if (change.key in table.rows) is (change.op is RowOp.INSERT):
+        if not change.is_read and (change.key in table.rows) is (change.op is RowOp.INSERT):
             raise WrongError(f"{change} meets rows {sorted(table.rows)}")
         if change.op is RowOp.DELETE:
             del table.rows[change.key]
@@ -143,8 +149,11 @@ class SimHistory:
         return self._begin.copy()
 
     def commit(self) -> None:
-        """Let a transaction commit."""
+        """Let a transaction commit, or a chunk of an image be read."""
         random = self._random
+        if random.random() < IMAGE_SHARE:
+            self._image()
+            return
         names = random.sample(sorted(self._tables.tables), random.choice((1, 1, 2)))
         start_ts, commit_ts = self._next_ts()
         rows = []
@@ -157,6 +166,21 @@ class SimHistory:
         for row in rows:
             self._tables.row(row)
         self._note(SimTxn(commit_ts, start_ts, tuple(sorted(rows, key=lambda row: (row.op, row.table, row.key)))))
+
+    def _image(self) -> None:
+        random = self._random
+        name = random.choice(sorted(self._tables.tables))
+        table, (start, end) = self._tables.tables[name], sorted(random.sample(range(KEYS + 1), 2))
+        self.now_ts = ts = Ts(self.now_ts + 2)
+        rows = [
+            RowChange(name, table.version, RowOp.UPDATE, key, table.rows.get(key, int(ts)), is_read=True)
+            for key in range(start, end)
+            if key in table.rows or random.random() < 0.5
+        ]
+        for row in rows:
+            self._tables.row(row)
+        if rows:
+            self._note(SimTxn(ts, ts, tuple(rows)))
 
     def alter(self, kind: str = "") -> SimDdl:
         """Let a DDL finish; without a kind any."""

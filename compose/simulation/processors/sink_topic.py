@@ -95,7 +95,7 @@ class Sorter:
 
     def _messages(self, rows: list[tuple[SimTxn, RowChange]]) -> Iterator[Unplaced]:
         """Join neighbouring rows of one table form, some of them, as it comes."""
-        for _, group in groupby(rows, key=lambda pair: (pair[1].table, pair[1].version)):
+        for _, group in groupby(rows, key=lambda pair: (pair[1].table, pair[1].version, pair[1].is_read)):
             left = list(group)
             while left:
                 count = self._random.randint(1, 4)
@@ -115,7 +115,14 @@ def _in_parts(position: bytes, key: bytes, value: bytes) -> Iterator[Unplaced]:
 
 def _row_message(rows: list[tuple[SimTxn, RowChange]]) -> tuple[bytes, bytes, bytes]:
     txn, row = rows[-1]
-    form = TableForm(schema=SCHEMA, table=row.table, version=Ts(row.version), columns=("id", "v"), key=("id",))
+    form = TableForm(
+        schema=SCHEMA,
+        table=row.table,
+        version=Ts(row.version),
+        columns=("id", "v"),
+        key=("id",),
+        uniques=(("id",),) if row.is_read else None,
+    )
     encoded = [
         SqlRow(
             row_txn.commit_ts,

@@ -7,13 +7,17 @@ second, so that an image is long enough for owner and sorter service to be kille
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from compose.local.bus import BusOptions, LocalBus
+from compose.stack.mariadb import LocalMariaDb
 from consumers.control.changefeeds.store import ChangefeedRequest, NoFrontierError
 from consumers.control.log.frontier_topic import FrontierTopic
 from consumers.control.log.raw_log import RawLogUnavailableError
@@ -23,8 +27,10 @@ from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import TableId, UpstreamId
 from schemas.rawlog.images import NO_IMAGES, ImageChunk, ImageState, TableImage, image_feed
 from schemas.rawlog.topics import raw_topics
+from tests.support.apply import rows
 from tests.support.bus import sorter_pid, wait_checkpoint, wait_until
 from tests.support.imaged_topics import materialised, wait_whole
+from tests.support.mariadb import started_or_skip
 from tests.support.secure_bus import made_secrets, region_server_tls, with_parameters
 from tests.support.upstream_rows import Rows, upstream_at
 
@@ -42,20 +48,22 @@ class Imaged:
     server: RegionServer
     names: dict[TableId, str]
     busy: Generator
+    writing: "Future[None]"
     frontier: FrontierTopic
 
     def create(self, name: str) -> str:
-        """Create a changefeed with ``initial``; return what frontier records call it."""
+        """Create a changefeed into topics with ``initial``; return what frontier records call it."""
         uri = f"kafka://{self.bus.addresses.kafka}/{name}_ddl?protocol=canal-json&enable-tidb-extension=true"
         dispatch = {"matcher": ["*.*"], "topic": name + "_{schema}_{table}", "partition": "index-value"}
+        uri = with_parameters(f"{uri}&partition-num=2", self.bus.sink_parameters)
+        return self.create_into(name, uri, {"sink": {"dispatchers": [dispatch]}})
+
+    def create_into(self, name: str, sink_uri: str, config: Mapping[str, Any]) -> str:
+        """Create a changefeed with ``initial``; return what frontier records call it."""
         request = ChangefeedRequest(
             upstream=UPSTREAM,
-            sink_uri=with_parameters(f"{uri}&partition-num=2", self.bus.sink_parameters),
-            config={
-                "initial": "snapshot",
-                "sink": {"dispatchers": [dispatch]},
-                "filter": {"rules": ["old.*", "busy.*"]},
-            },
+            sink_uri=sink_uri,
+            config={"initial": "snapshot", "filter": {"rules": ["old.*", "busy.*"]}, **config},
             changefeed_id=name,
         )
 
@@ -90,9 +98,19 @@ class Imaged:
     def wait(self, done: Callable[[], bool], what: str) -> None:
         wait_until(done, CATCH_UP_S, what, self.bus)
 
+    def stop_writing(self) -> None:
+        self.busy.stop()
+        self.writing.result(60)
+
     def source_at(self, ts: int) -> Rows:
         """Return the source's tables at ``ts``."""
         return self.server.act(lambda store: upstream_at(store, self.names, ts))
+
+    def processor_pids(self) -> list[int]:
+        """Return the processes that apply a changefeed of this bus."""
+        address = self.bus.addresses.zookeeper
+        commands = [(process.pid, process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
+        return [pid for pid, words in commands if {"processor", address} <= set(words)]
 
 
 @pytest.fixture
@@ -119,9 +137,9 @@ def imaged(tmp_path: Any) -> Iterator[Imaged]:
         with LocalBus(options) as bus:
             topic = FrontierTopic(bus.addresses.kafka_access, raw_topics(UPSTREAM).frontier)
             with contextlib.closing(topic):
-                yield Imaged(bus, server, names, busy, topic)
-            busy.stop()
-            writing.result(60)
+                running = Imaged(bus, server, names, busy, writing, topic)
+                yield running
+            running.stop_writing()
 
 
 @pytest.mark.skipif("NIGHTLY_IMAGES" not in os.environ, reason="a minute and more; NIGHTLY_IMAGES=1, make nightly")
@@ -153,3 +171,44 @@ def test_topics_are_the_source_at_a_watermark_though_owner_and_sorter_die_during
     assert own_ts
     assert not own_ts & image_ts, "a changefeed that comes later gets an image of its own"
     assert materialised(bus.addresses.kafka_access, "first_", upto_ts)[0] == rows
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif("NIGHTLY_IMAGES" not in os.environ, reason="minutes; NIGHTLY_IMAGES=1, make nightly")
+def test_database_is_the_source_though_processors_sorter_and_owner_die_during_the_image(
+    imaged: Imaged, tmp_path: Path
+) -> None:
+    """The database has neither tables nor schemas, and old rows are under way while the busy tables are written to."""
+    bus = imaged.bus
+    with started_or_skip(LocalMariaDb(data=tmp_path / "mariadb")) as mariadb:
+        feed = imaged.create_into("base", mariadb.uri("worker-count=4"), {})
+
+        def rows_there() -> int:
+            made = rows(mariadb, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'old'")
+            if made[0][0] < 2:
+                return 0
+            return sum(int(rows(mariadb, f"SELECT COUNT(*) FROM old.sbtest1_{n}")[0][0]) for n in (1, 2))
+
+        def kill_processors() -> None:
+            for pid in imaged.processor_pids():
+                os.kill(pid, signal.SIGKILL)
+
+        imaged.wait(lambda: rows_there() > 0, "rows of the image")
+        killed = sorter_pid(bus, "base")
+        assert killed is not None and imaged.processor_pids()
+        kill_processors()
+        os.killpg(killed, signal.SIGKILL)
+        bus.processes["capture"].kill()
+        assert not imaged.is_whole(feed), "processors, sorter and owner die in the middle"
+        before = rows_there()
+        imaged.wait(lambda: rows_there() > before, "more rows of the image")
+        kill_processors()
+        wait_whole(bus, "base", CATCH_UP_S)
+        imaged.stop_writing()
+        upto_ts = imaged.busy.last_commit_ts
+        wait_checkpoint(bus, "base", upto_ts, CATCH_UP_S)
+        held = {
+            name: {int(row[0]): (int(row[1]), *map(str, row[2:])) for row in rows(mariadb, f"SELECT * FROM {name}")}
+            for name in imaged.names.values()
+        }
+    assert held == imaged.source_at(upto_ts)

@@ -217,4 +217,5 @@ PANELS: dict[str, tuple[str, Callable[[Any, Figures], None]]] = {
     "zookeeper_requests": ("requests a second at ZooKeeper", _zookeeper_requests),
     "verify": ("rows compared, thousand per CPU second", _verify),
     "storage_write": ("storage sink ÷ plain write", _beside_plain),
+    "lake": ("Iceberg sink ÷ plain Spark MERGE, CPU", _beside_plain),
 }

@@ -36,6 +36,7 @@ FIGURES: list[dict[str, Any]] = [
     {"bench": "mysql_apply", "ratio": 0.5},
     {"bench": "storage_write", "ratio": 0.9},
     {"bench": "verify", "rows_per_cpu_s": 100_000, "python_rows_per_s": 120_000},
+    {"bench": "lake", "ratio": 0.8},
     {
         "bench": "many_feeds",
         "feeds": 100,

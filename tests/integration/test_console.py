@@ -8,6 +8,8 @@ import http.client
 import json
 import math
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -420,3 +422,44 @@ def test_table_is_moved_owner_resigns_and_capture_is_drained(opened: Callable[..
     reached(lambda: bus.owner() and not bus.tables(owner) and bus.tables(bus.owner()), "the capture is drained")
     page.get_by_role("link", name="Events").click()
     expect(page.get_by_text("is the owner now").first).to_be_visible()
+
+
+@NIGHTLY
+def test_capture_that_is_killed_is_seen_to_go_and_its_table_is_pulled_by_another(
+    opened: Callable[..., Shown], bus: Bus, tmp_path: Path
+) -> None:
+    shown = opened()
+    page = shown.page
+    shown.go("captures", "Captures and tables")
+    flags = {"pd": bus.pd, "kafka": bus.kafka, "zookeeper": bus.stack.zookeeper, "cluster": bus.name}
+    flags |= {"schema-registry": bus.stack.schema_registry, "upstream": bus.name, "addr": "127.0.0.1:0"}
+    flags |= {"tz": "UTC", "data-dir": str(tmp_path / "capture")}
+    command = [sys.executable, "-m", "compose.cli", "capture", "--sorter-master", "none"]
+    with (tmp_path / "capture.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, *(part for name, value in flags.items() for part in (f"--{name}", value))],
+            stdout=log,
+            stderr=log,
+            cwd=Path(__file__).parents[2],
+        )
+    try:
+        new = reached(lambda: _others(bus), "a third capture")
+        ((capture, address),) = new.items()
+        expect(page.get_by_role("cell", name=address).first).to_be_visible()
+        table = reached(lambda: [table for each in bus.captures for table in bus.tables(each)], "tables are pulled")[0]
+        move = {"capture_id": capture, "table_id": table}
+        reached(lambda: bus.ask("POST", "/api/v1/changefeeds/all/tables/move_table", move)[0] == 202, "it is moved")
+        reached(lambda: table in bus.tables(capture), "it is pulled by the third")
+    finally:
+        process.kill()
+        process.wait()
+
+    expect(page.get_by_role("cell", name=address)).to_have_count(0)
+    page.get_by_role("link", name="Events").click()
+    expect(page.get_by_text(f"capture {address} has gone").first).to_be_visible()
+    reached(lambda: any(table in bus.tables(each) for each in bus.captures), "another pulls its table")
+
+
+def _others(bus: Bus) -> dict[str, str]:
+    items = bus.ask("GET", "/api/v2/captures")[1].get("items", [])
+    return {str(item["id"]): str(item["address"]) for item in items if str(item["id"]) not in bus.captures}

@@ -36,6 +36,7 @@ from tests.support.mariadb import started_or_skip
 from tests.support.secure_bus import region_server_tls
 from tests.support.upstream_rows import Rows, upstream_at
 from tests.support.verify import MariaDbSource, table_check
+from tidebus.spark import TideBusDataSource
 
 UPSTREAM = UpstreamId("locked")
 DATABASE, STORAGE = "database", "storage"
@@ -219,3 +220,32 @@ def test_locked_down_bus_keeps_the_destinations_password_sealed(locked: Locked) 
     with lasting_session(locked.bus.addresses.zookeeper_access) as session:
         node = session.client.get(locked.bus.zk_paths.changefeed_info("default", DATABASE))[0]
     assert b'"sealed"' in node and b"mysql://" not in node
+
+
+def test_locked_down_bus_is_read_by_the_spark_source_of_who_may(locked: Locked) -> None:
+    """What Spark calls on the driver and in its tasks, without a Spark around it."""
+    ts = locked.server.tso()
+    locked.wait_moving()
+    names = locked.bank.names
+    want = locked.server.act(lambda store: upstream_at(store, names, ts))
+    where, made = locked.bus.addresses, locked.bus.secrets
+    assert made is not None
+    reached = {"kafka": where.kafka, "kafkaConfig": str(made.kafka_config("sorter")), "endingTs": str(ts)}
+
+    for name in names.values():
+        source = TideBusDataSource({**reached, "raw": str(UPSTREAM), "table": name})
+        reader = source.reader(source.schema())
+        rows_of = (reader.read(partition) for partition in reader.partitions())
+        changes = [row for batches in rows_of for batch in batches for row in batch.to_pylist()]
+        held: dict[int, tuple[object, ...]] = {}
+        for row in sorted(changes, key=lambda row: (row["_commit_version"], row["_change_type"] == "update_postimage")):
+            held.pop(row["id"], None)
+            if row["_change_type"] in ("insert", "update_postimage"):
+                held[row["id"]] = (row["k"], row["c"], row["pad"])
+        assert held == want[name]
+
+    zookeeper = {"zookeeper": where.zookeeper, "zookeeperConfig": where.zookeeper_access.config_file}
+    given = {**reached, **zookeeper, "changefeed": DATABASE, "cluster": locked.bus.options.cluster}
+    # Its settings are sealed; this process, which runs the bus, has the key.
+    shown = TideBusDataSource({**given, "table": next(iter(names.values()))}).schema()
+    assert shown.fieldNames()[:4] == ["id", "k", "c", "pad"]

@@ -77,7 +77,7 @@ def window(after_ts: int, upto_ts: int) -> ProofWindow:
     return ProofWindow(after_ts=Ts(after_ts), upto_ts=Ts(upto_ts), landed=rows, written=rows)
 
 
-def told(topic: Topic, *windows: tuple[tuple[str, str], int, int]) -> None:
+def tell(*windows: tuple[tuple[str, str], int, int]) -> None:
     """Let a process tell of windows, and end."""
     log = ProofLog({}, "proofs")
     for name in dict.fromkeys(name for name, _, _ in windows):
@@ -93,9 +93,9 @@ def stand(topic: Topic) -> list[tuple[str, str, int, int]]:
 
 
 def test_cuts_that_follow_one_another_become_one_record_and_runs_one_chain(topic: Topic) -> None:
-    told(topic, (FEED, 0, 10), (OTHER, 5, 10), (FEED, 10, 20), (FEED, 20, 25))
-    told(topic, (FEED, 25, 30))
-    told(topic, (FEED, 20, 40), (FEED, 50, 60))
+    tell((FEED, 0, 10), (OTHER, 5, 10), (FEED, 10, 20), (FEED, 20, 25))
+    tell((FEED, 25, 30))
+    tell((FEED, 20, 40), (FEED, 50, 60))
     assert stand(topic) == [
         ("feed", "first", 0, 25), ("other", "first", 5, 10), ("feed", "", 25, 30), ("feed", "run", 20, 40),
         ("feed", "run", 50, 60),
@@ -136,9 +136,9 @@ def test_of_several_windows_those_that_are_acknowledged_are_told_once(topic: Top
 
 
 def test_bytes_that_are_no_proof_are_passed_over(topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
-    told(topic, (FEED, 0, 10))
+    tell((FEED, 0, 10))
     topic.contents.append(b"{}")
-    told(topic, (FEED, 10, 20))
+    tell((FEED, 10, 20))
     assert [decode_proof(topic.contents[at]).number for at in (0, 2)] == [0, 1]
     assert "passed over" in caplog.text
 

@@ -11,10 +11,13 @@ def test_client_exports_what_its_users_import() -> None:
         "ChangeBatch",
         "ChangeStream",
         "Ddl",
+        "MaterialisedTable",
         "MessageError",
         "NoPositionError",
+        "ProofLostError",
         "Row",
         "StreamUnavailableError",
+        "TableProof",
         "Transaction",
     ]
     assert all(hasattr(tidebus.client, name) for name in tidebus.client.__all__)

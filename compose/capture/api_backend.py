@@ -12,11 +12,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from kazoo.exceptions import NoNodeError
 
-from compose.capture.options import CaptureOptions
 from compose.capture.prologue_start import OldHistory, check_prologue, held_history
 from compose.capture.upstream_tables import UpstreamTables
 from compose.changefeeds import check_eligible, check_resume_ts, create_changefeed, tables_body
@@ -27,14 +26,11 @@ from compose.operator.node_texts import shown_nodes
 from compose.operator.proofs import newest_proofs
 from compose.operator.upstream_repair import delete_safe_point, resolve_region
 from compose.sink_check import check_other_cluster, check_sink
-from consumers.control.api.access.credentials import CredentialsFile
 from consumers.control.api.access.errors import ApiError
-from consumers.control.api.access.tls import ApiTls
 from consumers.control.api.backend import Scheduling, UpstreamView
 from consumers.control.api.bodies import FeedRequest, StoredFeed
 from consumers.control.api.errors import NotReadyError
 from consumers.control.api.metrics import MetricsSnapshot, Pull
-from consumers.control.api.server import ApiServer, listen_address
 from consumers.control.changefeeds.feed_nodes import APPLIED, INFO, PROLOGUE, STATUS, FeedNodes
 from consumers.control.changefeeds.image_requests import check_mode, request_images
 from consumers.control.changefeeds.pins import pin_changefeed
@@ -44,7 +40,6 @@ from consumers.control.changefeeds.store import ChangefeedRequest, info_of, no_s
 from consumers.control.changefeeds.verbs import ChangefeedControl, ConfigChange, configured, feed_of, state_of
 from consumers.control.cluster.capture_registry import CaptureInfo, list_captures
 from consumers.control.cluster.election import Election
-from consumers.control.console.routes import ROUTERS
 from consumers.control.log.raw_log import frontier_window
 from consumers.control.owner.figures import Rule
 from edges.kafka.access import KafkaAccess
@@ -53,7 +48,6 @@ from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from producers.pull.pd.client import PdClient
 from producers.tls import Channels, TlsSettings
-from schemas.addresses import is_loopback
 from schemas.config.changefeed import load_changefeed
 from schemas.config.parse.references import with_secrets
 from schemas.config.settings import ChangefeedConfig
@@ -67,7 +61,6 @@ from schemas.tidb.time_zone import UTC_NAME
 
 log = logging.getLogger(__name__)
 
-ANY_HOST: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 # to refuse it
 PD_RETRY_S = 30.0
 """Between two tries to learn PD's cluster id, which only decorates answers."""
 
@@ -351,65 +344,6 @@ class ApiBackend:
             if self._pd is None:
                 self._pd = PdClient(self._addresses.pd, channels=Channels(self._addresses.tls))
             return self._pd
-
-
-def api_server(options: CaptureOptions) -> ApiServer:
-    """Return a capture's server, which answers 503 until it is given a backend. Its TLS is that to PD and TiKV.
-
-    Raises:
-        ConfigError, ApiAddressError, ApiTlsError: it cannot listen so.
-    """
-    host, _ = listen_address(options.addr)
-    if host in ANY_HOST and not options.advertise_addr:
-        raise ConfigError("others cannot reach this address; give --advertise-addr", key="addr", got=options.addr)
-    tls = options.puller.tls
-    shown = ApiTls(
-        ca_path=tls.ca_path,
-        cert_path=tls.cert_path,
-        key_path=tls.key_path,
-        allowed_cn=tls.allowed_cn if tls.cert_path else (),
-        mtls=options.mtls,
-    )
-    if options.mtls and not shown.serves:
-        raise ConfigError("--mtls needs --ca, --cert and --key", key="mtls")
-    users = CredentialsFile(options.credentials) if options.credentials else None
-    if not shown.serves and not is_loopback(host):
-        if users is not None:
-            reason = "passwords would cross the network in the clear; give --cert and --key, or listen on loopback"
-            raise ConfigError(reason, key="client-credentials", addr=options.addr)
-        log.warning(
-            "the API is served to the network in the clear, to everybody; --cert, --mtls and --client-credentials",
-            extra={"addr": options.addr, "ca": tls.ca_path or "none", "cert": "none"},
-        )
-    hosts = (options.advertise_addr, *options.api_hosts)
-    return ApiServer(options.addr, tls=shown, credentials=users, hosts=hosts, routers=ROUTERS)
-
-
-def shown_settings(options: CaptureOptions) -> dict[str, object]:
-    """Return what `GET /config` shows: TiCDC's names where it has them."""
-    tls = options.puller.tls
-    return {
-        "addr": options.addr,
-        "advertise_addr": options.advertise_addr or options.addr,
-        "cluster_id": options.cluster,
-        "tz": options.time_zone,
-        "upstream": options.upstream,
-        "pd": options.pd,
-        "kafka": options.kafka.servers,
-        "zookeeper": options.zookeeper.servers,
-        "schema_registry": options.schema_registry.url,
-        "gc_ttl": options.puller.gc_ttl_s,
-        "capture_session_ttl": options.session_timeout_s,
-        "owner_flush_interval": round(options.reign.tick_s * 1e9),
-        "security": {
-            "ca_path": tls.ca_path,
-            "cert_path": tls.cert_path,
-            "key_path": tls.key_path,
-            "cert_allowed_cn": list(tls.allowed_cn),
-            "mtls": options.mtls,
-            "client_user_required": options.credentials is not None,
-        },
-    }
 
 
 def _bare(address: str) -> str:

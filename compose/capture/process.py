@@ -331,7 +331,8 @@ class Capture:
     @contextlib.contextmanager
     def _served(self, api: "ApiServer", session: Session, info: CaptureInfo) -> Iterator[None]:
         """Answer the API from this session while inside."""
-        from compose.capture.api_backend import ApiAddresses, ApiBackend, shown_settings
+        from compose.capture.api_backend import ApiAddresses, ApiBackend
+        from compose.capture.api_server import shown_settings
 
         options = self._options
         addresses = ApiAddresses(
@@ -394,7 +395,7 @@ def _api(options: CaptureOptions) -> Iterator["ApiServer | None"]:
     if not options.addr:
         yield None
         return
-    from compose.capture.api_backend import api_server
+    from compose.capture.api_server import api_server
 
     with contextlib.closing(api_server(options)) as server:
         yield server

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compose.capture.api_backend import api_server
+from compose.capture.api_server import api_server
 from compose.capture.options import CaptureOptions
 from compose.cli import run_cli
 from compose.stack.secure.certificates import Authority

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from compose.operator.proofs import read_proofs
+from compose.operator.proofs import NoProofsError, read_proofs
 from compose.stack.local import Addresses
 from edges.kafka.access import KafkaAccess
 from schemas.flow.chain import check_chain
@@ -153,6 +153,8 @@ def test_sorter_on_repeated_landings_drops_equal_neighbours(
     raw_log.rows(TABLE, changes[100:], 1, may_repeat=True)
     raw_log.rows(TABLE, changes[50:150], 0, may_repeat=True)
     raw_log.advance(START_TS + 5_000, repeats=True)
+    with pytest.raises(NoProofsError, match=raw_log.upstream):
+        _proved(raw_log, sorter)
     sorter.start()
     sorter.wait_checkpoint(START_TS + 5_000)
     records = read_topic(sorter.kafka, topic)

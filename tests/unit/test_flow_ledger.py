@@ -47,7 +47,11 @@ def change(table: TableId, at: int) -> CommittedChange:
 
 
 def raw_record(table: TableId, numbers: range) -> bytes:
-    rows = row_changes(table, [change(table, at) for at in numbers])
+    return raw_rows(table, [change(table, at) for at in numbers])
+
+
+def raw_rows(table: TableId, changes: list[CommittedChange]) -> bytes:
+    rows = row_changes(table, changes)
     return encode_region_batch(RegionBatch(region_id=RegionId(1), may_repeat=False, rows=rows), 1)
 
 
@@ -82,6 +86,20 @@ def test_books_name_what_filters_leave_out_and_the_ts_of_the_cut_bounds_them() -
     assert total_of(flow.written).count == 2 * 21 - deletes
     only = {"filter": {"rules": ["test.t1"]}}
     assert whole(RECORDS, program(only), cut()).flow.landed.keys() == {TABLES[0]}
+
+
+@pytest.mark.parametrize("config", [{}, FILTERS], ids=["tables alike", "each alone"])
+def test_deletes_of_rows_that_were_not_there_are_told(config: dict[str, Any]) -> None:
+    # What is left of a row that one transaction inserts and deletes.
+    nothing = [
+        CommittedChange(FIRST_TS + at, FIRST_TS - 1, row_key(TABLES[1], 100 + at), "delete", b"", b"", 0)
+        for at in (7, 8)
+    ]
+    flow = whole([*RECORDS, raw_rows(TABLES[1], nothing)], program(config), cut()).flow
+    without = whole(RECORDS, program(config), cut()).flow
+    assert {table: each.count for table, each in flow.left_out["deletes_nothing"].items()} == {TABLES[1]: 2}
+    assert flow.written == without.written
+    assert "deletes_nothing" not in without.left_out
 
 
 def test_rows_that_the_raw_log_holds_twice_are_written_once_and_alarm_nobody() -> None:

@@ -13,18 +13,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from schemas.changes import BinaryArray, RowChanges
+from schemas.changes import BinaryArray, Op, RowChanges
 from schemas.ddl.layered_schemas import LayeredSchemas
 from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import Ts
 from schemas.tidb.table import TableVersion
 from sorters.core.columnar.row_changes import rows_where, slices_of_rows
-from sorters.core.columnar.spans import IntArray
+from sorters.core.columnar.spans import IntArray, spans_of
 from sorters.core.encode.wire.protocol import EncodedRows
 from sorters.core.feed.claim_check import StoreClaim
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.large_messages import NamedRows, Room
-from sorters.core.filter.kept_rows import kept_rows, wanted_changes
+from sorters.core.filter.kept_rows import OnLeftOut, kept_rows, wanted_changes
 from sorters.core.flow.ledger import FlowLedger
 from sorters.core.mount.alike_tables import AlikeTables
 from sorters.core.mount.column import value_text
@@ -62,9 +62,24 @@ def wanted_versions(
     rows = wanted_changes(rows, feed.ignore_start_ts, bdr_mode=feed.bdr_mode, on_left_out=on_left_out)
     for version, group in by_version(rows, schemas, ledger):
         if feed.contains(version.schema, version.table, eligible=version.eligible):
-            yield version, group
+            changes = _with_a_side(group, on_left_out)
+            if len(changes):
+                yield version, changes
         elif ledger is not None:
             ledger.leave_out("table_filter", group)
+
+
+def _with_a_side(rows: RowChanges, on_left_out: OnLeftOut | None) -> RowChanges:
+    """Return the rows without DELETEs of rows that were not there, which TiCDC drops, too."""
+    is_delete = rows.op == Op.DELETE
+    if not is_delete.any():
+        return rows
+    is_nothing = is_delete & (spans_of(rows.old_value).length == 0)
+    if not is_nothing.any():
+        return rows
+    if on_left_out is not None:
+        on_left_out("deletes_nothing", rows, is_nothing)
+    return rows_where(rows, ~is_nothing)
 
 
 def encodable(rows: RowChanges, table: TableVersion) -> Iterator[RowChanges]:

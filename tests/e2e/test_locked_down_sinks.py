@@ -42,7 +42,7 @@ UPSTREAM = UpstreamId("locked")
 DATABASE, STORAGE = "database", "storage"
 CATCH_UP_S = 240.0
 TRANSFERS_MIN = 200
-VERIFICATIONS = 5
+VERIFICATIONS = 2
 
 
 @dataclass
@@ -222,6 +222,9 @@ def test_locked_down_bus_keeps_the_destinations_password_sealed(locked: Locked) 
     assert b'"sealed"' in node and b"mysql://" not in node
 
 
+@pytest.mark.skipif(
+    os.environ.get("NIGHTLY_SOURCE") != "1", reason="half a minute: NIGHTLY_SOURCE=1, as `make nightly`"
+)
 def test_locked_down_bus_is_read_by_the_spark_source_of_who_may(locked: Locked) -> None:
     """What Spark calls on the driver and in its tasks, without a Spark around it."""
     ts = locked.server.tso()

@@ -173,7 +173,7 @@ class Capture:
                 election = Election(session, paths, self.capture_id)
                 agent = self._begin_pulling(stack, session, peers, election)
                 parts = self._owner_parts(session, peers, watch, election)
-                self._owner = owner = OwnerLoop(parts, options.reign, self._failed.set)
+                self._owner = owner = OwnerLoop(parts, options.reign, self._failed.set, self._stopping.is_set)
                 stack.callback(owner.close)
                 owner.start()
                 self._begin_processors(stack, session, peers)

@@ -40,9 +40,9 @@ def unanswered(
     return asked
 
 
-def campaign(made: MemorySession, rounds: int = 3) -> int | None:
-    """Return the revision that a candidate gets within so many rounds."""
-    over = iter([False] * rounds)
+def campaign(made: MemorySession, looks: int = 6) -> int | None:
+    """Return the revision that a candidate gets who is told to stop when it has looked so often whether it is."""
+    over = iter([False] * looks)
     return Election(cast(Session, made), PATHS, CaptureId("me")).campaign(lambda: next(over, True))
 
 
@@ -74,6 +74,11 @@ def test_standing_node_of_another_session_is_not_ours(made: MemorySession) -> No
     made.client.put(f"{PATHS.election}/candidate-0000000000", b"me", owner=made.client.client_id[0] + 1)
     assert campaign(made) is None
     assert len(candidates(made)) == 2
+
+
+def test_candidate_that_is_stopped_while_it_asks_takes_no_revision(made: MemorySession) -> None:
+    assert campaign(made, looks=1) is None
+    assert not made.client.exists(PATHS.owner_rev)
 
 
 def test_revision_that_was_taken_without_an_answer_is_left_out(

@@ -173,7 +173,8 @@ class Rig:
             sorters=lambda revision, held: contextlib.nullcontext(),
             image_wishes=lambda: contextlib.nullcontext(anything),
         )
-        self.loop = OwnerLoop(parts, ReignOptions(tick_s=0.001), self.failures.append)
+        self.is_stopping = threading.Event()
+        self.loop = OwnerLoop(parts, ReignOptions(tick_s=0.001), self.failures.append, self.is_stopping.is_set)
 
     def tick_until_reigning(self) -> None:
         """Wait for the owner's thread to begin a reign, and take it over."""
@@ -215,6 +216,15 @@ def test_owner_loop_when_it_leaves_then_it_gives_the_reign_back_and_the_other_th
     assert rig.upstream.ddls[-1].is_stopped
     assert rig.loop.orders is None
     assert rig.failures == []
+
+
+def test_owner_loop_of_a_capture_that_is_stopping_is_not_elected_before_it_leaves() -> None:
+    rig = Rig()
+    rig.is_stopping.set()
+    rig.loop.start()
+    assert rig.election.resigned.wait(WAIT_S)
+    assert rig.election.revision == 0
+    rig.loop.close()
 
 
 def test_owner_loop_when_an_operator_wants_another_owner_then_a_later_reign_has_a_higher_revision(rig: Rig) -> None:

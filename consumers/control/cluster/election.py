@@ -47,7 +47,7 @@ class Election:
         while not stopping():
             self._session.check_lease()
             changed = threading.Event()
-            if self._stand() and self._is_first(changed):
+            if self._stand() and self._is_first(changed) and not stopping():
                 revision = self._next_revision()
                 if revision is not None:
                     return revision

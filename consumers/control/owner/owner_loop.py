@@ -186,9 +186,18 @@ class OwnerLoop:
     all else may be called from any thread.
     """
 
-    def __init__(self, parts: OwnerParts, options: ReignOptions, on_failure: Callable[[BusError], None]) -> None:
-        """Stand for nothing yet. ``on_failure`` takes what ended the candidacy; the capture must end, too."""
+    def __init__(
+        self,
+        parts: OwnerParts,
+        options: ReignOptions,
+        on_failure: Callable[[BusError], None],
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Stand for nothing yet. ``on_failure`` takes what ended the candidacy; the capture must end, too. While it
+        ``is_stopping`` it is not elected, also before it is told to :meth:`leave`.
+        """
         self._parts, self._options, self._on_failure = parts, options, on_failure
+        self._is_stopping = is_stopping
         self._leaving = threading.Event()
         self._sequence = 0
         self.reigning: Reigning | None = None
@@ -300,7 +309,7 @@ class OwnerLoop:
 
     def _run(self) -> None:
         try:
-            while (revision := self._parts.election.campaign(self._leaving.is_set)) is not None:
+            while (revision := self._parts.election.campaign(self._stands_no_more)) is not None:
                 log.info("capture is owner", extra={"capture": self._parts.capture, "owner_rev": revision})
                 self._reign(revision)
                 log.info("capture is owner no more", extra={"capture": self._parts.capture, "owner_rev": revision})
@@ -311,6 +320,9 @@ class OwnerLoop:
             self._on_failure(InvariantBrokenError("owner failed", error=repr(error)))
         finally:
             self._parts.election.resign()
+
+    def _stands_no_more(self) -> bool:
+        return self._leaving.is_set() or self._is_stopping()
 
     def _reign(self, revision: int) -> None:
         parts, options, upstream = self._parts, self._options, self._parts.upstream

@@ -161,7 +161,8 @@ def test_cut_of_a_blackhole_is_made_each_way_and_written_nowhere(
     log.rows(TABLE, sbtest1_changes(rows, START_TS + 1), 1)
     upto_ts = Ts(START_TS + 10 * rows)
     log.advance(upto_ts)
-    config = load_changefeed(f"blackhole:///{fresh_name('nowhere')}?protocol=debezium-avro")
+    nowhere = fresh_name("nowhere")
+    config = load_changefeed(f"blackhole:///{nowhere}?protocol=debezium-avro")
     raw_config = {"bootstrap.servers": stack.kafka}
     schemas = SchemaFeed(raw_config, log.topics.ddl)
     feed, topics, registry = compile_feed(config, "default"), BlackholeTopics(config), NoRegistry()
@@ -175,7 +176,6 @@ def test_cut_of_a_blackhole_is_made_each_way_and_written_nowhere(
     )
     before, after = (frontier_for(record, lambda _: False) for record in log.frontier)
     cut = cut_between(before, after, START_TS, upto_ts)
-    there = set(AdminClient(raw_config).list_topics(timeout=20).topics)
     try:
         preparation.begin(cut)
         for way, (driver_bytes_max, task_bytes_max, _, memory_bytes_max) in WAYS.items():
@@ -187,7 +187,7 @@ def test_cut_of_a_blackhole_is_made_each_way_and_written_nowhere(
     finally:
         job.close()
         schemas.close()
-    assert set(AdminClient(raw_config).list_topics(timeout=20).topics) == there
+    assert not [topic for topic in AdminClient(raw_config).list_topics(timeout=20).topics if nowhere in topic]
 
 
 @pytest.mark.parametrize(

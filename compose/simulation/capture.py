@@ -2,7 +2,7 @@
 
 The agent and the reign are the product's (:class:`consumers.control.cluster.puller_agent.PullerAgent`,
 :class:`consumers.control.owner.reign.Reign`, :class:`consumers.control.owner.owner.Owner`); this is what
-:mod:`compose.capture.process` and :mod:`consumers.control.owner.owner_loop` are around them, in one thread. What blocks
+:mod:`compose.capture.life` and :mod:`consumers.control.owner.owner_loop` are around them, in one thread. What blocks
 in the product (a publish, a check of the lease) may stand still here for many ticks while everybody else goes on: the
 world runs on inside the call. So whoever is paused in the middle of a step wakes up in the middle of it.
 """

@@ -13,7 +13,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-import compose.capture.process
+import compose.capture.life
 from compose.capture.options import CaptureOptions
 from compose.capture.process import run_capture
 from compose.stack.local import Addresses
@@ -248,7 +248,7 @@ def test_capture_lost_session_starts_anew_under_another_id_and_revision(
             super().__init__(hosts, timeout_s=timeout_s)
             sessions.append(self)
 
-    monkeypatch.setattr(compose.capture.process, "Session", Kept)
+    monkeypatch.setattr(compose.capture.life, "Session", Kept)
     with RegionServer(min_ts_interval_ms=100) as server:
         replay = Replay(server, read_recording(TIDB_DATA))
         server.call(replay.load())

@@ -217,6 +217,7 @@ class Capture:
             TIDEBUS,
             home.arguments(),
             options.sorters.data_dir,
+            on_fatal=self._failed.set,
         )
         self._processors = stack.enter_context(fleet)
 

@@ -7,7 +7,6 @@ one ends: an attempt that was under way is begun anew.
 
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,18 +18,19 @@ from kazoo.exceptions import BadVersionError, NoNodeError
 from compose.capture.options import CaptureOptions
 from compose.capture.prologue_attempt import PrologueAttempt
 from consumers.control.changefeeds.feed_nodes import INFO, PROLOGUE, STATUS, FeedNodes, FeedView
+from consumers.control.cluster.look_thread import LookThread
 from edges.kafka.clients import kafka_admin
 from edges.kafka.topics import delete_topics, partition_counts
 from edges.zookeeper.node_cache import ANSWER_S
 from edges.zookeeper.nodes import replace_node
-from edges.zookeeper.session import LeaseLostError, Session
+from edges.zookeeper.session import Session
 from producers.errors import HistoryGoneError
 from producers.pull.pd.client import PdClient
 from producers.pull.pd.safe_point import keep_safe_point, release_safe_point
 from producers.pull.prologue.scan import PrologueStoppedError
 from producers.pull.puller import PullerSettings
 from producers.tls import Channels
-from schemas.errors import Action, BusError, CorruptDataError, InvariantBrokenError
+from schemas.errors import Action, BusError, CorruptDataError
 from schemas.ids import UpstreamId
 from schemas.nodes.changefeed import RUNNING, ChangefeedInfo, ZkPaths, state_of
 from schemas.nodes.prologue import (
@@ -92,7 +92,7 @@ class Prologues:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``on_failure`` takes a bug; nothing is done for prologues any more then."""
-        self._options, self._settings, self._session, self._on_failure = options, settings, session, on_failure
+        self._options, self._settings, self._session = options, settings, session
         self._clock = clock
         self._paths = ZkPaths(options.cluster)
         self._feeds = FeedNodes(session, self._paths, (INFO, STATUS, PROLOGUE))
@@ -107,16 +107,14 @@ class Prologues:
         self._sweep_at = 0.0
         self._refused: set[str] = set()
         """Topics that Kafka does not let us delete."""
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="prologues", daemon=True)
+        self._looking = LookThread("prologues", self.look, on_failure, rest_s=LOOK_S)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._looking.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join()
+        self._looking.stop()
         if self._attempt is not None:
             self._attempt.close()
         self._feeds.close()
@@ -308,25 +306,6 @@ class Prologues:
                 is_running=state_of(info, status) in RUNNING,
                 is_over=is_over(prologue, checkpoint_ts),
             )
-
-    def _run(self) -> None:
-        try:
-            while not self._stopping.wait(LOOK_S):
-                self._try_look()
-        except LeaseLostError as error:  # the capture notices too, and ends its reign
-            log.warning("prologues are not looked at any more", extra={"code": error.code, "error": str(error)})
-        except Exception as error:
-            log.exception("prologues are not looked at any more")
-            reason = InvariantBrokenError("prologues are not looked at any more", reason=repr(error))
-            self._on_failure(error if isinstance(error, BusError) else reason)
-
-    def _try_look(self) -> None:
-        try:
-            self.look()
-        except (LeaseLostError, InvariantBrokenError):
-            raise
-        except BusError as error:
-            log.warning("prologues cannot be looked at", extra={"code": error.code, "error": str(error)})
 
 
 def _life(feed: _Feed) -> str:

@@ -38,6 +38,7 @@ from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.connection import zookeeper_client
 from edges.zookeeper.session import Session
 from producers.tls import TlsSettings
+from schemas.errors import BusError
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.nodes.changefeed import ZkPaths
 from schemas.nodes.sorter_service import FeedName, ServiceInfo, ServicePaths, decode_assignment, encode_service
@@ -167,7 +168,7 @@ def _rest_of_a_capture(
         cluster=paths.cluster,
         upstream=UPSTREAM,
     )
-    fleet = ProcessorFleet(session, paths, addresses, Nursery(), TIDEBUS, ())
+    fleet = ProcessorFleet(session, paths, addresses, Nursery(), TIDEBUS, (), on_fatal=_fail)
     fleet.start()
     stack.callback(fleet.stop)
     api = ApiAddresses(
@@ -175,6 +176,10 @@ def _rest_of_a_capture(
     )
     backend = stack.enter_context(contextlib.closing(ApiBackend(session, me, api, lambda: False)))
     stack.enter_context(Paced(SCRAPE_S, backend.all_feeds))
+
+
+def _fail(error: BusError) -> None:
+    raise error
 
 
 def received_packets(port: int) -> int:

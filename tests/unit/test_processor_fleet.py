@@ -19,6 +19,7 @@ from edges.registry.access import RegistryAccess
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from producers.tls import TlsSettings
+from schemas.errors import BusError
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, decode_changefeed_info, encode_changefeed_info
 from tests.support.memory_zookeeper import MemoryZooKeeper
@@ -64,8 +65,11 @@ class Fleet(ProcessorFleet):
     def __init__(self, folder: Path) -> None:
         self._nursery = Nursery()
         self.store = Store()
+        self.fatal: list[BusError] = []
         session = cast(Session, self.store.zookeeper)
-        super().__init__(session, ZkPaths("c"), ADDRESSES, self._nursery, TIDEBUS, (), folder)
+        super().__init__(
+            session, ZkPaths("c"), ADDRESSES, self._nursery, TIDEBUS, (), folder, on_fatal=self.fatal.append
+        )
 
     def _started(self, name: tuple[str, str]) -> Child:
         log = self._folder() / f"{name[1]}.log"

@@ -9,14 +9,15 @@ when the changefeed is gone. When the capture leaves, its children are told at o
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from consumers.control.changefeeds.feed_nodes import INFO, FeedNodes
+from consumers.control.cluster.look_thread import LookThread
 from consumers.control.fleets.children import ChildProcess, ChildStarter, Fleet
 from consumers.control.fleets.settings import BusAddresses
-from edges.zookeeper.session import LeaseLostError, Session
+from edges.zookeeper.session import Session
 from schemas.errors import BusError
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
 from schemas.sink.topic import has_processors
@@ -52,24 +53,27 @@ class ProcessorFleet(Fleet):
         command: Sequence[str],
         arguments: Sequence[str],
         data_dir: Path | None = None,
+        *,
+        on_fatal: Callable[[BusError], None],
     ) -> None:
-        """``command`` begins a command of the bus; ``arguments`` are those that all processors of this capture get."""
+        """``command`` begins a command of the bus; ``arguments`` are those that all processors of this capture get.
+        ``on_fatal`` takes a bug; processors that die are not started again then.
+        """
         super().__init__(children, data_dir, "processors")
         self._program, self._arguments = command, arguments
         self._stored, self._addresses = FeedNodes(session, paths, (INFO,)), addresses
         self._processors: dict[FeedName, _Processor] = {}
-        self._stopping = threading.Event()
-        self._looking = threading.Lock()
+        self._tending = threading.Lock()
         self._is_leaving = False
-        self._thread = threading.Thread(target=self._run, name="processor-fleet", daemon=True)
+        self._looking = LookThread("processors", self._look, on_fatal, rest_s=LOOK_S)
 
     def start(self) -> None:
         """Begin to look."""
-        self._thread.start()
+        self._looking.start()
 
     def leave(self) -> None:
         """Tell all processors to hand over and end, and start none any more; does not wait."""
-        with self._looking:
+        with self._tending:
             if not self._is_leaving:
                 self._is_leaving = True
                 for processor in self._processors.values():
@@ -77,9 +81,7 @@ class ProcessorFleet(Fleet):
 
     def stop(self) -> None:
         """End all processors and wait for them."""
-        self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._looking.stop()
         self.leave()
         deadline = time.monotonic() + STOP_S
         for processor in self._processors.values():
@@ -89,19 +91,12 @@ class ProcessorFleet(Fleet):
         self._stored.close()
         self._remove_folder()
 
-    def _run(self) -> None:
-        while not self._stopping.wait(LOOK_S):
-            try:
-                with self._looking:
-                    if not self._is_leaving:
-                        self._look()
-            except LeaseLostError as error:
-                log.warning("processors are supervised no more", extra={"code": error.code, "error": str(error)})
-                return
-            except BusError as error:
-                log.warning("changefeeds cannot be looked at", extra={"code": error.code, "error": str(error)})
-
     def _look(self) -> None:
+        with self._tending:
+            if not self._is_leaving:
+                self._tend_all()
+
+    def _tend_all(self) -> None:
         wanted: dict[FeedName, ChangefeedInfo] = {}
         for name, view in self._stored.refresh().items():
             info = view.info()

@@ -10,7 +10,6 @@ by an old assignment is refused as well.
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from consumers.control.changefeeds.pins import service_of
 from consumers.control.changefeeds.service_nodes import ReadsServices, ServiceNodes, StoredServices
 from consumers.control.changefeeds.states import FeedStates
 from consumers.control.cluster.capture_registry import CaptureInfo
+from consumers.control.cluster.look_thread import LookThread
 from consumers.control.core.changefeeds.service_plan import (
     LivingService,
     ServicePlan,
@@ -32,7 +32,7 @@ from consumers.control.core.changefeeds.service_plan import (
 )
 from edges.zookeeper.node_cache import ANSWER_S
 from edges.zookeeper.session import LeaseLostError, Session
-from schemas.errors import BusError, InvariantBrokenError
+from schemas.errors import BusError
 from schemas.ids import CaptureId
 from schemas.nodes.changefeed import ZkPaths
 from schemas.nodes.sorter_service import FeedEntry, FeedName, ServicePaths, encode_assignment
@@ -41,8 +41,6 @@ log = logging.getLogger(__name__)
 
 LOOK_S, LOOK_MAX_S = 0.3, 0.8
 """Between two looks: what a user changes is seen within a second."""
-BUSY_SHARE_MAX: Final = 0.1
-"""Of the time, in looks."""
 BALANCE_EVERY_S: Final = 10.0
 """Between two plans that move changefeeds for the sake of load: so long a move takes to show."""
 LOAD_OVER_S: Final = 5.0
@@ -79,7 +77,7 @@ class SorterAssigner:
         ``on_fatal`` takes a bug; nothing is supervised any more then.
         """
         self._session, self._paths, self._services = session, paths, ServicePaths(paths)
-        self._revision, self._captures, self._on_fatal, self._clock = revision, captures, on_fatal, clock
+        self._revision, self._captures, self._clock = revision, captures, clock
         self._states = states
         self._nodes: ReadsServices = nodes or ServiceNodes(session, paths)
         self._began_at_s, self._balanced_at_s = clock(), clock()
@@ -88,17 +86,14 @@ class SorterAssigner:
         self._given: dict[tuple[FeedName, int], int] = {}
         """The highest revision that was given to each changefeed, by name and creation."""
         self._unassigned: frozenset[FeedName] = frozenset()
-        self._looks = True
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sorter-assigner", daemon=True)
+        self._looking = LookThread("changefeeds", self.look, on_fatal, rest_s=LOOK_S, rest_s_max=LOOK_MAX_S)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._looking.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join()
+        self._looking.stop()
         self._states.close()
         self._nodes.close()
 
@@ -118,37 +113,6 @@ class SorterAssigner:
             self._write(plan, stored)
         self._say_unassigned(wanted, plan, stored)
         self._clean(stored)
-
-    def _run(self) -> None:
-        try:
-            rest_s = LOOK_S
-            while not self._stopping.wait(rest_s):
-                began_at_s = time.monotonic()
-                self._try_look()
-                rest_s = min(max(LOOK_S, (time.monotonic() - began_at_s) / BUSY_SHARE_MAX), LOOK_MAX_S)
-        except LeaseLostError as error:
-            # The capture notices too, and ends its reign.
-            log.warning("changefeeds are supervised no more", extra={"code": error.code, "error": str(error)})
-        except Exception as error:
-            log.exception("supervision of changefeeds has failed")
-            known = error if isinstance(error, BusError) else None
-            self._on_fatal(known or InvariantBrokenError("supervision of changefeeds has failed", reason=repr(error)))
-
-    def _try_look(self) -> None:
-        try:
-            self.look()
-        except LeaseLostError:
-            raise
-        except InvariantBrokenError:
-            raise
-        except BusError as error:
-            if self._looks:
-                log.warning("changefeeds cannot be looked at", extra={"code": error.code, "error": str(error)})
-            self._looks = False
-            return
-        if not self._looks:
-            log.info("changefeeds can be looked at again")
-        self._looks = True
 
     # -- what is wanted, and by whom -----------------------------------------------------------------------------------
 

@@ -13,10 +13,11 @@ from typing import Final, Protocol, Self
 
 from consumers.control.changefeeds.feed_nodes import IMAGES, INFO, STATUS, FeedNodes, FeedView
 from consumers.control.changefeeds.image_requests import withdraw_images
+from consumers.control.cluster.look_thread import LookThread
 from consumers.control.core.images.feed_tables import Contains
 from edges.zookeeper.node_cache import Node, NodeCache
-from edges.zookeeper.session import LeaseLostError, Session
-from schemas.errors import BusError, CorruptDataError, InvariantBrokenError
+from edges.zookeeper.session import Session
+from schemas.errors import BusError, CorruptDataError
 from schemas.ids import TableId, UpstreamId
 from schemas.json_text import read_json
 from schemas.nodes.changefeed import RUNNING, ChangefeedInfo, ZkPaths, state_of
@@ -90,7 +91,7 @@ class ImageWishes:
     ) -> None:
         """``on_fatal`` takes a bug; nothing is known any more then."""
         self._session, self._paths, self._upstream = session, paths, upstream
-        self._rules_of, self._on_fatal = rules_of, on_fatal
+        self._rules_of = rules_of
         self._feeds = FeedNodes(session, paths, (INFO, STATUS, IMAGES), has_progress=False)
         self._folder = ServicePaths(paths).services
         self._sorters = NodeCache(session, [f"{self._folder}/*", f"{paths.changefeeds}/*/*/sorter"])
@@ -102,16 +103,14 @@ class ImageWishes:
         self._all_know = False
         self._lock = threading.Lock()
         self._answered: dict[str, frozenset[TableId]] = {}
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="image-wishes", daemon=True)
+        self._looking = LookThread("wishes for table images", self.look, on_fatal, rest_s=LOOK_S)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._looking.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join()
+        self._looking.stop()
         self._feeds.close()
         self._sorters.close()
 
@@ -202,28 +201,6 @@ class ImageWishes:
             self._rules[name] = known = settings, self._rules_of(info)
         is_running = state_of(info, view.status()) in RUNNING
         return _wish_of(known[1], is_running=is_running, requested=view.requested())
-
-    def _run(self) -> None:
-        try:
-            while True:
-                self._try_look()
-                if self._stopping.wait(LOOK_S):
-                    return
-        except LeaseLostError as error:
-            # The capture notices too, and ends its reign.
-            log.warning("changefeeds are not looked at any more", extra={"code": error.code, "error": str(error)})
-        except Exception as error:
-            log.exception("wishes for table images are not known any more")
-            reason = InvariantBrokenError("wishes for table images are not known any more", reason=repr(error))
-            self._on_fatal(error if isinstance(error, BusError) else reason)
-
-    def _try_look(self) -> None:
-        try:
-            self.look()
-        except (LeaseLostError, InvariantBrokenError):
-            raise
-        except BusError as error:
-            log.warning("changefeeds cannot be looked at", extra={"code": error.code, "error": str(error)})
 
 
 def _wish_of(

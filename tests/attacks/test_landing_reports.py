@@ -118,6 +118,19 @@ def test_ts_is_past_by_pds_clock_and_pd_is_asked_seldom() -> None:
     assert not bound.is_past(FUTURE)
 
 
+def test_reports_are_heard_of_an_upstream_whose_pd_has_answered_once_and_is_slow_then() -> None:
+    now = [1000.0]
+
+    def ask() -> Ts:
+        raise PdUnreachableError("slow")
+
+    bound = TsBound(ask, lambda: now[0])
+    bound.anchor(compose_ts(round(now[0] * 1000)))
+    now[0] += 30
+    assert bound.is_past(compose_ts(round(now[0] * 1000)))
+    assert not bound.is_past(FUTURE)
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_of_a_peer_are_a_message_or_refused(content: bytes) -> None:
     readers: list[Callable[[bytes], object]] = [decode_message, ReportDecoder(A).decode, decode_frontier]

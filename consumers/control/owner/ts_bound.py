@@ -24,6 +24,10 @@ class TsBound:
         self._anchor_ts, self._asked_at = Ts(0), float("-inf")
         self._anchor_at: float | None = None
 
+    def anchor(self, ts: Ts) -> None:
+        """Take that PD's now is this ts."""
+        self._anchor_ts, self._anchor_at = ts, self._clock()
+
     def is_past(self, ts: Ts) -> bool:
         """Say whether a ts is at or below PD's now; while PD does not answer, by what it said last."""
         now = self._clock()

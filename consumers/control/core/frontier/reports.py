@@ -43,7 +43,7 @@ def heard(reports: Mapping[CaptureId, LandingReport], partitions: int, is_past: 
             is_wider = True
             refused[capture] = f"it tells of {count} partitions of region-events, which has {partitions}"
         elif report.landed_ts and not is_past(newest := max(report.landed_ts.values())):
-            refused[capture] = f"landed_ts {newest} is above PD's clock"
+            refused[capture] = f"landed_ts {newest} is above PD's clock, as far as PD has told it"
         else:
             fitting[capture] = report if count == partitions else _widened(report, partitions)
     return Heard(fitting, refused, is_wider)

@@ -28,7 +28,7 @@ CLOCK_DEADLINE_S = 1.0
 
 
 class PulledUpstream:
-    """Implements :class:`consumers.control.owner.owner_loop.OwnedUpstream`."""
+    """Implements :class:`consumers.control.owner.owned_upstream.OwnedUpstream`."""
 
     def __init__(
         self, options: CaptureOptions, settings: PullerSettings, on_failure: Callable[[BusError], None]

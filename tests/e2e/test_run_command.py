@@ -16,14 +16,19 @@ RUN_S = 500.0
 WAIT_S = 180.0
 NIGHTLY = pytest.mark.skipif(
     not os.environ.get("NIGHTLY_RUN"),
-    reason="test_recording_through_the_bus plays it to its end through an open bus; make nightly runs this one as well",
+    reason="test_recording_through_the_bus plays it to its end; make nightly does so by this command, too",
 )
 
 
 @pytest.mark.parametrize(
     "flags",
-    [("--for", "3s"), ("--exit-at-end", "--secure"), pytest.param(("--exit-at-end",), marks=NIGHTLY)],
-    ids=["open, for a time", "locked down, to the end", "open, to the end"],
+    [
+        ("--for", "3s"),
+        ("--for", "3s", "--secure"),
+        pytest.param(("--exit-at-end", "--secure"), marks=NIGHTLY),
+        pytest.param(("--exit-at-end",), marks=NIGHTLY),
+    ],
+    ids=["open, for a time", "locked down, for a time", "locked down, to the end", "open, to the end"],
 )
 def test_run_of_the_recording_holds_its_promises(flags: tuple[str, ...], tmp_path: Path) -> None:
     data = tmp_path / "run"

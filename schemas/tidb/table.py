@@ -142,6 +142,8 @@ class TableVersion:
     is_sequence: bool
     eligible: bool
     """Has a usable key, or is a view. Without it rows are skipped, unless the changefeed says ``force-replicate``."""
+    soft_deletes: bool = False
+    """TiDB marks it as SOFTDELETE or ACTIVE_ACTIVE: it deletes a row by a time in ``_tidb_softdelete_time``."""
 
     @property
     def name(self) -> str:
@@ -236,6 +238,7 @@ def _build(info: dict[str, Any], schema_id: int, schema: str, version: Ts) -> Ta
         is_view=bool(info.get("view")),
         is_sequence=bool(info.get("sequence")),
         eligible=is_eligible(info),
+        soft_deletes=bool(info.get("is_active_active")) or info.get("softdelete_info") is not None,
     )
 
 

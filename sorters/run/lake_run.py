@@ -27,6 +27,7 @@ from sorters.core.cut.cut import Cut
 from sorters.core.cut.cut_plan import plan_cuts
 from sorters.core.feed.feed import compile_feed
 from sorters.core.feed.scope import concerns, tables_at
+from sorters.core.filter.soft_deletes import sent_parts, soft_delete_time
 from sorters.core.lake.changes import part_changes
 from sorters.core.lake.commits import steps_of_cut
 from sorters.core.rows.pipeline import kept_parts, wanted_versions
@@ -237,7 +238,9 @@ class LakeRun:
                     if done is not None and done.watermark_ts > step.after_ts:
                         rows = rows_where(rows, rows.commit_ts > done.watermark_ts)
                     of_table = parts.setdefault((version.table_id, version.version), (version, []))[1]
-                    kept = kept_parts(rows, version, self._feed) if len(rows) else ()
+                    kept = kept_parts(rows, version, self._feed) if len(rows) else []
+                    if version.soft_deletes:
+                        kept = sent_parts(kept, soft_delete_time(version, is_sql=False))
                     of_table += [part_changes(part, self._config.sink.iceberg.mode) for part in kept]
         yield from ((version, changes) for version, changes in parts.values() if changes)
 

@@ -82,6 +82,7 @@ CDC_CODES: Final = {
     "sorter.registry_unreachable": "CDC:ErrAvroSchemaAPIError",
     "sorter.rename_into_filter": "CDC:ErrSyncRenameTableFailed",
     "sorter.schema_refused": "CDC:ErrAvroSchemaAPIError",
+    "sorter.soft_delete_table": "CDC:ErrInvalidReplicaConfig",
     "sorter.table_became_ineligible": "CDC:ErrTableIneligible",
     "sorter.topic_missing": "CDC:ErrKafkaTopicNotExists",
     "sorter.topic_partitions": "CDC:ErrKafkaInvalidPartitionNum",

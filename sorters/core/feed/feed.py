@@ -132,6 +132,11 @@ class CompiledFeed:
         return message_limit(topic, self.message_bytes_max, self.topic_message_bytes)
 
     @property
+    def is_sql(self) -> bool:
+        """Whether rows go into a database."""
+        return isinstance(self.encoder, SqlRowsEncoder)
+
+    @property
     def has_processors(self) -> bool:
         """Whether the topics are the bus's own, read by its processors."""
         return isinstance(self.encoder, SqlRowsEncoder | StorageEncoder)

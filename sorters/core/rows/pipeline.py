@@ -1,11 +1,11 @@
 """Rows of one table version to output records: the steps of a row, on the one path that ``run_chunks`` is.
 
 Order of steps: the schema valid just before each row's commit_ts, table filter and eligibility, mount, event filter,
-update split, dispatch, column selectors, encode, position. What hangs on the table alone is decided once a table
-version, never per row.
+update split, soft deletes, dispatch, column selectors, encode, position. What hangs on the table alone is decided once
+a table version, never per row.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from sorters.core.feed.claim_check import StoreClaim
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.large_messages import NamedRows, Room
 from sorters.core.filter.kept_rows import OnLeftOut, kept_rows, wanted_changes
+from sorters.core.filter.soft_deletes import sent_parts, soft_delete_time
 from sorters.core.flow.ledger import FlowLedger
 from sorters.core.mount.alike_tables import AlikeTables
 from sorters.core.mount.column import value_text
@@ -129,7 +130,7 @@ class EncodedPass:
     commit_ts: IntArray
     positions: BinaryArray
     split: BinaryArray | None = None
-    """Positions of the DELETE halves of updates; None: none was split."""
+    """Positions of the DELETEs that updates became, with a PUT or alone; None: there are none."""
 
 
 def run_version(
@@ -161,6 +162,8 @@ def encode_pass(
     encoded_at_ms = settings.encoded_at_ms
     kept = kept_parts(rows, table, feed, settings.on_corrupt, alike, settings.ledger)
     groups = [_split(part) if feed.split_updates else [part] for part in kept]
+    if table.soft_deletes:
+        groups = _soft_deletes(rows, kept, groups, table, feed, settings.ledger)
     parts, source = _numbered(groups)
     if not len(source):
         return None
@@ -179,7 +182,7 @@ def encode_pass(
     commit_ts = np.concatenate([part.commit_ts for part in parts])
     op = np.concatenate([np.full(len(part), ROW_OPS[part.kind], np.int8) for part in parts])
     positions = row_positions(commit_ts, np.concatenate([part.start_ts for part in parts]), op, keys)
-    return EncodedPass(table, parts, mounted, encoded, keys, commit_ts, positions, _split_positions(rows, groups))
+    return EncodedPass(table, parts, mounted, encoded, keys, commit_ts, positions, _split_positions(rows, kept, groups))
 
 
 def kept_parts(
@@ -277,9 +280,38 @@ def _mask(count: int, numbers: list[IntArray]) -> npt.NDArray[np.bool_]:
     return mask
 
 
-def _split_positions(rows: RowChanges, groups: Iterable[list[MountedPart]]) -> BinaryArray | None:
-    """Return the positions of the DELETE halves of updates, from the rows as they were landed."""
-    halves = [part.rows for group in groups if len(group) > 1 for part in group if part.kind is RowKind.DELETE]
+def _soft_deletes(  # the rows before and after their updates were split, and who is told
+    rows: RowChanges,
+    kept: Sequence[MountedPart],
+    groups: Sequence[list[MountedPart]],
+    table: TableVersion,
+    feed: CompiledFeed,
+    ledger: FlowLedger | None,
+) -> list[list[MountedPart]]:
+    """Return what a soft-delete table sends of each kept part; see :mod:`sorters.core.filter.soft_deletes`.
+
+    ``ledger`` is told of a DELETE that is left out, and of the PUT of an update that goes out as a DELETE. A DELETE
+    half that is left out is no row that was landed.
+    """
+    offset = soft_delete_time(table, is_sql=feed.is_sql)
+    sent = [sent_parts(group, offset) for group in groups]
+    if ledger is not None:
+        for before, after in zip(kept, sent, strict=True):
+            if before.kind is RowKind.DELETE:
+                ledger.leave_out("hard_delete", rows, _mask(len(rows), [before.rows]))
+            elif before.kind is RowKind.UPDATE:
+                deleted = [part.rows for part in after if part.kind is RowKind.DELETE]
+                if deleted:
+                    ledger.leave_out("soft_delete", rows, _mask(len(rows), deleted))
+    return sent
+
+
+def _split_positions(
+    rows: RowChanges, kept: Sequence[MountedPart], groups: Sequence[list[MountedPart]]
+) -> BinaryArray | None:
+    """Return the positions of the DELETEs that updates became, with a PUT or alone, as the rows were landed."""
+    of_updates = (group for before, group in zip(kept, groups, strict=True) if before.kind is RowKind.UPDATE)
+    halves = [part.rows for group in of_updates for part in group if part.kind is RowKind.DELETE]
     if not halves:
         return None
     at = np.concatenate(halves)

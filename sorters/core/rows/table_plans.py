@@ -83,7 +83,7 @@ class TablePlans:
 
     def _planned(self, version: TableVersion, feed: CompiledFeed) -> TablePlan | None:
         events, name = feed.events, (version.schema, version.table)
-        if version.partitions or events.ignored_ops(*name) or events.has_conditions(*name):
+        if version.partitions or version.soft_deletes or events.ignored_ops(*name) or events.has_conditions(*name):
             return None
         if feed.update_columns.concern(*name):
             return None

@@ -13,6 +13,7 @@ from schemas.tidb.table import TableVersion
 from schemas.tidb.time_zone import load_zone
 from sorters.core.filter.event_filter import EventFilter
 from sorters.core.filter.kept_rows import kept_rows, wanted_changes
+from sorters.core.filter.soft_deletes import sent_parts, soft_delete_time
 from sorters.core.filter.table_filter import TableFilter
 from sorters.core.filter.update_columns import UpdateColumns
 from sorters.core.mount.mounted import MountedPart
@@ -56,5 +57,10 @@ class FeedFilter:
         return wanted_changes(rows, self.ignore_start_ts, bdr_mode=self.bdr_mode)
 
     def rows(self, table: TableVersion, parts: Sequence[MountedPart]) -> Sequence[MountedPart]:
-        """Return the rows of a table version that the changefeed does not ignore; see :func:`kept_rows`."""
-        return kept_rows(parts, table, self.events, self.update_columns)[0] if self.contains(table) else ()
+        """Return the rows of a table version as the changefeed replicates them: those that it does not ignore, see
+        :func:`kept_rows`, and of a soft-delete table what :mod:`sorters.core.filter.soft_deletes` says.
+        """
+        if not self.contains(table):
+            return ()
+        kept = kept_rows(parts, table, self.events, self.update_columns)[0]
+        return sent_parts(kept, soft_delete_time(table, is_sql=False)) if table.soft_deletes else kept

@@ -15,7 +15,6 @@ import re
 import sys
 import threading
 import time
-import traceback
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +22,16 @@ from typing import Any, Final
 
 from schemas.errors import ConfigError
 from schemas.masking import mask_text, mask_value
-from schemas.redaction import Redaction, parse_redaction, redacted, redaction, set_redaction, shown_field
+from schemas.redaction import (
+    REDACT_VARIABLE,
+    Redaction,
+    parse_redaction,
+    redacted,
+    redacted_stack,
+    redaction,
+    set_redaction,
+    shown_field,
+)
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """What ends a line, drives a terminal, turns the direction of writing, or has no UTF-8."""
@@ -33,7 +41,6 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 FILE_BYTES_MAX: Final = 300 << 20
 """TiCDC's log.file.max-size."""
 FILES_KEPT: Final = 10
-REDACT_VARIABLE: Final = "TIDEBUS_REDACT_INFO_LOG"
 _OURS: Final = frozenset({"compose", "consumers", "edges", "producers", "schemas", "sorters", "tidebus"})
 _log = logging.getLogger(__name__)
 LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
@@ -96,13 +103,7 @@ def _stack(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     error = record.exc_info[1]
     if redaction() is Redaction.OFF or error is None:
         return formatter.formatException(record.exc_info)
-    lines, seen = list[str](), set[int]()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        frames = "".join(traceback.format_list(traceback.extract_tb(error.__traceback__)))
-        lines.append(f"{frames}{type(error).__name__}: {shown_field('error', error)}")
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return "\n\n".join(lines)
+    return redacted_stack(error)
 
 
 def _log_what_nobody_caught(

@@ -8,9 +8,13 @@ interpreter says is hidden too: a database quotes the value that it refuses.
 The mode is the process's, and is set when that begins to log: texts of errors are made in every layer.
 """
 
+import traceback
 from collections.abc import Mapping
 from enum import Enum
 from typing import Final
+
+REDACT_VARIABLE: Final = "TIDEBUS_REDACT_INFO_LOG"
+"""Environment variable that hands a process's mode to those that it starts; Spark hands it to workers."""
 
 
 class Redaction(Enum):
@@ -86,13 +90,33 @@ def redacted(text: str) -> str:
     return "‹" + text.replace("‹", "‹‹").replace("›", "››") + "›"
 
 
+def is_shown(name: str, value: object) -> bool:
+    """Tell whether a named field is shown whatever the mode; one that holds others is not."""
+    if value is None or isinstance(value, bool | Shown):
+        return True
+    return not isinstance(value, Mapping) and (name in SHOWN_NAMES or name.endswith(_SHOWN_ENDS))
+
+
 def shown_field(name: str, value: object) -> object:
     """Return what is shown of a named field of an error or a log line."""
-    if _Mode.now is Redaction.OFF or value is None or isinstance(value, bool | Shown):
+    if _Mode.now is Redaction.OFF or is_shown(name, value):
         return value
     if isinstance(value, Mapping):
         return {key: shown_field(str(key), item) for key, item in value.items()}
-    if name in SHOWN_NAMES or name.endswith(_SHOWN_ENDS):
-        return value
     text = str(value)  # an error of ours says what may be said of it
     return text if isinstance(text, Shown) else redacted(text)
+
+
+def redacted_stack(error: BaseException) -> str:
+    """Return the traceback of an exception and its causes: the frames, and of each the kind and what is shown of it.
+
+    Lines of code stand in it, and texts of exceptions only if they are ours.
+    """
+    parts, seen = list[str](), set[int]()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        frames = "".join(traceback.format_list(traceback.extract_tb(at.__traceback__)))
+        parts.append(f"{frames}{type(at).__name__}: {shown_field('error', at)}")
+        at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
+    return "\n\n".join(parts)

@@ -7,6 +7,9 @@ error as JSON in base64, which no wrapping changes; :func:`worker_error` reads i
 That text also holds what users upstream wrote: names of tables, keys, values. So a marker counts only with the nonce of
 the job, which the driver drew and no user knows, the last one counts, and what stands in it is a code and texts: the
 class comes from the registry of codes.
+
+Spark logs that text on executors and keeps it in its UI and event log. Where logs are redacted
+(:mod:`schemas.redaction`) nothing else is in it than they may show, and the fields behind the marker are such, too.
 """
 
 import base64
@@ -20,6 +23,7 @@ from typing import Any
 from edges.kafka.errors import HistoryLostError as HistoryLostError
 from edges.kafka.errors import KafkaUnreachableError as KafkaUnreachableError
 from schemas.errors import Action, BusError, UnexpectedError, error_of_code
+from schemas.redaction import Redaction, is_shown, redacted_stack, redaction
 from sorters.core.feed.large_messages import SinkMessageTooLargeError
 
 _MARKER = re.compile(r"tidebus-error<([0-9a-f]{32}):([A-Za-z0-9+/=]+)>")
@@ -54,9 +58,22 @@ class WorkerError(Exception):
     """Carries an error of ours out of a Spark Python worker; see the module."""
 
     def __init__(self, error: BusError, nonce: str) -> None:
-        """``nonce`` is the job's: 32 hexadecimal digits, drawn at random by the driver."""
-        text = base64.b64encode(error_as_json(error).encode()).decode()
-        super().__init__(f"{error} tidebus-error<{nonce}:{text}>")
+        """``nonce`` is the job's: 32 hexadecimal digits, drawn at random by the driver.
+
+        Where logs are redacted, raise it ``from None``: it says itself what may be said of where it comes from.
+        """
+        said = f"{error}" if redaction() is Redaction.OFF else f"{error}\n{redacted_stack(error)}\n"
+        text = base64.b64encode(_carried(error).encode()).decode()
+        super().__init__(f"{said} tidebus-error<{nonce}:{text}>")
+
+
+class RedactedWorkerError(Exception):
+    """Stands in a worker whose logs are redacted for an exception that is no error of ours, whose text may quote a
+    row: a Kafka client's, the system's.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(redacted_stack(error))
 
 
 def worker_error(error: BaseException, nonce: str) -> BusError | None:
@@ -66,6 +83,14 @@ def worker_error(error: BaseException, nonce: str) -> BusError | None:
         if carried:
             return _read(carried[-1])
     return None
+
+
+def _carried(error: BusError) -> str:
+    """Return what the driver gets of an error, as :func:`error_as_json`: it decides by no field that is hidden."""
+    if redaction() is Redaction.OFF:
+        return error_as_json(error)
+    shown = {name: value if is_shown(name, value) else "?" for name, value in error.fields.items()}
+    return json.dumps([error.code, error.message, {name: _plain(value) for name, value in shown.items()}])
 
 
 def error_as_json(error: BusError) -> str:

@@ -4,16 +4,30 @@ The protocol, the secret and the forking are pyspark's own (``pyspark.daemon``, 
 forked we import what our tasks use and freeze it, so that workers start warm and share its pages. Between tasks
 pyspark would read the directory of each zip file on the path anew, and collect garbage: the first we leave, the second
 we do rarely (docs/decisions/2026-11-22-price-of-a-spark-task.md).
+
+What workers log goes to Spark's executors' logs, and is redacted as the driver says in the environment
+(:mod:`schemas.redaction`).
 """
 
 import contextlib
 import gc
 import importlib
+import logging
 import os
 import sys
 import zipimport
 from collections.abc import Callable
 from pathlib import Path
+
+from schemas.redaction import (
+    REDACT_VARIABLE,
+    Redaction,
+    parse_redaction,
+    redacted,
+    redacted_stack,
+    redaction,
+    set_redaction,
+)
 
 MODULE = "sorters.spark.python_daemon"
 WORKER_MODULES = (
@@ -26,6 +40,7 @@ WORKER_MODULES = (
     "sorters.spark.work",
 )
 """What tasks import, each with all that it needs; none of these starts a thread when it is imported."""
+_OURS = frozenset({"schemas", "edges", "sorters"})
 TASKS_A_COLLECTION = 200
 """Tasks after which a worker collects garbage in any case."""
 GROWTH_BYTES_MAX = 32 * 1024 * 1024
@@ -39,6 +54,26 @@ def resident_bytes() -> int:
         return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE_BYTES
     except OSError:
         return 0
+
+
+class WorkerLines(logging.Formatter):
+    """What a worker logs: level, logger, message and traceback, without what is hidden."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the lines. Messages of ours are constant; others may quote what they were given."""
+        ours = record.name.partition(".")[0] in _OURS and not record.args
+        said = record.getMessage() if ours else redacted(record.getMessage())
+        stack = [redacted_stack(record.exc_info[1])] if record.exc_info and record.exc_info[1] is not None else []
+        return "\n".join([f"{record.levelname} {record.name} {said}", *stack])
+
+
+def log_as_told() -> None:
+    """Redact what this process and its workers say, as who started it says; a word that is none hides all."""
+    set_redaction(parse_redaction(os.environ.get(REDACT_VARIABLE, "off")) or Redaction.ON)
+    if redaction() is not Redaction.OFF:
+        handler = logging.StreamHandler()
+        handler.setFormatter(WorkerLines())
+        logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
 
 
 class RareCollector:
@@ -81,6 +116,7 @@ def _keep(importer: zipimport.zipimporter) -> None:
 def main() -> None:
     """Serve Spark until it closes our standard input; its first answer there is our port, so nobody else may print."""
     keep_zip_directories()
+    log_as_told()
     with contextlib.redirect_stdout(sys.stderr):
         daemon = importlib.import_module("pyspark.daemon")  # reads the worker's module in our arguments
         for module in WORKER_MODULES:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas.errors import BusError
-from schemas.redaction import Redaction, redaction
+from schemas.redaction import REDACT_VARIABLE, Redaction, redaction
 from sorters.log.failures import SparkJarsMissingError, SparkStartError, bus_error
 from sorters.spark import python_daemon
 from sorters.spark.security import security_settings, split_secrets
@@ -29,6 +29,7 @@ CODE_ZIP = "tidebus-code.zip"
 LIBRARIES_FOLDER = "tidebus-executors"
 """Where executors look for libraries that are sent to them: the name behind ``#`` in ``spark.archives``."""
 EXECUTOR_PATH = "spark.executorEnv.PYTHONPATH"
+EXECUTOR_REDACTION = f"spark.executorEnv.{REDACT_VARIABLE}"
 DRIVER_MEMORY = "1500m"
 """Heap of the one JVM of ``local[n]``: sorts spill to disk, so more only makes fewer spills."""
 PATHS = frozenset(
@@ -156,6 +157,7 @@ def _settings(master: str, app: str, data_dir: Path, driver_memory: str) -> dict
         "spark.python.task.killTimeout": "500ms",
         "spark.python.daemon.module": python_daemon.MODULE,
         "spark.driver.extraJavaOptions": _jvm_options(local=local),
+        EXECUTOR_REDACTION: redaction().value,
     }
     if local:
         settings |= {

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from schemas.errors import BusError, CorruptDataError, UnexpectedError
-from sorters.log.failures import WorkerError, is_of_code
+from schemas.redaction import Redaction, redaction
+from sorters.log.failures import RedactedWorkerError, WorkerError, is_of_code
 
 _LENGTH = struct.Struct(">i")
 _END_OF_DATA = -1
@@ -62,12 +63,13 @@ class TaskWork:
         # A generator: pyspark closes it when the task is given up, and what it holds is abandoned then.
         try:
             yield from self.work(number, frames)
-        except BusError as error:
-            raise WorkerError(error, self.nonce) from error
         except Exception as error:
-            if not is_of_code(error):
+            ours = error if isinstance(error, BusError) else UnexpectedError.of(error) if is_of_code(error) else None
+            if redaction() is not Redaction.OFF:  # Spark would log the texts of causes
+                raise (RedactedWorkerError(error) if ours is None else WorkerError(ours, self.nonce)) from None
+            if ours is None:
                 raise
-            raise WorkerError(UnexpectedError.of(error), self.nonce) from error
+            raise WorkerError(ours, self.nonce) from error
 
 
 @dataclass(frozen=True, slots=True)

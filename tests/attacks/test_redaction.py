@@ -1,8 +1,11 @@
 """With ``--redact-info-log`` nothing that a user wrote stands in a log line or in the text of an error."""
 
 import ast
+import base64
 import json
 import logging
+import re
+import traceback
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +13,9 @@ import pytest
 from compose.logs import JsonFormatter, LineFormatter
 from schemas.errors import BusError, ConfigError, CorruptDataError, UnexpectedError
 from schemas.redaction import SHOWN_NAMES, Redaction, parse_redaction, redacted, set_redaction
+from sorters.log.failures import RedactedWorkerError, WorkerError, worker_error
+from sorters.spark.python_daemon import WorkerLines
+from sorters.spark.work import TaskWork, Work
 from tests.support.repository import PACKAGES, ROOT, sources, tree_of
 
 SECRET = "Alice-4711"
@@ -142,3 +148,55 @@ def test_messages_of_log_lines_are_constant() -> None:
             if is_log and len(node.args) > at and isinstance(node.args[at], ast.JoinedStr | ast.BinOp):
                 made.append(f"{path}:{node.lineno}")
     assert made == []
+
+
+# -- Spark's workers ---------------------------------------------------------------------------------------------------
+
+NONCE = "0123456789abcdef" * 2
+
+
+def fails_with(error: Exception) -> Work:
+    def work(number: int, frames: Iterator[bytes]) -> Iterator[bytes]:
+        try:
+            raise ValueError(SECRET)
+        except ValueError as cause:
+            raise error from cause
+
+    return work
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CorruptDataError("row does not decode", table="d.t", key=KEY, reason=SECRET, values={"name": SECRET}),
+        KeyError(SECRET),
+        OSError(f"server refuses {SECRET}"),
+    ],
+    ids=["ours", "bug", "library"],
+)
+def test_what_a_worker_fails_with_says_nothing_of_a_row(mode: str, error: Exception) -> None:
+    with pytest.raises((WorkerError, RedactedWorkerError)) as caught:
+        list(TaskWork(fails_with(error), NONCE)(0, iter(())))
+    # As Spark's Python writes it for the JVM.
+    said = "".join(traceback.format_exception(caught.value))
+    carried = [base64.b64decode(each).decode() for each in re.findall(r"tidebus-error<\w+:([\w+/=]+)>", said)]
+    assert len(carried) == (0 if isinstance(error, OSError) else 1)
+    for text in (bare(said), *carried):
+        assert SECRET not in text
+        assert KEY not in text
+    assert "in work" in said, "where it was is said"
+    if isinstance(error, CorruptDataError):
+        ours = worker_error(RuntimeError(said), NONCE)
+        assert isinstance(ours, CorruptDataError)
+        assert ours.fields == {"table": "d.t", "key": "?", "reason": "?", "values": "?"}
+
+
+def test_what_a_worker_logs_says_nothing_of_a_row(mode: str) -> None:
+    line = WorkerLines().format(record(raised(ValueError(SECRET), OSError(SECRET)), key=KEY))
+    assert line.startswith("ERROR sorters.run.job run failed\n")
+    assert SECRET not in bare(line)
+    assert KEY not in line
+    assert "ValueError" in line
+    foreign = record()
+    foreign.name, foreign.msg = "confluent_kafka", f"got {SECRET}"
+    assert SECRET not in bare(WorkerLines().format(foreign))

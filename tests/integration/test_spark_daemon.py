@@ -1,12 +1,16 @@
-"""Python tasks by our daemon on a real Spark: on one machine, and with executors as processes of their own."""
+"""Python tasks by our daemon on a real Spark: on one machine, and with executors of their own and redacted logs."""
 
+import base64
 import os
+import re
 import shutil
 import signal
 import threading
+import traceback
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,11 +18,15 @@ from pyspark.sql import SparkSession
 from compose.stack.jars import pyspark_jars
 from compose.stack.spark_files import name_spark_files
 from schemas.errors import CorruptDataError
+from schemas.redaction import Redaction, set_redaction
 from sorters.spark.session import create_session
 from sorters.spark.task_jobs import TaskJobs, errors_of_workers
 from tests.support import task_work
+from tests.support.sorter_fleet import eventually
 
 LEAKED_MIB, LEAKS = 16, 24
+PLANTED = "Alicia-Planted-41"
+"""A user's value."""
 
 
 @pytest.fixture(scope="module", params=["local[2]", "local-cluster[2,1,1024]"])
@@ -32,11 +40,20 @@ def jobs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.executor.memory": "512m",
     }
-    spark = create_session(request.param, "daemon", tmp_path_factory.mktemp("spark"), conf=conf)
-    yield TaskJobs(spark)
-    work = pyspark_jars().parent / "work" / spark.sparkContext.applicationId
-    spark.stop()
-    shutil.rmtree(work, ignore_errors=True)  # where executors of local-cluster keep their logs
+    set_redaction(Redaction.OFF if request.param.startswith("local[") else Redaction.ON)
+    try:
+        spark = create_session(request.param, "daemon", tmp_path_factory.mktemp("spark"), conf=conf)
+        yield TaskJobs(spark)
+        work = logs_of(spark.sparkContext)
+        spark.stop()
+        shutil.rmtree(work, ignore_errors=True)
+    finally:
+        set_redaction(Redaction.OFF)
+
+
+def logs_of(context: Any) -> Path:
+    """Return where executors of local-cluster keep their logs."""
+    return pyspark_jars().parent / "work" / str(context.applicationId)
 
 
 def workers(jobs: TaskJobs) -> set[int]:
@@ -65,8 +82,35 @@ def test_worker_when_its_task_ends_then_runs_the_next(jobs: TaskJobs) -> None:
 def test_error_of_ours_in_a_task_reaches_the_driver_and_the_next_job_runs(jobs: TaskJobs) -> None:
     with pytest.raises(CorruptDataError, match="planted") as raised:
         jobs.answers(task_work.fail, 2)
-    assert raised.value.fields == {"number": 1}
+    assert raised.value.fields == {"partition": 1}
     assert jobs.answers(task_work.nothing, 2) == [b"\0", b"\1"]
+
+
+def test_value_of_a_row_in_what_a_task_fails_with_is_in_no_redacted_log(jobs: TaskJobs) -> None:
+    is_redacted = not jobs.context.master.startswith("local[")
+    said = ""
+    for kind in ("ours", "bug", "library"):
+        with pytest.raises(Exception, match=r".") as raised:
+            jobs.answers(partial(task_work.fail_with_row, kind, PLANTED), 1)
+        said += "".join(traceback.format_exception(raised.value))
+    # What Spark has of it, in its own words, is what it logs and shows.
+    assert said.count("fail_with_row") >= 3
+    assert (PLANTED in said) is not is_redacted
+    if not is_redacted:
+        return
+    logs = logs_of(jobs.context)
+
+    def logged() -> str:
+        return "".join(file.read_text(errors="replace") for file in logs.rglob("std*"))
+
+    # Each task logged its line, and the executor what each failed with.
+    eventually(lambda: logged().count("sorters.of_a_test row does not go out") >= 3)
+    eventually(lambda: logged().count("tidebus-error<") >= 2 and "RedactedWorkerError" in logged())
+    carried = "".join(
+        base64.b64decode(each).decode() for each in re.findall(r"tidebus-error<\w+:([\w+/=]+)>", logged())
+    )
+    assert "planted" in carried
+    assert PLANTED not in logged() + carried
 
 
 def test_worker_killed_between_tasks_is_replaced(jobs: TaskJobs) -> None:

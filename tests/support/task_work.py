@@ -1,6 +1,7 @@
 """Work for tests and benches of Spark tasks: importable by name, as a worker must."""
 
 import gc
+import logging
 import os
 import signal
 import sys
@@ -38,8 +39,21 @@ def module_facts(number: int) -> bytes:
 def fail(number: int) -> bytes:
     """Raise an error of ours in the second task."""
     if number == 1:
-        raise CorruptDataError("planted", number=number)
+        raise CorruptDataError("planted", partition=number)
     return b""
+
+
+def fail_with_row(kind: str, value: str, number: int) -> bytes:
+    """Fail as a task may whose row holds ``value``: by an error of ours, a bug, or a library's word; log it first."""
+    try:
+        raise ValueError(f"no time of the calendar: {value}")
+    except ValueError as error:
+        logging.getLogger("sorters.of_a_test").warning("row does not go out", exc_info=error, extra={"key": value})
+        if kind == "ours":
+            raise CorruptDataError("planted", partition=number, reason=value) from error
+        if kind == "bug":
+            raise
+        raise OSError(f"server refuses {value}") from error
 
 
 def die_once(marker: str, number: int) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any
 
 from schemas.errors import BusError
 from sorters.core.service.stranded import STRANDED_S, Stranded
+from sorters.spark.first_job import run_first_job
 from sorters.spark.session import Session, SparkOnDemand, forget_dead_session
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,9 @@ class SharedSpark:
 
     def _warm(self) -> None:
         try:
-            self.get()
+            spark = self.get()
         except BusError as error:
             # Who needs it gets the same error, and its changefeed's state shows it.
             log.warning("spark did not start", extra={"code": error.code, "reason": str(error)})
+            return
+        run_first_job(spark)

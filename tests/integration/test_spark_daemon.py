@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from pyspark.sql import SparkSession
 
@@ -19,6 +20,8 @@ from compose.stack.jars import pyspark_jars
 from compose.stack.spark_files import name_spark_files
 from schemas.errors import CorruptDataError
 from schemas.redaction import Redaction, set_redaction
+from sorters.spark.first_job import run_first_job
+from sorters.spark.python_daemon import MODULE
 from sorters.spark.session import create_session
 from sorters.spark.task_jobs import TaskJobs, errors_of_workers
 from tests.support import task_work
@@ -58,6 +61,20 @@ def logs_of(context: Any) -> Path:
 
 def workers(jobs: TaskJobs) -> set[int]:
     return {int(answer.split()[0]) for answer in jobs.answers(task_work.process_id, 8)}
+
+
+def test_first_job_leaves_workers_that_wait_on_this_machine_and_waits_for_no_executor(jobs: TaskJobs) -> None:
+    spark = SparkSession.getActiveSession()
+    run_first_job(spark)
+    tracker = jobs.context.statusTracker()
+    is_local = jobs.context.master.startswith("local[")
+    assert bool(tracker.getJobIdsForGroup(None)) is is_local
+    daemons = [
+        process
+        for process in psutil.Process().children(recursive=True)
+        if MODULE in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE
+    ]
+    assert bool(daemons) is is_local
 
 
 def test_answers_when_tasks_are_many_then_stand_by_number(jobs: TaskJobs) -> None:

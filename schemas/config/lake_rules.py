@@ -24,6 +24,9 @@ def check_lake(config: ChangefeedConfig, origin: Origin) -> None:
     if config.initial != "none" or config.initial_rules:
         name = "initial" if config.initial != "none" else "initial-rules"
         raise origin.not_yet((name,), f"{name} is not supported yet with an Iceberg sink: it takes changes alone")
+    if config.state_proofs:
+        text = "state-proofs are not supported yet with an Iceberg sink"
+        raise origin.not_yet(("state-proofs",), text)
     if sink.column_selectors:
         text = "column-selectors are not supported yet with an Iceberg sink: lake tables have whole rows"
         raise origin.not_yet(("sink", "column-selectors"), text)

@@ -63,6 +63,8 @@ class ChangefeedFile:
     initial: Initial = "none"
     """Of tables that no item of ``initial_rules`` matches. Ours."""
     initial_rules: tuple[InitialRule, ...] = ()
+    state_proofs: tuple[str, ...] = ()
+    """Table-filter rules: of which tables what they hold is carried along, and told at watermarks. Ours."""
     initial_schema: bool = True
     """A database gets the tables that it lacks of those with an image, before their first row. Ours."""
     filter: FilterConfig = section(FilterConfig)

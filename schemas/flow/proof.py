@@ -14,11 +14,13 @@ from schemas.errors import CorruptDataError
 from schemas.flow.flow_sum import NOTHING, FlowSum, TableSums, add_sums, parse_sum
 from schemas.ids import TableId, Ts
 from schemas.json_text import read_int, read_json, read_text
+from schemas.state_proof.carried import CarriedState, read_state, state_as_plain
 
 VERSION: Final = 1
 TABLES_MAX: Final = 32
 """Tables of which a record names what was written: those with the most rows."""
 PROOF_BYTES_MAX: Final = 256 * 1024
+STATES_BYTES_MAX: Final = PROOF_BYTES_MAX // 2
 BEGINS_FIRST: Final = "first"
 """The topic held no record of the changefeed, or none that is near its end."""
 BEGINS_RUN: Final = "run"
@@ -46,6 +48,10 @@ class ProofWindow:
     """What was written, by physical table."""
     tables_total: int = 0
     """How many tables had rows, at least; a record read back holds the largest only."""
+    states: Mapping[TableId, CarriedState] = field(default_factory=dict)
+    """What tables hold at the window's end by their state proofs, of those of which that is another than before."""
+    states_total: int = 0
+    """How many these were, at least; a record read back holds those that it had room for."""
 
     @property
     def rest(self) -> FlowSum:
@@ -93,6 +99,8 @@ def join_windows(first: ProofWindow, second: ProofWindow) -> ProofWindow:
         written=first.written + second.written,
         tables=tables,
         tables_total=max(len(tables), first.tables_total, second.tables_total),
+        states={**first.states, **second.states},
+        states_total=max(first.states_total, second.states_total),
     )
 
 
@@ -118,6 +126,9 @@ def encode_proof(proof: Proof) -> tuple[bytes, str]:
         "tables": {str(table): str(each) for table, each in largest},
         "tables_total": max(len(window.tables), window.tables_total),
     }
+    if window.states:
+        plain["states"] = _with_room(window.states)
+        plain["states_total"] = max(len(window.states), window.states_total)
     made = _hash_of(plain)
     return _canonical({**plain, "hash": made}), made
 
@@ -146,6 +157,8 @@ def decode_proof(content: bytes) -> Proof:
             written=parse_sum(raw["written"]),
             tables={TableId(int(table)): parse_sum(each) for table, each in raw["tables"].items()},
             tables_total=read_int(raw["tables_total"], bits=63),
+            states={state.table_id: state for state in map(read_state, raw.get("states", ()))},
+            states_total=read_int(raw.get("states_total", 0), bits=63),
         )
         return Proof(
             namespace=read_text(raw["namespace"]),
@@ -180,6 +193,18 @@ def follow_up(head: Proof | None, name: tuple[str, str], window: ProofWindow) ->
     )
     content, made = encode_proof(proof)
     return content, replace(proof, hash=made)
+
+
+def _with_room(states: Mapping[TableId, CarriedState]) -> list[dict[str, Any]]:
+    """Return as many states as a record has room for, by table id."""
+    taken, size = list[dict[str, Any]](), 0
+    for _, state in sorted(states.items()):
+        plain = state_as_plain(replace(state, image=None if state.image is None else ()))
+        size += len(_canonical(plain))
+        if size > STATES_BYTES_MAX:
+            break
+        taken.append(plain)
+    return taken
 
 
 def _canonical(plain: Mapping[str, Any]) -> bytes:

@@ -105,6 +105,11 @@ def is_over(prologue: Prologue, checkpoint_ts: Ts) -> bool:
     return checkpoint_ts > prologue.end_ts
 
 
+def is_prologue(upstream: UpstreamId) -> bool:
+    """Tell whether topics named so are of a prologue's attempt."""
+    return upstream.startswith(f"{PROLOGUES}.")
+
+
 def log_of_topic(topic: str, cluster: str) -> UpstreamId | None:
     """Return which prologue's log a topic belongs to; None: to none of this cluster's.
 

@@ -27,6 +27,8 @@ class RawTopics:
     """What sorters have counted (:mod:`schemas.flow.proof`), made by the first of them; '': nobody writes it. Its
     prefix is one that sorters may write, and not the raw log's.
     """
+    states: str = ""
+    """What tables hold by their state proofs (:mod:`schemas.state_proof.carried`), made and written likewise."""
 
 
 def raw_topics(upstream: UpstreamId, prefix: str = "tidebus") -> RawTopics:
@@ -42,6 +44,7 @@ def raw_topics(upstream: UpstreamId, prefix: str = "tidebus") -> RawTopics:
         frontier=f"{stem}.frontier",
         images=f"{stem}.images",
         proofs=f"{prefix}.proofs.{upstream}",
+        states=f"{prefix}.proofs.{upstream}.states",
     )
 
 

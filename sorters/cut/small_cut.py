@@ -15,10 +15,11 @@ from sorters.core.cut.cut import Cut
 from sorters.core.flow.ledger import CutFlow, FlowLedger, check_flow
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.core.records.order import OutputRecords
+from sorters.core.state_proof.deltas import StateDeltas
 from sorters.cut.feed_share import FeedShare, WholeProcess
 from sorters.cut.raw_cut import RawCut, RawReader, with_chunks
 from sorters.cut.record_writer import RecordWriter, record_writer
-from sorters.cut.worker import CutCounts, FeedProgram, batch_bytes, in_order, output_records
+from sorters.cut.worker import CutCounts, FeedProgram, batch_bytes, in_order, output_records, state_ledger
 from sorters.log.failures import KafkaUnreachableError
 
 OUTPUT_BYTES_MAX = 512 * 1024 * 1024
@@ -33,6 +34,11 @@ class WholeCut:
     rows: int
     corrupt: CorruptRows
     flow: CutFlow
+    states: StateDeltas
+
+    def counts(self, raw_bytes: int) -> CutCounts:
+        """Return what is told of the cut once it is written; ``raw_bytes`` were read."""
+        return CutCounts(rows=self.rows, raw_bytes=raw_bytes, corrupt=self.corrupt, flow=self.flow, states=self.states)
 
 
 def whole_cut(
@@ -53,8 +59,9 @@ def whole_cut(
         BusError: a row cannot be sent.
     """
     corrupt, rows, ledger = list[CorruptRows](), list[OutputRecords](), FlowLedger()
+    states = state_ledger(cut)
     tables = output_records(
-        iter(raw.records), cut, program, encoded_at_ms, corrupt.append, raw.shared, raw.chunks, ledger
+        iter(raw.records), cut, program, encoded_at_ms, corrupt.append, raw.shared, raw.chunks, ledger, states
     )
     for table in tables:
         rows.append(table)
@@ -66,7 +73,8 @@ def whole_cut(
     check_flow(flow, cut.after_ts, cut.upto_ts, may_repeat=cut.may_repeat)
     row_join = program.feed.row_join
     whole = records if row_join is None else row_join.whole(records)
-    return WholeCut(whole, sum(table.num_rows for table in rows), sum(corrupt, CorruptRows()), flow)
+    deltas = StateDeltas() if states is None else states.close()
+    return WholeCut(whole, sum(table.num_rows for table in rows), sum(corrupt, CorruptRows()), flow, deltas)
 
 
 class SmallCut:
@@ -148,7 +156,7 @@ class SmallCut:
                 return None
             with self._running:
                 self._write(whole.records, batch_bytes(program), on_queued=turn.close)
-        return CutCounts(rows=whole.rows, raw_bytes=raw.raw_bytes, corrupt=whole.corrupt, flow=whole.flow)
+        return whole.counts(raw.raw_bytes)
 
     def write(self, records: OutputRecords, largest_batch: int) -> None:
         """Write records in their order, until they are acknowledged, in batches of at most ``largest_batch`` bytes.

@@ -27,6 +27,7 @@ from sorters.core.records.order import (
 )
 from sorters.core.rows.shared_pass import KeptPasses, run_chunks
 from sorters.core.rows.table_plans import TablePlans
+from sorters.core.state_proof.deltas import StateDeltas, StateLedger
 from sorters.cut.claim_store import claim_store
 from sorters.cut.image_chunks import RawChunk, chunk_changes
 from sorters.cut.sink_writer import BATCH_BYTES
@@ -66,6 +67,8 @@ class CutCounts:
     """Whether Spark's tasks ran the cut, and not the driver."""
     flow: CutFlow = CutFlow()
     """What was read against what was written."""
+    states: StateDeltas = StateDeltas()
+    """What its rows change in the state proofs of their tables."""
 
 
 def batch_bytes(program: FeedProgram) -> int:
@@ -87,7 +90,7 @@ class SharedRows(KeptPasses, Protocol):
         ...
 
 
-def output_records(
+def output_records(  # noqa: PLR0913 # what a cut is made of, and who counts it
     raw: Iterator[bytes],
     cut: Cut,
     program: FeedProgram,
@@ -96,6 +99,7 @@ def output_records(
     shared: SharedRows | None = None,
     chunks: Iterable[RawChunk] = (),
     ledger: FlowLedger | None = None,
+    states: StateLedger | None = None,
 ) -> Iterator[OutputRecords]:
     """Yield the records that the rows of a cut become, in no particular order. They count only once all have come.
 
@@ -105,6 +109,7 @@ def output_records(
         shared: has the rows of ``raw``, which is not read then.
         chunks: of table images, whose rows go out with the cut.
         ledger: is told what is read and left out.
+        states: is given all rows that are not left out for images to come.
     """
     store = claim_store(program.feed)
     gather = ledger.gather if ledger is not None else None
@@ -123,7 +128,13 @@ def output_records(
         plans=program.plans,
         kept=shared,
         ledger=ledger,
+        states=states,
     )
+
+
+def state_ledger(cut: Cut) -> StateLedger | None:
+    """Return what adds up a cut's rows for state proofs; None: no table has one."""
+    return StateLedger(cut.states, may_repeat=cut.may_repeat) if cut.states else None
 
 
 def _log_refused(error: BusError, count: int) -> None:

@@ -15,6 +15,7 @@ from sorters.core.flow.ledger import window_of
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.cut.feed_share import FeedShare, WholeProcess
 from sorters.run.cut_job import CutJob
+from sorters.run.feed_states import FeedStates
 from sorters.run.held_tables import frontier_of_tables
 from sorters.run.preparation import Preparation
 from sorters.run.sources import FrontierSource, SchemaSource
@@ -78,6 +79,7 @@ class Epochs:
         share: FeedShare | None = None,
         image_name: str = "",
         waits_at: Ts | None = None,
+        states: Callable[[], FeedStates | None] = lambda: None,
     ) -> None:
         """``origin_ts`` is where the first epoch begins; ``checkpoint_ts`` what is downstream already.
 
@@ -85,8 +87,9 @@ class Epochs:
         process must not write, and so does ``before_cut``, for the other cuts. While ``stopping`` no further cut is
         begun. ``share`` is asked before each cut. ``image_name`` is what frontier records call the changefeed where
         they say of table images; '': it goes by none. ``waits_at`` is where it stands until they know it; None: it
-        need not be known.
+        need not be known. ``states`` returns what carries the state proofs of its tables; None: none has one.
         """
+        self._states = states
         self._image_name, self._waits_at = image_name, waits_at
         self._waiting_low: tuple[int, ...] | None = None
         self._share = share or WholeProcess()
@@ -185,8 +188,11 @@ class Epochs:
     def _run_cut(self, cut: Cut, resolved_ts: Ts, begun: BegunEpoch | None, *, backlog: bool) -> None:
         """Run a cut. ``begun``: the epoch, if this is the first one that is run of it."""
         started = time.monotonic()
+        states = self._states()
         with self._share.preparing():
             program = self._preparation.begin(cut)
+            if states is not None:
+                cut = states.plan(cut, self._schemas.store, self._preparation.feed)
         # Messages carry the time at which they were encoded; a wall clock would make a repeated message another one.
         encoded_at_ms = physical_ms(cut.upto_ts)
         if begun is None:
@@ -201,6 +207,9 @@ class Epochs:
         ran = self._job.run(cut, self._preparation, companions, encoded_at_ms, backlog=backlog)
         counts = ran.counts
         self._share.note_rows(counts.rows)
+        window = window_of(counts.flow, cut.after_ts, cut.upto_ts)
+        if states is not None:  # before the checkpoint: a state that is behind it would lack rows
+            window = replace(window, states=states.tell(counts.states))
         self._checkpoint_ts = cut.upto_ts
         cut_s = time.monotonic() - started
         _log_corrupt(counts.corrupt)
@@ -213,7 +222,7 @@ class Epochs:
                 cut_s=cut_s,
                 by_spark=counts.by_spark,
                 reason=ran.choice.reason.value,
-                window=window_of(counts.flow, cut.after_ts, cut.upto_ts),
+                window=window,
             )
         )
 

@@ -21,8 +21,9 @@ from schemas.config.settings import ChangefeedConfig
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.nodes.prologue import is_prologue
 from schemas.rawlog.topics import RawTopics
-from schemas.sink.topic import own_topic_config, writes_own_topic
+from schemas.sink.topic import life_of, own_topic_config, writes_own_topic
 from sorters.core.cut.beginning import Beginning, BegunEpoch, decode_begun, encode_begun, left_off
 from sorters.core.cut.cut_plan import is_backlog
 from sorters.core.cut.runner import runner_of
@@ -35,6 +36,7 @@ from sorters.log.topic_admin import TopicAdmin
 from sorters.registry.named import registry_of
 from sorters.run.cut_job import CutJob, RunBy
 from sorters.run.epochs import CutProgress, Epochs
+from sorters.run.feed_states import FeedStates
 from sorters.run.preparation import Preparation
 from sorters.run.proof_log import ProofLog
 from sorters.run.sources import OwnSources, RunSources
@@ -126,6 +128,8 @@ class FeedRun:
         self._thread: threading.Thread | None = None
         self._proofs: ProofLog | None = None
         """None: what is written is no part of the changefeed's course, as for a recovery."""
+        self._states: FeedStates | None = None
+        """None: no table has a state proof, or as above."""
         self._stopping, self._given_up = threading.Event(), threading.Event()
         # Texts of certificates instead of names of files: tasks of other machines get it, too.
         raw_config = kafka.with_texts().config()
@@ -158,7 +162,8 @@ class FeedRun:
         self._checkpoint_ts = checkpoint_ts
         self._target_ts = info.target_ts
         self._waits_at = info.start_ts if image_name and config.wants_initial else None
-        self._name = info.namespace, info.changefeed_id
+        self._name, self._life = (info.namespace, info.changefeed_id), life_of(info)
+        self._keeps_states = bool(config.state_proofs) and not is_prologue(info.upstream)
         self._before_cut = before_cut
         self._on_progress = on_progress
 
@@ -318,11 +323,14 @@ class FeedRun:
             share=self._share,
             image_name=self._image_name,
             waits_at=self._waits_at,
+            states=lambda: self._states,
         )
 
     def _keep_proofs(self) -> None:
         self._proofs = self._sources.proofs
         self._proofs.begin(self._name)
+        if self._keeps_states:
+            self._states = FeedStates(self._sources.states, self._name, self._life)
 
     def _note(self, progress: CutProgress) -> None:
         self._on_progress(progress)

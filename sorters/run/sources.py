@@ -18,8 +18,10 @@ from schemas.rawlog.topics import RawTopics
 from sorters.cut.raw_cut import RawReader
 from sorters.cut.record_window import RecordWindow
 from sorters.log.frontier_reader import FrontierReader
+from sorters.run.feed_states import StateStore
 from sorters.run.proof_log import ProofLog
 from sorters.run.schema_feed import SchemaFeed
+from sorters.run.state_log import StateLog
 
 
 class FrontierSource(Protocol):
@@ -81,6 +83,10 @@ class RunSources(Protocol):
     def proofs(self) -> ProofLog:
         """Takes what cuts have come to."""
 
+    @property
+    def states(self) -> StateStore:
+        """Takes what tables hold by their state proofs, and says what was told of it."""
+
     def follow(self, start: int) -> AbstractContextManager[Follower]:
         """Follow the frontier topic from an offset on."""
 
@@ -108,6 +114,7 @@ class OwnSources:
         self.frontier = FrontierReader(raw_config, topics.frontier)
         self.schemas = SchemaFeed(raw_config, topics.ddl)
         self.proofs = ProofLog(raw_config, topics.proofs)
+        self.states = StateLog(raw_config, topics.states)
 
     def follow(self, start: int) -> FrontierTail:
         """See :meth:`RunSources.follow`."""
@@ -124,6 +131,7 @@ class OwnSources:
     def close(self) -> None:
         """See :meth:`RunSources.close`."""
         self.proofs.close()
+        self.states.close()
         self.frontier.close()
         self.schemas.close()
 

@@ -12,6 +12,7 @@ from sorters.log.frontier_reader import FrontierReader
 from sorters.run.proof_log import ProofLog
 from sorters.run.schema_feed import SchemaFeed
 from sorters.run.sources import check_log_state
+from sorters.run.state_log import StateLog
 from sorters.service.epoch_pace import EpochPace
 from sorters.service.frontier_window import FrontierWindow, WindowFollower
 from sorters.service.raw_window import RawWindow, WindowReader
@@ -73,6 +74,7 @@ class SharedLog:
         self._window = FrontierWindow(raw_config, topics.frontier, end, lambda: self._pace.rest_s)
         self._schemas = SharedSchemas(raw_config, topics.ddl)
         self.proofs = ProofLog(raw_config, topics.proofs)
+        self.states = StateLog(raw_config, topics.states)
         self.raw = RawWindow(raw_config, topics.region_events, is_shared=lambda: self._pace.rest_s > 0)
         self._checking, self._checked_at = threading.Lock(), -CHECKED_S
         self._users, self._idle_since = 0, time.monotonic()
@@ -113,6 +115,7 @@ class SharedLog:
 
     def close(self) -> None:
         self.proofs.close()
+        self.states.close()
         self._window.close()
         self.raw.close()
         self._schemas.close()
@@ -124,7 +127,7 @@ class SharedSources:
 
     def __init__(self, shared: SharedLog, schemas: SchemaView | SchemaFeed) -> None:
         self._shared, self.schemas, self.frontier = shared, schemas, shared.frontier
-        self.proofs = shared.proofs
+        self.proofs, self.states = shared.proofs, shared.states
 
     def follow(self, start: int) -> WindowFollower:
         """See :class:`~sorters.run.sources.RunSources`."""

@@ -8,6 +8,7 @@ from schemas.errors import BusError, CorruptDataError
 from schemas.ids import TableId
 from sorters.core.flow.books import flow_as_plain, read_flow
 from sorters.core.mount.corrupt_rows import CorruptRow, CorruptRows
+from sorters.core.state_proof.deltas import read_deltas
 from sorters.cut.worker import CutCounts
 from sorters.log.failures import error_as_json, error_from_json
 
@@ -34,6 +35,7 @@ def counts_as_json(counts: CutCounts) -> bytes:
             "corrupt": counts.corrupt.count,
             "named": named,
             "flow": flow_as_plain(counts.flow),
+            "states": counts.states.as_plain(),
         }
     ).encode()
 
@@ -53,6 +55,7 @@ def sum_of_counts(answers: Iterable[bytes]) -> CutCounts:
             raw_bytes=total.raw_bytes + counts.raw_bytes,
             corrupt=total.corrupt + counts.corrupt,
             flow=total.flow + counts.flow,
+            states=total.states + counts.states,
         )
     return total
 
@@ -100,6 +103,7 @@ def _counts(answer: bytes) -> CutCounts:
             raw_bytes=int(raw["raw_bytes"]),
             corrupt=CorruptRows(int(raw["corrupt"]), named),
             flow=read_flow(raw["flow"]),
+            states=read_deltas(raw["states"]),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CorruptDataError("counts of a spark task do not decode", bytes=len(answer), reason=error) from error

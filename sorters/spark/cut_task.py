@@ -15,7 +15,7 @@ from sorters.core.cut.cut import Cut
 from sorters.core.records.order import OutputRecords
 from sorters.cut.raw_cut import read_cut, with_chunks
 from sorters.cut.small_cut import whole_cut
-from sorters.cut.worker import CutCounts, batch_bytes
+from sorters.cut.worker import batch_bytes
 from sorters.log.failures import bus_error
 from sorters.spark.cut_answers import counts_as_json, error_answer, not_ready_answer, too_large_answer
 from sorters.spark.program_sender import SentProgram
@@ -85,4 +85,4 @@ def run_task(task: CutTask) -> bytes:
     with lend_writer(task.sink_config, batch_bytes(program)) as writer:
         writer.write(whole.records)
         writer.finish()
-    return counts_as_json(CutCounts(rows=whole.rows, raw_bytes=raw.raw_bytes, corrupt=whole.corrupt, flow=whole.flow))
+    return counts_as_json(whole.counts(raw.raw_bytes))

@@ -21,9 +21,10 @@ from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.core.records.order import OutputRecords
 from sorters.core.records.row_batches import RowJoin
 from sorters.core.records.runs import Run, merge_runs, pack_run, split_runs, unpack_run
+from sorters.core.state_proof.deltas import StateDeltas
 from sorters.cut.image_chunks import RawChunk, read_chunks
 from sorters.cut.raw_records import raw_records, tables_of
-from sorters.cut.worker import CutCounts, FeedProgram, output_records
+from sorters.cut.worker import CutCounts, FeedProgram, output_records, state_ledger
 from sorters.spark.cut_answers import counts_as_json, sum_of_counts
 from sorters.spark.program_sender import SentProgram
 from sorters.spark.run_folder import RunFile, RunFiles
@@ -119,6 +120,7 @@ def write_step(task: WriteTask, number: int, frames: Iterator[bytes]) -> Iterato
 def read_runs(task: ReadTask, program: FeedProgram, number: int) -> Iterator[bytes]:
     """Yield the blocks of one task, each after the slot that it is of, and in the end its counts for its own number."""
     raw_bytes, rows, corrupt, ledger = 0, 0, list[CorruptRows](), FlowLedger()
+    states = state_ledger(task.cut)
 
     def count(size: int) -> None:
         nonlocal raw_bytes
@@ -131,7 +133,7 @@ def read_runs(task: ReadTask, program: FeedProgram, number: int) -> Iterator[byt
             images = held.enter_context(lend_reader(task.raw_config, task.topics.images))
             chunks = read_chunks(images, task.cut, count, number, task.tasks)
         tables = output_records(
-            records, task.cut, program, task.encoded_at_ms, corrupt.append, chunks=chunks, ledger=ledger
+            records, task.cut, program, task.encoded_at_ms, corrupt.append, chunks=chunks, ledger=ledger, states=states
         )
         keep = held.enter_context(RunFile(task.folder)).add if task.folder is not None else _as_it_is
         for table in tables:
@@ -140,7 +142,13 @@ def read_runs(task: ReadTask, program: FeedProgram, number: int) -> Iterator[byt
         if number == 0 and task.extras.num_rows:
             yield from _blocks(task.extras, task.tasks, keep)
     yield number.to_bytes(8, "big")
-    counts = CutCounts(rows=rows, raw_bytes=raw_bytes, corrupt=sum(corrupt, CorruptRows()), flow=ledger.close())
+    counts = CutCounts(
+        rows=rows,
+        raw_bytes=raw_bytes,
+        corrupt=sum(corrupt, CorruptRows()),
+        flow=ledger.close(),
+        states=StateDeltas() if states is None else states.close(),
+    )
     yield ANSWER + counts_as_json(counts)
 
 

@@ -18,6 +18,7 @@ import pytest
 from compose.stack.local import Addresses
 from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
+from schemas.changes import Op
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import CaptureId, TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo
@@ -34,9 +35,16 @@ from schemas.rawlog.images import (
     image_feed,
 )
 from schemas.sink.position import PositionClass, decode_position
+from schemas.sink.topic import life_of
+from schemas.state_proof.carried import CarriedState
+from schemas.state_proof.row_text import TableProof, row_hash, value_text
+from schemas.tidb.table import table_version
+from sorters.core.mount.scalar import mount_row
+from sorters.core.state_proof.proof_columns import kind_of
 from sorters.cut.sink_writer import SinkWriter
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_run import FeedRun
+from sorters.run.state_log import StateLog
 from sorters.run.status import StatusBoard
 from tests.support.raw_log import START_TS, Change, RawLog, SinkRecord, read_topic, recorded, row_key
 from tests.support.sorter_process import Sorter
@@ -61,11 +69,6 @@ def value(number: int) -> bytes:
     return recorded("sbtest1")[1][number].value
 
 
-def keys(start: int, end: int) -> dict[bytes, bytes]:
-    """Return rows of the table."""
-    return {row_key(TABLE, number): value(number) for number in range(start, end)}
-
-
 @dataclass
 class ImagedLog:
     """A raw log, and what the owner says of images in it."""
@@ -74,12 +77,21 @@ class ImagedLog:
     feed: str
     mode: str = "initial"
     version: int = 0
+    changed: dict[int, int] = field(default_factory=dict)
+    """Rows that were changed, and when first."""
 
     def say(self, ts: int, **images: Any) -> None:
         """Publish a frontier record at START_TS + ts, with other images than before."""
         self.version += 1
         state = ImageState(version=(1, self.version), **images)
         self.log.advance(START_TS + ts, images=state)
+
+    def rows_at(self, ts: Ts, start: int, end: int) -> dict[bytes, bytes]:
+        """Return rows of the table as they are at ``ts``."""
+        return {
+            row_key(TABLE, number): value(1 if self.changed.get(number, END) <= ts else number)
+            for number in range(start, end)
+        }
 
     def waits(self) -> tuple[ImageFeed, ...]:
         """Return the changefeed as it waits for the table."""
@@ -94,7 +106,9 @@ class ImagedLog:
 
     def change(self, after: int, handle: int) -> None:
         """Land an update of a row at START_TS + after."""
-        change = Change(START_TS + after, row_key(TABLE, handle), value(1), value(0))
+        before = self.rows_at(Ts(START_TS + after), handle, handle + 1)[row_key(TABLE, handle)]
+        change = Change(START_TS + after, row_key(TABLE, handle), value(1), before)
+        self.changed.setdefault(handle, START_TS + after)
         self.log.rows(TABLE, [change], partition=handle % 2)
 
     def chunk(self, ts: Ts, of: KeyRange, rows: dict[bytes, bytes]) -> tuple[ImageChunk, ...]:
@@ -115,7 +129,7 @@ class ImagedLog:
         self.change(1_100, 2)
         self.change(1_200, 40)
         self.say(1_300, feeds=self.waits(), barriers=barriers)
-        self.say(1_400, feeds=self.waits(), chunks=self.chunk(FIRST, LOWER, keys(0, HALF)))
+        self.say(1_400, feeds=self.waits(), chunks=self.chunk(FIRST, LOWER, self.rows_at(FIRST, 0, HALF)))
         self.change(1_500, 3)
         self.change(1_600, 41)
         barriers = self.barrier(SECOND, UPPER)
@@ -123,7 +137,9 @@ class ImagedLog:
         self.change(2_100, 4)
         self.change(2_200, 42)
         self.say(2_300, feeds=self.waits(), tables=lower, barriers=barriers)
-        self.say(2_400, feeds=self.waits(), tables=lower, chunks=self.chunk(SECOND, UPPER, keys(HALF, KEYS)))
+        self.say(
+            2_400, feeds=self.waits(), tables=lower, chunks=self.chunk(SECOND, UPPER, self.rows_at(SECOND, HALF, KEYS))
+        )
         self.say(2_500, feeds=(ImageFeed(feed=self.feed),))
         self.change(2_600, 43)
         self.say(3_000, feeds=(ImageFeed(feed=self.feed),))
@@ -158,6 +174,26 @@ def emitted(records: list[SinkRecord]) -> list[Emitted]:
         handle = int.from_bytes(position.key[-8:], "big") - (1 << 63)
         rows.append((position.commit_ts, handle, message["type"], position.start_ts == position.commit_ts))
     return rows
+
+
+def held_at_end() -> TableProof:
+    """Return what the table's rows come to, each hashed by itself."""
+    info, changed, proof = recorded("sbtest1")[0], {1, 2, 3, 4, 40, 41, 42, 43}, TableProof()
+    table = table_version(info, schema_id=1, schema="d", version=Ts(1))
+    for number in range(KEYS):
+        row = mount_row(
+            table,
+            key=row_key(TABLE, number),
+            op=Op.PUT,
+            value=value(1) if number in changed else value(number),
+            old_value=b"",
+            commit_ts=END,
+            start_ts=START_TS,
+        )
+        assert row is not None and row.columns is not None
+        texts = [value_text(kind_of(spec), row.columns[spec.offset]) for spec in table.columns]
+        proof = proof.changed(None, row_hash(texts))
+    return proof
 
 
 def rows_of(records: list[SinkRecord]) -> list[SinkRecord]:
@@ -219,12 +255,26 @@ class Machine:
             self._die()
         write(writer, records)
 
+    @property
+    def info(self) -> ChangefeedInfo:
+        uri = f"kafka://{self.stack.kafka}/{self.topic}?protocol=canal-json&enable-tidb-extension=true&partition-num=1"
+        return ChangefeedInfo(
+            changefeed_id="images",
+            upstream=UpstreamId(self.log.upstream),
+            sink_uri=uri,
+            config={},
+            start_ts=START_TS,
+            create_time=self.topic,
+        )
+
+    def proof(self) -> CarriedState:
+        """Return what the table holds by its state proof."""
+        with closing(StateLog({"bootstrap.servers": self.stack.kafka}, self.log.topics.states)) as states:
+            return states.read(("default", "images"), life_of(self.info))[0][TABLE]
+
     def run(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Run until it has died, or has written all."""
-        uri = f"kafka://{self.stack.kafka}/{self.topic}?protocol=canal-json&enable-tidb-extension=true&partition-num=1"
-        info = ChangefeedInfo(
-            changefeed_id="images", upstream=UpstreamId(self.log.upstream), sink_uri=uri, config={}, start_ts=START_TS
-        )
+        info = self.info
         run = FeedRun(
             no_spark,
             kafka=KafkaAccess(self.stack.kafka),
@@ -232,7 +282,7 @@ class Machine:
             schema_registry=RegistryAccess(),
             data_dir=self.data_dir,
             info=info,
-            config=replace(load_changefeed(uri, {}), initial="snapshot"),
+            config=replace(load_changefeed(info.sink_uri, {}), initial="snapshot", state_proofs=("*.*",)),
             checkpoint_ts=self.checkpoint_ts,
             before_cut=lambda: None,
             on_progress=self._on_progress,
@@ -261,6 +311,7 @@ def test_initial_image_goes_out_in_its_chunks_with_the_changes_above_each_wherev
     whole.run(monkeypatch)
     records = read_topic(stack.kafka, topic)
     assert emitted(records) == INITIAL
+    assert (whole.proof().proof, whole.proof().is_proven, whole.proof().begun_by) == (held_at_end(), True, "image")
     assert {FIRST, SECOND} <= set(whole.progress)
     positions = [record.position for record in records]
     assert positions == sorted(set(positions))
@@ -273,6 +324,7 @@ def test_initial_image_goes_out_in_its_chunks_with_the_changes_above_each_wherev
         Machine(stack, topic, log, tmp_path / f"{dies} again", node=first.node, checkpoint_ts=first.checkpoint_ts).run(
             monkeypatch
         )
+        assert first.proof().proof == held_at_end(), f"{dies}: each row counts once"
         both = read_topic(stack.kafka, topic)
         done = sum(decode_position(record.position).commit_ts <= first.checkpoint_ts for record in both[:written])
         repeated = plain(both[written:][: written - done])

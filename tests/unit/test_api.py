@@ -179,7 +179,7 @@ def test_api_update_leaves_what_a_changefeed_begins_with(api: Api, bus: Memory) 
     assert status == 200, answer
     config = bus.kept["default", "cf"].info.config
     assert (config["initial"], config["initial-rules"], config["filter"]) == ("snapshot", rules, {"rules": ["b.*"]})
-    others: list[dict[str, object]] = [{"initial": "none"}, {"initial_rules": []}]
+    others: list[dict[str, object]] = [{"initial": "none"}, {"initial_rules": []}, {"state_proofs": ["a.*"]}]
     for changed in others:
         status, answer = api.v2("PUT", "/changefeeds/cf", {"replica_config": changed})
         assert (status, answer["error_code"]) == (400, "CDC:ErrChangefeedUpdateRefused")

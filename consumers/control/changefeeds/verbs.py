@@ -245,6 +245,14 @@ def configured(info: ChangefeedInfo, state: ChangefeedState, change: ConfigChang
             is_now=before.initial,
             asked=config.initial,
         )
+    if config.state_proofs != before.state_proofs:
+        raise UpdateRefusedError(
+            "of which tables state proofs are carried stays: what happens in between would be in none",
+            changefeed=info.changefeed_id,
+            key="state-proofs",
+            is_now=", ".join(before.state_proofs),
+            asked=", ".join(config.state_proofs),
+        )
     if config.sink.mysql.time_zone != before.sink.mysql.time_zone:
         check_zone(config, info.time_zone)
     if changed.target_ts is not None and changed.target_ts <= changed.start_ts:

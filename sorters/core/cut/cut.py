@@ -7,7 +7,7 @@ for its own.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from schemas.errors import InvariantBrokenError
 from schemas.ids import TableId, Ts
@@ -15,6 +15,7 @@ from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables, widened
 from schemas.rawlog.images import NO_IMAGES, ImageChunk, ImageState
 from schemas.rawlog.region_batch import BatchHead
 from sorters.core.cut.images import FeedImages, LeftOut, images_of
+from sorters.core.cut.state_plan import StatePlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,8 @@ class Cut:
     """Changes that do not go out, for an image of their keys is still to come."""
     chunks: tuple[ImageChunk, ...] = ()
     """Of table images: they go out at ``upto_ts``, after its changes."""
+    states: StatePlan = field(default_factory=dict, compare=False)
+    """Which of its rows count for state proofs; what is written does not hang on it."""
 
     @property
     def offsets(self) -> int:

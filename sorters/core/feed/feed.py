@@ -87,6 +87,8 @@ class CompiledFeed:
     schema_ids: Mapping[tuple[str, Ts], int] = field(default_factory=dict)
     bootstraps: Bootstraps | None = None
     """None: the protocol has none, or the changefeed turned them off."""
+    state_proofs: TableFilter | None = None
+    """Tables whose state proofs are carried; None: no table's."""
     initial_schemas: InitialTables | None = None
     """Tables that the destination is to have before the first row (``initial-schema``); None: nobody makes any."""
 
@@ -203,6 +205,7 @@ def compile_feed(
         partitions=dict(partitions or {}),
         bootstraps=_bootstraps(config, plain),
         initial_schemas=initial_tables(config) if _makes_tables(config) else None,
+        state_proofs=TableFilter(config.state_proofs, config.case_sensitive) if config.state_proofs else None,
         large_messages=_large_messages(config, plain, f"{namespace}/{changefeed_id}"),
     )
 

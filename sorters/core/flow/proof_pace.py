@@ -11,5 +11,5 @@ IDLE_S: Final = 60.0
 
 def takes(window: ProofWindow, since_s: float) -> bool:
     """Tell whether what has come to pass is to be told, so long after the last record."""
-    is_busy = bool(window.landed or window.written or window.left_out)
+    is_busy = bool(window.landed or window.written or window.left_out or window.states)
     return since_s >= (BUSY_S if is_busy else IDLE_S)

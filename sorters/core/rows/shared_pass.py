@@ -38,6 +38,7 @@ from sorters.core.rows.pipeline import (
     wanted_versions,
 )
 from sorters.core.rows.table_plans import TableForm, TablePlans
+from sorters.core.state_proof.deltas import StateLedger
 
 TABLE_ROWS_MAX = 2_048
 """Rows of a table in a chunk beyond which a pass of its own costs nothing more a row."""
@@ -75,6 +76,7 @@ def run_chunks(  # noqa: PLR0913 # what a pass needs, and what is kept of earlie
     plans: TablePlans | None = None,
     kept: KeptPasses | None = None,
     ledger: FlowLedger | None = None,
+    states: StateLedger | None = None,
 ) -> Iterator[OutputRecords]:
     """Turn chunks of row changes, each of one physical table, into records of the sink topics, in no particular order.
 
@@ -88,6 +90,7 @@ def run_chunks(  # noqa: PLR0913 # what a pass needs, and what is kept of earlie
         plans: what is known of tables from earlier calls with this feed.
         kept: where ``chunks`` are objects that other changefeeds get, too: what they have made of them.
         ledger: is told what is landed, left out and split.
+        states: is given all rows, before any of them is left out.
 
     Raises:
         UnknownTableError, SchemaGoneError: no schema ever said that the table exists.
@@ -100,6 +103,8 @@ def run_chunks(  # noqa: PLR0913 # what a pass needs, and what is kept of earlie
     for chunk in chunks:
         if ledger is not None:
             ledger.land(chunk)
+        if states is not None:
+            states.take(chunk, schemas)
         for version, group in wanted_versions(chunk, schemas, feed, ledger):
             for rows in encodable(group, version):
                 yield from passes.take(version, rows)

@@ -60,7 +60,12 @@ def read_chunks(
     """
     for at, chunk in enumerate(cut.chunks):
         if at % count == number and chunk.rows:
-            yield RawChunk(chunk, tuple(_own_records(reader, chunk, on_bytes)))
+            yield raw_chunk(reader, chunk, on_bytes)
+
+
+def raw_chunk(reader: ReadsRanges, chunk: ImageChunk, on_bytes: Callable[[int], None] = lambda _: None) -> RawChunk:
+    """Read one chunk; see :func:`read_chunks`."""
+    return RawChunk(chunk, tuple(_own_records(reader, chunk, on_bytes)))
 
 
 def chunk_tables(cut: Cut) -> frozenset[TableId]:

@@ -19,7 +19,7 @@ from sorters.core.source.row_shape import RowShape
 from sorters.core.source.table_history import table_at
 from sorters.source.query import Query, spark_schema
 from sorters.source.table_log import TableLog
-from sorters.source.task import ChangesPartition
+from sorters.source.task import ChangesPartition, ImagePartition
 
 NAME = "tidebus"
 
@@ -95,7 +95,7 @@ class TideBusReader(DataSourceReader):  # type: ignore[misc] # pyspark's classes
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of a task."""
-        assert isinstance(partition, ChangesPartition)
+        assert isinstance(partition, ChangesPartition | ImagePartition)
         return partition.batches()
 
 
@@ -120,10 +120,10 @@ class TideBusStreamReader(DataSourceStreamReader):  # type: ignore[misc] # pyspa
         """Return where the next batch ends."""
         if self._at is None:  # a restarted query says where it stands before it asks
             self._at = SourceOffset.read(self.initialOffset())
-        end = self._query.planner.next_end(self._at, self._options.batch_rows_max)
+        end = self._query.next_end(self._at)
         if end == self._at:
-            self._query.planner.wait(self._at)
-            end = self._query.planner.next_end(self._at, self._options.batch_rows_max)
+            self._query.planner.wait(self._at.border)
+            end = self._query.next_end(self._at)
         return end.as_json()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
@@ -133,7 +133,7 @@ class TideBusStreamReader(DataSourceStreamReader):  # type: ignore[misc] # pyspa
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of a task."""
-        assert isinstance(partition, ChangesPartition)
+        assert isinstance(partition, ChangesPartition | ImagePartition)
         return partition.batches()
 
     def stop(self) -> None:

@@ -17,6 +17,7 @@ from sorters.core.source.offsets import SourceOffset
 from sorters.core.source.options import SourceOptions
 from sorters.core.source.row_counts import RowCounts
 from sorters.core.source.row_shape import RowShape
+from sorters.core.source.start_image import StartImage
 from sorters.core.source.table_history import Stop, bad_stop, stop_between
 from sorters.log.failures import HistoryLostError
 from sorters.source.table_log import TableLog
@@ -79,6 +80,8 @@ class Planner:
         self._empty: tuple[SourceOffset, Reach] | None = None
         """From where on how far there are no changes of the table."""
         self._batch: Batch | None = None
+        self.image: StartImage | None = None
+        """What the query started at, as long as it has not passed it."""
 
     # -- borders ------------------------------------------------------------------------------------------------
 
@@ -188,6 +191,8 @@ class Planner:
                 break
             # Of a row in parts the first one stands somewhere before.
             seen.note(partition, offset if whole is value else cut.start[partition], offset + 1)
+        if self.image is not None:
+            counted.append(self.image.counts(cut.after_ts, cut.upto_ts))
         return RowCounts.joined(counted)
 
     # -- what tasks read ----------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """One query of the Spark source on the driver: its columns, its borders, the tasks of its batches."""
 
+from dataclasses import replace
 from functools import cached_property
 
 from pyspark.sql.datasource import InputPartition
@@ -10,13 +11,14 @@ from schemas.ids import Ts
 from sorters.core.source.change_rows import Program
 from sorters.core.source.errors import SchemaChangedError
 from sorters.core.source.offsets import SourceOffset
-from sorters.core.source.options import EARLIEST, LATEST, SourceOptions
+from sorters.core.source.options import EARLIEST, IMAGE, LATEST, SourceOptions
 from sorters.core.source.row_shape import RowShape
+from sorters.core.source.start_image import StartImage
 from sorters.core.source.table_history import table_at, versions_of
 from sorters.log.failures import HistoryLostError
 from sorters.source.planner import Planner
 from sorters.source.table_log import TableLog
-from sorters.source.task import ChangesPartition
+from sorters.source.task import ChangesPartition, ImagePartition
 
 
 def spark_schema(shape: RowShape) -> StructType:
@@ -29,6 +31,8 @@ class Query:
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options, self._schema = options, schema
+        self._known_image: tuple[tuple[int, int], StartImage] | None = None
+        """By the frontier records that list it."""
 
     def __reduce__(self) -> tuple[object, ...]:
         # Spark sends what reads to its tasks, which need no more of it.
@@ -66,14 +70,18 @@ class Query:
         return Planner(self.log, self._options, self.shape)
 
     def offset_at(self, bound: Ts | str) -> SourceOffset:
-        """Return the border at a ts, or at ``earliest`` or ``latest``.
+        """Return the border at a ts, at ``earliest`` or ``latest``, or before the table's newest ``image``.
 
         Raises:
             HistoryLostError: the log does not go back so far.
+            NoImageError: there is no image.
         """
         newest = self.log.border_now()
         if bound == LATEST:
             return newest
+        if bound == IMAGE:
+            image, records = self.log.newest_image()
+            return replace(self.offset_at(image.before_ts), image=records)
         earliest = self.log.earliest()
         if bound == EARLIEST:
             return earliest
@@ -85,12 +93,35 @@ class Query:
         except HistoryLostError as error:
             raise self.log.lost(ts, error.message) from error
 
+    def next_end(self, start: SourceOffset) -> SourceOffset:
+        """Return where a batch from ``start`` ends; see :meth:`Planner.next_end`."""
+        image = self.planner.image = self._image(start)
+        end = self.planner.next_end(start.border, self._options.batch_rows_max)
+        return end if image is None or end.resolved_ts >= image.upto_ts else replace(end, image=start.image)
+
     def partitions(self, start: SourceOffset, end: SourceOffset) -> list[InputPartition]:
         """Return the tasks of a batch."""
         shape, planner, log = self.shape, self.planner, self.log
-        tasks = []
-        for cut in planner.cuts(start, end):
+        image = self._image(start)
+        tasks: list[InputPartition] = []
+        for cut in planner.cuts(start.border, end.border):
             tables = log.ids(cut.after_ts, cut.upto_ts)
             program = Program(log.schemas.store.part(tables), shape, self._options.feed_filter)
-            tasks.append(ChangesPartition(log.config, log.topics.region_events, cut, tables, program))
+            held = image and image.still_to_come(cut.after_ts)
+            tasks.append(ChangesPartition(log.config, log.topics.region_events, cut, tables, program, held))
+        if image is not None:
+            for chunk in image.between(start.resolved_ts, end.resolved_ts):
+                if chunk.landed.rows:
+                    store = log.schemas.store.part({chunk.landed.table_id})
+                    program = Program(store, shape, self._options.feed_filter)
+                    tasks.append(ImagePartition(log.config, log.topics.images, chunk, program))
         return tasks
+
+    def _image(self, start: SourceOffset) -> StartImage | None:
+        """Return the image that the query started at, and has not passed at ``start``."""
+        if start.image is None:
+            return None
+        if self._known_image is None or self._known_image[0] != start.image:
+            self._known_image = start.image, self.log.image(start.image)
+        image = self._known_image[1]
+        return image if image.upto_ts > start.resolved_ts else None

@@ -1,22 +1,29 @@
 """The raw log of one table, as the driver's process of a query reads it: frontier, schemas, how far back it goes."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from edges.kafka.access import KafkaAccess
 from edges.kafka.offsets import TopicReader
 from edges.kafka.topic_state import topic_states
 from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
+from schemas.rawlog.images import ImageChunk
 from schemas.rawlog.log_state import check_raw_log
 from schemas.rawlog.topics import raw_topics
 from sorters.core.cut.cut import ChangefeedFrontier, frontier_for
-from sorters.core.source.errors import NotReachedError
+from sorters.core.source.errors import NoImageError, NotReachedError
 from sorters.core.source.offsets import SourceOffset
 from sorters.core.source.options import SourceOptions
-from sorters.core.source.table_history import concerns, physical_ids
+from sorters.core.source.start_image import StartImage, newest_image
+from sorters.core.source.table_history import concerns, physical_ids, table_at
 from sorters.log.failures import HistoryLostError
 from sorters.log.frontier_reader import FrontierReader
 from sorters.run.schema_feed import SchemaFeed
+
+IMAGE_RECORDS: Final = 16_384
+"""Frontier records that are looked through at once for a table's image, the newest first: an hour of them."""
 
 
 class TableLog:
@@ -89,6 +96,55 @@ class TableLog:
         record = self.frontier.record_before(low + 1)
         snapshot_ts = self.schemas.store.snapshot_ts or Ts(0)
         return SourceOffset(max(record.resolved_ts, snapshot_ts), low + 1)
+
+    def newest_image(self) -> tuple[StartImage, tuple[int, int]]:
+        """Return the newest whole image of the table, and the frontier offsets that list it.
+
+        Raises:
+            NoImageError: there is none.
+            HistoryLostError: there is one, and changes above it are gone.
+        """
+        end, _ = self.newest()
+        tables = self._tables_at(end)
+        first, listed, at = self.frontier.first(), set[ImageChunk](), end
+        while at > first:
+            start = max(first, at - IMAGE_RECORDS)
+            listed.update(self._chunks(start, at))
+            image, at = newest_image(listed, tables), start
+            if image is not None:
+                if image.before_ts < self.earliest().resolved_ts:
+                    raise self.lost(image.before_ts, "retention has passed what changed since the table's image")
+                return image, (start, end)
+        raise NoImageError(
+            'raw log lists no whole image of the table; a changefeed with initial = "snapshot" takes one; or copy the '
+            "table at a ts, and start above it",
+            table=str(self.name),
+            table_ids=tables,
+            chunks=sum(chunk.table_id in tables for chunk in listed),
+        )
+
+    def image(self, records: tuple[int, int]) -> StartImage:
+        """Return the image that a query started at, by what :meth:`newest_image` has said.
+
+        Raises:
+            NoImageError: the records list none any more.
+            HistoryLostError: they are gone.
+        """
+        image = newest_image(self._chunks(*records), self._tables_at(records[1]))
+        if image is None:
+            raise NoImageError("the image that the query started at is gone", table=str(self.name), records=records)
+        return image
+
+    def _tables_at(self, frontier_offset: int) -> list[TableId]:
+        """Return the physical tables that the table had at the frontier record before an offset, whoever asks when."""
+        record = self.frontier.record_before(frontier_offset)
+        self.schemas.advance(record.ddl_high)
+        return sorted(table_at(self.schemas.store, self.name, record.resolved_ts).physical_ids)
+
+    def _chunks(self, start: int, end: int) -> Iterator[ImageChunk]:
+        """Yield the chunks that some frontier records list, as often as they do."""
+        for record in self.frontier.read(start, end):
+            yield from record.images.chunks
 
     def lost(self, asked_ts: Ts, reason: str) -> HistoryLostError:
         """Return the error for a ts that the log does not go back to any more."""

@@ -14,6 +14,8 @@ from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
 from sorters.core.columnar.row_changes import join_rows, rows_between
 from sorters.core.cut.cut import Cut, overlaps
 from sorters.core.source.change_rows import Program, drop_repeats
+from sorters.core.source.start_image import StartChunk, StillToCome
+from sorters.cut.image_chunks import raw_chunk
 from sorters.cut.raw_records import raw_records
 
 CHUNK_ROWS: Final = 32_768
@@ -31,6 +33,8 @@ class ChangesPartition(InputPartition):  # type: ignore[misc] # pyspark's classe
     cut: Cut
     tables: frozenset[TableId]
     program: Program
+    held: StillToCome | None = None
+    """What an image holds of the cut's changes; None: nothing."""
 
     def batches(self) -> Iterator[Any]:
         """Yield the rows of the task as ``pyarrow.RecordBatch``, in no particular order.
@@ -42,7 +46,29 @@ class ChangesPartition(InputPartition):  # type: ignore[misc] # pyspark's classe
         with contextlib.closing(TopicReader(self.kafka, self.topic)) as reader:
             chunks = gathered(raw_records(reader, self.cut, lambda _: None), self.cut, self.tables)
             for rows in each_once(chunks, self.cut):
-                yield from self.program.batches(rows)
+                yield from self.program.batches(rows if self.held is None else self.held.left(rows))
+
+
+@dataclass
+class ImagePartition(InputPartition):  # type: ignore[misc] # pyspark's classes have no types here
+    """A task that reads a chunk of the image which a query started at."""
+
+    kafka: Mapping[str, Any] = field(repr=False)
+    """librdkafka's settings, secrets among them."""
+    topic: str
+    chunk: StartChunk
+    program: Program
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the rows of the chunk, as inserts at its ts, as ``pyarrow.RecordBatch``.
+
+        Raises:
+            KafkaUnreachableError, HistoryLostError: Kafka does not hand the records out.
+            ImageChunkBrokenError, CorruptDataError: they are not what the frontier record tells of.
+        """
+        with contextlib.closing(TopicReader(self.kafka, self.topic)) as reader:
+            for rows in raw_chunk(reader, self.chunk.landed).rows():
+                yield from self.program.batches(self.chunk.rows(rows))
 
 
 def gathered(records: Iterable[bytes], cut: Cut, tables: frozenset[TableId]) -> Iterator[RowChanges]:

@@ -17,8 +17,10 @@ from compose.stack.local import Addresses
 from edges.zookeeper.session import Session
 from examples.spark import join_as_of, merge_into, quality_check, scd2
 from schemas.changes import Op
-from schemas.ids import UpstreamId
+from schemas.ids import TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, encode_changefeed_info
+from schemas.rawlog.image_batch import ScanName
+from schemas.rawlog.images import ImageFeed, ImageState, KeyRange
 from schemas.tidb.row_v2 import decode_row_v2
 from sorters.spark.session import create_session
 from tests.support.ddl_jobs import table_info
@@ -74,6 +76,10 @@ def history() -> tuple[list[Change], list[Row], dict[int, int | None]]:
 def k_of(value: bytes) -> int | None:
     raw = decode_row_v2(value)[K_COLUMN]
     return None if raw is None else int.from_bytes(raw, "little", signed=True)
+
+
+def handle_of(key: bytes) -> int:
+    return int.from_bytes(key[-8:], "big") - (1 << 63)
 
 
 @pytest.fixture
@@ -170,6 +176,29 @@ def test_read_when_repeats_stand_in_another_partition_has_each_change_once(
     log.advance(changes[-1].commit_ts + 1, low=[0, 0, 0], repeats=True)
 
     assert Counter(rows_of(of_log(spark.read, log), tmp_path / "rows")) == Counter(expected)
+
+
+def test_read_that_starts_at_an_image_has_its_rows_and_what_changed_them_since(
+    log: RawLog, spark: Any, tmp_path: Path
+) -> None:
+    changes, expected, table = history()
+    whole, middle = KeyRange.of_table(TableId(TABLE)), row_key(TABLE, KEYS // 2)
+    early, late = changes[20].commit_ts + 1, changes[40].commit_ts + 1
+    chunks, imaged = [], list[Row]()
+    for number, (ts, keys) in enumerate([(late, KeyRange(whole.start, middle)), (early, KeyRange(middle, whole.end))]):
+        newest = {change.key: change.value for change in changes if change.commit_ts <= ts}
+        rows = {key: value for key, value in sorted(newest.items()) if value and keys.start <= key < keys.end}
+        chunks.append(log.image(ScanName(Ts(ts), number, 0), keys, rows, feeds=("default/a@1",), batch_rows=3))
+        imaged += [(ts, "insert", handle_of(key), k_of(value)) for key, value in rows.items()]
+    state = ImageState(version=(1, 1), feeds=(ImageFeed(feed="default/a@1"),), chunks=tuple(chunks))
+    log.advance(changes[-1].commit_ts, images=state)
+
+    rows_read = rows_of(of_log(spark.read, log, startingTs="image"), tmp_path / "rows")
+
+    above = [row for row in expected if row[0] > (late if row[2] < KEYS // 2 else early)]
+    assert Counter(rows_read) == Counter(imaged + above)
+    assert {row[2] for row in imaged}
+    assert {row[2] for row in rows_read} >= set(table)
 
 
 def test_read_of_a_changefeed_has_the_changes_that_its_filters_leave(

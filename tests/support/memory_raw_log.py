@@ -8,7 +8,9 @@ from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import RegionId, TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import FrontierRecord, HeldTables, follow_frontier
+from schemas.rawlog.images import NO_IMAGES, ImageState, follow_images
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
+from schemas.rawlog.topics import raw_topics
 from sorters.core.source.options import SourceOptions
 from sorters.log.failures import HistoryLostError
 from sorters.source.table_log import TableLog
@@ -41,7 +43,9 @@ class MemoryLog:
         self.landed[partition].append(changes)
         self.tables[partition].append(table_id)
 
-    def publish(self, ts: int, *, repeats: bool = False, held: tuple[HeldTables, ...] = ()) -> None:
+    def publish(
+        self, ts: int, *, repeats: bool = False, held: tuple[HeldTables, ...] = (), images: ImageState = NO_IMAGES
+    ) -> None:
         """Publish that everything up to ``ts`` has landed: ``low`` is the first record with a row above it, since the
         last record's.
         """
@@ -63,6 +67,7 @@ class MemoryLog:
                 ddl_high=len(self.ddl),
                 repeat_high=high if repeats else last.repeat_high if last else (0,) * self.partitions,
                 held=held,
+                images=follow_images(last.images, images) if last else images,
             )
         )
 
@@ -141,7 +146,7 @@ class MemoryTableLog(TableLog):
     """A table of a :class:`MemoryLog`."""
 
     def __init__(self, log: MemoryLog, options: SourceOptions) -> None:
-        self.name = options.table
+        self.name, self.topics, self.config = options.table, raw_topics(options.upstream), {}
         self.frontier = MemoryFrontier(log)  # type: ignore[assignment]
         self.events = MemoryEvents(log)  # type: ignore[assignment]
         self.schemas = MemorySchemas(log)  # type: ignore[assignment]

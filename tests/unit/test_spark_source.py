@@ -47,7 +47,6 @@ ID = column(1, "id", not_null=True, flag=ddl_jobs.PRIMARY)
         ({"table": "orders"}, "table"),
         ({"table": "a.b.c"}, "table"),
         ({"kafka": ""}, "kafka"),
-        ({"startingTs": "image"}, "startingTs"),
         ({"startingTs": "yesterday"}, "startingTs"),
         ({"startingTs": "-1"}, "startingTs"),
         ({"endingTs": "5"}, "endingTs"),

@@ -35,3 +35,11 @@ class NotReachedError(BusError):
     """The frontier has not reached the ``endingTs`` of a read."""
 
     code, action = "source.not_reached", Action.RETRY
+
+
+class NoImageError(BusError):
+    """The log lists no whole image of the table that ``startingTs = image`` could start at: none was taken since the
+    table is what it is, or retention has passed it. A changefeed with ``initial = "snapshot"`` takes one.
+    """
+
+    code, action = "source.no_image", Action.STOP_CHANGEFEED

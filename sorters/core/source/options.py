@@ -79,7 +79,7 @@ class SourceOptions:
     kafka_config: str
     """The name of a properties file on the driver's machine; '': none."""
     starting: Ts | str
-    """Changes above this ts; or ``earliest`` or ``latest``."""
+    """Changes above this ts; ``earliest``, ``latest``; or ``image``: the table's rows first, then changes."""
     ending: Ts | str
     """Of ``spark.read`` alone: changes up to this ts, or ``latest``."""
     batch_rows_max: int | None
@@ -124,7 +124,7 @@ def read_options(given: Mapping[str, str], *, stream: bool) -> SourceOptions:
         table=_table(options),
         kafka=kafka,
         kafka_config=kafka_config,
-        starting=_bound(options, "startingTs", LATEST if stream else EARLIEST, (EARLIEST, LATEST)),
+        starting=_bound(options, "startingTs", LATEST if stream else EARLIEST, (EARLIEST, LATEST, IMAGE)),
         ending=_bound(options, "endingTs", LATEST, (LATEST,)),
         batch_rows_max=_rows_max(options.get("maxrowsperbatch")),
         pass_ddl_ts=_number(options, "passDdlTs") if "passddlts" in options else Ts(0),
@@ -190,10 +190,6 @@ def _bound(options: Mapping[str, str], name: str, default: str, words: tuple[str
     value = options.get(name.lower(), default)
     if value.lower() in words:
         return value.lower()
-    if value.lower() == IMAGE:
-        raise SourceOptionError(
-            "the source does not read table images yet: copy the table at a ts, and start above that ts", option=name
-        )
     return _number(options, name)
 
 

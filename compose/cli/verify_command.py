@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compose.cli.options import Duration, cluster_option, feed_options, zookeeper_option
+from compose.cli.options import Duration, cluster_option, feed_options, kafka_option, zookeeper_option
 
 if TYPE_CHECKING:
     from consumers.verify.core.outcome import TableOutcome
+    from edges.kafka.access import KafkaAccess
     from edges.zookeeper.access import ZooKeeperAccess
 
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     "--wait", "wait_s", type=Duration(), default=60.0, show_default=True, help="For a DDL that is under way there."
 )
 @click.option("--json", "in_json", is_flag=True, help="One JSON object a table.")
+@kafka_option(required=False)
 @zookeeper_option(required=True)
 @cluster_option
 def verify(
@@ -45,6 +47,7 @@ def verify(
     keys_max: int,
     wait_s: float,
     in_json: bool,
+    kafka: "KafkaAccess | None",
     zookeeper: "ZooKeeperAccess",
     cluster: str,
 ) -> int:
@@ -68,6 +71,7 @@ def verify(
         tables=tables,
         keys_max=keys_max,
         wait_s=wait_s,
+        kafka=kafka,
     )
     verdicts = []
 

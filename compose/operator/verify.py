@@ -9,11 +9,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from compose.changefeeds import open_store
+from consumers.control.changefeeds.store import ChangefeedStore
 from consumers.processors.apply.connection import Connector
 from consumers.verify.core.outcome import TableOutcome, Verdict, as_json, lines
+from consumers.verify.core.proof_at import ProofAnswer, proof_at
 from consumers.verify.reader import Name
-from consumers.verify.table_check import CheckSettings, SourceAt, TableCheck, TablePair
+from consumers.verify.table_check import CheckSettings, Proofs, SourceAt, TableCheck, TablePair
 from consumers.verify.tidb_source import TidbSource
+from edges.kafka.access import KafkaAccess
+from edges.kafka.compacted import compacted_records
 from edges.secrets import load_with_secrets, resolve
 from edges.zookeeper.access import ZooKeeperAccess
 from schemas.config.changefeed import load_changefeed
@@ -23,11 +27,14 @@ from schemas.config.settings import ChangefeedConfig
 from schemas.errors import ConfigError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, ChangefeedInfo
-from schemas.sink.topic import destination_feed
+from schemas.rawlog.topics import raw_topics
+from schemas.sink.topic import destination_feed, life_of
+from schemas.state_proof.carried import CarriedState, decode_state, feed_key
 from sorters.core.filter.table_filter import TableFilter
 from sorters.core.route.partition_hash import table_hash
 from sorters.core.route.table_route import TableRoutes
 
+STATES_ANSWER_S = 10.0
 READ_TIMEOUT_S = 3600.0
 """Of one statement: a table whose key does not begin with an integer is read by one."""
 
@@ -47,6 +54,8 @@ class VerifyOptions:
     """``schema.table`` upstream; none: all of the changefeed."""
     keys_max: int = 100
     wait_s: float = 60.0
+    kafka: KafkaAccess | None = None
+    """Where the changefeed's raw log and proofs stand; None: no state proof is looked at."""
 
 
 def verify(options: VerifyOptions, on_table: Callable[[TableOutcome], None], note: Callable[[str], None]) -> int:
@@ -61,13 +70,56 @@ def verify(options: VerifyOptions, on_table: Callable[[TableOutcome], None], not
     source = TidbSource(_connector(options.upstream_dsn, "--upstream-dsn"))
     with open_store(options.zookeeper, options.cluster) as store:
         info = store.get(options.changefeed_id, options.namespace)
-    config = load_with_secrets(info)
-    destination = _connector(options.downstream_dsn, "--downstream-dsn") if options.downstream_dsn else _own(config)
-    for text in notes(config):
-        note(text)
-    settings = check_settings(options, info, config)
-    pairs = table_pairs(config, source, options.tables)
-    return check_all(TableCheck(source, destination, settings), pairs, on_table)
+        config = load_with_secrets(info)
+        destination = _connector(options.downstream_dsn, "--downstream-dsn") if options.downstream_dsn else _own(config)
+        for text in notes(config):
+            note(text)
+        proofs: Proofs | None = None
+        if config.state_proofs and options.kafka is None:
+            note("state proofs are not looked at: --kafka does not say where they stand")
+        elif config.state_proofs and options.kafka is not None:
+            proofs = told_proofs(options.kafka, info, lambda: _told_ts(store, info))
+        settings = check_settings(options, info, config)
+        pairs = table_pairs(config, source, options.tables)
+        return check_all(TableCheck(source, destination, settings, proofs), pairs, on_table)
+
+
+def told_proofs(kafka: KafkaAccess, info: ChangefeedInfo, told_ts: Callable[[], Ts]) -> Proofs:
+    """Return what reads a changefeed's state proofs out of their topic.
+
+    ``told_ts`` returns up to where its sorter has written all states: its checkpoint.
+    """
+
+    def answer(table: str, ts: Ts) -> ProofAnswer:
+        upto_ts = told_ts()  # before the topic is read: what was told by then stands there
+        return proof_at(told_states(kafka, info), table, ts, upto_ts)
+
+    return answer
+
+
+def told_states(kafka: KafkaAccess, info: ChangefeedInfo) -> list[CarriedState]:
+    """Return all states of a changefeed's tables that stand in their topic, but those of tables that are gone.
+
+    Raises:
+        KafkaUnreachableError: the topic does not answer.
+        CorruptDataError: a record of the changefeed is none.
+    """
+    topic, name = raw_topics(info.upstream).states, (info.namespace, info.changefeed_id)
+    by_key: dict[bytes, list[CarriedState]] = {}
+    for _, key, content in compacted_records(kafka.config(), topic, STATES_ANSWER_S):
+        if not key.startswith(feed_key(name)):
+            continue
+        if not content:
+            by_key.pop(key, None)
+        elif (record := decode_state(content)).life == life_of(info):
+            by_key.setdefault(key, []).append(record.state)
+    return [state for states in by_key.values() for state in states]
+
+
+def _told_ts(store: ChangefeedStore, info: ChangefeedInfo) -> Ts:
+    """Of a changefeed with processors what is resolved is what its sorter has written."""
+    status = store.status(info.changefeed_id, info.namespace)
+    return Ts(0) if status is None else status.resolved_ts
 
 
 def check_settings(options: VerifyOptions, info: ChangefeedInfo, config: ChangefeedConfig) -> CheckSettings:

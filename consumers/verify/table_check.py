@@ -3,6 +3,7 @@
     snapshot of the destination --> its border: ts --> the source as of ts --> range by range: proofs
         equal: next range
         not:   buckets of both --> rows of those that differ, by key --> keys
+    both --> the sorter's proof at ts, of its columns: which of the three is odd
 
 What may yet mend itself is looked at again, in a new snapshot, until the time that is given is over: a DDL under way,
 and a difference at a border that is not whole (:mod:`consumers.verify.border`).
@@ -18,6 +19,7 @@ from consumers.verify.border import Border, Snapshot, snapshot
 from consumers.verify.core.columns import Compared, compared
 from consumers.verify.core.differences import KeyDifference, bucket_shift, differing_buckets, key_differences
 from consumers.verify.core.outcome import TableOutcome, Verdict
+from consumers.verify.core.proof_at import ProofAnswer, odd_side
 from consumers.verify.errors import RowTooLongError, TableInMotionError
 from consumers.verify.reader import KeyRange, Name, SideReader
 from schemas.errors import ConfigError
@@ -28,6 +30,8 @@ READ_ROWS_MAX = 20_000
 """Of one side and range, when keys are named."""
 RETRY_S = 0.2
 
+Proofs = Callable[[str, Ts], ProofAnswer]
+"""Returns what a changefeed's sorter says of a table, ``schema.table``, at a ts."""
 SourceAt = Callable[[Ts], AbstractContextManager[SideReader]]
 """Opens the source as it was at a ts."""
 
@@ -67,8 +71,12 @@ class _Found:
 class TableCheck:
     """Compares tables one after the other, each in a snapshot of its own."""
 
-    def __init__(self, source_at: SourceAt, destination: Connect, settings: CheckSettings) -> None:
+    def __init__(
+        self, source_at: SourceAt, destination: Connect, settings: CheckSettings, proofs: Proofs | None = None
+    ) -> None:
+        """``proofs`` says what the changefeed's sorter has told; None: nobody is asked."""
         self._source_at, self._destination, self._settings = source_at, destination, settings
+        self._proofs = proofs
 
     def check(self, pair: TablePair) -> TableOutcome:
         """Compare a table.
@@ -80,23 +88,59 @@ class TableCheck:
         deadline = time.monotonic() + self._settings.wait_s
         while True:
             try:
-                seen = self._once(pair)
+                seen = self._once(pair, deadline)
             except TableInMotionError as error:
                 if time.monotonic() >= deadline:
                     return _not_compared(pair, error)
             except (ConfigError, RowTooLongError) as error:
                 return _not_compared(pair, error)
             else:
-                is_final = seen.outcome.verdict is Verdict.SAME or seen.border.is_whole
-                if is_final or time.monotonic() >= deadline:
-                    return _said_doubt(seen) if not is_final else seen.outcome
+                is_final = seen is not None and (seen.outcome.verdict is Verdict.SAME or seen.border.is_whole)
+                if seen is not None and (is_final or time.monotonic() >= deadline):
+                    return seen.outcome if is_final else _said_doubt(seen)
             time.sleep(RETRY_S)
 
-    def _once(self, pair: TablePair) -> _Found:
+    def _once(self, pair: TablePair, deadline: float) -> _Found | None:
+        """Compare in a new snapshot; None: its ts has no proof, and another one may."""
         with snapshot(self._destination, self._settings.feed) as seen:
             border = seen.borders[pair.partition_of(len(seen.borders))]
+            answer = self._told(pair, border.ts, deadline)
+            if answer is not None and answer.is_between and time.monotonic() < deadline:
+                return None
             with self._source_at(border.ts) as source:
-                return _Found(self._compare(pair, source, seen, border.ts), border)
+                outcome = self._compare(pair, source, seen, border.ts)
+                if answer is not None and outcome.key:
+                    outcome = self._with_proof(outcome, answer, pair, source, seen)
+                return _Found(outcome, border)
+
+    def _told(self, pair: TablePair, ts: Ts, deadline: float) -> ProofAnswer | None:
+        """Return what the sorter says of a table at ``ts``; what it has not told yet is waited for."""
+        if self._proofs is None:
+            return None
+        while (answer := self._proofs(".".join(pair.source), ts)).is_early and time.monotonic() < deadline:
+            time.sleep(RETRY_S)
+        return answer
+
+    def _with_proof(
+        self, outcome: TableOutcome, answer: ProofAnswer, pair: TablePair, source: SideReader, seen: Snapshot
+    ) -> TableOutcome:
+        """Hold the sorter's proof against what both sides hold of the same columns."""
+        if answer.proof is None:
+            return replace(outcome, proof_reason=answer.reason)
+        destination = SideReader(seen.connection, "destination")
+        there = {row.name.lower() for row in destination.columns(pair.destination)}
+        what = compared(source.columns(pair.source), source.keys(pair.source), there, destination.dialect)
+        mine, theirs = outcome.source_proof, outcome.destination_proof
+        if tuple(column.name for column in what.columns) != answer.columns:
+            by_name = {column.name: column for column in what.columns}
+            if not by_name.keys() >= set(answer.columns):
+                return replace(outcome, proof_reason="it has columns that cannot be compared")
+            of_proof = replace(what, columns=tuple(by_name[name] for name in answer.columns))
+            mine = source.proof(pair.source, of_proof, KeyRange())
+            theirs = destination.proof(pair.destination, of_proof, KeyRange())
+        odd = odd_side(mine, answer.proof, theirs)
+        verdict = Verdict.DIFFERENT if odd else outcome.verdict
+        return replace(outcome, proof=answer.proof, odd=odd, verdict=verdict)
 
     def _compare(self, pair: TablePair, source: SideReader, seen: Snapshot, ts: Ts) -> TableOutcome:
         destination = SideReader(seen.connection, "destination")

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,16 @@ from compose.operator import verify as operator_verify
 from compose.operator.verify import VerifyOptions, exit_status
 from compose.stack.mariadb import LocalMariaDb
 from consumers.verify.core.differences import KeyDifference
-from consumers.verify.core.outcome import TableOutcome, Verdict, lines
+from consumers.verify.core.outcome import TableOutcome, Verdict, as_json, lines
+from consumers.verify.core.proof_at import ProofAnswer, proof_at
 from consumers.verify.errors import NoAncientRowsError, NothingAppliedError, RowTooLongError
 from consumers.verify.tidb_source import TidbSource
 from edges.zookeeper.access import ZooKeeperAccess
-from schemas.ids import Ts, UpstreamId
+from schemas.ids import TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.sink.position import RowOp
 from schemas.sink.topic import destination_feed
+from schemas.state_proof.carried import CarriedState
 from schemas.state_proof.column_kind import TextForm, column_kind
 from schemas.state_proof.proof_sql import Dialect, ProofColumn, text_sql, totals_sql
 from schemas.state_proof.row_text import TableProof, row_hash, value_text
@@ -166,6 +169,51 @@ def test_verify_of_planted_differences_names_their_keys(
     by_text = check.check(pair("b", partition=1))
     assert by_text.differences == named((("1", "y"), "differs"))
     assert lines(by_text)[-1] == "  differs: id='1', k='y'"
+
+
+def test_verify_names_which_of_source_proof_and_destination_is_unlike_the_others(
+    mariadb: LocalMariaDb, feed: str, upstream: MariaDbSource
+) -> None:
+    applied(mariadb, feed)
+    carried = TableProof()
+    for number in range(1, 11):
+        carried = carried.changed(None, row_hash([str(number).encode(), str(number * 100).encode()]))
+    state = CarriedState(
+        table_id=TableId(7), table="u.a", after_ts=Ts(10), ts=Ts(20), proof=carried, columns=((1, "id"), (2, "v"))
+    )
+    told_states = [state, replace(state, table_id=TableId(8), table="u.b")]
+    asked: list[Ts] = []
+
+    def proofs(table: str, ts: Ts) -> ProofAnswer:
+        asked.append(ts)
+        return proof_at(told_states, table, ts, Ts(ts - 1 if len(asked) == 1 else ts))  # told a moment later
+
+    check = table_check(upstream, feed, proofs=proofs, wait_s=5.0)
+    same = check.check(pair("a"))
+    assert (same.verdict, same.proof, same.odd, len(asked)) == (Verdict.SAME, carried, "", 2)
+    assert lines(same)[-1] == "  the state proof says the same"
+
+    run_sql(mariadb, "DELETE FROM d.a WHERE id = 4")
+    lost = check.check(pair("a"))
+    assert (lost.verdict, lost.odd, lost.differences) == (Verdict.DIFFERENT, "destination", named((("4",), "missing")))
+    run_sql(mariadb, "DELETE FROM u.a WHERE id = 4")
+    repeated = check.check(pair("a"))
+    assert (repeated.verdict, repeated.odd, repeated.differences) == (Verdict.DIFFERENT, "proof", ())
+    assert lines(repeated)[-1] == "  the state proof differs from source and destination, which agree"
+    run_sql(mariadb, "INSERT INTO d.a VALUES (4, 400)")
+    assert (check.check(pair("a")).odd, as_json(check.check(pair("a")))["odd"]) == ("source", "source")
+    run_sql(mariadb, "UPDATE d.a SET v = 402 WHERE id = 5")
+    assert check.check(pair("a")).odd == "all"
+
+    run_sql(mariadb, "UPDATE d.a SET v = id * 100", "INSERT INTO u.a VALUES (4, 400)")
+    for schema in ("u", "d"):
+        run_sql(mariadb, f"ALTER TABLE {schema}.a ADD COLUMN late INT DEFAULT 3 FIRST")
+    added = check.check(pair("a"))
+    assert (added.verdict, added.odd, added.proof) == (Verdict.SAME, "", carried), "of the columns that the proof has"
+    told_states.append(replace(state, ts=Ts(10**6), after_ts=Ts(1)))
+    between = table_check(upstream, feed, proofs=proofs).check(pair("a"))
+    assert (between.verdict, between.proof) == (Verdict.SAME, None)
+    assert lines(between)[-1] == "  no state proof: of this very ts no state was told"
 
 
 def test_verify_of_a_table_without_a_key_names_a_repeated_row_by_its_values(

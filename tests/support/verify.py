@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from compose.stack.mariadb import LocalMariaDb
 from consumers.processors.apply.connection import Connector
 from consumers.verify.reader import SideReader
-from consumers.verify.table_check import CheckSettings, TableCheck, TablePair
+from consumers.verify.table_check import CheckSettings, Proofs, TableCheck, TablePair
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts
 from tests.support.apply import rows
@@ -40,9 +40,12 @@ class MariaDbSource:
             connection.close()
 
 
-def table_check(source: MariaDbSource, feed: str, *, range_rows: int = 3, wait_s: float = 0.0) -> TableCheck:
+def table_check(
+    source: MariaDbSource, feed: str, *, range_rows: int = 3, wait_s: float = 0.0, proofs: Proofs | None = None
+) -> TableCheck:
     """Return what compares tables of a source with the same server's."""
-    return TableCheck(source, connector(source.server), CheckSettings(feed=feed, range_rows=range_rows, wait_s=wait_s))
+    settings = CheckSettings(feed=feed, range_rows=range_rows, wait_s=wait_s)
+    return TableCheck(source, connector(source.server), settings, proofs)
 
 
 def pair(table: str, *, partition: int = 0) -> TablePair:

@@ -38,6 +38,13 @@ class TableOutcome:
     """Columns that were not compared."""
     reason: str = ""
     """Why it was not compared."""
+    proof: TableProof | None = None
+    """What the sorter says that the table holds at ``ts``; None: it says nothing."""
+    odd: str = ""
+    """``source``, ``proof`` or ``destination``: that one differs from both others; ``all``: each from each. Of the
+    columns of the proof."""
+    proof_reason: str = ""
+    """Why there is no proof."""
 
 
 def as_json(outcome: TableOutcome) -> dict[str, Any]:
@@ -57,6 +64,9 @@ def as_json(outcome: TableOutcome) -> dict[str, Any]:
         "missing_columns": list(outcome.missing_columns),
         "columns_left_out": list(outcome.left_out),
         "reason": outcome.reason,
+        "proof": None if outcome.proof is None else _proof(outcome.proof),
+        "odd": outcome.odd,
+        "proof_reason": outcome.proof_reason,
     }
 
 
@@ -74,12 +84,26 @@ def lines(outcome: TableOutcome) -> list[str]:
         said.append(f"  the destination lacks columns {', '.join(outcome.missing_columns)}")
     if outcome.reason:
         said.append(f"  {outcome.reason}")
+    if outcome.proof is not None or outcome.proof_reason:
+        said.append(f"  {_of_proof(outcome)}")
     for difference in outcome.differences:
         key = ", ".join(f"{name}={_shown(part)}" for name, part in zip(outcome.key, difference.key, strict=True))
         said.append(f"  {difference.what}: {key}")
     if not outcome.is_all:
         said.append("  and more")
     return said
+
+
+def _of_proof(outcome: TableOutcome) -> str:
+    if outcome.proof is None:
+        return f"no state proof: {outcome.proof_reason}"
+    if not outcome.odd:
+        return "the state proof says the same"
+    if outcome.odd == "all":
+        return f"the state proof says another thing than both, {outcome.proof.rows} rows"
+    said = {"source": "source", "proof": "state proof", "destination": "destination"}
+    odd = said.pop(outcome.odd)
+    return f"the {odd} differs from {' and '.join(said.values())}, which agree"
 
 
 def _shown(part: str | None) -> str:

@@ -1,0 +1,87 @@
+"""What a changefeed's sorter says that a table holds at a ts, from the states that it has told.
+
+A state holds from its ``ts`` on, up to the next one's ``after_ts``; in between the table has changed, and no state is
+of a ts there. A partitioned table is what its partitions are together.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from schemas.ids import TableId, Ts
+from schemas.state_proof.carried import CarriedState
+from schemas.state_proof.row_text import TableProof
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofAnswer:
+    """A proof at a ts, or why there is none."""
+
+    proof: TableProof | None = None
+    columns: tuple[str, ...] = ()
+    """Names of those that are in it, in order."""
+    reason: str = ""
+    is_early: bool = False
+    """Of this ts there will be an answer."""
+    is_between: bool = False
+    """Of another ts there may be one."""
+
+
+def proof_at(states: Iterable[CarriedState], table: str, ts: Ts, told_ts: Ts) -> ProofAnswer:
+    """Return the proof of a table, ``schema.table``.
+
+    Args:
+        states: of all tables of the changefeed, in any order, some more than once.
+        ts: as of which.
+        told_ts: up to where the sorter has told all states.
+    """
+    if told_ts < ts:
+        return ProofAnswer(reason=f"the sorter has told up to {told_ts} only", is_early=True)
+    by_id: dict[TableId, list[CarriedState]] = {}
+    for state in states:
+        by_id.setdefault(state.table_id, []).append(state)
+    taken: list[CarriedState] = []
+    for history in by_id.values():
+        state_there, is_known = _at(history, ts)
+        if not is_known and any(each.table == table for each in history):
+            return ProofAnswer(reason="of this very ts no state was told", is_between=True)
+        if state_there is not None and state_there.table == table:
+            taken.append(state_there)
+    return _together(taken)
+
+
+def odd_side(source: TableProof, proof: TableProof, destination: TableProof) -> str:
+    """Return which of the three is unlike the two others; ``all``: no two are alike; '': all are.
+
+    >>> odd_side(TableProof(1, 2), TableProof(1, 2), TableProof(1, 3))
+    'destination'
+    """
+    if source == destination:
+        return "" if proof == source else "proof"
+    if source == proof:
+        return "destination"
+    return "source" if proof == destination else "all"
+
+
+def _at(history: Sequence[CarriedState], ts: Ts) -> tuple[CarriedState | None, bool]:
+    """Return the state at ``ts``, and whether it is known; None: the table was not there yet."""
+    ordered = sorted(history, key=lambda state: state.ts)
+    before = next((state for state in reversed(ordered) if state.ts <= ts), None)
+    behind = next((state for state in ordered if state.ts > ts), None)
+    return before, behind is None or behind.after_ts >= ts
+
+
+def _together(states: Sequence[CarriedState]) -> ProofAnswer:
+    if not states:
+        return ProofAnswer(reason="the changefeed carries no proof of it")
+    for state in states:
+        if state.unproven:
+            return ProofAnswer(reason=f"unproven since {state.ts}: {state.unproven}")
+        if state.image is not None:
+            return ProofAnswer(reason="its image is under way")
+    columns = {tuple(name for _, name in state.columns) for state in states}
+    if len(columns) > 1:
+        return ProofAnswer(reason="its partitions have proofs of different columns")
+    proof = TableProof()
+    for state in states:
+        proof = TableProof(proof.rows + state.proof.rows, proof.xor ^ state.proof.xor)
+    return ProofAnswer(proof=proof, columns=columns.pop())

@@ -80,6 +80,11 @@ class StorageRows:
         skipped = int(self.heads["key"].sum()) + int(self.heads["line"][:first].sum())
         return memoryview(self.value)[self._keys_at + skipped :]
 
+    def keys_of(self, first: int) -> tuple[int, int]:
+        """Return where in the message the keys of the rows from ``first`` on stand."""
+        lengths = self.heads["key"]
+        return self._keys_at + int(lengths[:first].sum()), self._keys_at + int(lengths.sum())
+
     def position(self, row: int) -> bytes:
         """Return the position of a row, as it would stand in the header of a message of its own."""
         head = self.heads[row]

@@ -12,6 +12,7 @@ from typing import Any
 
 from edges.kafka.offsets import TopicReader
 from sorters.core.cut.cut import Cut
+from sorters.core.flow.flow_marks import FlowMarker
 from sorters.core.flow.ledger import CutFlow, FlowLedger, check_flow
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.core.records.order import OutputRecords
@@ -71,8 +72,14 @@ def whole_cut(
     records = in_order([*rows, extras] if extras.num_rows else rows, cut.may_repeat, ledger.write)
     flow = ledger.close()
     check_flow(flow, cut.after_ts, cut.upto_ts, may_repeat=cut.may_repeat)
+    writer = program.feed.flow_writer
+    marker = FlowMarker(cut.after_ts, writer) if writer else None
+    if marker is not None:
+        marker.note(records)
     row_join = program.feed.row_join
     whole = records if row_join is None else row_join.whole(records)
+    if marker is not None:
+        whole = marker.marked(whole)
     deltas = StateDeltas() if states is None else states.close()
     return WholeCut(whole, sum(table.num_rows for table in rows), sum(corrupt, CorruptRows()), flow, deltas)
 

@@ -10,8 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from edges.kafka.access import KafkaAccess
 from edges.kafka.java_properties import spark_options
@@ -46,6 +47,7 @@ from sorters.spark.query_folder import QUERY, Folder, HadoopFolder, LocalFolder
 from sorters.spark.session import Session
 
 log = logging.getLogger(__name__)
+VERSION: Final = version("tidebus")
 _LOOK_S = 0.5
 """How long a run that is told to stop may go on waiting for a frontier record."""
 _LOOK_AT_LOG_S = 60.0
@@ -137,6 +139,9 @@ class FeedRun:
         self._sources = OwnSources(raw_config, raw_topics) if sources is None else sources
         self._frontier, self._schemas = self._sources.frontier, self._sources.schemas
         feed = compile_feed(config, info.namespace, changefeed_id=info.changefeed_id)
+        if own:
+            # Sorters of one epoch and release make the same rows; nobody changes a changefeed within an epoch.
+            feed = replace(feed, flow_writer=f"{info.epoch}-{VERSION}")
         self._growth = TopicGrowth(_topics_of(config, own), None if own or config.uri.is_blackhole else counts)
         self._registry = registry_of(config, schema_registry)
         self._preparation = Preparation(

@@ -167,6 +167,8 @@ class SparkCut:
             sink_config=self._sink_config,
             batch_bytes=batch_bytes(program),
             memory_bytes_max=MEMORY_BYTES_MAX,
+            after_ts=cut.after_ts,
+            flow_writer=program.feed.flow_writer,
         )
         return self.shared.jobs.two_steps(
             partial(read_step, read, sent), partial(write_step, write), tasks, nonce, broadcasts=(sent.base, sent.rest)

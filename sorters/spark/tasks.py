@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from schemas.ids import Ts
 from schemas.rawlog.topics import RawTopics
 from sorters.core.cut.cut import Cut
+from sorters.core.flow.flow_marks import FlowMarker
 from sorters.core.flow.ledger import FlowLedger
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.core.records.order import OutputRecords
@@ -82,6 +84,10 @@ class WriteTask:
     """librdkafka's, of a producer that keeps the order; with PEM texts and no files, which executors do not have."""
     batch_bytes: int
     memory_bytes_max: int
+    after_ts: Ts = Ts(0)
+    """Of the cut."""
+    flow_writer: str = ""
+    """Whose the sums are that watermarks tell processors; '': they tell none."""
 
 
 def look_step(task: LookTask, number: int) -> bytes:
@@ -164,7 +170,13 @@ def write_runs(
         files = RunFiles(task.folder) if task.folder is not None else None
         on_order = ledger.write if ledger is not None else None
         windows = merge_runs(_runs(blocks, store, files), may_repeat=task.may_repeat, on_order=on_order)
-        for number, messages in enumerate(task.row_join.stream(windows) if task.row_join is not None else windows):
+        joined = task.row_join.stream if task.row_join is not None else iter
+        if task.flow_writer:
+            marker = FlowMarker(task.after_ts, task.flow_writer)
+            made: Iterator[OutputRecords] = map(marker.marked, joined(marker.stream(windows)))
+        else:
+            made = joined(windows)
+        for number, messages in enumerate(made):
             writer.write(messages)
             yield _SIGN
             if files is not None and number % WINDOWS_A_RELEASE == 0:

@@ -12,11 +12,16 @@ import pytest
 from compose.stack.local import Addresses, LocalStack
 from compose.stack.mariadb import LocalMariaDb
 from consumers.control.changefeeds.store import ChangefeedStore
+from consumers.processors.core.apply.partition import PartitionQueue, start_position
+from edges.kafka.clients import kafka_admin
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
+from schemas.sink.flow_mark import read_mark
+from schemas.sink.position import POSITION_CLASS_AT, PositionClass
+from schemas.sink.topic import PARTITIONS
 from tests.support.apply import rows, run_sql
 from tests.support.lasting_session import lasting_session
 from tests.support.mariadb import started_or_skip
-from tests.support.raw_log import START_TS, Change, RawLog, recorded, row_key, sbtest1_changes
+from tests.support.raw_log import START_TS, Change, RawLog, read_topic, recorded, row_key, sbtest1_changes
 from tests.support.sorter_process import Sorter
 
 TABLE = 114
@@ -75,6 +80,26 @@ def _wait_applied(addresses: Addresses, processors: Processors, ts: int) -> None
             return
         time.sleep(0.3)
     raise AssertionError(f"{status}\n{processors.tail()}")
+
+
+def _check_marks(kafka: str, rows_least: int) -> None:
+    """Each watermark of the changefeed's topic says which rows stand before it, and that is true."""
+    topics = kafka_admin({"bootstrap.servers": kafka}).list_topics(timeout=20).topics
+    (topic,) = (name for name in topics if name.startswith("tidebus.sink."))
+    books = {number: PartitionQueue(number, start_position(START_TS), 0) for number in range(PARTITIONS)}
+    rows_told = 0
+    for record in read_topic(kafka, topic):
+        queue = books[record.partition]
+        queue.feed(position=record.position, offset=record.offset, key=record.key, value=record.value or b"")
+        while queue.claim(1000, bytes_max=1 << 24) is not None:
+            queue.arrived()
+        if record.position[POSITION_CLASS_AT] == PositionClass.WATERMARK:
+            mark = read_mark(record.value or b"")
+            assert mark is not None
+            rows_told += mark.rows.count
+    assert rows_told >= rows_least
+    # One writer, although its process was killed: only where each partition begins, and where cuts differ, is nothing.
+    assert sum(queue.flow.proven for queue in books.values()) > sum(queue.flow.unproven for queue in books.values())
 
 
 @pytest.mark.timeout(900)
@@ -136,6 +161,7 @@ def test_processor_and_all_around_it_killed_in_turn_applies_every_row_once(
         write_round()
         _wait_applied(stack.addresses, processors, ts)
         assert second.poll() is None
+        _check_marks(stack.addresses.kafka, len(written))
     finally:
         processors.close()
         sorter.close()

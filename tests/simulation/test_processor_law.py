@@ -26,7 +26,9 @@ from consumers.processors.core.apply.barriers import Barriers, WriteSyncpoint
 from consumers.processors.core.apply.executor import PartitionExecutor, WorkOrder
 from consumers.processors.core.apply.partition import Claim, PartitionQueue, txn_end
 from consumers.processors.core.apply.waiting import Waiting
+from consumers.processors.core.flow_book import FlowBook
 from schemas.ids import Ts
+from schemas.sink.flow_mark import FlowMark
 from tests.support.hash_seeds import printed_with_hash_seeds
 
 SEEDS_DEFAULT = 40
@@ -44,8 +46,18 @@ def test_processors_under_random_faults_keep_their_promises(shard: int) -> None:
         assert not outcome.broken, outcome
 
 
-def test_processor_schedules_are_worth_the_name() -> None:
+def test_processor_schedules_are_worth_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
     counts: Counter[str] = Counter()
+    passed = FlowBook.pass_watermark
+
+    def counted(self: FlowBook, ts: Ts, mark: FlowMark | None) -> None:
+        before = self.proven, self.unproven
+        passed(self, ts, mark)
+        counts["proven"] += self.proven - before[0]
+        counts["unproven"] += self.unproven - before[1]
+        counts["unmarked"] += mark is None
+
+    monkeypatch.setattr(FlowBook, "pass_watermark", counted)
     for seed in range(25):
         world = outcome_of(seed).world
         counts += world.counts
@@ -58,6 +70,7 @@ def test_processor_schedules_are_worth_the_name() -> None:
     )  # fmt: skip
     assert not [what for what in wanted if not counts[what]], counts
     assert counts["image"] > 100 and counts["lead"] > 50 and counts["ddl"] > 100 and counts["syncpoint"] > 100, counts
+    assert counts["proven"] > 1000 and counts["unproven"] > 200 and counts["unmarked"] > 100, counts
 
 
 def test_processor_seed_goes_the_same_way_each_time_and_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

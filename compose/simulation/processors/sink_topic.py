@@ -2,7 +2,8 @@
 
 A sorter that is killed leaves a batch half written and begins again at its checkpoint: the same rows in the same order,
 cut into other messages or parts of one, perhaps with more behind them. A partition is written in order, and partitions
-independently.
+independently. Watermarks say which rows stand before them, as :mod:`schemas.sink.flow_mark` has it; some sorters are
+of a release that does not, and some are another writer.
 """
 
 from collections.abc import Iterator
@@ -14,9 +15,20 @@ from compose.simulation.processors.history import START_TS, Event, RowChange, Si
 from consumers.processors.sink_source import SinkRecord
 from schemas.ddl.job import DdlType
 from schemas.ids import Ts
+from schemas.sink.flow_mark import FlowMark, marked_watermark
+from schemas.sink.message_rows import message_row_id, sum_of_ids, table_word
 from schemas.sink.parts import cut_message
 from schemas.sink.position import Position, PositionClass
-from schemas.sink.sql_rows import SqlDdl, SqlRow, TableForm, encode_ddl, encode_form, encode_rows, encode_watermark
+from schemas.sink.sql_rows import (
+    KEY_END,
+    SqlDdl,
+    SqlRow,
+    TableForm,
+    encode_ddl,
+    encode_form,
+    encode_rows,
+    encode_watermark,
+)
 
 _TYPES = {
     "alter": DdlType.ADD_COLUMN,
@@ -25,6 +37,8 @@ _TYPES = {
     "swap": DdlType.EXCHANGE_PARTITION,
 }
 SCHEMA = "d"
+LIVES_A_WRITER, MARKLESS_IN = 3, 4
+"""So many sorters in a row are one writer; one in so many writes no marks."""
 PARTS_IN = 10
 """The sorter cuts one message in so many into parts."""
 Unplaced = tuple[bytes, bytes | None, bytes]
@@ -56,6 +70,7 @@ class Sorter:
         self._random, self._history, self._topic = random, history, topic
         self.checkpoint_ts = START_TS
         self._upto_ts = START_TS
+        self._lives = 0
         self._left: list[list[Unplaced]] = []
         """Of the batch at hand, by partition, the next record last."""
 
@@ -73,6 +88,7 @@ class Sorter:
     def crash(self) -> None:
         """Lose the rest of the batch."""
         self._left = []
+        self._lives += 1
 
     def _begin(self, upto_ts: Ts) -> None:
         self._upto_ts = upto_ts
@@ -82,6 +98,7 @@ class Sorter:
 
     def _batch(self, events: list[Event], upto_ts: Ts, number: int) -> Iterator[Unplaced]:
         waiting: list[tuple[SimTxn, RowChange]] = []
+        ids: list[int] = []
         for event in events:
             if isinstance(event, SimDdl):
                 yield from self._messages(waiting)
@@ -90,8 +107,13 @@ class Sorter:
             else:
                 mine = [row for row in event.rows if partition_of(row.table, self._topic.partitions) == number]
                 waiting += [(event, row) for row in mine]
+                ids += [_row_id(event, row) for row in mine]
         yield from self._messages(waiting)
-        yield Position(upto_ts, PositionClass.WATERMARK).encode(), None, encode_watermark(upto_ts)
+        value = encode_watermark(upto_ts)
+        if self._lives % MARKLESS_IN != MARKLESS_IN - 1:
+            mark = FlowMark(self.checkpoint_ts, sum_of_ids(ids), str(self._lives // LIVES_A_WRITER))
+            value = marked_watermark(upto_ts, mark)
+        yield Position(upto_ts, PositionClass.WATERMARK).encode(), None, value
 
     def _messages(self, rows: list[tuple[SimTxn, RowChange]]) -> Iterator[Unplaced]:
         """Join neighbouring rows of one table form, some of them, as it comes."""
@@ -101,6 +123,11 @@ class Sorter:
                 count = self._random.randint(1, 4)
                 yield from _in_parts(*_row_message(left[:count]))
                 left = left[count:]
+
+
+def _row_id(txn: SimTxn, row: RowChange) -> int:
+    key = b"%d" % row.key + KEY_END
+    return message_row_id(txn.commit_ts, txn.start_ts, row.op, key, table_word(SCHEMA, row.table))
 
 
 def _in_parts(position: bytes, key: bytes, value: bytes) -> Iterator[Unplaced]:

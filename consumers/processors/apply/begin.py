@@ -34,6 +34,7 @@ class DatabaseSides:
             worker_count=mysql.worker_count,
             max_txn_row=mysql.max_txn_row,
             ignore_start_ts=frozenset(config.filter.ignore_txn_start_ts),
+            topic=sink_topic(info),
         )
         self.start = start_position(info.start_ts)
         self.source = KafkaSource(options.kafka, sink_topic(info), group_id(info))

@@ -6,6 +6,7 @@ first error ends everything; whoever began it begins anew where the destination 
 """
 
 import contextlib
+import logging
 import queue
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ from consumers.processors.sink_source import SinkRecord, Source
 from schemas.ids import Ts
 from schemas.sink.position import POSITION_CLASS_AT, PositionClass
 
+log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 WAITING_BYTES_MAX = 32 * 1024 * 1024
@@ -48,6 +50,8 @@ class RunSettings:
     worker_count: int
     max_txn_row: int
     ignore_start_ts: frozenset[int] = frozenset()
+    topic: str = ""
+    """For errors."""
 
 
 class DatabaseShare:
@@ -176,7 +180,10 @@ class DatabaseShare:
 
     def _begin(self, partition: int, at: PartitionPosition, records: list[SinkRecord]) -> None:
         """Apply a partition from where it is now."""
-        self.queues[partition] = PartitionQueue(partition, at.position, at.next_offset, self._settings.ignore_start_ts)
+        settings = self._settings
+        self.queues[partition] = PartitionQueue(
+            partition, at.position, at.next_offset, settings.ignore_start_ts, settings.topic
+        )
         self._stored[partition] = at.position
         self._read_ts[partition] = covered_ts(at.position)
         self._rows.setdefault(partition, 0)
@@ -194,6 +201,7 @@ class DatabaseShare:
                 self._submit_keep(part, PartitionPosition(at.applied, at.offset))
                 continue
             self._source.note({part: at.offset})
+            log.info("partition is given away", extra={"partition": part, **at.flow.figures})
             del self._ending[part]
             done.append(order)
         return done

@@ -109,6 +109,7 @@ def _sides(assignment: Assignment) -> tuple[StorageSettings, ExpiringStore, Kafk
             date_separator=sink.date_separator,
             file_index_digit=sink.file_index_digit,
         ),
+        topic=sink_topic(info),
         start_ts=info.start_ts,
         time_zone=info.time_zone,
         flush_interval_s=float(sink.cloud_storage.flush_interval_s),

@@ -58,6 +58,8 @@ class StorageSettings:
     changefeed: str
     """Names this life of it, in the paths of its states."""
     paths: PathForm
+    topic: str = ""
+    """For errors."""
     start_ts: Ts
     time_zone: str = UTC_NAME
     """Of dates in paths."""
@@ -131,6 +133,8 @@ class StorageRun:
             if order.work is Work.END:
                 self._flush_if_may(order.partition)
                 self._source.note({order.partition: self._noted[order.partition].offset})
+                figures = self.partitions[order.partition].flow.figures
+                log.info("partition is given away", extra={"partition": order.partition, **figures})
                 self._ended.append(order)
             elif order.work is Work.FORGET:
                 self.partitions.pop(order.partition, None)
@@ -157,7 +161,8 @@ class StorageRun:
 
     def _begin(self, partition: int, state: PartitionState, records: list[SinkRecord]) -> None:
         self._numbers.clear()  # others may have written on
-        self.partitions[partition], self._noted[partition] = PartitionLines.at(state.end), state.end
+        self.partitions[partition] = PartitionLines.at(state.end, partition, self._settings.topic)
+        self._noted[partition] = state.end
         self._rows.setdefault(partition, 0)
         for record in records:
             self._read(record)

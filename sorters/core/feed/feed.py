@@ -91,6 +91,8 @@ class CompiledFeed:
     """Tables whose state proofs are carried; None: no table's."""
     initial_schemas: InitialTables | None = None
     """Tables that the destination is to have before the first row (``initial-schema``); None: nobody makes any."""
+    flow_writer: str = ""
+    """Who tells processors the sums of what they are to read (:mod:`schemas.sink.flow_mark`); '': nobody does."""
 
     def topic(self, schema: str, table: str) -> str:
         """Return the topic of a table's rows."""

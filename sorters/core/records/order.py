@@ -21,6 +21,10 @@ SMALL_ROWS = 100
 class ChunkedColumn(Protocol):
     """``pyarrow.ChunkedArray``: a column of a table."""
 
+    num_chunks: int
+
+    def chunk(self, number: int) -> Any: ...
+
     def __getitem__(self, row: int) -> Any: ...
 
     def __iter__(self) -> Iterator[Any]: ...
@@ -101,7 +105,10 @@ def join_records(parts: Sequence[OutputRecords]) -> OutputRecords:
 
 def column_of(records: OutputRecords, name: str) -> Any:
     """Return a column as one ``pyarrow.Array``."""
-    column = records.column(name).combine_chunks()
+    column = records.column(name)
+    if column.num_chunks == 1:
+        return column.chunk(0)  # as it is: joining would copy it
+    column = column.combine_chunks()
     return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
 
 

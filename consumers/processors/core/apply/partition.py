@@ -29,9 +29,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from consumers.processors.core.apply.waiting import DdlMark as DdlMark
-from consumers.processors.core.apply.waiting import RowBatch, RowSlice, Waiting, WatermarkMark, txn_borders
+from consumers.processors.core.apply.waiting import RowBatch, RowSlice, Taken, Waiting, WatermarkMark, txn_borders
+from consumers.processors.core.flow_book import FlowBook
 from schemas.errors import CorruptDataError, InvariantBrokenError
 from schemas.ids import Ts
+from schemas.sink.flow_mark import read_mark
 from schemas.sink.parts import MessageJoiner, is_part
 from schemas.sink.position import POSITION_CLASS_AT, Position, PositionClass, decode_position
 from schemas.sink.sql_rows import IntArray, SqlRows, TableForm, decode_ddl, decode_form, decode_rows
@@ -88,11 +90,19 @@ def covered_ts(position: bytes) -> Ts:
 class PartitionQueue:
     """See the module. Pure; ``feed`` records, ``claim`` what may be applied, tell with ``applied`` that it is."""
 
-    def __init__(self, number: int, applied: bytes, offset: int, ignore_start_ts: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        number: int,
+        applied: bytes,
+        offset: int,
+        ignore_start_ts: frozenset[int] = frozenset(),
+        topic: str = "",
+    ) -> None:
         """Begin where the destination stands: position ``applied``, reading from ``offset``.
 
         Args:
             ignore_start_ts: transactions whose rows are passed over (``ignore-txn-start-ts``).
+            topic: for errors.
         """
         self.number = number
         self.applied = applied
@@ -103,6 +113,7 @@ class PartitionQueue:
         self._claimed: Claim | None = None
         self._waiting = Waiting()
         self._parts = MessageJoiner()
+        self.flow = FlowBook(number, topic)
         self._watermark = covered_ts(applied)
         """Highest that everything up to is applied."""
         self._ignored = ignore_start_ts
@@ -134,6 +145,7 @@ class PartitionQueue:
 
         Raises:
             CorruptDataError: it does not decode.
+            FlowBrokenError: rows that were applied are not those that the sorter wrote.
         """
         if position <= self._floor:
             self._pass_repeat(position, offset)
@@ -155,13 +167,16 @@ class PartitionQueue:
                 self._waiting.add_ddl(DdlMark(position, where.start_ts, decode_ddl(value), offset))
             case PositionClass.WATERMARK:
                 self._rewind(where.commit_ts, position)
-                self._waiting.add_watermark(where.commit_ts, offset + 1)
+                self._waiting.add_watermark(where.commit_ts, offset + 1, read_mark(value))
         self._pass_marks()
 
     def claim(self, rows_max: int, *, bytes_max: int, barrier_ts: Ts | None = None) -> Claim | None:
         """Return the next complete transactions, ``rows_max`` rows in all or one larger transaction; None: none yet.
 
         One claim may be open at a time. ``barrier_ts``: nothing above it is handed out.
+
+        Raises:
+            FlowBrokenError: the rows that it ends with are not those that the sorter wrote.
         """
         if self._claimed is not None:
             return None
@@ -169,7 +184,9 @@ class PartitionQueue:
         if cut is None:
             self._pass_marks()
             return None
-        rows, watermark = self._waiting.take(*cut)
+        taken = self._waiting.take(*cut)
+        self._prove(taken)
+        rows = taken.rows
         last = rows.slices[-1]
         commit_ts, start_ts = last.rows.txn(last.end - 1)
         self._floor = txn_end(commit_ts, start_ts)
@@ -177,7 +194,7 @@ class PartitionQueue:
             rows=rows,
             position=self._floor,
             next_offset=self._next_offset(last.offset),
-            watermark=watermark,
+            watermark=taken.watermark,
             last_commit_ts=Ts(commit_ts),
             txns=rows.txns,
         )
@@ -190,6 +207,15 @@ class PartitionQueue:
         self._watermark = max(self._watermark, self._claimed.watermark)
         self.applied, self.offset, self._claimed = self._claimed.position, self._claimed.next_offset, None
         self._pass_marks()
+
+    def _prove(self, taken: Taken) -> None:
+        """Hold what is handed out against what the sorter says of it, watermark by watermark."""
+        at = 0
+        for end, watermark in taken.watermarks:
+            self.flow.take(taken.rows.slices[at:end])
+            self.flow.pass_watermark(watermark.ts, watermark.mark)
+            at = end
+        self.flow.take(taken.rows.slices[at:])
 
     def stands_at(self, ts: Ts) -> bool:
         """Tell whether all up to ``ts`` is applied, DDL too, and nothing up to it is still to be read."""
@@ -239,6 +265,8 @@ class PartitionQueue:
             at = end
         if at < len(rows):
             self._waiting.close()
+        if self._ignored and np.isin(rows.start_ts, list(self._ignored)).any():
+            self._waiting.pass_over()
 
     def _repeated(self, rows: SqlRows) -> int:
         """Return how many rows are at or below the floor: a message's first ones, as positions ascend within it."""
@@ -261,6 +289,7 @@ class PartitionQueue:
         """Move the applied watermark over marks that nothing stands before."""
         while self._claimed is None and isinstance(head := self._waiting.head, WatermarkMark):
             self._waiting.pop()
+            self.flow.pass_watermark(head.ts, head.mark)
             self._watermark = max(self._watermark, head.ts)
             self.applied = self._floor = max(self.applied, watermark_position(head.ts))
             self.offset = self._next_offset(head.offset)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from schemas.ids import Ts
+from schemas.sink.flow_mark import FlowMark, joined_marks
+from schemas.sink.message_rows import RowSummer, table_word
 from schemas.sink.position import POSITION_CLASS_AT
 from schemas.sink.sql_rows import IntArray, SqlDdl, SqlRow, SqlRows, TableForm
 
@@ -52,6 +54,12 @@ class RowSlice:
     def bytes(self) -> int:
         """Of the literals."""
         return int(self.rows.literal_bytes(self.first, self.end))
+
+    def add_to(self, summer: RowSummer) -> None:
+        """Give the rows to a summer."""
+        rows, word = self.rows, table_word(self.form.schema, self.form.table)
+        keys = int(rows.key_at[self.first]), int(rows.key_at[self.end])
+        summer.add(rows.value, self.first, self.end, keys, word)
 
     @property
     def last_txn_at(self) -> int:
@@ -110,9 +118,25 @@ class WatermarkMark:
     ts: Ts
     offset: int
     """Behind it."""
+    mark: FlowMark | None = None
+    """What it says of the rows before it."""
 
 
 Item = RowSlice | DdlMark | WatermarkMark
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What goes to the destination at once."""
+
+    rows: RowBatch
+    watermarks: tuple[tuple[int, WatermarkMark], ...]
+    """That are passed with them, each behind so many slices."""
+
+    @property
+    def watermark(self) -> Ts:
+        """The last one; 0: none."""
+        return self.watermarks[-1][1].ts if self.watermarks else Ts(0)
 
 
 @dataclass(slots=True)
@@ -140,6 +164,8 @@ class Waiting:
         self.rows = 0
         self.bytes = 0
         self._items: deque[Item] = deque()
+        self._lacks_rows = False
+        """Rows were passed over since the last watermark was read."""
         self._open: _OpenTxn | None = None
 
     def __len__(self) -> int:
@@ -172,14 +198,20 @@ class Waiting:
         self._open = None
         self._items.append(mark)
 
-    def add_watermark(self, ts: Ts, offset: int) -> None:
+    def pass_over(self) -> None:
+        """Note that rows were read which do not wait: what the next watermark says of rows is not true here."""
+        self._lacks_rows = True
+
+    def add_watermark(self, ts: Ts, offset: int, mark: FlowMark | None = None) -> None:
         """Add a watermark; of neighbours the last one counts."""
         self._open = None
+        if self._lacks_rows:
+            mark, self._lacks_rows = None, False
         last = self._items[-1] if self._items else None
         if isinstance(last, WatermarkMark):
-            last.ts, last.offset = ts, offset
+            last.ts, last.offset, last.mark = ts, offset, joined_marks(last.mark, last.ts, mark)
         else:
-            self._items.append(WatermarkMark(ts, offset))
+            self._items.append(WatermarkMark(ts, offset, mark))
 
     def close(self) -> None:
         """The open transaction is whole: something behind it was read that does not wait."""
@@ -285,16 +317,16 @@ class Waiting:
         following = self._items[at + 1]
         return isinstance(following, RowSlice) and following.continues
 
-    def take(self, at: int, end: int) -> tuple[RowBatch, Ts]:
-        """Take what :meth:`cut` has found; return the last watermark too that is passed (0: none)."""
+    def take(self, at: int, end: int) -> Taken:
+        """Take what :meth:`cut` has found, and the watermarks that are passed with it."""
         slices: list[RowSlice] = []
-        watermark = Ts(0)
+        watermarks: list[tuple[int, WatermarkMark]] = []
         for _ in range(at + 1):
             item = self._items.popleft()
             if isinstance(item, RowSlice):
                 slices.append(item)
             elif isinstance(item, WatermarkMark):
-                watermark = item.ts
+                watermarks.append((len(slices), item))
         last = slices[-1]
         if end < last.end:
             slices[-1], rest = last.before(end), last.behind(end)
@@ -302,9 +334,9 @@ class Waiting:
             if self._open is not None and self._open.part is last:
                 self._open.part = rest
         while len(self._items) > 1 and isinstance(mark := self._items[0], WatermarkMark):
-            watermark = mark.ts
+            watermarks.append((len(slices), mark))
             self._items.popleft()
         taken = RowBatch(tuple(slices))
         self.rows -= len(taken)
         self.bytes -= sum(part.bytes for part in slices)
-        return taken, watermark
+        return Taken(taken, tuple(watermarks))

@@ -10,10 +10,20 @@ reads on from the noted offset and drops what is at or below the noted position 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from consumers.processors.core.flow_book import FlowBook
 from schemas.ids import Ts
+from schemas.sink.flow_mark import read_mark
+from schemas.sink.message_rows import RowSummer, table_word
 from schemas.sink.parts import MessageJoiner, is_part
 from schemas.sink.position import PositionClass, decode_position
-from schemas.sink.storage_rows import FolderForm, SchemaFile, decode_folder, decode_schema_file, decode_storage_rows
+from schemas.sink.storage_rows import (
+    FolderForm,
+    SchemaFile,
+    StorageRows,
+    decode_folder,
+    decode_schema_file,
+    decode_storage_rows,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +44,19 @@ class FolderLines:
     rows: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _NewRows:
+    """Rows of a message from ``first`` on, which are no repeats."""
+
+    rows: StorageRows
+    first: int
+    form: FolderForm
+
+    def add_to(self, summer: RowSummer) -> None:
+        word = table_word(self.form.schema, self.form.table)
+        summer.add(self.rows.value, self.first, len(self.rows), self.rows.keys_of(self.first), word)
+
+
 @dataclass(slots=True)
 class PartitionLines:
     """Mutable, fed with the partition's records in offset order."""
@@ -47,17 +70,19 @@ class PartitionLines:
     bytes_total: int = 0
     _forms: dict[bytes, FolderForm] = field(default_factory=dict)
     _parts: MessageJoiner = field(default_factory=MessageJoiner)
+    flow: FlowBook = field(default_factory=lambda: FlowBook(0))
 
     @classmethod
-    def at(cls, end: NotedEnd) -> "PartitionLines":
-        """Begin where files end."""
-        return cls(end.offset, end.last, end.watermark_ts)
+    def at(cls, end: NotedEnd, partition: int = 0, topic: str = "") -> "PartitionLines":
+        """Begin where files end; errors name partition and topic."""
+        return cls(end.offset, end.last, end.watermark_ts, flow=FlowBook(partition, topic))
 
     def take(self, offset: int, key: bytes | None, value: bytes, position: bytes) -> SchemaFile | None:
         """Take the next record; return the schema file that it is, if it is one.
 
         Raises:
             CorruptDataError: the record does not decode.
+            FlowBrokenError: rows that were taken are not those that the sorter wrote.
         """
         self._parts.forget(self.last)
         whole = self._whole(offset, key, value, position)
@@ -68,6 +93,9 @@ class PartitionLines:
         decoded = decode_position(position)
         match decoded.position_class:
             case PositionClass.WATERMARK:
+                # Of one that is repeated, or of other cuts, the rows behind it were taken already.
+                if decoded.commit_ts > self.watermark_ts and position > self.last:
+                    self.flow.pass_watermark(decoded.commit_ts, read_mark(value))
                 self.watermark_ts = max(self.watermark_ts, decoded.commit_ts)
             case PositionClass.DDL | PositionClass.BOOTSTRAP:
                 return decode_schema_file(value)
@@ -121,7 +149,8 @@ class PartitionLines:
             first = next(number for number, at in enumerate(rows.positions()) if at > self.last)
         if first == len(rows):
             return
-        self.form(key)  # refuses a key that is none, while the record is at hand
+        form = self.form(key)  # refuses a key that is none, while the record is at hand
+        self.flow.take((_NewRows(rows, first, form),))
         lines = self.folders.setdefault(key, FolderLines())
         chunk = rows.lines(first)
         lines.chunks.append(chunk)

@@ -21,9 +21,6 @@ def check_lake(config: ChangefeedConfig, origin: Origin) -> None:
     if lake.mode == "upsert" and config.force_replicate:
         text = "force-replicate excludes mode upsert: a row without a key cannot be found again; mode append takes it"
         raise origin.error(("force-replicate",), text)
-    if config.initial != "none" or config.initial_rules:
-        name = "initial" if config.initial != "none" else "initial-rules"
-        raise origin.not_yet((name,), f"{name} is not supported yet with an Iceberg sink: it takes changes alone")
     if config.state_proofs:
         text = "state-proofs are not supported yet with an Iceberg sink"
         raise origin.not_yet(("state-proofs",), text)

@@ -3,13 +3,13 @@
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from schemas.flow.proof import ProofWindow
 from schemas.ids import Ts, physical_ms
-from schemas.rawlog.frontier import FrontierRecord, follow_frontier, widened
+from schemas.rawlog.frontier import FrontierRecord, follow_frontier
 from sorters.core.cut.beginning import BegunEpoch
-from sorters.core.cut.cut import ChangefeedFrontier, Cut, frontier_for, with_images
+from sorters.core.cut.cut import ChangefeedFrontier, Cut, frontier_for
 from sorters.core.cut.cut_plan import plan_cuts
 from sorters.core.flow.ledger import window_of
 from sorters.core.mount.corrupt_rows import CorruptRows
@@ -17,6 +17,7 @@ from sorters.cut.feed_share import FeedShare, WholeProcess
 from sorters.run.cut_job import CutJob
 from sorters.run.feed_states import FeedStates
 from sorters.run.held_tables import frontier_of_tables
+from sorters.run.imaged_frontier import ImagedFrontier
 from sorters.run.preparation import Preparation
 from sorters.run.sources import FrontierSource, SchemaSource
 from sorters.spark.query_folder import Folder, epoch_offsets
@@ -90,8 +91,9 @@ class Epochs:
         need not be known. ``states`` returns what carries the state proofs of its tables; None: none has one.
         """
         self._states = states
-        self._image_name, self._waits_at = image_name, waits_at
-        self._waiting_low: tuple[int, ...] | None = None
+        self._imaged = ImagedFrontier(
+            frontier, self._of_tables, image_name=image_name, waits_at=waits_at, origin_ts=origin_ts
+        )
         self._share = share or WholeProcess()
         self._frontier = frontier
         self._frontier_topic = frontier_topic
@@ -151,20 +153,7 @@ class Epochs:
 
     def frontier_of(self, record: FrontierRecord) -> ChangefeedFrontier:
         """Return what a frontier record says for this changefeed."""
-        frontier = self._of_tables(record)
-        if not self._image_name:
-            return frontier
-        frontier = with_images(frontier, record.images, self._image_name, waits_at=self._waits_at)
-        if frontier.images is not None or self._waits_at is None:
-            return frontier
-        # By the record's own low, rows between the ts where the changefeed waits and the record's may stand below it.
-        return replace(frontier, low=widened(self._low_where_it_waits(self._waits_at), len(frontier.low)))
-
-    def _low_where_it_waits(self, waits_at: Ts) -> tuple[int, ...]:
-        if self._waiting_low is None:
-            where = self._frontier.find(max(waits_at, self._origin_ts))
-            self._waiting_low = self._of_tables(self._frontier.record_before(where)).low
-        return self._waiting_low
+        return self._imaged.of(record)
 
     def _of_tables(self, record: FrontierRecord) -> ChangefeedFrontier:
         if not (record.held or record.held_ddl):

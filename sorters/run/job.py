@@ -40,7 +40,7 @@ from sorters.run.epochs import CutProgress
 from sorters.run.feed_lock import SESSION_S, FeedLock, SorterLockLostError
 from sorters.run.feed_run import FeedRun
 from sorters.run.first_log import LOOK_S, runnable
-from sorters.run.lake_run import LakeRun
+from sorters.run.lake_run import ImageSource, LakeRun
 from sorters.run.sources import OwnSources
 from sorters.run.status import Edition, StatusBoard
 from sorters.spark.session import DRIVER_MEMORY, SparkOnDemand, create_session
@@ -236,8 +236,9 @@ class SorterProcess:
             info = runs_as
             if not options.master.startswith("local"):
                 self._spark.get()  # a cluster that has no room, or is not there, is better known now than at a backlog
+            image_name = image_feed(info.namespace, info.changefeed_id, edition.created_zxid)
             run = (
-                self._lake_run(board, lock, info, config, checkpoint_ts)
+                self._lake_run(board, lock, info, config, checkpoint_ts, image_name)
                 if config.uri.is_lake
                 else FeedRun(
                     self._spark.get,
@@ -259,7 +260,7 @@ class SorterProcess:
                         is_warm=lambda: self._spark.is_started,
                         by_service=runner_of(options.run_cuts),
                     ),
-                    image_name=image_feed(info.namespace, info.changefeed_id, edition.created_zxid),
+                    image_name=image_name,
                 )
             )
             run.start()
@@ -274,13 +275,20 @@ class SorterProcess:
                 run.close()
 
     def _lake_run(
-        self, board: StatusBoard, lock: FeedLock, info: ChangefeedInfo, config: ChangefeedConfig, checkpoint_ts: Ts
+        self,
+        board: StatusBoard,
+        lock: FeedLock,
+        info: ChangefeedInfo,
+        config: ChangefeedConfig,
+        checkpoint_ts: Ts,
+        image_name: str,
     ) -> LakeRun:
-        options = self._options
-        raw_config = options.kafka.with_texts().config()
+        raw_config = self._options.kafka.with_texts().config()
+        topics = raw_topics(info.upstream, self._options.raw_prefix)
         return LakeRun(
             self._spark.get,
-            sources=OwnSources(raw_config, raw_topics(info.upstream, options.raw_prefix)),
+            sources=OwnSources(raw_config, topics),
+            images=ImageSource(image_name, raw_config, topics.images),
             info=info,
             config=config,
             checkpoint_ts=checkpoint_ts,

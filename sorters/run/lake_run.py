@@ -9,11 +9,15 @@ themselves how far they are (:mod:`sorters.core.lake.commits`).
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 
+from edges.kafka.offsets import TopicReader
 from schemas.changes import RowChanges
 from schemas.config.lake_rules import catalog_options
 from schemas.config.settings import ChangefeedConfig
@@ -29,13 +33,15 @@ from sorters.core.feed.feed import compile_feed
 from sorters.core.feed.scope import concerns, tables_at
 from sorters.core.filter.soft_deletes import sent_parts, soft_delete_time
 from sorters.core.lake.changes import part_changes
-from sorters.core.lake.commits import steps_of_cut
+from sorters.core.lake.commits import shows_all, steps_of_cut
 from sorters.core.rows.pipeline import kept_parts, wanted_versions
 from sorters.cut.feed_share import FeedShare, WholeProcess
+from sorters.cut.image_chunks import chunk_changes, read_chunks
 from sorters.cut.worker import FeedProgram, gather_rows
 from sorters.log.failures import bus_error
 from sorters.run.epochs import CutProgress
 from sorters.run.held_tables import frontier_of_tables
+from sorters.run.imaged_frontier import ImagedFrontier
 from sorters.run.lake.catalog import LakeCatalog, lake_owner
 from sorters.run.lake.rows import LakeRows
 from sorters.run.lake.tables import LakeTables
@@ -54,11 +60,26 @@ END_S = 2.0
 """How long a run that is told to end waits for the table under way."""
 
 
+@dataclass(frozen=True, slots=True)
+class ImageSource:
+    """Where a run gets table images from."""
+
+    name: str
+    """What frontier records call the changefeed (:func:`schemas.rawlog.images.image_feed`)."""
+    raw_config: Mapping[str, Any]
+    """librdkafka's, of the raw log."""
+    topic: str
+
+    def reader(self, stopped: Callable[[], bool]) -> TopicReader:
+        """Return what reads the images topic until ``stopped``; the caller closes it."""
+        return TopicReader(self.raw_config, self.topic, stopped=stopped)
+
+
 class LakeRun:
     """Holds what one run reads by and writes with; :meth:`close` must be called. Its verbs are those of
     :class:`~sorters.run.feed_run.FeedRun`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # the parts of a run, wired once
         self,
         spark: Session,
         *,
@@ -68,6 +89,7 @@ class LakeRun:
         checkpoint_ts: Ts,
         before_cut: Callable[[], None],
         on_progress: Callable[[CutProgress], None],
+        images: ImageSource,
         share: FeedShare | None = None,
     ) -> None:
         """``sources`` is closed with the run. ``before_cut`` raises where this process must not write."""
@@ -76,6 +98,14 @@ class LakeRun:
         self._owner = lake_owner(info)
         self._feed = compile_feed(config, info.namespace, changefeed_id=info.changefeed_id)
         self._checkpoint_ts, self._target_ts = checkpoint_ts, info.target_ts
+        self._images = images
+        self._imaged = ImagedFrontier(
+            self._frontier,
+            lambda record: frontier_of_tables(record, self._schemas, self._feed),
+            image_name=images.name,
+            waits_at=info.start_ts if config.wants_initial else None,
+            origin_ts=checkpoint_ts,
+        )
         self._before_cut, self._on_progress = before_cut, on_progress
         self._share = share or WholeProcess()
         self._stopping, self._given_up = threading.Event(), threading.Event()
@@ -167,19 +197,19 @@ class LakeRun:
         )
         self._schemas.advance(record.ddl_high)
         store = self._schemas.store
-        unfinished_ts = tables.find(tables_at(store, self._checkpoint_ts, self._feed), store)
-        if unfinished_ts is not None:
-            log.info("tags of the last run are completed", extra={"watermark_ts": unfinished_ts})
-            tables.tag(unfinished_ts)
+        unfinished = tables.find(tables_at(store, self._checkpoint_ts, self._feed), store)
+        if unfinished is not None:
+            log.info("tags of the last run are completed", extra={"watermark_ts": unfinished[0]})
+            tables.tag(*unfinished)
         return tables
 
     def _commit_all(self, tables: LakeTables, before: FrontierRecord, start: int, end: int) -> FrontierRecord:
         """Commit what the frontier records at ``[start, end)`` allow; return where a reader stands behind them."""
         record, frontiers = before, []
-        base = frontier_of_tables(record, self._schemas, self._feed)
+        base = self._imaged.of(record)
         for read in self._frontier.read(start, end):
             record = follow_frontier(record, read)
-            frontiers.append(frontier_of_tables(record, self._schemas, self._feed))
+            frontiers.append(self._imaged.of(record))
         after_ts = max(self._checkpoint_ts, base.resolved_ts)
         resolved_ts = frontiers[-1].resolved_ts if frontiers else base.resolved_ts
         for cut in plan_cuts(base, frontiers, after_ts, offsets_max=CUT_OFFSETS_MAX, target_ts=self._target_ts):
@@ -214,17 +244,19 @@ class LakeRun:
         changes = [change for change in store.changes_between(cut.after_ts, cut.upto_ts) if tables.covers(change)]
         count = 0
         for after_ts, upto_ts in steps_of_cut(cut.after_ts, cut.upto_ts, [each.job.finished_ts for each in changes]):
-            step = replace(cut, after_ts=after_ts, upto_ts=upto_ts)
+            chunks = cut.chunks if upto_ts == cut.upto_ts else ()
+            step = replace(cut, after_ts=after_ts, upto_ts=upto_ts, chunks=chunks)
             for version, parts in self._tables_of(tables, step):
                 if self._stopping.is_set():
                     return None
-                count += tables.write(version, parts, after_ts, upto_ts)
+                count += tables.write(version, parts, step)
             for change in changes:
                 if change.job.finished_ts == upto_ts:
                     tables.follow(change, store)
         if self._stopping.is_set():
             return None
-        tables.tag(cut.upto_ts)
+        if shows_all(cut.left_out):
+            tables.tag(cut.upto_ts)
         self._schemas.forget(cut.after_ts)
         return count
 
@@ -250,4 +282,10 @@ class LakeRun:
         program = FeedProgram(self._schemas.store, self._feed)
         if raw.shared is not None:
             return raw.shared.rows(program.is_wanted)
-        return gather_rows(iter(raw.records), step, program.is_wanted)
+        return chain(gather_rows(iter(raw.records), step, program.is_wanted), self._image_rows(step, program))
+
+    def _image_rows(self, step: Cut, program: FeedProgram) -> Iterator[RowChanges]:
+        """Yield the rows of a step's chunks. A reader of them is made for it: they come once in a table's life."""
+        if step.chunks:
+            with closing(self._images.reader(self._given_up.is_set)) as images:
+                yield from chunk_changes(read_chunks(images, step, lambda _: None), program.is_wanted)

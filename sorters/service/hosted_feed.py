@@ -37,7 +37,7 @@ from sorters.run.feed_lock import FeedLock, SorterLockLostError
 from sorters.run.feed_run import END_S, FeedRun
 from sorters.run.first_log import LOOK_S as PROLOGUE_LOOK_S
 from sorters.run.first_log import runnable
-from sorters.run.lake_run import LakeRun
+from sorters.run.lake_run import ImageSource, LakeRun
 from sorters.run.sources import RunSources
 from sorters.run.status import Edition, StatusBoard
 from sorters.service.feed_shares import FeedShares, HostedShare
@@ -219,7 +219,7 @@ class HostedFeed:
         pace = Pace(config.sorter.cpu_share_max_percent / 100, config.sorter.rows_per_second_max)
         self._share = home.shares.share(self.assigned.name, pace)
         if config.uri.is_lake:
-            run: FeedRun | LakeRun = self._lake_run(runs_as, config)
+            run: FeedRun | LakeRun = self._lake_run(runs_as, config, edition)
         else:
             run = self._feed_run(runs_as, config, edition, begun)
         self._run = run
@@ -244,11 +244,14 @@ class HostedFeed:
                 return None
         return runs_as
 
-    def _lake_run(self, info: ChangefeedInfo, config: ChangefeedConfig) -> LakeRun:
+    def _lake_run(self, info: ChangefeedInfo, config: ChangefeedConfig, edition: Edition) -> LakeRun:
         home, entry = self._home, self._entry
         assert entry is not None
+        raw_config, topics = home.kafka.with_texts().config(), raw_topics(info.upstream, home.raw_prefix)
+        image_name = image_feed(info.namespace, info.changefeed_id, edition.created_zxid)
         return LakeRun(
             home.spark,
+            images=ImageSource(image_name, raw_config, topics.images),
             sources=home.sources(info.upstream, entry.checkpoint_ts),
             info=info,
             config=config,

@@ -1,15 +1,19 @@
 """The law of lake tables: killed anywhere, a run writes no change twice, and a tag is on all tables or is completed."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from schemas.ids import Ts
+from schemas.ids import TableId, Ts
+from schemas.rawlog.images import IdRange
+from sorters.core.cut.images import LeftOut
 from sorters.core.lake.commits import (
     LakeProgress,
     expired_tags,
     may_tag,
+    shows_all,
     steps_of_cut,
     tag_name,
     tag_ts,
@@ -17,7 +21,11 @@ from sorters.core.lake.commits import (
 )
 
 TABLES = ("a", "b", "c")
+IMAGED = "c"
 TAGS_KEPT = 3
+_SOMETHING = LeftOut((IdRange(TableId(1), TableId(1)),))
+_Row = tuple[int, bool]
+"""Its ts, and whether it is of an image."""
 
 
 class _KilledError(Exception):
@@ -26,20 +34,36 @@ class _KilledError(Exception):
 
 @dataclass
 class _Table:
-    rows: list[int] = field(default_factory=list)
-    watermark_ts: int = 0
+    rows: list[_Row] = field(default_factory=list)
+    watermark_ts: int | None = None
+    """None: the table is not there yet."""
+    image_to_come: bool = False
     tags: dict[int, int] = field(default_factory=dict)
     """How many rows a watermark's tag shows."""
 
 
 @dataclass
 class _World:
-    """Changes by table, and a lake of which each write may be the process's last."""
+    """Changes by table, and a lake of which each write may be the process's last.
+
+    One table comes to the changefeed at ``images_after``, in two chunks: a change at ts is of the key ts % 2.
+    """
 
     changes: dict[str, list[int]]
+    images_after: int
+    chunks: tuple[int, int]
+    """At which ts the image of each key goes out."""
     lake: dict[str, _Table] = field(default_factory=lambda: {name: _Table() for name in TABLES})
     writes_left: int = 0
     checkpoint_ts: int = 0
+
+    def upstream(self, name: str, after: int, upto: int) -> list[_Row]:
+        """Return what a changefeed gets of a table: of the one with an image, what the image law says."""
+        rows = [(ts, False) for ts in self.changes[name] if after < ts <= upto]
+        if name != IMAGED:
+            return rows
+        rows = [row for row in rows if row[0] > self.chunks[row[0] % 2]]
+        return sorted(rows + [(ts, True) for ts in self.chunks if after < ts <= upto])
 
     def _write(self) -> None:
         if self.writes_left == 0:
@@ -47,32 +71,46 @@ class _World:
         self.writes_left -= 1
 
     def _progress(self) -> dict[str, LakeProgress]:
-        return {name: LakeProgress(Ts(t.watermark_ts), frozenset(map(Ts, t.tags))) for name, t in self.lake.items()}
+        return {
+            name: LakeProgress(Ts(table.watermark_ts), frozenset(map(Ts, table.tags)), table.image_to_come)
+            for name, table in self.lake.items()
+            if table.watermark_ts is not None
+        }
 
-    def _tag(self, ts: int) -> None:
+    def _tag(self, ts: int, names: Collection[str]) -> None:
         if not may_tag(self._progress().values(), Ts(ts)):
             return
-        for table in self.lake.values():
+        for table in map(self.lake.__getitem__, names):
+            if table.image_to_come:
+                self._write()
+                table.image_to_come = False
+        for table in map(self.lake.__getitem__, names):
             self._write()
             table.tags.setdefault(ts, len(table.rows))
             for old in expired_tags(map(Ts, table.tags), TAGS_KEPT):
                 del table.tags[old]
 
-    def run(self, frontiers: list[int], ddl: set[int]) -> None:
-        """Do what a run does, from the checkpoint on."""
-        unfinished_ts = unfinished_tag(self._progress())
-        if unfinished_ts is not None:
-            self._tag(unfinished_ts)
-        for upto_ts in (ts for ts in frontiers if ts > self.checkpoint_ts):
+    def run(self, frontiers: Collection[int], ddl: set[int]) -> None:
+        """Do what a run does, from the checkpoint on. Cuts end where an image begins, and where a chunk goes out."""
+        unfinished = unfinished_tag(self._progress())
+        if unfinished is not None:
+            self._tag(*unfinished)
+        borders = {ts for ts in (self.images_after, *self.chunks) if ts <= max(frontiers, default=0)}
+        for upto_ts in sorted(ts for ts in borders | set(frontiers) if ts > self.checkpoint_ts):
+            left_out = _SOMETHING if self.images_after <= self.checkpoint_ts < max(self.chunks) else None
             for after, upto in steps_of_cut(Ts(self.checkpoint_ts), Ts(upto_ts), map(Ts, ddl)):
                 for name, table in self.lake.items():
-                    done = max(after, table.watermark_ts)
-                    rows = [ts for ts in self.changes[name] if done < ts <= upto]
-                    if rows:
+                    rows = self.upstream(name, max(after, table.watermark_ts or 0), upto)
+                    if not rows:
+                        continue
+                    if table.watermark_ts is None:
                         self._write()
-                        table.rows += rows
-                        table.watermark_ts = upto
-            self._tag(upto_ts)
+                        table.watermark_ts, table.image_to_come = after, name == IMAGED and left_out is not None
+                    self._write()
+                    table.rows += rows
+                    table.watermark_ts = upto
+            if shows_all(left_out):
+                self._tag(upto_ts, self._progress())
             self._write()
             self.checkpoint_ts = upto_ts
 
@@ -80,24 +118,37 @@ class _World:
 @given(
     changes=st.fixed_dictionaries({name: st.sets(st.integers(1, 40)).map(sorted) for name in TABLES}),
     runs=st.lists(st.tuples(st.integers(0, 12), st.sets(st.integers(1, 39)), st.sets(st.integers(1, 39))), max_size=6),
+    images_after=st.integers(0, 20),
+    chunks=st.tuples(st.integers(21, 40), st.integers(21, 40)),
+)
+@example(  # killed between the making of a table for its image and its first rows, when others were tagged
+    changes={"a": [1], "b": [], "c": []}, runs=[(5, {5, 30}, set())], images_after=5, chunks=(30, 30)
 )
 def test_lake_killed_anywhere_has_each_change_once_and_each_tag_on_all_tables(
-    changes: dict[str, list[int]], runs: list[tuple[int, set[int], set[int]]]
+    changes: dict[str, list[int]],
+    runs: list[tuple[int, set[int], set[int]]],
+    images_after: int,
+    chunks: tuple[int, int],
 ) -> None:
-    world = _World(changes)
+    world = _World(changes, images_after, chunks)
     for writes_left, frontiers, ddl in runs:
         world.writes_left = writes_left
         try:
-            world.run(sorted(frontiers), ddl)
+            world.run(frontiers, ddl)
         except _KilledError:
             continue
     world.writes_left = 10_000
-    world.run([41], set())
+    world.run({41}, set())
+    tags = {ts for table in world.lake.values() for ts in table.tags}
+    assert not {ts for ts in tags if images_after < ts <= max(chunks)}, "none while an image is to come"
     for name, table in world.lake.items():
-        assert table.rows == changes[name]
-        assert set(table.tags) == set(world.lake["a"].tags), "a tag is on all tables"
+        whole = world.upstream(name, 0, 41)
+        assert table.rows == whole
+        for ts in tags - set(table.tags):
+            assert not world.upstream(name, 0, ts), "a tag is on all tables, but for one that is not there yet"
         for ts, count in table.tags.items():
-            assert table.rows[:count] == [change for change in changes[name] if change <= ts], "and shows its ts"
+            assert table.rows[:count] == [row for row in whole if row[0] <= ts], "and shows its ts"
+            assert name != IMAGED or ts > images_after, "which has an image to come of no table that has the tag"
 
 
 def test_tag_names_are_read_back_and_others_are_left_alone() -> None:

@@ -5,6 +5,7 @@ import struct
 from dataclasses import dataclass, field
 
 from schemas.changes import Op
+from schemas.rawlog.images import NO_IMAGES, ImageState
 from schemas.tidb.row_v2 import encode_row_v2
 from tests.support.raw_log import Change, RawLog, row_key
 
@@ -32,13 +33,16 @@ class LakeBank:
     _random: random.Random = field(default_factory=lambda: random.Random(7))
     _waiting: dict[int, list[Change]] = field(default_factory=dict)
 
-    def open(self) -> None:
-        """Give each account its first balance, in one transaction."""
+    def open(self, *, is_landed: bool = True) -> None:
+        """Give each account its first balance, in one transaction; not landed: before any changefeed."""
         self.ts += 1
         for table in TABLES:
             self.balances[table] = {}
             for account in range(ACCOUNTS):
                 self._put(table, account, BALANCE)
+        if not is_landed:
+            self._waiting.clear()
+            self.history.clear()
 
     def transfer(self, count: int) -> None:
         """Move money between the tables; sometimes an account is closed, and its balance goes with the money."""
@@ -55,14 +59,14 @@ class LakeBank:
                 self._put(source, giver, self.balances[source][giver] - amount)
             self._put(target, taker, self.balances[target].get(taker, 0) + amount)
 
-    def advance(self) -> int:
-        """Publish all of it; return the frontier's ts."""
-        self.ts += 1_000
+    def advance(self, after: int = 1_000, images: ImageState = NO_IMAGES) -> int:
+        """Publish all of it, and what the owner says of images; return the frontier's ts."""
+        self.ts += after
         for number, (table, changes) in enumerate(self._waiting.items()):
             self.log.rows(table, changes, number % self.log.partitions)
         self._waiting.clear()
         self.at[self.ts] = {table: dict(accounts) for table, accounts in self.balances.items()}
-        self.log.advance(self.ts)
+        self.log.advance(self.ts, images=images)
         return self.ts
 
     def _put(self, table: int, account: int, balance: int) -> None:

@@ -48,7 +48,7 @@ def check_mode(mode: ImageMode, sink_uri: str) -> None:
         text = "`resync` is not supported yet: nobody deletes what the image lacks; `backfill` writes what it has"
         raise NotSupportedYetError(text, key=mode)
     if sink_uri.partition("://")[0].lower() in ICEBERG_SCHEMES:
-        text = f"`{mode}` is not supported yet with an Iceberg sink: it takes changes alone"
+        text = f"`{mode}` is not supported yet with an Iceberg sink: it takes images at its beginning alone"
         raise NotSupportedYetError(text, key=mode)
 
 

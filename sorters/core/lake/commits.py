@@ -6,6 +6,9 @@
 Every table says for itself how far it is, by the newest summary on main. So a commit that was interrupted needs no
 memory of it: a table takes the rows above its own watermark, whatever the next cut is, and a row is written once. The
 next cut may end below what some table has already: then it is no watermark to tag, for that table's main shows more.
+
+Rows of a table image go with the changes of the cut that ends at their ts S, and by the same rule: a table whose
+watermark is at S or above has them. While changes are left out for images to come, nothing is tagged.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,6 +19,7 @@ from schemas.ddl.job import DdlType
 from schemas.ddl.schema_change import SchemaChange, StoredTable
 from schemas.ids import Ts
 from schemas.tidb.table import TableVersion
+from sorters.core.cut.images import LeftOut
 
 TAG_PREFIX = "wm_"
 _WITHOUT_ROWS = frozenset({DdlType.DROP_PARTITION, DdlType.TRUNCATE_PARTITION, DdlType.EXCHANGE_PARTITION})
@@ -30,6 +34,8 @@ class LakeProgress:
     watermark_ts: Ts
     """Every change up to it is in main."""
     tags: frozenset[Ts]
+    image_to_come: bool = False
+    """It was made for rows of its image, and main has never been known to show all of them."""
 
 
 def tag_name(watermark_ts: Ts) -> str:
@@ -48,21 +54,30 @@ def expired_tags(tags: Iterable[Ts], kept: int) -> tuple[Ts, ...]:
     return tuple(sorted(tags)[:-kept])
 
 
-def unfinished_tag(tables: Mapping[str, LakeProgress]) -> Ts | None:
-    """Return the watermark that a run had begun to tag and not all tables have; None: there is none.
+def unfinished_tag(tables: Mapping[str, LakeProgress]) -> tuple[Ts, frozenset[str]] | None:
+    """Return the watermark that a run had begun to tag, and the tables that it is for, of which not all have it; None:
+    there is none.
 
     Tagging begins when all tables have the watermark, and the next commit when all have the tag. So what no table is
-    beyond may be tagged everywhere.
+    beyond may be tagged everywhere, but for a table whose image is to come: no tag was ever meant for it.
     """
-    newest = max((ts for table in tables.values() for ts in table.tags), default=None)
-    if newest is None or any(table.watermark_ts > newest for table in tables.values()):
+    whole = {name: table for name, table in tables.items() if not table.image_to_come}
+    newest = max((ts for table in whole.values() for ts in table.tags), default=None)
+    if newest is None or any(table.watermark_ts > newest for table in whole.values()):
         return None
-    return newest if any(newest not in table.tags for table in tables.values()) else None
+    return (newest, frozenset(whole)) if any(newest not in table.tags for table in whole.values()) else None
 
 
 def may_tag(tables: Iterable[LakeProgress], watermark_ts: Ts) -> bool:
     """Tell whether main shows every table as it was at a watermark that all of them have, and none stands beyond it."""
     return all(max([table.watermark_ts, *table.tags]) <= watermark_ts for table in tables)
+
+
+def shows_all(left_out: LeftOut | None) -> bool:
+    """Tell whether main shows tables as they were at the end of a cut that leaves this out: what it leaves out comes
+    with images only, of which the last may stand in this very cut.
+    """
+    return left_out is None
 
 
 def steps_of_cut(after_ts: Ts, upto_ts: Ts, ddl_ts: Iterable[Ts]) -> tuple[tuple[Ts, Ts], ...]:

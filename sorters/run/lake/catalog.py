@@ -28,6 +28,8 @@ CHANGEFEED, LIFE = "tidb.changefeed_id", "tidb.changefeed_gid"
 """Properties of a table, likewise: its changefeed, and which one of that name."""
 TABLE_ID, SCHEMA_TS = "tidebus.table_id", "tidebus.schema_ts"
 """Properties of a table: TiDB's id, and the ts of the DDL that the fields follow."""
+IMAGE_TO_COME = "tidebus.image_to_come"
+"""A property of a table that was made for rows of its image, until main shows all of them."""
 BRANCH_PREFIX = "tidebus_"
 MAIN = "main"
 NEW_TABLE = {
@@ -99,6 +101,8 @@ class LakeCatalog:
         table_id: TableId,
         schema_ts: Ts,
         watermark_ts: Ts,
+        *,
+        image_to_come: bool = False,
     ) -> "LakeTable":
         """Create a table that is not there, with an empty snapshot that says ``watermark_ts``.
 
@@ -117,6 +121,8 @@ class LakeCatalog:
             properties[key] = value
         properties[TABLE_ID], properties[SCHEMA_TS] = str(table_id), str(schema_ts)
         properties[WATERMARK] = str(watermark_ts)
+        if image_to_come:
+            properties[IMAGE_TO_COME] = "true"
         schema = self._jvm.org.apache.iceberg.Schema(fields)
         builder = self._catalog.buildTable(self._identifier(name), schema).withProperties(properties)
         builder = self._laid_out(builder, schema, layout, name)
@@ -211,7 +217,8 @@ class LakeTable:
             raise LakeWatermarkLostError(
                 "a lake table does not say how far it is; drop it and replicate it anew", table=str(self.name)
             )
-        return LakeProgress(Ts(int(said)), frozenset(ts for ts in tags if ts is not None))
+        image_to_come = self._table.properties().get(IMAGE_TO_COME) is not None
+        return LakeProgress(Ts(int(said)), frozenset(ts for ts in tags if ts is not None), image_to_come)
 
     def begin(self) -> None:
         """Make the run's branch where main is; those of earlier runs go."""
@@ -285,6 +292,10 @@ class LakeTable:
         for column in evolution.adds:
             update.addColumn(column.name, types.fromPrimitiveString(column.type), field_doc(column))
         update.commit()
+
+    def note_image(self) -> None:
+        """Say that main shows all of the table's image."""
+        self._table.updateProperties().remove(IMAGE_TO_COME).commit()
 
     def tag(self, watermark_ts: Ts, kept: int) -> None:
         """Tag main with a watermark, if it has not the tag, and take the oldest tags away, in one step."""

@@ -1,7 +1,7 @@
 """The lake tables of one run: each is written, follows its DDL, and is tagged with all others."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import pyarrow as pa
 
@@ -11,6 +11,8 @@ from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
 from schemas.tidb.table import TableVersion
+from sorters.core.cut.cut import Cut
+from sorters.core.cut.images import LeftOut
 from sorters.core.feed.ddl_filter import events_to_send
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.lake.changes import in_order, written_columns
@@ -56,8 +58,10 @@ class LakeTables:
         self._check_lease = check_lease
         self._tables: dict[LakeName, LakeTable] = {}
 
-    def find(self, stored: Iterable[StoredTable], store: SchemaStore) -> Ts | None:
-        """Take up those that there are of these tables; return a watermark that they have all, and not all its tag."""
+    def find(self, stored: Iterable[StoredTable], store: SchemaStore) -> tuple[Ts, frozenset[str]] | None:
+        """Take up those that there are of these tables; return a watermark that they have all, and not all its tag, and
+        the names of those that it is for.
+        """
         for table in stored:
             name = self.name(store.decoded(table))
             there = self._catalog.load(name)
@@ -78,8 +82,9 @@ class LakeTables:
             raise LakeSchemaError("a table cannot be a lake table", table=version.name, reason=reason, **where)
         return None if table is None else table.progress()
 
-    def write(self, version: TableVersion, changes: Sequence[pa.Table], after_ts: Ts, upto_ts: Ts) -> int:
-        """Write and publish the changes of a table within ``(after_ts, upto_ts]``; return how many there were.
+    def write(self, version: TableVersion, changes: Sequence[pa.Table], step: Cut) -> int:
+        """Write and publish the changes of a table within a step of a cut, rows of its image among them; return how
+        many there were.
 
         Raises:
             LakeSchemaError, LakeValueError: its lake table cannot hold them.
@@ -89,7 +94,7 @@ class LakeTables:
         ordered = in_order(changes)
         rows = written_columns(ordered, version, mode)
         self._check_lease()
-        table = self._known(name) or self._create(name, version, after_ts)
+        table = self._known(name) or self._create(name, version, step.after_ts, step.left_out)
         if table.schema_ts > version.version:
             raise InvariantBrokenError("rows of a lake table are older than the ddl that it follows", table=str(name))
         if table.schema_ts < version.version:
@@ -102,8 +107,9 @@ class LakeTables:
             else:
                 self._rows.merge(name, rows, key_names(version))
 
-        self._write_and_publish(table, put, upto_ts)
-        log.debug("lake table is written", extra={"table": str(name), "rows": ordered.num_rows, "upto_ts": upto_ts})
+        self._write_and_publish(table, put, step.upto_ts)
+        shown = {"table": str(name), "rows": ordered.num_rows, "upto_ts": step.upto_ts}
+        log.debug("lake table is written", extra=shown)
         return int(ordered.num_rows)
 
     def follow(self, change: SchemaChange, store: SchemaStore) -> None:
@@ -121,12 +127,17 @@ class LakeTables:
             elif table.pre is not None:
                 self._tables.pop(self.name(store.decoded(table.pre)), None)
 
-    def tag(self, watermark_ts: Ts) -> None:
-        """Tag all tables, where all of them stand at the watermark."""
+    def tag(self, watermark_ts: Ts, names: Collection[str] | None = None) -> None:
+        """Tag tables, where all that there are stand at the watermark or below; ``names`` None: all of them."""
         if not may_tag((table.progress() for table in self._tables.values()), watermark_ts):
             log.info("lake tables are not tagged: one is beyond", extra={"watermark_ts": watermark_ts})
             return
-        for table in self._tables.values():
+        tables = [each for name, each in self._tables.items() if names is None or str(name) in names]
+        for table in tables:  # before the first tag: then a begun tag is meant for every table that is whole
+            if table.progress().image_to_come:
+                self._check_lease()
+                table.note_image()
+        for table in tables:
             self._check_lease()
             table.tag(watermark_ts, self._settings.tags_kept)
 
@@ -174,10 +185,15 @@ class LakeTables:
             self._tables[name] = table
         return table
 
-    def _create(self, name: LakeName, version: TableVersion, watermark_ts: Ts) -> LakeTable:
+    def _create(
+        self, name: LakeName, version: TableVersion, watermark_ts: Ts, left_out: LeftOut | None = None
+    ) -> LakeTable:
         columns = lake_columns(version, self._settings.mode)
         layout = lake_layout(self._settings, columns)
-        table = self._catalog.create(name, columns, layout, version.table_id, version.version, watermark_ts)
+        is_imaged = left_out is not None and any(map(left_out.of_table, version.physical_ids))
+        table = self._catalog.create(
+            name, columns, layout, version.table_id, version.version, watermark_ts, image_to_come=is_imaged
+        )
         self._tables[name] = table
         return table
 

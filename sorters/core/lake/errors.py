@@ -21,6 +21,12 @@ class LakeTakenError(BusError):
     code, action = "lake.table_taken", Action.STOP_CHANGEFEED
 
 
+class LakeOvertakenError(BusError):
+    """Another process has written a lake table since this one began its commit, which counts for nothing."""
+
+    code, action = "lake.overtaken", Action.RETRY
+
+
 class LakeWatermarkLostError(BusError):
     """A lake table no longer says how far it is: its snapshots were taken away, or it was restored from elsewhere."""
 

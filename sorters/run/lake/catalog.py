@@ -16,7 +16,7 @@ from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.sink.topic import life_of
 from sorters.core.lake.columns import LakeColumn
 from sorters.core.lake.commits import LakeProgress, expired_tags, tag_name, tag_ts
-from sorters.core.lake.errors import LakeSchemaError, LakeTakenError, LakeWatermarkLostError
+from sorters.core.lake.errors import LakeOvertakenError, LakeSchemaError, LakeTakenError, LakeWatermarkLostError
 from sorters.core.lake.evolution import Evolution, LakeField, field_doc
 from sorters.core.lake.layout import LakeLayout
 from sorters.run.lake.names import LakeName
@@ -166,7 +166,8 @@ class LakeTable:
     def __init__(self, table: Any, name: LakeName, owner: LakeOwner, jvm: Any) -> None:
         self.name = name
         self._table, self._owner, self._jvm = table, owner, jvm
-        self._begun_at: int | None = None
+        self._begun: tuple[int, Ts, Ts] | None = None
+        """Main when the branch was made: its snapshot, the watermark, and the DDL that the fields followed."""
         life = table.properties().get(LIFE)
         if life != owner.life:
             raise LakeTakenError(
@@ -222,7 +223,8 @@ class LakeTable:
 
     def begin(self) -> None:
         """Make the run's branch where main is; those of earlier runs go."""
-        head = self._begun_at = self._table.currentSnapshot().snapshotId()
+        head = int(self._table.currentSnapshot().snapshotId())
+        self._begun = head, self.progress().watermark_ts, self.schema_ts
         manage = self._table.manageSnapshots()
         for ref in list(self._table.refs().keySet()):
             if ref.startswith(BRANCH_PREFIX):
@@ -236,19 +238,26 @@ class LakeTable:
 
         Then what stands in the branch must be written anew, on what main is now.
         """
-        before = self.progress().watermark_ts, self.schema_ts
+        assert self._begun is not None
         self._table.refresh()
-        moved = self._table.currentSnapshot().snapshotId() != self._begun_at
-        return moved and before == (self.progress().watermark_ts, self.schema_ts)
+        moved = self._table.currentSnapshot().snapshotId() != self._begun[0]
+        return moved and self._begun[1:] == (self.progress().watermark_ts, self.schema_ts)
 
     def publish(self, watermark_ts: Ts, schema_ts: Ts | None = None) -> None:
         """Move main to the run's branch, in one step with its watermark, and with the DDL that it follows now.
 
         Raises:
-            Py4JJavaError: main is not where the branch began: somebody else has written.
+            LakeOvertakenError: main is not where the branch began, or the branch is gone: somebody else has written.
+            Py4JJavaError: likewise, just now.
         """
-        self._table.refresh()
+        assert self._begun is not None
         transaction = self._table.newTransaction()
+        # As the transaction sees it: a branch that is gone would be made anew, on what another process has written.
+        state = transaction.table()
+        if state.currentSnapshot().snapshotId() != self._begun[0] or self._owner.branch not in state.refs():
+            raise LakeOvertakenError(
+                "a lake table was written by another process of its changefeed", table=str(self.name)
+            )
         transaction.newAppend().set(WATERMARK, str(watermark_ts)).toBranch(self._owner.branch).commit()
         manage = transaction.manageSnapshots()
         manage.fastForwardBranch(MAIN, self._owner.branch).removeBranch(self._owner.branch).commit()

@@ -32,6 +32,7 @@ from sorters.core.lake.layout import lake_layout
 from sorters.core.lake.values import lake_array
 from sorters.core.mount.filled_columns import ConstantColumn
 from sorters.run.lake.catalog import LakeCatalog, LakeTable
+from sorters.run.lake.files import LakeFiles
 from sorters.run.lake.maintenance import compact, expire
 from sorters.run.lake.names import LakeName
 from sorters.run.lake.rows import LakeRows
@@ -56,6 +57,7 @@ class LakeTables:
         """``check_lease`` raises where this process must write nothing more."""
         self._catalog, self._rows, self._settings, self._feed = catalog, rows, settings, feed
         self._check_lease = check_lease
+        self._files = LakeFiles(rows.session._jvm, catalog.owner.branch)
         self._tables: dict[LakeName, LakeTable] = {}
 
     def find(self, stored: Iterable[StoredTable], store: SchemaStore) -> tuple[Ts, frozenset[str]] | None:
@@ -103,9 +105,12 @@ class LakeTables:
 
         def put() -> None:
             if mode == "append":
-                self._rows.append(name, rows)
+                if not self._files.append(table, rows):
+                    self._rows.append(name, rows)
             else:
-                self._rows.merge(name, rows, key_names(version))
+                keys = key_names(version)
+                if not self._files.merge(table, rows, keys):
+                    self._rows.merge(name, rows, keys)
 
         self._write_and_publish(table, put, step.upto_ts)
         shown = {"table": str(name), "rows": ordered.num_rows, "upto_ts": step.upto_ts}

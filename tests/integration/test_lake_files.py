@@ -24,6 +24,7 @@ from sorters.run.lake.names import LakeName
 from sorters.run.lake.rows import LakeRows
 from sorters.spark.session import create_session
 from tests.integration.test_lake_sink import nightly, patient
+from tests.support.duckdb_lake import assert_duckdb_reads_the_same
 from tests.support.lake import Lake
 
 OWNER = LakeOwner("default/files", "default/files/1", "tidebus_files")
@@ -119,6 +120,8 @@ def test_lake_rows_by_columns_are_those_of_spark_also_after_ddl_and_compaction(r
     by_spark = [rows.session.table(f"lake.s.{name}").orderBy("id", "part").collect() for name in ("ours", "sparks")]
     assert by_spark[0] == by_spark[1] and len(by_spark[0]) > KEYS // 2
     assert lake.delete_files("s", "ours")
+    for name in ("ours", "sparks"):
+        assert assert_duckdb_reads_the_same(lake, "s", name, tmp_path) == len(by_spark[0])
 
 
 @nightly

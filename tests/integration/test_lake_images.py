@@ -3,6 +3,7 @@ upstream, also where the sorter was killed among them.
 """
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from tests.integration.test_lake_sink import (
     patient,
     sorter,
 )
+from tests.support.duckdb_lake import assert_duckdb_reads_the_same
 from tests.support.lake import Lake
 from tests.support.lake_bank import ACCOUNTS, TABLES, LakeBank, row
 from tests.support.raw_log import START_TS, row_key
@@ -146,7 +148,7 @@ def _feed_name(sorter: Sorter) -> str:
     ("method", "calls", "before"), [("publish", 2, True), ("publish", 2, False), ("tag", 1, False)]
 )
 def test_lake_tables_with_images_killed_anywhere_have_each_row_once_and_no_tag_before_they_are_whole(
-    bank: LakeBank, sorter: Sorter, lake: Lake, mode: str, method: str, calls: int, before: bool
+    bank: LakeBank, sorter: Sorter, lake: Lake, tmp_path: Path, mode: str, method: str, calls: int, before: bool
 ) -> None:
     uri = f"iceberg://?warehouse=file://{lake.folder}&mode={mode}&commit-interval=1s"
     sorter.create(bank.log.upstream, uri, start_ts=START_TS, config={"initial": "snapshot"})
@@ -168,6 +170,7 @@ def test_lake_tables_with_images_killed_anywhere_have_each_row_once_and_no_tag_b
     assert tags == lake.tags("bank", "credit") and min(tags) > max(imaged.barriers)
     if mode == "upsert":
         assert_each_tag_is_the_upstream(lake, bank)
+        assert all(assert_duckdb_reads_the_same(lake, "bank", name, tmp_path) for name in TABLES.values())
         return
     numbers = {name: number for number, name in TABLES.items()}
     rows = [(name, each) for name in numbers for each in lake.rows("bank", name)]

@@ -5,12 +5,14 @@ from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from compose.stack.local import Addresses
 from schemas.changes import Op
 from schemas.nodes.changefeed import ChangefeedStatus
 from tests.integration.test_lake_sink import lake, nightly, patient, sorter
+from tests.support.duckdb_lake import assert_duckdb_reads_the_same
 from tests.support.lake import Lake
 from tests.support.materialise import NO_KEY, plain
 from tests.support.raw_log import Change, RawLog
@@ -98,7 +100,7 @@ def _reached(ts: int, status: ChangefeedStatus) -> bool:
 @nightly
 @patient
 def test_lake_tables_of_the_recording_equal_tidbs_select_at_each_tag(
-    stack: Addresses, sorter: Sorter, lake: Lake, fresh_name: Callable[[str], str]
+    stack: Addresses, sorter: Sorter, lake: Lake, fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:
     log = RawLog(stack.kafka, fresh_name("recording"))
     records = list(ddl_records(committed_changes()))
@@ -122,3 +124,9 @@ def test_lake_tables_of_the_recording_equal_tidbs_select_at_each_tag(
                 compared[name] += 1
     assert failures == []
     assert len(compared) > 20 and compared["bank.acct_b"] > 3, compared
+    rows = 0
+    for name in compared:
+        schema, _, table = name.partition(".")
+        if lake.metadata(schema, table) is not None:
+            rows += assert_duckdb_reads_the_same(lake, schema, table, tmp_path)
+    assert rows > 100

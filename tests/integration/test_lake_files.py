@@ -15,7 +15,7 @@ from compose.stack.spark_files import name_spark_files
 from schemas.ids import TableId, Ts
 from sorters.core.lake.columns import OP, LakeColumn, arrow_type
 from sorters.core.lake.errors import LakeOvertakenError
-from sorters.core.lake.evolution import plan_evolution
+from sorters.core.lake.evolution import Evolution, LakeField, plan_evolution
 from sorters.core.lake.layout import LakeLayout
 from sorters.run.lake.catalog import LakeCatalog, LakeOwner, LakeTable
 from sorters.run.lake.files import LakeFiles
@@ -122,6 +122,30 @@ def test_lake_rows_by_columns_are_those_of_spark_also_after_ddl_and_compaction(r
     assert lake.delete_files("s", "ours")
     for name in ("ours", "sparks"):
         assert assert_duckdb_reads_the_same(lake, "s", name, tmp_path) == len(by_spark[0])
+
+
+@nightly
+@patient
+def test_field_that_is_set_aside_keeps_what_it_held_beside_the_new_one(rows: LakeRows, tmp_path: Path) -> None:
+    lake, catalog = Lake(tmp_path / "lake"), LakeCatalog(rows, OWNER)
+    table, files = _create(catalog, "aside"), LakeFiles(rows.session._jvm, OWNER.branch)
+    first = pa.table({OP: ["I", "I"], "id": [1, 2], "part": ["a", "a"], "v": pa.array([7, 8], pa.int32())})
+    table.begin()
+    rows.merge(table.name, first, KEY)
+    table.publish(Ts(10))
+    wanted = [LakeColumn(3, "v", "string") if each.name == "v" else each for each in COLUMNS]
+    evolution = plan_evolution(table.fields(), wanted, "t", set_aside_at=Ts(20), keys=KEY)
+    assert evolution == Evolution(set_aside=(("v", "v_until_20"),), adds=(LakeColumn(3, "v", "string"),))
+    table.evolve(evolution, TableId(1), Ts(20))
+    assert LakeField("v", "string", "tidebus column 3") in table.fields()
+    assert plan_evolution(table.fields(), wanted, "t").is_empty
+    table.begin()
+    changed = pa.table({OP: ["U", "I"], "id": [2, 3], "part": ["a", "a"], "v": ["eight", "three"]})
+    assert not files.merge(table, changed, KEY), "a row keeps its value of a field that no column has"
+    rows.merge(table.name, changed, KEY)
+    table.publish(Ts(20))
+    held = [(row["id"], row["v_until_20"], row["v"]) for row in _held(lake, "aside")]
+    assert held == [(1, 7, None), (2, 8, "eight"), (3, None, "three")]
 
 
 @nightly

@@ -7,7 +7,7 @@ from schemas.tidb.mysql_types import MysqlType
 from schemas.tidb.table import TableVersion, table_version
 from sorters.core.lake.columns import LakeColumn, checked_name, key_names, lake_columns, widens
 from sorters.core.lake.errors import LakeSchemaError
-from sorters.core.lake.evolution import Evolution, LakeField, field_doc, plan_evolution
+from sorters.core.lake.evolution import SET_ASIDE_DOC, Evolution, LakeField, field_doc, plan_evolution
 from tests.support.ddl_jobs import PRIMARY, column, table_info
 
 UNSIGNED = 32
@@ -102,6 +102,17 @@ def test_column_made_anew_under_its_name_is_the_same_field_if_it_widens() -> Non
     )
     with pytest.raises(LakeSchemaError, match="string of int"):
         plan_evolution(_fields(ID, V), [ID, LakeColumn(7, "v", "string")], "d.t")
+
+
+def test_field_of_another_type_is_set_aside_where_that_is_asked_for() -> None:
+    narrowed = LakeColumn(2, "v", "string")
+    planned = plan_evolution(_fields(ID, V), [ID, narrowed], "d.t", set_aside_at=Ts(77), keys=["id"])
+    assert planned == Evolution(set_aside=(("v", "v_until_77"),), adds=(narrowed,))
+    aside = [*_fields(ID, narrowed), LakeField("v_until_77", "int", SET_ASIDE_DOC)]
+    assert plan_evolution(aside, [ID, narrowed], "d.t").is_empty
+    for laid_by, keys in (({"v"}, []), ((), ["v"])):
+        with pytest.raises(LakeSchemaError, match="string of int"):
+            plan_evolution(_fields(ID, V), [ID, narrowed], "d.t", laid_by, set_aside_at=Ts(77), keys=keys)
 
 
 def test_field_of_somebody_else_stays_and_its_name_is_refused() -> None:

@@ -1,6 +1,7 @@
 """``[sink.iceberg-config]`` and the parameters of an Iceberg sink URI, ``iceberg://?warehouse=file:///…``.
 
-Names are those of TiCDC's open branch (pingcap/ticdc pull request 4100) where it has them; ``tags-kept`` is ours.
+Names are those of TiCDC's open branch (pingcap/ticdc pull request 4100) where it has them; ``tags-kept`` and
+``type-change`` are ours.
 """
 
 from dataclasses import dataclass
@@ -45,6 +46,9 @@ class IcebergConfig:
     """Of rows within a data file, likewise."""
     compaction_interval_s: Seconds = setting(Seconds(3600), key="compaction-interval", check=_never_or_longer("1s"))
     """Pause between two compactions, each with an expiry of snapshots; 0: never."""
+    type_change: Literal["stop", "new-column"] = "stop"
+    """Where Iceberg cannot make a column's new type of its field. ``new-column``: the field stays with what it holds,
+    and says in its name until when; a new one takes the column's name."""
 
 
 ICEBERG_PATH = ("sink", "iceberg-config")
@@ -52,7 +56,7 @@ ICEBERG_URI_PARAMS: dict[str, tuple[str, ...]] = {
     name: (*ICEBERG_PATH, name)
     for name in (
         *("mode", "commit-interval", "catalog", "warehouse", "namespace", "tags-kept", "compaction-interval"),
-        *("partitioning", "sort-order", "catalog-uri", "catalog-user", "catalog-password"),
+        *("partitioning", "sort-order", "catalog-uri", "catalog-user", "catalog-password", "type-change"),
     )
 }
 """Parameters of an Iceberg sink URI and the setting that each one overrides."""

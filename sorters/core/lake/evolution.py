@@ -6,10 +6,13 @@ A field keeps Iceberg's own id through all of it, so older snapshots are read as
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from schemas.ids import Ts
 from sorters.core.lake.columns import LakeColumn, widens
 from sorters.core.lake.errors import LakeSchemaError
 
 _DOC = "tidebus column "
+SET_ASIDE_DOC = "what a column held before its type changed"
+"""Of a field that is no column's any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class LakeField:
 class Evolution:
     """What is to be done to a lake table's fields, in this order and in one step."""
 
+    set_aside: tuple[tuple[str, str], ...] = ()
+    """Fields that are nobody's from here on, and what they are called then; what follows may take their names."""
     drops: tuple[str, ...] = ()
     renames: tuple[tuple[str, str], ...] = ()
     """From and to."""
@@ -42,7 +47,7 @@ class Evolution:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.drops or self.renames or self.widened or self.adds or self.docs)
+        return not (self.set_aside or self.drops or self.renames or self.widened or self.adds or self.docs)
 
 
 def field_doc(column: LakeColumn) -> str:
@@ -51,12 +56,23 @@ def field_doc(column: LakeColumn) -> str:
 
 
 def plan_evolution(
-    fields: Sequence[LakeField], wanted: Sequence[LakeColumn], table: str, laid_by: Collection[str] = ()
+    fields: Sequence[LakeField],
+    wanted: Sequence[LakeColumn],
+    table: str,
+    laid_by: Collection[str] = (),
+    *,
+    set_aside_at: Ts | None = None,
+    keys: Collection[str] = (),
 ) -> Evolution:
     """Plan how a table with these fields comes to have the wanted columns. Fields of others stay.
 
     A column that TiDB has made anew under its old name (a change of type that rewrites rows) is the same field if
-    Iceberg can widen it. ``laid_by``: names of fields that partitions or the sort order go by.
+    Iceberg can widen it.
+
+    Args:
+        laid_by: names of fields that partitions or the sort order go by.
+        set_aside_at: the DDL's ts, where a field of another type is to stay beside a new one; None: that is an error.
+        keys: columns by which rows are found again, whose fields hold all of the table's values.
 
     Raises:
         LakeSchemaError: a column gets a type that Iceberg cannot widen its field to, or the name of another's field; or
@@ -68,6 +84,7 @@ def plan_evolution(
     others = {field.name.lower() for field in fields if field.column_id is None}
     kept: list[tuple[LakeField, LakeColumn]] = []
     adds: list[LakeColumn] = []
+    set_aside: list[tuple[str, str]] = []
     for column in wanted:
         field = by_id.get(column.id) or free.pop(column.name.lower(), None)
         if column.name.lower() in others:
@@ -76,16 +93,21 @@ def plan_evolution(
             adds.append(column)
             continue
         if field.type != column.type and not widens(field.type, column.type):
+            if set_aside_at is not None and field.name not in laid_by and column.name not in keys:
+                set_aside.append((field.name, f"{field.name}_until_{set_aside_at}"))
+                adds.append(column)
+                continue
             text = f"Iceberg cannot make {column.type} of {field.type}"
             raise _refused(table, column, f"{text}; drop the lake table and replicate it anew, or add a new column")
         kept.append((field, column))
-    names = {field.name for field, _ in kept}
+    names = {field.name for field, _ in kept} | {name for name, _ in set_aside}
     drops = tuple(field.name for field in fields if field.column_id is not None and field.name not in names)
     for name in drops:
         if name in laid_by:
             reason = "the lake table's partitions or sort order go by it; drop the lake table and replicate it anew"
             raise LakeSchemaError("lake table cannot follow a ddl", table=table, column=name, reason=reason)
     return Evolution(
+        set_aside=tuple(set_aside),
         drops=drops,
         renames=tuple((field.name, column.name) for field, column in kept if field.name != column.name),
         widened=tuple((field.name, column.type) for field, column in kept if field.type != column.type),

@@ -17,7 +17,7 @@ from schemas.sink.topic import life_of
 from sorters.core.lake.columns import LakeColumn
 from sorters.core.lake.commits import LakeProgress, expired_tags, tag_name, tag_ts
 from sorters.core.lake.errors import LakeOvertakenError, LakeSchemaError, LakeTakenError, LakeWatermarkLostError
-from sorters.core.lake.evolution import Evolution, LakeField, field_doc
+from sorters.core.lake.evolution import SET_ASIDE_DOC, Evolution, LakeField, field_doc
 from sorters.core.lake.layout import LakeLayout
 from sorters.run.lake.names import LakeName
 from sorters.run.lake.rows import LakeRows
@@ -278,6 +278,11 @@ class LakeTable:
         if emptied_at is not None:
             everything = self._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
             transaction.newDelete().deleteFromRowFilter(everything).set(WATERMARK, str(emptied_at)).commit()
+        if evolution.set_aside:  # before: within one update a name is not free yet
+            update = transaction.updateSchema()
+            for name, renamed in evolution.set_aside:
+                update.updateColumnDoc(name, SET_ASIDE_DOC).renameColumn(name, renamed)
+            update.commit()
         if not evolution.is_empty:
             self._update_schema(transaction.updateSchema(), evolution)
         update = transaction.updateProperties().set(TABLE_ID, str(table_id))

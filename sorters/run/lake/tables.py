@@ -27,7 +27,7 @@ from sorters.core.lake.commits import (
     unfinished_tag,
 )
 from sorters.core.lake.errors import LakeSchemaError
-from sorters.core.lake.evolution import plan_evolution
+from sorters.core.lake.evolution import Evolution, plan_evolution
 from sorters.core.lake.layout import lake_layout
 from sorters.core.lake.values import lake_array
 from sorters.core.mount.filled_columns import ConstantColumn
@@ -100,8 +100,7 @@ class LakeTables:
         if table.schema_ts > version.version:
             raise InvariantBrokenError("rows of a lake table are older than the ddl that it follows", table=str(name))
         if table.schema_ts < version.version:
-            evolution = plan_evolution(table.fields(), lake_columns(version, mode), str(name), table.laid_by())
-            table.evolve(evolution, version.table_id, version.version)
+            table.evolve(self._evolution(table, version), version.table_id, version.version)
 
         def put() -> None:
             if mode == "append":
@@ -222,12 +221,23 @@ class LakeTables:
                 "lake table cannot follow a ddl", table=str(name), query=change.job.query, reason=reason
             )
         emptied_at = ts if mode == "upsert" and empties(change) else None
-        evolution = plan_evolution(table.fields(), lake_columns(post, mode), str(name), table.laid_by())
+        evolution = self._evolution(table, post)
         pre = None if sides.pre is None else store.decoded(sides.pre)
         filled = filled_columns(pre, post) if pre is not None and mode == "upsert" and emptied_at is None else ()
         table.evolve(evolution, post.table_id, None if filled else post.version, emptied_at)
         if filled:
             self._fill(table, post, filled)
+
+    def _evolution(self, table: LakeTable, version: TableVersion) -> Evolution:
+        mode = self._settings.mode
+        return plan_evolution(
+            table.fields(),
+            lake_columns(version, mode),
+            str(table.name),
+            table.laid_by(),
+            set_aside_at=version.version if self._settings.type_change == "new-column" else None,
+            keys=key_names(version) if mode == "upsert" else (),
+        )
 
     def _fill(self, table: LakeTable, version: TableVersion, offsets: Sequence[int]) -> None:
         def put() -> None:

@@ -5,16 +5,20 @@ All else is as ``tidebus run --secure`` has it: TLS and users everywhere, least 
 """
 
 import csv
+import http.client
 import os
 import secrets
 import signal
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import psutil
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from compose.local.bus import BusOptions, LocalBus
 from compose.operator.verify import partition_of
@@ -22,11 +26,14 @@ from compose.stack.mariadb import LocalMariaDb
 from compose.stack.secure.certificates import write_private
 from compose.stack.secure.folder import StackSecrets
 from consumers.control.changefeeds.store import ChangefeedRequest
+from consumers.control.cluster.capture_registry import list_captures
 from consumers.verify.core.outcome import Verdict
 from consumers.verify.table_check import TablePair
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import TableId, Ts, UpstreamId
+from tests.parity.dashboards import read_panels
+from tests.parity.events import labels_of
 from tests.support.apply import rows, run_sql
 from tests.support.bank import Bank
 from tests.support.bus import create_from_the_start, wait_checkpoint, wait_until
@@ -101,6 +108,53 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
             of.writing.append(server.spawn(of.bank.run()))
             of.wait_moving()
             yield of
+
+
+AT_REST: Final = frozenset(
+    {
+        *("process_start_time_seconds", "ticdc_coordinator_changefeed_state", "ticdc_event_store_subscription_num"),
+        *("ticdc_kvclient_event_feed_count", "ticdc_kvclient_event_feed_error_count", "ticdc_owner_status"),
+        *("ticdc_processor_exit_with_error_count", "ticdc_processor_num_of_tables", "ticdc_scheduler_capture_table"),
+        *("ticdc_scheduler_span_count", "ticdc_scheduler_table", "ticdc_scheduler_table_replication_state"),
+        *("ticdc_scheduler_task", "ticdc_scheduler_task_running", "ticdc_schema_store_register_table_num"),
+        *("ticdc_subscription_client_requested_region_count", "ticdc_subscription_client_subscribed_region_count"),
+    }
+)
+"""What says nothing new of a bus on which nothing fails, and whose tables and captures stay what they are."""
+Samples = dict[tuple[str, str, frozenset[tuple[str, str]]], float]
+"""By address, name and labels."""
+
+
+def scraped(locked: Locked) -> Samples:
+    """Return what all captures' pages of metrics say now."""
+    with lasting_session(locked.bus.addresses.zookeeper_access) as session:
+        addresses = [capture.address for capture in list_captures(session, locked.bus.zk_paths)]
+    samples: Samples = {}
+    for address in addresses:
+        # Captures that know a secret of their cluster have no certificate to show.
+        with closing(http.client.HTTPConnection(address, timeout=CATCH_UP_S)) as connection:
+            connection.request("GET", "/metrics")
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        assert answer.status == 200, text
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                samples[address, sample.name, frozenset(sample.labels.items())] = sample.value
+    return samples
+
+
+def test_what_panels_of_ticdcs_dashboards_ask_for_moves_while_the_bus_works(locked: Locked) -> None:
+    asked = {item.metric for item in read_panels() if labels_of(item.metric) is not None}
+    before = scraped(locked)
+    # An error has its series when there has been one.
+    assert asked - {name for _, name, _ in before} <= {"ticdc_kvclient_event_feed_error_count"}
+
+    def still() -> set[str]:
+        moved = {key[1] for key, value in scraped(locked).items() if before.get(key, value) != value}
+        return asked - moved - AT_REST
+
+    wait_until(lambda: not still(), CATCH_UP_S, "samples of all metrics have moved", locked.bus)
+    assert asked >= AT_REST, "an entry that nothing needs any more goes"
 
 
 def test_locked_down_bus_whose_capture_and_processor_are_killed_loses_nothing_on_its_way_to_database_and_files(

@@ -170,11 +170,22 @@ def test_metrics_of_an_owner_have_the_snapshots_values() -> None:
         "tidebus_image_scans_failed_total": 46,
         "tidebus_image_scan_rows_total": 47,
         "tidebus_image_scan_bytes_total": 48,
+        "ticdc_event_store_subscription_num": 4,
+        "ticdc_schema_store_register_table_num": 3,
+        "ticdc_event_store_write_bytes": 33,
+        "ticdc_event_store_write_requests_count": 32,
+        "ticdc_scheduler_span_count": 11,
         "tidebus_landing_waits_for_kafka": 1,
     }
     assert {name: of(page, name, upstream="u") for name in expected} == expected
     for kind, count in PULL.troubles.items():
         assert of(page, "ticdc_kvclient_event_feed_error_count", upstream="u", type=kind) == count
+    assert of(page, "ticdc_puller_txn_collect_event_count", upstream="u", type="kv") == 900
+    assert of(page, "ticdc_event_store_input_event_count", upstream="u", type="kv") == 31
+    for state, count in (("scanning", 2), ("waiting", 1)):
+        assert of(page, "ticdc_subscription_client_requested_region_count", upstream="u", state=state) == count
+    for part in ("log_puller", "event_store", "schema_store"):
+        assert of(page, f"ticdc_{part}_resolved_ts_lag") == 1.5
     for outcome, count in PULL.locks.items():
         assert of(page, "tidebus_locks_total", upstream="u", outcome=outcome) == count
     assert of(page, "ticdc_scheduler_capture_table", upstream="u", capture="other") == 6
@@ -212,6 +223,10 @@ def test_metrics_of_a_changefeed_are_ticdcs(state: ChangefeedState, number: int,
         assert of(page, "ticdc_processor_exit_with_error_count", **key) == 2
         assert of(page, "ticdc_owner_checkpoint_ts", **key) == 1_700_000_090_000
         assert of(page, "ticdc_owner_resolved_ts", **key) == 1_700_000_095_250
+        assert of(page, "ticdc_scheduler_slow_table_checkpoint_ts", **key) == 1_700_000_090_000
+        assert of(page, "ticdc_scheduler_slow_table_resolved_ts", **key) == 1_700_000_095_250
+        assert of(page, "ticdc_scheduler_slow_table_puller_resolved_ts", **key) == 1_700_000_098_500
+        assert of(page, "ticdc_scheduler_slow_table_puller_resolved_ts_lag", **key) == 1.5
         for name, lag_s in (("ticdc_owner_checkpoint_ts_lag", 10.0), ("ticdc_owner_resolved_ts_lag", 4.75)):
             assert page.get((name, frozenset(key.items()))) == (lag_s if lags else None)
 
@@ -347,3 +362,20 @@ def test_metrics_rows_of_a_changefeed_are_said_by_who_wrote_them() -> None:
         if name == "tidebus_sorter_rows_total" and (labels := dict(key))
     }
     assert rows == {("a", "spark"): 30, ("a", "driver"): 40, ("b", "spark"): 30, ("b", "driver"): 40}
+
+
+def test_metrics_of_rows_that_a_changefeed_wrote_have_the_names_of_ticdcs_parts() -> None:
+    said = feed("cf", "normal")
+    assert said.status is not None
+    applied, sorted_ = replace(said.status, rows_total=70), replace(said.status, rows_total=90)
+    at_a_database = replace(said, status=applied, sorter_status=sorted_)
+    page = scrape(MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=[at_a_database]))
+    key = {"namespace": "default", "changefeed": "cf"}
+    for name in (
+        "ticdc_sink_table_sink_total_rows_count",
+        "ticdc_sink_dml_event_count",
+        "ticdc_sink_batch_row_count_sum",
+    ):
+        assert of(page, name, **key) == 70
+    assert of(page, "ticdc_mounter_total_rows_count", **key) == 90
+    assert of(page, "ticdc_sorter_output_event_count", **key, type="kv") == 90

@@ -19,6 +19,8 @@ OTHER_LABELS: Final = {
     "ticdc_processor_num_of_tables": "a table is pulled once for all changefeeds: by upstream",
     "ticdc_scheduler_task": "as before",
     "ticdc_scheduler_table_replication_state": "as before",
+    "ticdc_puller_txn_collect_event_count": "as before",
+    "ticdc_scheduler_span_count": "as before",
 }
 """Metrics that cannot have the recorded labels, and why."""
 

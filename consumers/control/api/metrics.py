@@ -100,6 +100,8 @@ _GAUGES: Final[tuple[tuple[str, str, Callable[[Pull], float]], ...]] = (
         lambda pull: pull.scans_running,
     ),
     ("tidebus_puller_scans_waiting", "Regions that wait for their scan's turn", lambda pull: pull.scans_waiting),
+    ("ticdc_event_store_subscription_num", "Spans pulled, by TiCDC's name", lambda pull: pull.spans),
+    ("ticdc_schema_store_register_table_num", "Tables pulled, by TiCDC's name", lambda pull: pull.tables),
     ("ticdc_kvclient_event_feed_count", "Open streams", lambda pull: pull.streams),
     ("tidebus_matcher_held_bytes", "Open transactions in memory", lambda pull: pull.held_bytes),
     ("tidebus_matcher_spilled_bytes", "Open transactions on disk", lambda pull: pull.spilled_bytes),
@@ -122,6 +124,20 @@ _COUNTERS: Final[tuple[tuple[str, str, Callable[[Pull], float]], ...]] = (
     ("tidebus_image_scan_rows", "Rows of table images landed", lambda pull: pull.image_rows),
     ("tidebus_image_scan_bytes", "Their keys and values", lambda pull: pull.image_bytes),
 )
+
+_BY_TYPE: Final = (*_LABELS, "type")
+_TICDCS_COUNTERS: Final[tuple[tuple[str, str, Sequence[str], Callable[[Pull], float]], ...]] = (
+    ("ticdc_puller_txn_collect_event_count", "Committed row changes matched", _BY_TYPE, lambda pull: pull.changes),
+    ("ticdc_event_store_input_event_count", "Row changes sent to the raw log", _BY_TYPE, lambda pull: pull.landed_rows),
+    ("ticdc_event_store_write_bytes", "Bytes sent to it", _LABELS, lambda pull: pull.landed_bytes),
+    (
+        "ticdc_event_store_write_requests_count",
+        "Records sent to the raw log",
+        _LABELS,
+        lambda pull: pull.landed_records,
+    ),
+)
+"""The raw log is what an event store is to TiCDC. With a type it is of rows: what is resolved is not counted."""
 
 
 def metrics_text(snapshot: MetricsSnapshot, accept: str = "") -> tuple[bytes, str]:
@@ -157,6 +173,18 @@ def _pull_metrics(pull: Pull) -> Iterator[Metric]:
         counter = CounterMetricFamily(name, text, labels=_LABELS)
         counter.add_metric(key, value(pull))
         yield counter
+    asked = GaugeMetricFamily(
+        "ticdc_subscription_client_requested_region_count",
+        "Regions whose incremental scan is not complete, or waits for its turn",
+        labels=(*_LABELS, "state"),
+    )
+    for state, count in (("scanning", pull.scans_running), ("waiting", pull.scans_waiting)):
+        asked.add_metric((*key, state), count)
+    yield asked
+    for name, text, labels, value in _TICDCS_COUNTERS:
+        untyped = UntypedMetricFamily(name, f"{text}, by TiCDC's name", labels=labels)
+        untyped.add_metric(key if labels is _LABELS else (*key, "kv"), value(pull))
+        yield untyped
     errors = UntypedMetricFamily(
         "ticdc_kvclient_event_feed_error_count", "Errors of regions, streams and data", labels=(*_LABELS, "type")
     )

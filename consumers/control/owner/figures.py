@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from consumers.control.changefeeds.stored_feed import StoredFeed
 from consumers.control.owner.image_progress import FeedProgress
 from schemas.ids import CaptureId, Ts, UpstreamId, physical_ms
+from schemas.nodes.changefeed import ChangefeedStatus
 
 STATES: Final = {"normal": 0, "pending": 1, "failed": 2, "stopped": 3, "finished": 4, "removed": 5, "warning": 6}
 """TiCDC's numbers; anything else is -1."""
@@ -16,7 +17,7 @@ MOVING: Final = frozenset({"normal", "pending", "warning"})
 """States in which a lag means something: a changefeed that was stopped lags on purpose."""
 
 
-PARTS: Final = ("owner", "processor", "maintainer")
+PARTS: Final = ("owner", "processor", "maintainer", "dispatchermanager")
 """TiCDC's parts, of both architectures, whose dashboards show a changefeed's progress; here there is one."""
 
 
@@ -61,6 +62,7 @@ def rule_metrics(rule: Rule | None, feeds: Sequence[StoredFeed] | None, at_s: fl
         return
     yield _gauge("tidebus_metadata_readable", "0 while changefeeds cannot be read from ZooKeeper", feeds is not None)
     yield from _feed_lags(feeds or (), at_s)
+    yield from _slow_tables(rule.resolved_ts, feeds or (), at_s)
     yield from _feed_figures(feeds or ())
     yield from _frontier(rule, at_s)
     yield from _images(rule.images)
@@ -74,6 +76,7 @@ def lag_s(ts: Ts, at_s: float) -> float:
 
 
 _FEED: Final = ("namespace", "changefeed")
+_NOTHING: Final = ChangefeedStatus(state="normal", checkpoint_ts=Ts(0), resolved_ts=Ts(0))
 _FIGURES: Final[tuple[tuple[str, str, Callable[[StoredFeed], float]], ...]] = (
     (
         "ticdc_sink_table_sink_total_rows_count",
@@ -84,6 +87,16 @@ _FIGURES: Final[tuple[tuple[str, str, Callable[[StoredFeed], float]], ...]] = (
         "ticdc_sink_dml_event_count",
         "Rows written since the sorter's process began, by its newer name",
         lambda feed: feed.status.rows_total if feed.status else 0,
+    ),
+    (
+        "ticdc_sink_batch_row_count_sum",
+        "The same, of which TiCDC has a histogram",
+        lambda feed: feed.status.rows_total if feed.status else 0,
+    ),
+    (
+        "ticdc_mounter_total_rows_count",
+        "Rows that were mounted and written since the sorter's process began",
+        lambda feed: (feed.sorter_status or feed.status or _NOTHING).rows_total,
     ),
     (
         "ticdc_processor_exit_with_error_count",
@@ -147,6 +160,31 @@ def _feed_figures(feeds: Sequence[StoredFeed]) -> Iterator[Metric]:
     yield errors
 
 
+def _slow_tables(published: Ts, feeds: Sequence[StoredFeed], at_s: float) -> Iterator[Metric]:
+    """A changefeed's ts are those of its slowest table; the raw log's is that of the slowest of all tables."""
+    texts = {
+        "checkpoint_ts": "The changefeed's checkpoint_ts, physical ms",
+        "resolved_ts": "The changefeed's resolved_ts, physical ms",
+        "puller_resolved_ts": "Published resolved ts, physical ms",
+        "puller_resolved_ts_lag": "Seconds since the published ts",
+    }
+    families = {
+        name: GaugeMetricFamily(f"ticdc_scheduler_slow_table_{name}", text, labels=_FEED)
+        for name, text in texts.items()
+    }
+    output = UntypedMetricFamily(
+        "ticdc_sorter_output_event_count", "Rows written by the sorter", labels=(*_FEED, "type")
+    )
+    for feed in feeds:
+        key = (feed.info.namespace, feed.info.changefeed_id)
+        families["checkpoint_ts"].add_metric(key, physical_ms(feed.checkpoint_ts))
+        families["resolved_ts"].add_metric(key, physical_ms(feed.resolved_ts))
+        families["puller_resolved_ts"].add_metric(key, physical_ms(published))
+        families["puller_resolved_ts_lag"].add_metric(key, lag_s(published, at_s))
+        output.add_metric((*key, "kv"), (feed.sorter_status or feed.status or _NOTHING).rows_total)
+    yield from (*families.values(), output)
+
+
 def _rows_by_path(feeds: Sequence[StoredFeed]) -> Metric:
     """Who has written rows: tasks of Spark, or the sorter's own threads."""
     rows = CounterMetricFamily(
@@ -165,7 +203,8 @@ def _rows_by_path(feeds: Sequence[StoredFeed]) -> Metric:
 
 def _frontier(rule: Rule, at_s: float) -> Iterator[Metric]:
     text = "Seconds since the published ts, by TiCDC's name"
-    yield _gauge("ticdc_log_puller_resolved_ts_lag", text, lag_s(rule.resolved_ts, at_s))
+    for part in ("log_puller", "event_store", "schema_store"):
+        yield _gauge(f"ticdc_{part}_resolved_ts_lag", text, lag_s(rule.resolved_ts, at_s))
     for name, text, value in (
         ("resolved_ts", "Published resolved ts, physical ms", physical_ms(rule.resolved_ts)),
         ("resolved_ts_lag", "Seconds since the published ts", lag_s(rule.resolved_ts, at_s)),
@@ -208,6 +247,8 @@ def _scheduler(upstream: UpstreamId, figures: SchedulerFigures) -> Iterator[Metr
     for capture, count in sorted(figures.capture_spans.items()):
         spans.add_metric((upstream, capture), count)
     yield spans
+    total = sum(figures.capture_spans.values())
+    yield _gauge("ticdc_scheduler_span_count", "Spans pulled by all captures", total, label, (upstream,))
     states = GaugeMetricFamily("ticdc_scheduler_table_replication_state", "Spans by state", labels=(*label, "state"))
     for state, count in sorted(figures.states.items()):
         states.add_metric((upstream, state), count)
